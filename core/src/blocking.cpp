@@ -3,29 +3,230 @@
 
 #include <algorithm>
 #include <csignal>
+#include <pthread.h>
 #include <system_error>
 
 namespace verbena {
 
-blocking_pool::blocking_pool(unsigned threads, std::string name)
-    : name_(std::move(name)), since_(std::clamp(threads, 1u, max_threads))
+struct blocking_crew::worker : list_hook {
+    std::thread thread;
+    std::condition_variable wake;
+    blocking_pool* lane = nullptr;
+    std::atomic<std::int64_t> begun{0}; // when its job began, steady_clock; 0: it has none
+};
+
+blocking_crew::blocking_crew(options o) : options_(o)
 {
-    threads = static_cast<unsigned>(since_.size());
-    // Signals belong to the main thread; a pool thread interrupted in a slow call would lose it.
+    // Signals belong to the main thread; a thread interrupted in a slow call would lose it. Threads inherit what is blocked.
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    threads_.reserve(threads);
     try {
-        for (unsigned i = 0; i < threads; ++i)
-            threads_.emplace_back([this, i] { work(i); });
+        starter_ = std::thread([this] {
+            pthread_setname_np(pthread_self(), "blocking start");
+            std::unique_lock lock(mutex_);
+            start_threads(lock);
+        });
     } catch (const std::system_error&) {
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        finish();
         throw;
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+blocking_crew::~blocking_crew() { finish(); }
+
+void blocking_crew::finish()
+{
+    {
+        const std::lock_guard lock(mutex_);
+        stopping_ = true;
+        for (worker* w = idle_.front(); w != nullptr; w = idle_.next(*w))
+            w->wake.notify_one();
+        start_.notify_one();
+    }
+    if (starter_.joinable())
+        starter_.join();
+}
+
+std::size_t blocking_crew::threads() const
+{
+    const std::lock_guard lock(mutex_);
+    return running_;
+}
+
+void blocking_crew::start_threads(std::unique_lock<std::mutex>& lock) noexcept
+{
+    for (;;) {
+        while (worker* w = gone_.pop_front()) {
+            lock.unlock();
+            w->thread.join();
+            lock.lock();
+            free_.push_back(*w);
+        }
+        if (unserved_.empty()) {
+            if (stopping_ && running_ == 0)
+                return;
+            start_.wait(lock);
+        } else if (!start_one(lock)) {
+            failures_.fetch_add(1, std::memory_order_relaxed);
+            const std::size_t there = running_;
+            lock.unlock();
+            log_limited(failed_log_, log_level::error, "core",
+                        "no thread can be started for calls that block, which wait; raise the limit of "
+                        "threads (ulimit -u, "
+                        "TasksMax=), or lower blocking_threads",
+                        {{"threads", there}});
+            lock.lock();
+            start_.wait_for(lock, retry_interval, [this] { return unserved_.empty() || !gone_.empty(); });
+        }
+    }
+}
+
+bool blocking_crew::start_one(std::unique_lock<std::mutex>& lock) noexcept
+{
+    worker* w = free_.pop_front();
+    try {
+        if (w == nullptr) {
+            workers_.push_back(std::make_unique<worker>());
+            w = workers_.back().get();
+        }
+        serve_first(*w);
+        ++running_;
+        lock.unlock();
+        std::thread started([this, w] { work(*w); });
+        lock.lock();
+        w->thread = std::move(started); // this thread alone looks at it
+        return true;
+    } catch (...) { // std::system_error, std::bad_alloc
+    }
+    if (!lock.owns_lock())
+        lock.lock();
+    if (w == nullptr)
+        return false;
+    blocking_pool* const lane = w->lane;
+    w->lane = nullptr;
+    free_.push_back(*w);
+    --running_;
+    if (lane->unserved_++ == 0)
+        unserved_.push_front(lane->unserved_place_);
+    if (worker* other = idle_.pop_front()) {
+        serve_first(*other);
+        other->wake.notify_one();
+    }
+    return false;
+}
+
+// It gets the lane that has waited longest for a thread, if one has.
+void blocking_crew::serve_first(worker& w) noexcept
+{
+    place* const first = unserved_.front();
+    if (first == nullptr)
+        return;
+    blocking_pool& lane = first->lane;
+    if (--lane.unserved_ == 0)
+        first->unlink();
+    w.lane = &lane;
+    lane.at_work_.push_back(w);
+}
+
+// A job was queued: one thread more for it, within the bounds.
+void blocking_crew::want(blocking_pool& lane) noexcept
+{
+    if (lane.members_ == lane.most_)
+        return;
+    if (lane.members_ != 0) { // the first is its own
+        if (shared_ == options_.shared) {
+            if (!lane.wanting_place_.is_linked())
+                wanting_.push_back(lane.wanting_place_);
+            return;
+        }
+        ++shared_;
+    }
+    ++lane.members_;
+    if (lane.unserved_++ == 0)
+        unserved_.push_back(lane.unserved_place_);
+    if (worker* w = idle_.pop_front()) {
+        serve_first(*w);
+        w->wake.notify_one(); // with the lock: a worker is never deleted, but the crew may be
+    } else {
+        start_.notify_one();
+    }
+}
+
+void blocking_crew::detach(worker& w) noexcept
+{
+    blocking_pool& lane = *std::exchange(w.lane, nullptr);
+    w.unlink();
+    if (--lane.members_ != 0) {
+        --shared_;
+        while (shared_ < options_.shared) {
+            place* const other = wanting_.pop_front();
+            if (other == nullptr)
+                break;
+            blocking_pool& wants = other->lane;
+            if (wants.queued_ == 0)
+                continue;
+            want(wants);
+            if (wants.queued_ > 1 && wants.members_ != wants.most_)
+                wanting_.push_back(*other);
+        }
+    } else if (lane.stopping_) {
+        lane_ended_.notify_all(); // with the lock: the lane may be gone after it
+    }
+    serve_first(w);
+}
+
+void blocking_crew::work(worker& self) noexcept
+{
+    pthread_setname_np(pthread_self(), "blocking");
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        if (self.lane == nullptr) {
+            idle_.push_front(self);
+            self.wake.wait_until(lock, std::chrono::steady_clock::now() + options_.idle,
+                                 [&] { return self.lane != nullptr || stopping_; });
+            if (self.lane == nullptr) {
+                gone_.push_back(self);
+                --running_;
+                start_.notify_one();
+                return;
+            }
+        }
+        blocking_pool& lane = *self.lane;
+        while (blocking_pool::job* j = lane.head_) {
+            lane.head_ = j->next_job_;
+            if (lane.head_ == nullptr)
+                lane.tail_ = nullptr;
+            --lane.queued_;
+            lock.unlock();
+            self.begun.store(std::chrono::steady_clock::now().time_since_epoch().count(),
+                             std::memory_order_relaxed);
+            reactor* const home = j->home_;
+            j->execute();                                   // without a home it may be gone after this
+            self.begun.store(0, std::memory_order_relaxed); // before anybody hears of its end
+            if (home != nullptr)
+                home->post_remote(*j); // the frame may be gone after this
+            lock.lock();
+        }
+        detach(self);
+    }
+}
+
+blocking_pool::blocking_pool(unsigned threads, std::string name)
+    : blocking_pool(std::make_unique<blocking_crew>(), threads, std::move(name))
+{
+}
+
+blocking_pool::blocking_pool(blocking_crew& crew, unsigned threads, std::string name)
+    : name_(std::move(name)), crew_(crew), most_(std::clamp(threads, 1u, max_threads))
+{
+}
+
+blocking_pool::blocking_pool(std::unique_ptr<blocking_crew> own, unsigned threads, std::string name)
+    : name_(std::move(name)), own_(std::move(own)), crew_(*own_), most_(std::clamp(threads, 1u, max_threads))
+{
 }
 
 blocking_pool::~blocking_pool() { finish(); }
@@ -33,46 +234,51 @@ blocking_pool::~blocking_pool() { finish(); }
 void blocking_pool::finish()
 {
     {
-        std::lock_guard lock(mutex_);
+        std::unique_lock lock(crew_.mutex_);
         stopping_ = true;
+        crew_.lane_ended_.wait(lock, [this] { return members_ == 0; });
+        wanting_place_.unlink();
     }
-    wake_.notify_all();
-    for (auto& t : threads_)
-        t.join();
-    threads_.clear();
+    if (own_)
+        own_->finish();
 }
 
-void blocking_pool::submit(job& j, reactor& home) { enqueue(j, &home); }
-
-bool blocking_pool::enqueue(job& j, reactor* home)
+bool blocking_pool::enqueue(job& j, reactor* home, bool may_be_refused)
 {
     j.home_ = home;
     j.next_job_ = nullptr;
-    {
-        std::lock_guard lock(mutex_);
-        if (home == nullptr && stopping_)
-            return false;
-        if (tail_ != nullptr)
-            tail_->next_job_ = &j;
-        else
-            head_ = &j;
-        tail_ = &j;
-        ++queued_;
-    }
-    wake_.notify_one();
+    const std::lock_guard lock(crew_.mutex_);
+    if ((home == nullptr && stopping_) || (may_be_refused && queued_ >= max_queued))
+        return false;
+    if (tail_ != nullptr)
+        tail_->next_job_ = &j;
+    else
+        head_ = &j;
+    tail_ = &j;
+    ++queued_;
+    crew_.want(*this);
     return true;
+}
+
+error blocking_pool::refusal() noexcept
+{
+    refused_.fetch_add(1, std::memory_order_relaxed);
+    log_limited(refused_log_, log_level::warning, "core",
+                "calls are put off: as many as may wait for a thread of this lane do; what they call hangs, "
+                "or is too slow for "
+                "blocking_threads",
+                {{"lane", name_}, {"waiting", max_queued}});
+    return error(std::errc::resource_unavailable_try_again, "calls that wait for a thread", max_queued);
 }
 
 blocking_pool::occupation blocking_pool::look() const
 {
     const auto now = std::chrono::steady_clock::now();
     occupation out;
-    {
-        std::lock_guard lock(mutex_);
-        out.queued = queued_;
-    }
-    for (const auto& since : since_) {
-        const std::int64_t begun = since.load(std::memory_order_relaxed);
+    const std::lock_guard lock(crew_.mutex_);
+    out.queued = queued_;
+    for (auto* w = at_work_.front(); w != nullptr; w = at_work_.next(*w)) {
+        const std::int64_t begun = w->begun.load(std::memory_order_relaxed);
         if (begun == 0)
             continue;
         ++out.running;
@@ -80,30 +286,6 @@ blocking_pool::occupation blocking_pool::look() const
             std::max(out.longest, now.time_since_epoch() - std::chrono::steady_clock::duration(begun));
     }
     return out;
-}
-
-void blocking_pool::work(std::size_t index)
-{
-    std::unique_lock lock(mutex_);
-    for (;;) {
-        wake_.wait(lock, [this] { return head_ != nullptr || stopping_; });
-        if (head_ == nullptr)
-            return;
-        job* j = head_;
-        head_ = j->next_job_;
-        if (head_ == nullptr)
-            tail_ = nullptr;
-        --queued_;
-        lock.unlock();
-        since_[index].store(std::chrono::steady_clock::now().time_since_epoch().count(),
-                            std::memory_order_relaxed);
-        reactor* home = j->home_;
-        j->execute();                                      // without a home it may be gone after this
-        since_[index].store(0, std::memory_order_relaxed); // before anybody hears of its end
-        if (home != nullptr)
-            home->post_remote(*j); // the frame may be gone after this
-        lock.lock();
-    }
 }
 
 } // namespace verbena

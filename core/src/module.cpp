@@ -72,7 +72,7 @@ void module_table::add(const module_descriptor& d, std::unique_ptr<module> made,
     entries_.push_back({&d, std::move(made), std::move(from), false});
 }
 
-void module_table::add(const module_descriptor& d, std::string from)
+void module_table::add(const module_descriptor& d, std::string from, std::string_view declared)
 {
     check(d, from);
     const std::string name = d.name;
@@ -86,6 +86,13 @@ void module_table::add(const module_descriptor& d, std::string from)
     } catch (...) {
         refuse(from, name + " can't be made: it threw something that is no std::exception");
     }
+    // Only what that role uses was compared with what this program has.
+    if (made != nullptr && !declared.empty() && made->role_word() != declared)
+        refuse(from, name + " is declared as VERBENA_MODULE(" + std::string(declared) + ", ...), but is a " +
+                         std::string(made->role()) +
+                         (made->role_word().empty()
+                              ? ", which none of the roles that files may have derives from"
+                              : ": write VERBENA_MODULE(" + std::string(made->role_word()) + ", ...)"));
     add(d, std::move(made), std::move(from));
 }
 

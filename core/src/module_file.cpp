@@ -4,15 +4,19 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <cxxabi.h>
 #include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
+#include <utility>
 
 namespace verbena {
 
@@ -116,15 +120,7 @@ public:
 
     std::string note() const
     {
-        Elf64_Ehdr header;
-        read(0, &header, sizeof header);
-        if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0)
-            refuse(path_, "is no ELF file");
-        if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != own_order ||
-            header.e_machine != own_machine())
-            refuse(path_, "was built for another kind of machine");
-        if (header.e_type != ET_DYN)
-            refuse(path_, "is no shared object: build it as a shared_module()");
+        const Elf64_Ehdr header = checked_header();
         if (header.e_phentsize != sizeof(Elf64_Phdr) || header.e_phnum > max_segments)
             damaged();
         std::string found;
@@ -143,8 +139,98 @@ public:
         return found;
     }
 
+    struct dependencies {
+        std::vector<std::string> symbols; ///< that the file uses and has not, as the linker knows them
+        std::vector<std::string> libraries;
+    };
+    /// None in a file without section headers.
+    dependencies needs() const
+    {
+        const Elf64_Ehdr header = checked_header();
+        dependencies found;
+        if (header.e_shnum == 0)
+            return found;
+        if (header.e_shentsize != sizeof(Elf64_Shdr))
+            damaged();
+        bool seen_symbols = false;
+        bool seen_libraries = false;
+        for (unsigned i = 0; i < header.e_shnum; ++i) {
+            const Elf64_Shdr s = section(header, i);
+            // One of each: more, all of them large, would take hours.
+            if ((s.sh_type != SHT_DYNSYM || std::exchange(seen_symbols, true)) &&
+                (s.sh_type != SHT_DYNAMIC || std::exchange(seen_libraries, true)))
+                continue;
+            const std::string names = content(section(header, s.sh_link), max_names);
+            if (s.sh_type == SHT_DYNSYM)
+                each<Elf64_Sym>(
+                    content(s, max_module_symbols * sizeof(Elf64_Sym)), [&](const Elf64_Sym& symbol) {
+                        // What is weak may be missing.
+                        if (symbol.st_shndx == SHN_UNDEF && ELF64_ST_BIND(symbol.st_info) == STB_GLOBAL)
+                            found.symbols.push_back(name_at(names, symbol.st_name));
+                    });
+            else
+                each<Elf64_Dyn>(content(s, max_dynamic * sizeof(Elf64_Dyn)), [&](const Elf64_Dyn& entry) {
+                    if (entry.d_tag == DT_NEEDED)
+                        found.libraries.push_back(name_at(names, entry.d_un.d_val));
+                });
+        }
+        return found;
+    }
+
 private:
     static constexpr unsigned max_segments = 256;
+    static constexpr std::size_t max_names = std::size_t(64) << 20;
+    static constexpr std::size_t max_dynamic = 4096;
+
+    Elf64_Ehdr checked_header() const
+    {
+        Elf64_Ehdr header;
+        read(0, &header, sizeof header);
+        if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0)
+            refuse(path_, "is no ELF file");
+        if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != own_order ||
+            header.e_machine != own_machine())
+            refuse(path_, "was built for another kind of machine");
+        if (header.e_type != ET_DYN)
+            refuse(path_, "is no shared object: build it as a shared_module()");
+        return header;
+    }
+    Elf64_Shdr section(const Elf64_Ehdr& header, unsigned index) const
+    {
+        if (index >= header.e_shnum)
+            damaged();
+        Elf64_Shdr found;
+        read(offset_of(header.e_shoff, std::uint64_t(index) * sizeof found), &found, sizeof found);
+        return found;
+    }
+    std::string content(const Elf64_Shdr& s, std::size_t most) const
+    {
+        if (s.sh_size > most)
+            refuse(path_, "has more symbols, or longer names, than are looked at");
+        std::string bytes(s.sh_size, '\0');
+        if (!bytes.empty())
+            read(s.sh_offset, bytes.data(), bytes.size());
+        return bytes;
+    }
+    template<class T, class F>
+    static void each(std::string_view bytes, F f)
+    {
+        for (; bytes.size() >= sizeof(T); bytes.remove_prefix(sizeof(T))) {
+            T one;
+            std::memcpy(&one, bytes.data(), sizeof one);
+            f(one);
+        }
+    }
+    std::string name_at(std::string_view names, std::uint64_t offset) const
+    {
+        if (offset >= names.size())
+            damaged();
+        const std::string_view name = names.substr(offset, max_symbol_name + 1);
+        const std::size_t end = name.find('\0');
+        if (end == std::string_view::npos)
+            damaged();
+        return std::string(name.substr(0, end));
+    }
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
     static constexpr unsigned char own_order = ELFDATA2LSB;
 #else
@@ -217,6 +303,14 @@ module_note parse_note(std::string_view text)
         note.lines.push_back({std::string(line.substr(0, equals)), std::string(line.substr(equals + 1))});
     }
     return note;
+}
+
+std::string demangled(const std::string& symbol)
+{
+    int failed = 0;
+    const std::unique_ptr<char, decltype(&std::free)> name(
+        abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &failed), &std::free);
+    return name == nullptr ? symbol : std::string(name.get());
 }
 
 bool is_of_a_type(std::string_view key) noexcept { return key.find("::") != std::string_view::npos; }
@@ -304,6 +398,29 @@ std::vector<module_mismatch> compare(const module_note& module, const module_not
     return differing;
 }
 
+std::vector<std::string> missing_symbols(const std::string& path)
+{
+    const trusted_file file(path);
+    const elf_file::dependencies needs = elf_file(path, file.fd(), file.size()).needs();
+    const bool all_libraries_are_here = std::ranges::all_of(needs.libraries, [](const std::string& name) {
+        void* const loaded = ::dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+        if (loaded != nullptr)
+            ::dlclose(loaded);
+        return loaded != nullptr;
+    });
+    std::vector<std::string> missing;
+    for (const std::string& symbol : needs.symbols) {
+        if (missing.size() == max_missing_symbols)
+            break;
+        if (::dlsym(RTLD_DEFAULT, symbol.c_str()) != nullptr)
+            continue;
+        const std::string name = demangled(symbol);
+        if (all_libraries_are_here || name.find("verbena::") != std::string::npos)
+            missing.push_back(name);
+    }
+    return missing;
+}
+
 void load_module(module_table& table, const std::string& path)
 {
     const trusted_file file(path);
@@ -333,7 +450,7 @@ void load_module(module_table& table, const std::string& path)
     }
     if (d == nullptr)
         refuse(path, "has no descriptor");
-    table.add(*d, path);
+    table.add(*d, path, role);
 }
 
 } // namespace verbena

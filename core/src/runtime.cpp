@@ -247,6 +247,8 @@ void runtime::stop()
     end.drained.arrive_and_wait();
     for (auto& lane : lanes_)
         lane->finish();
+    if (crew_)
+        crew_->finish();
     end.emptied.arrive_and_wait();
     for (auto& w : shards_)
         w->thread.join();
@@ -261,12 +263,14 @@ result<blocking_pool*> runtime::add_lane(std::string name, unsigned threads)
         return error(std::errc::too_many_files_open, "lanes for calls that block", max_lanes);
     const auto blocked = block_signals();
     try {
-        lanes_.push_back(std::make_unique<blocking_pool>(threads != 0 ? threads : options_.blocking_threads,
-                                                         std::move(name)));
+        if (!crew_)
+            crew_ = std::make_unique<blocking_crew>();
     } catch (const std::system_error& e) {
-        return error(e.code(), "starting the threads of a lane for calls that block; fewer "
-                               "(blocking_threads), or a higher limit of threads");
+        return error(e.code(),
+                     "starting a thread for calls that block, which needs a higher limit of threads");
     }
+    lanes_.push_back(std::make_unique<blocking_pool>(
+        *crew_, threads != 0 ? threads : options_.blocking_threads, std::move(name)));
     return lanes_.back().get();
 }
 
@@ -372,8 +376,27 @@ void runtime::expose(metric_registry& registry)
                                                 out.value({lane->name()}, double(read(*lane)));
                                         }));
     };
-    per_lane("verbena_blocking_threads", "Threads for calls that block, of each lane.", "threads",
-             [](const blocking_pool& lane) { return lane.threads(); });
+    metrics_.push_back(
+        registry.add({"verbena_blocking_threads",
+                      "Threads for calls that block, of all lanes: they start when they are needed, and end "
+                      "when they have nothing to do.",
+                      metric_type::gauge, "threads"},
+                     [this](metric_sink& out) { out.value({}, crew_ ? double(crew_->threads()) : 0); }));
+    metrics_.push_back(
+        registry.add({"verbena_blocking_start_failures_total",
+                      "Times that no thread could be started for a blocking call, which went on waiting.",
+                      metric_type::counter, "failures"},
+                     [this](metric_sink& out) { out.value({}, crew_ ? double(crew_->failures()) : 0); }));
+    metrics_.push_back(registry.add({"verbena_blocking_refused_total",
+                                     "Blocking calls that were put off, since as many waited as may.",
+                                     metric_type::counter,
+                                     "calls",
+                                     {"lane"},
+                                     max_lanes},
+                                    [this](metric_sink& out) {
+                                        for (const auto& lane : lanes_)
+                                            out.value({lane->name()}, double(lane->refused()));
+                                    }));
     per_lane("verbena_blocking_queued_jobs", "Blocking calls that wait for a thread of their lane.", "jobs",
              [](const blocking_pool& lane) { return lane.look().queued; });
     per_lane("verbena_blocking_running_jobs", "Blocking calls that have a thread of their lane.", "jobs",

@@ -25,9 +25,6 @@ namespace verbena::nfs {
 
 namespace {
 
-// Of all exports together, as far as each has one: what limits a service's threads is a few thousand.
-constexpr std::size_t most_lane_threads = 1024;
-
 // Lookups of names at once. Those that hang hold up the others.
 constexpr unsigned name_threads = 4;
 
@@ -356,9 +353,7 @@ void nfs_module::open_export(module_host& host, const export_config& e)
     options.anongid = e.anongid;
     options.secure = e.secure;
     // A file system that hangs holds up its own export and no other.
-    const auto share = static_cast<unsigned>(most_lane_threads / exports_.size());
-    const result<blocking_pool*> lane =
-        host.shards().add_lane(name, std::clamp(share, 1u, host.shards().options().blocking_threads));
+    const result<blocking_pool*> lane = host.shards().add_lane(name);
     if (!lane)
         throw config_error(name + ": " + lane.error().message());
     storage::open_context context{name, e.pseudo, host.metrics(), **lane};

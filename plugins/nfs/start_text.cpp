@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <optional>
 #include <unistd.h>
 #include <vector>
 
@@ -79,8 +80,22 @@ bool admits_family(const exported_as& e, int family)
     });
 }
 
+// Read from the kernel once for all exports, if one needs them.
+class own_addresses {
+public:
+    host_addresses& get()
+    {
+        if (!list_)
+            list_.emplace();
+        return *list_;
+    }
+
+private:
+    std::optional<host_addresses> list_;
+};
+
 // Whether one of this host's own addresses is a client's: a program that binds it reaches a loopback listener from there.
-bool admits_own_address(const client_list& admitted, int family)
+bool admits_own_address(const client_list& admitted, int family, own_addresses& of_host)
 {
     const bool v4 = family == AF_INET;
     const auto loopback = ip_prefix::parse(v4 ? "127.0.0.0/8" : "::1/128");
@@ -90,14 +105,15 @@ bool admits_own_address(const client_list& admitted, int family)
     };
     if (admitted.everybody() || std::ranges::any_of(admitted.texts(), holds_loopback))
         return true;
-    host_addresses here;
+    host_addresses& here = of_host.get();
     const std::vector<ip_address> own = here.list();
     return std::ranges::any_of(
         own, [&](const ip_address& a) { return a.is_v4() == v4 && admitted.admits(a, here); });
 }
 
 // Why clients of the export cannot mount what is named `named`, and the cure; empty if they can.
-std::string obstacle(const exported_as& e, const std::string& transport, const net::endpoint& named)
+std::string obstacle(const exported_as& e, const std::string& transport, const net::endpoint& named,
+                     own_addresses& of_host)
 {
     if (e.secure && transport != "tcp")
         return "RDMA clients can't mount " + e.pseudo +
@@ -110,7 +126,7 @@ std::string obstacle(const exported_as& e, const std::string& transport, const n
     host_addresses loopback_only(std::vector<ip_address>{});
     if (!named.is_loopback() || !address || e.admitted.admits(*address, loopback_only))
         return {};
-    if (admits_own_address(e.admitted, named.family()))
+    if (admits_own_address(e.admitted, named.family(), of_host))
         return "only programs that bind an address of clients= can mount " + e.pseudo +
                " here, since all others come from " + named.address() + ": add " +
                listen_everywhere(transport) + ", or clients=" + named.address();
@@ -121,10 +137,10 @@ std::string obstacle(const exported_as& e, const std::string& transport, const n
 
 // What root types on a client. The netids are those of nfs(5).
 std::string mount_line(const listen_place& l, std::span<const listen_place> all, const exported_as& e,
-                       std::string_view version_4)
+                       std::string_view version_4, own_addresses& of_host)
 {
     const bool four = !version_4.empty();
-    if (const std::string why = obstacle(e, l.transport, l.where); !why.empty())
+    if (const std::string why = obstacle(e, l.transport, l.where, of_host); !why.empty())
         return why;
     const std::string six = l.where.family() == AF_INET6 ? "6" : "";
     // The kernel's client speaks MOUNT over TCP only. Version 4 has no use for it.
@@ -134,7 +150,7 @@ std::string mount_line(const listen_place& l, std::span<const listen_place> all,
                " here, since they ask for the mount over TCP: add --listen tcp://" +
                bracketed(l.where.address()) + ":2049";
     const net::endpoint& named = l.where.is_wildcard() ? mount->where : l.where;
-    if (const std::string why = obstacle(e, four ? l.transport : "tcp", named); !why.empty())
+    if (const std::string why = obstacle(e, four ? l.transport : "tcp", named, of_host); !why.empty())
         return why;
     const std::string host = named.is_wildcard() ? host_name() : bracketed(named.address());
     const std::string port = std::to_string(l.where.port());
@@ -164,7 +180,7 @@ bool admits_transport(const exported_as& e, const listen_place& l)
 }
 
 // Why no client can come as clients do, and the cure; empty if one can.
-std::string nobody_comes(const exported_as& e, std::span<const listen_place> all)
+std::string nobody_comes(const exported_as& e, std::span<const listen_place> all, own_addresses& of_host)
 {
     bool transport = false, port = false, elsewhere = false, own = false;
     for (const auto& l : all) {
@@ -175,9 +191,9 @@ std::string nobody_comes(const exported_as& e, std::span<const listen_place> all
             continue;
         port = true;
         elsewhere = elsewhere || !l.where.is_loopback();
-        own = own || (l.where.is_loopback() && admits_own_address(e.admitted, l.where.family()));
-        if (obstacle(e, l.transport, l.where).empty())
+        if (obstacle(e, l.transport, l.where, of_host).empty())
             return {};
+        own = own || (l.where.is_loopback() && admits_own_address(e.admitted, l.where.family(), of_host));
     }
     if (!transport)
         return "nobody can reach it: no --listen is of a transport that transport= admits";
@@ -202,6 +218,7 @@ std::string start_text(std::span<const exported_as> exports, std::span<const lis
                        mounted_by by)
 {
     std::string text;
+    own_addresses of_host;
     for (const auto& e : exports) {
         text += "export " + printable(e.pseudo) + " from " + printable(e.source) + " (" + e.options +
                 ") to " + e.clients + '\n';
@@ -209,18 +226,18 @@ std::string start_text(std::span<const exported_as> exports, std::span<const lis
             text += "  " + printable(e.notes) + '\n';
         if (!e.warning.empty())
             text += "  " + printable(e.warning) + '\n';
-        if (const std::string why = nobody_comes(e, listeners); !why.empty())
+        if (const std::string why = nobody_comes(e, listeners, of_host); !why.empty())
             text += "  warning: " + why + '\n';
     }
     bool mountable = false;
     for (const auto& l : listeners) {
         text += "listening at " + l.url() + '\n';
         for (const auto& e : exports) {
-            if (!admits_transport(e, l) || !nobody_comes(e, listeners).empty())
+            if (!admits_transport(e, l) || !nobody_comes(e, listeners, of_host).empty())
                 continue;
             const std::string line =
                 by.mount || !by.version_4.empty()
-                    ? mount_line(l, listeners, e, by.version_4)
+                    ? mount_line(l, listeners, e, by.version_4, of_host)
                     : "kernels can't mount " + printable(e.pseudo) +
                           " here without the protocol that they ask first: load the module mount";
             mountable = mountable || line.starts_with("mount ");

@@ -144,7 +144,7 @@ task<result<storage::access_list>> backend::getacl(const storage::request& r, co
             return as.error();
         return acl_of(fd);
     };
-    co_return co_await pool_.run(std::move(job));
+    co_return co_await pool_.try_run(std::move(job));
 }
 
 } // namespace verbena::posixfs

@@ -98,8 +98,8 @@ std::string backend::describe() const
 
 result<void> backend::live_look::await_resume() noexcept
 {
-    if (const int failed = shard_or_pool<look>::await_resume(); failed != 0)
-        return error::from_errno(failed, "fstat");
+    if (const auto looked = shard_or_pool<refusable_look>::await_resume(); !looked)
+        return looked.error();
     if (stat_.st_nlink == 0) {
         shard_.files.drop(file_.handle);
         return error::from_errno(ESTALE, "the file was removed");
@@ -279,7 +279,7 @@ task<result<unsigned>> backend::access(const storage::request& r, const storage:
             return as.error();
         return granted_of(fd, wanted);
     };
-    co_return co_await pool_.run(std::move(job));
+    co_return co_await pool_.try_run(std::move(job));
 }
 
 task<result<std::string>> backend::readlink(const storage::request&, const storage::handle& link)
@@ -302,7 +302,7 @@ task<result<std::string>> backend::readlink(const storage::request&, const stora
         target.resize(static_cast<std::size_t>(n));
         return target;
     };
-    co_return co_await pool_.run(std::move(job));
+    co_return co_await pool_.try_run(std::move(job));
 }
 
 task<result<storage::filesystem_stat>> backend::statfs(const storage::request&, const storage::handle& file)
@@ -328,7 +328,7 @@ task<result<storage::filesystem_stat>> backend::statfs(const storage::request&, 
         out.free_files = out.available_files = st.f_ffree;
         return out;
     };
-    co_return co_await pool_.run(std::move(job));
+    co_return co_await pool_.try_run(std::move(job));
 }
 
 result<std::unique_ptr<storage::file_backend>> open_posixfs(const posixfs_options& options,

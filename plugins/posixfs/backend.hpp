@@ -27,12 +27,16 @@
 
 namespace verbena::posixfs {
 
-/// blocking_pool::run(), or a call at once on the caller's thread.
+/// What becomes of a job where as many wait for the pool as may: EAGAIN, which callers hear as "try again later", or it waits all the same,
+/// since something was changed already.
+enum class when_full : bool { refuse, wait };
+
+/// blocking_pool::run() or try_run(), or a call at once on the caller's thread.
 template<class F>
 class [[nodiscard("co_await it: nothing runs otherwise")]] shard_or_pool {
 public:
-    shard_or_pool(blocking_pool& pool, F&& job, bool here) noexcept
-        : inner_(pool.run(std::move(job))), here_(here)
+    shard_or_pool(blocking_pool& pool, F&& job, bool here, when_full full) noexcept
+        : inner_(pool, std::move(job), full == when_full::refuse), here_(here)
     {
     }
     bool await_ready() noexcept
@@ -42,9 +46,9 @@ public:
         return here_;
     }
     template<class Promise>
-    void await_suspend(std::coroutine_handle<Promise> h)
+    bool await_suspend(std::coroutine_handle<Promise> h)
     {
-        inner_.await_suspend(h);
+        return inner_.await_suspend(h);
     }
     auto await_resume() noexcept { return inner_.await_resume(); }
 
@@ -178,11 +182,12 @@ private:
     /// Runs `job` on the pool, or `here`; once more with files closed if descriptors had run out, when it must have
     /// changed nothing.
     template<class F>
-    task<std::invoke_result_t<F&>> run_with_room(shard& s, const F& job, bool here = false)
+    task<std::invoke_result_t<F&>> run_with_room(shard& s, const F& job, bool here = false,
+                                                 when_full full = when_full::refuse)
     {
         for (bool again = false;; again = true) {
             auto copy = job;
-            auto done = co_await shard_or_pool<F>(pool_, std::move(copy), here);
+            auto done = co_await shard_or_pool<F>(pool_, std::move(copy), here, full);
             if (done || again || !out_of_descriptors(done.error()))
                 co_return std::move(done);
             s.files.shrink();
@@ -205,10 +210,21 @@ private:
         int fd;
         struct stat* st;
     };
-    class live_look : public shard_or_pool<look> {
+    struct refusable_look : look {
+        result<void> operator()() const noexcept
+        {
+            if (const int failed = look::operator()(); failed != 0)
+                return error::from_errno(failed, "fstat");
+            return {};
+        }
+    };
+    class live_look : public shard_or_pool<refusable_look> {
     public:
         live_look(blocking_pool& pool, shard& s, const cached_file& f, int fd, struct stat& st) noexcept
-            : shard_or_pool<look>(pool, look(fd, &st), f.mount->local), shard_(s), file_(f), stat_(st)
+            : shard_or_pool<refusable_look>(pool, {{fd, &st}}, f.mount->local, when_full::refuse),
+              shard_(s),
+              file_(f),
+              stat_(st)
         {
         }
         result<void> await_resume() noexcept;
@@ -218,10 +234,10 @@ private:
         const cached_file& file_;
         const struct stat& stat_;
     };
-    /// `co_await stat_of(f, fd, st)`: fstat, which may ask another host; its errno.
+    /// `co_await stat_of(f, fd, st)`: fstat after a change, which may ask another host; its errno.
     shard_or_pool<look> stat_of(const cached_file& f, int fd, struct stat& st) noexcept
     {
-        return {pool_, look(fd, &st), f.mount->local};
+        return {pool_, look(fd, &st), f.mount->local, when_full::wait};
     }
     /// `co_await stat_live(...)`: of a live file: ESTALE, and the file leaves the cache, once its last name is gone.
     live_look stat_live(shard& s, const cached_file& f, int fd, struct stat& st) noexcept

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <linux/magic.h>
+#include <memory>
 
 namespace verbena::posixfs {
 
@@ -22,6 +23,15 @@ bool earlier(const timespec& a, const timespec& b) noexcept
 
 } // namespace
 
+change_order::stripe* change_order::make_stripes()
+{
+    auto made = std::make_unique<stripe[]>(stripes);
+    stripe* first = nullptr;
+    if (stripes_.compare_exchange_strong(first, made.get(), std::memory_order_acq_rel))
+        return made.release();
+    return first; // of another thread, which came before
+}
+
 change_order::turn::turn(change_order& order, const struct stat& inode)
     : order_(order), first_(order.at(inode).mutex)
 {
@@ -32,9 +42,9 @@ change_order::turn::turn(change_order& order, const struct stat& one, const stru
 {
     // By position, so that two turns never wait for each other.
     const auto [low, high] = std::minmax({index_of(one), index_of(other)});
-    first_ = std::unique_lock(order.stripes_[low].mutex);
+    first_ = std::unique_lock(order.at(low).mutex);
     if (low != high)
-        second_ = std::unique_lock(order.stripes_[high].mutex);
+        second_ = std::unique_lock(order.at(high).mutex);
 }
 
 void change_order::turn::begin(int fd, observed_change& change)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
@@ -27,6 +28,10 @@ struct observed_change {
 /// turns; who made the last change shows in ctime, and after one of theirs no change counts as `alone` for a while.
 class change_order {
 public:
+    change_order() = default;
+    change_order(const change_order&) = delete;
+    ~change_order() { delete[] stripes_.load(std::memory_order_acquire); }
+
     /// For how long after somebody else's change.
     static constexpr std::time_t quiet_seconds = 2;
     static constexpr std::size_t stripes = 256;
@@ -74,11 +79,18 @@ private:
     };
 
     static std::size_t index_of(const struct stat& inode) noexcept;
-    stripe& at(const struct stat& inode) noexcept { return stripes_[index_of(inode)]; }
+    stripe& at(std::size_t index)
+    {
+        stripe* const all = stripes_.load(std::memory_order_acquire);
+        return (all != nullptr ? all : make_stripes())[index];
+    }
+    stripe& at(const struct stat& inode) { return at(index_of(inode)); }
+    stripe* make_stripes();
     static record* find(stripe& s, const struct stat& inode) noexcept;
     static record& find_or_add(stripe& s, const struct stat& inode) noexcept;
 
-    std::array<stripe, stripes> stripes_;
+    // From the first turn on: 60 KiB, which hundreds of exports that nobody changes would have too.
+    std::atomic<stripe*> stripes_{nullptr};
 };
 
 /// True for file systems that other hosts may change too: there a turn orders nothing. By `f_type` of statfs(2).

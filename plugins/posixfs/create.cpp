@@ -131,7 +131,7 @@ backend::make_entry(const storage::request& r, const storage::handle& directory,
             return file_status(m.path.get(), m.st) == 0 ? result<void>() : errno_error("fstat");
         };
         const bool here = !cuts_much(done->st, size_only) && changes_here(r.who, *d);
-        auto resized = co_await run_with_room(s, cut, here);
+        auto resized = co_await run_with_room(s, cut, here, when_full::wait);
         if (!resized)
             co_return resized.error();
     }

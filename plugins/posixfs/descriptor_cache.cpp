@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <fcntl.h>
 #include <limits>
+#include <new>
 #include <sys/resource.h>
 
 namespace verbena::posixfs {
@@ -158,7 +159,16 @@ void removal_log::add(const storage::handle& h, event what)
 {
     std::lock_guard lock(mutex_);
     const auto i = static_cast<std::size_t>(what);
-    entries_[i][counts_[i]++ % max_entries] = h;
+    if (entries_[i].empty()) {
+        try {
+            entries_[i].resize(max_entries);
+        } catch (const std::bad_alloc&) {
+            counts_[i] += max_entries; // so that readers see that they missed it
+        }
+    }
+    if (!entries_[i].empty())
+        entries_[i][counts_[i] % max_entries] = h;
+    ++counts_[i];
     count_.store(count_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 

@@ -260,7 +260,8 @@ private:
     std::mutex mutex_;
     std::atomic<std::uint64_t> count_{0};
     std::array<std::uint64_t, events> counts_{};
-    std::array<std::array<storage::handle, max_entries>, events> entries_;
+    // Room for max_entries of each kind from the first of them on.
+    std::array<std::vector<storage::handle>, events> entries_;
 };
 
 class closing_writers;

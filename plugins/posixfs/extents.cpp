@@ -131,7 +131,7 @@ task<result<storage::seek_result>> backend::seek(const storage::request& r, cons
         out.end_of_file = out.offset >= size;
         return out;
     };
-    co_return co_await pool_.run(std::move(job));
+    co_return co_await pool_.try_run(std::move(job));
 }
 
 task<result<storage::change>> backend::change_extents(const storage::request& r, const storage::handle& file,
@@ -153,7 +153,7 @@ task<result<storage::change>> backend::change_extents(const storage::request& r,
     const std::uint64_t end = offset + length;
     if (!gives_back && length > most_changed_at_once) {
         auto look = [fd = target.open->get(), length] { return may_have_room(fd, length); };
-        if (const auto room = co_await pool_.run(std::move(look)); !room)
+        if (const auto room = co_await pool_.try_run(std::move(look)); !room)
             co_return room.error();
     }
     for (std::uint64_t at = offset; at < end;) {
@@ -173,7 +173,7 @@ task<result<storage::change>> backend::change_extents(const storage::request& r,
             while (done != 0 && errno == EINTR);
             return done == 0 ? result<void>() : errno_error("fallocate");
         };
-        if (const auto done = co_await pool_.run(std::move(job)); !done)
+        if (const auto done = co_await pool_.try_run(std::move(job)); !done)
             co_return done.error();
         at += part;
     }
@@ -228,7 +228,7 @@ task<result<storage::copy_result>> backend::copy(const storage::request& r, cons
             return errno_error("copy_file_range");
         return static_cast<std::uint64_t>(n);
     };
-    const auto copied = co_await pool_.run(std::move(job));
+    const auto copied = co_await pool_.try_run(std::move(job));
     if (!copied)
         co_return copied.error();
     out.count = *copied;
@@ -276,7 +276,7 @@ task<result<storage::change>> backend::clone(const storage::request& r, const st
     if (!mine)
         co_return error(std::errc::operation_canceled, "clone");
     const held_permit held(s.clone_turn);
-    if (const auto done = co_await pool_.run(std::move(job)); !done)
+    if (const auto done = co_await pool_.try_run(std::move(job)); !done)
         co_return done.error();
     co_return co_await settle_data(target);
 }

@@ -238,7 +238,7 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
             file_status(fd, st);
             return more;
         };
-        auto more = co_await pool_.run(std::move(job));
+        auto more = co_await pool_.try_run(std::move(job));
         // What was read is told; the next READ, which begins where that ends, gets the error.
         if (!more && n == 0)
             co_return more.error();
@@ -381,7 +381,7 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
                 return errno_error("pwritev");
             return done;
         };
-        const auto written = co_await pool_.run(std::move(job));
+        const auto written = co_await pool_.try_run(std::move(job));
         if (!written)
             co_return written.error();
         n = *written;

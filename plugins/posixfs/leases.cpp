@@ -103,7 +103,7 @@ task<result<std::unique_ptr<storage::file_lease>>> backend::lease(const storage:
                 return errno_error("open for a lease");
             return leases_->take(std::move(fd), *home, wanted, pool_);
         };
-        auto done = co_await run_with_room(s, job);
+        auto done = co_await run_with_room(s, job, false, when_full::wait);
         if (again || done || done.error().errno_value() != EAGAIN)
             co_return std::move(done);
         // Somebody has the file open for writing. It may be we.

@@ -135,7 +135,7 @@ task<result<void>> backend::still_allowed(shard& s, const storage::credential& w
         const acting_as as(who);
         return as ? ask() : result<void>(as.error());
     };
-    co_return co_await pool_.run(std::move(job));
+    co_return co_await pool_.try_run(std::move(job));
 }
 
 task<result<shard_ref<user_descriptors>>> backend::open_for(shard& s, const storage::request& r,
@@ -208,7 +208,7 @@ task<void> backend::ensure_sync(const file_ref& f)
     };
     shard& s = at(co_await this_reactor());
     s.files.keep_within_budget();
-    auto opened = co_await run_with_room(s, job);
+    auto opened = co_await run_with_room(s, job, false, when_full::wait);
     if (opened && !f->sync)
         f->sync = std::move(*opened);
 }
@@ -243,7 +243,7 @@ task<result<storage::entry>> backend::remember(shard& s, unique_fd fd, struct st
     };
     // It may be on a mount beneath, which answers as late as it likes.
     const bool here = !options_.crossmnt && handles_->root_mount().local;
-    auto handle = co_await shard_or_pool<decltype(make)>(pool_, std::move(make), here);
+    auto handle = co_await shard_or_pool<decltype(make)>(pool_, std::move(make), here, when_full::wait);
     if (!handle) {
         close_where_it_may_last(pool_, std::move(fd), !here);
         co_return handle.error();

@@ -77,7 +77,7 @@ task<result<storage::readdir_result>> backend::readdir(const storage::request& r
                 describe_entry(*d, is_root, e);
             return true;
         };
-        auto more = co_await pool_.run(std::move(job));
+        auto more = co_await pool_.try_run(std::move(job));
         if (!more)
             co_return more.error();
         out.end = !*more;

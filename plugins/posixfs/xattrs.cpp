@@ -73,7 +73,7 @@ task<result<std::vector<std::byte>>> backend::getxattr(const storage::request& r
         value.resize(static_cast<std::size_t>(n));
         return value;
     };
-    co_return co_await pool_.run(std::move(job));
+    co_return co_await pool_.try_run(std::move(job));
 }
 
 task<result<std::vector<std::string>>> backend::listxattrs(const storage::request& r,
@@ -102,7 +102,7 @@ task<result<std::vector<std::string>>> backend::listxattrs(const storage::reques
         }
         return names;
     };
-    co_return co_await pool_.run(std::move(job));
+    co_return co_await pool_.try_run(std::move(job));
 }
 
 template<class Change>
@@ -141,7 +141,7 @@ task<result<storage::change>> backend::change_xattrs(const storage::request& r, 
             c.seen = file_status(fd, c.after) == 0;
         return c;
     };
-    auto done = co_await pool_.run(std::move(job));
+    auto done = co_await pool_.try_run(std::move(job));
     if (!done)
         co_return done.error();
     if (!options_.async) {

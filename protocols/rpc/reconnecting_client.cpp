@@ -290,7 +290,10 @@ task<void> reconnecting_client::keep_connected()
             }
             attempted_.set();
         }
-        if (!wanted() || !co_await sleep_for(delay))
+        if (!wanted())
+            break;
+        const bool slept = co_await sleep_for(delay);
+        if (!slept)
             break;
         delay = std::min(delay * 2, options_.reconnect_delay_max);
     } while (wanted());

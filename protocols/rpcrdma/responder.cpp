@@ -523,7 +523,10 @@ task<bool> responder_connection::read_chunk(responder_call& c, std::span<const r
                 stats_.read_depth_waits.add();
                 permit = co_await reads_.acquire();
             }
-            if (!permit || !co_await send_queue_room(1)) {
+            bool room = false;
+            if (permit)
+                room = co_await send_queue_room(1);
+            if (!room) {
                 if (permit)
                     reads_.release();
                 c.read_failed_ = true;

@@ -5,8 +5,8 @@
 
 namespace verbena::storage {
 
-forwarding_backend::forwarding_backend(std::unique_ptr<file_backend> below) noexcept
-    : owned_(std::move(below)), below_(*owned_)
+forwarding_backend::forwarding_backend(std::unique_ptr<file_backend> below, filter_bytes bytes) noexcept
+    : owned_(std::move(below)), below_(*owned_), forwards_bytes_(bytes == filter_bytes::are_those_below)
 {
 }
 
@@ -54,6 +54,8 @@ task<result<read_result>> forwarding_backend::read(const request& r, const handl
 task<result<located_read>> forwarding_backend::locate(const request& r, const handle& file,
                                                       std::uint64_t offset, std::uint32_t length)
 {
+    if (!forwards_bytes_)
+        return file_backend::locate(r, file, offset, length);
     return below_.locate(r, file, offset, length);
 }
 
@@ -139,18 +141,24 @@ task<result<change>> forwarding_backend::commit(const request& r, const handle& 
 task<result<seek_result>> forwarding_backend::seek(const request& r, const handle& file, std::uint64_t offset,
                                                    extent what)
 {
+    if (!forwards_bytes_)
+        return file_backend::seek(r, file, offset, what);
     return below_.seek(r, file, offset, what);
 }
 
 task<result<change>> forwarding_backend::allocate(const request& r, const handle& file, std::uint64_t offset,
                                                   std::uint64_t length)
 {
+    if (!forwards_bytes_)
+        return file_backend::allocate(r, file, offset, length);
     return below_.allocate(r, file, offset, length);
 }
 
 task<result<change>> forwarding_backend::deallocate(const request& r, const handle& file,
                                                     std::uint64_t offset, std::uint64_t length)
 {
+    if (!forwards_bytes_)
+        return file_backend::deallocate(r, file, offset, length);
     return below_.deallocate(r, file, offset, length);
 }
 
@@ -158,6 +166,8 @@ task<result<copy_result>> forwarding_backend::copy(const request& r, const handl
                                                    std::uint64_t from_offset, const handle& to,
                                                    std::uint64_t to_offset, std::uint64_t length)
 {
+    if (!forwards_bytes_)
+        return file_backend::copy(r, from, from_offset, to, to_offset, length);
     return below_.copy(r, from, from_offset, to, to_offset, length);
 }
 
@@ -165,6 +175,8 @@ task<result<change>> forwarding_backend::clone(const request& r, const handle& f
                                                std::uint64_t from_offset, const handle& to,
                                                std::uint64_t to_offset, std::uint64_t length)
 {
+    if (!forwards_bytes_)
+        return file_backend::clone(r, from, from_offset, to, to_offset, length);
     return below_.clone(r, from, from_offset, to, to_offset, length);
 }
 

@@ -191,6 +191,16 @@ int check_modules(const std::vector<std::string>& files)
             const module_note note = read_module_note(path);
             const std::string role(note.value_of("role"));
             const auto differing = compare(note, own_module_note(role));
+            const auto missing = differing.empty() ? missing_symbols(path) : std::vector<std::string>();
+            if (!missing.empty()) {
+                status = 1;
+                print("%s: does not fit: it uses what neither it nor this program has: link it, or declare "
+                      "it as this version's headers do\n",
+                      printable(path).c_str());
+                for (const std::string& name : missing)
+                    print("  %s\n", printable(name).c_str());
+                continue;
+            }
             if (differing.empty()) {
                 print("%s: fits: a module of the role %s, built with %s\n", printable(path).c_str(),
                       role.c_str(), std::string(note.value_of("compiler")).c_str());

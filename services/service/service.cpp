@@ -330,6 +330,8 @@ void ask(const module_table& table, const module& m, F f)
         f();
     } catch (const config_error&) {
         throw;
+    } catch (const program_failure& e) { // of one that is served with it
+        throw std::runtime_error("module " + std::string(table.name_of(e.from())) + ": " + e.what());
     } catch (const std::exception& e) {
         throw std::runtime_error("module " + std::string(table.name_of(m)) + ": " + e.what());
     } catch (...) {

@@ -127,14 +127,8 @@ shard_server::shard_server(shard& s, const server_options& o,
       unhandled_(o.name),
       rdma_tasks_(s.reactor(), nullptr, &unhandled_, "RDMA listeners")
 {
-    for (rpc::program_module* m : modules) {
-        for (auto& program : m->make_programs(s)) {
-            programs_.push_back(std::move(program));
-            if (programs_.back()->calls_back())
-                rdma_options_.reverse_credits = reverse_credits;
-            dispatcher_.add(*programs_.back());
-        }
-    }
+    for (rpc::program_module* m : modules)
+        add_programs(*m);
     const std::size_t budget = s.buffers().budget().limit();
     bound_receives(rdma_options_, budget, o.shards, o.rdma_listeners);
     rdma_options_.max_peer_connections = static_cast<std::uint32_t>(std::min<std::size_t>(
@@ -142,6 +136,59 @@ shard_server::shard_server(shard& s, const server_options& o,
     rdma_options_.peers = o.peers;
     rdma_options_.max_address_chunk_bytes = address_share(budget, o.shards, o.listeners);
     rdma_options_.read_limit = o.read_limit;
+}
+
+namespace {
+
+std::string told(const rpc::program& p)
+{
+    return std::to_string(p.number()) + " (" + std::string(p.name()) + ')';
+}
+
+// Why a program can't be served beside the others; empty if it can.
+std::string refused(const rpc::program* p, const std::vector<std::unique_ptr<rpc::program>>& others)
+{
+    if (p == nullptr)
+        return "a program that is null: leave it out";
+    const std::uint32_t low = p->low_version();
+    const std::uint32_t high = p->high_version();
+    if (low > high || high - low >= rpc::program_module::max_versions)
+        return "the program " + told(*p) + " with versions " + std::to_string(low) + " to " +
+               std::to_string(high) + ": they must be 1 to " +
+               std::to_string(rpc::program_module::max_versions) + ", from the lowest on";
+    for (const auto& other : others) {
+        if (other->number() == p->number() && other->low_version() <= high && low <= other->high_version())
+            return "the program " + told(*p) + " twice, with version " +
+                   std::to_string(std::max(low, other->low_version())) +
+                   ": a call could go to either, so leave one of them out";
+    }
+    return {};
+}
+
+} // namespace
+
+void shard_server::add_programs(rpc::program_module& m)
+{
+    std::vector<std::unique_ptr<rpc::program>> made;
+    try {
+        made = m.make_programs(shard_);
+    } catch (const config_error&) {
+        throw;
+    } catch (const std::exception& e) {
+        throw program_failure(m, e.what());
+    } catch (...) {
+        throw program_failure(m, "it threw something that is no std::exception");
+    }
+    if (made.empty())
+        throw program_failure(m, "make_programs() gave no program, so that no call could be answered");
+    for (auto& program : made) {
+        if (const std::string why = refused(program.get(), programs_); !why.empty())
+            throw program_failure(m, "make_programs() gave " + why);
+        programs_.push_back(std::move(program));
+        if (programs_.back()->calls_back())
+            rdma_options_.reverse_credits = reverse_credits;
+        dispatcher_.add(*programs_.back());
+    }
 }
 
 shard_server::shard_server(shard& s, const server_options& o, verbs::protocol_module& module,

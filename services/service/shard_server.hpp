@@ -25,6 +25,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,10 +48,20 @@ struct server_options {
     std::function<void(std::unique_ptr<verbs::arrival>& peer, std::size_t at, std::size_t listener)> route;
 };
 
+/// What a module's make_programs() threw, or gave that can't be served.
+class program_failure final : public std::runtime_error {
+public:
+    program_failure(const module& m, const std::string& what) : std::runtime_error(what), from_(&m) {}
+    const module& from() const noexcept { return *from_; }
+
+private:
+    const module* from_;
+};
+
 /// Made, used and destroyed on its shard, except where it says any thread.
 class shard_server {
 public:
-    /// One of the runtime's shards. The programs of `modules` are made here.
+    /// One of the runtime's shards. The programs of `modules` are made here. Throws program_failure, and config_error of theirs.
     shard_server(shard& s, const server_options& o, const std::vector<rpc::program_module*>& modules,
                  rpc::duplicate_request_cache& duplicates);
     /// A verbs protocol, which outlives it.
@@ -84,6 +95,7 @@ public:
 
 private:
     iwarp::options iwarp_options(const server_options& own);
+    void add_programs(rpc::program_module& m);
     void serve(verbs::context& device, verbs::listener& listener);
 
     shard& shard_;

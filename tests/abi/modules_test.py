@@ -4,6 +4,7 @@
 message that says why; each of verbena's own works as a file too."""
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -100,6 +101,25 @@ class Modules(unittest.TestCase):
     def test_an_unknown_role(self):
         path = self.replaced(b"role=program\n", b"role=progrem\n")
         self.refuses("--module", path, "modules", saying='of the role "progrem", which this program does not know')
+
+    def other(self, name):
+        return str(pathlib.Path(ODD).parent / f"{name}.so")
+
+    def test_a_role_that_is_not_the_objects(self):
+        """What only its real role may use was compared with nothing."""
+        path = self.other("odd_role")
+        self.assertEqual(self.run_it("module", "check", path).returncode, 0) # nothing of it runs there
+        self.refuses("--module", path, "modules", saying=(path, "odd is declared as VERBENA_MODULE(verbs, ...), but is a protocol: "
+                                                          "write VERBENA_MODULE(program, ...)"))
+
+    def test_what_nobody_has_is_told_before_it_is_loaded(self):
+        path = self.other("odd_undefined")
+        done = self.run_it("module", "check", path)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn(f"{path}: does not fit: it uses what neither it nor this program has", done.stdout)
+        self.assertEqual(sorted(line.strip() for line in done.stdout.splitlines()[1:]),
+                         ["verbena::nobody_has_this(int)", "verbena_test_nor_this"])
+        self.refuses("--module", path, "modules", saying=(path, "can't be loaded", "undefined symbol"))
 
     def test_files_that_are_no_modules(self):
         self.refuses("--module", self.folder + "/none.so", "modules", saying="No such file or directory: write the path")
@@ -213,6 +233,15 @@ class Modules(unittest.TestCase):
         path.write_text(path.read_text("utf-8").replace('"off"', '"192.0.2.1:9464"'), encoding="utf-8")
         done = self.refuses("serve", str(path), saying=("metrics 192.0.2.1:9464: can't listen there", "module=odd"), status=1)
 
+    def test_programs_that_cannot_be_served(self):
+        for way, saying in (("no_program", "make_programs() gave no program"), ("null_program", "a program that is null"),
+                            ("program_twice", "the program 536871065 (odd) twice, with version 1: a call could go to either"),
+                            ("many_versions", "with versions 2 to 4294967295: they must be 1 to 64")):
+            self.refuses("serve", self.config(f'[odd]\nway = "{way}"\n'), saying=("module odd: ", saying), status=1)
+        process, _ = self.start("serve", self.config('[odd]\nway = "other_version"\n'))
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(timeout=LIMIT), 0)
+
     def test_no_two_protocols_at_one_address(self):
         text = "".join(f'[{name}]\nlisten = ["tcp://127.0.0.1:5999"]\n' for name in ("nfs", "odd"))
         path = self.config(text + f'[[nfs.export]]\ndirectory = "{self.folder}"\n')
@@ -240,6 +269,42 @@ class Modules(unittest.TestCase):
         self.refuses("--module", ODD, "odd", "--way", "all", saying="--way all: must be none, configure")
         process, lines = self.start("--module", ODD, "odd", "--metrics", "off", "--state", self.folder, "--shards", "1")
         self.assertTrue(any(line.startswith("listening at tcp://127.0.0.1:") for line in lines), lines)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(timeout=LIMIT), 0)
+
+    def test_a_filter_that_changes_bytes_lets_none_of_those_below_out(self):
+        """It overrides read() and write() alone. Large enough for all ways that a server has to send what lies in a file."""
+        data = pathlib.Path(self.folder) / "data"
+        data.mkdir()
+        plain = random.Random(5).randbytes(300_000)
+        source = pathlib.Path(self.folder) / "plain"
+        source.write_bytes(plain)
+        path = pathlib.Path(self.folder) / "verbenad.toml"
+        path.write_text(f'modules = ["{self.other("xor_filter")}"]\n[daemon]\nstate = "{self.folder}/state"\nshards = 1\n'
+                        f'[metrics]\nlisten = "off"\n[nfs]\nlisten = ["tcp://127.0.0.1:0", "iwarp://127.0.0.1:0"]\nrpcbind = "no"\n'
+                        f'[[nfs.export]]\ndirectory = "{data}"\nroot_squash = false\n[[nfs.export.filter]]\nname = "xor"\n',
+                        encoding="utf-8")
+        process, lines = self.start("serve", str(path))
+        port = {line.split("://")[0].split()[-1]: line.rsplit(":", 1)[1] for line in lines if line.startswith("listening at")}
+
+        def verbena(*arguments):
+            done = subprocess.run([VERBENA, *arguments], capture_output=True, timeout=LIMIT, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stdout
+        for version in ("3", "4.1", "4.2"):
+            for transport in ("tcp", "iwarp"):
+                with self.subTest(version=version, transport=transport):
+                    url = f"nfs+{transport}://127.0.0.1:{port[transport]}/export"
+                    more = f"?vers={version}" + (f"&mountport={port['tcp']}" if version == "3" else "")
+                    name = f"{version}{transport}"
+                    verbena("cp", str(source), f"{url}/{name}{more}")
+                    below = (data / name).read_bytes()
+                    self.assertEqual(bytes(b ^ (i * 7 + 90 & 255) for i, b in enumerate(below)), plain)
+                    for _ in range(2): # the second time it is open, and in memory
+                        self.assertEqual(verbena("cat", f"{url}/{name}{more}"), plain)
+                    # By COPY, where version and server have it.
+                    verbena("cp", f"{url}/{name}{more}", f"{url}/{name}.copy{more}")
+                    self.assertEqual(verbena("cat", f"{url}/{name}.copy{more}"), plain)
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(timeout=LIMIT), 0)
 

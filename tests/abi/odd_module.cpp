@@ -15,13 +15,18 @@ using namespace verbena;
 
 class null_program final : public rpc::program {
 public:
+    explicit null_program(std::uint32_t low = 1, std::uint32_t high = 1) : low_(low), high_(high) {}
     std::uint32_t number() const noexcept override { return 0x20000099; }
-    std::uint32_t low_version() const noexcept override { return 1; }
-    std::uint32_t high_version() const noexcept override { return 1; }
+    std::uint32_t low_version() const noexcept override { return low_; }
+    std::uint32_t high_version() const noexcept override { return high_; }
     std::string_view name() const noexcept override { return "odd"; }
     std::string_view procedure_name(std::uint32_t, std::uint32_t) const noexcept override { return "NULL"; }
     bool non_idempotent(std::uint32_t, std::uint32_t) const noexcept override { return false; }
     task<rpc::outcome> serve(rpc::call&) override { co_return rpc::outcome::success; }
+
+private:
+    std::uint32_t low_;
+    std::uint32_t high_;
 };
 
 class odd_module final : public rpc::program_module {
@@ -30,7 +35,8 @@ public:
     {
         return {setting::word("way",
                               {"none", "configure", "prepare", "start", "programs", "listening", "number",
-                               "stop_stalls", "logic"},
+                               "stop_stalls", "logic", "no_program", "null_program", "program_twice",
+                               "other_version", "many_versions"},
                               "none", "Where it goes wrong")};
     }
     std::vector<std::string> default_listeners() const override { return {"tcp://127.0.0.1:0"}; }
@@ -53,7 +59,17 @@ public:
         if (s.index() == 1)
             fail("programs"); // half-way
         std::vector<std::unique_ptr<rpc::program>> programs;
+        if (way_ == "no_program")
+            return programs;
         programs.push_back(std::make_unique<null_program>());
+        if (way_ == "null_program")
+            programs.push_back(nullptr);
+        if (way_ == "program_twice")
+            programs.push_back(std::make_unique<null_program>(0, 3));
+        if (way_ == "other_version")
+            programs.push_back(std::make_unique<null_program>(2, 3));
+        if (way_ == "many_versions")
+            programs.push_back(std::make_unique<null_program>(2, 0xffffffff));
         return programs;
     }
     std::string listening(std::span<const listen_place> places) override
@@ -116,4 +132,20 @@ const module_descriptor& describe()
 
 } // namespace
 
-VERBENA_MODULE(program, describe());
+#ifdef ODD_CALLS_NOBODY
+namespace verbena {
+int nobody_has_this(int);
+}
+extern "C" int verbena_test_nor_this();
+extern "C" __attribute__((weak)) int verbena_test_this_may_be_missing();
+int calls_nobody()
+{
+    return verbena::nobody_has_this(verbena_test_nor_this()) + (&verbena_test_this_may_be_missing != nullptr);
+}
+#endif
+
+#ifndef ODD_ROLE
+#define ODD_ROLE program
+#endif
+#define DECLARE_AS(role) VERBENA_MODULE(role, describe())
+DECLARE_AS(ODD_ROLE);

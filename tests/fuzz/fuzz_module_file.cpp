@@ -24,6 +24,10 @@ VERBENA_FUZZ_TARGET(module_file)
             fuzz::require(!m.text().empty() && m.module != m.program);
     } catch (const config_error&) {
     }
+    try {
+        fuzz::require(missing_symbols(path).size() <= max_missing_symbols);
+    } catch (const config_error&) {
+    }
     ::close(fd);
     ::unlink(path.c_str());
     return 0;

@@ -11,10 +11,13 @@ import peers
 from peers import IwarpPeer, TcpPeer, call_message
 
 MIB = 1 << 20
+GETATTR = 1
+# Beside the shards: the main thread, the one that waits for signals, those that answer scrapes, the one that starts threads.
+THREADS_AT_REST = 12
 
 
 class StuckPeers(daemon.DaemonTest):
-    def serve(self, of_daemon="", of_nfs="", name="only"):
+    def serve(self, of_daemon="", of_nfs="", name="only", after=""):
         """A daemon with these lines in its configuration."""
         folder = os.path.join(self.folder, name)
         os.makedirs(folder, exist_ok=True)
@@ -32,8 +35,33 @@ rpcbind = "no"
 {of_nfs}
 [[nfs.export]]
 directory = "{self.data}"
+{after}
 """)
         return self.run_daemon("serve", config, folder=folder)
+
+    def threads(self, d):
+        with open(f"/proc/{d.process.pid}/status", encoding="utf-8") as status:
+            return int(next(line for line in status if line.startswith("Threads:")).split()[1])
+
+    def test_hundreds_of_exports_and_devices_at_rest_have_no_threads_of_their_own(self):
+        """Each has a lane of 8 for calls that block, of which threads begin when they are needed."""
+        of_exports = ""
+        for number in range(500):
+            folder = os.path.join(self.data, f"export{number}")
+            os.mkdir(folder)
+            of_exports += f'[[nfs.export]]\ndirectory = "{folder}"\npseudo = "/e{number}"\n'
+        of_devices = "".join(f'[[block.device]]\nname = "d{number}"\nbackend = "nullblk"\n' for number in range(1000))
+        d = self.serve(of_nfs=of_exports, after=f'[block]\nlisten = ["iwarp://127.0.0.1:0"]\n{of_devices}', name="many")
+        shards = daemon.shards(2)
+        self.assertLessEqual(self.threads(d), shards + THREADS_AT_REST, d.lines)
+        # One after the other they share one or two; one may still be on its way to rest when the next is needed.
+        caller = TcpPeer(d.port("tcp"))
+        for number in range(0, 500, 10):
+            caller.nfs(GETATTR, peers.opaque(caller.mount(f"/e{number}")))
+        caller.close()
+        self.assertLessEqual(d.metric("verbena_blocking_threads"), 8)
+        self.assertLessEqual(self.threads(d), shards + THREADS_AT_REST + 8)
+        d.stop()
 
     def test_crc_that_the_daemon_asks_for(self):
         client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")

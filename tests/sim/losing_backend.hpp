@@ -17,7 +17,10 @@ namespace verbena::sim {
 /// Everything but WRITE, COMMIT and the verifier is that of the file system beneath. Some of its WRITEs are cut short.
 class losing_backend final : public storage::forwarding_backend {
 public:
-    explicit losing_backend(storage::file_backend& beneath) : forwarding_backend(beneath) {}
+    explicit losing_backend(storage::file_backend& beneath)
+        : forwarding_backend(beneath, storage::filter_bytes::are_those_below)
+    {
+    }
 
     /// Loses what is not committed.
     task<void> crash()

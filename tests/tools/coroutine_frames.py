@@ -5,36 +5,23 @@
 A frame begins with the address of its resume function; std::coroutine_handle relies on that. For
 `while (...) if (a || !co_await b) co_return ...;` g++ 12.2 was seen to leave a gap of 8 bytes in front, and
 the first resumption reads a wrong state. The layout is the front end's, so -O0 shows it for every level.
-The cure: name the awaited value first, `const bool x = co_await b;`."""
+The cure: name the awaited value first, `const bool x = co_await b;`. Authors have the same as verbena-check-coroutines."""
+import importlib.machinery
+import importlib.util
 import pathlib
-import re
-import subprocess
 import sys
 
-FUNCTION = re.compile(r"^[0-9a-f]+ <(.*)>:$")
-ACTOR = re.compile(r"\sleaq\s.*\.actor>$")
-STORE = re.compile(r"\smovq\s+%r\w+, (0x[0-9a-f]+)?\(%rax\)$")
-
-
-def frames(objects):
-    text = subprocess.run(["llvm-objdump-19", "-d", "--no-show-raw-insn", *objects], check=True, text=True,
-                          stdout=subprocess.PIPE).stdout.splitlines()
-    function = ""
-    for line, following in zip(text, text[1:]):
-        begins = FUNCTION.match(line)
-        if begins:
-            function = begins.group(1)
-        elif ACTOR.search(line) and not function.endswith((".actor", ".destroy")):
-            store = STORE.search(following)
-            if store:
-                yield function, store.group(1)
+sys.dont_write_bytecode = True
+TOOL = pathlib.Path(__file__).resolve().parents[2] / "core/tools/verbena-check-coroutines"
+tool = importlib.util.module_from_spec(importlib.machinery.ModuleSpec("tool", None))
+importlib.machinery.SourceFileLoader("tool", str(TOOL)).exec_module(tool)
 
 
 def main():
     good = bad = 0
     objects = sorted(str(path) for path in pathlib.Path(sys.argv[1]).rglob("*.o")
                      if "tests" not in path.parts)
-    for function, gap in frames(objects):
+    for function, gap in tool.frames(*objects):
         if gap:
             bad += 1
             print(f"{function}: the frame begins with a gap of {gap} bytes")

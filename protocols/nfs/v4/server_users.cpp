@@ -44,11 +44,10 @@ task<void> server::learn_names(compound& k, std::vector<account>& those)
     std::ranges::sort(those);
     const auto repeated = std::ranges::unique(those);
     those.erase(repeated.begin(), repeated.end());
-    const auto told = co_await commons_.state.home().run(
-        [users = commons_.users, until = names_until(k)](std::vector<account> each) {
-            return users->texts_of(std::move(each), until);
-        },
-        those);
+    auto ask = [users = commons_.users, until = names_until(k)](std::vector<account> each) {
+        return users->texts_of(std::move(each), until);
+    };
+    const auto told = co_await commons_.state.home().run(std::move(ask), those);
     const time_point now = here_.reactor().clock().now();
     k.names_waited += now - begun;
     for (std::size_t i = 0; i < those.size(); ++i) {
@@ -76,11 +75,10 @@ task<nfsstat4> server::id_named(compound& k, account_kind kind, std::string_view
     if (!split_owner(text))
         co_return nfsstat4::badowner;
     const time_point begun = here_.reactor().clock().now();
-    const user_names::id_answer found = co_await commons_.state.home().run(
-        [users = commons_.users, kind, until = names_until(k)](std::string of) {
-            return users->id_of(kind, std::move(of), until);
-        },
-        std::string(text));
+    auto ask = [users = commons_.users, kind, until = names_until(k)](std::string of) {
+        return users->id_of(kind, std::move(of), until);
+    };
+    const user_names::id_answer found = co_await commons_.state.home().run(std::move(ask), std::string(text));
     k.names_waited += here_.reactor().clock().now() - begun;
     k.gave_a_name_up = found.how == user_names::outcome::given_up;
     if (found.how != user_names::outcome::found)

@@ -65,6 +65,68 @@ std::string object_with(const std::string& notes, std::uint64_t loaded = 0)
     return file + notes;
 }
 
+// Of a file that uses `symbols` and `libraries`: "verbena::f()" by the name that the linker knows.
+struct used {
+    std::vector<std::string> symbols;
+    std::vector<std::string> weak;
+    std::vector<std::string> libraries;
+};
+
+// A shared object with nothing but tables of what it uses.
+std::string object_that_uses(const used& what)
+{
+    std::string names(1, '\0');
+    const auto name = [&](const std::string& text) {
+        const auto at = static_cast<Elf64_Word>(names.size());
+        names += text + '\0';
+        return at;
+    };
+    std::string symbols;
+    append(symbols, Elf64_Sym{});
+    const auto add = [&](const std::string& text, unsigned binding, Elf64_Section where) {
+        Elf64_Sym s{};
+        s.st_name = name(text);
+        s.st_info = static_cast<unsigned char>(ELF64_ST_INFO(binding, STT_FUNC));
+        s.st_shndx = where;
+        append(symbols, s);
+    };
+    add("verbena_test_its_own", STB_GLOBAL, 1);
+    for (const std::string& text : what.symbols)
+        add(text, STB_GLOBAL, SHN_UNDEF);
+    for (const std::string& text : what.weak)
+        add(text, STB_WEAK, SHN_UNDEF);
+    std::string needed;
+    for (const std::string& text : what.libraries) {
+        Elf64_Dyn d{};
+        d.d_tag = DT_NEEDED;
+        d.d_un.d_val = name(text);
+        append(needed, d);
+    }
+    Elf64_Ehdr own{};
+    std::ifstream("/proc/self/exe", std::ios::binary).read(reinterpret_cast<char*>(&own), sizeof own);
+    own.e_type = ET_DYN;
+    own.e_shoff = sizeof own;
+    own.e_shentsize = sizeof(Elf64_Shdr);
+    own.e_shnum = 4;
+    std::string file;
+    append(file, own);
+    std::uint64_t at = sizeof own + 4 * sizeof(Elf64_Shdr);
+    const auto section = [&](Elf64_Word type, const std::string& content, Elf64_Word link) {
+        Elf64_Shdr s{};
+        s.sh_type = type;
+        s.sh_offset = at;
+        s.sh_size = content.size();
+        s.sh_link = link;
+        append(file, s);
+        at += content.size();
+    };
+    section(SHT_NULL, "", 0);
+    section(SHT_DYNSYM, symbols, 3);
+    section(SHT_DYNAMIC, needed, 3);
+    section(SHT_STRTAB, names, 0);
+    return file + symbols + needed + names;
+}
+
 std::string text_of(const module_note& note)
 {
     std::string text;
@@ -152,6 +214,60 @@ BOOST_AUTO_TEST_CASE(what_differs_is_told_from_both_sides)
     BOOST_TEST(differing[0].text() == "the type verbena::rpc::program: only this program knows it");
     BOOST_TEST(compare(own_module_note("backend"), own_module_note("backend")).empty());
     BOOST_TEST(own_module_note("nothing").lines.empty());
+}
+
+BOOST_AUTO_TEST_CASE(what_a_file_uses_and_nobody_has_is_told)
+{
+    using list = std::vector<std::string>;
+    const folder f;
+    const auto missing = [&](const used& u) { return missing_symbols(f.write(object_that_uses(u))); };
+    const std::string ours = "_ZN7verbena9not_thereEi";
+    BOOST_TEST((missing({{"memcpy", "pthread_create"}, {}, {}}) == list{}));
+    BOOST_TEST((missing({{"memcpy", ours, "no_such_function"}, {}, {}}) ==
+                list{"verbena::not_there(int)", "no_such_function"}));
+    // A library that is here changes nothing; what another one may have nobody knows, unless it is verbena's.
+    BOOST_TEST((missing({{ours, "no_such_function"}, {}, {"libc.so.6"}}) ==
+                list{"verbena::not_there(int)", "no_such_function"}));
+    BOOST_TEST((missing({{ours, "no_such_function"}, {}, {"libc.so.6", "libnobody_has_this.so.9"}}) ==
+                list{"verbena::not_there(int)"}));
+    BOOST_TEST((missing({{}, {"may_be_missing"}, {}}) == list{}));
+    list many;
+    for (std::size_t i = 0; i < 2 * max_missing_symbols; ++i)
+        many.push_back("no_such_function_" + std::to_string(i));
+    BOOST_TEST(missing({many, {}, {}}).size() == max_missing_symbols);
+    // One that has no such tables.
+    BOOST_TEST(missing_symbols(f.write(fitting())).empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_file_that_lies_of_what_it_uses_is_damaged)
+{
+    const folder f;
+    const std::string good = object_that_uses({{"memcpy"}, {}, {"libc.so.6"}});
+    const auto said = [&](const auto& edit) {
+        std::string file = good;
+        edit(file);
+        try {
+            (void)missing_symbols(f.write(file));
+        } catch (const config_error& e) {
+            return std::string(e.what());
+        }
+        return std::string();
+    };
+    const auto section = [](std::string& file, unsigned index) {
+        return reinterpret_cast<Elf64_Shdr*>(file.data() + sizeof(Elf64_Ehdr)) + index;
+    };
+    BOOST_TEST(said([](std::string&) {}) == "");
+    for (std::size_t size = sizeof(Elf64_Ehdr); size < good.size(); size += 7)
+        BOOST_TEST(holds(said([size](std::string& file) { file.resize(size); }), "is a damaged ELF file"));
+    BOOST_TEST(holds(said([&](std::string& file) { section(file, 1)->sh_link = 4; }), "damaged"));
+    BOOST_TEST(
+        holds(said([&](std::string& file) { section(file, 1)->sh_offset = ~std::uint64_t(0); }), "damaged"));
+    BOOST_TEST(holds(said([&](std::string& file) { section(file, 3)->sh_size = 3; }), "damaged"));
+    BOOST_TEST(holds(said([&](std::string& file) { section(file, 1)->sh_size = std::uint64_t(1) << 40; }),
+                     "has more symbols, or longer names, than are looked at"));
+    BOOST_TEST(
+        holds(said([](std::string& file) { reinterpret_cast<Elf64_Ehdr*>(file.data())->e_shentsize = 8; }),
+              "damaged"));
 }
 
 BOOST_AUTO_TEST_CASE(a_file_that_lies_of_itself_is_damaged)

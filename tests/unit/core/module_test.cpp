@@ -39,6 +39,11 @@ class plain final : public module {
 public:
     std::string_view role() const noexcept override { return "plain"; }
 };
+class filter final : public module {
+public:
+    std::string_view role() const noexcept override { return "filter"; }
+    std::string_view role_word() const noexcept override { return "filter"; }
+};
 
 std::unique_ptr<module> make_storer() { return std::make_unique<storer>(); }
 std::unique_ptr<module> make_plain() { return std::make_unique<plain>(); }
@@ -98,11 +103,30 @@ BOOST_AUTO_TEST_CASE(a_descriptor_that_breaks_a_rule_is_refused)
     d = described("a");
     d.create = nullptr;
     BOOST_TEST(refused(d, "no function that makes it"));
-    BOOST_TEST(holds(complaint([&] { table.add(d, nullptr, "here"); }), "module (here): a can't be made"));
+    BOOST_TEST(holds(complaint([&] { table.add(d, std::unique_ptr<module>(), "here"); }), "module (here): a can't be made"));
     BOOST_TEST(table.all().empty());
     const module_descriptor good = described("a");
     table.add(good, "/lib/first.so");
     BOOST_TEST(refused(good, "the name a is taken by a module from elsewhere (/lib/first.so)"));
+}
+
+// Types that another role uses were not compared with those of this program.
+BOOST_AUTO_TEST_CASE(a_module_from_a_file_has_the_role_that_the_file_declares)
+{
+    const module_descriptor of_no_role = described("a");
+    const module_descriptor good =
+        described("b", nullptr, []() -> std::unique_ptr<module> { return std::make_unique<filter>(); });
+    module_table table;
+    BOOST_TEST(
+        holds(complaint([&] { table.add(good, "/lib/b.so", "backend"); }),
+              "module (/lib/b.so): b is declared as VERBENA_MODULE(backend, ...), but is a filter: write "
+              "VERBENA_MODULE(filter, ...)"));
+    BOOST_TEST(holds(complaint([&] { table.add(of_no_role, "/lib/a.so", "backend"); }),
+                     "but is a plain, which none of the roles that files may have derives from"));
+    BOOST_TEST(table.all().empty());
+    table.add(good, "/lib/b.so", "filter");
+    table.add(of_no_role);
+    BOOST_TEST(table.all().size() == 2u);
 }
 
 BOOST_AUTO_TEST_CASE(what_making_a_module_throws_is_its_refusal)

@@ -32,7 +32,7 @@ public:
         time_point when;
     };
     noting_backend(std::unique_ptr<storage::file_backend> below, const clock_source& clock) noexcept
-        : forwarding_backend(std::move(below)), clock_(clock)
+        : forwarding_backend(std::move(below), storage::filter_bytes::are_those_below), clock_(clock)
     {
     }
 

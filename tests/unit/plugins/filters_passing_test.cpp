@@ -33,7 +33,8 @@ std::unique_ptr<file_backend> make_backend(blocking_pool& pool, const backend_op
     o.read_only = options.read_only;
     auto fs = must_make(memfs::open_memfs(o, pool));
     switch (chosen) {
-    case stack::forwarding: return std::make_unique<forwarding_backend>(std::move(fs));
+    case stack::forwarding:
+        return std::make_unique<forwarding_backend>(std::move(fs), filter_bytes::are_those_below);
     case stack::delay: return must_make(filters::open_delay(std::move(fs), {}));
     case stack::error: return must_make(filters::open_error(std::move(fs), {}, pool));
     case stack::limit: return must_make(filters::open_limit(std::move(fs), {}));
@@ -47,7 +48,7 @@ std::unique_ptr<file_backend> make_backend(blocking_pool& pool, const backend_op
     filters::error_options late;
     late.every = std::numeric_limits<std::uint64_t>::max();
     fs = must_make(filters::open_error(std::move(fs), late, pool));
-    fs = std::make_unique<forwarding_backend>(std::move(fs));
+    fs = std::make_unique<forwarding_backend>(std::move(fs), filter_bytes::are_those_below);
     filters::delay_options shortly;
     shortly.read = shortly.write = shortly.sync = shortly.metadata = {duration(0), duration(2)};
     return must_make(filters::open_delay(std::move(fs), shortly));

@@ -15,7 +15,8 @@ namespace verbena::test {
 
 class leasing_files final : public storage::forwarding_backend {
 public:
-    explicit leasing_files(storage::file_backend& below) : forwarding_backend(below), info_(below.info())
+    explicit leasing_files(storage::file_backend& below)
+        : forwarding_backend(below, storage::filter_bytes::are_those_below), info_(below.info())
     {
         info_.leases = true;
     }

@@ -71,7 +71,8 @@ COPY4args copying(const stateid4& from, const stateid4& to, std::uint64_t count 
 /// Copies are counted, may be cut short or fail, and take time.
 class slow_copies final : public storage::forwarding_backend {
 public:
-    slow_copies(storage::file_backend& below, virtual_clock& clock) : forwarding_backend(below), clock_(clock)
+    slow_copies(storage::file_backend& below, virtual_clock& clock)
+        : forwarding_backend(below, storage::filter_bytes::are_those_below), clock_(clock)
     {
     }
     task<result<storage::copy_result>> copy(const storage::request& r, const storage::handle& from,
@@ -507,8 +508,8 @@ BOOST_FIXTURE_TEST_CASE(a_copy_lets_others_have_their_turn, fixture)
     BOOST_TEST(on(from, ALLOCATE4args{from.id, 0, 16u << 20}).status() == nfsstat4::ok);
     int turns_of_another = 0;
     tasks.spawn([&]() -> task<void> {
-        while (turns_of_another < 1000 && co_await sleep_for(0ns))
-            ++turns_of_another;
+        for (bool slept = true; slept && turns_of_another < 1000; ++turns_of_another)
+            slept = co_await sleep_for(0ns);
     });
     answer4 out = client.call(PUTFH4args{client4::handle_of(from)}, SAVEFH4args(),
                               PUTFH4args{client4::handle_of(to)}, copying(from.id, to.id));

@@ -142,15 +142,18 @@ public:
                 const auto ref = c.args().payload(1 << 20);
                 const std::uint32_t word = c.args().u32();
                 if (!c.args().ok()) {
-                    const bool apart = c.args().failure() == std::errc::no_buffer_space;
-                    if (!apart || !co_await c.join_arguments(from))
+                    bool joins = c.args().failure() == std::errc::no_buffer_space;
+                    if (joins)
+                        joins = co_await c.join_arguments(from);
+                    if (!joins)
                         co_return rpc::outcome::garbage_args;
                     ++joined;
                     continue;
                 }
                 auto data = co_await c.pull(ref);
                 auto again = co_await c.pull(ref);
-                if (!data || !again || !co_await c.reserve_results(8))
+                const bool room = co_await c.reserve_results(8);
+                if (!data || !again || !room)
                     co_return rpc::outcome::drop;
                 kept.push_back(std::move(*again));
                 c.results().note_payload(ref.length);

@@ -170,7 +170,7 @@ BOOST_AUTO_TEST_CASE(operations_have_names_and_groups)
 
 BOOST_FIXTURE_TEST_CASE(everything_is_forwarded_and_costs_no_frame, fixture)
 {
-    forwarding_backend filter(below);
+    forwarding_backend filter(below, filter_bytes::are_those_below);
     every_operation calls(below);
     BOOST_TEST(&filter.below() == &below);
     BOOST_TEST(filter.kind() == "fake");
@@ -193,9 +193,34 @@ BOOST_FIXTURE_TEST_CASE(everything_is_forwarded_and_costs_no_frame, fixture)
     BOOST_TEST(frames() - before - direct == direct);
 }
 
-BOOST_FIXTURE_TEST_CASE(reads_from_files_are_forwarded, fixture)
+// What shows or changes bytes past read() and write(). A filter that encrypts and overrides these two alone would give out what is below.
+BOOST_FIXTURE_TEST_CASE(a_filter_that_may_change_bytes_has_none_go_past_it, fixture)
 {
     forwarding_backend filter(below);
+    every_operation calls(below);
+    below[2].data.resize(50);
+    below.in_file = 7;
+    const request me;
+    const handle file = below.handle_of(2);
+    const auto there = run_until_complete(*shard, filter.locate(me, file, 10, 100));
+    BOOST_REQUIRE(there);
+    BOOST_TEST(!there->here);
+    const operation_set past = operation_set(operation::seek) | operation::allocate | operation::deallocate |
+                               operation::copy | operation::clone;
+    for (unsigned i = 0; i < operation_count; ++i) {
+        const auto op = operation(i);
+        below.called.clear();
+        BOOST_TEST(calls.call(*shard, filter, op) == !past.contains(op), to_string(op));
+        BOOST_TEST(below.called == (past.contains(op) ? "" : noted(op)), to_string(op));
+    }
+    const auto copied = run_until_complete(*shard, filter.copy(me, file, 0, file, 100, 10));
+    BOOST_REQUIRE(!copied);
+    BOOST_TEST(copied.error().errno_value() == EOPNOTSUPP);
+}
+
+BOOST_FIXTURE_TEST_CASE(reads_from_files_are_forwarded, fixture)
+{
+    forwarding_backend filter(below, filter_bytes::are_those_below);
     below[2].data.resize(50);
     below.in_file = 7;
     const request me;

@@ -193,7 +193,9 @@ public:
     std::vector<std::unique_ptr<rpc::program>> make_programs(shard&) override
     {
         note("above programs");
-        return {};
+        std::vector<std::unique_ptr<rpc::program>> programs;
+        programs.push_back(std::make_unique<null_program>(alive_));
+        return programs;
     }
     std::string listening(std::span<const listen_place>) override
     {
@@ -202,6 +204,9 @@ public:
     }
     void closing() noexcept override { note("above closing"); }
     void stop() noexcept override { note("above stop"); }
+
+private:
+    std::atomic<int> alive_{0};
 };
 
 constexpr const char* needs_base[] = {"base", nullptr};

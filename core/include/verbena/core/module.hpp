@@ -75,6 +75,9 @@ public:
 
     /// What the role is called, for people: "protocol", "back end", "filter". A role's interface answers.
     virtual std::string_view role() const noexcept = 0;
+    /// The word that its file declares (VERBENA_MODULE): "backend", "block", "filter", "program", "verbs". A role's interface answers; what has none can't
+    /// come from a file.
+    virtual std::string_view role_word() const noexcept { return {}; }
     /// What it can be told; where that stands is a matter of the role.
     virtual std::vector<setting> settings() const { return {}; }
     /// Of protocols. Reads `values`, which were compared with settings() and have defaults filled in. Opens nothing: a configuration may be
@@ -109,8 +112,10 @@ public:
     ~module_table();
 
     /// Makes a module and adds it. Throws config_error, with `from` in it, for a descriptor that breaks a rule, a name that is
-    /// taken, and a create() that throws or returns nothing.
-    void add(const module_descriptor& descriptor, std::string from = "built in");
+    /// taken, and a create() that throws or returns nothing. `declared`: the role that its file says it has, which it must have; empty: none
+    /// says so.
+    void add(const module_descriptor& descriptor, std::string from = "built in",
+             std::string_view declared = {});
     /// Likewise, of one that was made already; the descriptor's create() may be missing.
     void add(const module_descriptor& descriptor, std::unique_ptr<module> made, std::string from);
 

@@ -41,6 +41,11 @@ struct module_mismatch {
 inline constexpr std::size_t max_module_file = std::size_t(1) << 30;
 inline constexpr std::size_t max_module_note = std::size_t(1) << 20;
 
+/// The most symbols of a file that are looked at, the longest name of one, and the most that are told to be missing.
+inline constexpr std::size_t max_module_symbols = std::size_t(1) << 18;
+inline constexpr std::size_t max_symbol_name = std::size_t(1) << 14;
+inline constexpr std::size_t max_missing_symbols = 64;
+
 /// Where a module's file is: one with a slash stands for itself, a bare name for NAME.so in the folder for modules.
 std::string module_path(std::string_view name_or_path);
 
@@ -51,6 +56,11 @@ module_note read_module_note(const std::string& path);
 module_note own_module_note(std::string_view role);
 /// All differences, the build's before the types'. Empty: the module may be loaded.
 std::vector<module_mismatch> compare(const module_note& module, const module_note& program);
+
+/// What code of the file uses and this program has not, by names for people, at most max_missing_symbols of them: the file could not be
+/// loaded. Nothing is loaded to tell it. Where the file needs libraries that this program has not loaded, only names of verbena are told,
+/// since others may be theirs. Throws config_error, as read_module_note() does.
+std::vector<std::string> missing_symbols(const std::string& path);
 
 /// Reads, compares, loads and adds to `table`. Throws config_error, beginning with the path, with all differences and the cure.
 /// Not thread-safe.

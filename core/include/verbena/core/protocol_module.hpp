@@ -73,6 +73,7 @@ namespace verbs {
 /// A protocol that speaks verbs itself, as RTRS does.
 class protocol_module : public verbena::protocol_module {
 public:
+    std::string_view role_word() const noexcept final { return "verbs"; }
     /// Serves the connections of one listener on one shard.
     ///
     /// Completes when: l.next() has failed, since the listener is closed, and the module has ended its connections. On cancel:

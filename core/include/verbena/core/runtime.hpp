@@ -34,7 +34,7 @@ struct runtime_options {
     reactor_options reactor = {};                      ///< of each shard; `index` is set by the runtime
     std::size_t memory_limit = std::size_t(512) << 20; ///< bytes of all buffer pools together
     huge_pages pages = huge_pages::automatic;          ///< what buffers may lie on
-    unsigned blocking_threads = 8;                     ///< of each lane
+    unsigned blocking_threads = 8;                     ///< that a lane has at most
     bool pin = false; ///< shard i stays on the i-th CPU that the process may use
 };
 
@@ -60,8 +60,8 @@ public:
     const runtime_options& options() const noexcept { return options_; }
     shard& at(std::size_t index) noexcept;
     memory_budget& budget() noexcept { return budget_; }
-    /// A new lane for calls that block; lives as long as the runtime. Whatever can hang by itself gets one of its own. `threads`:
-    /// 0 for runtime_options::blocking_threads. Never from a shard, and before anybody scrapes what expose() registered or asks
+    /// A new lane for calls that block; lives as long as the runtime. Whatever can hang by itself gets one of its own. All share the
+    /// threads of one crew. `threads`: the most that it has at a time; 0 for runtime_options::blocking_threads. Never from a shard, and before anybody scrapes what expose() registered or asks
     /// stuck_lanes(). Errors: EMFILE beyond max_lanes, those of starting a thread.
     result<blocking_pool*> add_lane(std::string name, unsigned threads = 0);
     /// The lanes in whose calls something has been stuck for `limit` or longer. Any thread.
@@ -195,6 +195,7 @@ private:
 
     runtime_options options_;
     memory_budget budget_;
+    std::unique_ptr<blocking_crew> crew_; // from the first lane on
     std::vector<std::unique_ptr<blocking_pool>> lanes_;
     std::vector<std::unique_ptr<worker>> shards_;
     std::vector<std::unique_ptr<dump_request>> dumps_; // of shards that are held

@@ -4,21 +4,36 @@
 
 #include <verbena/protocols/storage/file_backend.hpp>
 
+#include <cstdint>
 #include <memory>
 
 #pragma GCC visibility push(default)
 
 namespace verbena::storage {
 
-/// Forwards everything to the back end below; a filter overrides what it wants to change. A call costs one virtual call more
+/// Whether a file's bytes are the same above a filter and below it.
+enum class filter_bytes : std::uint8_t {
+    may_differ, ///< what read() yields and write() takes: encrypted, compressed, checked
+    are_those_below,
+};
+
+/// Forwards calls to the back end below; a filter overrides what it wants to change. A call costs one virtual call more
 /// and no frame: the task returned is the one from below. Shards, lifetimes, cancellation and errors are those of file_backend
 /// and of the back end below. kind(), info(), root() and write_verifier() are those of the back end below, too.
+///
+/// locate(), seek(), allocate(), deallocate(), copy() and clone() show or change bytes of files past read() and write(). They are forwarded only where
+/// the filter says that bytes are those below. Elsewhere they do what a back end without them does (not `here`, EOPNOTSUPP), so that a filter which
+/// overrides read() and write() alone lets nothing through; one that has its own way to do them overrides them.
 class forwarding_backend : public file_backend {
 public:
     /// Owns `below`, which must not be null.
-    explicit forwarding_backend(std::unique_ptr<file_backend> below) noexcept;
+    explicit forwarding_backend(std::unique_ptr<file_backend> below,
+                                filter_bytes bytes = filter_bytes::may_differ) noexcept;
     /// `below` stays the caller's and outlives this.
-    explicit forwarding_backend(file_backend& below) noexcept : below_(below) {}
+    explicit forwarding_backend(file_backend& below, filter_bytes bytes = filter_bytes::may_differ) noexcept
+        : below_(below), forwards_bytes_(bytes == filter_bytes::are_those_below)
+    {
+    }
     forwarding_backend(const forwarding_backend&) = delete;
 
     /// The back end that this one stands on.
@@ -87,6 +102,7 @@ public:
 private:
     std::unique_ptr<file_backend> owned_;
     file_backend& below_;
+    const bool forwards_bytes_;
 };
 
 } // namespace verbena::storage

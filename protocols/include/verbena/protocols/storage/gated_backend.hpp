@@ -6,6 +6,8 @@
 #include <verbena/protocols/storage/operation.hpp>
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #pragma GCC visibility push(default)
 
@@ -13,10 +15,18 @@ namespace verbena::storage {
 
 /// A filter with one gate that operations pass before they reach the back end below. What is not gated is forwarded as
 /// forwarding_backend does it. Of a gated operation enter() runs when its task does, on the caller's shard; only once that
-/// succeeds is anything asked of the back end below.
+/// succeeds is anything asked of the back end below. The bytes of files are those below: what changes them derives from forwarding_backend.
 class gated_backend : public forwarding_backend {
 public:
-    using forwarding_backend::forwarding_backend;
+    /// As forwarding_backend().
+    explicit gated_backend(std::unique_ptr<file_backend> below) noexcept
+        : forwarding_backend(std::move(below), filter_bytes::are_those_below)
+    {
+    }
+    explicit gated_backend(file_backend& below) noexcept
+        : forwarding_backend(below, filter_bytes::are_those_below)
+    {
+    }
 
     task<result<attributes>> getattr(const request& r, const handle& file) override;
     task<result<change>> setattr(const request& r, const handle& file, const set_attributes& set,
@@ -26,13 +36,13 @@ public:
     task<result<unsigned>> access(const request& r, const handle& file, unsigned wanted) override;
     task<result<std::string>> readlink(const request& r, const handle& link) override;
     task<result<read_result>> read(const request& r, const handle& file, std::uint64_t offset,
-                                   std::span<std::byte> out) override;
+                                   std::span<std::byte> out) final;
     /// Where reads are gated: not `here`, so that the caller asks read(), which passes the gate.
     task<result<located_read>> locate(const request& r, const handle& file, std::uint64_t offset,
                                       std::uint32_t length) override;
     task<result<write_result>> write(const request& r, const handle& file, std::uint64_t offset,
                                      std::span<const std::span<const std::byte>> pieces,
-                                     stability wanted) override;
+                                     stability wanted) final;
     task<result<create_result>> create(const request& r, const handle& directory, std::string_view name,
                                        create_mode mode, const set_attributes& set,
                                        std::uint64_t verifier) override;

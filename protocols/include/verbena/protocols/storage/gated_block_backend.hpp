@@ -40,7 +40,7 @@ struct block_call {
 };
 
 /// A filter with one gate that operations pass before they reach the back end below. What is not gated goes there as it is, without a
-/// coroutine frame of the filter's own.
+/// coroutine frame of the filter's own. Bytes are those below, for every client: what changes them derives from block_backend.
 class gated_block_backend : public block_backend {
 public:
     /// Owns `below`.
@@ -48,12 +48,12 @@ public:
 
     std::string_view kind() const noexcept override { return below_->kind(); }
     block_properties properties() const noexcept override { return below_->properties(); }
-    task<result<void>> read(std::uint64_t offset, std::span<std::byte> into) override;
-    task<result<void>> write(std::uint64_t offset, std::span<const std::byte> from, bool through) override;
-    task<result<void>> flush() override;
-    task<result<void>> discard(std::uint64_t offset, std::uint64_t length) override;
-    task<result<void>> write_zeroes(std::uint64_t offset, std::uint64_t length, bool keep) override;
-    std::unique_ptr<block_backend> for_client(std::string_view client) override;
+    task<result<void>> read(std::uint64_t offset, std::span<std::byte> into) final;
+    task<result<void>> write(std::uint64_t offset, std::span<const std::byte> from, bool through) final;
+    task<result<void>> flush() final;
+    task<result<void>> discard(std::uint64_t offset, std::uint64_t length) final;
+    task<result<void>> write_zeroes(std::uint64_t offset, std::uint64_t length, bool keep) final;
+    std::unique_ptr<block_backend> for_client(std::string_view client) final;
 
 protected:
     block_backend& below() noexcept { return *below_; }

@@ -60,6 +60,7 @@ struct opened_backend {
 class backend_module : public module {
 public:
     std::string_view role() const noexcept final { return "back end"; }
+    std::string_view role_word() const noexcept final { return "backend"; }
     /// Looks at one table of settings(), without opening anything; may complete it. Throws config_error; `name` is for messages.
     virtual void check(setting_values& values, const std::string& name) const { (void)values, (void)name; }
     /// Throws config_error, with the cure, when it can't be opened. Not on a shard; may block.
@@ -72,6 +73,7 @@ class block_filter;
 class filter_module : public module {
 public:
     std::string_view role() const noexcept final { return "filter"; }
+    std::string_view role_word() const noexcept final { return "filter"; }
     virtual void check(setting_values& values, const std::string& name) const { (void)values, (void)name; }
     /// Takes `on.files` over and puts in its place what stands on it; may add to what people are told. Throws config_error, with the
     /// cure.
@@ -117,6 +119,7 @@ protected:
 class block_module : public module {
 public:
     std::string_view role() const noexcept final { return "block back end"; }
+    std::string_view role_word() const noexcept final { return "block"; }
     /// Looks at one table of settings(), without opening anything; may complete it. Throws config_error; `name` is for messages.
     virtual void check(setting_values& values, const std::string& name) const { (void)values, (void)name; }
     /// Throws config_error, with the cure, when it can't be opened. Not on a shard; may block.

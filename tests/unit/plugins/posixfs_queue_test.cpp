@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// An export whose file system hangs: calls are put off at once where as many wait for it as may.
+#include <boost/test/unit_test.hpp>
+
+#include "temporary_directory.hpp"
+
+#include <verbena/core/reactor.hpp>
+#include <verbena/plugins/posixfs.hpp>
+
+#include <cerrno>
+#include <deque>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+BOOST_AUTO_TEST_SUITE(posixfs_queue_test)
+
+using namespace verbena;
+using namespace verbena::storage;
+
+namespace {
+
+struct hung_job final : blocking_pool::job {
+    explicit hung_job(std::shared_future<void> g) : gate(std::move(g)) {}
+    void execute() noexcept override { gate.wait(); }
+    void deliver() noexcept override {}
+    std::shared_future<void> gate;
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(where_too_many_calls_wait_others_are_put_off)
+{
+    const suite::temporary_directory directory;
+    auto shard = std::move(*reactor::create());
+    std::promise<void> let_go;
+    const std::shared_future<void> gate = let_go.get_future().share();
+    std::deque<hung_job> hung;
+    blocking_pool lane(1, "export /hung");
+    posixfs::posixfs_options o;
+    o.root = directory.path();
+    o.callers_are_daemon = ::geteuid() != 0;
+    auto opened = posixfs::open_posixfs(o, lane);
+    BOOST_REQUIRE(opened);
+    const auto fs = std::move(*opened);
+    request r;
+    r.who = credential(::geteuid(), ::getegid());
+    // The errno of what opens the file system's files first, 0 for none.
+    const auto outcome = [&](auto call) {
+        const auto done = run_until_complete(*shard, std::move(call));
+        return done ? 0 : done.error().errno_value();
+    };
+    const auto fill = [&] {
+        while (lane.look().queued < blocking_pool::max_queued)
+            BOOST_REQUIRE(lane.submit(hung.emplace_back(gate)));
+    };
+    BOOST_REQUIRE(lane.submit(hung.emplace_back(gate)));
+    while (lane.look().running != 1)
+        std::this_thread::yield();
+    fill();
+    set_attributes set;
+    set.mode = 0600;
+    BOOST_TEST(outcome(fs->getattr(r, fs->root())) == EAGAIN);
+    BOOST_TEST(outcome(fs->lookup(r, fs->root(), "f")) == EAGAIN);
+    BOOST_TEST(outcome(fs->statfs(r, fs->root())) == EAGAIN);
+    BOOST_TEST(outcome(fs->access(r, fs->root(), 4)) == EAGAIN);
+    BOOST_TEST(outcome(fs->create(r, fs->root(), "f", create_mode::guarded, set, 0)) == EAGAIN);
+    BOOST_TEST(lane.refused() == 5u);
+    let_go.set_value();
+    while (lane.look().queued != 0 || lane.look().running != 0)
+        std::this_thread::yield();
+    BOOST_TEST(outcome(fs->getattr(r, fs->root())) == 0);
+    BOOST_TEST(outcome(fs->create(r, fs->root(), "f", create_mode::guarded, set, 0)) == 0);
+    BOOST_TEST(lane.refused() == 5u);
+    lane.finish();
+}
+
+BOOST_AUTO_TEST_SUITE_END()
