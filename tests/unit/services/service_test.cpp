@@ -303,8 +303,14 @@ class stuck_module final : public rpc::program_module {
 public:
     ~stuck_module() override { gone.release(); }
     std::vector<std::string> default_listeners() const override { return {"tcp://127.0.0.1:0"}; }
-    std::vector<std::unique_ptr<rpc::program>> make_programs(shard&) override { return {}; }
+    std::vector<std::unique_ptr<rpc::program>> make_programs(shard&) override
+    {
+        std::vector<std::unique_ptr<rpc::program>> programs;
+        programs.push_back(std::make_unique<null_program>(alive));
+        return programs;
+    }
     void stop() noexcept override { may_stop.acquire(); }
+    static inline std::atomic<int> alive{0};
     static inline std::binary_semaphore may_stop{0};
     static inline std::binary_semaphore gone{0};
 };
