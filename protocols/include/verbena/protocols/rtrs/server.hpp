@@ -71,7 +71,7 @@ struct session_memory {
     /// How many sessions fit into `free` bytes of the budget, wherever they live; more may if they live together.
     std::size_t count(std::size_t free) const noexcept { return free < beside ? 0 : (free - beside) / each; }
 };
-/// Of sessions with `o`, which has passed check(), in `pools` pools of `budget`.
+/// Of sessions with `o`, which has passed check(), in `pools` pools of `budget`, at least 1. Any thread.
 session_memory memory_of_sessions(const server_options& o, const memory_budget& budget,
                                   std::size_t pools) noexcept;
 
