@@ -25,12 +25,19 @@ class NbdClient:
 
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(60)
-        self.socket.connect(path)
+        try:
+            self.socket.settimeout(60)
+            self.socket.connect(path)
+            self.begin()
+        except BaseException:
+            self.socket.close()
+            raise
+
+    def begin(self):
         assert self.receive(16) == b"NBDMAGICIHAVEOPT"
         self.receive(2)
         self.socket.sendall(struct.pack(">I", 3) + b"IHAVEOPT" + struct.pack(">II", 1, 0)) # NBD_OPT_EXPORT_NAME, the default one
-        self.size, self.flags = struct.unpack(">QH", self.receive(10))
+        self.receive(10)
 
     def receive(self, size):
         data = b""
@@ -106,6 +113,8 @@ class Nbdkit(daemon.DaemonTest):
         self.assertEqual(later.ask(later.FLUSH), 0)
         self.assertEqual(two.ask(two.FLUSH), 5)
         self.assertEqual(two.ask(two.FLUSH), 0)
+        for client in (one, two, later): # nbdkit waits for them
+            client.close()
         running.terminate()
         self.assertIn("may have lost changes that it had answered", running.stderr.read())
 
