@@ -6,6 +6,7 @@
 #include "notify.hpp"
 #include "rdma_port_metrics.hpp"
 #include "server.hpp"
+#include "shard_server.hpp"
 #include "state_directory.hpp"
 
 #include "../resource_limit.hpp"
@@ -82,7 +83,7 @@ std::vector<setting> daemon_settings()
         setting::number("peer_ipv6_prefix", {16, 128}, default_peer_prefix,
                         "Bits of an IPv6 address by which peers are told apart"),
         setting::number("blocking_threads", {1, blocking_pool::max_threads}, 8,
-                        "Threads for calls that block, for each lane"),
+                        "Most threads for calls that block, of each export and device"),
         setting::number("drain_seconds", {0, 3600}, 10, "How long calls in flight may take after SIGTERM"),
         setting::word("log_level", {"trace", "debug", "info", "warning", "error", "off"}, "info",
                       "trace, debug, info (default), warning, error or off")
@@ -330,7 +331,7 @@ void ask(const module_table& table, const module& m, F f)
         f();
     } catch (const config_error&) {
         throw;
-    } catch (const program_failure& e) { // of one that is served with it
+    } catch (const services::program_failure& e) { // of one that is served with it
         throw std::runtime_error("module " + std::string(table.name_of(e.from())) + ": " + e.what());
     } catch (const std::exception& e) {
         throw std::runtime_error("module " + std::string(table.name_of(m)) + ": " + e.what());
