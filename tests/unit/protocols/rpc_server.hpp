@@ -143,8 +143,10 @@ public:
                 const std::uint32_t word = c.args().u32();
                 if (!c.args().ok()) {
                     bool joins = c.args().failure() == std::errc::no_buffer_space;
-                    if (joins)
-                        joins = co_await c.join_arguments(from);
+                    if (joins) {
+                        const auto in_one_piece = co_await c.join_arguments(from);
+                        joins = in_one_piece.has_value();
+                    }
                     if (!joins)
                         co_return rpc::outcome::garbage_args;
                     ++joined;
