@@ -264,8 +264,7 @@ error blocking_pool::refusal() noexcept
 {
     refused_.fetch_add(1, std::memory_order_relaxed);
     log_limited(refused_log_, log_level::warning, "core",
-                "calls are put off: as many as may wait for a thread of this lane do; what they call hangs, "
-                "or is too slow for "
+                "a lane's queue is full, so callers are told to come again; see what hangs beneath, or raise "
                 "blocking_threads",
                 {{"lane", name_}, {"waiting", max_queued}});
     return error(std::errc::resource_unavailable_try_again, "calls that wait for a thread", max_queued);

@@ -180,7 +180,7 @@ metric_registrations expose(metric_registry& registry, const peer_shares& s)
             }
         });
     group.add({"verbena_peer_most_memory_bytes",
-               "Memory that the sessions of that peer hold whose hold most.", metric_type::gauge, "bytes"},
+               "Memory that one peer's sessions hold: the most of any peer.", metric_type::gauge, "bytes"},
               [&s](metric_sink& out) { out.value({}, double(s.greatest(peer_use::memory))); });
     group.add({"verbena_peer_refusals_total",
                "What peers were refused since they hold as much of it as one may.",

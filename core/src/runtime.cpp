@@ -247,8 +247,10 @@ void runtime::stop()
     end.drained.arrive_and_wait();
     for (auto& lane : lanes_)
         lane->finish();
-    if (crew_)
-        crew_->finish();
+    for (auto& crew : crews_) {
+        if (crew)
+            crew->finish();
+    }
     end.emptied.arrive_and_wait();
     for (auto& w : shards_)
         w->thread.join();
@@ -256,21 +258,22 @@ void runtime::stop()
     dumps_.clear();
 }
 
-result<blocking_pool*> runtime::add_lane(std::string name, unsigned threads)
+result<blocking_pool*> runtime::add_lane(std::string name, unsigned threads, lane_rights rights)
 {
     assert(!on_own_shard() && "runtime::add_lane() on a shard, whose rights and CPUs its threads would have");
     if (lanes_.size() == max_lanes)
         return error(std::errc::too_many_files_open, "lanes for calls that block", max_lanes);
+    auto& crew = crews_[std::size_t(rights)];
     const auto blocked = block_signals();
     try {
-        if (!crew_)
-            crew_ = std::make_unique<blocking_crew>();
+        if (!crew)
+            crew = std::make_unique<blocking_crew>();
     } catch (const std::system_error& e) {
         return error(e.code(),
                      "starting a thread for calls that block, which needs a higher limit of threads");
     }
     lanes_.push_back(std::make_unique<blocking_pool>(
-        *crew_, threads != 0 ? threads : options_.blocking_threads, std::move(name)));
+        *crew, threads != 0 ? threads : options_.blocking_threads, std::move(name)));
     return lanes_.back().get();
 }
 
@@ -381,12 +384,22 @@ void runtime::expose(metric_registry& registry)
                       "Threads for calls that block, of all lanes: they start when they are needed, and end "
                       "when they have nothing to do.",
                       metric_type::gauge, "threads"},
-                     [this](metric_sink& out) { out.value({}, crew_ ? double(crew_->threads()) : 0); }));
+                     [this](metric_sink& out) {
+                         std::size_t all = 0;
+                         for (const auto& crew : crews_)
+                             all += crew ? crew->threads() : 0;
+                         out.value({}, double(all));
+                     }));
     metrics_.push_back(
         registry.add({"verbena_blocking_start_failures_total",
                       "Times that no thread could be started for a blocking call, which went on waiting.",
                       metric_type::counter, "failures"},
-                     [this](metric_sink& out) { out.value({}, crew_ ? double(crew_->failures()) : 0); }));
+                     [this](metric_sink& out) {
+                         std::uint64_t all = 0;
+                         for (const auto& crew : crews_)
+                             all += crew ? crew->failures() : 0;
+                         out.value({}, double(all));
+                     }));
     metrics_.push_back(registry.add({"verbena_blocking_refused_total",
                                      "Blocking calls that were put off, since as many waited as may.",
                                      metric_type::counter,

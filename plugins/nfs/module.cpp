@@ -353,7 +353,7 @@ void nfs_module::open_export(module_host& host, const export_config& e)
     options.anongid = e.anongid;
     options.secure = e.secure;
     // A file system that hangs holds up its own export and no other.
-    const result<blocking_pool*> lane = host.shards().add_lane(name);
+    const result<blocking_pool*> lane = host.shards().add_lane(name, 0, lane_rights::callers);
     if (!lane)
         throw config_error(name + ": " + lane.error().message());
     storage::open_context context{name, e.pseudo, host.metrics(), **lane};

@@ -50,7 +50,7 @@ public:
     {
         return inner_.await_suspend(h);
     }
-    auto await_resume() noexcept { return inner_.await_resume(); }
+    auto await_resume() { return inner_.await_resume(); }
 
 private:
     blocking_pool::awaiter<F> inner_;

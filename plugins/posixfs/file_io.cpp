@@ -30,6 +30,9 @@ constexpr std::int64_t longest_rest = 60'000'000'000; // ns
 // Within it a client whose connection ended has asked again.
 constexpr std::int64_t rest_of_failed_sending = 60'000'000'000; // ns
 
+// No answer: as many calls wait for a thread of the lane as may, so rights were not looked at.
+bool is_put_off(const error& e) noexcept { return e == std::errc::resource_unavailable_try_again; }
+
 // Has `until` be no earlier than `rest` after `now`; false if it was after `now` already.
 bool avoid(std::atomic<std::int64_t>& until, time_point now, std::int64_t rest) noexcept
 {
@@ -202,7 +205,8 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
     const permission_stamp stamp(st, f->acl_changes);
     if (!(user->read_stamp == stamp)) {
         if (auto allowed = co_await still_allowed(s, r.who, *f, st, fd, use::read); !allowed) {
-            user->read.reset();
+            if (!is_put_off(allowed.error()))
+                user->read.reset();
             co_return allowed.error();
         }
         user->read_stamp = stamp;
@@ -351,8 +355,10 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
     const permission_stamp stamp(st, f->acl_changes);
     if (!(user->write_stamp == stamp)) {
         if (auto allowed = co_await still_allowed(s, r.who, *f, st, fd, use::write); !allowed) {
-            f->let_go_of_writer(*open);
-            user->write.reset();
+            if (!is_put_off(allowed.error())) {
+                f->let_go_of_writer(*open);
+                user->write.reset();
+            }
             co_return allowed.error();
         }
         user->write_stamp = stamp;

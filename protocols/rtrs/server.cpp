@@ -3,8 +3,8 @@
 
 #include "server_session.hpp"
 
-#include <verbena/core/yield.hpp>
 #include <verbena/core/sleep.hpp>
+#include <verbena/core/yield.hpp>
 
 #include <algorithm>
 #include <array>
@@ -211,8 +211,8 @@ task<result<void>> server_session::begin(std::string name, std::string_view peer
     begun_.reset();
     const auto done = co_await claim(std::move(name), peer_address);
     if (!done) {
+        memory_charged_.give_back(); // first: whoever waits for the name is charged when it has it
         name_ = session_name();
-        memory_charged_.give_back();
     }
     beginning_ = false;
     begun_.set();

@@ -138,7 +138,7 @@ struct server::impl {
     server_options shard_options;
     const verbs::protocol_module* verbs_protocol = nullptr; // in place of programs
     std::unique_ptr<rpc::duplicate_request_cache> duplicates;
-    // Its threads never take callers' rights: the kernel then refuses a thread its RDMA files. The runtime's.
+    // Of lane_rights::daemon: the kernel refuses RDMA files to a thread that ever took a caller's rights. The runtime's.
     blocking_pool* device_lane = nullptr;
     std::vector<std::unique_ptr<shard_server>> servers;
     std::vector<std::unique_ptr<acceptor>> acceptors;

@@ -642,7 +642,7 @@ bool service::impl::stop_within(std::chrono::milliseconds drain, std::chrono::mi
         return true;
     if (stopped.wait_for(drain + grace) == std::future_status::timeout) {
         unfinished = still_running();
-        log(log_level::error, "service", "not stopped in time; connections are cut off",
+        log(log_level::error, "service", "not stopped in time; what still runs goes on by itself",
             {{"seconds", std::chrono::duration<double>(drain + grace).count()}});
         return false;
     }

@@ -265,6 +265,11 @@ void mpa_listener::take(net::unique_fd fd) noexcept
         charged = o.peers->charge(from->address(), peer_use::handshakes, 1, o.max_peer_starting);
         if (!charged) {
             context_.count(end_cause::startup_crowded);
+            log_limited(
+                crowded_log_, log_level::warning, "iwarp",
+                "connection refused: its host has as many that have not said what they want as one may; "
+                "peer_connections sets how many",
+                {{"peer", from->address()}, {"limit", std::uint64_t(o.max_peer_starting)}});
             return;
         }
     }

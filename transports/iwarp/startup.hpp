@@ -6,6 +6,7 @@
 #include "queue_pair.hpp"
 
 #include <verbena/core/event.hpp>
+#include <verbena/core/log.hpp>
 #include <verbena/core/net.hpp>
 
 #include <deque>
@@ -136,6 +137,7 @@ private:
     std::unique_ptr<watch> watch_;
     std::string url_;
     intrusive_list<starting_peer> starting_;
+    log_limiter crowded_log_;
     std::size_t starting_count_ = 0;
     std::deque<std::unique_ptr<mpa_request>> waiting_;
     event changed_;

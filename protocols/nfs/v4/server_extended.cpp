@@ -2,8 +2,8 @@
 // What minor version 2 adds for data: SEEK, ALLOCATE, DEALLOCATE, IO_ADVISE, COPY, CLONE (7862 15).
 #include "server_compound.hpp"
 
-#include <verbena/core/yield.hpp>
 #include <verbena/core/reactor.hpp>
+#include <verbena/core/yield.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
 #include <algorithm>

@@ -129,7 +129,8 @@ BOOST_AUTO_TEST_CASE(whatever_names_a_series_is_bounded_text)
                     out.value({name}, 1);
             });
         std::vector<std::string> labels;
-        for (const auto& series : registry.collect().at(0).samples)
+        const auto families = registry.collect();
+        for (const auto& series : families.at(0).samples)
             labels.push_back(series.labels.at(0));
         return labels;
     };

@@ -103,7 +103,8 @@ BOOST_AUTO_TEST_CASE(a_descriptor_that_breaks_a_rule_is_refused)
     d = described("a");
     d.create = nullptr;
     BOOST_TEST(refused(d, "no function that makes it"));
-    BOOST_TEST(holds(complaint([&] { table.add(d, std::unique_ptr<module>(), "here"); }), "module (here): a can't be made"));
+    BOOST_TEST(holds(complaint([&] { table.add(d, std::unique_ptr<module>(), "here"); }),
+                     "module (here): a can't be made"));
     BOOST_TEST(table.all().empty());
     const module_descriptor good = described("a");
     table.add(good, "/lib/first.so");

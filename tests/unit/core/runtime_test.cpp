@@ -99,6 +99,29 @@ BOOST_AUTO_TEST_CASE(a_task_runs_to_its_end_and_its_value_comes_back)
     BOOST_TEST(rt->run(1, work) == "from the pool on 1");
 }
 
+// An idle thread serves whoever comes next, but for this: the kernel refuses RDMA files to one that ever took a caller's rights.
+BOOST_AUTO_TEST_CASE(threads_that_may_take_callers_rights_serve_no_lane_that_keeps_the_daemon_s)
+{
+    auto rt = start(1);
+    blocking_pool* const exported = rt->add_lane("export", 1, lane_rights::callers).value();
+    blocking_pool* const devices = rt->add_lane("devices", 1).value();
+    const auto thread_of = [&](blocking_pool* lane) {
+        auto work = [&](shard&) -> task<std::thread::id> {
+            auto who = [] { return std::this_thread::get_id(); };
+            co_return co_await lane->run(std::move(who));
+        };
+        return rt->run(0, work);
+    };
+    std::set<std::thread::id> callers;
+    std::set<std::thread::id> daemons;
+    for (int i = 0; i < 50; ++i) {
+        callers.insert(thread_of(exported));
+        daemons.insert(thread_of(devices));
+    }
+    for (const std::thread::id id : callers)
+        BOOST_TEST(!daemons.contains(id));
+}
+
 BOOST_AUTO_TEST_CASE(a_lane_that_hangs_holds_up_no_other_and_is_named)
 {
     auto rt = start(1);

@@ -28,7 +28,8 @@ namespace {
 constexpr std::size_t chunks = std::size_t(8) * 16384;
 
 struct fixture : rnbd_test::world {
-    explicit fixture(const peer_options& share = {}) : rnbd_test::world({}, {}, log_level::off, 64 << 20, share)
+    explicit fixture(const peer_options& share = {})
+        : rnbd_test::world({}, {}, log_level::off, 64 << 20, share)
     {
         listener = std::move(*server_device->listen("server"));
         other_listener = std::move(*server_device->listen("server2"));

@@ -15,9 +15,11 @@
 #include <verbena/core/task.hpp>
 #include <verbena/core/task_dump.hpp>
 
+#include <array>
 #include <cassert>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <future>
 #include <memory>
 #include <string>
@@ -44,6 +46,12 @@ template<class F>
 using task_value_of = typename task_value<std::invoke_result_t<F&, shard&>>::type;
 } // namespace detail
 
+/// Whose rights the threads of a lane for blocking calls have.
+enum class lane_rights : std::uint8_t {
+    daemon, ///< the process's own, from their first job to their last: the kernel refuses a thread that ever changed them its RDMA files
+    callers ///< each job may take a caller's, as those of an export do; what it leaves behind reaches other such lanes alone
+};
+
 class runtime {
 public:
     static constexpr unsigned max_shards = 256;
@@ -60,10 +68,11 @@ public:
     const runtime_options& options() const noexcept { return options_; }
     shard& at(std::size_t index) noexcept;
     memory_budget& budget() noexcept { return budget_; }
-    /// A new lane for calls that block; lives as long as the runtime. Whatever can hang by itself gets one of its own. All share the
+    /// A new lane for calls that block; lives as long as the runtime. Whatever can hang by itself gets one of its own. Lanes of equal `rights` share the
     /// threads of one crew. `threads`: the most that it has at a time; 0 for runtime_options::blocking_threads. Never from a shard, and before anybody scrapes what expose() registered or asks
     /// stuck_lanes(). Errors: EMFILE beyond max_lanes, those of starting a thread.
-    result<blocking_pool*> add_lane(std::string name, unsigned threads = 0);
+    result<blocking_pool*> add_lane(std::string name, unsigned threads = 0,
+                                    lane_rights rights = lane_rights::daemon);
     /// The lanes in whose calls something has been stuck for `limit` or longer. Any thread.
     std::vector<const blocking_pool*> stuck_lanes(std::chrono::steady_clock::duration limit) const;
 
@@ -195,7 +204,7 @@ private:
 
     runtime_options options_;
     memory_budget budget_;
-    std::unique_ptr<blocking_crew> crew_; // from the first lane on
+    std::array<std::unique_ptr<blocking_crew>, 2> crews_; // by lane_rights, from the first lane of each on
     std::vector<std::unique_ptr<blocking_pool>> lanes_;
     std::vector<std::unique_ptr<worker>> shards_;
     std::vector<std::unique_ptr<dump_request>> dumps_; // of shards that are held

@@ -242,14 +242,9 @@ public:
     }
     /// True if a call like `c` goes on to its end though its caller is gone, since it changes something: half of a
     /// change is neither what the caller wanted nor what a repeat could be answered with. Its task then sees no stop
-    /// but the server's own. False: it is asked to stop. args() stay where they are. By itself: whatever is
-    /// non_idempotent() or repeats_in_turn(). A program that overrides repeats() says it here too.
-    virtual bool goes_on_alone(call& c) const noexcept
-    {
-        const call_header& header = c.header();
-        return non_idempotent(header.version, header.procedure) ||
-               repeats_in_turn(header.version, header.procedure);
-    }
+    /// but the server's own. False: it is asked to stop. args() stay where they are. By itself: a call whose
+    /// repeats() are not simply run again.
+    virtual bool goes_on_alone(call& c) const noexcept { return repeats(c) != repeat_rule::runs_again; }
     /// Whether anything is served to anybody at the peer's address. Where no program of a listener admits it, a connection by RDMA is
     /// rejected before anything is made for it.
     virtual bool admits(const peer& from)
