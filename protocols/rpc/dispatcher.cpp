@@ -176,6 +176,10 @@ task<bool> service_dispatcher::dispatch(call& c)
     outcome how = outcome::system_error;
     try {
         const repeat_rule rule = duplicates_ != nullptr ? entry->program.repeats(c) : repeat_rule::runs_again;
+        // Before the program sees the call: what needs no coroutine runs when its task is made.
+        const task_context& context = co_await current_context();
+        c.set_caller_gone(context.stop);
+        const bool alone = c.server_stop().stop_possible() && entry->program.goes_on_alone(c);
         task<outcome> serving;
         if (rule == repeat_rule::is_answered)
             serving = serve_once(entry->program, c);
@@ -183,12 +187,10 @@ task<bool> service_dispatcher::dispatch(call& c)
             serving = serve_in_turn(entry->program, c);
         else
             serving = entry->program.serve(c);
-        const task_context& context = co_await current_context();
-        c.set_caller_gone(context.stop);
-        if (c.server_stop().stop_possible() && entry->program.goes_on_alone(c)) {
-            task_context alone = context;
-            alone.stop = c.server_stop();
-            verbena::detail::in_context<outcome> ended(serving, alone);
+        if (alone) {
+            task_context of_the_server = context;
+            of_the_server.stop = c.server_stop();
+            verbena::detail::in_context<outcome> ended(serving, of_the_server);
             how = co_await ended;
         } else {
             how = co_await serving;

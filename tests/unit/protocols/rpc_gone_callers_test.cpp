@@ -23,7 +23,8 @@ const char* const transports[] = {"tcp", "loop", "iwarp"};
 constexpr std::uint32_t wait = 2;           // changes nothing
 constexpr std::uint32_t count = 5;          // effect::changes
 constexpr std::uint32_t count_in_turn = 13; // effect::sets
-constexpr std::uint32_t next_job = 17;      // effect::changes, once it is there
+constexpr std::uint32_t changes_with_data = 18;
+constexpr std::uint32_t next_job = 17; // effect::changes, once it is there
 
 bytes message_of(std::uint32_t xid, std::uint32_t procedure)
 {
@@ -192,6 +193,37 @@ BOOST_DATA_TEST_CASE(what_waits_before_it_changes_anything_ends_with_its_caller,
     s.program.go.set();
     BOOST_TEST(s.answer() == 1U);
     BOOST_TEST(s.program.stopped == 1);
+}
+
+// Its task hears of no stop, and the Reads of its arguments end with the connection all the same, those too that wait
+// for their turn.
+BOOST_AUTO_TEST_CASE(what_goes_on_does_not_wait_for_arguments_that_will_not_come)
+{
+    constexpr std::uint32_t segments = 64; // more than may be read at once
+    constexpr std::uint32_t size = 1024;
+    for (const char* const transport : {"loop", "iwarp"}) {
+        for (int turns = 0; turns < 10; ++turns) {
+            served s(transport);
+            bytes message = message_of(1, changes_with_data);
+            append_u32(message, segments * size);
+            const rpcrdma::segment all = s.peer->readable(bytes(segments * size)).where();
+            rpcrdma::header h;
+            h.xid = 1;
+            h.credits = 4;
+            for (std::uint32_t i = 0; i < segments; ++i) {
+                const rpcrdma::segment part{all.handle, size, all.offset + i * size};
+                BOOST_REQUIRE(h.reads.push_back({static_cast<std::uint32_t>(message.size()), part}));
+            }
+            s.peer->post(h, message);
+            for (int i = 0; i < turns; ++i)
+                s.shard->turn();
+            s.vanish();
+            s.until([&] { return s.peer->stats.connections.value() == 0; });
+            s.turns();
+            // Of the call nothing is left: the requester alone has buffers.
+            BOOST_TEST(s.pool.outstanding() <= 6U);
+        }
+    }
 }
 
 // The time for a drain bounds that.

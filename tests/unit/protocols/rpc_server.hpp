@@ -42,7 +42,7 @@ public:
     }
     bool non_idempotent(std::uint32_t, std::uint32_t procedure) const noexcept override
     {
-        return procedure == 5 || procedure == 17;
+        return procedure == 5 || procedure == 17 || procedure == 18;
     }
     bool repeats_in_turn(std::uint32_t, std::uint32_t procedure) const noexcept override
     {
@@ -67,6 +67,7 @@ public:
             if (!co_await go.wait())
                 ++stopped;
             break;
+        case 18:  // the same, and a repeat would do harm
         case 3: { // takes a payload, returns its length and what it was made of
             const auto ref = c.args().payload(1 << 20);
             if (!c.args().ok())

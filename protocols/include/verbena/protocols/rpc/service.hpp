@@ -143,7 +143,8 @@ public:
     /// Runs `t`, which is asked to stop when the caller is gone, also in a call that goes on without its caller
     /// (program::goes_on_alone()): for a wait before anything is changed, as for a job that the caller is to get.
     ///
-    /// Completes when: `t` has ended. On cancel: `t` is asked to stop. Errors: those of `t`.
+    /// Completes when: `t` has ended. On cancel: `t` is not asked, unless the caller's connection ends, as it does when
+    /// the server stops. Errors: those of `t`.
     template<class T>
     task<T> while_awaited(task<T> t)
     {
@@ -264,9 +265,9 @@ public:
     /// nobody waits for the reply any more: the server ends, or the caller's connection does. The end of a TCP
     /// connection's input counts as that, though what is answered all the same is still sent there. A call that changes
     /// something is not asked when its caller goes (goes_on_alone()). It may run to its end all the same, which is
-    /// waited for. So a call that waits long, for something to give its caller, asks its context's stop token and gives
-    /// up nothing after that. Errors: an exception counts as outcome::system_error, and is logged. Lifetime: `c` and
-    /// the program outlive the task. Shard: that of the dispatcher.
+    /// waited for. What waits for something to give its caller does so in call::while_awaited(), and gives nothing away
+    /// afterwards. Errors: an exception counts as outcome::system_error, and is logged. Lifetime: `c` and the program
+    /// outlive the task. Shard: that of the dispatcher.
     virtual task<outcome> serve(call& c) = 0;
 };
 
