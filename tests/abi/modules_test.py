@@ -291,7 +291,7 @@ class Modules(unittest.TestCase):
             done = subprocess.run([VERBENA, *arguments], capture_output=True, timeout=LIMIT, check=False)
             self.assertEqual(done.returncode, 0, done.stderr)
             return done.stdout
-        for version in ("3", "4.1", "4.2"):
+        for version in ("3", "4.2"):
             for transport in ("tcp", "iwarp"):
                 with self.subTest(version=version, transport=transport):
                     url = f"nfs+{transport}://127.0.0.1:{port[transport]}/export"

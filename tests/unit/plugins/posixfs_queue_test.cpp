@@ -5,6 +5,7 @@
 #include "temporary_directory.hpp"
 
 #include <verbena/core/reactor.hpp>
+#include <verbena/core/scope.hpp>
 #include <verbena/plugins/posixfs.hpp>
 
 #include <cerrno>
