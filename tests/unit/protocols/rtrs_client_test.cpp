@@ -69,6 +69,7 @@ BOOST_AUTO_TEST_CASE(nothing_waits_longer_than_patience_for_a_path)
         co_await sleep_for(10s);
         BOOST_TEST(failed_with(late, std::errc::not_connected));
         BOOST_TEST(f.stats.failed.value() == all.size() + 1);
+        co_await f.client->close(); // it ends who should have ended
         co_await s.join();
     });
 }
