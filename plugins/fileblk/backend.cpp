@@ -51,7 +51,7 @@ storage::block_properties properties_of(const fileblk_options& o, const disk_fil
     p.discard_granularity = f.discard_granularity;
     p.write_zeroes = !o.read_only;
     p.read_only = o.read_only;
-    p.write_back = !o.read_only;
+    p.write_back = !o.read_only && !f.in_memory; // no flush makes memory last
     p.run = f.run;
     return p;
 }
@@ -211,19 +211,28 @@ task<result<void>> backend::write(std::uint64_t offset, std::span<const std::byt
         co_return good;
     if (through && has_lost())
         co_return error::from_errno(EIO, "an earlier sync of the device failed");
-    if (!file_.direct) {
-        page_cache_.fetch_add(1, std::memory_order_relaxed);
-        if (!file_.in_memory)
-            co_return co_await write_by_ring(offset, from, through);
+    (file_.direct ? direct_ : page_cache_).fetch_add(1, std::memory_order_relaxed);
+    if (file_.in_memory) {
         const progress p = write_here(offset, from, false);
         if (p.failed != 0)
             co_return error::from_errno(p.failed, "write", offset + p.done);
         co_return result<void>();
     }
-    direct_.fetch_add(1, std::memory_order_relaxed);
-    if (!is_aligned(from.data()))
-        co_return co_await write_copied(offset, from, through);
-    co_return co_await write_by_ring(offset, from, through);
+    result<void> done;
+    if (file_.direct && !is_aligned(from.data()))
+        done = co_await write_copied(offset, from, through);
+    else
+        done = co_await write_by_ring(offset, from, through);
+    if (!done && through)
+        failed_through(done.error());
+    co_return done;
+}
+
+// It may have lost what others wrote before, as a sync that fails, and the next flush would not hear of it. Without room it wrote nothing.
+void backend::failed_through(const error& why) noexcept
+{
+    if (why != std::errc::no_space_on_device && why.errno_value() != EDQUOT)
+        syncs_.lost();
 }
 
 task<result<void>> backend::write_by_ring(std::uint64_t offset, std::span<const std::byte> from, bool through)
@@ -316,9 +325,8 @@ result<void> backend::synced() noexcept
         return {};
     if (!loss_told_.exchange(true, std::memory_order_relaxed))
         log(log_level::error, "fileblk",
-            "a sync failed, and what was written may be lost: until verbenad is started anew no flush of "
-            "this "
-            "device succeeds",
+            "a sync or a write through failed, and what was written may be lost: until verbenad is started "
+            "anew no flush of this device succeeds",
             {{"path", path_}});
     return error::from_errno(EIO, "a sync of the device failed");
 }

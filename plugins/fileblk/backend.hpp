@@ -58,6 +58,7 @@ private:
     std::size_t whole_part(std::size_t n, std::size_t wanted) const noexcept;
     result<void> synced() noexcept;
     bool has_lost() const noexcept { return syncs_.failures() != 0; }
+    void failed_through(const error& why) noexcept;
 
     int discard_here(std::uint64_t offset, std::uint64_t length) const noexcept;
     int zero_here(std::uint64_t offset, std::uint64_t length, bool keep) noexcept;

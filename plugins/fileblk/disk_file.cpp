@@ -12,6 +12,7 @@
 #include <limits>
 #include <linux/fs.h>
 #include <linux/magic.h>
+#include <random>
 #include <span>
 #include <string_view>
 #include <sys/ioctl.h>
@@ -255,6 +256,12 @@ std::string boot_id()
     return id;
 }
 
+std::uint64_t draw_run()
+{
+    std::random_device random;
+    return std::max<std::uint64_t>(std::uint64_t(random()) << 32 | random(), 1);
+}
+
 } // namespace
 
 std::uint64_t run_of(int fd, bool is_block_device, std::string_view boot_id)
@@ -330,6 +337,9 @@ disk_file open_disk_file(const fileblk_options& o)
     f.physical_block = std::max(f.physical_block, f.offset_align);
     f.discard_granularity = o.read_only ? 0 : discards_of(f, st);
     f.run = run_of(f.keeper.get(), f.is_block_device, boot_id());
+    // Clients believe a device without a cache that tells no run, and memory goes with the host.
+    if (f.in_memory && f.run == 0)
+        f.run = draw_run();
     return f;
 }
 

@@ -43,8 +43,8 @@ metric_registrations expose(metric_registry& registry, const fileblk_device& dev
          "Syncs of a file or block device; one serves all flushes that wait.", "syncs",
          &fileblk_counters::syncs);
     show(group, device, label, "verbena_fileblk_sync_failures_total",
-         "Of these, those that failed: after one, flushes of the device fail until a restart.", "syncs",
-         &fileblk_counters::sync_failures);
+         "Syncs and writes with FUA that failed: after one, flushes of the device fail until a restart.",
+         "syncs", &fileblk_counters::sync_failures);
     return group.take();
 }
 

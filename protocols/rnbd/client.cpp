@@ -34,7 +34,7 @@ std::uint64_t draw_token()
 bool is_loss(const error& e) noexcept { return e.context() == lost; }
 
 device::device(client& owner, std::string name, access_mode mode, const open_response& told)
-    : owner_(owner), session_(owner.session_), name_(std::move(name)), mode_(mode)
+    : owner_(owner), session_(owner.session_), id_(owner.next_id_++), name_(std::move(name)), mode_(mode)
 {
     take(told);
     owner_.devices_.push_back(this);
@@ -69,15 +69,23 @@ void device::take_again(const open_response& told) noexcept
     // What a device without a cache has answered stays, unless it lives in memory: such a device names its runs.
     const bool lived_with_its_run = changed_ && !properties_.write_back && run_ != 0;
     if (!same && (answered_ != flushed_ || lived_with_its_run)) {
-        ++losses_;
         flushed_ = answered_;
+        lose();
+    }
+    if (!same) {
         changed_ = false;
-        log(log_level::error, "rnbd",
-            "the server began anew, and can't show that it has what it answered: the next flush fails",
-            {{"device", name_}, {"run", told.run != 0 ? "another" : "not told"}});
+        ++runs_;
     }
     open_ = result<void>();
     take(told);
+}
+
+void device::lose() noexcept
+{
+    ++losses_;
+    log(log_level::error, "rnbd",
+        "the server began anew, and can't show that it has what it answered: the next flush fails",
+        {{"device", name_}});
 }
 
 // It was answered.
@@ -98,15 +106,24 @@ public:
     {
         if (!device_.open_)
             return device_.open_.error();
+        if (device_.number_ == no_number)
+            return error(std::errc::not_connected, "the device is not open in this session");
         message_.device = device_.number_;
+        runs_ = device_.runs_;
+        stays_ = device_.properties_.write_back ? (message_.flags & flag_fua) != 0 : device_.run_ == 0;
         const auto bytes = encode(message_);
         std::ranges::copy(bytes, into.begin());
         return bytes.size();
     }
+    // Of the request as it was sent last: in which run, and whether a change that was answered outlives that run.
+    std::uint64_t runs() const noexcept { return runs_; }
+    bool stays() const noexcept { return stays_; }
 
 private:
     const device& device_;
     io_request message_;
+    std::uint64_t runs_ = 0;
+    bool stays_ = false;
 };
 
 // As kernels send it, a flush counts as a read.
@@ -116,8 +133,13 @@ task<result<void>> device::send(operation what, io_request m, std::span<std::byt
     if (what == operation::read || what == operation::flush)
         co_return co_await session_.read(message, bytes);
     const auto done = co_await session_.write(message, bytes);
-    if (done)
+    if (!done)
+        co_return done;
+    // A path that breaks may keep an answer back until the device has been opened again.
+    if (message.runs() == runs_)
         count(what, m.flags);
+    else if (!message.stays())
+        lose();
     co_return done;
 }
 
@@ -226,10 +248,12 @@ task<result<void>> device::write_zeroes(std::uint64_t offset, std::uint64_t leng
 
 task<result<void>> client::begin()
 {
+    const std::uint64_t session = sessions_;
     const auto greeted = co_await greet();
     if (!greeted)
         co_return greeted.error();
-    tells_runs_ = *greeted;
+    if (session == sessions_) // else reopen() asks too
+        tells_runs_ = *greeted;
     co_return result<void>();
 }
 
@@ -258,16 +282,44 @@ client::client(rtrs::client& session) : session_(session)
 
 client::~client() { session_.on_restart({}); }
 
-task<result<open_response>> client::ask(const open_request& asked, bool tells_runs)
+device* client::find(std::uint64_t id) const noexcept
 {
-    const auto message = encode(asked);
+    const auto found = std::ranges::find(devices_, id, [](const device* d) { return d->id_; });
+    return found == devices_.end() ? nullptr : *found;
+}
+
+// An OPEN, and in which session it was sent last.
+class client::opening final : public rtrs::client::header {
+public:
+    opening(const client& owner, const open_request& asked) noexcept : owner_(owner), asked_(asked) {}
+    result<std::size_t> write(std::span<std::byte> into) noexcept override
+    {
+        session_ = owner_.sessions_;
+        const auto bytes = encode(asked_);
+        std::ranges::copy(bytes, into.begin());
+        return bytes.size();
+    }
+    std::uint64_t session() const noexcept { return session_; }
+
+private:
+    const client& owner_;
+    const open_request& asked_;
+    std::uint64_t session_ = 0;
+};
+
+// What it yields is of the session as it is now. A path that breaks may keep an answer back until the next session has begun.
+task<result<open_response>> client::ask(const open_request& asked)
+{
+    opening message(*this, asked);
     std::array<std::byte, open_response_size> answer{};
-    const auto done = co_await session_.read(message, answer, rtrs::client::lane::service);
-    if (!done)
-        co_return done.error();
+    do {
+        const auto done = co_await session_.read(message, answer, rtrs::client::lane::service);
+        if (!done)
+            co_return done.error();
+    } while (message.session() != sessions_);
     auto told = decode_open_response(answer);
     if (told) {
-        if (!tells_runs)
+        if (!tells_runs_)
             told->run = 0;
         const std::uint32_t block = told->logical_block_size;
         if (!std::has_single_bit(block) || block < sector_size || block > 4096 ||
@@ -285,72 +337,120 @@ task<result<std::unique_ptr<device>>> client::open(std::string_view name, access
     open_request asked;
     asked.mode = mode;
     asked.device = name;
-    const auto told = co_await ask(asked, tells_runs_);
+    const auto told = co_await ask(asked);
     if (!told)
         co_return told.error();
     co_return std::unique_ptr<device>(new device(*this, std::move(asked.device), mode, *told));
 }
 
-// The session knows no device of ours any more, and gives out other numbers.
+// The session knows no device of ours any more, and gives out other numbers: nothing may use the old ones.
 task<void> client::reopen()
 {
+    const std::uint64_t session = ++sessions_;
+    tells_runs_ = false;
+    std::vector<std::uint64_t> all;
+    all.reserve(devices_.size());
+    for (device* d : devices_) {
+        d->number_ = device::no_number;
+        all.push_back(d->id_);
+    }
     const auto begun = co_await greet();
-    if (begun)
-        tells_runs_ = *begun;
-    const std::vector<device*> all = devices_;
-    for (device* d : all) {
-        if (std::ranges::find(devices_, d) == devices_.end())
+    if (session != sessions_)
+        co_return; // there is another reopen()
+    tells_runs_ = begun && *begun;
+    for (const std::uint64_t id : all) {
+        device* d = find(id);
+        if (d == nullptr)
             continue; // closed while others were opened
+        if (!begun) {
+            d->open_ = begun.error();
+            continue;
+        }
         open_request asked;
         asked.mode = d->mode_;
         asked.device = d->name_;
-        result<open_response> told = error(std::errc::not_connected, "open a device again");
-        duration waited{};
-        for (;;) {
-            if (begun)
-                told = co_await ask(asked, *begun);
-            else
-                told = begun.error();
-            if (told || told.error() != std::errc::operation_not_permitted || waited >= reopen_patience)
-                break;
-            constexpr auto step = std::chrono::milliseconds(500);
-            waited += step;
-            const bool slept = co_await sleep_for(step);
-            if (!slept)
-                co_return;
+        const auto told = co_await ask_patiently(asked, id);
+        d = find(id);
+        if (d == nullptr) { // closed meanwhile, by nobody but us: the number came too late for a CLOSE
+            if (told) {
+                std::unique_ptr<device> late(new device(*this, std::move(asked.device), asked.mode, *told));
+                (void)co_await close(std::move(late));
+            }
+        } else if (session == sessions_) {
+            d->open_again(told);
         }
-        if (std::ranges::find(devices_, d) == devices_.end())
-            continue; // closed meanwhile
-        if (!told)
-            d->open_ = told.error();
-        else if (told->sectors * sector_size < d->properties_.size ||
-                 told->logical_block_size != d->properties_.block_size)
-            d->open_ = error(std::errc(ESTALE),
-                             "the device is another one than before: smaller, or with other blocks");
-        else
-            d->take_again(*told);
+        if (session != sessions_)
+            co_return;
     }
 }
 
-// With the number that the device has when it is sent.
+// While somebody else has the device: our own last session, perhaps.
+task<result<open_response>> client::ask_patiently(const open_request& asked, std::uint64_t id)
+{
+    constexpr auto step = std::chrono::milliseconds(500);
+    const std::uint64_t session = sessions_;
+    for (duration waited{};; waited += step) {
+        const auto told = co_await ask(asked);
+        if (told || told.error() != std::errc::operation_not_permitted || waited >= reopen_patience)
+            co_return told;
+        const bool slept = co_await sleep_for(step);
+        if (!slept || session != sessions_ || find(id) == nullptr)
+            co_return told;
+    }
+}
+
+void device::open_again(const result<open_response>& told) noexcept
+{
+    if (!told) {
+        open_ = told.error();
+    } else if (told->sectors * sector_size < properties_.size ||
+               told->logical_block_size != properties_.block_size) {
+        number_ = told->device; // for its CLOSE
+        open_ =
+            error(std::errc(ESTALE), "the device is another one than before: smaller, or with other blocks");
+    } else {
+        take_again(*told);
+    }
+}
+
+// A CLOSE with the number that the device has when it is sent. There may be none by then, or another device that is open has the same: it was
+// opened twice.
 class device::farewell final : public rtrs::client::header {
 public:
     explicit farewell(const device& d) noexcept : device_(d) {}
     result<std::size_t> write(std::span<std::byte> into) noexcept override
     {
+        needless_ = is_needless();
+        if (needless_)
+            return error(std::errc::not_connected, "the device is not open in this session");
         const auto bytes = encode_close(device_.number_);
         std::ranges::copy(bytes, into.begin());
         return bytes.size();
     }
+    bool is_needless() const noexcept
+    {
+        return device_.number_ == no_number ||
+               std::ranges::any_of(device_.owner_.devices_, [&](const device* d) {
+                   return d != &device_ && d->number_ == device_.number_;
+               });
+    }
+    bool was_needless() const noexcept { return needless_; }
 
 private:
     const device& device_;
+    bool needless_ = false;
 };
 
 task<result<void>> client::close(std::unique_ptr<device> d)
 {
     device::farewell message(*d);
-    co_return co_await session_.write(message, {}, rtrs::client::lane::service);
+    if (message.is_needless())
+        co_return result<void>();
+    const auto done = co_await session_.write(message, {}, rtrs::client::lane::service);
+    // EBUSY: operations are under way there, the last of which closes it.
+    if (message.was_needless() || (!done && done.error() == std::errc::device_or_resource_busy))
+        co_return result<void>();
+    co_return done;
 }
 
 } // namespace verbena::rnbd

@@ -2,6 +2,7 @@
 #include <verbena/protocols/rnbd/server.hpp>
 
 #include <verbena/core/clock.hpp>
+#include <verbena/core/combine.hpp>
 #include <verbena/core/event.hpp>
 #include <verbena/core/reactor.hpp>
 #include <verbena/protocols/storage/block_operation.hpp>
@@ -72,6 +73,7 @@ private:
         return device < open_.size() && open_[device] && !open_[device]->closing;
     }
     task<result<void>> close(std::uint32_t device);
+    static task<result<void>> closed(std::shared_ptr<opened> d);
     void give_up(std::uint32_t device) noexcept;
     task<result<void>> io(const io_request& m, rtrs::request& r);
     task<result<void>> perform(const opened& d, const io_request& m, rtrs::request& r);
@@ -316,7 +318,8 @@ result<void> server_session::open(rtrs::request& r, std::span<const std::byte> f
 }
 
 // As kernels have it, a device that is not open is no error. Operations under way must not reach a device that another client has
-// opened meanwhile: the answer waits for their end, or the end of its path, and the device is given up by the last of them.
+// opened meanwhile: the last of them gives the device up. The answer waits for that, but no longer than the patience, since clients send one
+// service message at a time.
 task<result<void>> server_session::close(std::uint32_t device)
 {
     if (device >= open_.size() || !open_[device])
@@ -328,9 +331,17 @@ task<result<void>> server_session::close(std::uint32_t device)
         give_up(device);
         co_return result<void>();
     }
+    const auto over = co_await with_timeout(server::close_patience, closed(d));
+    if (!over && over.error() == std::errc::timed_out)
+        co_return error(std::errc::device_or_resource_busy, "operations on the device are under way", device);
+    co_return over;
+}
+
+task<result<void>> server_session::closed(std::shared_ptr<opened> d)
+{
     const bool over = co_await d->closed.wait();
     if (!over)
-        co_return error(std::errc::operation_canceled, "the path of a CLOSE has ended", device);
+        co_return error(std::errc::operation_canceled, "the path of a CLOSE has ended");
     co_return result<void>();
 }
 

@@ -136,35 +136,41 @@ namespace {
 
 // Of memory that is cleared in one turn of the shard: some 50 us.
 constexpr std::size_t cleared_at_once = std::size_t(256) << 10;
-constexpr std::size_t page = 4096;
-static_assert(min_chunk_size % page == 0);
 
-// Pages that hold zeros are not written: those that nobody has used yet take no memory of the host until they are.
-void clear_here(std::span<std::byte> memory) noexcept
+// Clears as much of `memory` as a turn has time for, and yields the rest. Pages that hold zeros are not written: those that nobody has used yet
+// take no memory of the host until they are.
+std::span<std::byte> clear_some(std::span<std::byte> memory) noexcept
 {
-    static constexpr std::array<std::byte, page> zeros{};
-    for (; !memory.empty(); memory = memory.subspan(page)) {
-        if (std::memcmp(memory.data(), zeros.data(), page) != 0)
-            std::memset(memory.data(), 0, page);
+    static constexpr std::array<std::byte, 4096> zeros{};
+    for (std::size_t done = 0; !memory.empty() && done < cleared_at_once; done += zeros.size()) {
+        const std::size_t size = std::min(memory.size(), zeros.size());
+        if (std::memcmp(memory.data(), zeros.data(), size) != 0)
+            std::memset(memory.data(), 0, size);
+        memory = memory.subspan(size);
     }
+    return memory;
 }
 
-// Other sessions and calls have left their data in `memory`, which a client could ask for, or have written to a device.
+// `memory` holds what other sessions and calls left there. A client could read it, or have it written to a device.
 task<result<void>> clear(std::span<std::byte> memory)
 {
     const task_context& context = co_await current_context();
     while (!memory.empty()) {
         if (context.stop.stop_requested())
             co_return error(std::errc::operation_canceled, "the path has ended");
-        const std::size_t size = std::min(memory.size(), cleared_at_once);
-        clear_here(memory.first(size));
-        memory = memory.subspan(size);
+        memory = clear_some(memory);
         co_await yield();
     }
     co_return result<void>();
 }
 
 } // namespace
+
+task<void> server_session::clear_unsent(std::span<std::byte> memory)
+{
+    for (memory = clear_some(memory); !memory.empty(); memory = clear_some(memory))
+        co_await yield();
+}
 
 task<result<void>> server_session::allocate()
 {

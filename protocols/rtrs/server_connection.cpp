@@ -290,9 +290,12 @@ task<void> server_connection::serve(std::uint32_t number, io_header header, std:
         log_limited(stats.exceptions_logged, log_level::error, "rtrs", "an exception left a service",
                     {{"session", session.name()}, {"exception", what_of(std::current_exception())}});
     }
+    if (!header.is_write) {
+        size = code == 0 ? r.produced() : 0;
+        if (size < r.data().size())
+            co_await server_session::clear_unsent(r.data().subspan(size));
+    }
     (header.is_write ? stats.writes : stats.reads).add();
-    if (!header.is_write)
-        size = r.produced();
     (header.is_write ? stats.write_bytes : stats.read_bytes).add(code == 0 ? size : 0);
     if (code != 0)
         stats.failed.add();

@@ -210,6 +210,10 @@ public:
     void paths_changed() noexcept;
     /// The copy under way of this chunk's request is over: the next one starts.
     void chunk_free(std::uint32_t chunk);
+    /// What a service has written into a chunk and no answer brings: the client could have it written to a device, and read it there. Completes
+    /// when: it is zeros. On cancel: it goes on, since the session's other paths use the chunk. Errors: none. Lifetime: the memory outlives it.
+    /// Shard: the session's.
+    static task<void> clear_unsent(std::span<std::byte> memory);
     /// Forgets the copies that wait and came by `from`.
     void forget(const server_connection& from) noexcept;
 

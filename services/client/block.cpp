@@ -243,7 +243,7 @@ task<int> read_out(runtime& r, opened& d, const block_options& o)
     co_return exit_ok;
 }
 
-// What was answered is there then, whatever became of the server meanwhile.
+// If it succeeds, all that was answered is on stable storage, even if the server was started anew meanwhile.
 task<int> flush(opened& d, const block_options& o)
 {
     const auto flushed = co_await d.device->flush();

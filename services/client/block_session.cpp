@@ -3,6 +3,7 @@
 
 #include <verbena/core/combine.hpp>
 #include <verbena/core/net.hpp>
+#include <verbena/core/scope.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -43,6 +44,12 @@ result<device_url> parse_device_url(std::string_view text)
 }
 
 constexpr auto close_patience = std::chrono::seconds(2);
+
+task<result<void>> happened(event& e)
+{
+    (void)co_await e.wait();
+    co_return result<void>();
+}
 
 std::string own_name()
 {
@@ -170,12 +177,22 @@ task<failure> block_session::open(rnbd::access_mode mode)
     co_return failure();
 }
 
+task<void> block_session::close_device(event& over)
+{
+    (void)co_await blocks_->close(std::move(device_));
+    over.set();
+}
+
 task<void> block_session::close()
 {
     if (device_) {
-        // So that the next client finds the device free. A server that has just gone lets it go by itself.
-        task<result<void>> closing = blocks_->close(std::move(device_));
-        (void)co_await with_timeout(close_patience, std::move(closing));
+        // So that the next client finds the device free. If the server does not answer, the end of the session frees it.
+        scope closing(shard_);
+        event over;
+        closing.spawn(&block_session::close_device, this, std::ref(over));
+        (void)co_await with_timeout(close_patience, happened(over));
+        co_await session_->close(); // a CLOSE that is under way fails
+        co_await closing.join();
     }
     if (session_)
         co_await session_->close();

@@ -5,6 +5,7 @@
 #include "failure.hpp"
 
 #include <verbena/core/buffer.hpp>
+#include <verbena/core/event.hpp>
 #include <verbena/core/reactor.hpp>
 #include <verbena/core/task.hpp>
 #include <verbena/core/verbs.hpp>
@@ -48,6 +49,7 @@ public:
     const std::vector<failure>& unreached() const noexcept { return unreached_; }
     /// Opens the device of the URL.
     task<failure> open(rnbd::access_mode mode);
+    /// Gives the device back. Takes some seconds at most, whatever the server does.
     task<void> close();
 
     /// nullptr before it is open.
@@ -56,6 +58,7 @@ public:
 
 private:
     task<result<void>> add_path(verbs::context& provider, const std::string& address);
+    task<void> close_device(event& over);
 
     reactor& shard_;
     buffer_pool& buffers_;

@@ -6,6 +6,7 @@
 //
 // nbdkit calls from many threads; the session lives on one shard of ours, which is started behind nbdkit's fork.
 #include "../client/block_session.hpp"
+#include "losses_told.hpp"
 #include "nbd_errno.hpp"
 
 #include <verbena/core/runtime.hpp>
@@ -38,12 +39,9 @@ blocking_pool* device_lane = nullptr; // of `shards`
 std::unique_ptr<verbs::context> by_iwarp;
 std::unique_ptr<verbs::context> by_device;
 std::unique_ptr<cli::block_session> session;
-std::uint64_t losses_told = 0; // of the device, to any client
+nbd::losses_told losses; // of the device
 
-// An NBD client. On the shard.
-struct nbd_client {
-    std::uint64_t losses_told = 0;
-};
+using nbd_client = nbd::losses_told::client; // on the shard
 
 result<verbs::context*> provider(reactor& shard, std::string_view scheme, blocking_pool& lane)
 {
@@ -137,7 +135,6 @@ task<void> disconnect()
     if (session)
         co_await session->close();
     session.reset();
-    losses_told = 0;
 }
 
 void cleanup()
@@ -176,19 +173,19 @@ task<cli::failure> connect(shard& s)
 // One device for all NBD clients: a server gives it to one writer.
 void* open(int readonly)
 {
-    auto client = std::make_unique<nbd_client>();
+    std::unique_ptr<nbd_client> client;
     const auto open_device = [readonly, &client](shard& s) -> task<cli::failure> {
         cli::failure failed = co_await connect(s);
         if (failed.failed())
             co_return failed;
-        // A loss that nobody has been told of is for the first who flushes.
-        client->losses_told = losses_told;
-        if (session->device() != nullptr)
-            co_return failed;
-        failed = co_await session->open(readonly != 0 ? rnbd::access_mode::read_only
-                                                      : rnbd::access_mode::read_write);
+        if (session->device() == nullptr) {
+            failed = co_await session->open(readonly != 0 ? rnbd::access_mode::read_only
+                                                          : rnbd::access_mode::read_write);
+        }
         if (failed.failed())
             co_await disconnect(); // the server has other use for what a session takes there
+        else
+            client = std::make_unique<nbd_client>(losses);
         co_return failed;
     };
     // By one after the other, though clients may come at once.
@@ -201,7 +198,10 @@ void* open(int readonly)
     return nullptr;
 }
 
-void close(void* client) { delete static_cast<nbd_client*>(client); }
+void close(void* client)
+{
+    shards->call(0, [client](shard&) { delete static_cast<nbd_client*>(client); });
+}
 
 // They may change when the device is opened again.
 storage::block_properties properties()
@@ -246,9 +246,9 @@ int pwrite(void*, const void* buffer, uint32_t count, uint64_t offset, uint32_t 
 task<result<void>> flush_for(nbd_client& client)
 {
     rnbd::device& d = *session->device();
-    const auto done = co_await d.flush(client.losses_told);
+    const auto done = co_await d.flush(client.told());
     if (!done && rnbd::is_loss(done.error()))
-        losses_told = client.losses_told = d.losses();
+        client.tell(d.losses());
     co_return done;
 }
 
@@ -257,7 +257,8 @@ int flush(void* client, uint32_t)
     return on_shard("flush", [=](shard&) { return flush_for(*static_cast<nbd_client*>(client)); });
 }
 
-// What NBD does with FUA, and RNBD without. It tells of no loss but its own: a client may not mind that a trim fails.
+// NBD's trim and write-zeroes may carry FUA, so a flush follows. It fails only for a loss during this call; an earlier one is kept for the
+// client's own flush, as clients may ignore a failed trim.
 task<result<void>> flushed(task<result<void>> change, bool fua)
 {
     rnbd::device& d = *session->device();

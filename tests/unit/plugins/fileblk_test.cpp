@@ -320,6 +320,16 @@ BOOST_AUTO_TEST_CASE(one_sync_serves_all_who_wait)
     BOOST_TEST(syncs == 0u);
 }
 
+// Clients take a write-back cache for a promise: what was flushed is still there, whatever became of its host.
+BOOST_AUTO_TEST_CASE(a_file_in_memory_has_no_cache_that_a_flush_empties)
+{
+    const device in_memory("/dev/shm");
+    BOOST_TEST(!in_memory.disk->properties().write_back);
+    BOOST_TEST(in_memory.disk->properties().run != 0u);
+    const device on_disk;
+    BOOST_TEST(on_disk.disk->properties().write_back);
+}
+
 // The kernel tells an error of write-back once, and the next fdatasync is good, though the data are gone.
 BOOST_AUTO_TEST_CASE(after_a_sync_that_failed_no_flush_succeeds)
 {
@@ -345,6 +355,31 @@ BOOST_AUTO_TEST_CASE(after_a_sync_that_failed_no_flush_succeeds)
             d.open();
             BOOST_TEST(d.write(0, data.get(), true) == 0);
             BOOST_TEST(d.flush() == 0);
+        }
+    }
+}
+
+// The sync behind it may have failed for what others wrote, and no later one would tell. A file without room has lost nothing.
+BOOST_AUTO_TEST_CASE(after_a_write_through_that_failed_no_flush_succeeds)
+{
+    for (const auto way : both_ways) {
+        for (const bool copied : {false, true}) {
+            for (const int error : {EIO, EFBIG, ENOSPC, EDQUOT}) {
+                const quiet log;
+                const bool loses = error == EIO || error == EFBIG;
+                device d("/var/tmp", way);
+                const memory data(4096, 1, copied ? 8 : 0);
+                d.ring->fates = {{.instead = -error}};
+                BOOST_TEST(d.write(0, data.get()) == error);
+                BOOST_TEST(d.flush() == 0);
+                d.ring->fates = {{.instead = -error}};
+                BOOST_TEST(d.write(0, data.get(), true) == error);
+                BOOST_TEST(d.disk->counters().sync_failures == (loses ? 1u : 0u));
+                BOOST_TEST(d.flush() == (loses ? EIO : 0));
+                BOOST_TEST(d.write(0, data.get(), true) == (loses ? EIO : 0));
+                BOOST_TEST(d.disk->counters().sync_failures == (loses ? 1u : 0u));
+                BOOST_TEST(log.lines == (loses ? 1 : 0));
+            }
         }
     }
 }

@@ -425,4 +425,145 @@ BOOST_DATA_TEST_CASE(a_device_that_somebody_else_has_is_waited_for,
     });
 }
 
+// It gives out the numbers from 0 again: one from before names another device now.
+BOOST_AUTO_TEST_CASE(a_device_that_is_closed_while_the_session_begins_anew_closes_no_other)
+{
+    fixture f;
+    recording_disk second;
+    recording_disk third;
+    f.add("second", second);
+    f.add("third", third);
+    f.run([&](rtrs::client&, rnbd::client& blocks) -> task<void> {
+        auto first = co_await blocks.open("disk", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(first);
+        auto kept = co_await blocks.open("second", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(kept);
+        BOOST_TEST((co_await blocks.close(std::move(*first))).has_value());
+        auto leaves = co_await blocks.open("third", rnbd::access_mode::read_write); // 0, as the first was
+        BOOST_REQUIRE(leaves);
+        co_await f.end();
+        f.begin();
+        rtrs::client other(*f.shard, *f.pool, f.named("other"), f.client_stats);
+        const auto added = co_await other.add_path(*f.client_device, "server");
+        BOOST_REQUIRE(added);
+        rnbd::client other_blocks(other);
+        auto taken = co_await other_blocks.open("third", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(taken);
+        co_await sleep_for(5s);
+        BOOST_TEST(f.devices.users_of(1).writers == 1u); // 0 now
+        BOOST_TEST((co_await blocks.close(std::move(*leaves))).has_value());
+        BOOST_TEST(f.devices.users_of(1).writers == 1u);
+        BOOST_TEST((co_await other_blocks.close(std::move(*taken))).has_value());
+        co_await sleep_for(5s);
+        BOOST_TEST(f.devices.users_of(2).writers == 0u);
+        const std::vector<std::byte> bytes(512);
+        BOOST_TEST((co_await (*kept)->write(0, bytes)).has_value());
+        const strings all = {"write 0+512"};
+        BOOST_TEST(second.calls() == all, boost::test_tools::per_element());
+        BOOST_TEST(third.calls().empty());
+        kept->reset();
+        co_await other.close();
+    });
+}
+
+// The server has opened it again by then, and its number is on the way.
+BOOST_AUTO_TEST_CASE(a_device_that_is_closed_while_its_number_is_on_the_way_is_given_back)
+{
+    fixture f;
+    recording_disk second;
+    f.add("second", second);
+    f.run([&](rtrs::client&, rnbd::client& blocks) -> task<void> {
+        auto kept = co_await blocks.open("disk", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(kept);
+        auto leaves = co_await blocks.open("second", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(leaves);
+        loop::conditions slow;
+        slow.latency = 50ms;
+        f.fabric->set_conditions(slow);
+        co_await f.end();
+        f.begin();
+        while (f.devices.users_of(1).writers == 0)
+            co_await sleep_for(1ms);
+        BOOST_TEST((co_await blocks.close(std::move(*leaves))).has_value());
+        co_await sleep_for(1s);
+        BOOST_TEST(f.devices.users_of(0).writers == 1u);
+        BOOST_TEST(f.devices.users_of(1).writers == 0u);
+        const std::vector<std::byte> bytes(512);
+        BOOST_TEST((co_await (*kept)->write(0, bytes)).has_value());
+        kept->reset();
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_device_that_is_open_twice_stays_open_when_one_of_them_is_closed)
+{
+    fixture f;
+    f.run([&](rtrs::client&, rnbd::client& blocks) -> task<void> {
+        auto one = co_await blocks.open("disk", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(one);
+        auto two = co_await blocks.open("disk", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(two);
+        BOOST_TEST((co_await blocks.close(std::move(*one))).has_value());
+        BOOST_TEST(f.devices.users_of(0).writers == 1u);
+        const std::vector<std::byte> bytes(512);
+        BOOST_TEST((co_await (*two)->write(0, bytes)).has_value());
+        BOOST_TEST((co_await blocks.close(std::move(*two))).has_value());
+        BOOST_TEST(f.devices.users_of(0).writers == 0u);
+    });
+}
+
+// One is another device now; its user closes it all the same.
+BOOST_AUTO_TEST_CASE(a_device_that_is_another_one_is_closed_by_its_new_number)
+{
+    fixture f;
+    recording_disk second;
+    f.add("second", second);
+    f.run([&](rtrs::client&, rnbd::client& blocks) -> task<void> {
+        auto first = co_await blocks.open("disk", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(first);
+        auto kept = co_await blocks.open("second", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(kept);
+        BOOST_TEST((co_await blocks.close(std::move(*first))).has_value());
+        auto changes = co_await blocks.open("disk", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(changes);
+        co_await f.end();
+        f.disk.told.size /= 2;
+        f.begin();
+        co_await sleep_for(5s);
+        BOOST_TEST((co_await blocks.close(std::move(*changes))).has_value());
+        BOOST_TEST(f.devices.users_of(0).writers == 0u);
+        BOOST_TEST(f.devices.users_of(1).writers == 1u);
+        kept->reset();
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_session_that_breaks_again_opens_its_devices_once)
+{
+    fixture f;
+    f.run([&](rtrs::client&, rnbd::client& blocks) -> task<void> {
+        auto opened = co_await blocks.open("disk", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(opened);
+        co_await f.end();
+        f.begin();
+        auto other_device = f.fabric->make_context(f.profile);
+        rtrs::client other(*f.shard, *f.pool, f.named("other"), f.client_stats);
+        const auto added = co_await other.add_path(*other_device, "server");
+        BOOST_REQUIRE(added);
+        rnbd::client other_blocks(other);
+        auto taken = co_await other_blocks.open("disk", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(taken);
+        co_await sleep_for(5s);
+        f.client_device->remove_device();
+        co_await sleep_for(10ms);
+        f.client_device->return_device();
+        co_await sleep_for(2s);
+        const std::uint64_t before = f.device_stats.refused_in_use.value();
+        co_await sleep_for(10s);
+        const std::uint64_t asked = f.device_stats.refused_in_use.value() - before;
+        BOOST_TEST((asked >= 19u && asked <= 21u)); // each half second
+        taken->reset();
+        co_await other.close();
+        opened->reset();
+    });
+}
+
 BOOST_AUTO_TEST_SUITE_END()

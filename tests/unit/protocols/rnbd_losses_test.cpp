@@ -4,6 +4,7 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
+#include "late_completions.hpp"
 #include "losing_disk.hpp"
 #include "rnbd_world.hpp"
 
@@ -111,15 +112,18 @@ struct fixture : rnbd_test::world {
     void begin()
     {
         listener = std::move(*server_device->listen("server"));
+        other = std::move(*server_device->listen("other"));
         serving = forgets ? std::make_unique<rtrs::server>(*shard, *pool, forgetful, group, options, stats)
                           : make_server();
         tasks.emplace(*shard);
         tasks->spawn([this] { return serving->serve(*server_device, *listener); });
+        tasks->spawn([this] { return serving->serve(*server_device, *other); });
     }
     // Nothing that is under way is answered.
     task<void> fail()
     {
         listener->close();
+        other->close();
         tasks->request_stop();
         co_await sleep_for(1ms); // until the paths have ended
         disk.power_fails.set();
@@ -151,6 +155,8 @@ struct fixture : rnbd_test::world {
         const auto added = co_await session.add_path(*client_device, "server");
         BOOST_REQUIRE(added);
         rnbd::client blocks(session);
+        paths = &session;
+        devices_of_ours = &blocks;
         const auto begun = co_await blocks.begin();
         BOOST_REQUIRE(begun);
         auto opened = co_await blocks.open("disk", rnbd::access_mode::read_write);
@@ -159,6 +165,7 @@ struct fixture : rnbd_test::world {
         opened->reset();
         co_await session.close();
         listener->close();
+        other->close();
         co_await tasks->join();
         serving.reset();
     }
@@ -168,6 +175,9 @@ struct fixture : rnbd_test::world {
     forgetful_service forgetful{blocks};
     std::unique_ptr<loop::context> client_device;
     std::unique_ptr<verbs::listener> listener;
+    std::unique_ptr<verbs::listener> other; // for another path
+    rtrs::client* paths = nullptr;
+    rnbd::client* devices_of_ours = nullptr;
     std::unique_ptr<rtrs::server> serving;
     std::optional<scope> tasks;
 };
@@ -310,6 +320,21 @@ BOOST_AUTO_TEST_CASE(a_device_without_a_cache_that_tells_no_runs)
     });
 }
 
+// What was written before is of no run that anybody knows, and the disk without a cache kept it: it is not lost with a later run.
+BOOST_AUTO_TEST_CASE(a_server_that_comes_to_tell_runs_of_a_device_without_a_cache)
+{
+    fixture f(false);
+    f.disk.tells_run = false;
+    f.run([&](rnbd::device& d) -> task<void> {
+        BOOST_TEST((co_await d.write(0, ones)).has_value());
+        co_await f.restart([&] { f.disk.tells_run = true; });
+        BOOST_TEST((co_await d.flush()).has_value());
+        co_await f.restart([&] { f.disk.lose_all(); }); // nothing was written to this one
+        BOOST_TEST((co_await d.flush()).has_value());
+        BOOST_TEST(d.losses() == 0u);
+    });
+}
+
 // Both were sent again, and the server that has done them never knew what was lost.
 BOOST_AUTO_TEST_CASE(all_flushes_that_were_under_way_fail)
 {
@@ -393,6 +418,85 @@ BOOST_AUTO_TEST_CASE(each_loss_is_told)
         co_await f.restart([&] { f.disk.lose_all(); });
         BOOST_TEST(is_loss(co_await d.flush()));
         BOOST_TEST((co_await d.flush()).has_value());
+    });
+}
+
+namespace {
+
+// All by a path whose sends are not over before the test says so: the answers come, and nobody hears of them yet. Then the server begins anew, and the
+// session by another path.
+task<void> answer_late(fixture& f, rnbd_test::late_context& late, const std::function<task<void>()>& asks)
+{
+    const auto added = co_await f.paths->add_path(late, "other");
+    BOOST_REQUIRE(added);
+    BOOST_REQUIRE(co_await f.paths->remove_path("server"));
+    late.hold();
+    scope asking(*f.shard);
+    asking.spawn(asks);
+    co_await sleep_for(10ms);
+    BOOST_TEST(asking.live() == 1u);
+    co_await f.fail();
+    co_await sleep_for(2min); // it is not heard of
+    BOOST_TEST((f.paths->paths().front().state == rtrs::path_state::reconnecting));
+    f.disk.lose_all();
+    f.begin();
+    const auto again = co_await f.paths->add_path(*f.client_device, "server");
+    BOOST_REQUIRE(again);
+    co_await sleep_for(1s);
+    BOOST_TEST(asking.live() == 1u);
+    late.release();
+    co_await asking.join();
+}
+
+} // namespace
+
+// It was answered before the loss, and is heard of when the device is open in the next run.
+BOOST_DATA_TEST_CASE(a_change_that_is_heard_of_late_is_of_the_run_that_answered_it,
+                     boost::unit_test::data::make({0, 1, 2, 3}), how)
+{
+    const bool write_back = how < 2;
+    const bool through = how == 1;
+    fixture f(write_back);
+    f.disk.tells_run = how != 3;
+    const auto late_device = f.fabric->make_context(f.profile);
+    rnbd_test::late_context late(*late_device);
+    f.run([&](rnbd::device& d) -> task<void> {
+        co_await answer_late(
+            f, late, [&]() -> task<void> { BOOST_TEST((co_await d.write(0, ones, through)).has_value()); });
+        // Written through, or by a disk without a cache, it is there.
+        const bool stays = through || how == 3;
+        BOOST_TEST(d.losses() == (stays ? 0u : 1u));
+        BOOST_TEST(is_loss(co_await d.flush()) == !stays);
+        BOOST_TEST((co_await d.flush()).has_value());
+    });
+}
+
+// As does the number of a device, which means another one in the next session.
+BOOST_AUTO_TEST_CASE(a_device_whose_opening_is_heard_of_late_is_opened_again)
+{
+    fixture f;
+    const auto late_device = f.fabric->make_context(f.profile);
+    rnbd_test::late_context late(*late_device);
+    rnbd_test::losing_disk second(64 * block);
+    rnbd_test::losing_disk third(64 * block);
+    f.add("second", second);
+    f.add("third", third);
+    f.run([&](rnbd::device&) -> task<void> {
+        auto leaves = co_await f.devices_of_ours->open("second", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(leaves);
+        std::unique_ptr<rnbd::device> opened; // as number 2
+        co_await answer_late(f, late, [&]() -> task<void> {
+            auto made = co_await f.devices_of_ours->open("third", rnbd::access_mode::read_write);
+            BOOST_REQUIRE(made);
+            opened = std::move(*made);
+        });
+        BOOST_TEST((co_await f.devices_of_ours->close(std::move(*leaves))).has_value());
+        BOOST_TEST((co_await opened->write(0, ones)).has_value());
+        BOOST_TEST((co_await opened->flush()).has_value());
+        BOOST_TEST((third.kept(0).front() == std::byte(1)));
+        BOOST_TEST(f.devices.users_of(1).writers == 0u);
+        BOOST_TEST(f.devices.users_of(2).writers == 1u);
+        opened.reset();
     });
 }
 

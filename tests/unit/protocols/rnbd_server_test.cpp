@@ -470,7 +470,7 @@ BOOST_AUTO_TEST_CASE(a_device_stays_its_clients_until_the_operations_on_it_are_o
         BOOST_REQUIRE(co_await two->add_path(*f.other_device, "server"));
         scope s(*f.shard);
         unsigned written = 0;
-        unsigned closed = 0;
+        unsigned refused = 0;
         s.spawn([&]() -> task<void> {
             BOOST_TEST(co_await f.io(*one, operation::write, 0, 0, 512) == 0);
             ++written;
@@ -479,13 +479,26 @@ BOOST_AUTO_TEST_CASE(a_device_stays_its_clients_until_the_operations_on_it_are_o
         // Twice, as a client may that knows no better.
         for (unsigned i = 0; i < 2; ++i) {
             s.spawn([&]() -> task<void> {
+                const time_point begun = f.clock.now();
                 const auto done = co_await f.close(*one, 0);
-                BOOST_TEST(done.has_value());
-                BOOST_TEST(written == 1u);
-                ++closed;
+                BOOST_TEST((!done && done.error() == std::errc::device_or_resource_busy));
+                const duration took = f.clock.now() - begun;
+                BOOST_TEST(
+                    (took >= rnbd::server::close_patience && took < rnbd::server::close_patience + 1s));
+                ++refused;
             });
         }
         co_await sleep_for(1h);
+        BOOST_TEST(refused == 2u);
+        // One that comes later, and is answered as soon as all is over.
+        unsigned closed = 0;
+        s.spawn([&]() -> task<void> {
+            const auto done = co_await f.close(*one, 0);
+            BOOST_TEST(done.has_value());
+            BOOST_TEST(written == 1u);
+            ++closed;
+        });
+        co_await sleep_for(1s);
         BOOST_TEST(closed == 0u);
         // Meanwhile nothing new begins on it, nobody else opens it, its session neither, and all else goes on.
         BOOST_TEST(co_await f.io(*one, operation::write, 0, 0, 512) == ENOTCONN);
@@ -497,7 +510,7 @@ BOOST_AUTO_TEST_CASE(a_device_stays_its_clients_until_the_operations_on_it_are_o
         BOOST_TEST(f.devices.users_of(1).writers == 1u);
         f.stuck.over.set();
         co_await s.join();
-        BOOST_TEST(closed == 2u);
+        BOOST_TEST(closed == 1u);
         BOOST_TEST(f.devices.users_of(1).writers == 0u);
         BOOST_TEST((co_await f.ask_open(*two, "stuck")).has_value());
         co_await one->close();
@@ -562,6 +575,37 @@ BOOST_AUTO_TEST_CASE(a_close_waits_no_longer_than_its_path_lives)
         co_await sleep_for(20ms);
     });
     BOOST_TEST(f.stats.unanswered.value() == 1u);
+}
+
+// Service messages go one at a time: a disk that hangs holds up the opening and closing of others for some seconds, and no longer.
+BOOST_AUTO_TEST_CASE(our_client_closes_a_device_that_hangs_and_others_meanwhile)
+{
+    fixture f;
+    f.run([&]() -> task<void> {
+        const auto one = f.session("one");
+        BOOST_REQUIRE(co_await one->add_path(*f.client_device, "server"));
+        rnbd::client blocks(*one);
+        auto stuck = co_await blocks.open("stuck", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(stuck);
+        scope s(*f.shard);
+        s.spawn([&]() -> task<void> { (void)co_await f.io(*one, operation::write, 0, 0, 512); });
+        co_await sleep_for(5ms);
+        s.spawn([&]() -> task<void> {
+            const auto closed = co_await blocks.close(std::move(*stuck));
+            BOOST_TEST(closed.has_value()); // the server sees to it
+        });
+        const time_point begun = f.clock.now();
+        auto disk = co_await blocks.open("disk", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(disk);
+        BOOST_TEST((f.clock.now() - begun < rnbd::server::close_patience + 1s));
+        BOOST_TEST((co_await blocks.close(std::move(*disk))).has_value());
+        BOOST_TEST(f.devices.users_of(1).writers == 1u);
+        f.stuck.over.set();
+        co_await s.join();
+        co_await sleep_for(5ms);
+        BOOST_TEST(f.devices.users_of(1).writers == 0u);
+        co_await one->close();
+    });
 }
 
 // So does the end of a session.

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a client of RTRS gets of the server's memory: what its operations made, and nothing that others, or it, have left there.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
 #include "../marked_memory.hpp"
@@ -241,6 +243,90 @@ BOOST_AUTO_TEST_CASE(what_a_service_makes_for_a_request_that_fails_stays_here)
         const unsigned served = co_await f.ask(peer, message);
         BOOST_TEST(served == 0u);
         BOOST_TEST(std::ranges::count(peer.read_into(), own) == room);
+    }));
+    f.serving.reset();
+    f.nothing_is_left();
+}
+
+namespace {
+
+// A service whose answers fail, or are short, when its buffer is full already. What a WRITE finds in its chunk it looks at.
+struct leaving final : rtrs::service, rtrs::session_handler {
+    struct state {
+        bool fails = false;
+        std::size_t makes = 0;
+        std::size_t found = 0; // bytes of its own
+    };
+    explicit leaving(state& s) : now(s) {}
+    result<std::unique_ptr<rtrs::session_handler>> open(const rtrs::session_info&) override
+    {
+        return std::unique_ptr<rtrs::session_handler>(std::make_unique<leaving>(now));
+    }
+    task<result<void>> serve(rtrs::request& r) override
+    {
+        if (r.is_write()) {
+            now.found = std::size_t(std::ranges::count(r.data(), own));
+            co_return result<void>();
+        }
+        std::ranges::fill(r.data(), own);
+        r.produce(now.makes);
+        if (now.fails)
+            co_return error::from_errno(EIO, "after all");
+        co_return result<void>();
+    }
+    state& now;
+};
+
+} // namespace
+
+// By a write without data, which the chunk's old contents would be taken for: on a device it could be read.
+BOOST_DATA_TEST_CASE(nothing_that_was_not_sent_stays_in_a_chunk, boost::unit_test::data::make({false, true}),
+                     new_keys)
+{
+    fixture f;
+    leaving::state now;
+    leaving service(now);
+    f.options.always_invalidate = new_keys;
+    f.options.chunk_size = 1 << 20;
+    f.serving = std::make_unique<rtrs::server>(*f.shard, *f.pool, service, f.group, f.options, f.stats);
+    run_until_complete(*f.shard, f.whole([&]() -> task<void> {
+        by_hand peer(*f.device);
+        co_await f.set_up(peer);
+        rtrs::descriptor c = peer.chunks().front();
+        // As send(), into a chunk whose key changes; the sink is only the answer's first part.
+        const auto request = [&](rtrs::io_header h, std::uint32_t size) -> task<unsigned> {
+            const std::vector<std::byte> user(8);
+            h.user_size = std::uint16_t(user.size());
+            peer.write(c.address + size, c.key, written(user, h),
+                       rtrs::request_layout(16).immediate(0, size + h.user_size));
+            const std::size_t before = peer.immediates.size();
+            co_await sleep_for(5ms);
+            BOOST_REQUIRE(peer.immediates.size() == before + 1);
+            if (new_keys)
+                c.key = peer.keys.back().key;
+            peer.post_receive();
+            co_return rtrs::decode_response(peer.immediates.back()).error;
+        };
+        const auto found_after = [&](bool fails, std::size_t makes) -> task<std::size_t> {
+            now = {fails, makes, 0};
+            rtrs::io_header read;
+            read.sink = co_await peer.sink(16384);
+            const unsigned answer = co_await request(read, 16384);
+            BOOST_TEST(answer == (fails ? unsigned(EIO) : 0u));
+            rtrs::io_header write;
+            write.is_write = true;
+            const unsigned stored = co_await request(write, 16384);
+            BOOST_TEST(stored == 0u);
+            co_return now.found;
+        };
+        std::size_t found = co_await found_after(true, 16384);
+        BOOST_TEST(found == 0u);
+        found = co_await found_after(true, 100);
+        BOOST_TEST(found == 0u);
+        found = co_await found_after(false, 100);
+        BOOST_TEST(found == 100u); // which the client has
+        found = co_await found_after(false, 0);
+        BOOST_TEST(found == 0u);
     }));
     f.serving.reset();
     f.nothing_is_left();

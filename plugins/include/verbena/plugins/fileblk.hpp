@@ -32,14 +32,15 @@ struct fileblk_options {
 
 /// What a device has done, at one moment.
 struct fileblk_counters {
-    std::uint64_t direct = 0;        ///< reads and writes that went round the page cache
-    std::uint64_t copied = 0;        ///< of these, from or to memory that is not aligned
-    std::uint64_t page_cache = 0;    ///< those that went by it
-    std::uint64_t syncs = 0;         ///< calls of fdatasync(2)
-    std::uint64_t sync_failures = 0; ///< of these; after the first one every flush fails
+    std::uint64_t direct = 0;     ///< reads and writes that went round the page cache
+    std::uint64_t copied = 0;     ///< of these, from or to memory that is not aligned
+    std::uint64_t page_cache = 0; ///< those that went by it
+    std::uint64_t syncs = 0;      ///< calls of fdatasync(2)
+    std::uint64_t sync_failures =
+        0; ///< syncs and writes through that failed; after the first one every flush fails
 };
 
-/// The device. After an fdatasync that failed, each later flush() and write through is EIO until it is opened anew, since nobody knows what was
+/// The device. After an fdatasync or a write through that failed, each later flush() and write through is EIO until it is opened anew, since nobody knows what was
 /// lost. read() of what the file has no more, as somebody cut it off, is EIO.
 class fileblk_device : public storage::block_backend {
 public:

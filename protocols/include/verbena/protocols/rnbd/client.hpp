@@ -41,16 +41,16 @@ public:
     task<result<void>> read(std::uint64_t offset, std::span<std::byte> into);
     /// `through`: on stable storage when it is answered (FUA).
     task<result<void>> write(std::uint64_t offset, std::span<const std::byte> from, bool through = false);
-    /// All changes answered before are on stable storage when it succeeds. Errors: EIO too, of which is_loss() is true, once for each time
-    /// that changes were lost: a session began anew, changes had been answered and not flushed, and the server could not show that
+    /// All changes answered before are on stable storage when it succeeds. Errors: EIO too, of which is_loss() is true: one EIO after one or
+    /// more losses. A loss: a session began anew, changes had been answered and not flushed, and the server could not show that
     /// it still has them (storage::block_properties::run). Whoever wrote them writes all again that was written since the
     /// last flush that succeeded. Flushes that were under way by then all fail.
     task<result<void>> flush();
     /// The same for one of several users of the device, who keeps count of losses() by itself: fails with EIO if there were more than
     /// `known` when it is over, and does not count as having told of them.
     task<result<void>> flush(std::uint64_t known);
-    /// How many times changes were lost since the device was opened. A change that began when this was the same as after the flush() that
-    /// followed is not among what was lost.
+    /// How many times changes were lost since the device was opened. Read it before a change begins and after a flush that succeeded later: if
+    /// both are equal, that change was not lost.
     std::uint64_t losses() const noexcept { return losses_; }
     task<result<void>> discard(std::uint64_t offset, std::uint64_t length);
     task<result<void>> write_zeroes(std::uint64_t offset, std::uint64_t length, bool keep = false);
@@ -59,9 +59,12 @@ private:
     friend class client;
     class header;
     class farewell;
+    static constexpr std::uint32_t no_number = ~std::uint32_t(0);
     device(client& owner, std::string name, access_mode mode, const open_response& told);
     void take(const open_response& told) noexcept;
     void take_again(const open_response& told) noexcept;
+    void open_again(const result<open_response>& told) noexcept;
+    void lose() noexcept;
     void count(operation what, std::uint32_t flags) noexcept;
     task<result<void>> send(operation what, io_request m, std::span<std::byte> bytes);
     task<result<void>> move(operation what, std::uint32_t flags, std::uint64_t offset,
@@ -73,14 +76,16 @@ private:
 
     client& owner_;
     rtrs::client& session_;
+    const std::uint64_t id_; ///< of all that the client ever opened
     std::string name_;
     access_mode mode_;
-    std::uint32_t number_;
+    std::uint32_t number_; ///< in the session as it is now; no_number: it is not open there
     storage::block_properties properties_;
     std::uint32_t max_discard_ = 0; ///< bytes
     std::uint32_t max_zeroes_ = 0;
     result<void> open_; ///< or why it could not be opened again
     std::uint64_t run_ = 0;
+    std::uint64_t runs_ = 0;     ///< that may have ended since it was opened
     std::uint64_t answered_ = 0; ///< changes that the device may have in its cache alone
     std::uint64_t flushed_ = 0;  ///< so many of them are on stable storage, or were lost
     bool changed_ = false;       ///< at all, in this run
@@ -105,7 +110,8 @@ public:
     /// Opens a device by its name. Completes when: the server has answered. On cancel: as rtrs::client::read(). Errors: the server's: ENOENT, EACCES,
     /// EROFS, EPERM (somebody else has it open to write). Lifetime: `name` outlives it. Shard: the session's.
     task<result<std::unique_ptr<device>>> open(std::string_view name, access_mode mode);
-    /// Ends it for the server; no request of it is under way. Completes when: the server has answered. On cancel: as rtrs::client::write(). Errors:
+    /// Ends it for the server; no request of it is under way. Completes when: the server has answered, if the device is open there. A server at
+    /// which a disk hangs answers EBUSY and closes the device later, which is success too. On cancel: as rtrs::client::write(). Errors:
     /// those of rtrs::client::write(). Lifetime: this outlives it. Shard: the session's.
     task<result<void>> close(std::unique_ptr<device> d);
     /// How long it tries to open a device again that another client, our own last session perhaps, still has.
@@ -113,12 +119,17 @@ public:
 
 private:
     friend class device;
+    class opening;
     task<result<bool>> greet();
-    task<result<open_response>> ask(const open_request& asked, bool tells_runs);
+    task<result<open_response>> ask(const open_request& asked);
+    task<result<open_response>> ask_patiently(const open_request& asked, std::uint64_t id);
     task<void> reopen();
+    device* find(std::uint64_t id) const noexcept;
 
     rtrs::client& session_;
-    bool tells_runs_ = false; ///< the server
+    std::uint64_t sessions_ = 0; ///< that have begun anew
+    bool tells_runs_ = false;    ///< the server
+    std::uint64_t next_id_ = 0;  ///< device::id_; an address may be another device's later
     std::vector<device*> devices_;
 };
 

@@ -12,6 +12,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -140,6 +141,8 @@ struct server_stats {
 class server final : public rtrs::service {
 public:
     static constexpr std::size_t max_open_devices = 1024; ///< of a session
+    /// A CLOSE is answered EBUSY when operations on its device have not ended after so long. The last of them closes the device.
+    static constexpr std::chrono::seconds close_patience{5};
 
     server(device_table& devices, server_stats& stats) noexcept : devices_(devices), stats_(stats) {}
     bool admits(std::string_view peer_address) override { return devices_.admits(peer_address, host_); }

@@ -41,7 +41,8 @@ struct client_options {
     /// Between attempts to make a path again.
     duration reconnect_delay = std::chrono::milliseconds(500);
     duration reconnect_delay_max = std::chrono::seconds(30);
-    /// A request fails with ENOTCONN when no path was connected for so long, whatever it waits for.
+    /// A request fails with ENOTCONN when no path was connected for so long, whatever it waits for. It also fails so while the session is
+    /// opened anew for longer than that, though a path is connected.
     duration patience = std::chrono::seconds(60);
     duration heartbeat = heartbeat_interval;
     unsigned misses = heartbeat_misses;

@@ -66,8 +66,9 @@ result<void> check(const server_options& o) noexcept;
 
 /// What sessions take of a memory budget, in bytes.
 struct session_memory {
-    std::size_t each = 0;   ///< its chunks, and the messages of one path
-    std::size_t beside = 0; ///< once, at most: what is free in slabs, and what shards without a session keep
+    std::size_t each = 0; ///< its chunks, and the messages of one path
+    std::size_t beside =
+        0; ///< for all sessions together, at most: free room in slabs, and memory that idle shards keep
     /// How many sessions fit into `free` bytes of the budget, wherever they live; more may if they live together.
     std::size_t count(std::size_t free) const noexcept { return free < beside ? 0 : (free - beside) / each; }
 };

@@ -28,8 +28,8 @@ struct block_properties {
     /// Names the run in which the device has kept everything that it answered, flushed or not. As long as this value stays the same, and is
     /// not 0, nothing has been lost. Another value says that answered writes which were not flushed may be gone; of a device
     /// without write_back, which keeps everything as long as its run lasts (ramblk), it says that all that was written is gone. 0: the
-    /// device can't tell runs apart. Clients compare the value when they open the device again. Nobody else may be able to guess a
-    /// later value from an earlier one by chance: draw 64 bits at random, or hash what changes.
+    /// device can't tell runs apart. Clients compare the value when they open the device again. Draw 64
+    /// random bits, or hash what changes with each run, so that two runs never have one value by chance.
     std::uint64_t run = 0;
 };
 
