@@ -387,13 +387,13 @@ void reactor::turn_was_long(duration took) noexcept
         if (!long_turns_)
             long_turns_ = std::make_unique<log_limiter>(5, std::chrono::seconds(60));
         std::uint64_t suppressed = 0;
-        if (!log_enabled(log_level::warning) || !long_turns_->admit(clock_->now(), suppressed))
+        if (!log_enabled(log_level::info) || !long_turns_->admit(clock_->now(), suppressed))
             return;
         const bool known = timed && watch_->longest() >= took / 2;
         const std::string by = known   ? watch_->name()
                                : timed ? "many short steps"
                                        : "not timed; the next one within a minute is named";
-        log(log_level::warning, "core",
+        log(log_level::info, "core",
             "a shard was held, and nothing else of it ran meanwhile; what blocks or computes for long "
             "belongs "
             "into a blocking pool, or yields",

@@ -156,7 +156,9 @@ BOOST_AUTO_TEST_CASE(whatever_names_a_series_is_bounded_text)
     std::string euros;
     for (int i = 0; i < 100; ++i)
         euros += "€";
-    BOOST_TEST(one(euros).substr(236, 4) == "\x82\xac~"s + one(euros).substr(239, 1).substr(0, 1));
+    const std::string cut = one(euros);
+    BOOST_TEST(cut.size() == 79 * 3 + 17U);
+    BOOST_TEST(cut.substr(78 * 3, 4) == "€~");
 }
 
 BOOST_AUTO_TEST_CASE(a_family_that_no_scrape_could_hold_is_refused)

@@ -508,8 +508,12 @@ BOOST_FIXTURE_TEST_CASE(a_copy_lets_others_have_their_turn, fixture)
     BOOST_TEST(on(from, ALLOCATE4args{from.id, 0, 16u << 20}).status() == nfsstat4::ok);
     int turns_of_another = 0;
     tasks.spawn([&]() -> task<void> {
-        for (bool slept = true; slept && turns_of_another < 1000; ++turns_of_another)
-            slept = co_await sleep_for(0ns);
+        while (turns_of_another < 1000) {
+            const bool slept = co_await sleep_for(0ns);
+            if (!slept)
+                break; // the test is over
+            ++turns_of_another;
+        }
     });
     answer4 out = client.call(PUTFH4args{client4::handle_of(from)}, SAVEFH4args(),
                               PUTFH4args{client4::handle_of(to)}, copying(from.id, to.id));
