@@ -253,11 +253,12 @@ class Block(daemon.DaemonTest):
         self.assertIn("cannot connect", self.block("info", "rnbd+iwarp://127.0.0.1:1/x", status=3))
 
     def test_it_says_how_many_clients_there_is_memory_for(self):
-        for shards, mib, depth, clients in ((1, 512, 512, 7), (3, 512, 512, 6), (1, 1024, 64, 64)):
+        for shards, mib, depth, clients, of_one in ((1, 512, 512, 7, 2), (3, 512, 512, 6, 2), (1, 1024, 64, 64, 24)):
             daemon_ = self.run_daemon("block", "--shards", str(shards), "--memory-mib", str(mib), "--queue-depth", str(depth), "--metrics", "off",
                                       "--state", os.path.join(self.folder, "state"), "--device", "a", "--listen", "iwarp://127.0.0.1:0",
                                       exactly=True)
-            self.assertIn(f"memory for {clients} clients at once, {depth // 8} MiB each (queue_depth times chunk_kib)", daemon_.lines)
+            self.assertIn(f"memory for {clients} clients at once, {depth // 8} MiB each (queue_depth times chunk_kib); "
+                          f"{of_one} of one host (peer_memory_mib, sessions_per_peer)", daemon_.lines)
             daemon_.stop()
 
     def test_configurations_that_cannot_work(self):

@@ -31,6 +31,11 @@ class Counts(unittest.TestCase):
         self.assertEqual(count_tests.count(record(stderr="Ran 4 tests in 1.000s\n\nOK (skipped=1)\n")), (0, 1))
         self.assertEqual(count_tests.count(record("FAIL", stderr="FAILED (failures=1, skipped=2)\n")), (0, 1))
 
+    def test_a_part_of_a_program_counts_what_it_names(self):
+        part = "\nTest module \"m\" has passed with:\n  2 test cases out of 9 passed\n  7 test cases out of 9 skipped\n"
+        self.assertEqual(count_tests.count({**record(stderr=part), "command": ["m", "--run_test=a,b"]}), (2, 0))
+        self.assertEqual(count_tests.count({**record(stderr=part), "command": ["m"]}), (2, 7))
+
     def test_one_suite_of_several(self):
         for suite, name, of in (("unit", "verbena:unit / t", True), ("threads", "verbena:unit+threads / t", True),
                                 ("unit", "verbena:unit+threads / t", True), ("sim", "verbena:unit / sim", False),

@@ -145,6 +145,15 @@ def each_unit_test_is_listed():
             yield name
 
 
+def each_unit_test_is_a_suite_of_its_name():
+    """a test file of a group is a suite that is called like the file: some programs' suites are tests of their own, by those names"""
+    meson = text("tests/unit/meson.build")
+    for name in re.findall(r"'(\w+/\w+_test\.cpp)'", meson[meson.index("groups = {"):meson.index("alone = [")]):
+        suites = re.findall(r"^BOOST_(?:AUTO|FIXTURE)_TEST_SUITE\((\w+)", text("tests/unit/" + name), re.M)
+        if not suites or suites[0] != os.path.basename(name).removesuffix(".cpp"):
+            yield f"tests/unit/{name}: {suites[:1]}"
+
+
 def each_mutant_fits_its_source():
     """a mutant's `old` stands once in its file, and the cases that must fail exist (docs/internals/mutants.md)"""
     yield from catalogue.problems(text(name) for name in code() + listed("*.py") if name.startswith("tests/"))
@@ -199,7 +208,7 @@ def handlers_take_whole_batches():
 
 RULES = (spdx_line_first, no_path_of_one_machine, layers_include_only_what_stands_below,
          public_headers_are_self_sufficient_in_kind, public_headers_export_what_they_declare, asio_is_included_by_its_adapter_alone,
-         awaitables_answer_the_same_questions, each_unit_test_is_listed, each_mutant_fits_its_source, links_in_documents_lead_somewhere,
+         awaitables_answer_the_same_questions, each_unit_test_is_listed, each_unit_test_is_a_suite_of_its_name, each_mutant_fits_its_source, links_in_documents_lead_somewhere,
          readme_shows_a_program_that_is_built, no_owning_temporary_inside_co_await, handlers_take_whole_batches)
 
 
