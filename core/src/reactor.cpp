@@ -379,6 +379,8 @@ void reactor::turn_was_long(duration took) noexcept
     const auto milliseconds = [](duration d) {
         return std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
     };
+    if (!log_enabled(log_level::info))
+        return; // nobody would see it
     try {
         const bool timed = watch_ != nullptr;
         if (!timed)
@@ -387,7 +389,7 @@ void reactor::turn_was_long(duration took) noexcept
         if (!long_turns_)
             long_turns_ = std::make_unique<log_limiter>(5, std::chrono::seconds(60));
         std::uint64_t suppressed = 0;
-        if (!log_enabled(log_level::info) || !long_turns_->admit(clock_->now(), suppressed))
+        if (!long_turns_->admit(clock_->now(), suppressed))
             return;
         const bool known = timed && watch_->longest() >= took / 2;
         const std::string by = known   ? watch_->name()
