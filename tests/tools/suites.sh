@@ -8,12 +8,12 @@ suite_table="
 format       check  format                       60    5  clang-format 19 changes no source file
 style        check  -                            60    5  rules for source files that no compiler knows
 reuse        check  reuse                        60    5  every file has a licence and an owner
-unit         check  build,tests,sanitizers      400   80  all unit tests and fuzz corpora, under ASan and UBSan
-sim          check  build,tests,sanitizers      300   80  client and server on the loop provider: fixed seeds, and fresh ones for at most half a minute
-integration  check  build,tests,sanitizers,nfs_tools,wireshark 600 125 real processes on 127.0.0.1, under ASan and UBSan
+unit         check  build,tests,sanitizers      1800   -  all unit tests and fuzz corpora, under ASan and UBSan
+sim          check  build,tests,sanitizers      1800   -  client and server on the loop provider: fixed seeds, and fresh ones for at most half a minute
+integration  check  build,tests,sanitizers,nfs_tools,wireshark 1800 - real processes on 127.0.0.1, under ASan and UBSan
 lab          check  build,tests,sanitizers,lab  900  130  a stock kernel 6.1 as the peer of the same binaries, the smoke scenarios
 tsan         hand   build,tests,sanitizers,nfs_tools 400 -   what has threads under TSan, verbenad with three shards and scrapes
-quickstart   check  build,tests,sanitizers,nfs_tools 300 30  \`./quickstart --once\`: the main job on real files, by the programs of the tests; in --all by those that users have
+quickstart   check  build,tests,sanitizers,nfs_tools 400 5  \`./quickstart --once\`: the main job on real files, by the programs of the tests; in --all by those that users have
 plain        all    build,tests,gcc,nfs_tools,wireshark,block_tools 900 -  unit, sim and integration at -O2 without sanitizers; consumers of the installed package, by other compilers and flags
 gcc          all    build,tests,gcc             600    -  unit, built by g++ 12 at -O0 and -O2 without precompiled headers, as an embedder builds; libverbena.so
 no_rdma      all    build,tests                 300    -  unit, built with -Drdma=disabled
@@ -36,7 +36,7 @@ suite_purposes() { suite_field "$1" 3 | tr -s ',-' '\n'; }
 suite_limit() { suite_field "$1" 4; }
 suite_share() { suite_field "$1" 5; }
 # Shares of what is no suite: the packages, the builds, and the run of unit, sim and integration.
-declare -A build_share=([packages]=120 [build-asan]=320 [build]=180 [tests]=150)
+declare -A build_share=([packages]=80 [build-asan]=300 [build]=180 [tests]=190)
 
 # --- running ----------------------------------------------------------------------------------
 
