@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t longest_name = 32;
 
-bool is_name(std::string_view name) noexcept
+bool is_module_name(std::string_view name) noexcept
 {
     const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
     return !name.empty() && name.size() <= longest_name && name.front() >= 'a' && name.front() <= 'z' &&
@@ -37,7 +37,7 @@ module_table::~module_table()
 
 namespace {
 
-[[noreturn]] void refuse(const std::string& from, const std::string& why)
+[[noreturn]] void refuse_module(const std::string& from, const std::string& why)
 {
     throw config_error("module (" + from + "): " + why);
 }
@@ -46,11 +46,11 @@ namespace {
 
 void module_table::check(const module_descriptor& d, const std::string& from) const
 {
-    const auto fail = [&from](const std::string& why) { refuse(from, why); };
+    const auto fail = [&from](const std::string& why) { refuse_module(from, why); };
     if (d.size != sizeof(module_descriptor))
         fail("its descriptor has " + std::to_string(d.size) + " bytes, not " +
              std::to_string(sizeof(module_descriptor)) + ": build it against the headers of this version");
-    if (d.name == nullptr || !is_name(d.name))
+    if (d.name == nullptr || !is_module_name(d.name))
         fail("its name " + (d.name == nullptr ? std::string() : '"' + std::string(d.name) + "\" ") +
              "must be a letter and then letters, digits and _, all in lower case, at most " +
              std::to_string(longest_name));
@@ -68,7 +68,7 @@ void module_table::add(const module_descriptor& d, std::unique_ptr<module> made,
 {
     check(d, from);
     if (made == nullptr)
-        refuse(from, std::string(d.name) + " can't be made: its function returned nothing");
+        refuse_module(from, std::string(d.name) + " can't be made: its function returned nothing");
     entries_.push_back({&d, std::move(made), std::move(from), false});
 }
 
@@ -77,22 +77,23 @@ void module_table::add(const module_descriptor& d, std::string from, std::string
     check(d, from);
     const std::string name = d.name;
     if (d.create == nullptr)
-        refuse(from, name + " has no function that makes it");
+        refuse_module(from, name + " has no function that makes it");
     std::unique_ptr<module> made;
     try {
         made = d.create();
     } catch (const std::exception& e) {
-        refuse(from, name + " can't be made: " + e.what());
+        refuse_module(from, name + " can't be made: " + e.what());
     } catch (...) {
-        refuse(from, name + " can't be made: it threw something that is no std::exception");
+        refuse_module(from, name + " can't be made: it threw something that is no std::exception");
     }
     // Only what that role uses was compared with what this program has.
     if (made != nullptr && !declared.empty() && made->role_word() != declared)
-        refuse(from, name + " is declared as VERBENA_MODULE(" + std::string(declared) + ", ...), but is a " +
-                         std::string(made->role()) +
-                         (made->role_word().empty()
-                              ? ", which none of the roles that files may have derives from"
-                              : ": write VERBENA_MODULE(" + std::string(made->role_word()) + ", ...)"));
+        refuse_module(from,
+                      name + " is declared as VERBENA_MODULE(" + std::string(declared) + ", ...), but is a " +
+                          std::string(made->role()) +
+                          (made->role_word().empty()
+                               ? ", which none of the roles that files may have derives from"
+                               : ": write VERBENA_MODULE(" + std::string(made->role_word()) + ", ...)"));
     add(d, std::move(made), std::move(from));
 }
 

@@ -22,7 +22,7 @@ namespace verbena {
 
 namespace {
 
-[[noreturn]] void refuse(const std::string& path, const std::string& why)
+[[noreturn]] void refuse_file(const std::string& path, const std::string& why)
 {
     throw config_error(path + ": " + why);
 }
@@ -52,20 +52,20 @@ std::string trusted_path(const std::string& path)
     std::error_code failed;
     const std::filesystem::path real = std::filesystem::canonical(path, failed);
     if (failed)
-        refuse(path, failed.message() + (failed == std::errc::no_such_file_or_directory
-                                             ? ": write the path of the module's file"
-                                             : ""));
+        refuse_file(path, failed.message() + (failed == std::errc::no_such_file_or_directory
+                                                  ? ": write the path of the module's file"
+                                                  : ""));
     for (std::filesystem::path folder = real.parent_path();; folder = folder.parent_path()) {
         struct stat s{};
         if (::stat(folder.c_str(), &s) != 0)
-            refuse(path, errno_text(errno));
+            refuse_file(path, errno_text(errno));
         if (s.st_uid != 0 && s.st_uid != ::geteuid())
-            refuse(path, "lies in " + folder.string() + ", which belongs to user " +
-                             std::to_string(s.st_uid) +
-                             ", who could put another file there: move it to a folder of root's or of user " +
-                             std::to_string(::geteuid()));
+            refuse_file(path,
+                        "lies in " + folder.string() + ", which belongs to user " + std::to_string(s.st_uid) +
+                            ", who could put another file there: move it to a folder of root's or of user " +
+                            std::to_string(::geteuid()));
         if ((s.st_mode & written_by_others) != 0 && (s.st_mode & S_ISVTX) == 0)
-            refuse(
+            refuse_file(
                 path,
                 "lies in " + folder.string() +
                     ", where others may write, and could put another file: chmod go-w, or move it elsewhere");
@@ -83,17 +83,17 @@ public:
           fd_(::open(real_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW))
     {
         if (fd_.get() < 0 || ::fstat(fd_.get(), &status_) != 0)
-            refuse(path_, errno_text(errno));
+            refuse_file(path_, errno_text(errno));
         if (!S_ISREG(status_.st_mode))
-            refuse(path_, "is no file that could be a module");
+            refuse_file(path_, "is no file that could be a module");
         if (status_.st_uid != 0 && status_.st_uid != ::geteuid())
-            refuse(path_, "belongs to user " + std::to_string(status_.st_uid) +
-                              ", who could put other code there: a module belongs to root or to user " +
-                              std::to_string(::geteuid()) + " (chown)");
+            refuse_file(path_, "belongs to user " + std::to_string(status_.st_uid) +
+                                   ", who could put other code there: a module belongs to root or to user " +
+                                   std::to_string(::geteuid()) + " (chown)");
         if ((status_.st_mode & written_by_others) != 0)
-            refuse(path_, "others may write to it, and could put other code there: chmod go-w");
+            refuse_file(path_, "others may write to it, and could put other code there: chmod go-w");
         if (static_cast<std::uint64_t>(status_.st_size) > max_module_file)
-            refuse(path_, "is larger than " + std::to_string(max_module_file >> 20) + " MiB");
+            refuse_file(path_, "is larger than " + std::to_string(max_module_file >> 20) + " MiB");
     }
     int fd() const noexcept { return fd_.get(); }
     std::uint64_t size() const noexcept { return static_cast<std::uint64_t>(status_.st_size); }
@@ -102,7 +102,7 @@ public:
     {
         struct stat now{};
         if (::lstat(real_.c_str(), &now) != 0 || now.st_dev != status_.st_dev || now.st_ino != status_.st_ino)
-            refuse(path_, "was replaced while it was read: try again");
+            refuse_file(path_, "was replaced while it was read: try again");
         return real_;
     }
 
@@ -134,8 +134,9 @@ public:
                 search(segment.p_offset, segment.p_filesz, segment.p_align, found);
         }
         if (found.empty())
-            refuse(path_,
-                   "is no module of verbena: it has no note of what it was built against (VERBENA_MODULE)");
+            refuse_file(
+                path_,
+                "is no module of verbena: it has no note of what it was built against (VERBENA_MODULE)");
         return found;
     }
 
@@ -187,12 +188,12 @@ private:
         Elf64_Ehdr header;
         read(0, &header, sizeof header);
         if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0)
-            refuse(path_, "is no ELF file");
+            refuse_file(path_, "is no ELF file");
         if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != own_order ||
             header.e_machine != own_machine())
-            refuse(path_, "was built for another kind of machine");
+            refuse_file(path_, "was built for another kind of machine");
         if (header.e_type != ET_DYN)
-            refuse(path_, "is no shared object: build it as a shared_module()");
+            refuse_file(path_, "is no shared object: build it as a shared_module()");
         return header;
     }
     Elf64_Shdr section(const Elf64_Ehdr& header, unsigned index) const
@@ -206,7 +207,7 @@ private:
     std::string content(const Elf64_Shdr& s, std::size_t most) const
     {
         if (s.sh_size > most)
-            refuse(path_, "has more symbols, or longer names, than are looked at");
+            refuse_file(path_, "has more symbols, or longer names, than are looked at");
         std::string bytes(s.sh_size, '\0');
         if (!bytes.empty())
             read(s.sh_offset, bytes.data(), bytes.size());
@@ -245,7 +246,7 @@ private:
             return EM_NONE;
         return own.e_machine;
     }
-    [[noreturn]] void damaged() const { refuse(path_, "is a damaged ELF file: build it again"); }
+    [[noreturn]] void damaged() const { refuse_file(path_, "is a damaged ELF file: build it again"); }
     std::uint64_t offset_of(std::uint64_t a, std::uint64_t b) const
     {
         if (a > size_ || b > size_ - a)
@@ -278,7 +279,7 @@ private:
             const std::string_view owner = all.substr(sizeof head, head.n_namesz);
             if (owner == std::string_view("verbena\0", 8) && head.n_type == detail::abi_note<1>::note_type) {
                 if (!found.empty())
-                    refuse(path_, "has two notes of verbena: VERBENA_MODULE may stand once in a file");
+                    refuse_file(path_, "has two notes of verbena: VERBENA_MODULE may stand once in a file");
                 found = all.substr(text_at, head.n_descsz);
             }
             all.remove_prefix(std::min(padded(text_at + head.n_descsz), all.size()));
@@ -428,20 +429,21 @@ void load_module(module_table& table, const std::string& path)
     const std::string role(note.value_of("role"));
     const module_note own = own_module_note(role);
     if (own.lines.empty())
-        refuse(path, "is a module of the role \"" + role +
-                         "\", which this program does not know: build it against the headers of "
-                         "this version");
+        refuse_file(path, "is a module of the role \"" + role +
+                              "\", which this program does not know: build it against the headers of "
+                              "this version");
     if (const auto differing = compare(note, own); !differing.empty())
-        refuse(path, "was built against another verbena than this program: build it again, with the same "
-                     "compiler, against the "
-                     "headers of this version" +
-                         differences(differing));
+        refuse_file(path,
+                    "was built against another verbena than this program: build it again, with the same "
+                    "compiler, against the "
+                    "headers of this version" +
+                        differences(differing));
     void* handle = ::dlopen(file.path_for_loader().c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (handle == nullptr)
-        refuse(path, std::string("can't be loaded: ") + ::dlerror());
+        refuse_file(path, std::string("can't be loaded: ") + ::dlerror());
     void* symbol = ::dlsym(handle, "verbena_module");
     if (symbol == nullptr)
-        refuse(path, "has no function verbena_module: VERBENA_MODULE makes it");
+        refuse_file(path, "has no function verbena_module: VERBENA_MODULE makes it");
     const auto describe = reinterpret_cast<const module_descriptor* (*)()>(symbol);
     const module_descriptor* d = nullptr;
     try {
@@ -449,7 +451,7 @@ void load_module(module_table& table, const std::string& path)
     } catch (...) {
     }
     if (d == nullptr)
-        refuse(path, "has no descriptor");
+        refuse_file(path, "has no descriptor");
     table.add(*d, path, role);
 }
 

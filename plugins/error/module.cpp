@@ -92,8 +92,8 @@ block_error_options block_options_of(const setting_values& values, const std::st
     return o;
 }
 
-metric_registry::registration expose(const filtered& of, const char* name, const char* help,
-                                     const auto* filter)
+metric_registry::registration expose_errors(const filtered& of, const char* name, const char* help,
+                                            const auto* filter)
 {
     return expose_outcomes(of, name, help, 2, [filter](const auto& add) {
         const error_counters c = filter->counters();
@@ -129,7 +129,7 @@ public:
             refuse(name, made.error());
         const block_error_filter* filter = made->get();
         on.device = std::move(*made);
-        on.metrics.push_back(expose(
+        on.metrics.push_back(expose_errors(
             {context.metrics, "device", context.label}, "verbena_block_error_operations_total",
             "Operations of devices that the filter error might have failed, by whether it did.", filter));
     }
@@ -158,8 +158,8 @@ public:
         const error_filter* filter = made->get();
         on.files = std::move(*made);
         on.metrics.push_back(
-            expose({context.metrics, "export", context.label}, "verbena_error_operations_total",
-                   "Operations that the filter error might have failed, by whether it did.", filter));
+            expose_errors({context.metrics, "export", context.label}, "verbena_error_operations_total",
+                          "Operations that the filter error might have failed, by whether it did.", filter));
     }
     storage::block_filter* for_blocks() noexcept override { return &on_devices_; }
 

@@ -17,8 +17,8 @@ struct kind {
     std::string all_bytes;
     const char* bytes;
 };
-const kind of_exports = {"export", "export_operations", "export_bytes", "read and write"};
-const kind of_devices = {"device", "device_operations", "device_bytes", "read, write and zero"};
+const kind export_kind = {"export", "export_operations", "export_bytes", "read and write"};
+const kind device_kind = {"device", "device_operations", "device_bytes", "read, write and zero"};
 
 std::vector<setting> rates(const kind& k)
 {
@@ -73,7 +73,7 @@ public:
     // --- on files
     std::vector<setting> settings() const override
     {
-        auto all = rates(of_exports);
+        auto all = rates(export_kind);
         all.push_back(setting::number("client_queue", {0, most_limited_waiting}, 64,
                                       "Operations of one client that may wait; one more is answered \"try "
                                       "later\""));
@@ -85,12 +85,12 @@ public:
     }
     void check(setting_values& values, const std::string& name) const override
     {
-        check_rates(of_exports, values, name);
+        check_rates(export_kind, values, name);
     }
     void put_on(storage::opened_backend& on, const setting_values& values,
                 const storage::open_context& context) override
     {
-        limit_options o = options_of(of_exports, values);
+        limit_options o = options_of(export_kind, values);
         o.client_queue = values.number("client_queue");
         o.total_queue = values.number("export_queue");
         auto made = open_limit(std::move(on.files), o);
@@ -127,14 +127,14 @@ public:
     public:
         std::vector<setting> settings() const override
         {
-            auto all = rates(of_devices);
+            auto all = rates(device_kind);
             all.push_back(
                 setting::number("clients", {1, most_limited_clients}, 4096, "Clients that are remembered"));
             return all;
         }
         void check(setting_values& values, const std::string& name) const override
         {
-            check_rates(of_devices, values, name);
+            check_rates(device_kind, values, name);
         }
         void put_on(storage::opened_block& on, const setting_values& values,
                     const storage::open_block_context& context) override;
@@ -148,7 +148,7 @@ private:
 void limit_module::on_devices::put_on(storage::opened_block& on, const setting_values& values,
                                       const storage::open_block_context& context)
 {
-    limit_options o = options_of(of_devices, values);
+    limit_options o = options_of(device_kind, values);
     // A client has no more under way than its session's queue depth, and no word for "try later".
     o.client_queue = o.total_queue = most_limited_waiting;
     auto made = open_limit(std::move(on.device), o);

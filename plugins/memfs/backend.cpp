@@ -17,7 +17,6 @@ using namespace storage::ace_right;
 
 namespace {
 
-constexpr std::uint64_t max_offset = std::numeric_limits<std::int64_t>::max();
 constexpr std::byte handle_kind{'m'};
 constexpr std::size_t handle_size = 1 + 8 + 8;
 

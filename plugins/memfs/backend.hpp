@@ -6,10 +6,15 @@
 
 #include <verbena/plugins/memfs.hpp>
 
+#include <cstdint>
+#include <limits>
 #include <mutex>
 #include <unordered_map>
 
 namespace verbena::memfs {
+
+/// The last offset that off_t can say.
+inline constexpr std::uint64_t max_offset = std::numeric_limits<std::int64_t>::max();
 
 class backend final : public storage::file_backend {
 public:

@@ -11,7 +11,6 @@ namespace verbena::memfs {
 
 namespace {
 
-constexpr std::uint64_t max_offset = std::numeric_limits<std::int64_t>::max();
 // What is copied under the mutex, for which all shards wait.
 constexpr std::uint64_t most_copied_at_once = std::uint64_t(1) << 20;
 

@@ -15,7 +15,7 @@ constexpr std::size_t most_names = 65536; // bytes of all names of a file, as li
 
 std::size_t listed(std::string_view name) noexcept { return name.size() + sizeof("user."); }
 
-int check_name(std::string_view name) noexcept
+int check_xattr_name(std::string_view name) noexcept
 {
     if (name.empty() || name.find('\0') != name.npos)
         return EINVAL;
@@ -35,7 +35,7 @@ std::uint64_t backend::cost_of_xattrs(const node& n) noexcept
 result<node*> backend::find_xattrs(const storage::request& r, const storage::handle& file,
                                    std::string_view name, int use)
 {
-    if (const int e = check_name(name))
+    if (const int e = check_xattr_name(name))
         return fails(e, "the name of an extended attribute");
     if (use == W_OK && options_.read_only)
         return fails(EROFS, "the export is read-only");

@@ -14,8 +14,7 @@ namespace {
 constexpr const char* access_name = "system.posix_acl_access";
 constexpr const char* default_name = "system.posix_acl_default";
 constexpr std::size_t usual_value = 1024;
-constexpr std::size_t largest_value = 65536; // XATTR_SIZE_MAX
-constexpr int most_changes = 100;            // of a file while its ACL is read
+constexpr int most_changes = 100; // of a file while its ACL is read
 
 // An empty list where there is none.
 result<posix_acl> read_acl(const fd_path& path, const char* name)

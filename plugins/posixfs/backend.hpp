@@ -20,12 +20,21 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace verbena::posixfs {
+
+/// The last offset that off_t can say.
+inline constexpr std::uint64_t max_offset = std::numeric_limits<std::int64_t>::max();
+
+/// Bytes of the largest extended attribute, and of the longest list of their names (XATTR_SIZE_MAX, XATTR_LIST_MAX).
+inline constexpr std::size_t largest_value = 65536;
 
 /// What becomes of a job where as many wait for the pool as may: EAGAIN, which callers hear as "try again later", or it waits all the same,
 /// since something was changed already.

@@ -15,7 +15,6 @@ namespace verbena::posixfs {
 
 namespace {
 
-constexpr std::uint64_t max_offset = std::numeric_limits<std::int64_t>::max();
 // What one job copies: a pool thread is held for some 40 ms where a disk writes 100 MB/s.
 constexpr std::uint64_t most_copied_at_once = std::uint64_t(4) << 20;
 // What one job takes room for or gives back. A file system may have a page to zero, or an extent to free, for each 4 KiB of it.

@@ -17,7 +17,6 @@ namespace verbena::posixfs {
 
 namespace {
 
-constexpr std::uint64_t max_offset = std::numeric_limits<std::int64_t>::max();
 constexpr std::size_t max_vectors = 64;
 // What a shard reads by its ring: where that is as fast as the pool, and quickly taken over by the kernel.
 constexpr std::size_t ring_read_bytes = std::size_t(64) << 10;

@@ -12,7 +12,6 @@ namespace {
 
 constexpr std::string_view prefix = "user.";
 constexpr std::size_t longest_name = 255 - prefix.size();
-constexpr std::size_t largest_value = 65536; // XATTR_SIZE_MAX, and the longest list of names
 
 /// A name as the kernel knows it, and 0 or the errno of the rule that it broke.
 class xattr_name {

@@ -10,8 +10,8 @@
 namespace verbena::nfs {
 namespace {
 
-constexpr std::size_t message_size = 4096;
-static_assert(rpc::max_call_header_size + xdr::opaque_size(mount3::max_path) <= message_size);
+constexpr std::size_t mount_message_size = 4096;
+static_assert(rpc::max_call_header_size + xdr::opaque_size(mount3::max_path) <= mount_message_size);
 /// An EXPORT or DUMP answer, which has no bound of its own.
 constexpr std::size_t max_list_reply = 64 * 1024;
 
@@ -59,7 +59,7 @@ task<result<rpc::reply>> mount_client::call(std::uint32_t procedure, std::string
     header.version = mount3::version;
     header.procedure = procedure;
     header.credential = who_.credential();
-    lease block = co_await transport_.acquire(message_size);
+    lease block = co_await transport_.acquire(mount_message_size);
     if (!block)
         co_return no_buffer;
     rpc::request request(std::move(block), header);
@@ -181,7 +181,7 @@ task<result<std::uint16_t>> get_port(rpc::client_transport& transport, std::uint
     header.program = portmap::program;
     header.version = portmap::version_2;
     header.procedure = std::uint32_t(portmap::procedure_2::getport);
-    lease block = co_await transport.acquire(message_size);
+    lease block = co_await transport.acquire(mount_message_size);
     if (!block)
         co_return no_buffer;
     rpc::request request(std::move(block), header);

@@ -7,12 +7,12 @@ namespace verbena::storage {
 
 namespace {
 
-constexpr std::array<std::string_view, block_operation_count> names = {"read", "write", "flush", "discard",
-                                                                       "write_zeroes"};
+constexpr std::array<std::string_view, block_operation_count> block_operation_names = {
+    "read", "write", "flush", "discard", "write_zeroes"};
 
 } // namespace
 
-std::string_view to_string(block_operation op) noexcept { return names[unsigned(op)]; }
+std::string_view to_string(block_operation op) noexcept { return block_operation_names[unsigned(op)]; }
 
 result<block_operation_set> parse_block_operations(std::string_view name)
 {
@@ -23,7 +23,7 @@ result<block_operation_set> parse_block_operations(std::string_view name)
     if (name == "sync")
         return block_operation_set(block_operation::flush);
     for (unsigned i = 0; i < block_operation_count; ++i) {
-        if (name == names[i])
+        if (name == block_operation_names[i])
             return block_operation_set(block_operation(i));
     }
     return error(

@@ -8,7 +8,7 @@ namespace verbena::storage {
 namespace {
 
 template<class T>
-task<result<T>> refuse()
+task<result<T>> unsupported()
 {
     co_return error::from_errno(EOPNOTSUPP, "the back end can't do that");
 }
@@ -17,60 +17,60 @@ task<result<T>> refuse()
 
 task<result<seek_result>> file_backend::seek(const request&, const handle&, std::uint64_t, extent)
 {
-    return refuse<seek_result>();
+    return unsupported<seek_result>();
 }
 
 task<result<change>> file_backend::allocate(const request&, const handle&, std::uint64_t, std::uint64_t)
 {
-    return refuse<change>();
+    return unsupported<change>();
 }
 
 task<result<change>> file_backend::deallocate(const request&, const handle&, std::uint64_t, std::uint64_t)
 {
-    return refuse<change>();
+    return unsupported<change>();
 }
 
 task<result<copy_result>> file_backend::copy(const request&, const handle&, std::uint64_t, const handle&,
                                              std::uint64_t, std::uint64_t)
 {
-    return refuse<copy_result>();
+    return unsupported<copy_result>();
 }
 
 task<result<change>> file_backend::clone(const request&, const handle&, std::uint64_t, const handle&,
                                          std::uint64_t, std::uint64_t)
 {
-    return refuse<change>();
+    return unsupported<change>();
 }
 
 task<result<std::vector<std::byte>>> file_backend::getxattr(const request&, const handle&, std::string_view)
 {
-    return refuse<std::vector<std::byte>>();
+    return unsupported<std::vector<std::byte>>();
 }
 
 task<result<change>> file_backend::setxattr(const request&, const handle&, std::string_view,
                                             std::span<const std::byte>, xattr_mode)
 {
-    return refuse<change>();
+    return unsupported<change>();
 }
 
 task<result<std::vector<std::string>>> file_backend::listxattrs(const request&, const handle&)
 {
-    return refuse<std::vector<std::string>>();
+    return unsupported<std::vector<std::string>>();
 }
 
 task<result<change>> file_backend::removexattr(const request&, const handle&, std::string_view)
 {
-    return refuse<change>();
+    return unsupported<change>();
 }
 
 task<result<access_list>> file_backend::getacl(const request&, const handle&)
 {
-    return refuse<access_list>();
+    return unsupported<access_list>();
 }
 
 task<result<std::unique_ptr<file_lease>>> file_backend::lease(const handle&, lease_wanted)
 {
-    return refuse<std::unique_ptr<file_lease>>();
+    return unsupported<std::unique_ptr<file_lease>>();
 }
 
 no_lease why_no_lease(const error& failure) noexcept

@@ -7,7 +7,7 @@ namespace verbena::storage {
 
 namespace {
 
-constexpr std::array<std::string_view, operation_count> names = {
+constexpr std::array<std::string_view, operation_count> operation_names = {
     "getattr", "setattr", "lookup",   "access",   "readlink",   "read",        "write",
     "create",  "mkdir",   "symlink",  "mknod",    "remove",     "rmdir",       "rename",
     "link",    "readdir", "statfs",   "commit",   "seek",       "allocate",    "deallocate",
@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, operation_count> names = {
 
 } // namespace
 
-std::string_view to_string(operation op) noexcept { return names[unsigned(op)]; }
+std::string_view to_string(operation op) noexcept { return operation_names[unsigned(op)]; }
 
 result<operation_set> parse_operations(std::string_view name)
 {
@@ -29,7 +29,7 @@ result<operation_set> parse_operations(std::string_view name)
     if (name == "sync")
         return operation_set(operation::commit);
     for (unsigned i = 0; i < operation_count; ++i) {
-        if (name == names[i])
+        if (name == operation_names[i])
             return operation_set(operation(i));
     }
     return error(std::errc::invalid_argument,

@@ -8,7 +8,7 @@ namespace {
 
 // Transfers of whole pages at page boundaries cost least.
 constexpr std::uint32_t transfer_multiple = 4096;
-constexpr std::uint32_t nanoseconds_per_second = 1'000'000'000;
+constexpr std::uint32_t per_second = 1'000'000'000;
 
 } // namespace
 
@@ -58,8 +58,7 @@ task<rpc::outcome> server::fsinfo(rpc::call& c)
     res.rtmult = res.wtmult = transfer_multiple;
     res.dtpref = preferred_listing;
     res.maxfilesize = info.max_file_size;
-    res.time_delta = {info.time_granularity_ns / nanoseconds_per_second,
-                      info.time_granularity_ns % nanoseconds_per_second};
+    res.time_delta = {info.time_granularity_ns / per_second, info.time_granularity_ns % per_second};
     res.properties = fsf3::homogeneous | fsf3::can_set_time | (info.links ? fsf3::link : 0) |
                      (info.symlinks ? fsf3::symlink : 0);
     co_return reply(c, res);

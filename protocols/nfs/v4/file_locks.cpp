@@ -15,11 +15,11 @@ namespace {
 constexpr files::byte_range everything{0, files::byte_range::to_the_end};
 
 // Between two tries of who waits. A server that can call says when to come, so that the last one is for a call that was lost.
-constexpr duration first_delay = std::chrono::milliseconds(100);
-constexpr duration last_delay = std::chrono::seconds(5);
+constexpr duration first_lock_delay = std::chrono::milliseconds(100);
+constexpr duration last_lock_delay = std::chrono::seconds(5);
 constexpr duration last_delay_when_called = std::chrono::seconds(30);
 
-const error stopped(std::errc::operation_canceled, "LOCK");
+const error lock_stopped(std::errc::operation_canceled, "LOCK");
 
 nfs_lock_type4 to_wire(files::lock_type type, bool waits) noexcept
 {
@@ -111,7 +111,7 @@ struct client::unlocking {
 task<void> client::perform_lock(std::shared_ptr<locking> k)
 {
     const bool mine = co_await k->l->turn.acquire();
-    k->outcome = stopped;
+    k->outcome = lock_stopped;
     if (mine) {
         k->held.emplace(k->l->turn);
         k->outcome = co_await send_lock(k);
@@ -146,7 +146,7 @@ task<result<void>> client::send_lock(std::shared_ptr<locking> k)
 task<result<void>> client::lock_there(std::shared_ptr<locking> k, files::locked_range what, bool undoes)
 {
     file_locks& l = *k->l;
-    result<void> ran = stopped;
+    result<void> ran = lock_stopped;
     for (bool first = true; undoes || !k->is_abandoned; first = false) {
         const bool was_known = l.is_known;
         const stateid4 by = l.id;
@@ -253,7 +253,7 @@ task<void> client::perform_unlock(std::shared_ptr<unlocking> k)
 {
     file_locks& l = *k->l;
     const bool mine = co_await l.turn.acquire();
-    k->outcome = stopped;
+    k->outcome = lock_stopped;
     if (mine) {
         const held_permit held(l.turn);
         if (!k->is_abandoned) {
@@ -280,7 +280,7 @@ task<void> client::perform_unlock(std::shared_ptr<unlocking> k)
 task<void> client::unlock_late(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l)
 {
     const std::uint64_t incarnation = session_.incarnation();
-    for (duration delay = first_delay;; delay = std::min(delay * 2, session_.lease() / 3)) {
+    for (duration delay = first_lock_delay;; delay = std::min(delay * 2, session_.lease() / 3)) {
         const bool slept = co_await sleep_for(delay);
         if (!slept || o->is_closed)
             co_return;
@@ -387,7 +387,7 @@ task<result<void>> file::lock(files::byte_range bytes, files::lock_type type, bo
         co_return not_opened_for_this;
     (void)locks();
     const std::shared_ptr<file_locks> l = locks_;
-    duration delay = first_delay;
+    duration delay = first_lock_delay;
     for (;;) {
         const std::uint64_t heard_before = l->notices;
         auto done = co_await lock_once(bytes, type, waits);
@@ -400,15 +400,15 @@ task<result<void>> file::lock(files::byte_range bytes, files::lock_type type, bo
         const auto hear = [](event& free) -> task<result<bool>> {
             const bool heard = co_await free.wait();
             if (!heard)
-                co_return stopped;
+                co_return lock_stopped;
             co_return true;
         };
         task<result<bool>> hearing = hear(l->may_be_free);
         auto heard = co_await with_timeout(delay, std::move(hearing));
         if (!heard && !(heard.error() == std::errc::timed_out))
-            co_return stopped;
+            co_return lock_stopped;
         const bool is_told = open_->may_notify && client_.session_.can_be_called();
-        delay = std::min(delay * 2, is_told ? last_delay_when_called : last_delay);
+        delay = std::min(delay * 2, is_told ? last_delay_when_called : last_lock_delay);
     }
 }
 
@@ -439,7 +439,7 @@ task<result<void>> file::lock_once(files::byte_range bytes, files::lock_type typ
                 ++client_.openings_;
                 client_.session_.background().spawn(&client::undo_late, &client_, sent);
             }
-            co_return stopped;
+            co_return lock_stopped;
         }
         if (!sent->settles)
             sent->held.reset();
@@ -469,7 +469,7 @@ task<result<void>> file::unlock(files::byte_range bytes)
     const bool stays = co_await sent->over.wait();
     if (!stays) {
         sent->is_abandoned = true;
-        co_return stopped;
+        co_return lock_stopped;
     }
     if (!sent->outcome)
         co_return sent->outcome;
@@ -495,7 +495,7 @@ task<result<void>> file::unlock_all()
     client_.session_.background().spawn(&client::perform_unlock, &client_, sent);
     const bool stays = co_await sent->over.wait();
     if (!stays)
-        co_return stopped;
+        co_return lock_stopped;
     co_return sent->outcome;
 }
 

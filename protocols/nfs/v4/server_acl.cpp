@@ -15,7 +15,7 @@ namespace verbena::nfs::v4 {
 namespace {
 
 // What may stand beside an ACL in a GETATTR, and what the operations behind it may need.
-constexpr std::size_t usual_rest = 4096;
+constexpr std::size_t rest_of_acl = 4096;
 
 // Entries of one READDIR that asks for ACLs: each is another question to the back end.
 constexpr std::size_t most_entries = 128;
@@ -78,7 +78,7 @@ task<nfsstat4> server::values_of_acl(const object& of, object_values& out)
 
 task<void> server::make_room(compound& k, const object_values& values)
 {
-    const std::size_t wanted = values.acl->size() + usual_rest;
+    const std::size_t wanted = values.acl->size() + rest_of_acl;
     if (wanted > k.results.room())
         k.lacks_memory = !co_await k.c.reserve_results(wanted);
 }

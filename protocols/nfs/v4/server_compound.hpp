@@ -12,6 +12,9 @@
 
 namespace verbena::nfs::v4 {
 
+/// What off_t can say.
+inline constexpr std::uint64_t last_offset = ~std::uint64_t(0) >> 1;
+
 /// What a handle stands for, once it was found that the caller may use it.
 struct server::object {
     const pseudo_node* node = nullptr; // of the pseudo file system, unless `exported`

@@ -12,8 +12,6 @@ namespace verbena::nfs::v4 {
 
 namespace {
 
-// What off_t can say.
-constexpr std::uint64_t last_offset = ~std::uint64_t(0) >> 1;
 // Below that the two copies cost less than what spares them.
 constexpr std::uint32_t least_sent_from_file = 65536;
 // eof and the length word, with opcode and status.

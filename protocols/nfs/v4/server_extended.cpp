@@ -13,10 +13,8 @@ namespace verbena::nfs::v4 {
 
 namespace {
 
-// What off_t can say.
-constexpr std::uint64_t last_offset = ~std::uint64_t(0) >> 1;
 // What is asked of the back end at once, and counts as one operation for filters.
-constexpr std::uint64_t copied_at_once = 4u << 20;
+constexpr std::uint64_t most_copied = 4u << 20;
 
 bool is_too_far(std::uint64_t offset, std::uint64_t length) noexcept
 {
@@ -176,7 +174,7 @@ task<nfsstat4> server::copy(compound& k)
     while (done < most) {
         const auto some =
             co_await to.backend().copy(to.request, from.file, args.src_offset + done, to.file,
-                                       args.dst_offset + done, std::min(most - done, copied_at_once));
+                                       args.dst_offset + done, std::min(most - done, most_copied));
         // What was copied is told; the client asks for the rest, and hears why there is none.
         if (!some && done != 0)
             break;

@@ -10,7 +10,7 @@ namespace verbena::nfs::v4 {
 namespace {
 
 // What a reply may take: the largest READ or listing, and what stands around it.
-constexpr std::size_t largest_reply = server::max_transfer + server::max_listing;
+constexpr std::size_t largest_reply40 = server::max_transfer + server::max_listing;
 
 constexpr std::uint32_t any_access = share4::access_both;
 
@@ -63,8 +63,8 @@ task<rpc::outcome> server::serve_v40(rpc::call& c, compound_arguments& args, con
     const bool is_kept = rule == rpc::repeat_rule::is_answered;
     const std::size_t start = c.results().position();
     // What is not kept would be lost to a repeat.
-    const std::size_t most = is_kept ? c.most_kept() - std::min(start, c.most_kept()) : largest_reply;
-    compound k(c, args, std::min(most, largest_reply));
+    const std::size_t most = is_kept ? c.most_kept() - std::min(start, c.most_kept()) : largest_reply40;
+    compound k(c, args, std::min(most, largest_reply40));
     k.kept = is_kept;
     k.whole = whole;
     task<void> running = run_operations(k);

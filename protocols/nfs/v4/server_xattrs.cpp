@@ -11,7 +11,7 @@ namespace verbena::nfs::v4 {
 namespace {
 
 // What the operations behind a value may need.
-constexpr std::size_t usual_rest = 2048;
+constexpr std::size_t rest_of_xattrs = 2048;
 // cookie, number of names and eof.
 constexpr std::size_t empty_list = 16;
 // With "user." it is what a Linux file system takes.
@@ -46,8 +46,8 @@ task<nfsstat4> server::getxattr(compound& k)
     const auto value = co_await o.backend().getxattr(o.request, o.file, args.name);
     if (!value)
         co_return status_of_xattrs(value.error());
-    if (value->size() + usual_rest > k.results.room())
-        k.lacks_memory = !co_await k.c.reserve_results(value->size() + usual_rest);
+    if (value->size() + rest_of_xattrs > k.results.room())
+        k.lacks_memory = !co_await k.c.reserve_results(value->size() + rest_of_xattrs);
     GETXATTR4res res;
     res.value = std::span<const std::byte>(*value);
     co_return k.add(res);
@@ -148,8 +148,8 @@ task<nfsstat4> server::listxattrs(compound& k)
     const std::size_t left_over = k.left() > 12 ? k.left() - 12 : 0;
     const std::size_t most = std::min<std::size_t>({args.maxcount, max_listing, left_over});
     size = std::min(size, most);
-    if (size + usual_rest > k.results.room())
-        k.lacks_memory = !co_await k.c.reserve_results(size + usual_rest);
+    if (size + rest_of_xattrs > k.results.room())
+        k.lacks_memory = !co_await k.c.reserve_results(size + rest_of_xattrs);
     LISTXATTRS4res res;
     res.cookie = args.cookie;
     res.eof = true;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t max_name = 256; // LOGIN_NAME_MAX
 constexpr std::size_t max_domain = 120;
-constexpr std::uint32_t no_id = ~std::uint32_t(0);
+constexpr std::uint32_t no_user = ~std::uint32_t(0);
 constexpr const char* domain_of_none = "localdomain"; // as libnfsidmap's
 // Of a page's names, how many are asked for ahead of the one that is waited for: others want a place too.
 constexpr std::size_t ahead = 16;
@@ -195,7 +195,7 @@ task<void> user_names::find_id(name_key key, std::shared_ptr<lookup<std::uint32_
     } catch (const std::exception&) {
         got = no_answer;
     }
-    if (got && *got == no_id)
+    if (got && *got == no_user)
         got = std::optional<std::uint32_t>();
     end(ids_, key, *l, std::move(got), counters_.ids);
 }

@@ -483,7 +483,7 @@ task<void> must_fail(target& t)
 
 constexpr auto before_start = std::uint64_t(-1);
 
-constexpr check checks[] = {
+constexpr check all_verbs_checks[] = {
     {"private data, both ways", private_data},
     {"reject with private data", reject},
     {"sends whole and in order, 40 to 65,536 octets", sends_in_order},
@@ -517,7 +517,7 @@ constexpr check checks[] = {
 
 } // namespace
 
-std::span<const check> verbs_checks() noexcept { return checks; }
+std::span<const check> verbs_checks() noexcept { return all_verbs_checks; }
 
 task<std::uint64_t> target::connect(end& e, std::uint32_t reads)
 {

@@ -81,13 +81,13 @@ json describe(const verbs::context& c)
             {"devices", std::move(devices)}};
 }
 
-struct place {
+struct destination {
     verbs::context* context;
     std::string address;
 };
 
 // rdma://HOST:PORT or iwarp://HOST:PORT.
-result<place> find_place(runtime& r, const std::string& text)
+result<destination> find_place(runtime& r, const std::string& text)
 {
     const std::size_t colon = text.find("://");
     const std::string scheme = text.substr(0, colon);
@@ -105,7 +105,7 @@ result<place> find_place(runtime& r, const std::string& text)
     } else {
         context = &r.iwarp();
     }
-    return place{context, found->front().to_string()};
+    return destination{context, found->front().to_string()};
 }
 
 struct outcome {
@@ -209,7 +209,7 @@ std::string now()
     return text;
 }
 
-task<int> run_checks(runtime& r, place where, conform_options o)
+task<int> run_checks(runtime& r, destination where, conform_options o)
 {
     verbena::conform::target t(*where.context, r.buffers(), where.address,
                                static_cast<std::uint64_t>(std::time(nullptr)) << 20);
@@ -266,7 +266,7 @@ task<int> run_checks(runtime& r, place where, conform_options o)
     co_return told.failed == 0 ? exit_ok : exit_failed;
 }
 
-task<int> serve(runtime& r, place where, bool once)
+task<int> serve(runtime& r, destination where, bool once)
 {
     auto listener = where.context->listen(where.address);
     if (!listener)

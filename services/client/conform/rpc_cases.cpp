@@ -286,7 +286,7 @@ task<void> reverse_direction(caller& c)
     need(c.stats.callbacks.value() == 20, "calls of the server were lost");
 }
 
-constexpr check checks[] = {
+constexpr check all_rpc_checks[] = {
     {"RPC: calls and replies inline", with_caller<inline_both_ways>},
     {"RPC: Read chunk, 5,000 octets to 1 MiB", with_caller<read_chunk>},
     {"RPC: Read chunk of several segments", with_caller<read_segments>},
@@ -300,6 +300,6 @@ constexpr check checks[] = {
 
 } // namespace
 
-std::span<const check> rpc_checks() noexcept { return checks; }
+std::span<const check> rpc_checks() noexcept { return all_rpc_checks; }
 
 } // namespace verbena::conform

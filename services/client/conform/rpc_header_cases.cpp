@@ -396,7 +396,7 @@ task<void> dropped(target& t)
     co_await r.works_on(); // whose reply would not be the next message otherwise
 }
 
-task<void> credits(target& t)
+task<void> grants(target& t)
 {
     raw_requester r(t);
     co_await r.connect();
@@ -423,7 +423,7 @@ task<void> credits(target& t)
     }
 }
 
-constexpr check checks[] = {
+constexpr check all_header_checks[] = {
     {"RPC: private messages of RFC 8797, behind other octets", private_messages},
     {"RPC: without a private message 1,024 octets are the most", without_private_message},
     {"RPC: Write chunk of several segments", write_segments},
@@ -434,11 +434,11 @@ constexpr check checks[] = {
     {"RPC: ERR_VERS", version_error},
     {"RPC: ERR_CHUNK", chunk_error},
     {"RPC: RDMA_DONE, errors and messages too short are dropped", dropped},
-    {"RPC: credits are granted within what is asked for", credits},
+    {"RPC: credits are granted within what is asked for", grants},
 };
 
 } // namespace
 
-std::span<const check> rpc_header_checks() noexcept { return checks; }
+std::span<const check> rpc_header_checks() noexcept { return all_header_checks; }
 
 } // namespace verbena::conform
