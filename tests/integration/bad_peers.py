@@ -38,8 +38,8 @@ class BadPeers(daemon.DaemonTest):
 
     def ends(self, transport, causes):
         """By any of these: words."""
-        return sum(self.value(f'verbena_connection_ends_total{{transport="{transport}",cause="{cause}"}}')
-                   for cause in causes.split())
+        return sum(self.daemon.metrics(f'verbena_connection_ends_total{{transport="{transport}",cause="{cause}"}}'
+                                       for cause in causes.split()))
 
     def wait_for(self, what, done):
         limit = time.monotonic() + peers.LIMIT
@@ -56,13 +56,14 @@ class BadPeers(daemon.DaemonTest):
         """At least so many more, of what comes as often as the machine has it."""
         self.wait_for(series, lambda: self.value(series) >= before + least)
 
-    def ends_as(self, transport, causes, attack, times=1):
-        """`attack` ends `times` connections for these causes, and none more."""
+    def ends_as(self, transport, causes, attack, times=1, repeated=1):
+        """`attack` ends `times` connections for these causes, and none more. So too if it is repeated."""
         before = self.ends(transport, causes)
-        attack()
-        self.wait_for(causes, lambda: self.ends(transport, causes) >= before + times)
+        for done in range(1, repeated + 1):
+            attack()
+            self.wait_for(causes, lambda done=done: self.ends(transport, causes) >= before + times * done)
         self.bystander.check()
-        self.assertEqual(self.ends(transport, causes), before + times, causes)
+        self.assertEqual(self.ends(transport, causes), before + times * repeated, causes)
 
     def adds_to(self, series, attack, times=1):
         before = self.value(series)
@@ -123,8 +124,7 @@ pseudo = "/export"
 
     def leaves_nothing(self, transport, causes, holds, attack):
         """`attack` ends one connection, which held so many bytes. Often enough for more than the slack."""
-        for _ in range(self.slack // holds + 1):
-            self.ends_as(transport, causes, attack)
+        self.ends_as(transport, causes, attack, repeated=self.slack // holds + 1)
         self.memory_is_back()
 
     def target(self):

@@ -56,7 +56,8 @@ def light(arguments):
     if verb not in seen_commands:
         seen_commands.add(verb)
         return dict(os.environ)
-    return {**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0:detect_stack_use_after_return=0"}
+    return {**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0:detect_stack_use_after_return=0"
+            ":malloc_context_size=2"}
 
 
 class Daemon:
@@ -115,6 +116,11 @@ class Daemon:
             if line.startswith(series + " "):
                 return float(line.split()[-1])
         return None
+
+    def metrics(self, wanted):
+        """The values of these series at one moment, of those that there are."""
+        starts = tuple(series + " " for series in wanted)
+        return [float(line.split()[-1]) for line in self.scrape().splitlines() if line.startswith(starts)]
 
     def nfs_url(self, path, pseudo="/export"):
         port = self.port("tcp")

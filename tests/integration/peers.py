@@ -462,7 +462,7 @@ class Bystander:
                         self.moved.notify_all()
                     if self.stopping:
                         break
-                    self.pause.wait(0.001) # leaves the machine to the test
+                    self.pause.wait(0.01) # leaves the machine to the test
         except Exception as e: # pylint: disable=broad-except
             with self.moved:
                 self.failure = f"{transport}: {e!r}"
