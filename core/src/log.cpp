@@ -125,6 +125,16 @@ void write(log_level level, std::string_view component, std::string_view message
     logger().log(to_spdlog(level), spdlog::string_view_t(line.data(), line.size()));
 }
 
+// What tells of an exception must not throw one: a line for which there is no memory is lost.
+void write_if_possible(log_level level, std::string_view component, std::string_view message,
+                       std::initializer_list<log_field> fields, std::uint64_t suppressed) noexcept
+{
+    try {
+        write(level, component, message, fields, suppressed);
+    } catch (...) { // nobody to tell
+    }
+}
+
 constexpr std::array<std::string_view, 6> level_names = {"trace", "debug", "info", "warning", "error", "off"};
 
 } // namespace
@@ -149,7 +159,7 @@ void log(log_level level, std::string_view component, std::string_view message,
          std::initializer_list<log_field> fields)
 {
     if (log_enabled(level) && level != log_level::off)
-        write(level, component, message, fields, 0);
+        write_if_possible(level, component, message, fields, 0);
 }
 
 bool log_limiter::admit(std::chrono::steady_clock::time_point now, std::uint64_t& suppressed) noexcept
@@ -176,7 +186,7 @@ void log_limited(log_limiter& limiter, log_level level, std::string_view compone
         return;
     std::uint64_t suppressed = 0;
     if (limiter.admit(std::chrono::steady_clock::now(), suppressed))
-        write(level, component, message, fields, suppressed);
+        write_if_possible(level, component, message, fields, suppressed);
 }
 
 void set_log_capture(log_capture to, void* context) noexcept

@@ -3,6 +3,8 @@
 
 #include "stream_connection.hpp"
 
+#include <verbena/core/exception.hpp>
+
 #include <cassert>
 #include <utility>
 
@@ -118,10 +120,19 @@ void stream_server::adopt(net::unique_fd socket, const net::endpoint& peer, std:
                      {"cure", place ? "" : "raise [daemon] peer_connections"}});
         return;
     }
-    auto* connection = new stream_connection(i, std::move(socket), peer, transport, std::move(place));
+    std::unique_ptr<stream_connection> connection;
+    try {
+        connection =
+            std::make_unique<stream_connection>(i, std::move(socket), peer, transport, std::move(place));
+    } catch (...) {
+        i.stats.ended[static_cast<std::size_t>(stream_end::exception)].add();
+        log_limited(i.refusals_logged, log_level::error, "rpc", "an exception kept a stream from being taken",
+                    {{"exception", what_of(std::current_exception())}});
+        return;
+    }
     ++i.count;
     i.stats.connections.add(1);
-    connection->start();
+    connection.release()->start();
 }
 
 task<void> stream_server::shut_down(time_point deadline)

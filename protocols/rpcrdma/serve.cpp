@@ -6,11 +6,16 @@
 
 #include <verbena/core/exception.hpp>
 #include <verbena/core/log.hpp>
+#include <verbena/core/sleep.hpp>
+#include <verbena/core/yield.hpp>
 
 #include <algorithm>
+#include <utility>
 
 namespace verbena::rpcrdma {
 namespace {
+
+constexpr auto pause_after_exception = std::chrono::milliseconds(100);
 
 // The connections of one listener.
 struct serving {
@@ -88,11 +93,17 @@ task<void> take_connections(verbs::context& provider, verbs::listener& listener,
                             rpc::dispatcher& dispatcher, const responder_options& options,
                             responder_stats& stats, serving& all, scope& connections, exception_handler& lost)
 {
-    for (;;) {
-        auto request = co_await listener.next();
-        if (!request)
-            co_return;
+    for (bool thrown = false;;) {
         try {
+            if (std::exchange(thrown, false)) {
+                co_await yield(); // if there is no memory to sleep either
+                const bool slept = co_await sleep_for(pause_after_exception);
+                if (!slept)
+                    co_return;
+            }
+            auto request = co_await listener.next();
+            if (!request)
+                co_return;
             // Charged, then admitted, before anything is made for it.
             peer_charge place = all.peers->charge((*request)->peer_address(), peer_use::rdma_connections, 1,
                                                   options.max_peer_connections);
@@ -112,6 +123,7 @@ task<void> take_connections(verbs::context& provider, verbs::listener& listener,
             });
         } catch (...) {
             lost.on_exception(std::current_exception());
+            thrown = true;
         }
     }
 }

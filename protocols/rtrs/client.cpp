@@ -42,6 +42,7 @@ struct client::impl : client_shared {
     task<result<void>> run(io_operation& o);
     task<result<client_path*>> wait_for_path(io_operation& o);
     client_path* pick() noexcept;
+    void begin_anew();
     task<void> path_life(client_path& p);
     client_path* find(std::string_view address) noexcept
     {
@@ -168,6 +169,23 @@ task<result<void>> client::impl::run(io_operation& o)
     }
 }
 
+// The session has no chunk left: requests that were given up hold them, and the paths that carried these do not come back. Only the server knows when it
+// is done with them, whichever way they came: before that it lets no other session have this one's name.
+void client::impl::begin_anew()
+{
+    session = random_uuid();
+    stats.abandoned_sessions.add();
+    log_limited(stats.paths_logged, log_level::warning, "rtrs", "session abandoned; it begins anew",
+                {{"session", options.session},
+                 {"chunks", std::uint64_t(held.size())},
+                 {"cause", "requests that were given up hold its chunks, as the paths that carried them did "
+                           "not come back"},
+                 {"cure", "mend or remove those paths"}});
+    for (const auto& p : paths)
+        p->leave_session();
+    release_held();
+}
+
 task<result<void>> client::impl::perform(io_operation& o)
 {
     if (closing)
@@ -182,6 +200,8 @@ task<result<void>> client::impl::perform(io_operation& o)
     const auto taken = co_await take_chunk(o);
     if (!taken) {
         stats.failed.add();
+        if (taken.error() == std::errc::not_connected && connected_paths != 0 && all_held(o))
+            begin_anew();
         co_return taken;
     }
     const auto done = co_await run(o);

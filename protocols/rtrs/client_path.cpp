@@ -31,7 +31,7 @@ bool client_shared::agree(const connect_reply& r)
 
 void client_shared::path_up(const uuid& path, std::uint64_t life)
 {
-    std::erase_if(held, [&](std::uint32_t chunk) {
+    const std::size_t freed = std::erase_if(held, [&](std::uint32_t chunk) {
         auto& until = sent_by[chunk];
         std::erase_if(until, [&](const carrier& c) { return c.path == path && c.life < life; });
         if (!until.empty())
@@ -40,10 +40,10 @@ void client_shared::path_up(const uuid& path, std::uint64_t life)
         give_permit();
         return true;
     });
-    chunk_free.set();
+    if (freed != 0 || connected_paths == 0)
+        wake_waiters();
     if (connected_paths++ != 0)
         return;
-    wake_waiters();
     if (epoch++ == 0 || !restarted)
         return;
     restarting = true;
@@ -69,6 +69,18 @@ void client_shared::give_permit() noexcept
         permits.give();
 }
 
+void client_shared::release_held() noexcept
+{
+    for (auto& by : sent_by)
+        by.clear();
+    for (const std::uint32_t chunk : held) {
+        free_chunks.push_back(chunk);
+        give_permit();
+    }
+    held.clear();
+    wake_waiters();
+}
+
 // They look anew at what they may wait for, and how long.
 void client_shared::wake_waiters() noexcept
 {
@@ -92,7 +104,7 @@ void client_shared::end() noexcept
 
 time_point client_shared::patience_of(io_operation& o)
 {
-    if (connected_paths != 0) {
+    if (connected_paths != 0 && !all_held(o)) {
         o.until.reset();
         return time_point::max();
     }
@@ -174,6 +186,8 @@ void client_shared::give_chunk(io_operation& o) noexcept
         chunk_free.set();
     } else {
         held.push_back(o.chunk);
+        if (held.size() + 1 >= queue_depth)
+            wake_waiters(); // whom no answer to a request helps any more
     }
     if (o.service) {
         service_permit.give();
@@ -212,6 +226,13 @@ void client_path::broken(path_end why, const error& cause) noexcept
     informed_.set();
     if (life_ != nullptr)
         life_->request_stop();
+}
+
+void client_path::leave_session() noexcept
+{
+    // The first attempt to connect goes on.
+    at_once_ = state_ == path_state::connecting;
+    broken(path_end::lost, error(std::errc::connection_aborted, "the session begins anew"));
 }
 
 // --- the path's life -------------------------------------------------------------------------------

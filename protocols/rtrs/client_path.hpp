@@ -56,7 +56,7 @@ struct client_shared {
     const client_options options;
     client_stats& stats;
     scope tasks;
-    const uuid session;
+    uuid session; ///< begin_anew() draws another one
     // The server's, since the first path came up; of those that follow they are the same.
     std::uint32_t queue_depth = 0;
     std::uint32_t max_io_size = 0;
@@ -73,7 +73,8 @@ struct client_shared {
     /// Of each chunk: the paths that its request was sent by, and in which of their lives. Their memory stays for the next request.
     std::vector<std::vector<carrier>> sent_by;
     /// Chunks of requests that were given up after they were sent. The server may be at them still, and what is written there then would be
-    /// taken for those requests. A path that is connected again is the proof that its last life is over.
+    /// taken for those requests. A path that is connected again is the proof that its last life is over. Where it never is, client::impl::begin_anew()
+    /// is the way out.
     std::vector<std::uint32_t> held;
     std::uint32_t owed_permits =
         0;            ///< that requests don't give back, as the chunk of a service message is held
@@ -90,8 +91,15 @@ struct client_shared {
     void path_lost() noexcept;
     /// No path will be.
     void end() noexcept;
-    /// How long `o` may wait: for ever while a path is connected.
+    /// Every chunk that `o` could have is held, so that no answer to another request brings one.
+    bool all_held(const io_operation& o) const noexcept
+    {
+        return queue_depth != 0 && held.size() + (o.service ? 0 : 1) >= queue_depth; // as of `permits`
+    }
+    /// How long `o` may wait: for ever while a path is connected, unless all chunks are held.
     time_point patience_of(io_operation& o);
+    /// Frees all held chunks: another session begins, whose chunks are others.
+    void release_held() noexcept;
     task<result<void>> take_chunk(io_operation& o);
     /// Until something happened. Errors: ENOTCONN when it is `until`, ECANCELED.
     task<result<void>> wait_for(event& what, time_point until);
@@ -143,6 +151,8 @@ public:
     task<void> issue(io_operation& o);
 
     path_state state() const noexcept { return state_; }
+    /// Ends this life of it, since its session is no more.
+    void leave_session() noexcept;
     /// Connected, and nothing has broken it since.
     bool takes_requests() const noexcept { return state_ == path_state::connected && !is_down_; }
     std::uint32_t in_flight() const noexcept { return in_flight_; }

@@ -184,6 +184,10 @@ metric_registrations expose(metric_registry& registry, const client_stats& s)
                       out.value({to_string(path_end(i))}, value_of(s.lost_paths[i]));
               });
     count("verbena_rtrs_client_reconnects_total", "Paths that were made again.", "paths", s.reconnects);
+    count("verbena_rtrs_client_abandoned_sessions_total",
+          "Sessions that were begun anew since paths that carried requests that were given up did not come "
+          "back.",
+          "sessions", s.abandoned_sessions);
     count("verbena_rtrs_client_permit_waits_total", "Requests that waited for others of their session.",
           "requests", s.permit_waits);
     expose_paths(group, "verbena_rtrs_client_path_", "server", s.by_path);

@@ -24,6 +24,7 @@ std::string_view to_string(refusal r) noexcept
     case refusal::unfinished: return "unfinished";
     case refusal::not_admitted: return "not_admitted";
     case refusal::share: return "share";
+    case refusal::failed: return "failed";
     case refusal::count_: break;
     }
     return "";
@@ -107,7 +108,14 @@ server_session::server_session(server_shared& shared, const uuid& id, peer_charg
 server_session::~server_session()
 {
     shared_.stats.sessions.add(-1);
-    shared_.group.remove_session();
+    if (placed_)
+        shared_.group.remove_session();
+}
+
+bool server_session::take_place() noexcept
+{
+    placed_ = shared_.group.add_session(shared_.options.max_sessions);
+    return placed_;
 }
 
 void server_session::paths_changed() noexcept
@@ -302,8 +310,12 @@ std::uint16_t server_path::refuses(const verbs::context& device, const connect_r
 void server_path::add(std::unique_ptr<verbs::connect_request> request, const connect_request& m,
                       peer_charge charged)
 {
-    connections_.push_back(std::make_unique<server_connection>(*this, m.connection, std::move(charged)));
-    tasks_.spawn(&server_path::take, this, std::move(request), std::ref(*connections_.back()));
+    try {
+        connections_.push_back(std::make_unique<server_connection>(*this, m.connection, std::move(charged)));
+        tasks_.spawn(&server_path::take, this, std::move(request), std::ref(*connections_.back()));
+    } catch (...) {
+        on_exception(std::current_exception()); // the path has a connection that nobody sets up
+    }
 }
 
 void server_path::on_exception(const std::exception_ptr& e) noexcept
@@ -527,7 +539,11 @@ task<void> server_path::heartbeats()
 
 task<void> server_path::run()
 {
-    tasks_.spawn(&server_path::limit_set_up, this);
+    try {
+        tasks_.spawn(&server_path::limit_set_up, this);
+    } catch (...) {
+        on_exception(std::current_exception());
+    }
     const bool closed = co_await close_.wait();
     if (!closed)
         close(path_end::stopped);
@@ -560,6 +576,8 @@ task<void> server_path::run()
 
 namespace {
 
+constexpr auto pause_after_exception = std::chrono::milliseconds(100);
+
 refusal refusal_of(std::uint16_t code) noexcept
 {
     switch (code) {
@@ -569,6 +587,7 @@ refusal refusal_of(std::uint16_t code) noexcept
     case EAGAIN: return refusal::unfinished;
     case EACCES: return refusal::not_admitted;
     case EDQUOT: return refusal::share;
+    case ENOMEM: return refusal::failed;
     default: return refusal::not_valid;
     }
 }
@@ -580,23 +599,38 @@ std::string_view cure_of(refusal r) noexcept
     case refusal::not_admitted: return "name the address in clients= of a device";
     case refusal::share:
         return "raise [block] sessions_per_peer, [daemon] peer_connections or peer_memory_mib";
+    case refusal::failed: return "the log says before this which exception it was";
     default: return "";
     }
 }
 
 } // namespace
 
-struct server::impl {
+struct server::impl final : exception_handler {
+    impl(reactor& shard, buffer_pool& buffers, rtrs::service& s, server_group& group, const server_options& o,
+         server_stats& stats)
+        : shared{shard, buffers, s, group, o, stats, request_layout(o.queue_depth), {}, {}}
+    {
+    }
     server_shared shared;
 
+    task<void> take_next(verbs::context& d, std::unique_ptr<verbs::connect_request> request, scope& paths);
     std::uint16_t take(verbs::context& d, std::unique_ptr<verbs::connect_request>& request,
                        const connect_request& m, scope& paths);
+    std::uint16_t take_or_fail(verbs::context& d, std::unique_ptr<verbs::connect_request>& request,
+                               const connect_request& m, scope& paths) noexcept;
+    server_path* begin_path(server_session& s, verbs::context& d, const connect_request& m, std::string peer,
+                            peer_charge half_made, scope& paths);
     task<void> run_path(server_session& s, server_path& p);
+    server_path* find(const uuid& session, const uuid& path) const noexcept;
+    void remove(server_session& s, const uuid& path) noexcept;
+    /// Of a connection that was to be taken, or of a path's last task: while it lives the path has a handler of its own.
+    void on_exception(const std::exception_ptr& e) noexcept override;
 };
 
 server::server(reactor& shard, buffer_pool& buffers, service& s, server_group& group, const server_options& o,
                server_stats& stats)
-    : impl_(new impl{{shard, buffers, s, group, o, stats, request_layout(o.queue_depth), {}, {}}})
+    : impl_(new impl(shard, buffers, s, group, o, stats))
 {
 }
 
@@ -613,15 +647,13 @@ std::uint16_t server::impl::take(verbs::context& d, std::unique_ptr<verbs::conne
         return EDQUOT;
     if (!shared.service.admits(request->peer_address()))
         return EACCES;
-    auto at = shared.sessions.find(m.session);
-    if (at != shared.sessions.end()) {
-        if (const auto p = at->second->paths().find(m.path); p != at->second->paths().end()) {
-            const std::uint16_t refused = p->second->refuses(d, m);
-            if (refused == 0)
-                p->second->add(std::move(request), m, std::move(charged));
-            return refused;
-        }
+    if (server_path* const p = find(m.session, m.path); p != nullptr) {
+        const std::uint16_t refused = p->refuses(d, m);
+        if (refused == 0)
+            p->add(std::move(request), m, std::move(charged));
+        return refused;
     }
+    auto at = shared.sessions.find(m.session);
     if (m.connection != 0 || m.connections > o.max_connections)
         return EINVAL;
     peer_charge half_made = charged.also(peer_use::rtrs_half_made, 1, o.max_unfinished);
@@ -633,36 +665,112 @@ std::uint16_t server::impl::take(verbs::context& d, std::unique_ptr<verbs::conne
         peer_charge session = charged.also(peer_use::rtrs_sessions, 1, o.max_peer_sessions);
         if (!session)
             return EDQUOT;
-        if (!shared.group.add_session(o.max_sessions))
+        auto made = std::make_unique<server_session>(shared, m.session, std::move(session));
+        if (!made->take_place())
             return ENOSPC;
-        at = shared.sessions
-                 .emplace(m.session, std::make_unique<server_session>(shared, m.session, std::move(session)))
-                 .first;
+        at = shared.sessions.emplace(m.session, std::move(made)).first;
     } else if (at->second->paths().size() >= o.max_paths) {
         return ENOSPC;
     }
     server_session& s = *at->second;
-    std::string peer(request->peer_address());
-    const auto made = s.paths().emplace(
-        m.path, std::make_unique<server_path>(s, d, m, std::move(peer), std::move(half_made)));
-    server_path& p = *made.first->second;
+    server_path* p = nullptr;
+    try {
+        p = begin_path(s, d, m, std::string(request->peer_address()), std::move(half_made), paths);
+    } catch (...) {
+        remove(s, m.path);
+        throw;
+    }
+    if (p == nullptr)
+        return ENOMEM;
+    p->add(std::move(request), m, std::move(charged));
+    return 0;
+}
+
+// Its task begins before it has a connection, so that whatever happens then the path comes to an end. Nothing: it has ended.
+server_path* server::impl::begin_path(server_session& s, verbs::context& d, const connect_request& m,
+                                      std::string peer, peer_charge half_made, scope& paths)
+{
+    const uuid session = s.id();
+    auto made = std::make_unique<server_path>(s, d, m, std::move(peer), std::move(half_made));
+    server_path& p = *s.paths().emplace(m.path, std::move(made)).first->second;
     s.paths_changed();
     p.belongs_to(paths);
-    p.add(std::move(request), m, std::move(charged));
     paths.spawn(&impl::run_path, this, std::ref(s), std::ref(p));
-    return 0;
+    return find(session, m.path);
+}
+
+server_path* server::impl::find(const uuid& session, const uuid& path) const noexcept
+{
+    const auto at = shared.sessions.find(session);
+    if (at == shared.sessions.end())
+        return nullptr;
+    const auto p = at->second->paths().find(path);
+    return p == at->second->paths().end() ? nullptr : p->second.get();
+}
+
+// The last path takes the session with it.
+void server::impl::remove(server_session& s, const uuid& path) noexcept
+{
+    s.paths().erase(path);
+    if (!s.paths().empty())
+        return;
+    const uuid session = s.id();
+    shared.sessions.erase(session);
 }
 
 task<void> server::impl::run_path(server_session& s, server_path& p)
 {
-    co_await p.run();
+    try {
+        co_await p.run();
+    } catch (...) {
+        p.on_exception(std::current_exception());
+    }
     const uuid id = p.id();
-    s.paths().erase(id);
+    remove(s, id);
     shared.path_over.set();
-    if (!s.paths().empty())
+}
+
+void server::impl::on_exception(const std::exception_ptr& e) noexcept
+{
+    shared.stats.exceptions.add();
+    log_limited(shared.stats.exceptions_logged, log_level::error, "rtrs",
+                "an exception cost a connection or a path", {{"exception", what_of(e)}});
+}
+
+std::uint16_t server::impl::take_or_fail(verbs::context& d, std::unique_ptr<verbs::connect_request>& request,
+                                         const connect_request& m, scope& paths) noexcept
+{
+    try {
+        return take(d, request, m, paths);
+    } catch (...) {
+        on_exception(std::current_exception());
+        return ENOMEM;
+    }
+}
+
+task<void> server::impl::take_next(verbs::context& d, std::unique_ptr<verbs::connect_request> request,
+                                   scope& paths)
+{
+    const auto message = decode_connect_request(request->private_data());
+    std::uint16_t refused = EINVAL;
+    if (message)
+        refused = take_or_fail(d, request, *message, paths);
+    if (refused == 0)
         co_return;
-    const uuid session = s.id();
-    shared.sessions.erase(session);
+    server_stats& stats = shared.stats;
+    stats.refused[std::size_t(refusal_of(refused))].add();
+    if (!request)
+        co_return; // it went with the exception, and is rejected
+    log_limited(stats.refusals_logged, log_level::info, "rtrs", "connection refused",
+                {{"peer", request->peer_name()},
+                 {"reason", to_string(refusal_of(refused))},
+                 {"errno", std::uint64_t(refused)},
+                 {"cause", message ? std::string() : message.error().message()},
+                 {"cure", cure_of(refusal_of(refused))}});
+    connect_reply reply;
+    reply.error = refused;
+    const auto private_data = encode(reply);
+    (void)co_await request->reject(private_data);
 }
 
 task<void> server::serve(verbs::context& d, verbs::listener& l)
@@ -681,29 +789,24 @@ task<void> server::serve(verbs::context& d, verbs::listener& l)
             {{"provider", d.query().provider}});
         co_return;
     }
-    scope paths(impl_->shared.shard);
-    for (;;) {
-        auto request = co_await l.next();
-        if (!request)
-            break;
-        const auto message = decode_connect_request((*request)->private_data());
-        std::uint16_t refused = EINVAL;
-        if (message)
-            refused = impl_->take(d, *request, *message, paths);
-        if (refused == 0)
-            continue;
-        server_stats& stats = impl_->shared.stats;
-        stats.refused[std::size_t(refusal_of(refused))].add();
-        log_limited(stats.refusals_logged, log_level::info, "rtrs", "connection refused",
-                    {{"peer", (*request)->peer_name()},
-                     {"reason", to_string(refusal_of(refused))},
-                     {"errno", std::uint64_t(refused)},
-                     {"cause", message ? std::string() : message.error().message()},
-                     {"cure", cure_of(refusal_of(refused))}});
-        connect_reply reply;
-        reply.error = refused;
-        const auto private_data = encode(reply);
-        (void)co_await (*request)->reject(private_data);
+    scope paths(impl_->shared.shard, nullptr, impl_.get(), "paths of RTRS");
+    // Whatever one connection does, the next one is taken.
+    for (bool is_open = true, thrown = false; is_open;) {
+        try {
+            if (std::exchange(thrown, false)) {
+                co_await yield(); // if there is no memory to sleep either
+                is_open = co_await sleep_for(pause_after_exception);
+            }
+            if (!is_open)
+                break;
+            auto request = co_await l.next();
+            is_open = request.has_value();
+            if (is_open)
+                co_await impl_->take_next(d, std::move(*request), paths);
+        } catch (...) {
+            impl_->on_exception(std::current_exception());
+            thrown = true;
+        }
     }
     for (const auto& session : impl_->shared.sessions) {
         for (const auto& path : session.second->paths()) {

@@ -189,6 +189,8 @@ public:
     /// `charged`: to the peer whose path is the first.
     server_session(server_shared& shared, const uuid& id, peer_charge charged);
     ~server_session();
+    /// Takes its place among those of the group, and gives it back at its end. False: there is none.
+    bool take_place() noexcept;
 
     /// The first path said the name. Yields when chunks and handler are there.
     task<result<void>> begin(std::string name, std::string_view peer_address);
@@ -224,6 +226,7 @@ private:
     server_shared& shared_;
     const uuid id_;
     const peer_charge charged_;
+    bool placed_ = false;    // among the group's sessions
     std::string asked_name_; // what the handler was told of
     session_name name_;
     peer_charge memory_charged_; // for the chunks; back before who waits for the name hears of it

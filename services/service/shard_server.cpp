@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard_server.hpp"
 
+#include <verbena/core/exception.hpp>
 #include <verbena/core/sleep.hpp>
 #include <verbena/protocols/rpc/record_reader.hpp>
 
@@ -71,12 +72,24 @@ public:
     {
         for (;;) {
             auto request = co_await all_.next();
-            if (!request || protocol_.admits((*request)->peer_address()))
+            if (!request || is_admitted(**request))
                 co_return request;
-            log_limited(logged_, log_level::info, "service", "connection rejected",
-                        {{"peer", (*request)->peer_name()}, {"cause", "nothing is served to its address"}});
             (void)co_await (*request)->reject({});
         }
+    }
+    // A module that can't tell by an exception admits nobody, and goes on.
+    bool is_admitted(const verbs::connect_request& request) noexcept
+    {
+        std::string cause = "nothing is served to its address";
+        try {
+            if (protocol_.admits(request.peer_address()))
+                return true;
+        } catch (...) {
+            cause = what_of(std::current_exception());
+        }
+        log_limited(logged_, log_level::info, "service", "connection rejected",
+                    {{"peer", request.peer_name()}, {"cause", cause}});
+        return false;
     }
     void close() noexcept override { all_.close(); }
     std::string local_url() const override { return all_.local_url(); }

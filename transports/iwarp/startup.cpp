@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "startup.hpp"
 
+#include <verbena/core/exception.hpp>
+
 #include <algorithm>
 #include <cerrno>
 #include <netinet/tcp.h>
@@ -240,8 +242,11 @@ bool mpa_listener::watch::on_readable() noexcept
                 return any;
             // The connection stays in the queue, so the listener would be readable for ever: wait until
             // somebody has closed something.
-            want_read(false);
-            shard().timers().arm(resume_, shard().now() + accept_pause);
+            try {
+                shard().timers().arm(resume_, shard().now() + accept_pause);
+                want_read(false);
+            } catch (...) { // no memory for the timer: it is tried again at once
+            }
             return true;
         }
         any = true;
@@ -276,8 +281,19 @@ void mpa_listener::take(net::unique_fd fd) noexcept
     prepare_socket(fd.get(), context_.options());
     if (starting_count_ >= context_.options().max_starting)
         drop(*starting_.front(), end_cause::startup_crowded);
-    starting_.push_back(*new starting_peer(*this, std::move(fd), std::move(charged)));
-    ++starting_count_;
+    try {
+        starting_.push_back(*new starting_peer(*this, std::move(fd), std::move(charged)));
+        ++starting_count_;
+    } catch (...) {
+        lose(std::current_exception());
+    }
+}
+
+void mpa_listener::lose(const std::exception_ptr& e) noexcept
+{
+    context_.count(end_cause::setup_failed);
+    log_limited(lost_log_, log_level::error, "iwarp", "an exception kept a peer from being taken",
+                {{"exception", what_of(e)}});
 }
 
 void mpa_listener::drop(starting_peer& p, end_cause why) noexcept
@@ -291,16 +307,25 @@ void mpa_listener::drop(starting_peer& p, end_cause why) noexcept
 void mpa_listener::ready(starting_peer& p) noexcept
 {
     p.watch_.stop();
-    auto peer = std::make_unique<arrived_peer>(std::move(p.fd_), p.frame_,
-                                               std::span(p.bytes_).subspan(wire::mpa_header_size),
-                                               std::move(p.charged_));
+    std::unique_ptr<arrived_peer> peer;
+    try {
+        peer = std::make_unique<arrived_peer>(std::move(p.fd_), p.frame_,
+                                              std::span(p.bytes_).subspan(wire::mpa_header_size),
+                                              std::move(p.charged_));
+    } catch (...) {
+        lose(std::current_exception());
+    }
     --starting_count_;
     p.unlink();
     delete &p;
-    if (context_.options().divert) {
+    if (peer && context_.options().divert) {
         std::unique_ptr<verbs::arrival> taken = std::move(peer);
-        context_.options().divert(taken, *this);
-        peer.reset(static_cast<arrived_peer*>(taken.release()));
+        try {
+            context_.options().divert(taken, *this);
+            peer.reset(static_cast<arrived_peer*>(taken.release()));
+        } catch (...) {
+            lose(std::current_exception());
+        }
     }
     if (peer)
         take(std::move(peer));
@@ -314,8 +339,12 @@ void mpa_listener::take(std::unique_ptr<arrived_peer> peer) noexcept
         context_.count(end_cause::waiting_crowded);
         return;
     }
-    waiting_.push_back(std::make_unique<mpa_request>(context_, std::move(peer)));
-    changed_.set();
+    try {
+        waiting_.push_back(std::make_unique<mpa_request>(context_, std::move(peer)));
+        changed_.set();
+    } catch (...) {
+        lose(std::current_exception());
+    }
 }
 
 task<result<std::unique_ptr<verbs::connect_request>>> mpa_listener::next()

@@ -10,6 +10,7 @@
 #include <verbena/core/net.hpp>
 
 #include <deque>
+#include <exception>
 #include <string>
 
 namespace verbena::iwarp {
@@ -110,6 +111,8 @@ public:
     context_impl& context() noexcept { return context_; }
     /// Ends a peer in start-up.
     void drop(starting_peer& p, end_cause why) noexcept;
+    /// An exception kept a peer from being taken.
+    void lose(const std::exception_ptr& e) noexcept;
     /// Its request frame is complete.
     void ready(starting_peer& p) noexcept;
 
@@ -138,6 +141,7 @@ private:
     std::string url_;
     intrusive_list<starting_peer> starting_;
     log_limiter crowded_log_;
+    log_limiter lost_log_;
     std::size_t starting_count_ = 0;
     std::deque<std::unique_ptr<mpa_request>> waiting_;
     event changed_;

@@ -65,10 +65,10 @@ handshake::~handshake()
 }
 
 void handshake::accept(queue_pair& r, std::uint32_t ours, std::uint32_t ird,
-                       std::span<const std::byte> data) noexcept
+                       std::vector<std::byte> data) noexcept
 {
     phase = phase::accepted;
-    answer.assign(data.begin(), data.end());
+    answer = std::move(data);
     ord = std::min(initiator_depth, ird);
     responder = &r;
     r.watch(&responder);
@@ -76,14 +76,14 @@ void handshake::accept(queue_pair& r, std::uint32_t ours, std::uint32_t ird,
     changed.set();
 }
 
-void handshake::refuse(const error& why, std::span<const std::byte> data) noexcept
+void handshake::refuse(const error& why, std::vector<std::byte> data) noexcept
 {
     if (phase != phase::asking)
         return;
     phase = phase::refused;
     failure = why;
-    answer.assign(data.begin(), data.end());
-    initiator.fabric().note(fabric_impl::happening::refused, 0, 0, data.size());
+    answer = std::move(data);
+    initiator.fabric().note(fabric_impl::happening::refused, 0, 0, answer.size());
     changed.set();
 }
 
@@ -130,6 +130,7 @@ task<result<void>> request::accept(const verbs::connect_options& o)
         co_return error(std::errc::invalid_argument, "make_queue_pair() comes before accept()");
     if (made_pair_ == nullptr)
         co_return error(std::errc::connection_aborted, "the queue pair has ended, or was accepted");
+    std::vector<std::byte> data(o.private_data.begin(), o.private_data.end());
     queue_pair& q = *std::exchange(made_pair_, nullptr);
     q.watch(nullptr);
     handshake& h = *handshake_;
@@ -150,7 +151,7 @@ task<result<void>> request::accept(const verbs::connect_options& o)
     const std::uint32_t answered =
         context_.query().bounds_peer_reads ? o.responder_resources : h.initiator_depth;
     h.accept(q, std::min({o.initiator_depth, h.responder_resources, limit}), std::min(answered, limit),
-             o.private_data);
+             std::move(data));
     co_return result<void>();
 }
 
@@ -161,7 +162,8 @@ task<result<void>> request::reject(std::span<const std::byte> data)
     if (data.size() > context_.query().max_private_data)
         co_return error(std::errc::message_size, "private data longer than the provider carries",
                         data.size());
-    handshake_->refuse(refused("the peer rejected the connection"), data);
+    std::vector<std::byte> copied(data.begin(), data.end());
+    handshake_->refuse(refused("the peer rejected the connection"), std::move(copied));
     co_return result<void>();
 }
 

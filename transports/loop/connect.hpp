@@ -23,8 +23,8 @@ public:
     handshake(const handshake&) = delete;
 
     void accept(queue_pair& responder, std::uint32_t ord, std::uint32_t ird,
-                std::span<const std::byte> data) noexcept;
-    void refuse(const error& why, std::span<const std::byte> data = {}) noexcept;
+                std::vector<std::byte> data) noexcept;
+    void refuse(const error& why, std::vector<std::byte> data = {}) noexcept;
     /// The initiator goes on without it.
     void abandon() noexcept;
     void device_gone(const error& why) noexcept;

@@ -3,6 +3,7 @@
 
 #include "ports.hpp"
 
+#include <verbena/core/exception.hpp>
 #include <verbena/core/log.hpp>
 #include <verbena/core/net.hpp>
 
@@ -419,22 +420,47 @@ result<void> listener::bind() noexcept
 void listener::on_cm_event(cm_event& e) noexcept
 {
     if (e.what == RDMA_CM_EVENT_CONNECT_REQUEST) {
-        auto peer = std::make_unique<arrived_peer>(std::move(e));
-        if (!context_.as_chosen(*peer->id.get())) {
-            refuse_device(*peer->id.get());
+        rdma_cm_id* const id = e.id;
+        std::unique_ptr<arrived_peer> peer;
+        try {
+            peer = std::make_unique<arrived_peer>(std::move(e));
+        } catch (...) {
+            const cm_id gone(id);
+            (void)reject_now(*id, {});
+            lose(std::current_exception());
             return;
         }
-        if (context_.options().divert) {
-            std::unique_ptr<verbs::arrival> taken = std::move(peer);
-            context_.options().divert(taken);
-            peer.reset(static_cast<arrived_peer*>(taken.release()));
+        try {
+            on_peer(std::move(peer));
+        } catch (...) {
+            lose(std::current_exception());
         }
-        if (peer)
-            take(std::move(peer));
         return;
     }
     if (e.what == RDMA_CM_EVENT_DEVICE_REMOVAL && bound_to() != nullptr)
         context_.lose(bound_to());
+}
+
+void listener::on_peer(std::unique_ptr<arrived_peer> peer)
+{
+    if (!context_.as_chosen(*peer->id.get())) {
+        refuse_device(*peer->id.get());
+        return;
+    }
+    if (context_.options().divert) {
+        std::unique_ptr<verbs::arrival> taken = std::move(peer);
+        context_.options().divert(taken);
+        peer.reset(static_cast<arrived_peer*>(taken.release()));
+    }
+    if (peer)
+        take(std::move(peer));
+}
+
+void listener::lose(const std::exception_ptr& e) noexcept
+{
+    context_.count(end_cause::setup_failed);
+    log_limited(context_.refusals().setup_failed, log_level::error, "rdma",
+                "an exception kept a peer from being taken", {{"url", url_}, {"exception", what_of(e)}});
 }
 
 void listener::refuse_device(rdma_cm_id& peer) noexcept
@@ -489,8 +515,12 @@ void listener::take(std::unique_ptr<arrived_peer> peer) noexcept
         return;
     }
     add(context_.counts().accepted, 1);
-    waiting_.push_back(std::make_unique<request>(context_, std::move(peer)));
-    changed_.set();
+    try {
+        waiting_.push_back(std::make_unique<request>(context_, std::move(peer)));
+        changed_.set();
+    } catch (...) {
+        lose(std::current_exception());
+    }
 }
 
 void listener::close() noexcept

@@ -10,6 +10,7 @@
 #include <verbena/core/net.hpp>
 
 #include <deque>
+#include <exception>
 #include <string>
 
 namespace verbena::rdma {
@@ -123,6 +124,8 @@ public:
     void close() noexcept override;
     std::string local_url() const override { return url_; }
     void take(std::unique_ptr<arrived_peer> peer) noexcept;
+    /// An exception kept a peer from being taken.
+    void lose(const std::exception_ptr& e) noexcept;
     /// The device whose address it has, if it is of one.
     ibv_context* bound_to() const noexcept { return id_.get() != nullptr ? id_.get()->verbs : nullptr; }
     /// The device went: peers that came by it are let go, and a listener with its address waits for its return.
@@ -133,6 +136,7 @@ public:
 private:
     void on_timer() noexcept override;
     result<void> bind() noexcept;
+    void on_peer(std::unique_ptr<arrived_peer> peer);
     void refuse_device(rdma_cm_id& peer) noexcept;
 
     context_impl& context_;

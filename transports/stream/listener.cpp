@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/transports/stream.hpp>
 
+#include <verbena/core/exception.hpp>
+
 #include <cerrno>
 
 namespace verbena::stream {
@@ -40,8 +42,11 @@ std::string listener::local_url() const { return "tcp://" + where_.to_string(); 
 void listener::wait() noexcept
 {
     stats_.exhausted.add();
-    want_read(false);
-    shard().timers().arm(resume_, shard().now() + pause);
+    try {
+        shard().timers().arm(resume_, shard().now() + pause);
+        want_read(false);
+    } catch (...) { // no memory for the timer: it is tried again at once
+    }
 }
 
 bool listener::on_readable() noexcept
@@ -64,7 +69,14 @@ bool listener::on_readable() noexcept
             continue;
         }
         stats_.accepted.add();
-        handler_(std::move(next->fd), next->peer);
+        try {
+            handler_(std::move(next->fd), next->peer);
+        } catch (...) {
+            stats_.failed.add();
+            log_limited(failed_log_, log_level::error, "stream",
+                        "an exception kept a connection from being taken",
+                        {{"peer", next->peer.address()}, {"exception", what_of(std::current_exception())}});
+        }
     }
     return true;
 }

@@ -165,6 +165,15 @@ struct fixture : rnbd_test::world {
         return all;
     }
 
+    // If what follows waits for the disk, which it must not, it goes on too late in place of never.
+    void unstick(scope& s)
+    {
+        s.spawn([this]() -> task<void> {
+            co_await sleep_for(1h);
+            stuck.over.set();
+        });
+    }
+
     recorder disk;
     stuck_disk stuck;
     std::unique_ptr<loop::context> client_device;
@@ -500,6 +509,7 @@ BOOST_AUTO_TEST_CASE(a_device_stays_its_clients_until_the_operations_on_it_are_o
         });
         co_await sleep_for(1s);
         BOOST_TEST(closed == 0u);
+        f.unstick(s);
         // Meanwhile nothing new begins on it, nobody else opens it, its session neither, and all else goes on.
         BOOST_TEST(co_await f.io(*one, operation::write, 0, 0, 512) == ENOTCONN);
         BOOST_TEST(co_await f.io(*one, operation::flush, 0, 0, 0) == ENOTCONN);
@@ -594,6 +604,7 @@ BOOST_AUTO_TEST_CASE(our_client_closes_a_device_that_hangs_and_others_meanwhile)
             const auto closed = co_await blocks.close(std::move(*stuck));
             BOOST_TEST(closed.has_value()); // the server sees to it
         });
+        f.unstick(s);
         const time_point begun = f.clock.now();
         auto disk = co_await blocks.open("disk", rnbd::access_mode::read_write);
         BOOST_REQUIRE(disk);

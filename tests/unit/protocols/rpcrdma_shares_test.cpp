@@ -2,6 +2,8 @@
 // What one host may take of a responder: two that take all the connections they can, admitted or not, keep nobody else out.
 #include <boost/test/unit_test.hpp>
 
+#include "throwing_listener.hpp"
+
 #include <verbena/core/log.hpp>
 #include <verbena/core/peer_shares.hpp>
 #include <verbena/core/scope.hpp>
@@ -57,6 +59,7 @@ struct fixture {
         server = fabric->make_context();
         first = std::move(*server->listen("first"));
         second = std::move(*server->listen("second"));
+        throwing_first = std::make_unique<test::throwing_listener>(*first);
         options.peers = &peers;
     }
     loop::context& host(const char* address)
@@ -102,7 +105,7 @@ struct fixture {
     task<void> whole(const std::function<task<void>()>& body)
     {
         scope s(*shard);
-        s.spawn([&] { return rpcrdma::serve(*server, *first, *pool, calls, options, stats); });
+        s.spawn([&] { return rpcrdma::serve(*server, *throwing_first, *pool, calls, options, stats); });
         s.spawn([&] { return rpcrdma::serve(*server, *second, *pool, calls, options, stats); });
         co_await body();
         for (auto& q : held)
@@ -120,6 +123,7 @@ struct fixture {
     std::unique_ptr<loop::fabric> fabric;
     std::unique_ptr<loop::context> server;
     std::unique_ptr<verbs::listener> first, second;
+    std::unique_ptr<test::throwing_listener> throwing_first;
     std::vector<std::unique_ptr<loop::context>> hosts;
     std::vector<std::unique_ptr<verbs::protection_domain>> domains;
     ignored events;
@@ -163,6 +167,18 @@ BOOST_AUTO_TEST_CASE(connections_of_two_hosts_over_all_listeners)
         co_await sleep_for(10ms);
         BOOST_TEST(co_await f.connects(0, "first"));
         BOOST_TEST(!co_await f.connects(0, "first"));
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_listener_that_throws_is_asked_again)
+{
+    fixture f;
+    f.throwing_first->throws = 2;
+    f.run([&]() -> task<void> {
+        co_await sleep_for(1s);
+        BOOST_TEST(f.throwing_first->throws == 0u);
+        BOOST_TEST(f.stats.exceptions.value() == 2u);
+        co_await f.works(f.host("192.0.2.7"));
     });
 }
 

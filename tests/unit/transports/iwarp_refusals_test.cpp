@@ -466,4 +466,22 @@ BOOST_FIXTURE_TEST_CASE(a_peer_is_looked_at_and_moved_behind_its_request, fixtur
     BOOST_TEST(ends(end_cause::rejected) == 0u);
 }
 
+// As it may for lack of memory.
+BOOST_FIXTURE_TEST_CASE(an_exception_costs_one_peer, fixture)
+{
+    unsigned asked = 0;
+    options.divert = [&](std::unique_ptr<verbs::arrival>&, verbs::listener&) {
+        if (++asked == 1)
+            throw std::bad_alloc();
+    };
+    start();
+    const int first = connect();
+    write(first, good_start);
+    BOOST_TEST(read(first, 24).empty());
+    BOOST_TEST(ends(end_cause::setup_failed) == 1u);
+    const int second = connect();
+    write(second, good_start);
+    BOOST_TEST(read(second, 24).size() == 24u);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

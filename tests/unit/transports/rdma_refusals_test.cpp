@@ -163,6 +163,26 @@ BOOST_AUTO_TEST_CASE(a_diverted_peer_was_looked_at_before)
     BOOST_TEST(diverted == 1U);
 }
 
+// As it may for lack of memory.
+BOOST_AUTO_TEST_CASE(an_exception_costs_one_peer)
+{
+    unsigned asked = 0;
+    options o;
+    o.divert = [&](std::unique_ptr<verbs::arrival>&) {
+        if (++asked == 1)
+            throw std::bad_alloc();
+    };
+    const captured log;
+    listening f(o);
+    f.arrive(peer(it().verbs(), 1));
+    BOOST_TEST(f.rejected() == 1U);
+    BOOST_TEST((f.counted() == counts{{end_cause::setup_failed, 1}}));
+    BOOST_TEST(log.with("std::bad_alloc") == 1U);
+    f.arrive(peer(it().verbs(), 1));
+    BOOST_TEST(f.rejected() == 1U);
+    BOOST_TEST(f.accepted() == 1U);
+}
+
 BOOST_AUTO_TEST_CASE(peers_beyond_those_that_may_wait)
 {
     options o;

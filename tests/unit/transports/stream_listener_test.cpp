@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
 
+#include <verbena/core/log.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
 #include <verbena/transports/stream.hpp>
 
+#include <new>
 #include <vector>
 
 BOOST_AUTO_TEST_SUITE(stream_listener_test)
@@ -67,6 +69,38 @@ BOOST_AUTO_TEST_CASE(it_pauses_while_connections_have_their_share_of_descriptors
         BOOST_TEST(stats.accepted.value() == 5u);
         clients.clear();
         served.clear();
+    };
+    run_until_complete(*shard, run());
+}
+
+// As it may for lack of memory.
+BOOST_AUTO_TEST_CASE(an_exception_of_the_handler_costs_one_connection)
+{
+    set_log_level(log_level::off);
+    virtual_clock clock;
+    reactor_options o;
+    o.clock = &clock;
+    auto shard = std::move(*reactor::create(o));
+    auto run = [&]() -> task<void> {
+        std::vector<net::unique_fd> served;
+        unsigned asked = 0;
+        auto listener = stream::listener::open(*shard, *net::endpoint::parse("127.0.0.1:0"),
+                                               [&](net::unique_fd fd, const net::endpoint&) {
+                                                   if (++asked == 1)
+                                                       throw std::bad_alloc();
+                                                   served.push_back(std::move(fd));
+                                               });
+        BOOST_REQUIRE(listener);
+        std::vector<net::unique_fd> clients;
+        for (int i = 0; i < 2; ++i) {
+            auto client = net::start_connect((*listener)->where());
+            BOOST_REQUIRE(client);
+            clients.push_back(std::move(*client));
+        }
+        for (int i = 0; i < 1'000'000 && served.empty(); ++i)
+            co_await sleep_for(0s);
+        BOOST_TEST(served.size() == 1u);
+        BOOST_TEST((*listener)->stats().failed.value() == 1u);
     };
     run_until_complete(*shard, run());
 }

@@ -64,6 +64,7 @@ enum class end_cause : std::uint8_t {
     access_error,   ///< steering tag, range or access
     no_receive,     ///< a Send without a posted receive, or too long for it
     slow_fpdu,      ///< options::fpdu_limit
+    setup_failed,   ///< an exception, as for lack of memory, kept a peer from being taken
     local,          ///< killed by this end
     count_
 };

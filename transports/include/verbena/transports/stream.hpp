@@ -6,6 +6,7 @@
 #pragma once
 
 #include <verbena/core/io_watch.hpp>
+#include <verbena/core/log.hpp>
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/net.hpp>
 #include <verbena/core/reactor.hpp>
@@ -31,7 +32,7 @@ struct listener_options {
 /// Any thread may read them.
 struct listener_stats {
     counter accepted;
-    counter failed; ///< connections lost before they were handed on
+    counter failed; ///< connections lost before they were handed on, by their peers or by an exception
     counter
         exhausted; ///< times that accepting paused: descriptors or memory ran out, or max_descriptors are in use
 };
@@ -44,7 +45,7 @@ metric_registrations expose(metric_registry& registry, const listener_stats& s);
 class listener final : io_watch {
 public:
     /// Takes over a connected, non-blocking socket with TCP_NODELAY and keep-alive set. Called in the
-    /// poll phase: it must not resume coroutines.
+    /// poll phase: it must not resume coroutines. What it throws is logged, and costs that connection.
     using handler = std::function<void(net::unique_fd socket, const net::endpoint& peer)>;
 
     /// Connections taken in one poll, so that a flood of them can't hold the shard.
@@ -83,6 +84,7 @@ private:
     handler handler_;
     listener_options options_;
     listener_stats stats_;
+    log_limiter failed_log_;
     resume_timer resume_{*this};
 };
 

@@ -41,8 +41,9 @@ struct client_options {
     /// Between attempts to make a path again.
     duration reconnect_delay = std::chrono::milliseconds(500);
     duration reconnect_delay_max = std::chrono::seconds(30);
-    /// A request fails with ENOTCONN when no path was connected for so long, whatever it waits for. It also fails so while the session is
-    /// opened anew for longer than that, though a path is connected.
+    /// A request fails with ENOTCONN when no path was connected for so long, whatever it waits for. It also fails so, though a path is connected,
+    /// while the session is opened anew for longer than that, and when for so long all chunks were those of requests that were given up, and the
+    /// paths that carried these did not come back. In the last case the session begins anew (on_restart()).
     duration patience = std::chrono::seconds(60);
     duration heartbeat = heartbeat_interval;
     unsigned misses = heartbeat_misses;
@@ -58,9 +59,10 @@ struct client_stats {
     counter failovers;  ///< sent again by another path, or by the same made again
     counter reconnects; ///< paths that were made again
     counter lost_paths[std::size_t(
-        path_end::count_)]; ///< that were connected and ended, but for those that were closed
-    counter permit_waits;   ///< requests that waited as the session had as many under way as it may
-    path_series by_path;    ///< by session and the server's address, each time that a request was sent
+        path_end::count_)];     ///< that were connected and ended, but for those that were closed
+    counter abandoned_sessions; ///< begun anew, as all chunks were those of requests that were given up
+    counter permit_waits;       ///< requests that waited as the session had as many under way as it may
+    path_series by_path;        ///< by session and the server's address, each time that a request was sent
     log_limiter paths_logged;
 };
 
@@ -123,7 +125,8 @@ public:
         ~header() = default;
     };
 
-    /// Called on the shard when the session has begun anew: no path was left, so the server has forgotten it, or was started again. Requests
+    /// Called on the shard when the session has begun anew: no path was left, so the server has forgotten it, or was started again; or the
+    /// client has given it up, see `patience`. Requests
     /// of lane::io wait until its task has ended; it may send those of lane::service. What it needs goes after close() has returned.
     void on_restart(std::function<task<void>()> f);
 

@@ -36,7 +36,8 @@ enum class refusal : std::uint8_t {
     ending,       ///< ECONNRESET: its path's last life has not ended
     unfinished,   ///< EAGAIN: as many paths of its peer as may be half made are so already
     not_admitted, ///< EACCES: the service has nothing for its address
-    share, ///< EDQUOT: its peer has as many connections or sessions, or as much memory, as a peer may have
+    share,  ///< EDQUOT: its peer has as many connections or sessions, or as much memory, as a peer may have
+    failed, ///< ENOMEM: an exception, as for lack of memory, kept it from being taken
     count_
 };
 std::string_view to_string(refusal r) noexcept;
