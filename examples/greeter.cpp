@@ -85,8 +85,9 @@ task<bool> serve_and_call(reactor& shard, buffer_pool& buffers, const std::vecto
     tasks.spawn([&] { return rpcrdma::serve(*provider, *rdma, buffers, calls, options, stats); });
     bool good = true;
     for (const std::string& name : names) {
-        const auto by_tcp = co_await greet(*over_tcp, {name});
-        const auto by_iwarp = co_await greet(*over_iwarp, {name});
+        const greet_args args{name}; // named before co_await, for g++ 12
+        const auto by_tcp = co_await greet(*over_tcp, args);
+        const auto by_iwarp = co_await greet(*over_iwarp, args);
         good = print(by_tcp) && print(by_iwarp) && good;
     }
     co_await over_tcp->close();

@@ -37,7 +37,8 @@ struct greeter_program final : rpc::typed_program {
 
 task<void> print_greeting(rpc::client_transport& server, std::string name)
 {
-    const auto answer = co_await greet(server, {name});
+    const greet_args args{name}; // named before co_await, for g++ 12
+    const auto answer = co_await greet(server, args);
     const std::string text = answer ? std::string(answer->text.view()) : answer.error().message();
     std::printf("%s\n", text.c_str());
 }

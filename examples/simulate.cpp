@@ -45,8 +45,9 @@ constexpr std::uint64_t calls_each = 50;
 
 task<void> count(rpc::client_transport& server, std::uint64_t& failed)
 {
+    const add_args one{1}; // named before co_await, for g++ 12
     for (std::uint64_t i = 0; i < calls_each; ++i) {
-        const auto done = co_await add(server, {1});
+        const auto done = co_await add(server, one);
         failed += !done;
     }
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/core/blocking.hpp>
 
+#include "signals_blocked.hpp"
+
 #include <algorithm>
-#include <csignal>
 #include <pthread.h>
 #include <system_error>
 
@@ -13,26 +14,24 @@ struct blocking_crew::worker : list_hook {
     std::condition_variable wake;
     blocking_pool* lane = nullptr;
     std::atomic<std::int64_t> begun{0}; // when its job began, steady_clock; 0: it has none
+    std::atomic<unsigned> wakers{0};    // who will wake it; the crew does not go before they have
+
+    /// With or without the lock, once for each time that it was given a lane out of idle_.
+    void wake_up() noexcept
+    {
+        wake.notify_one();
+        wakers.fetch_sub(1, std::memory_order_release); // it may be gone after this
+    }
 };
 
 blocking_crew::blocking_crew(options o) : options_(o)
 {
-    // Signals belong to the main thread; a thread interrupted in a slow call would lose it. Threads inherit what is blocked.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    try {
-        starter_ = std::thread([this] {
-            pthread_setname_np(pthread_self(), "blocking start");
-            std::unique_lock lock(mutex_);
-            start_threads(lock);
-        });
-    } catch (const std::system_error&) {
-        pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        throw;
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    const detail::signals_blocked blocked; // a thread interrupted in a slow call would lose it
+    starter_ = std::thread([this] {
+        pthread_setname_np(pthread_self(), "blocking start");
+        std::unique_lock lock(mutex_);
+        start_threads(lock);
+    });
 }
 
 blocking_crew::~blocking_crew() { finish(); }
@@ -48,6 +47,10 @@ void blocking_crew::finish()
     }
     if (starter_.joinable())
         starter_.join();
+    for (const auto& w : workers_) {
+        while (w->wakers.load(std::memory_order_acquire) != 0)
+            std::this_thread::yield();
+    }
 }
 
 std::size_t blocking_crew::threads() const
@@ -131,7 +134,7 @@ void blocking_crew::serve_first(worker& w) noexcept
     lane.at_work_.push_back(w);
 }
 
-// A job was queued: one thread more for it, within the bounds.
+// A job was queued: one thread more for it, within the bounds. If that is the first of idle_, which then has a lane, the caller wakes it.
 void blocking_crew::want(blocking_pool& lane) noexcept
 {
     if (lane.members_ == lane.most_)
@@ -149,7 +152,7 @@ void blocking_crew::want(blocking_pool& lane) noexcept
         unserved_.push_back(lane.unserved_place_);
     if (worker* w = idle_.pop_front()) {
         serve_first(*w);
-        w->wake.notify_one(); // with the lock: a worker is never deleted, but the crew may be
+        w->wakers.fetch_add(1, std::memory_order_relaxed);
     } else {
         start_.notify_one();
     }
@@ -168,7 +171,10 @@ void blocking_crew::detach(worker& w) noexcept
             blocking_pool& wants = other->lane;
             if (wants.queued_ == 0)
                 continue;
+            worker* const idle = idle_.front();
             want(wants);
+            if (idle != nullptr && idle->lane != nullptr)
+                idle->wake_up();
             if (wants.queued_ > 1 && wants.members_ != wants.most_)
                 wanting_.push_back(*other);
         }
@@ -247,16 +253,25 @@ bool blocking_pool::enqueue(job& j, reactor* home, bool may_be_refused)
 {
     j.home_ = home;
     j.next_job_ = nullptr;
-    const std::lock_guard lock(crew_.mutex_);
-    if ((home == nullptr && stopping_) || (may_be_refused && queued_ >= max_queued))
-        return false;
-    if (tail_ != nullptr)
-        tail_->next_job_ = &j;
-    else
-        head_ = &j;
-    tail_ = &j;
-    ++queued_;
-    crew_.want(*this);
+    blocking_crew::worker* idle = nullptr;
+    {
+        const std::lock_guard lock(crew_.mutex_);
+        if ((home == nullptr && stopping_) || (may_be_refused && queued_ >= max_queued))
+            return false;
+        if (tail_ != nullptr)
+            tail_->next_job_ = &j;
+        else
+            head_ = &j;
+        tail_ = &j;
+        ++queued_;
+        idle = crew_.idle_.front();
+        crew_.want(*this);
+        if (idle != nullptr && idle->lane == nullptr)
+            idle = nullptr;
+    }
+    // Without the lock, which it takes as the first thing that it does. The lane, and the job, may be gone by now.
+    if (idle != nullptr)
+        idle->wake_up();
     return true;
 }
 

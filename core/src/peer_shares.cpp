@@ -9,12 +9,33 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <vector>
 
 namespace verbena {
 
 namespace {
 
-constexpr std::size_t uses = std::size_t(peer_use::count_);
+constexpr std::size_t uses = peer_use_count;
+
+/// What several families tell of one scrape. Each look serves each family once, so that the peers are visited once a scrape.
+class shared_look {
+public:
+    shared_look(const peer_shares& s, unsigned families) noexcept : shares_(s), told_(families, true) {}
+    const peer_shares::occupation& for_family(std::size_t number)
+    {
+        if (told_[number]) {
+            last_ = shares_.look();
+            told_.assign(told_.size(), false);
+        }
+        told_[number] = true;
+        return last_;
+    }
+
+private:
+    const peer_shares& shares_;
+    peer_shares::occupation last_;
+    std::vector<bool> told_;
+};
 
 } // namespace
 
@@ -43,6 +64,7 @@ std::string_view to_string(peer_use u) noexcept
     case peer_use::rtrs_sessions: return "rtrs_sessions";
     case peer_use::module_connections: return "module_connections";
     case peer_use::memory: return "memory";
+    case peer_use::calls_left: return "calls_left";
     case peer_use::count_: break;
     }
     return "";
@@ -134,22 +156,19 @@ std::size_t peer_shares::peers() const noexcept
     return impl_->peers.size();
 }
 
-std::uint64_t peer_shares::greatest(peer_use what) const noexcept
+peer_shares::occupation peer_shares::look() const noexcept
 {
+    occupation out;
     const std::scoped_lock lock(impl_->mutex);
-    std::uint64_t most = 0;
-    for (const auto& [group, p] : impl_->peers)
-        most = std::max(most, p.used[std::size_t(what)].load(std::memory_order_relaxed));
-    return most;
-}
-
-std::uint64_t peer_shares::held(peer_use what) const noexcept
-{
-    const std::scoped_lock lock(impl_->mutex);
-    std::uint64_t all = 0;
-    for (const auto& [group, p] : impl_->peers)
-        all += p.used[std::size_t(what)].load(std::memory_order_relaxed);
-    return all;
+    out.peers = impl_->peers.size();
+    for (const auto& [group, p] : impl_->peers) {
+        for (std::size_t i = 0; i < uses; ++i) {
+            const std::uint64_t used = p.used[i].load(std::memory_order_relaxed);
+            out.greatest[i] = std::max(out.greatest[i], used);
+            out.held[i] += used;
+        }
+    }
+    return out;
 }
 
 std::uint64_t peer_shares::refused(peer_use what) const noexcept
@@ -161,10 +180,13 @@ const peer_options& peer_shares::options() const noexcept { return impl_->option
 
 metric_registrations expose(metric_registry& registry, const peer_shares& s)
 {
+    // Collectors run one after the other, under the registry's lock.
+    const auto looks = std::make_shared<shared_look>(s, 4);
+    const auto is_bytes = [](peer_use u) { return u == peer_use::memory || u == peer_use::calls_left; };
     metric_group group(registry);
     group.add({"verbena_peers", "Peers that have a connection, or hold something else.", metric_type::gauge,
                "peers"},
-              [&s](metric_sink& out) { out.value({}, double(s.peers())); });
+              [looks](metric_sink& out) { out.value({}, double(looks->for_family(0).peers)); });
     group.add(
         {"verbena_peer_most_held",
          "What the peer that holds most of it holds: connections that say nothing yet, streams, connections "
@@ -172,16 +194,25 @@ metric_registrations expose(metric_registry& registry, const peer_shares& s)
          metric_type::gauge,
          "",
          {"of"},
-         uses - 1},
-        [&s](metric_sink& out) {
+         uses - 2},
+        [looks, is_bytes](metric_sink& out) {
+            const auto& now = looks->for_family(1);
             for (std::size_t i = 0; i < uses; ++i) {
-                if (peer_use(i) != peer_use::memory)
-                    out.value({to_string(peer_use(i))}, double(s.greatest(peer_use(i))));
+                if (!is_bytes(peer_use(i)))
+                    out.value({to_string(peer_use(i))}, double(now.greatest[i]));
             }
         });
-    group.add({"verbena_peer_most_memory_bytes",
-               "Memory that one peer's sessions hold: the most of any peer.", metric_type::gauge, "bytes"},
-              [&s](metric_sink& out) { out.value({}, double(s.greatest(peer_use::memory))); });
+    const auto add_bytes = [&](std::size_t number, const char* name, const char* help, peer_use what) {
+        group.add({name, help, metric_type::gauge, "bytes"}, [looks, number, what](metric_sink& out) {
+            out.value({}, double(looks->for_family(number).greatest[std::size_t(what)]));
+        });
+    };
+    add_bytes(2, "verbena_peer_most_memory_bytes",
+              "Memory that one peer's sessions hold: the most of any peer.", peer_use::memory);
+    add_bytes(
+        3, "verbena_peer_most_left_bytes",
+        "Memory of one peer's calls that go on after their connections have ended: the most of any peer.",
+        peer_use::calls_left);
     group.add({"verbena_peer_refusals_total",
                "What peers were refused since they hold as much of it as one may.",
                metric_type::counter,

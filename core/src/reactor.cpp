@@ -366,7 +366,7 @@ bool reactor::turn()
     } else {
         add_to(stats_.spin_nanoseconds, nanoseconds(took));
     }
-    if (watch_ != nullptr && end >= watch_->until)
+    if (watch_ != nullptr && end >= watch_->until && watch_->has_name())
         watch_.reset();
     now_ = end;
     current_reactor = outer;
@@ -376,9 +376,6 @@ bool reactor::turn()
 // Nobody was served meanwhile: neither a timer nor a peer. The log says for how long, and by what if steps were timed.
 void reactor::turn_was_long(duration took) noexcept
 {
-    const auto milliseconds = [](duration d) {
-        return std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
-    };
     if (!log_enabled(log_level::info))
         return; // nobody would see it
     try {
@@ -391,18 +388,13 @@ void reactor::turn_was_long(duration took) noexcept
         std::uint64_t suppressed = 0;
         if (!long_turns_->admit(clock_->now(), suppressed))
             return;
-        const bool known = timed && watch_->longest() >= took / 2;
-        const std::string by = known   ? watch_->name()
-                               : timed ? "many short steps"
-                                       : "not timed; the next one within a minute is named";
-        log(log_level::info, "core",
-            "a shard was held, and nothing else of it ran meanwhile; what blocks or computes for long "
-            "belongs "
-            "into a blocking pool, or yields",
-            {{"shard", index()},
-             {"milliseconds", milliseconds(took)},
-             {"by", by},
-             {"suppressed", suppressed}});
+        const stall_watch::turn long_one{index(), took, suppressed};
+        if (!timed)
+            stall_watch::log(long_one, "not timed; the next one within a minute is named");
+        else if (watch_->longest() < took / 2)
+            stall_watch::log(long_one, "many short steps");
+        else
+            watch_->log_with_name(long_one);
     } catch (const std::exception&) { // no memory to tell of it
     }
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/core/runtime.hpp>
 
+#include "signals_blocked.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <cassert>
-#include <csignal>
 #include <latch>
 #include <optional>
 #include <pthread.h>
@@ -17,23 +18,10 @@ namespace verbena {
 
 namespace {
 
-// Signals are for the thread that started the runtime: new threads inherit its mask.
-class signals_blocked {
-public:
-    signals_blocked() noexcept
-    {
-        sigset_t all;
-        ::sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-    }
-    ~signals_blocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-    signals_blocked(const signals_blocked&) = delete;
-
-private:
-    sigset_t before_;
-};
-
-std::unique_ptr<signals_blocked> block_signals() { return std::make_unique<signals_blocked>(); }
+std::unique_ptr<detail::signals_blocked> block_signals()
+{
+    return std::make_unique<detail::signals_blocked>();
+}
 
 void pin_to_nth_cpu(unsigned index) noexcept
 {

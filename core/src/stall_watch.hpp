@@ -5,8 +5,11 @@
 
 #include <verbena/core/clock.hpp>
 
+#include <atomic>
 #include <coroutine>
-#include <string>
+#include <cstdint>
+#include <string_view>
+#include <thread>
 
 namespace verbena {
 
@@ -18,6 +21,9 @@ public:
     static constexpr duration watches_for = std::chrono::minutes(1);
 
     explicit stall_watch(clock_source& clock) noexcept : clock_(clock) {}
+    /// Waits for the line of the log that is on its way.
+    ~stall_watch();
+    stall_watch(const stall_watch&) = delete;
 
     /// A turn begins.
     void begin() noexcept { longest_ = duration::zero(); }
@@ -40,8 +46,19 @@ public:
         return out;
     }
     duration longest() const noexcept { return longest_; }
-    /// The name of the longest step. Reads the symbol tables of the process's files.
-    std::string name() const;
+    /// A turn that was long.
+    struct turn {
+        unsigned shard;
+        duration took;
+        std::uint64_t suppressed; ///< lines of the log
+    };
+    /// Logs it, with what held the shard.
+    static void log(const turn& t, std::string_view by);
+    /// Logs it with the name of the longest step. That of a coroutine stands in the process's files alone. A thread reads them and writes
+    /// the line later, since the shard was held for long enough; one at a time.
+    void log_with_name(const turn& t);
+    /// That thread has read them.
+    bool has_name() const noexcept { return !looks_.load(std::memory_order_acquire); }
 
     time_point until{}; ///< steps are timed
 
@@ -60,6 +77,8 @@ private:
     duration longest_{};
     const char* what_ = nullptr;
     const void* code_ = nullptr; // of a coroutine
+    std::atomic<bool> looks_{false};
+    std::thread namer_;
 };
 
 } // namespace verbena

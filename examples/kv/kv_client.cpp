@@ -74,7 +74,8 @@ task<result<std::string>> ask(rpc::client_transport& server, const command& c)
     std::string text;
     switch (c.what) {
     case verb::get: {
-        const auto got = co_await kv::get(server, {c.key});
+        const kv::key_args args{c.key}; // named before co_await, for g++ 12
+        const auto got = co_await kv::get(server, args);
         if (!got)
             co_return got.error();
         for (const auto piece : got->value.bytes().pieces())
@@ -92,7 +93,8 @@ task<result<std::string>> ask(rpc::client_transport& server, const command& c)
         break;
     }
     case verb::del: {
-        const auto done = co_await kv::del(server, {c.key});
+        const kv::key_args args{c.key};
+        const auto done = co_await kv::del(server, args);
         if (!done)
             co_return done.error();
         break;

@@ -86,8 +86,7 @@ task<result<reply>> reconnecting_client::call(request& r)
     if (!r.message().ok())
         co_return error(std::errc::message_size, "arguments exceed the message");
     // A soft call's time is that of its wait for a turn, too.
-    const time_point limit =
-        options_.hard ? time_point::max() : shard_.clock().now() + options_.timeout * (options_.retries + 1);
+    const time_point limit = options_.hard ? time_point::max() : shard_.clock().now() + time_of_a_call();
     if (!permits_.try_acquire()) {
         const auto turn = co_await wait_for_turn(limit);
         if (!turn)

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <coroutine>
 #include <exception>
+#include <poll.h>
 #include <sys/socket.h>
 #include <utility>
 
@@ -45,9 +46,10 @@ call_runner run(stream_call& c)
 } // namespace
 
 stream_connection::stream_connection(server& s, net::unique_fd socket, const net::endpoint& peer,
-                                     std::string_view transport, peer_charge charged)
+                                     std::string_view transport, peer_charge charged, bool stranger)
     : io_watch(s.shard, socket.get()),
       server_(s),
+      stranger_(stranger),
       charged_(std::move(charged)),
       socket_(std::move(socket)),
       address_(peer.address()),
@@ -66,6 +68,7 @@ stream_connection::stream_connection(server& s, net::unique_fd socket, const net
 stream_connection::~stream_connection()
 {
     stop(); // before socket_ closes the descriptor
+    shard().io().detach(hang_up_);
 }
 
 void stream_connection::start() noexcept
@@ -101,6 +104,36 @@ bool stream_connection::on_readable() noexcept
     return true;
 }
 
+// Asked for once, and left in the ring when reading goes on: a stream at a limit stops and goes on with each call.
+void stream_connection::stop_reading() noexcept
+{
+    want_read(false);
+    record_waits_ = false;
+    if (calls_ != 0 && !half_closed_ && !shard().io().in_flight(hang_up_))
+        (void)shard().io().poll_once(fd(), POLLRDHUP,
+                                     hang_up_); // a full ring is asked again at the next stop
+}
+
+void stream_connection::peer_hung_up(std::int32_t events) noexcept
+{
+    if (events < 0)
+        return;
+    if ((events & POLLERR) != 0)
+        return end(stream_end::lost);
+    // Else its end is read, behind what it has sent before.
+    if (paused_ || waits_for_memory_ || waits_for_share_ || finishing_)
+        peer_sends_no_more();
+}
+
+void stream_connection::peer_sends_no_more() noexcept
+{
+    if (!std::exchange(half_closed_, true)) {
+        sends_no_more_ = shard().now();
+        watch_until(sends_no_more_ + server_.options.half_closed_limit);
+    }
+    caller_gone_.request_stop();
+}
+
 bool stream_connection::may_serve() const noexcept
 {
     const stream_options& o = server_.options;
@@ -125,8 +158,7 @@ void stream_connection::parse_calls() noexcept
         if (!may_serve()) {
             paused_ = true;
             server_.stats.pauses.add();
-            want_read(false);
-            record_waits_ = false;
+            stop_reading();
             return;
         }
         if (!share_has_room())
@@ -327,8 +359,7 @@ void stream_connection::wait_for_room() noexcept
 
 void stream_connection::wait_for_memory() noexcept
 {
-    want_read(false);
-    record_waits_ = false;
+    stop_reading();
     if (waits_for_memory_)
         return;
     waits_for_memory_ = true;
@@ -374,8 +405,7 @@ void stream_connection::give_back(std::size_t bytes) noexcept
 
 void stream_connection::wait_for_share() noexcept
 {
-    want_read(false);
-    record_waits_ = false;
+    stop_reading();
     if (std::exchange(waits_for_share_, true))
         return;
     share_->waiting.push_back(waiter_);
@@ -425,8 +455,7 @@ void stream_connection::wait_for_results() noexcept
     paused_ = true;
     waits_for_results_ = true;
     server_.stats.pauses.add();
-    want_read(false);
-    record_waits_ = false;
+    stop_reading();
     share_->result_waiting.push_back(result_waiter_);
     next_result_turn();
 }
@@ -461,11 +490,14 @@ void stream_connection::finish(stream_end cause) noexcept
     continues_ = false;
     close_reverse();
     cause_ = cause;
-    want_read(false);
+    if (cause == stream_end::closed_by_peer)
+        want_read(false);
+    else
+        stop_reading();
     leave_share();
     flush_later();
     if (cause == stream_end::closed_by_peer)
-        caller_gone_.request_stop();
+        peer_sends_no_more();
     end_if_finished();
 }
 
@@ -485,16 +517,30 @@ void stream_connection::end(stream_end cause) noexcept
     server_.stats.ended[static_cast<std::size_t>(cause)].add();
     server_.stats.connections.add(-1);
     --server_.count;
+    server_.strangers -= stranger_ ? 1 : 0;
     stop();
+    shard().io().detach(hang_up_);
     watchdog_.cancel();
     output_.clear();
     output_memory_.clear();
     share_results();
     socket_.reset();
+    charge_for_calls();
     leave_share();
     reader_.give_up();
     server_.dead.push_back(member_);
     shard().at_turn_end(server_.reaper_);
+}
+
+// A peer that has lost its connections may make as many again, however long its calls hang. Their memory is bounded by look_at().
+void stream_connection::charge_for_calls() noexcept
+{
+    peer_charge left;
+    if (calls_ != 0)
+        left = charged_.also(peer_use::calls_left,
+                             record_reader::options{}.receive_size + call_bytes_ + expected_results_,
+                             UINT64_MAX);
+    charged_ = std::move(left); // what it was goes with `left`
 }
 
 void stream_connection::end_by(const std::exception_ptr& e) noexcept
@@ -514,12 +560,15 @@ stream_connection::limit stream_connection::next_limit() const noexcept
     };
     if (output_.queued() != 0)
         consider(output_progress_ + o.output_limit, stream_end::output_not_taken);
+    if (half_closed_)
+        consider(std::max(sends_no_more_, output_progress_) + o.half_closed_limit,
+                 stream_end::closed_by_peer);
     if (record_waits_)
         consider(record_begun_ + o.record_limit, stream_end::slow_record);
     if (!any_call_)
         consider(last_call_ + o.first_call_limit, stream_end::no_first_call);
     else if (calls_ == 0 && output_.queued() == 0 && !record_waits_)
-        consider(last_call_ + o.idle_limit, stream_end::idle);
+        consider(last_call_ + (stranger_ ? o.first_call_limit : o.idle_limit), stream_end::idle);
     return next;
 }
 
@@ -529,7 +578,8 @@ void stream_connection::look_at_limits() noexcept
     const time_point now = shard().now();
     if (next.when <= now)
         return end(next.cause);
-    watch_until(std::min(next.when, now + server_.options.idle_limit));
+    const duration often = stranger_ ? server_.options.first_call_limit : server_.options.idle_limit;
+    watch_until(std::min(next.when, now + often));
 }
 
 // Arming is rare: a timer that is due earlier looks again by itself.

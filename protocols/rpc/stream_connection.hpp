@@ -5,10 +5,10 @@
 //   open, finishing --error, limit--> ended --calls gone--> destroyed
 //
 // Calls are asked to stop when their caller is gone: at the end of its stream, since a client that is gone looks like
-// one that only sends no more, and when the connection ends.
+// one that only sends no more, and when the connection ends. While nothing is read, the ring tells of both.
 //
-// An ended connection has no socket; it stays as long as calls refer to it, since their effects must
-// happen and be remembered (duplicate requests) even if nobody waits for the reply.
+// An ended connection has no socket and is no stream of its peer's any more. It stays as long as calls refer to it, since their effects
+// must happen and be remembered (duplicate requests) even if nobody waits for the reply. Its peer is charged for their memory until then.
 #pragma once
 
 #include "output_memory.hpp"
@@ -19,15 +19,19 @@
 #include <verbena/core/io_watch.hpp>
 #include <verbena/core/log.hpp>
 #include <verbena/core/net.hpp>
+#include <verbena/core/ring.hpp>
 #include <verbena/core/timer.hpp>
 #include <verbena/protocols/rpc/address_shares.hpp>
 #include <verbena/protocols/rpc/record_reader.hpp>
 #include <verbena/protocols/rpc/stream_server.hpp>
 
 #include <coroutine>
+#include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace verbena::rpc {
 
@@ -83,6 +87,13 @@ struct stream_server::impl {
         bool result_turn = false;              // the one that was first may serve a call now
     };
 
+    struct refusal {
+        stream_end end;
+        const char* cause;
+        const char* cure;
+    };
+
+    std::optional<refusal> look_at(const peer_charge& place, bool stranger) const;
     void reap() noexcept;
     void memory_again() noexcept;
     void deadline_passed() noexcept;
@@ -99,6 +110,7 @@ struct stream_server::impl {
     stop_source stopping;
     bool ending = false;
     std::size_t count = 0;
+    std::size_t strangers = 0; // of these
     std::unique_ptr<peer_shares> own_peers;
     peer_shares& peers;
     address_shares<host_share> shares;
@@ -116,9 +128,9 @@ class stream_connection final : io_watch, large_record_share, stream_reverse_lin
 public:
     using server = stream_server::impl;
 
-    /// `charged`: to its peer.
+    /// `charged`: to its peer. `stranger`: no program admits that.
     stream_connection(server& s, net::unique_fd socket, const net::endpoint& peer, std::string_view transport,
-                      peer_charge charged);
+                      peer_charge charged, bool stranger);
     ~stream_connection();
 
     const rpc::peer& peer() const noexcept { return peer_; }
@@ -170,6 +182,14 @@ private:
     private:
         stream_connection& connection_;
     };
+    class hang_up final : public ring_completion {
+    public:
+        explicit hang_up(stream_connection& c) noexcept : connection_(c) {}
+        void on_complete(std::int32_t events) noexcept override { connection_.peer_hung_up(events); }
+
+    private:
+        stream_connection& connection_;
+    };
     class watchdog final : public timer {
     public:
         explicit watchdog(stream_connection& c) noexcept : connection_(c) {}
@@ -191,6 +211,10 @@ private:
     void send_reverse(lease bytes, std::size_t length) override;
 
     bool on_readable() noexcept override;
+    /// Until want_read(true). If its peer goes meanwhile, its calls hear of it.
+    void stop_reading() noexcept;
+    void peer_hung_up(std::int32_t events) noexcept;
+    void peer_sends_no_more() noexcept;
     void close_reverse() noexcept;
     void on_writable() noexcept override { flush(); }
     void parse() noexcept;
@@ -208,6 +232,7 @@ private:
     void wait_for_share() noexcept;
     bool take_turn() noexcept;
     void leave_share() noexcept;
+    void charge_for_calls() noexcept;
     bool share_has_room() const noexcept;
     void share_results() noexcept;
     void wait_for_results() noexcept;
@@ -220,7 +245,8 @@ private:
     void watch_until(time_point when) noexcept;
 
     server& server_;
-    const peer_charge charged_;
+    const bool stranger_;
+    peer_charge charged_; // for the stream; once that has ended, for the memory of its calls
     net::unique_fd socket_;
     std::string address_;
     std::string name_;
@@ -235,6 +261,7 @@ private:
     server::member result_waiter_{*this}; // likewise
     parser parser_{*this};
     flusher flusher_{*this};
+    hang_up hang_up_{*this};
     watchdog watchdog_{*this};
     stop_source caller_gone_;
     std::size_t calls_ = 0;
@@ -247,6 +274,7 @@ private:
     time_point last_call_;             // or the connect
     time_point record_begun_;          // of the record that reader_ holds a part of
     time_point output_progress_;       // of the output that waits
+    time_point sends_no_more_;         // its peer, since then, if half_closed_
     bool any_call_ = false;
     bool record_waits_ = false; // a record has begun, and the rest must come
     bool paused_ = false;       // at a limit of stream_options
@@ -257,6 +285,7 @@ private:
     bool waits_for_results_ = false; // paused_, and in share_'s line
     bool result_turn_ = false;       // share_'s
     bool blocked_ = false;           // the socket took not all of the output
+    bool half_closed_ = false;
     bool finishing_ = false;
     bool ended_ = false;
     stream_end cause_ = stream_end::closed_by_peer;

@@ -6,6 +6,8 @@
 #include <verbena/core/exception.hpp>
 
 #include <cassert>
+#include <optional>
+#include <string>
 #include <utility>
 
 namespace verbena::rpc {
@@ -45,6 +47,7 @@ std::string_view to_string(stream_end cause) noexcept
     case stream_end::refused: return "refused";
     case stream_end::shutdown: return "shutdown";
     case stream_end::exception: return "exception";
+    case stream_end::not_admitted: return "not_admitted";
     }
     return "unknown";
 }
@@ -104,26 +107,49 @@ stream_server::~stream_server()
     assert(impl_->dead.empty() && "a stream server is shut down before it goes");
 }
 
+// Nothing: the stream is taken.
+std::optional<stream_server::impl::refusal> stream_server::impl::look_at(const peer_charge& place,
+                                                                         bool stranger) const
+{
+    if (!place)
+        return refusal{
+            stream_end::refused, "its peer has as many streams as one may",
+            "raise [daemon] peer_connections, and the process's descriptors (ulimit -n) where they bound it"};
+    if (!place.also(peer_use::calls_left, 0, options.max_peer_left_bytes))
+        return refusal{
+            stream_end::refused,
+            "calls of its peer go on after their streams have ended, and hold as much memory as they may",
+            "see which export hangs (verbena_blocking_longest_seconds)"};
+    if (stranger && strangers >= options.max_strangers)
+        return refusal{stream_end::not_admitted,
+                       "nothing is served to its address, and others like it are there",
+                       "name it in clients= of an export"};
+    if (ending)
+        return refusal{stream_end::refused, "the server is ending", ""};
+    if (count >= options.max_connections)
+        return refusal{stream_end::refused, "as many streams are there as may be", ""};
+    return std::nullopt;
+}
+
 void stream_server::adopt(net::unique_fd socket, const net::endpoint& peer, std::string_view transport)
 {
     impl& i = *impl_;
     i.stats.accepted.add();
-    // Charged before anything is made for it, and given back with the connection.
-    peer_charge place = i.peers.charge(peer.address(), peer_use::streams, 1, i.options.max_peer_connections);
-    if (!place || i.ending || i.count >= i.options.max_connections) {
-        i.stats.ended[static_cast<std::size_t>(stream_end::refused)].add();
+    const std::string address = peer.address();
+    const std::string name = peer.to_string();
+    // Charged, then admitted, before anything is made for it.
+    peer_charge place = i.peers.charge(address, peer_use::streams, 1, i.options.max_peer_connections);
+    const bool stranger = place && !i.calls.admits({address, name, transport, peer.port()});
+    if (const auto refused = i.look_at(place, stranger)) {
+        i.stats.ended[static_cast<std::size_t>(refused->end)].add();
         log_limited(i.refusals_logged, log_level::info, "rpc", "stream refused",
-                    {{"peer", peer.to_string()},
-                     {"cause", !place     ? "its peer has as many streams as one may"
-                               : i.ending ? "the server is ending"
-                                          : "as many streams are there as may be"},
-                     {"cure", place ? "" : "raise [daemon] peer_connections"}});
+                    {{"peer", name}, {"cause", refused->cause}, {"cure", refused->cure}});
         return;
     }
     std::unique_ptr<stream_connection> connection;
     try {
-        connection =
-            std::make_unique<stream_connection>(i, std::move(socket), peer, transport, std::move(place));
+        connection = std::make_unique<stream_connection>(i, std::move(socket), peer, transport,
+                                                         std::move(place), stranger);
     } catch (...) {
         i.stats.ended[static_cast<std::size_t>(stream_end::exception)].add();
         log_limited(i.refusals_logged, log_level::error, "rpc", "an exception kept a stream from being taken",
@@ -131,6 +157,7 @@ void stream_server::adopt(net::unique_fd socket, const net::endpoint& peer, std:
         return;
     }
     ++i.count;
+    i.strangers += stranger ? 1 : 0;
     i.stats.connections.add(1);
     connection.release()->start();
 }

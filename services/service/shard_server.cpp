@@ -13,6 +13,8 @@ namespace {
 
 // Calls to one client over RDMA at once, as knfsd has it.
 constexpr std::uint32_t reverse_credits = 2;
+// Of a host's bytes, however small the budget.
+constexpr std::uint64_t least_share = 4u << 20;
 
 // Receives that stand are memory: those of all listeners leave half of the budget to work with. Half of that is for what each
 // connection begins with, and the rest for connections that work.
@@ -32,8 +34,7 @@ void bound_receives(rpcrdma::responder_options& o, std::size_t budget, std::size
 // quarters of the budget to others.
 std::uint64_t address_share(std::size_t budget, std::size_t shards, std::size_t listeners)
 {
-    constexpr std::uint64_t least = 4u << 20;
-    return std::max<std::uint64_t>(budget / 4 / shards / std::max<std::size_t>(listeners, 1), least);
+    return std::max<std::uint64_t>(budget / 4 / shards / std::max<std::size_t>(listeners, 1), least_share);
 }
 
 // Of a peer, over all shards: a quarter of what there may be, but at least what one mount of Linux may ask for (nconnect=16), twice; and
@@ -57,6 +58,7 @@ rpc::stream_options stream_options(const server_options& own, std::size_t budget
     // One that has sent a part of a call holds a receive buffer.
     const std::size_t one = rpc::record_reader::options{}.receive_size;
     o.max_peer_connections = peer_connections(own, o.max_connections, budget / 4 / one / own.shards);
+    o.max_peer_left_bytes = std::max<std::uint64_t>(budget / 4, least_share);
     o.peers = own.peers;
     return o;
 }

@@ -2,6 +2,7 @@
 #include <verbena/protocols/nfs/v4/client_session.hpp>
 
 #include <verbena/core/combine.hpp>
+#include <verbena/core/in_context.hpp>
 #include <verbena/core/reactor.hpp>
 #include <verbena/core/sleep.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
@@ -171,11 +172,32 @@ task<result<void>> client_session::open()
     co_return co_await be_ready();
 }
 
+// For a permit, which the caller releases. No limit: duration::max().
+task<result<void>> client_session::wait_for(semaphore& permits, duration limit)
+{
+    const auto wait = [](semaphore& of) -> task<result<void>> {
+        const bool acquired = co_await of.acquire();
+        if (!acquired)
+            co_return stopped;
+        co_return result<void>();
+    };
+    task<result<void>> waiting = wait(permits);
+    if (limit == duration::max())
+        co_return co_await waiting;
+    auto waited = co_await with_timeout(limit, std::move(waiting));
+    if (!waited && waited.error() == std::errc::timed_out)
+        co_return error(std::errc::timed_out, "waited in vain for calls before, as many as have slots",
+                        allowed_);
+    co_return waited;
+}
+
 task<result<void>> client_session::be_ready()
 {
-    const bool mine = co_await turn_.acquire();
-    if (!mine)
-        co_return stopped;
+    if (!turn_.try_acquire()) {
+        auto mine = co_await wait_for(turn_, transport_.time_of_a_call());
+        if (!mine)
+            co_return mine.error();
+    }
     const held_permit held(turn_);
     if (state_ == state::up)
         co_return result<void>();
@@ -445,9 +467,14 @@ task<result<void>> client_session::run(compound_call& call)
             if (!ready)
                 co_return ready.error();
         }
-        const bool mine = co_await permits_.acquire();
-        if (!mine)
-            co_return stopped;
+        const duration time = transport_.time_of_a_call();
+        const time_point begun = shard_->now();
+        const bool waits = !permits_.try_acquire();
+        if (waits) {
+            auto permit = co_await wait_for(permits_, time);
+            if (!permit)
+                co_return permit.error();
+        }
         if (state_ != state::up || is_over()) {
             release_permit();
             continue;
@@ -455,7 +482,13 @@ task<result<void>> client_session::run(compound_call& call)
         verdict heard;
         {
             const held_slot held(*this);
-            auto sent = co_await send_in(held.number(), call);
+            task<result<verdict>> sending = send_in(held.number(), call);
+            task_context until = co_await current_context();
+            // The transport counts from when it is given a call. A soft one has waited before, or another one is sent in front of it.
+            if ((waits || slots_[held.number()].in_doubt) && time < until.deadline - begun)
+                until.deadline = begun + time;
+            verbena::detail::in_context<result<verdict>> sent_in_time(sending, until);
+            auto sent = co_await sent_in_time;
             if (!sent)
                 co_return sent.error();
             heard = *sent;
@@ -499,15 +532,8 @@ std::size_t client_session::free_slot(const rpc::client_transport* by) const noe
 // It waits for a slot until a lease has passed since the way back began to be mended: whoever has the slots may wait by a way that leads nowhere.
 task<result<void>> client_session::ask_in_a_slot(rpc::client_transport* by)
 {
-    const auto wait = [](semaphore& permits) -> task<result<bool>> {
-        const bool acquired = co_await permits.acquire();
-        if (!acquired)
-            co_return stopped;
-        co_return true;
-    };
-    task<result<bool>> waiting = wait(permits_);
     const duration limit = std::max(mended_ + lease_ - shard_->clock().now(), lease_ / 6);
-    auto mine = co_await with_timeout(limit, std::move(waiting));
+    auto mine = co_await wait_for(permits_, limit);
     if (!mine)
         co_return mine.error();
     if (state_ != state::up) {

@@ -246,8 +246,6 @@ principal server::caller(const rpc::call& c) const noexcept
     return siphash(commons_.key, who);
 }
 
-bool server::admits(const rpc::peer& from) { return is_visible_at_all(commons_.tree.root(), from, host_); }
-
 // What two calls with one sequence id are told apart by (8881 2.10.6.1.3.1): who sent it, and how it begins.
 std::uint64_t server::mark_of(rpc::call& c, const compound_arguments& args,
                               const SEQUENCE4args& sequence) const noexcept

@@ -291,4 +291,21 @@ BOOST_AUTO_TEST_CASE(where_no_thread_can_be_started_jobs_wait_until_one_can)
     BOOST_TEST(WEXITSTATUS(status) == 0);
 }
 
+// Who hands a job over wakes its thread without the lock, when the job may have ended and the lane may go.
+BOOST_AUTO_TEST_CASE(a_lane_may_go_as_soon_as_its_job_has_ended)
+{
+    for (int i = 0; i < 300; ++i) {
+        auto lane = std::make_unique<blocking_pool>(1);
+        run_on(*lane, [] {}); // its thread is there, and idle
+        std::promise<void> open;
+        open.set_value();
+        std::atomic<int> done{0};
+        waiting_job job(open.get_future().share(), done);
+        std::thread other([&job, &where = *lane] { (void)where.submit(job); });
+        until([&] { return done == 1; });
+        lane.reset();
+        other.join();
+    }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

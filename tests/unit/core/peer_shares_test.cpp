@@ -184,6 +184,35 @@ BOOST_AUTO_TEST_CASE(metrics_name_no_peer)
     BOOST_TEST(value("verbena_peer_most_memory_bytes", "") == 1000);
     BOOST_TEST(value("verbena_peer_refusals_total", "streams") == 1);
     BOOST_TEST(value("verbena_peer_refusals_total", "memory") == 0);
+    BOOST_TEST(value("verbena_peer_most_left_bytes", "") == 0);
+    const peer_charge d = b.also(peer_use::calls_left, 70, 1000);
+    BOOST_TEST(value("verbena_peer_most_left_bytes", "") == 70);
+}
+
+// The peers are visited once for all families, so a scrape shows one moment; and the next one shows the next.
+BOOST_AUTO_TEST_CASE(a_scrape_looks_at_the_peers_once)
+{
+    peer_shares all;
+    metric_registry registry;
+    const auto registered = expose(registry, all);
+    const peer_charge a = all.charge("192.0.2.1", memory, 1000, UINT64_MAX);
+    std::vector<peer_charge> more;
+    // Between two families, which are collected in the order of their names.
+    const auto between = registry.add({"verbena_peer_most_i", "", metric_type::gauge, ""}, [&](metric_sink&) {
+        more.push_back(all.charge("192.0.2.2", memory, 5000 * (more.size() + 1), UINT64_MAX));
+    });
+    const auto scrape = [&] {
+        std::vector<double> values;
+        for (const auto& family : registry.collect()) {
+            if (family.family.name == "verbena_peer_most_memory_bytes" ||
+                family.family.name == "verbena_peers")
+                values.push_back(family.samples.at(0).value);
+        }
+        return values;
+    };
+    BOOST_TEST(scrape() == (std::vector<double>{1000, 1}), boost::test_tools::per_element());
+    BOOST_TEST(scrape() == (std::vector<double>{5000, 2}), boost::test_tools::per_element());
+    BOOST_TEST(scrape() == (std::vector<double>{15000, 2}), boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

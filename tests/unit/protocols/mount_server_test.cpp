@@ -278,4 +278,23 @@ BOOST_FIXTURE_TEST_CASE(names_and_unknown_procedures, fixture)
     BOOST_TEST((c->header_of_reply.accept == rpc::accept_status::procedure_unavailable));
 }
 
+BOOST_FIXTURE_TEST_CASE(whom_the_program_admits, memory_server)
+{
+    fake_backend files;
+    export_options listed;
+    listed.pseudo = "/listed";
+    listed.backend = &files;
+    listed.secure = true;
+    BOOST_REQUIRE(listed.clients.add("10.0.0.0/8"));
+    export_table exports;
+    BOOST_REQUIRE(exports.add(std::move(listed)));
+    const handle_key key{std::byte(9)};
+    mount_list mounts;
+    server program{exports, key, mounts};
+    BOOST_TEST(program.admits({"10.1.2.3", "10.1.2.3:5000", "tcp", 5000}));
+    BOOST_TEST(program.admits({"10.1.2.3", "10.1.2.3", "rdma", 0}));
+    BOOST_TEST(program.admits({"a client", "a client", "loop", 0}));
+    BOOST_TEST(!program.admits({"192.0.2.66", "192.0.2.66:700", "tcp", 700}));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -748,4 +748,18 @@ BOOST_FIXTURE_TEST_CASE(serves_pathconf, nfs3_fixture)
     BOOST_TEST(call<PATHCONF3res>(procedure::pathconf, args).status == nfsstat3::stale);
 }
 
+BOOST_FIXTURE_TEST_CASE(whom_the_program_admits, nfs3_fixture)
+{
+    for (nfs::export_options* each : {&first, &second}) {
+        BOOST_REQUIRE(each->clients.add("10.0.0.0/8"));
+        each->secure = true;
+        each->transports = {"tcp"};
+    }
+    start();
+    BOOST_TEST(program.admits({"10.1.2.3", "10.1.2.3:5000", "tcp", 5000}));
+    BOOST_TEST(program.admits({"10.1.2.3", "10.1.2.3", "rdma", 0}));
+    BOOST_TEST(program.admits({"a client", "a client", "loop", 0}));
+    BOOST_TEST(!program.admits({"192.0.2.66", "192.0.2.66:700", "tcp", 700}));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -265,6 +265,71 @@ BOOST_FIXTURE_TEST_CASE(no_more_calls_than_slots_are_under_way_and_the_lowest_sl
     BOOST_TEST(wire.sent.back().sequence->highest_slotid == 0u);
 }
 
+// Else as many calls as wait end one after the other, each after its time.
+BOOST_FIXTURE_TEST_CASE(the_time_of_a_soft_call_is_that_of_its_wait_for_a_slot_too, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    BOOST_TEST((wire.deadline == time_point::max()));
+    wire.time = 30s;
+    gate.reset();
+    int good = 0;
+    scope callers(*shard);
+    for (std::size_t i = 0; i < client.session().slots(); ++i)
+        callers.spawn(look, std::ref(client), top->handle, std::ref(good));
+    turns();
+    BOOST_TEST((wire.deadline == time_point::max())); // the transport itself counts from now on
+    BOOST_REQUIRE(wire.under_way == client.session().slots());
+
+    const time_point begun = shard->clock().now();
+    const auto waiting = run([&]() -> task<result<void>> {
+        auto got = co_await client.getattr(top->handle);
+        if (!got)
+            co_return got.error();
+        co_return result<void>();
+    });
+    BOOST_REQUIRE(!waiting);
+    BOOST_TEST((waiting.error() == std::errc::timed_out));
+    BOOST_TEST((shard->clock().now() - begun == 30s));
+
+    // One that gets its slot in time has what is left.
+    callers.spawn(look, std::ref(client), top->handle, std::ref(good));
+    const time_point began = shard->clock().now();
+    run([]() -> task<void> { (void)co_await sleep_for(20s); });
+    gate.set();
+    run([&]() -> task<void> { co_await callers.join(); });
+    BOOST_TEST(good == int(client.session().slots()) + 1);
+    BOOST_TEST((wire.deadline - began == 30s));
+    wire.time = duration::max();
+}
+
+// Nor does one wait for others that make the session, each for its time.
+BOOST_FIXTURE_TEST_CASE(the_time_of_a_soft_call_is_that_of_its_wait_for_a_session_too, fixture)
+{
+    wire.time = 30s;
+    gate.reset();
+    int good = 0;
+    scope callers(*shard);
+    const auto make = [&]() -> task<void> {
+        auto top = co_await client.root();
+        good += top ? 1 : 0;
+    };
+    callers.spawn([&] { return make(); });
+    turns();
+    const time_point begun = shard->clock().now();
+    const auto waiting = run([&]() -> task<result<nfs::v4::node>> {
+        auto top = co_await client.root();
+        co_return top;
+    });
+    BOOST_REQUIRE(!waiting);
+    BOOST_TEST((waiting.error() == std::errc::timed_out));
+    BOOST_TEST((shard->clock().now() - begun == 30s));
+    gate.set();
+    run([&]() -> task<void> { co_await callers.join(); });
+    BOOST_TEST(good == 1);
+    wire.time = duration::max();
+}
+
 BOOST_FIXTURE_TEST_CASE(the_servers_target_bounds_what_is_under_way, fixture)
 {
     const auto top = export_root();

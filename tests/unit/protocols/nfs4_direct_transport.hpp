@@ -70,6 +70,8 @@ public:
             session = sent.back().sequence->sessionid;
         if (on_call)
             on_call(sent.back(), message);
+        const task_context& context = co_await current_context();
+        deadline = context.deadline;
         const fate f = decide ? decide(sent.back()) : fate::arrives;
         most_at_once = std::max(most_at_once, ++under_way);
         if (gate != nullptr)
@@ -95,6 +97,7 @@ public:
     std::uint64_t connections() const noexcept override { return 1; }
     bool answered() const noexcept override { return true; }
     bool serves_calls() const noexcept override { return way != nullptr; }
+    duration time_of_a_call() const noexcept override { return time; }
 
     std::size_t count(nfs_lock_type4 of) const noexcept
     {
@@ -117,6 +120,8 @@ public:
     std::function<void(const sent_compound&, std::vector<std::byte>&)> on_reply_to; ///< likewise
     bool has_no_room = false;                                                       ///< for the next call
     event* gate = nullptr;                                                          ///< calls wait for it
+    duration time = duration::max(); ///< of a call of a soft client, which the test enforces
+    time_point deadline;             ///< that the last call saw
     std::function<event*(const sent_compound&)>
         holds_answer;                          ///< what was answered waits for that, unless it is nullptr
     std::shared_ptr<rpc::reverse_channel> way; ///< the server's to the client

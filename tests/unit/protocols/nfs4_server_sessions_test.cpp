@@ -714,4 +714,20 @@ BOOST_FIXTURE_TEST_CASE(state_that_no_session_names_is_ended, fixture)
         shard->turn();
 }
 
+// By the address alone, as version 3 and MOUNT do: a connection by RDMA has no port, and other transports lead elsewhere.
+BOOST_FIXTURE_TEST_CASE(whom_the_program_admits, nfs4_fixture)
+{
+    for (nfs::export_options& each : options) {
+        BOOST_REQUIRE(each.clients.add("10.0.0.0/8"));
+        each.secure = true;
+        each.transports = {"tcp"};
+    }
+    start();
+    BOOST_TEST(program->admits({"10.1.2.3", "10.1.2.3:5000", "tcp", 5000}));
+    BOOST_TEST(program->admits({"10.1.2.3", "10.1.2.3", "rdma", 0}));
+    BOOST_TEST(program->admits({"a client", "a client", "loop", 0}));
+    BOOST_TEST(!program->admits({"192.0.2.66", "192.0.2.66:700", "tcp", 700}));
+    BOOST_TEST(!dispatcher->admits({"192.0.2.66", "192.0.2.66", "rdma", 0}));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

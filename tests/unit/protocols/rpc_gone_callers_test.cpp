@@ -159,6 +159,21 @@ BOOST_DATA_TEST_CASE(what_changes_nothing_is_asked_to_stop, transports, transpor
     BOOST_TEST(s.program.stopped == 2);
 }
 
+// Nothing more is read from a stream that has as many calls under way as it may, and its end is noticed all the same.
+BOOST_DATA_TEST_CASE(what_changes_nothing_is_asked_to_stop_at_the_limit_of_calls, transports, transport)
+{
+    served s(transport);
+    const int calls = s.is_stream() ? int(rpc::stream_options().max_calls) : 4;
+    for (int i = 0; i < calls; ++i)
+        s.call(std::uint32_t(1 + i), wait);
+    if (s.is_stream())
+        BOOST_TEST(s.streams->stats().pauses.value() == 1u);
+    s.turns();
+    BOOST_TEST(s.program.stopped == 0);
+    s.vanish();
+    BOOST_TEST(s.program.stopped == calls);
+}
+
 // And what came of it is told to a client that is back.
 BOOST_DATA_TEST_CASE(what_changes_something_goes_on_and_answers_a_repeat, transports, transport)
 {

@@ -49,6 +49,8 @@ public:
         return procedure == 13;
     }
 
+    bool admits(const rpc::peer& from) override { return from.address != not_admitted; }
+
     task<rpc::outcome> serve(rpc::call& c) override
     {
         ++served;
@@ -205,6 +207,8 @@ public:
 
     std::shared_ptr<std::FILE> file;
     file_range range;
+
+    std::string not_admitted; ///< an address
 
     event go;
     int served = 0;

@@ -136,6 +136,188 @@ BOOST_AUTO_TEST_CASE(streams_of_a_host_are_counted_over_all_shards)
     BOOST_TEST(peers.peers() == 0u);
 }
 
+namespace {
+
+constexpr std::uint32_t go_on_alone = 5; // until test_program::go
+
+// Streams of one host with a call each that hangs, and changes something.
+struct hanging {
+    explicit hanging(rpc::stream_options o = {}) : streams(with_peers(o), &clock)
+    {
+        streams.program.wait_in_count = true;
+    }
+    rpc::stream_options with_peers(rpc::stream_options o)
+    {
+        o.peers = &peers;
+        return o;
+    }
+    net::unique_fd connect_and_call(std::uint32_t calls = 1, std::string_view from = "192.0.2.1:1023")
+    {
+        auto client = streams.connect(from);
+        streams.send(client, calls_of(calls, go_on_alone));
+        streams.turns();
+        return client;
+    }
+    bool is_served(std::string_view from)
+    {
+        const auto client = streams.connect(from);
+        if (::send(client.get(), null_call.data(), null_call.size(), MSG_NOSIGNAL) < 0)
+            return false;
+        return streams.receive(client).size() == null_reply;
+    }
+    void wait(duration for_that)
+    {
+        clock.advance(for_that);
+        streams.turns();
+    }
+    const bytes null_call = calls_of(1, 0);
+    peer_shares peers;
+    virtual_clock clock;
+    served_streams streams;
+};
+
+} // namespace
+
+// A disk that hangs keeps calls, and not the places of the connections that they came over.
+BOOST_AUTO_TEST_CASE(calls_that_hang_keep_no_stream_of_their_host)
+{
+    rpc::stream_options options;
+    options.max_peer_connections = 2;
+    hanging s(options);
+    for (int i = 0; i < 5; ++i) {
+        auto client = s.connect_and_call();
+        s.streams.send(client, s.null_call);
+        s.streams.turns();
+        BOOST_TEST(s.peers.held(peer_use::streams) == 1u);
+        client.reset(); // with an answer unread, which is a reset
+        s.streams.turns();
+        BOOST_TEST(s.streams.server->connections() == 0u);
+        BOOST_TEST(s.peers.held(peer_use::streams) == 0u);
+        // But they keep memory, which is charged.
+        BOOST_TEST(s.peers.held(peer_use::calls_left) >= (1u + unsigned(i)) * 65536u);
+    }
+    BOOST_TEST(s.is_served("192.0.2.1:1"));
+    BOOST_TEST(s.peers.refused(peer_use::streams) == 0u);
+    s.streams.program.go.set();
+    s.streams.turns();
+    BOOST_TEST(s.peers.peers() == 0u);
+    BOOST_TEST(s.streams.program.count == 5);
+}
+
+BOOST_AUTO_TEST_CASE(calls_that_are_left_behind_take_a_bounded_share)
+{
+    rpc::stream_options options;
+    options.max_peer_left_bytes = 200'000;
+    hanging s(options);
+    for (int i = 0; i < 4; ++i) {
+        auto client = s.connect_and_call();
+        s.streams.send(client, s.null_call);
+        client.reset();
+        s.streams.turns();
+    }
+    BOOST_TEST(s.peers.held(peer_use::calls_left) > 200'000u);
+    BOOST_TEST(!s.is_served("192.0.2.1:1"));
+    BOOST_TEST(s.streams.ended(rpc::stream_end::refused) == 1);
+    BOOST_TEST(s.peers.refused(peer_use::calls_left) == 1u);
+    BOOST_TEST(s.is_served("192.0.2.2:1"));
+    s.streams.program.go.set();
+    s.streams.turns();
+    BOOST_TEST(s.is_served("192.0.2.1:1"));
+}
+
+// A peer that sends no more, and takes nothing, is gone at the latest then. While it takes replies it is there.
+BOOST_AUTO_TEST_CASE(a_peer_that_sends_no_more_is_not_waited_for_without_end)
+{
+    hanging s;
+    const auto client = s.connect_and_call();
+    ::shutdown(client.get(), SHUT_WR);
+    s.streams.turns();
+    s.wait(59s);
+    BOOST_TEST(s.streams.server->connections() == 1u);
+    s.wait(2s);
+    BOOST_TEST(s.streams.server->connections() == 0u);
+    BOOST_TEST(s.streams.ended(rpc::stream_end::closed_by_peer) == 1);
+    BOOST_TEST(s.peers.held(peer_use::streams) == 0u);
+    BOOST_TEST(s.peers.held(peer_use::calls_left) > 0u);
+
+    const auto patient = s.connect_and_call(1);
+    ::shutdown(patient.get(), SHUT_WR);
+    s.streams.turns();
+    s.wait(59s);
+    s.streams.program.go.set();
+    BOOST_TEST(s.streams.receive(patient).size() == null_reply + 4);
+}
+
+// The limit of calls is reached, so that nothing is read, when the peer resets the connection: it is over at once.
+BOOST_AUTO_TEST_CASE(a_reset_ends_a_stream_at_its_limit)
+{
+    hanging s;
+    auto client = s.connect_and_call();
+    s.streams.send(client, s.null_call);
+    s.streams.turns();
+    s.streams.send(client, calls_of(255, go_on_alone));
+    s.streams.turns(100);
+    BOOST_TEST(s.streams.server->stats().pauses.value() == 1u);
+    client.reset(); // with an answer unread
+    s.streams.turns();
+    BOOST_TEST(s.streams.server->connections() == 0u);
+    BOOST_TEST(s.streams.ended(rpc::stream_end::lost) == 1);
+}
+
+// Whether a stream at its limit goes on is not asked of the ring each time: that is with each call.
+BOOST_AUTO_TEST_CASE(a_stream_that_stops_and_goes_on_asks_the_ring_once)
+{
+    rpc::stream_options options;
+    options.max_calls = 1;
+    served_streams s(options);
+    auto client = s.connect();
+    s.program.wait_in_count = true;
+    s.send(client, calls_of(1, go_on_alone));
+    s.turns();
+    const auto submitted = [&] { return s.shard->io().stats().submitted.load(); };
+    const std::uint64_t before = submitted();
+    for (std::uint64_t i = 0; i < 20; ++i) {
+        s.send(client, calls_of(1, go_on_alone));
+        s.program.go.set();
+        s.turns(3);
+        s.program.go.reset();
+        s.turns(3);
+    }
+    BOOST_TEST(s.server->stats().pauses.value() >= 20u);
+    BOOST_TEST(submitted() - before <= 2u);
+}
+
+// Some, so that programs can tell them why; and they leave room for those who are served.
+BOOST_AUTO_TEST_CASE(hosts_that_nothing_is_served_to_have_a_few_streams)
+{
+    rpc::stream_options options;
+    options.max_strangers = 2;
+    hanging s(options);
+    s.streams.program.not_admitted = "192.0.2.66";
+    const auto hears = [&](const net::unique_fd& client) {
+        s.streams.send(client, s.null_call);
+        return s.streams.receive(client).size() == null_reply;
+    };
+    auto first = s.streams.connect("192.0.2.66:1");
+    const auto second = s.streams.connect("192.0.2.66:2");
+    BOOST_TEST(hears(first));
+    BOOST_TEST(hears(second));
+    BOOST_TEST(!s.is_served("192.0.2.66:3"));
+    BOOST_TEST(s.streams.ended(rpc::stream_end::not_admitted) == 1);
+    BOOST_TEST(s.peers.held(peer_use::streams) == 2u);
+    const auto guest = s.streams.connect("192.0.2.67:1");
+    BOOST_TEST(hears(guest));
+    // One that goes makes room, and so does one that is idle for longer than a first call may take.
+    first.reset();
+    s.streams.turns();
+    auto third = s.streams.connect("192.0.2.66:4");
+    BOOST_TEST(hears(third));
+    s.wait(31s); // twice the time, to which times are kept
+    BOOST_TEST(s.streams.server->connections() == 1u);
+    BOOST_TEST(s.is_served("192.0.2.66:5"));
+    BOOST_TEST(hears(guest));
+}
+
 // What is announced and does not come: a connection sends 20 KB of a message of a megabyte.
 BOOST_AUTO_TEST_CASE(large_messages_on_their_way_take_a_bounded_share)
 {

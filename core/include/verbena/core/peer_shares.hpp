@@ -7,6 +7,7 @@
 
 #include <verbena/core/metrics.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -35,8 +36,10 @@ enum class peer_use : std::uint8_t {
     rtrs_sessions,
     module_connections, ///< of a protocol that a module brings
     memory,             ///< bytes, for as long as a session or a connection lives
+    calls_left,         ///< bytes of calls that go on after their connection has ended
     count_
 };
+inline constexpr std::size_t peer_use_count = std::size_t(peer_use::count_);
 std::string_view to_string(peer_use u) noexcept;
 
 class peer_charge;
@@ -63,12 +66,19 @@ public:
     peer_charge charge(std::string_view address, peer_use what, std::uint64_t amount,
                        std::uint64_t most) noexcept;
 
-    /// Peers that hold something.
+    /// What is held at one moment, by peer_use where it is an array.
+    struct occupation {
+        std::size_t peers = 0; ///< that hold something
+        /// What the peer that holds most of it holds.
+        std::array<std::uint64_t, peer_use_count> greatest{};
+        std::array<std::uint64_t, peer_use_count> held{}; ///< by all peers
+    };
+    /// Visits each peer once, under the lock that charge() takes.
+    occupation look() const noexcept;
+    // Of look(): who wants several of them looks once.
     std::size_t peers() const noexcept;
-    /// What the peer that holds most of it holds.
-    std::uint64_t greatest(peer_use what) const noexcept;
-    /// What all peers hold.
-    std::uint64_t held(peer_use what) const noexcept;
+    std::uint64_t greatest(peer_use what) const noexcept { return look().greatest[std::size_t(what)]; }
+    std::uint64_t held(peer_use what) const noexcept { return look().held[std::size_t(what)]; }
     std::uint64_t refused(peer_use what) const noexcept;
     const peer_options& options() const noexcept;
 

@@ -180,6 +180,9 @@ public:
     virtual std::uint64_t connections() const noexcept = 0;
     /// Whether any reply ever came, also one that rejects.
     virtual bool answered() const noexcept = 0;
+    /// How long a call may take, its wait for a turn included; duration::max(): as long as the server does (client_options::hard). Whoever
+    /// lets a call wait before it comes here counts that, too.
+    virtual duration time_of_a_call() const noexcept { return duration::max(); }
     /// Whether calls of the server that come over its connection are served; else they are dropped.
     virtual bool serves_calls() const noexcept { return false; }
 };

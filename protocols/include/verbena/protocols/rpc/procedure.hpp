@@ -6,7 +6,8 @@
 //     inline constexpr rpc::program_definition adder{"adder", 0x20000043, 1};
 //     inline constexpr rpc::procedure<add_args, add_result> add{adder, 1, "ADD", rpc::effect::changes};
 //
-//     result<add_result> sum = co_await add(server, {5}); // `server`: a client_transport
+//     const add_args five{5}; // named before co_await, for g++ 12
+//     result<add_result> sum = co_await add(server, five); // `server`: a client_transport
 //
 // typed_program.hpp serves it. xdr/codec.hpp says what a struct may hold. docs/howto/typed.md has a whole program.
 #pragma once

@@ -33,6 +33,10 @@ public:
     task<void> close() final;
     std::uint64_t connections() const noexcept final { return connections_; }
     bool answered() const noexcept final { return answered_; }
+    duration time_of_a_call() const noexcept final
+    {
+        return options_.hard ? duration::max() : options_.timeout * (options_.retries + 1);
+    }
 
 protected:
     /// A call outstanding. Stands in a list of the derived class while that needs one.

@@ -247,7 +247,7 @@ public:
     /// repeats() are not simply run again.
     virtual bool goes_on_alone(call& c) const noexcept { return repeats(c) != repeat_rule::runs_again; }
     /// Whether anything is served to anybody at the peer's address. Where no program of a listener admits it, a connection by RDMA is
-    /// rejected before anything is made for it.
+    /// rejected before anything is made for it, and a byte stream is one of a few (stream_options::max_strangers).
     virtual bool admits(const peer& from)
     {
         (void)from;

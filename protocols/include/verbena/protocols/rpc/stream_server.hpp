@@ -58,6 +58,12 @@ struct stream_options {
     /// Those of one peer (peer_use::streams), over all servers that are given the same `peers`: so a host with many of them leaves room
     /// for others.
     std::size_t max_peer_connections = SIZE_MAX;
+    /// Bytes of one peer's calls that go on although their streams have ended (peer_use::calls_left), over the same servers. While it
+    /// holds more, new streams of that peer are closed at once.
+    std::uint64_t max_peer_left_bytes = UINT64_MAX;
+    /// Streams of peers that no program admits (program::admits()), so that programs can tell them why. They end when they are without a
+    /// call for first_call_limit; more are closed at once.
+    std::size_t max_strangers = 64;
     /// Outlives the server; nullptr: it counts its own streams alone.
     peer_shares* peers = nullptr;
     /// Calls that programs may have outstanding to the client of one stream (call::reverse()); further ones wait. 0: they
@@ -70,6 +76,8 @@ struct stream_options {
     duration record_limit = std::chrono::seconds(60);     ///< for the rest of a record that has begun
     duration output_limit = std::chrono::seconds(60);     ///< for a peer to take anything that waits for it
     duration idle_limit = std::chrono::minutes(6);        ///< without a call
+    /// For a peer that sends no more: without a byte of a reply that it takes. It counts as gone then, whatever its calls still do.
+    duration half_closed_limit = std::chrono::seconds(60);
     /// A call to the client fails with ETIMEDOUT when it has no reply for so long. Until then it counts among
     /// max_reverse_calls, though its caller may have given up earlier.
     duration reverse_limit = std::chrono::seconds(10);
@@ -77,7 +85,7 @@ struct stream_options {
 
 /// Why a stream ended.
 enum class stream_end : std::uint8_t {
-    closed_by_peer,
+    closed_by_peer,     ///< and its calls are answered, or half_closed_limit is over
     lost,               ///< reset, timed out by keep-alive or another socket error
     idle,               ///< stream_options::idle_limit
     no_first_call,      ///< first_call_limit
@@ -85,11 +93,12 @@ enum class stream_end : std::uint8_t {
     output_not_taken,   ///< output_limit
     record_too_long,    ///< max_record
     too_many_fragments, ///< record_reader::max_fragments
-    refused,            ///< max_connections, max_peer_connections, or the server is ending
+    refused,            ///< max_connections, a limit of its peer, or the server is ending
     shutdown,
-    exception, ///< left the dispatcher
+    exception,    ///< left the dispatcher
+    not_admitted, ///< max_strangers
 };
-inline constexpr std::size_t stream_end_count = 11;
+inline constexpr std::size_t stream_end_count = 12;
 std::string_view to_string(stream_end cause) noexcept;
 
 /// Single-writer counts of one shard's streams; any thread may read them.
@@ -127,7 +136,7 @@ public:
     stream_server(const stream_server&) = delete;
 
     /// Serves a connected, non-blocking stream socket from now on. `transport` is a string literal. Works
-    /// inside a poll; closes the socket when there is no room for it.
+    /// inside a poll; closes the socket when there is no room for it, or none for strangers.
     void adopt(net::unique_fd socket, const net::endpoint& peer, std::string_view transport = "tcp");
 
     /// Starts no more calls, lets those in flight finish and their replies go out, and closes. At `deadline` the calls' context

@@ -99,7 +99,8 @@ public:
     /// Connections that calls go over.
     std::size_t connections() const noexcept { return ways_.size(); }
     /// Completes when: the server has answered something else than that it is to be asked again. Where it fails with a status, the
-    /// results of the operations before are there. Errors: ECANCELED too where the call is abandoned.
+    /// results of the operations before are there. Errors: ECANCELED too where the call is abandoned; ETIMEDOUT where a soft call's
+    /// time was over before it had a slot, which counts its wait for that.
     task<result<void>> run(compound_call& call);
     /// As run(), for reclaimer::reclaim() alone. Completes when: as run(), or when the session is lost again.
     task<result<void>> run_to_reclaim(compound_call& call);
@@ -156,6 +157,7 @@ private:
     };
     class held_slot;
 
+    task<result<void>> wait_for(semaphore& permits, duration limit);
     task<result<void>> be_ready();
     task<result<void>> begin();
     task<result<void>> exchange_id();

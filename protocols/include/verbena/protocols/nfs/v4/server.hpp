@@ -125,7 +125,7 @@ public:
     /// Each COMPOUND: where there are sessions its slot keeps what it was answered with, and a repeat gets that.
     bool goes_on_alone(rpc::call& c) const noexcept override;
     bool calls_back() const noexcept override { return true; }
-    bool admits(const rpc::peer& from) override;
+    bool admits(const rpc::peer& from) override { return is_for(commons_.exports, from, host_); }
     /// verbena_nfs4_*.
     metric_registrations expose(metric_registry& registry) const override;
     task<rpc::outcome> serve(rpc::call& c) override;
