@@ -71,7 +71,7 @@ gauge& state_table::gauge_of(delegation_type type) noexcept
 bool state_table::others_contradict(const client_entry& c, file_entry& f, delegation_type type) noexcept
 {
     // Opens that are begun count among them.
-    if (type == delegation_type::read && f.accesses[1] == 0 && f.denies[0] == 0 && f.anonymous[1] == 0)
+    if (type == delegation_type::read && f.accesses[1] == 0 && f.anonymous[1] == 0)
         return false;
     const auto contradicts = [&](share access, share deny) {
         return type == delegation_type::write || any(access & share::write) || any(deny & share::read);
@@ -128,7 +128,7 @@ std::optional<delegation_type> state_table::may_delegate(const open_request& r, 
         return std::nullopt;
     out.why = no_delegation::unsuited;
     const bool reclaims = r.claim == open_claim::reclaim;
-    if (reclaims ? r.want == delegation_want::any : grace_.now() != grace_period::phase::over)
+    if (reclaims && r.want == delegation_want::any)
         return std::nullopt;
     if (by_->states.contains(state_key{&c, &f})) // has one
         return std::nullopt;
@@ -148,13 +148,9 @@ std::optional<delegation_type> state_table::may_delegate(const open_request& r, 
         return std::nullopt;
     if (r.leased && !reclaims && is_written(f))
         return std::nullopt;
-    for (auto* m = f.delegations.front(); m != nullptr; m = f.delegations.next(*m)) {
-        // Two readers may have one each, and nobody else beside a writer.
-        const auto& d = static_cast<delegation_entry&>(m->owner);
-        if (d.type == delegation_type::write || *type == delegation_type::write)
-            return std::nullopt;
-        break; // so all are of the first one's type
-    }
+    // Two readers may have one each. Beside a writer's there is no open of another client to bring one.
+    if (*type == delegation_type::write && f.delegations.front() != nullptr)
+        return std::nullopt;
     refused = refuse_delegation(r, c, f, *type);
     if (refused && !reclaims) {
         out.why = *refused;
@@ -274,7 +270,6 @@ result<void> state_table::recall(const stateid& id)
     state_entry* s = states_->find(id);
     if (s == nullptr || s->kind != state_kind::delegation || s->file == nullptr)
         return error(errc::bad_stateid);
-    age();
     auto& d = static_cast<delegation_entry&>(*s);
     if (!d.is_recalled)
         stats_.local_recalls.add();
@@ -290,8 +285,7 @@ void state_table::give_way_if_gone(delegation_entry& d) noexcept
     if (c.state != client_state::courtesy || !d.is_recalled ||
         d.leased != delegation_entry::lease_state::held || c.in_way.is_linked())
         return;
-    by_->in_way.push_back(c.in_way);
-    wake(tending_);
+    by_->in_way.push_back(c.in_way); // tend() looks there at each recall, and where a lease ends
 }
 
 void state_table::recall_any(std::size_t keep)
@@ -375,7 +369,7 @@ std::optional<state_table::answer> state_table::note_answer(const stateid& id, s
     if (s == nullptr || s->kind != state_kind::delegation)
         return std::nullopt;
     auto& d = static_cast<delegation_entry&>(*s);
-    if (d.is_revoked() || d.is_recalled || !d.change)
+    if (d.is_recalled || !d.change) // what is revoked was recalled
         return std::nullopt;
     const bool modified = change != *d.change;
     d.answers += modified;
@@ -470,8 +464,8 @@ task<result<void>> state_table::revoke(stateid id)
     }
     c.recorded = false;
     if ((d = live()) == nullptr) { // it came back after all
-        if ((c.complete || c.silent) && c.revoked == 0)
-            record_later(c);
+        if (c.complete || c.silent)
+            record_later(c); // write_record() leaves it out while another is revoked
         co_return result<void>();
     }
     const bool was_leased = d->leased == delegation_entry::lease_state::held;
@@ -499,8 +493,8 @@ task<result<void>> state_table::free_stateid(client_id client, stateid id)
     }
     if (s.error() != errc::deleg_revoked)
         co_return s.error();
-    // First the record: were it refused after that, nobody would ask for it again.
-    if ((*c)->complete && (*c)->revoked == 1) {
+    // First the record, if this is the last one: were it refused after that, nobody would ask for it again.
+    if ((*c)->complete) {
         const result<void> written = co_await write_record(client, true);
         if (!written)
             co_return written;

@@ -126,6 +126,14 @@ BOOST_FIXTURE_TEST_CASE(what_would_bring_none_reserves_none, leases_fixture)
         BOOST_REQUIRE(begin(operation::write, "f", p, c));
         BOOST_TEST(!reserves(reading(a)));
     }
+    // Or cuts it, by an open that is not answered yet.
+    {
+        open_request cuts = request(a, "w", "f", read);
+        cuts.truncates = true;
+        pending_open cutting;
+        BOOST_REQUIRE(table->begin_open(cuts, cutting));
+        BOOST_TEST(!reserves(reading(a)));
+    }
     change_hold change;
     change.begin(table->changes(), file_named("f"));
     BOOST_TEST(!reserves(reading(a)));
@@ -328,6 +336,26 @@ BOOST_FIXTURE_TEST_CASE(who_does_not_give_one_back_loses_all_and_gets_none, leas
     run(body());
 }
 
+// Whoever has one to free has not understood that it was revoked. What had no lease says nothing of how a client gives leases back.
+BOOST_FIXTURE_TEST_CASE(a_lease_is_for_who_has_freed_what_was_revoked, leases_fixture)
+{
+    const auto o = open(a, "o", "f", read, none, delegation_want::any);
+    BOOST_REQUIRE(o->delegation);
+    BOOST_REQUIRE(leased(reading(a, "held")).delegation);
+    passage hold;
+    const demand rename(operation::rename, file_named("f"));
+    BOOST_TEST(is(make_room(rename, 0s, hold), errc::busy));
+    pass(table->options().recall_time);
+    BOOST_REQUIRE(table->renew(a));
+    BOOST_REQUIRE(make_room(rename, 0s, hold));
+    hold.end();
+    BOOST_TEST(handler.recalls.size() == 1u);
+    const opened refused = leased(reading(a, "g"));
+    BOOST_TEST((!refused.delegation && refused.why == no_delegation::contention));
+    BOOST_REQUIRE(run(table->free_stateid(a, o->delegation->id)));
+    BOOST_TEST(leased(reading(a, "h")).delegation.has_value());
+}
+
 // A client of which the state is taken while the lease is on its way.
 BOOST_FIXTURE_TEST_CASE(a_reservation_ends_with_its_client, leases_fixture)
 {
@@ -433,7 +461,10 @@ BOOST_FIXTURE_TEST_CASE(what_is_reclaimed_without_a_lease_is_recalled, restarted
     BOOST_TEST(o->delegation->recalled);
     BOOST_TEST(handler.recalls.size() == 1u);
     BOOST_TEST(refused(no_lease::in_use) == 1u);
-    // It is as good as any until it is back.
+    // It is as good as any until it is back: without a lease its holder may write.
+    for (const client_id c : {a, *table->add_client("b")})
+        BOOST_REQUIRE(run(table->reclaim_complete(c)));
+    BOOST_TEST(open(a, "w", "f", write).has_value());
     BOOST_REQUIRE(table->return_delegation(a, o->delegation->id, file_named("f")));
 }
 
@@ -444,6 +475,30 @@ BOOST_FIXTURE_TEST_CASE(what_is_reclaimed_while_it_is_written_is_recalled, resta
     BOOST_REQUIRE(o.delegation);
     BOOST_TEST(o.delegation->recalled);
     BOOST_TEST(out == 0);
+}
+
+// What is recalled at once needs no lease, and one to write has none.
+BOOST_FIXTURE_TEST_CASE(what_is_reclaimed_reserves_what_it_may_keep, restarted)
+{
+    const auto reserves = [&](const open_request& r) {
+        pending_open p;
+        BOOST_REQUIRE(table->begin_open(r, p));
+        return table->reserve_delegation(p).has_value();
+    };
+    BOOST_TEST(reserves(reclaiming(read, delegation_want::read)));
+    BOOST_TEST(!reserves(reclaiming(read, delegation_want::write)));
+    BOOST_REQUIRE(table->set_callable(a, false));
+    BOOST_TEST(!reserves(reclaiming(read, delegation_want::read)));
+}
+
+BOOST_FIXTURE_TEST_CASE(what_is_reclaimed_to_be_given_back_keeps_no_lease_for_long, restarted)
+{
+    open_request r = reclaiming(read, delegation_want::read);
+    r.gives_back = true;
+    const opened o = leased(r);
+    BOOST_REQUIRE(o.delegation);
+    BOOST_TEST(o.delegation->recalled);
+    BOOST_TEST(handler.recalls.size() == 1u);
 }
 
 BOOST_FIXTURE_TEST_CASE(a_reclaimed_delegation_to_write_is_recalled, restarted)
