@@ -33,6 +33,9 @@ bool changes_something(nfs_opnum4 operation) noexcept;
 /// What READDIR may say of an entry without asking the back end for its attributes.
 inline constexpr bitmap4 of_names = {attribute::fileid, attribute::mounted_on_fileid,
                                      attribute::rdattr_error};
+/// What EXCLUSIVE4_1 may name (8881 5.8.1.14): a back end may keep the verifier in the times.
+inline constexpr bitmap4 attributes_for_exclusive =
+    attributes_for_create - bitmap4{attribute::time_access_set, attribute::time_modify_set};
 /// Bytes of an empty listing: opcode, status, verifier, and the two words behind the entries.
 inline constexpr std::size_t least_listing = 24;
 

@@ -133,11 +133,7 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
 {
     const openflag4& how = args.openhow;
     const bool exclusive = how.mode == createmode4::exclusive || how.mode == createmode4::exclusive4_1;
-    bitmap4 settable = attributes_for_create;
-    if (exclusive) {
-        settable.reset(attribute::time_access_set);
-        settable.reset(attribute::time_modify_set);
-    }
+    const bitmap4& settable = exclusive ? attributes_for_exclusive : attributes_for_create;
     attributes wanted;
     storage::set_attributes set;
     storage::access_list acl;
