@@ -320,6 +320,8 @@ result<void> state_table::begin_io(client_id client, const stateid& id, const st
         if (any(access & share::read) && !any(o.access & share::read) &&
             f.denies[0] > std::uint32_t(any(o.deny & share::read)))
             return error(errc::locked);
+        p.keeps_writers_out_ = any(o.deny & share::write) || ((*s)->kind == state_kind::lock &&
+                                                              !static_cast<lock_entry&>(**s).ranges.empty());
     }
     pin(f, p);
     if (any(access & share::read))
@@ -348,6 +350,7 @@ void passage::end() noexcept
     file_ = nullptr;
     operations_ = 0;
     anonymous_ = share::none;
+    keeps_writers_out_ = false;
 }
 
 // --- What time does

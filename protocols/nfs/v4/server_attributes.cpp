@@ -70,9 +70,6 @@ constexpr bitmap4 of_acls = {attribute::acl, attribute::aclsupport};
 constexpr bitmap4 of_content = {attribute::change, attribute::size, attribute::space_used,
                                 attribute::time_metadata, attribute::time_modify};
 
-// What says when an exclusive create was: a back end may keep the verifier in the times.
-constexpr bitmap4 verifier_attributes = {attribute::time_access_set, attribute::time_modify_set};
-
 // File systems of the pseudo file system and of exports: no device has this number.
 constexpr std::uint64_t pseudo_fsid = 0x76657262'656e6134;
 
@@ -111,7 +108,7 @@ void server::set_constants(const compound& k, const object& of, object_values& o
     a.no_trunc = true;
     a.time_delta = {info.time_granularity_ns / nanoseconds_per_second,
                     info.time_granularity_ns % nanoseconds_per_second};
-    a.suppattr_exclcreat = a.supported_attrs - verifier_attributes;
+    a.suppattr_exclcreat = a.supported_attrs & attributes_for_exclusive;
     a.fs_charset_cap = fs_charset_cap4::contains_non_utf8;
     a.clone_blksize = info.clone_block;
     a.change_attr_type = change_attr_type4::undefined;

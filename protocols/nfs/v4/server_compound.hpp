@@ -36,6 +36,9 @@ bool changes_something(nfs_opnum4 operation) noexcept;
 /// What READDIR may say of an entry without asking the back end for its attributes.
 inline constexpr bitmap4 of_names = {attribute::fileid, attribute::mounted_on_fileid,
                                      attribute::rdattr_error};
+/// What EXCLUSIVE4_1 may name (8881 5.8.1.14): a back end may keep the verifier in the times.
+inline constexpr bitmap4 attributes_for_exclusive =
+    attributes_for_create - bitmap4{attribute::time_access_set, attribute::time_modify_set};
 /// Bytes of an empty listing: opcode, status, verifier, and the two words behind the entries.
 inline constexpr std::size_t least_listing = 24;
 
@@ -72,6 +75,7 @@ struct server::compound {
     bool changed = false;                // an operation of its has changed something
     bool dropped = false;                // there is nobody to be answered any more
     bool answered = false;               // the operation has written its failure itself
+    bool guarded = false;                // of the last check_io(): see files::passage::keeps_writers_out()
     bool may_delegate = false;           // of OPEN in minor version 0: see v40_state::begun
     bool client_sought = false;          // in minor version 0: see learn_client()
     const xdr::decoder* whole = nullptr; // the COMPOUND from its beginning, in minor version 0
@@ -129,6 +133,11 @@ struct server::compound {
     }
     /// Whether a READ or a READLINK gives its data to the transport, in the order of which Write chunks are used (8267 6.4.1).
     bool may_attach() const noexcept { return c.results().payloads().size() < xdr::encoder::max_payloads; }
+    /// Whether the READ that runs may have its bytes sent from the file itself. The peer then gets what the file holds when the bytes arrive:
+    /// sendfile(2) hands pages of the file to the socket and copies nothing, so that a change shows even after it has returned. So the READ
+    /// has to be the last operation, since no later one may come before it (8881 16.2.3); Linux and our client always send it so. And its
+    /// stateid must not keep others from writing: the client may unlock before it has the bytes, and what others write then is not for it.
+    bool may_send_from_file() const noexcept { return is_last() && !guarded && !kept && c.takes_files(); }
     /// Bytes of buffers that the data so far lie in.
     std::size_t attached_bytes() const noexcept
     {

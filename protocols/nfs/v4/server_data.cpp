@@ -52,8 +52,8 @@ task<nfsstat4> server::check_io_of(compound& k, const object& of, stateid4 id, f
         k.begin_io(io_, of, access);
     const storage::handle file = of.key();
     if (k.minor() == 0)
-        co_return co_await commons_.v40.check_io(id, file, op);
-    co_return co_await commons_.state.check_io(k.client, id, file, op);
+        co_return co_await commons_.v40.check_io(id, file, op, k.guarded);
+    co_return co_await commons_.state.check_io(k.client, id, file, op, k.guarded);
 }
 
 task<nfsstat4> server::read(compound& k)
@@ -84,7 +84,7 @@ task<nfsstat4> server::read(compound& k)
     }
     const auto count = static_cast<std::uint32_t>(most);
     READ4res res;
-    if (attaches && !k.kept && count >= least_sent_from_file && k.c.takes_files()) {
+    if (attaches && count >= least_sent_from_file && k.may_send_from_file()) {
         k.c.expect_results(k.attached_bytes() + count);
         auto there = co_await file.backend().locate(file.request, file.file, offset, count);
         if (there && there->here) {

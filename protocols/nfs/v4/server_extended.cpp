@@ -152,15 +152,15 @@ task<nfsstat4> server::copy(compound& k)
         co_return status_of_storage(attrs.error());
     if (attrs->type != storage::file_type::regular)
         co_return nfsstat4::wrong_type;
+    // Unlike CLONE, COPY is not within one file, be its ranges apart or not (7862 15.2.3).
+    if (from.file == to.file)
+        co_return nfsstat4::inval;
     // A range beyond the source's end is none (7862 15.2.3).
     if (args.src_offset > attrs->size || args.count > attrs->size - args.src_offset)
         co_return nfsstat4::inval;
     const std::uint64_t length = args.count != 0 ? args.count : attrs->size - args.src_offset;
     if (is_too_far(args.dst_offset, length))
         co_return nfsstat4::fbig;
-    const auto [low, high] = std::minmax(args.src_offset, args.dst_offset);
-    if (from.file == to.file && high - low < length)
-        co_return nfsstat4::inval;
     // From before, as WRITE has it.
     COPY4res res;
     xdr::store_u64(res.response.writeverf.data(), to.backend().write_verifier());

@@ -133,11 +133,7 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
 {
     const openflag4& how = args.openhow;
     const bool exclusive = how.mode == createmode4::exclusive || how.mode == createmode4::exclusive4_1;
-    bitmap4 settable = attributes_for_create;
-    if (exclusive) {
-        settable.reset(attribute::time_access_set);
-        settable.reset(attribute::time_modify_set);
-    }
+    const bitmap4& settable = exclusive ? attributes_for_exclusive : attributes_for_create;
     attributes wanted;
     storage::set_attributes set;
     storage::access_list acl;
@@ -150,16 +146,10 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
         task<nfsstat4> naming = named_settable(k, wanted, set, acl);
         status = co_await naming;
     }
-    if (status == nfsstat4::ok && args.claim.claim == open_claim_type4::null)
+    if (status == nfsstat4::ok)
         status = check_name(args.claim.file);
     if (status != nfsstat4::ok)
         co_return status;
-    if (args.claim.claim == open_claim_type4::fh) {
-        if (how.mode != createmode4::unchecked)
-            co_return nfsstat4::inval;
-        to.truncates = set.size == 0;
-        co_return co_await find_to_open(k, args, to);
-    }
     const object directory = k.current;
     storage::file_backend& files = directory.backend();
     for (int race = 0; race < most_races; ++race) {
@@ -229,8 +219,8 @@ task<nfsstat4> server::open_file(compound& k, const OPEN4args& args, OPEN4res& r
         co_return nfsstat4::inval;
     nfsstat4 status = nfsstat4::ok;
     switch (args.claim.claim) {
-    case open_claim_type4::null:
-    case open_claim_type4::fh: break;
+    case open_claim_type4::null: break;
+    case open_claim_type4::fh: // only a name can be created (8881 18.16.3)
     case open_claim_type4::previous:
         status = args.openhow.opentype == opentype4::create ? nfsstat4::inval : nfsstat4::ok;
         break;

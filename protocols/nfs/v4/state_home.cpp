@@ -183,9 +183,10 @@ task<nfsstat4> free_here(files::state_table& table, files::client_id client, sta
 }
 
 task<nfsstat4> check_here(files::state_table& table, files::client_id client, stateid4 id,
-                          const storage::handle* file, files::operation op)
+                          const storage::handle* file, files::operation op, bool* guarded)
 {
     files::passage p;
+    *guarded = false;
     if (id.is_anonymous() || id.is_read_bypass()) {
         files::demand what(op, *file, client);
         if (id.is_read_bypass() && op == files::operation::read)
@@ -196,6 +197,7 @@ task<nfsstat4> check_here(files::state_table& table, files::client_id client, st
     if (id.is_reserved())
         co_return nfsstat4::bad_stateid;
     const auto answer = table.begin_io(client, to_state(id), *file, files::access_of(op), p);
+    *guarded = p.keeps_writers_out();
     co_return answer ? nfsstat4::ok : status_of_state(answer.error());
 }
 
@@ -468,10 +470,11 @@ task<state_home::opened> state_home::downgrade(files::client_id client, const st
 }
 
 task<nfsstat4> state_home::check_io(files::client_id client, const stateid4& id, const storage::handle& file,
-                                    files::operation op)
+                                    files::operation op, bool& guarded)
 {
-    return at_home(
-        [client, id, f = &file, op](files::state_table& t) { return check_here(t, client, id, f, op); });
+    return at_home([client, id, f = &file, op, g = &guarded](files::state_table& t) {
+        return check_here(t, client, id, f, op, g);
+    });
 }
 
 task<std::vector<nfsstat4>> state_home::test(files::client_id client, std::span<const stateid4> ids)

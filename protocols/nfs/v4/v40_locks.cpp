@@ -126,16 +126,20 @@ task<nfsstat4> v40_state::release_here(const RELEASE_LOCKOWNER4args* args)
     co_return nfsstat4::ok;
 }
 
-task<nfsstat4> v40_state::check_io(const stateid4& id, const storage::handle& file, files::operation op)
+task<nfsstat4> v40_state::check_io(const stateid4& id, const storage::handle& file, files::operation op,
+                                   bool& guarded)
 {
     return state_.at_home(
-        [this, id, f = &file, op](files::state_table&) { return check_io_here(id, f, op); });
+        [this, id, f = &file, op, g = &guarded](files::state_table&) { return check_io_here(id, f, op, g); });
 }
 
-task<nfsstat4> v40_state::check_io_here(stateid4 id, const storage::handle* file, files::operation op)
+task<nfsstat4> v40_state::check_io_here(stateid4 id, const storage::handle* file, files::operation op,
+                                        bool* guarded)
 {
+    *guarded = false;
     if (id.is_anonymous() || id.is_read_bypass())
-        co_return v40_status(nfs_opnum4::illegal, co_await state_.check_io(files::nobody, id, *file, op));
+        co_return v40_status(nfs_opnum4::illegal,
+                             co_await state_.check_io(files::nobody, id, *file, op, *guarded));
     const auto holder = state_.table().holder_of(to_state(id));
     if (!holder)
         co_return v40_status(holder.error());
@@ -151,7 +155,7 @@ task<nfsstat4> v40_state::check_io_here(stateid4 id, const storage::handle* file
     if (status == nfsstat4::ok && id.seqid == 0)
         status = nfsstat4::old_stateid;
     if (status == nfsstat4::ok)
-        status = co_await state_.check_io(client, id, *file, op);
+        status = co_await state_.check_io(client, id, *file, op, *guarded);
     if (status == nfsstat4::deleg_revoked)
         state_.table().drop_revoked(client, to_state(id));
     co_return v40_status(nfs_opnum4::illegal, status);

@@ -599,6 +599,7 @@ BOOST_FIXTURE_TEST_CASE(a_read_delegation_reads, delegations_fixture)
     passage p;
     BOOST_TEST(is(table->begin_io(a, d, file_named("f"), write, p), errc::open_mode));
     BOOST_TEST(table->begin_io(a, d, file_named("f"), read, p).has_value());
+    BOOST_TEST(!p.keeps_writers_out()); // as far as READ is concerned: see there
     open_request r = request(a, "o", "f", write);
     r.claim = open_claim::under_delegation;
     r.delegation = d;

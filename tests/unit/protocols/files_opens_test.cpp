@@ -313,6 +313,38 @@ BOOST_FIXTURE_TEST_CASE(io_by_an_open_needs_its_access, files_fixture)
     BOOST_TEST((io(writes->id, write) == errc(0)));
 }
 
+BOOST_FIXTURE_TEST_CASE(io_knows_whether_it_keeps_writers_out, files_fixture)
+{
+    const client_id a = client("a");
+    const auto keeps_out = [&](const stateid& id, const char* file) {
+        passage p;
+        BOOST_REQUIRE(table->begin_io(a, id, file_named(file), read, p));
+        const bool so = p.keeps_writers_out();
+        p.end();
+        BOOST_TEST(!p.keeps_writers_out());
+        return so;
+    };
+    BOOST_TEST(!keeps_out(open(a, "1", "f", both)->id, "f"));
+    BOOST_TEST(!keeps_out(open(a, "2", "g", both, read)->id, "g"));
+    const auto denies = open(a, "3", "h", both, write);
+    BOOST_TEST(keeps_out(denies->id, "h"));
+    const auto less = table->downgrade(a, denies->id, file_named("h"), read, share::none);
+    BOOST_TEST(!less.has_value()); // it was never opened so
+    BOOST_REQUIRE(open(a, "3", "h", read));
+    stateid newest = denies->id;
+    newest.seqid = 0;
+    BOOST_REQUIRE(table->downgrade(a, newest, file_named("h"), read, share::none));
+    BOOST_TEST(!keeps_out(newest, "h"));
+    const auto open_to_lock = open(a, "4", "l", both);
+    const auto locked = table->lock(lock_of(a, open_to_lock->id, "l"));
+    BOOST_REQUIRE(locked);
+    BOOST_TEST(keeps_out(*locked, "l"));
+    BOOST_TEST(!keeps_out(open_to_lock->id, "l")); // it is its owner's who did not lock
+    const auto unlocked = table->unlock(a, *locked, file_named("l"), {0, 9});
+    BOOST_REQUIRE(unlocked);
+    BOOST_TEST(!keeps_out(*unlocked, "l"));
+}
+
 BOOST_FIXTURE_TEST_CASE(a_deny_bit_of_ones_own_stops_nobody, files_fixture)
 {
     const client_id a = client("a");

@@ -317,6 +317,16 @@ BOOST_FIXTURE_TEST_CASE(opens_create_in_each_mode, fixture)
     wants.good<LOOKUP4res>();
     wants.good<LOOKUP4res>();
     BOOST_CHECK(wants.good<OPEN4res>().delegation.delegation_type == open_delegation_type4::none_ext);
+    // That creates nothing, in no mode, and cuts nothing.
+    client.write(made, "text", stateid4{0, made.id.other});
+    for (const createmode4 mode : {createmode4::unchecked, createmode4::guarded, createmode4::exclusive4_1}) {
+        OPEN4args creates = client.creating("", mode);
+        creates.claim.claim = open_claim_type4::fh;
+        creates.openhow.attrs = none.raw;
+        BOOST_TEST(here(LOOKUP4args{"f"}, creates).status() == nfsstat4::inval);
+        BOOST_TEST(here(creates).status() == nfsstat4::inval);
+    }
+    BOOST_TEST(client.read(made, stateid4{0, made.id.other}) == "text");
     OPEN4args reclaim = client.opening("");
     reclaim.claim.claim = open_claim_type4::previous;
     BOOST_TEST(here(LOOKUP4args{"f"}, reclaim).status() == nfsstat4::no_grace);

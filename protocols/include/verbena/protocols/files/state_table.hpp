@@ -165,9 +165,13 @@ public:
     ~passage() { end(); }
     /// Ends it before the destructor does.
     void end() noexcept;
+    /// After state_table::begin_io(): whether the stateid keeps others from writing. That of a lock owner with locked bytes does, and that of
+    /// an open that denies writing. A delegation's does not count: docs/internals/nfs4.md, "Data that are sent from the file", says why.
+    bool keeps_writers_out() const noexcept { return keeps_writers_out_; }
 
 private:
     friend class state_table;
+    bool keeps_writers_out_ = false;
     state_table* table_ = nullptr;
     detail::file_entry* file_ = nullptr; // pinned; nullptr: it had no entry
     std::uint32_t operations_ = 0;       // counted there

@@ -154,9 +154,9 @@ public:
     task<opened> downgrade(files::client_id client, const stateid4& id, const storage::handle& file,
                            files::share access, files::share deny);
     /// Whether `client` may read, write or set the size of `file` by `id`, special ones too. Who changes the file has a hold of
-    /// changes() before: nothing that contradicts is granted until it ends.
+    /// changes() before: nothing that contradicts is granted until it ends. `guarded` becomes files::passage::keeps_writers_out().
     task<nfsstat4> check_io(files::client_id client, const stateid4& id, const storage::handle& file,
-                            files::operation op);
+                            files::operation op, bool& guarded);
     /// What others hold of `file` that has to go before `op` is made to go; `client` may be nobody. Where !has_state() there is
     /// nothing. As to changes, see check_io().
     task<nfsstat4> make_way(files::client_id client, const storage::handle& file, files::operation op);

@@ -80,7 +80,8 @@ public:
     task<files::client_id> holder_of(const stateid4& id);
     task<files::client_id> client_of(clientid4 id, std::string_view from);
     /// As state_home::check_io().
-    task<nfsstat4> check_io(const stateid4& id, const storage::handle& file, files::operation op);
+    task<nfsstat4> check_io(const stateid4& id, const storage::handle& file, files::operation op,
+                            bool& guarded);
 
     // --- On its home only
 
@@ -135,7 +136,8 @@ private:
     task<state_home::locked> test_lock_here(const LOCKT4args* args, const storage::handle* file,
                                             const files::byte_range* bytes);
     task<nfsstat4> release_here(const RELEASE_LOCKOWNER4args* args);
-    task<nfsstat4> check_io_here(stateid4 id, const storage::handle* file, files::operation op);
+    task<nfsstat4> check_io_here(stateid4 id, const storage::handle* file, files::operation op,
+                                 bool* guarded);
 
     state_home& state_;
     const session_limits limits_;
