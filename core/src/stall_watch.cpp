@@ -66,13 +66,12 @@ void stall_watch::log_with_name(const turn& t)
             (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), lowest_priority);
             try {
                 const std::string name = detail::symbols({address}).name(address);
-                looks_.store(false, std::memory_order_release);
                 log(t, name);
             } catch (const std::exception&) { // no memory to tell of it
-                looks_.store(false, std::memory_order_release);
             }
+            looks_.store(false, std::memory_order_release); // last: who joins then waits for nothing
         });
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {
         looks_.store(false, std::memory_order_relaxed);
         log(t, "a coroutine, and no thread could be started to look its name up");
     }

@@ -14,6 +14,9 @@
 namespace verbena::rpc {
 namespace {
 
+// Bytes of a call beside its message and its results, about: its record, and the frames of the tasks that answer it.
+constexpr std::uint64_t call_itself = 4096;
+
 /// The root of one call's tasks. It ends by itself; the connection stays until its calls are gone.
 class call_runner {
 public:
@@ -63,6 +66,8 @@ stream_connection::stream_connection(server& s, net::unique_fd socket, const net
     peer_.name = name_;
     peer_.transport = transport;
     peer_.port = peer.port();
+    // The first time needs a place among the shard's timers, later ones have it.
+    watch_until(last_call_ + server_.options.first_call_limit);
 }
 
 stream_connection::~stream_connection()
@@ -74,7 +79,6 @@ stream_connection::~stream_connection()
 void stream_connection::start() noexcept
 {
     server_.live.push_back(member_);
-    watch_until(last_call_ + server_.options.first_call_limit);
     want_read(true);
 }
 
@@ -538,7 +542,8 @@ void stream_connection::charge_for_calls() noexcept
     peer_charge left;
     if (calls_ != 0)
         left = charged_.also(peer_use::calls_left,
-                             record_reader::options{}.receive_size + call_bytes_ + expected_results_,
+                             record_reader::options{}.receive_size + calls_ * call_itself + call_bytes_ +
+                                 expected_results_,
                              UINT64_MAX);
     charged_ = std::move(left); // what it was goes with `left`
 }

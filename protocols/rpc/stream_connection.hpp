@@ -94,6 +94,8 @@ struct stream_server::impl {
     };
 
     std::optional<refusal> look_at(const peer_charge& place, bool stranger) const;
+    /// Serves it, or closes it and says why.
+    void take(net::unique_fd socket, const net::endpoint& peer, std::string_view transport);
     void reap() noexcept;
     void memory_again() noexcept;
     void deadline_passed() noexcept;

@@ -131,34 +131,38 @@ std::optional<stream_server::impl::refusal> stream_server::impl::look_at(const p
     return std::nullopt;
 }
 
-void stream_server::adopt(net::unique_fd socket, const net::endpoint& peer, std::string_view transport)
+void stream_server::adopt(net::unique_fd socket, const net::endpoint& peer,
+                          std::string_view transport) noexcept
 {
     impl& i = *impl_;
     i.stats.accepted.add();
-    const std::string address = peer.address();
-    const std::string name = peer.to_string();
-    // Charged, then admitted, before anything is made for it.
-    peer_charge place = i.peers.charge(address, peer_use::streams, 1, i.options.max_peer_connections);
-    const bool stranger = place && !i.calls.admits({address, name, transport, peer.port()});
-    if (const auto refused = i.look_at(place, stranger)) {
-        i.stats.ended[static_cast<std::size_t>(refused->end)].add();
-        log_limited(i.refusals_logged, log_level::info, "rpc", "stream refused",
-                    {{"peer", name}, {"cause", refused->cause}, {"cure", refused->cure}});
-        return;
-    }
-    std::unique_ptr<stream_connection> connection;
     try {
-        connection = std::make_unique<stream_connection>(i, std::move(socket), peer, transport,
-                                                         std::move(place), stranger);
+        i.take(std::move(socket), peer, transport);
     } catch (...) {
         i.stats.ended[static_cast<std::size_t>(stream_end::exception)].add();
         log_limited(i.refusals_logged, log_level::error, "rpc", "an exception kept a stream from being taken",
                     {{"exception", what_of(std::current_exception())}});
+    }
+}
+
+void stream_server::impl::take(net::unique_fd socket, const net::endpoint& peer, std::string_view transport)
+{
+    const std::string address = peer.address();
+    const std::string name = peer.to_string();
+    // Charged, then admitted, before anything is made for it.
+    peer_charge place = peers.charge(address, peer_use::streams, 1, options.max_peer_connections);
+    const bool stranger = place && !calls.admits({address, name, transport, peer.port()});
+    if (const auto refused = look_at(place, stranger)) {
+        stats.ended[static_cast<std::size_t>(refused->end)].add();
+        log_limited(refusals_logged, log_level::info, "rpc", "stream refused",
+                    {{"peer", name}, {"cause", refused->cause}, {"cure", refused->cure}});
         return;
     }
-    ++i.count;
-    i.strangers += stranger ? 1 : 0;
-    i.stats.connections.add(1);
+    auto connection = std::make_unique<stream_connection>(*this, std::move(socket), peer, transport,
+                                                          std::move(place), stranger);
+    ++count;
+    strangers += stranger ? 1 : 0;
+    stats.connections.add(1);
     connection.release()->start();
 }
 

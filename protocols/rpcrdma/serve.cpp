@@ -94,6 +94,7 @@ task<void> take_connections(verbs::context& provider, verbs::listener& listener,
                             responder_stats& stats, serving& all, scope& connections, exception_handler& lost)
 {
     for (bool thrown = false;;) {
+        bool asks = false;
         try {
             if (std::exchange(thrown, false)) {
                 co_await yield(); // if there is no memory to sleep either
@@ -101,7 +102,9 @@ task<void> take_connections(verbs::context& provider, verbs::listener& listener,
                 if (!slept)
                     co_return;
             }
+            asks = true;
             auto request = co_await listener.next();
+            asks = false;
             if (!request)
                 co_return;
             // Charged, then admitted, before anything is made for it.
@@ -123,7 +126,7 @@ task<void> take_connections(verbs::context& provider, verbs::listener& listener,
             });
         } catch (...) {
             lost.on_exception(std::current_exception());
-            thrown = true;
+            thrown = asks; // what one connection causes holds up no other
         }
     }
 }

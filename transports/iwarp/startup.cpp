@@ -260,6 +260,15 @@ void mpa_listener::take(net::unique_fd fd) noexcept
     if (closed_)
         return;
     context_impl::add(context_.stats().accepted, 1);
+    try {
+        begin(std::move(fd));
+    } catch (...) {
+        lose(std::current_exception());
+    }
+}
+
+void mpa_listener::begin(net::unique_fd fd)
+{
     peer_charge charged;
     if (const iwarp::options& o = context_.options(); o.peers != nullptr) {
         const auto from = net::endpoint::remote(fd.get());
@@ -281,12 +290,8 @@ void mpa_listener::take(net::unique_fd fd) noexcept
     prepare_socket(fd.get(), context_.options());
     if (starting_count_ >= context_.options().max_starting)
         drop(*starting_.front(), end_cause::startup_crowded);
-    try {
-        starting_.push_back(*new starting_peer(*this, std::move(fd), std::move(charged)));
-        ++starting_count_;
-    } catch (...) {
-        lose(std::current_exception());
-    }
+    starting_.push_back(*new starting_peer(*this, std::move(fd), std::move(charged)));
+    ++starting_count_;
 }
 
 void mpa_listener::lose(const std::exception_ptr& e) noexcept

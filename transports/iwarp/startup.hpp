@@ -106,6 +106,8 @@ public:
     std::string local_url() const override { return url_; }
 
     void take(net::unique_fd fd) noexcept;
+    /// Throws for lack of memory.
+    void begin(net::unique_fd fd);
     /// One that is through start-up, of this listener or another shard's.
     void take(std::unique_ptr<arrived_peer> peer) noexcept;
     context_impl& context() noexcept { return context_; }

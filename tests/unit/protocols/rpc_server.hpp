@@ -49,7 +49,12 @@ public:
         return procedure == 13;
     }
 
-    bool admits(const rpc::peer& from) override { return from.address != not_admitted; }
+    bool admits(const rpc::peer& from) override
+    {
+        if (from.address == throws_for)
+            throw std::runtime_error("admits");
+        return from.address != not_admitted;
+    }
 
     task<rpc::outcome> serve(rpc::call& c) override
     {
@@ -209,6 +214,7 @@ public:
     file_range range;
 
     std::string not_admitted; ///< an address
+    std::string throws_for;
 
     event go;
     int served = 0;

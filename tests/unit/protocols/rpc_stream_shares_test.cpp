@@ -318,6 +318,17 @@ BOOST_AUTO_TEST_CASE(hosts_that_nothing_is_served_to_have_a_few_streams)
     BOOST_TEST(hears(guest));
 }
 
+// Whoever accepts it is noexcept.
+BOOST_AUTO_TEST_CASE(a_program_that_throws_as_it_admits_costs_one_stream)
+{
+    hanging s;
+    s.streams.program.throws_for = "192.0.2.66";
+    BOOST_TEST(!s.is_served("192.0.2.66:1"));
+    BOOST_TEST(s.streams.ended(rpc::stream_end::exception) == 1);
+    BOOST_TEST(s.peers.held(peer_use::streams) == 0u);
+    BOOST_TEST(s.is_served("192.0.2.67:1"));
+}
+
 // What is announced and does not come: a connection sends 20 KB of a message of a megabyte.
 BOOST_AUTO_TEST_CASE(large_messages_on_their_way_take_a_bounded_share)
 {

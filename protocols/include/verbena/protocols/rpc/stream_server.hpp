@@ -136,8 +136,9 @@ public:
     stream_server(const stream_server&) = delete;
 
     /// Serves a connected, non-blocking stream socket from now on. `transport` is a string literal. Works
-    /// inside a poll; closes the socket when there is no room for it, or none for strangers.
-    void adopt(net::unique_fd socket, const net::endpoint& peer, std::string_view transport = "tcp");
+    /// inside a poll; closes the socket when there is no room for it, or none for strangers. So too if a program's admits()
+    /// throws or memory is short: that is counted as the end `exception`.
+    void adopt(net::unique_fd socket, const net::endpoint& peer, std::string_view transport = "tcp") noexcept;
 
     /// Starts no more calls, lets those in flight finish and their replies go out, and closes. At `deadline` the calls' context
     /// is asked to stop and replies that wait are given up. One task at a time.
