@@ -53,6 +53,9 @@ public:
                             "Of these, those of one peer: of an IPv4 address, or of an IPv6 prefix (default: "
                             "three eighths)")
                 .optional("three eighths of sessions"),
+            setting::number("connections_per_peer", {1, 1'000'000}, 4096,
+                            "Connections that one peer may have. A kernel's client makes one for each of its "
+                            "CPUs, and one more, for each path of each session"),
             setting::flag("always_invalidate", false,
                           "Take the key of a request's memory from its client before the request is looked "
                           "at, and give a new one "
@@ -87,6 +90,7 @@ public:
             values.set("sessions_per_peer", std::move(v));
         }
         options_.max_peer_sessions = static_cast<std::uint32_t>(values.number("sessions_per_peer"));
+        options_.max_peer_connections = static_cast<std::uint32_t>(values.number("connections_per_peer"));
         if (const auto good = rtrs::check(options_); !good)
             throw config_error("block: " + good.error().message());
         configured_ = read_devices(values, modules);
@@ -95,14 +99,12 @@ public:
     {
         registry_ = &host.metrics();
         sessions_.emplace(host.peers());
-        if (const std::uint32_t asked = host.peers().options().connections; asked != 0)
-            options_.max_peer_connections = asked;
         budget_ = &host.shards().budget();
         memory_ = rtrs::memory_of_sessions(options_, *budget_, host.shards().size());
-        if (memory_.count(budget_->limit()) == 0)
+        if (memory_.first() > budget_->limit())
             throw config_error("block: a client takes " + mib(memory_of_client()) +
                                " of memory, queue_depth times chunk_kib, with up to " +
-                               mib(memory_.each - memory_of_client() + memory_.beside) +
+                               mib(memory_.first() - memory_of_client()) +
                                " around it, and memory_mib gives " + mib(budget_->limit()) +
                                " for all: make queue_depth or chunk_kib smaller, or memory_mib larger");
         const std::uint64_t of_one = std::min<std::uint64_t>(host.peers().options().memory, budget_->limit());
@@ -132,10 +134,13 @@ public:
         // Listeners, and what else is served, have theirs by now.
         const std::size_t used = budget_->used();
         const std::size_t free = budget_->limit() - std::min(budget_->limit(), used);
-        text += "memory for " +
-                std::to_string(std::min<std::size_t>(memory_.count(free), options_.max_sessions)) +
-                " clients at once, " + mib(memory_of_client()) + " each (queue_depth times chunk_kib); " +
-                std::to_string(of_one_host_) + " of one host (peer_memory_mib, sessions_per_peer)\n";
+        const std::size_t clients = std::min<std::size_t>(memory_.count(free), options_.max_sessions);
+        text += "memory for " + std::to_string(clients) + " clients at once, " + mib(memory_of_client()) +
+                " each (queue_depth times chunk_kib); " + std::to_string(of_one_host_) +
+                " of one host (peer_memory_mib, sessions_per_peer)\n";
+        if (clients == 0)
+            text += "  a client gets in if no other shard keeps memory of one that has left, up to " +
+                    mib(memory_.kept) + ": have fewer shards or a larger memory_mib\n";
         for (const listen_place& l : places)
             text += "listening at " + l.url() + '\n';
         return text;

@@ -89,11 +89,12 @@ session_memory memory_of_sessions(const server_options& o, const memory_budget& 
     session_memory m;
     m.each = chunks.count * piece + path;
     // Each shard may have a slab of either kind that serves for more than it is used for.
-    m.beside = pools * (slab - std::min(slab, piece) + slab - std::min(slab, path));
+    m.beside = slab - std::min(slab, piece) + slab - std::min(slab, path);
+    m.shards = pools;
     // Other shards keep what their last sessions have left, and nobody can ask for it.
     const std::size_t kept =
         std::max(piece, slab) > budget.max_kept() ? std::min(slab, budget.max_kept()) : budget.max_kept();
-    m.beside += (pools - 1) * kept;
+    m.kept = (pools - 1) * kept;
     return m;
 }
 
@@ -598,7 +599,7 @@ std::string_view cure_of(refusal r) noexcept
     case refusal::full: return "raise [block] sessions, or end sessions";
     case refusal::not_admitted: return "name the address in clients= of a device";
     case refusal::share:
-        return "raise [block] sessions_per_peer, [daemon] peer_connections or peer_memory_mib";
+        return "raise [block] sessions_per_peer or connections_per_peer, or [daemon] peer_memory_mib";
     case refusal::failed: return "the log says before this which exception it was";
     default: return "";
     }

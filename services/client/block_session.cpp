@@ -70,8 +70,8 @@ std::string cure_of_path(const error& e)
         return "the server has no device for this host: clients= of its devices say for whom they are";
     if (e == std::errc::connection_refused && e.detail() == EDQUOT)
         return "this host has as many sessions or connections there as one may: end some, or raise "
-               "sessions_per_peer of "
-               "[block] or peer_connections of [daemon] at the server";
+               "sessions_per_peer or "
+               "connections_per_peer of [block] at the server";
     return "does `verbenad block` or the kernel's rnbd-server listen there, is the session's name free, and "
            "has the server "
            "memory for one more session (its log says)?";

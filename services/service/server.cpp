@@ -355,6 +355,7 @@ void server::start(verbs::protocol_module& protocol, metric_registry& registry)
 {
     try {
         impl_->verbs_protocol = &protocol;
+        impl_->shard_options.bounds_connections = false;
         impl_->shard_options.route = [own = impl_.get()](std::unique_ptr<verbs::arrival>& peer,
                                                          std::size_t at, std::size_t listener) {
             own->route_iwarp(peer, at, listener);

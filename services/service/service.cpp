@@ -77,8 +77,8 @@ std::vector<setting> daemon_settings()
             .optional("a third of memory_mib"),
         setting::number(
             "peer_connections", {1, 1'000'000}, 0,
-            "Connections of each kind (TCP, RPC-over-RDMA, RTRS) that one peer may have (default: a "
-            "quarter of what there may be; of RTRS 4096)")
+            "Connections of each kind (TCP, RPC-over-RDMA) by which calls of one peer may come (default: a "
+            "quarter of what there may be)")
             .optional("a quarter of what there may be"),
         setting::number("peer_ipv6_prefix", {16, 128}, default_peer_prefix,
                         "Bits of an IPv6 address by which peers are told apart"),

@@ -116,7 +116,7 @@ iwarp::options shard_server::iwarp_options(const server_options& own)
     iwarp::options o;
     o.crc = own.iwarp_crc ? iwarp::crc_mode::on : iwarp::crc_mode::off;
     o.peers = own.peers;
-    if (own.peers != nullptr && own.peers->options().connections != 0)
+    if (own.bounds_connections && own.peers != nullptr && own.peers->options().connections != 0)
         o.max_peer_starting = own.peers->options().connections;
     if (own.route)
         o.divert = [this, route = own.route](std::unique_ptr<verbs::arrival>& peer, verbs::listener& where) {

@@ -38,8 +38,10 @@ struct server_options {
     std::size_t shards = 1;
     /// Of the whole service: what listens shares the memory budget.
     std::size_t listeners = 0;
-    std::size_t rdma_listeners = 0;          ///< iwarp too
-    peer_shares* peers = nullptr;            ///< of the whole service, which it outlives
+    std::size_t rdma_listeners = 0; ///< iwarp too
+    peer_shares* peers = nullptr;   ///< of the whole service, which it outlives
+    /// What `peers` says of connections goes for those by which calls come. A verbs protocol has its own number.
+    bool bounds_connections = true;
     std::size_t most_connections = SIZE_MAX; ///< that the process has descriptors for
     bool iwarp_crc = false;
     std::chrono::seconds read_limit{30};

@@ -164,6 +164,15 @@ class Block(daemon.DaemonTest):
         self.assertEqual(self.daemon.metric('verbena_peer_most_held{of="rtrs_sessions"}'), 1)
         self.assertGreater(self.daemon.metric('verbena_peer_refusals_total{of="rtrs_sessions"}'), 0)
 
+    def test_connections_are_counted_apart_from_those_of_calls(self):
+        # What is chosen for clients of NFS.
+        self.serve("disk=1M", settings=("--peer-connections", "1"))
+        self.assertIn(b"1048576", self.block("info", self.url("disk")))
+        self.daemon.stop()
+        self.serve("disk=1M", settings=("--connections-per-peer", "1"))
+        self.assertIn("connections_per_peer of [block]", self.block("info", self.url("disk"), status=3))
+        self.assertGreater(self.daemon.metric('verbena_peer_refusals_total{of="rtrs_connections"}'), 0)
+
     def test_a_file_is_a_device(self):
         path = os.path.join(self.folder, "disk.img")
         self.serve(f"disk={path},size=8M")
@@ -260,6 +269,15 @@ class Block(daemon.DaemonTest):
             self.assertIn(f"memory for {clients} clients at once, {depth // 8} MiB each (queue_depth times chunk_kib); "
                           f"{of_one} of one host (peer_memory_mib, sessions_per_peer)", daemon_.lines)
             daemon_.stop()
+        # What other shards would keep of a client that left does not stand in the way of the first one.
+        self.daemon = self.run_daemon("block", "--shards", "8", "--memory-mib", "65", "--metrics", "off", "--state",
+                                      os.path.join(self.folder, "state"), "--device", "a", "--listen", "iwarp://127.0.0.1:0", exactly=True)
+        told = "\n".join(self.daemon.lines)
+        self.ports = [int(line.rsplit(":", 1)[1]) for line in self.daemon.lines if line.startswith("listening at ")]
+        self.assertIn("memory for 0 clients at once", told)
+        self.assertIn("have fewer shards or a larger memory_mib", told)
+        self.assertIn(b"67108864", self.block("info", self.url("a")))
+        self.daemon.stop()
 
     def test_configurations_that_cannot_work(self):
         self.assertIn("nothing is served: name a device with --device", self.refused())
@@ -274,7 +292,7 @@ class Block(daemon.DaemonTest):
         self.assertIn("power of two", self.refused("--device", "a", "--chunk-kib", "100"))
         self.assertIn("is at most 256 MiB", self.refused("--device", "a", "--chunk-kib", "16384"))
         self.assertIn("a client takes 256 MiB of memory", self.refused("--device", "a", "--queue-depth", "2048", "--memory-mib", "128"))
-        # No client would get in beside what lies around its memory.
+        # Not even the first client would get in beside what lies around its memory, however many shards there are.
         self.assertIn("a client takes 64 MiB of memory", self.refused("--device", "a", "--memory-mib", "64", "--shards", "1"))
         self.assertIn("bw many is no number of bytes", self.refused("--device", "a=64M,bw=many"))
         self.assertIn("bw 10 is no number of bytes", self.refused("--device", "a=64M,bw=10"))

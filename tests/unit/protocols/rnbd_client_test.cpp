@@ -467,6 +467,41 @@ BOOST_AUTO_TEST_CASE(a_device_that_is_closed_while_the_session_begins_anew_close
 }
 
 // The server has opened it again by then, and its number is on the way.
+// It had the number that another one has now, whose CLOSE goes out all the same.
+BOOST_AUTO_TEST_CASE(a_device_that_could_not_be_opened_again_has_no_number)
+{
+    fixture f;
+    recording_disk second;
+    recording_disk third;
+    f.add("second", second);
+    f.add("third", third);
+    f.run([&](rtrs::client&, rnbd::client& blocks) -> task<void> {
+        auto first = co_await blocks.open("disk", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(first);
+        auto kept = co_await blocks.open("second", rnbd::access_mode::read_write); // 1, and later 0
+        BOOST_REQUIRE(kept);
+        BOOST_TEST((co_await blocks.close(std::move(*first))).has_value());
+        auto taken = co_await blocks.open("third", rnbd::access_mode::read_write); // 0
+        BOOST_REQUIRE(taken);
+        co_await f.end();
+        f.begin();
+        rtrs::client other(*f.shard, *f.pool, f.named("other"), f.client_stats);
+        const auto added = co_await other.add_path(*f.client_device, "server");
+        BOOST_REQUIRE(added);
+        rnbd::client other_blocks(other);
+        auto others = co_await other_blocks.open("third", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(others);
+        co_await sleep_for(10min); // longer than anybody waits for it
+        BOOST_TEST(f.devices.users_of(1).writers == 1u);
+        BOOST_TEST((co_await blocks.close(std::move(*kept))).has_value());
+        BOOST_TEST(f.devices.users_of(1).writers == 0u);
+        BOOST_TEST((co_await blocks.close(std::move(*taken))).has_value());
+        BOOST_TEST(f.devices.users_of(2).writers == 1u);
+        BOOST_TEST((co_await other_blocks.close(std::move(*others))).has_value());
+        co_await other.close();
+    });
+}
+
 BOOST_AUTO_TEST_CASE(a_device_that_is_closed_while_its_number_is_on_the_way_is_given_back)
 {
     fixture f;

@@ -436,9 +436,30 @@ BOOST_AUTO_TEST_CASE(memory_that_other_shards_keep_is_not_promised)
     const memory_budget three(std::size_t(512) << 20, 3);
     BOOST_TEST(rtrs::memory_of_sessions(o, one, 1).count(one.limit()) == 7u);
     const auto memory = rtrs::memory_of_sessions(o, three, 3);
-    BOOST_TEST(memory.beside >= 2 * three.max_kept());
+    BOOST_TEST(memory.kept >= 2 * three.max_kept());
     BOOST_TEST(memory.count(three.limit()) == 6u);
     BOOST_TEST(memory.count(0) == 0u);
+}
+
+// What lies around a session's memory is counted for shards that have one.
+BOOST_AUTO_TEST_CASE(what_no_session_takes_is_not_counted)
+{
+    rtrs::session_memory m;
+    m.each = 100;
+    m.beside = 10;
+    m.kept = 30;
+    m.shards = 4;
+    BOOST_TEST(m.first() == 110u);
+    const std::pair<std::size_t, std::size_t> counts[] = {{139, 0}, {140, 1}, {249, 1}, {250, 2}, {469, 3},
+                                                          {470, 4}, {569, 4}, {570, 5}, {670, 6}};
+    for (const auto& [free, sessions] : counts)
+        BOOST_TEST_CONTEXT(free << " bytes") { BOOST_TEST(m.count(free) == sessions); }
+    // Eight shards on 72 MiB: the first session gets in, and needs room on one of them.
+    const rtrs::server_options o;
+    const memory_budget eight(std::size_t(72) << 20, 8);
+    const auto first = rtrs::memory_of_sessions(o, eight, 8);
+    BOOST_TEST(first.first() == rtrs::memory_of_sessions(o, eight, 1).first());
+    BOOST_TEST(first.first() <= eight.limit());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

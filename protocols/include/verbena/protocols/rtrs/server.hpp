@@ -67,11 +67,19 @@ result<void> check(const server_options& o) noexcept;
 
 /// What sessions take of a memory budget, in bytes.
 struct session_memory {
-    std::size_t each = 0; ///< its chunks, and the messages of one path
-    std::size_t beside =
-        0; ///< for all sessions together, at most: free room in slabs, and memory that idle shards keep
-    /// How many sessions fit into `free` bytes of the budget, wherever they live; more may if they live together.
-    std::size_t count(std::size_t free) const noexcept { return free < beside ? 0 : (free - beside) / each; }
+    std::size_t each = 0;   ///< its chunks, and the messages of one path
+    std::size_t beside = 0; ///< at most, of each shard that has sessions: free room in slabs
+    std::size_t kept = 0;   ///< at most, by all other shards: of sessions that have ended
+    std::size_t shards = 1;
+    /// Of the first session of all: nobody keeps anything yet.
+    std::size_t first() const noexcept { return each + beside; }
+    /// How many sessions fit into `free` bytes of the budget, wherever they live and whoever lived before; more may if they live together.
+    std::size_t count(std::size_t free) const noexcept
+    {
+        const std::size_t left = free - std::min(free, kept);
+        const std::size_t spread = std::min(left / first(), shards); // one on each shard
+        return spread < shards ? spread : spread + (left - spread * first()) / each;
+    }
 };
 /// Of sessions with `o`, which has passed check(), in `pools` pools of `budget`, at least 1. Any thread.
 session_memory memory_of_sessions(const server_options& o, const memory_budget& budget,

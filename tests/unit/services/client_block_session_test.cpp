@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// How `verbena block` and nbdkit's plugin end their session beside a disk that hangs. On loop and its virtual clock.
+#include "../protocols/rnbd_world.hpp"
+#include "../protocols/rtrs_by_hand.hpp"
+
+#include <client/block_session.hpp>
+
+#include <verbena/core/scope.hpp>
+#include <verbena/core/sleep.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <optional>
+#include <vector>
+
+BOOST_AUTO_TEST_SUITE(client_block_session_test)
+
+using namespace verbena;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct fixture : rnbd_test::world {
+    fixture()
+    {
+        add("stuck", stuck);
+        options.queue_depth = 16;
+        options.chunk_size = 32768;
+        place.url = "rnbd+iwarp://127.0.0.1:1234/stuck";
+    }
+    // What `body` does with the device open. The server ends when the disk has gone on.
+    void run(const std::function<task<void>(cli::block_session&)>& body)
+    {
+        serving = make_server();
+        run_until_complete(*shard, whole(body));
+        serving.reset();
+        nothing_is_left();
+    }
+    task<void> whole(const std::function<task<void>(cli::block_session&)>& body)
+    {
+        const auto listener =
+            std::move(*server_device->listen("127.0.0.1:1234")); // as the session looks it up
+        scope s(*shard);
+        s.spawn([&] { return serving->serve(*server_device, *listener); });
+        cli::block_session session(*shard, *pool, [this](std::string_view) { return client_device.get(); });
+        const cli::failure connected = co_await session.connect(place);
+        BOOST_REQUIRE_MESSAGE(!connected.failed(), connected.text());
+        const cli::failure opened = co_await session.open(rnbd::access_mode::read_write);
+        BOOST_REQUIRE_MESSAGE(!opened.failed(), opened.text());
+        co_await body(session);
+        stuck.over.set();
+        co_await sleep_for(1s);
+        listener->close();
+        co_await s.join();
+    }
+
+    rnbd_test::stuck_disk stuck;
+    cli::block_place place;
+    std::unique_ptr<loop::context> client_device = fabric->make_context(profile);
+    std::unique_ptr<rtrs::server> serving;
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(it_closes_in_time_though_the_disk_hangs)
+{
+    fixture f;
+    f.run([&](cli::block_session& session) -> task<void> {
+        scope s(*f.shard);
+        std::optional<result<void>> done;
+        s.spawn([&]() -> task<void> {
+            const std::vector<std::byte> bytes(512);
+            const auto written = co_await session.device()->write(0, bytes);
+            done = written;
+        });
+        co_await sleep_for(10ms);
+        const time_point begun = f.clock.now();
+        co_await session.close();
+        BOOST_TEST((f.clock.now() - begun < 3s));
+        co_await s.join();
+        BOOST_TEST((done && !*done));
+        BOOST_TEST(f.devices.users_of(0).writers == 1u); // until the disk has done what it was told
+    });
+}
+
+BOOST_AUTO_TEST_CASE(it_closes_at_once_where_nothing_is_under_way)
+{
+    fixture f;
+    f.run([&](cli::block_session& session) -> task<void> {
+        const time_point begun = f.clock.now();
+        co_await session.close();
+        BOOST_TEST((f.clock.now() - begun < 100ms));
+        BOOST_TEST(f.devices.users_of(0).writers == 0u);
+    });
+}
+
+BOOST_AUTO_TEST_SUITE_END()
