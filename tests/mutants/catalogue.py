@@ -65,6 +65,21 @@ def unknown_cases(mutant, known):
             yield word
 
 
+def suites_of(top=TOP):
+    """The suites of each program that has several, as the groups of tests/unit/meson.build list them."""
+    text = (content_of(os.path.join(top, "tests", "unit", "meson.build")) or b"").decode()
+    return {"unit_" + name: set(re.findall(r"/(\w+)\.cpp'", files)) for name, files in re.findall(r"'(\w+)': \[\n(.*?)\n  \]", text, re.S)}
+
+
+def suites_elsewhere(mutant, programs):
+    """Suites in `cases` that its program does not have. Boost.Test fails then, as if the mutant were seen."""
+    suites = programs.get(mutant["test"])
+    for case in mutant["cases"].split(",") if suites else ():
+        suite = case.split("/")[0]
+        if suite != "*" and suite not in suites:
+            yield suite
+
+
 def problems(sources, top=TOP, folder=HERE):
     """One line for each mutant that no run could plant or test; `sources` are the texts of all tests."""
     try:
@@ -73,12 +88,17 @@ def problems(sources, top=TOP, folder=HERE):
         yield str(wrong)
         return
     known = cases_of(sources)
+    programs = suites_of(top)
     contents = {name: content_of(os.path.join(top, name)) for name in {m["file"] for m in mutants}}
     for mutant in mutants:
         if why := why_stale(mutant, contents[mutant["file"]]):
             yield f"{mutant['name']}: {why}"
         for case in unknown_cases(mutant, known):
             yield f"{mutant['name']}: no test is named {case}"
+        if re.search(r",.*/", mutant["cases"]) and mutant["test"] in programs: # Boost.Test would find none
+            yield f"{mutant['name']}: a comma stands between names of one level"
+        for suite in suites_elsewhere(mutant, programs):
+            yield f"{mutant['name']}: {mutant['test']} has no suite {suite}"
 
 
 def git(top, *arguments):

@@ -63,6 +63,17 @@ class Texts(InTree):
         self.list_of({"cases": "a_test/it_worked"}, {"name": "a-2", "cases": "a_test/that_*"})
         self.assertEqual(self.problems(), ["a-1: no test is named it_worked", "a-2: no test is named that_*"])
 
+    def test_a_suite_of_another_program_is_told(self):
+        os.makedirs(os.path.join(self.top, "tests", "unit"))
+        self.put("tests/unit/meson.build", "groups = {\n  'a': [\n    ['x/b_test.cpp', 'x/c_test.cpp'],\n  ],\n}\n")
+        self.list_of({}, {"name": "a-2", "cases": "*"})
+        self.assertEqual(self.problems(), ["a-1: unit_a has no suite a_test"])
+        self.list_of({"cases": "b_test,c_test"}, {"name": "a-2", "cases": "b_test/it_works,c_test/it_works"})
+        self.assertEqual([p for p in self.problems() if "no test is named" not in p], ["a-2: a comma stands between names of one level"])
+        self.list_of({})
+        self.put("tests/unit/meson.build", "groups = {\n  'a': [\n    ['x/a_test.cpp'],\n  ],\n}\n")
+        self.assertEqual(self.problems(), [])
+
     def test_a_list_that_cannot_be_read_is_told(self):
         self.list_of({}, {})
         self.assertEqual(self.problems(), ["two mutants are named a-1"])

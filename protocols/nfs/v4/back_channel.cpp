@@ -45,7 +45,6 @@ void back_channel::set_up(std::uint32_t minor, const channel_attrs4& limits)
     max_request_.store(limits.maxrequestsize, std::memory_order_relaxed);
     slot_count_.store(std::clamp<std::uint32_t>(limits.maxrequests, 1, most_slots),
                       std::memory_order_relaxed);
-    granted_.store(true, std::memory_order_release);
 }
 
 void back_channel::set_identity(const callback_identity& identity)
@@ -62,6 +61,7 @@ void back_channel::bind(std::shared_ptr<rpc::reverse_channel> channel, const sha
     if (ways_.size() == most_ways)
         ways_.erase(ways_.begin());
     ways_.push_back({std::move(channel), &at});
+    granted_.store(true, std::memory_order_release);
 }
 
 std::optional<back_channel::way> back_channel::find() const

@@ -148,12 +148,14 @@ task<nfsstat4> server::create_session(compound& k)
             co_await commons_.state.abandon(state);
         co_return res.status;
     }
-    if (const auto made_session = way ? commons_.sessions.find(res.sessionid) : nullptr) {
+    if (const auto made_session = commons_.sessions.find(res.sessionid)) {
         back_channel& back = made_session->back();
+        // Also where this connection is none: another one may be bound later.
         back.set_up(k.minor(), args.back_chan_attrs);
         if (identity)
             back.set_identity(*identity);
-        back.bind(std::move(way), here_);
+        if (way)
+            back.bind(std::move(way), here_);
     }
     co_return k.add(res);
 }
@@ -215,7 +217,7 @@ task<nfsstat4> server::bind_conn_to_session(compound& k)
     if (!s)
         co_return nfsstat4::badsession;
     std::shared_ptr<rpc::reverse_channel> way;
-    if (back)
+    if (back && s->back().max_request() != 0) // else nothing was agreed on
         way = k.c.reverse();
     if (way) {
         const nfsstat4 status = co_await commons_.state.set_callable(s->state());

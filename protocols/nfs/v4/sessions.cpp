@@ -47,7 +47,6 @@ slot_verdict slot_use::begin(std::shared_ptr<session> of, const SEQUENCE4args& a
         s.running = true;
         s.kept = false;
         s.mark = mark;
-        s.reply.clear();
         of->running_.fetch_add(1, std::memory_order_relaxed);
         session_ = std::move(of);
         slot_ = args.slotid;
@@ -106,7 +105,6 @@ slot_use::~slot_use()
     session::slot& s = session_->slots_[slot_];
     const std::lock_guard held(s.lock);
     --s.sequence;
-    s.mark = 0;
     s.running = false;
     session_->running_.fetch_sub(1, std::memory_order_release);
 }
@@ -169,8 +167,7 @@ void session_table::erase(clientid4 id)
         unconfirmed_.erase(c->by_age);
         c->peer->second.unconfirmed.erase(c->by_age_of_peer);
     }
-    if (const auto named = by_state_.find(c->state); named != by_state_.end() && named->second == id)
-        by_state_.erase(named);
+    by_state_.erase(c->state);
     const peer_map::iterator peer = c->peer;
     --peer->second.clients;
     clients_.erase(id);
@@ -213,12 +210,10 @@ session_table::shortage session_table::make_room(peer_entry& peer, time_point no
     return shortage::none;
 }
 
-// What keeps somebody from the name of `holder`, for as long as that doesn't yield (8881 18.35.4, cases 3 and 5).
-nfsstat4 session_table::stands_against(const client& holder, principal who, const verifier4& verifier,
+// What keeps a client of the same principal from the name of `holder`, for as long as that doesn't yield (8881 18.35.4, case 5).
+nfsstat4 session_table::stands_against(const client& holder, const verifier4& verifier,
                                        const std::string& group) noexcept
 {
-    if (holder.who != who)
-        return nfsstat4::clid_inuse;
     // With AUTH_SYS anybody claims to be anybody. A client that moved comes again after its lease.
     return holder.verifier != verifier && holder.peer->first != group ? nfsstat4::delay : nfsstat4::ok;
 }
@@ -255,7 +250,7 @@ session_table::exchanged session_table::exchange_id(const client_owner4& owner, 
         }
     } else if (confirmed != nullptr && confirmed->state != yields) {
         // Case 5 from elsewhere.
-        out.status = stands_against(*confirmed, who, owner.verifier, group);
+        out.status = stands_against(*confirmed, owner.verifier, group);
         if (out.status != nfsstat4::ok)
             out.rival = confirmed->state;
     }
@@ -394,7 +389,7 @@ session_table::creation session_table::begin_creation(const CREATE_SESSION4args&
         out.key = c->owner;
         if (const client* const older = find_client(owners_[c->owner].confirmed)) {
             out.older = older->state;
-            out.stands_against = stands_against(*older, who, c->verifier, c->peer->first);
+            out.stands_against = stands_against(*older, c->verifier, c->peer->first);
         }
     }
     return out;
@@ -602,6 +597,12 @@ std::size_t session_table::clients() const
 {
     const std::lock_guard held(lock_);
     return clients_.size();
+}
+
+std::size_t session_table::names() const
+{
+    const std::lock_guard held(lock_);
+    return owners_.size();
 }
 
 std::size_t session_table::sessions() const

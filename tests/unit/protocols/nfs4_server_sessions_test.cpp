@@ -447,6 +447,7 @@ BOOST_FIXTURE_TEST_CASE(reclaims_end_before_opens_begin, nfs4_fixture)
     BOOST_TEST(fresh.open(fresh.creating("f")).status == nfsstat4::grace);
     RECLAIM_COMPLETE4args one;
     one.one_fs = true;
+    BOOST_TEST(fresh.call(one).status() == nfsstat4::nofilehandle);
     BOOST_TEST(fresh.call(PUTROOTFH4args(), one).status() == nfsstat4::ok);
     BOOST_TEST(fresh.open(fresh.creating("f")).status == nfsstat4::grace);
     BOOST_TEST(fresh.call(client4::reclaimed()).status() == nfsstat4::ok);
@@ -519,10 +520,10 @@ BOOST_FIXTURE_TEST_CASE(where_all_places_are_taken_the_oldest_that_does_not_go_o
     const clientid4 third = exchange("3");
     // Its own first, though there are older ones.
     BOOST_TEST(exchange("4") != 0u);
+    BOOST_TEST(create(second) == nfsstat4::stale_clientid);
     come_from("192.0.2.10");
     const clientid4 new_one = exchange("5");
     BOOST_TEST(create(new_one) == nfsstat4::ok);
-    BOOST_TEST(create(second) == nfsstat4::stale_clientid);
     come_from("192.0.2.9");
     BOOST_TEST(create(third) == nfsstat4::ok);
     come_from("127.0.0.1");
@@ -537,6 +538,8 @@ BOOST_FIXTURE_TEST_CASE(a_peer_has_its_share_of_clients_and_others_have_theirs, 
     b.connect();
     BOOST_TEST_REQUIRE(b.open(b.creating("f")).status == nfsstat4::ok);
     BOOST_TEST(exchange("c") == 0u);
+    BOOST_TEST(program->counters().refused_limits.value(verbena::files::limited::clients,
+                                                        verbena::files::limit_of::peer) == 1u);
     come_from("192.0.2.9");
     other.connect();
     BOOST_TEST_REQUIRE(other.open(other.creating("g")).status == nfsstat4::ok);

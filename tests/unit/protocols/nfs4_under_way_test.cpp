@@ -118,6 +118,18 @@ BOOST_FIXTURE_TEST_CASE(a_lease_does_not_end_while_a_compound_runs, fixture)
     BOOST_TEST(first.call(PUTROOTFH4args()).status() == nfsstat4::badsession);
 }
 
+BOOST_FIXTURE_TEST_CASE(a_session_stays_while_a_compound_of_its_runs, fixture)
+{
+    slow.hold();
+    const auto c = begin(first.sequence(), PUTFH4args{client4::handle_of(file)}, READ4args{{}, 0, 10});
+    BOOST_TEST_REQUIRE(slow.waiting == 1);
+    BOOST_TEST(compound(DESTROY_SESSION4args{first.session}).status() == nfsstat4::delay);
+    slow.release();
+    turns();
+    BOOST_TEST(answer_of(*c).status() == nfsstat4::ok);
+    BOOST_TEST(compound(DESTROY_SESSION4args{first.session}).status() == nfsstat4::ok);
+}
+
 BOOST_FIXTURE_TEST_CASE(an_open_waits_for_what_it_denies, fixture)
 {
     slow.hold();

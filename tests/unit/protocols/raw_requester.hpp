@@ -187,10 +187,14 @@ public:
     /// As a client that dies.
     void vanish() { pair_->kill(error(std::errc::connection_aborted, "the requester is gone")); }
     /// The server's time to drain is over.
-    void stop_server()
+    void begin_stop()
     {
         listener_->close();
         tasks_->request_stop();
+    }
+    void stop_server()
+    {
+        begin_stop();
         until([&] { return tasks_->live() == 0; });
     }
     bool is_connected() const noexcept { return pair_->connected(); }

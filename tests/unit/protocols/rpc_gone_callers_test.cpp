@@ -114,12 +114,21 @@ struct served {
             peer->vanish();
         turns();
     }
+    /// Its call is to hear of that. One that does not would hold up the stop for ever, and is let go.
     void stop_server()
     {
+        scope stopping(*shard);
         if (is_stream())
-            run_until_complete(*shard, streams->shut_down(shard->clock().now()));
+            stopping.spawn([this] { return streams->shut_down(shard->clock().now()); });
         else
+            peer->begin_stop();
+        for (int i = 0; i < 1000 && program.stopped == 0; ++i)
+            shard->turn();
+        program.go.set();
+        if (!is_stream())
             peer->stop_server();
+        while (stopping.live() != 0)
+            shard->turn();
     }
     void turns()
     {

@@ -46,7 +46,8 @@ public:
         const shard* at = nullptr;
     };
 
-    /// The client has a back channel in this session, called as `minor` and within `limits`. Before that it is none.
+    /// What the client agreed to when it made the session: it is called as `minor` and within `limits`, which are all 0 if it wants no
+    /// calls. There is a back channel from the first bind() on.
     void set_up(std::uint32_t minor, const channel_attrs4& limits);
     void set_identity(const callback_identity& identity);
     /// From now on the client is called over `channel`, too.
@@ -56,6 +57,7 @@ public:
     std::optional<way> find() const;
     std::optional<callback_identity> identity() const;
     std::uint32_t minor() const noexcept { return minor_.load(std::memory_order_relaxed); }
+    /// 0: no back channel was agreed on.
     std::uint32_t max_request() const noexcept { return max_request_.load(std::memory_order_relaxed); }
     /// Whether it was granted, and no connection of it is left.
     bool is_down() const;

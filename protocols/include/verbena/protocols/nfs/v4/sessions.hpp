@@ -283,6 +283,8 @@ public:
     void drop_unconfirmed(time_point now);
 
     std::size_t clients() const;
+    /// Owners that clients have named: each has a client.
+    std::size_t names() const;
     std::size_t sessions() const;
     /// What slots take, and may keep.
     std::size_t slot_bytes() const;
@@ -315,7 +317,7 @@ private:
         clientid4 confirmed = 0;
         clientid4 unconfirmed = 0;
     };
-    static nfsstat4 stands_against(const client& holder, principal who, const verifier4& verifier,
+    static nfsstat4 stands_against(const client& holder, const verifier4& verifier,
                                    const std::string& group) noexcept;
     client* find_client(clientid4 id) noexcept;
     const client* find_client(clientid4 id) const noexcept;
