@@ -53,11 +53,12 @@ void stall_watch::log_with_name(const turn& t)
 {
     if (code_ == nullptr)
         return log(t, what_ != nullptr ? demangled(what_) : "?");
-    if (!has_name())
+    if (!has_ended_.load(std::memory_order_acquire)) // the shard waits for no thread
         return log(t, "a coroutine, while the name of the one before was looked up");
     if (namer_.joinable())
-        namer_.join(); // it is about to end, if it has not
+        namer_.join();
     looks_.store(true, std::memory_order_relaxed);
+    has_ended_.store(false, std::memory_order_relaxed);
     const detail::signals_blocked blocked;
     try {
         namer_ = std::thread([this, t, address = reinterpret_cast<std::uintptr_t>(code_)] {
@@ -66,13 +67,16 @@ void stall_watch::log_with_name(const turn& t)
             (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), lowest_priority);
             try {
                 const std::string name = detail::symbols({address}).name(address);
+                looks_.store(false, std::memory_order_release);
                 log(t, name);
             } catch (const std::exception&) { // no memory to tell of it
+                looks_.store(false, std::memory_order_release);
             }
-            looks_.store(false, std::memory_order_release); // last: who joins then waits for nothing
+            has_ended_.store(true, std::memory_order_release);
         });
     } catch (const std::exception&) {
         looks_.store(false, std::memory_order_relaxed);
+        has_ended_.store(true, std::memory_order_relaxed);
         log(t, "a coroutine, and no thread could be started to look its name up");
     }
 }

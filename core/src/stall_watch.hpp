@@ -78,6 +78,7 @@ private:
     const char* what_ = nullptr;
     const void* code_ = nullptr; // of a coroutine
     std::atomic<bool> looks_{false};
+    std::atomic<bool> has_ended_ = true; ///< the thread, or nearly
     std::thread namer_;
 };
 
