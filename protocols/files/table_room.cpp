@@ -297,6 +297,24 @@ result<void> state_table::begin(const demand& d, passage& p)
     return {};
 }
 
+namespace {
+
+// Whatever stateid the client comes with: it sends its delegation's before its lock's, and that before its open's (RFC 8881 8.2.5).
+bool keeps_writers_out(file_entry& f, const client_entry& c) noexcept
+{
+    for (auto* m = f.locks.front(); m != nullptr; m = f.locks.next(*m))
+        if (&m->owner.client == &c)
+            return true;
+    if (f.denies[1] == 0) // else the usual case
+        return false;
+    for (auto* m = f.opens.front(); m != nullptr; m = f.opens.next(*m))
+        if (&m->owner.client == &c && any(static_cast<const open_entry&>(m->owner).deny & share::write))
+            return true;
+    return false;
+}
+
+} // namespace
+
 result<void> state_table::begin_io(client_id client, const stateid& id, const storage::handle& file,
                                    share access, passage& p, zero_seqid zero)
 {
@@ -320,9 +338,8 @@ result<void> state_table::begin_io(client_id client, const stateid& id, const st
         if (any(access & share::read) && !any(o.access & share::read) &&
             f.denies[0] > std::uint32_t(any(o.deny & share::read)))
             return error(errc::locked);
-        p.keeps_writers_out_ = any(o.deny & share::write) || ((*s)->kind == state_kind::lock &&
-                                                              !static_cast<lock_entry&>(**s).ranges.empty());
     }
+    p.keeps_writers_out_ = keeps_writers_out(f, **c);
     pin(f, p);
     if (any(access & share::read))
         p.operations_ |= bit(operation::read);

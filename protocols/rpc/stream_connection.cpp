@@ -330,6 +330,12 @@ void stream_connection::flush() noexcept
         output_progress_ = shard().now();
     switch (status) {
     case stream_output::status::failed: return end(stream_end::lost);
+    case stream_output::status::cut_short:
+        log_limited(
+            server_.cuts_logged, log_level::info, "rpc",
+            "a file became shorter while it was sent: the connection ends, so that the client asks again",
+            {{"peer", name_}});
+        return end(stream_end::lost);
     case stream_output::status::blocked:
         blocked_ = true;
         want_write();

@@ -109,6 +109,7 @@ struct stream_server::impl {
     stream_stats stats;
     log_limiter exceptions_logged;
     log_limiter refusals_logged;
+    log_limiter cuts_logged; // files that ended too early
     stop_source stopping;
     bool ending = false;
     std::size_t count = 0;

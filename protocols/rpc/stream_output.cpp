@@ -174,10 +174,13 @@ stream_output::status stream_output::send(int fd, std::size_t& sent, unsigned& c
         std::size_t offered =
             0; // a file may come in several parts: only the socket's word says that it is full
         do
-            n = segments_[first_].file.empty() ? send_memory(fd, offered) : send_file(fd);
+            n = segments_[first_].file.empty() ? send_memory(fd, offered)
+                                               : send_part(fd, segments_[first_].file);
         while (n < 0 && errno == EINTR);
         if (n < 0)
             return errno == EAGAIN || errno == EWOULDBLOCK ? status::blocked : status::failed;
+        if (n == 0) // any other bytes would pass for the file's
+            return status::cut_short;
         ++calls;
         sent += static_cast<std::size_t>(n);
         drop(static_cast<std::size_t>(n));
@@ -203,23 +206,6 @@ ssize_t stream_output::send_memory(int fd, std::size_t& offered) noexcept
     message.msg_iov = entries.data();
     message.msg_iovlen = count;
     return ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT | (i < segments_.size() ? MSG_MORE : 0));
-}
-
-ssize_t stream_output::send_file(int fd) noexcept
-{
-    file_range& file = segments_[first_].file;
-    if (file.fd >= 0) {
-        const ssize_t n = send_part(fd, file);
-        if (n != 0)
-            return n;
-        // The file has become shorter, and the length is told already: the rest reads as a hole does.
-        file.owner.reset();
-        file.fd = -1;
-    }
-    static constexpr std::array<std::byte, 4096> zeros{};
-    const std::size_t size = std::min(file.size, zeros.size());
-    const bool more = size < file.size || first_ + 1 < segments_.size();
-    return ::send(fd, zeros.data(), size, MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0));
 }
 
 void stream_output::drop(std::size_t bytes) noexcept

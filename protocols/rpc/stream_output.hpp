@@ -25,7 +25,12 @@ public:
     /// Room for segments from the first reply on, so that a stream of usual depth allocates once. 5 KiB.
     static constexpr std::size_t usual_segments = 64;
 
-    enum class status : std::uint8_t { drained, blocked, failed };
+    enum class status : std::uint8_t {
+        drained,
+        blocked,
+        failed,
+        cut_short, ///< a file ended before the bytes that its record's length promises
+    };
 
     stream_output(buffer_pool& pool, counter& copied) noexcept : pool_(pool), payload_copied_(copied) {}
 
@@ -57,7 +62,6 @@ private:
     void refer(std::span<const std::byte> bytes, lease owner);
     void refer(file_range file);
     ssize_t send_memory(int fd, std::size_t& offered) noexcept;
-    ssize_t send_file(int fd) noexcept;
     void drop(std::size_t bytes) noexcept;
 
     buffer_pool& pool_;

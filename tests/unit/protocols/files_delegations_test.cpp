@@ -600,6 +600,26 @@ BOOST_FIXTURE_TEST_CASE(a_read_delegation_reads, delegations_fixture)
     BOOST_TEST(is(table->begin_io(a, d, file_named("f"), write, p), errc::open_mode));
     BOOST_TEST(table->begin_io(a, d, file_named("f"), read, p).has_value());
     BOOST_TEST(!p.keeps_writers_out()); // as far as READ is concerned: see there
+    p.end();
+    const auto keeps_out = [&] {
+        passage q;
+        BOOST_TEST(table->begin_io(a, d, file_named("f"), read, q).has_value());
+        return q.keeps_writers_out();
+    };
+    // A lock beside it does, and an open that denies: clients send the delegation's stateid all the same (RFC 8881 8.2.5).
+    const stateid to_lock = open(a, "l", "f", read)->id;
+    files::lock_request shared = lock_of(a, to_lock, "f");
+    shared.type = lock_type::read;
+    const auto locked = table->lock(shared);
+    BOOST_REQUIRE(locked);
+    BOOST_TEST(keeps_out());
+    BOOST_REQUIRE(table->unlock(a, *locked, file_named("f"), {0, 9}));
+    BOOST_TEST(!keeps_out());
+    const auto denies = open(a, "d", "f", read, write);
+    BOOST_REQUIRE(denies);
+    BOOST_TEST(keeps_out());
+    BOOST_REQUIRE(table->close(a, denies->id, file_named("f")));
+    BOOST_TEST(!keeps_out());
     open_request r = request(a, "o", "f", write);
     r.claim = open_claim::under_delegation;
     r.delegation = d;

@@ -315,10 +315,10 @@ BOOST_FIXTURE_TEST_CASE(io_by_an_open_needs_its_access, files_fixture)
 
 BOOST_FIXTURE_TEST_CASE(io_knows_whether_it_keeps_writers_out, files_fixture)
 {
-    const client_id a = client("a");
-    const auto keeps_out = [&](const stateid& id, const char* file) {
+    const client_id a = client("a"), b = client("b");
+    const auto keeps_out = [&](const stateid& id, const char* file, client_id who = 0) {
         passage p;
-        BOOST_REQUIRE(table->begin_io(a, id, file_named(file), read, p));
+        BOOST_REQUIRE(table->begin_io(who == 0 ? a : who, id, file_named(file), read, p));
         const bool so = p.keeps_writers_out();
         p.end();
         BOOST_TEST(!p.keeps_writers_out());
@@ -328,6 +328,8 @@ BOOST_FIXTURE_TEST_CASE(io_knows_whether_it_keeps_writers_out, files_fixture)
     BOOST_TEST(!keeps_out(open(a, "2", "g", both, read)->id, "g"));
     const auto denies = open(a, "3", "h", both, write);
     BOOST_TEST(keeps_out(denies->id, "h"));
+    BOOST_TEST(keeps_out(open(a, "5", "h", read)->id, "h")); // another owner's of the client
+    BOOST_TEST(!keeps_out(open(b, "1", "h", read)->id, "h", b));
     const auto less = table->downgrade(a, denies->id, file_named("h"), read, share::none);
     BOOST_TEST(!less.has_value()); // it was never opened so
     BOOST_REQUIRE(open(a, "3", "h", read));
@@ -339,10 +341,13 @@ BOOST_FIXTURE_TEST_CASE(io_knows_whether_it_keeps_writers_out, files_fixture)
     const auto locked = table->lock(lock_of(a, open_to_lock->id, "l"));
     BOOST_REQUIRE(locked);
     BOOST_TEST(keeps_out(*locked, "l"));
-    BOOST_TEST(!keeps_out(open_to_lock->id, "l")); // it is its owner's who did not lock
+    BOOST_TEST(keeps_out(open_to_lock->id, "l")); // whatever stateid the client comes with
+    BOOST_TEST(!keeps_out(open(b, "4", "l", both)->id, "l", b));
+    BOOST_TEST(!keeps_out(open(a, "4", "m", both)->id, "m"));
     const auto unlocked = table->unlock(a, *locked, file_named("l"), {0, 9});
     BOOST_REQUIRE(unlocked);
     BOOST_TEST(!keeps_out(*unlocked, "l"));
+    BOOST_TEST(!keeps_out(open_to_lock->id, "l"));
 }
 
 BOOST_FIXTURE_TEST_CASE(a_deny_bit_of_ones_own_stops_nobody, files_fixture)

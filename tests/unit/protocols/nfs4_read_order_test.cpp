@@ -3,7 +3,7 @@
 // its client let go of the file, however late the client receives the bytes. With the bytes in memory and in files, which posixfs has sent
 // from the file itself where the transport can (call::takes_files()).
 #include "../plugins/temporary_directory.hpp"
-#include "nfs4_v40_client.hpp"
+#include "nfs4_called_host.hpp"
 #include "raw_requester.hpp"
 
 #include <verbena/plugins/posixfs.hpp>
@@ -78,8 +78,13 @@ struct opened_file {
 };
 
 struct fixture : v40_fixture {
-    fixture(const std::string& back_end, std::uint32_t minor_version, const std::string& by = "tcp")
+    fixture(const std::string& back_end, std::uint32_t minor_version, const std::string& by = "tcp",
+            bool delegates = false)
     {
+        if (delegates) {
+            options[0].local_writers = false;
+            hosts = &called;
+        }
         if (back_end == "posixfs") {
             shard->add(threads);
             posixfs::posixfs_options o;
@@ -278,6 +283,8 @@ struct fixture : v40_fixture {
         if (!socket) {
             int ends[2];
             BOOST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+            const int room = 65536; // so that most of a file waits, however much this host has by default
+            BOOST_REQUIRE(::setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &room, sizeof room) == 0);
             server->adopt(net::unique_fd(ends[0]), *net::endpoint::parse("192.0.2.1:1023"));
             socket = net::unique_fd(ends[1]);
         }
@@ -287,9 +294,12 @@ struct fixture : v40_fixture {
         BOOST_REQUIRE(::send(socket.get(), record.data(), record.size(), MSG_NOSIGNAL) ==
                       ssize_t(record.size()));
         const std::uint64_t before = server->stats().calls.value();
-        do
+        int left = 5'000'000; // turns: most are short, while a thread works
+        do {
             shard->turn();
-        while (server->stats().calls.value() == before || server->stats().calls_in_flight.value() != 0);
+            if (--left == 0)
+                BOOST_FAIL("the call is not over");
+        } while (server->stats().calls.value() == before || server->stats().calls_in_flight.value() != 0);
         turns();
     }
     outcome receive()
@@ -333,6 +343,20 @@ struct fixture : v40_fixture {
         send(call);
         return receive();
     }
+    /// Sends the READ without receiving anything: most of the reply waits.
+    void send_read(const opened_file& f, const stateid4& id)
+    {
+        watched->taken = watched->stay = 0;
+        send(message(f, {id, 0, whole}, {}));
+        BOOST_TEST(server->stats().sent_bytes.value() < sent + whole);
+    }
+    /// Without a lock and a deny bit the bytes stay in the file, where the back end has them there.
+    void require_that_reads_stay()
+    {
+        BOOST_TEST_REQUIRE((read(a, {a.id, 0, whole}).data == old_content));
+        BOOST_TEST_REQUIRE((on_disk ? stayed() : was_taken()));
+        sent = server->stats().sent_bytes.value();
+    }
     bool stayed() const noexcept { return watched->stay == 1 && watched->taken == 0; }
     bool was_taken() const noexcept { return watched->stay == 0 && watched->taken == 1; }
 
@@ -348,6 +372,8 @@ struct fixture : v40_fixture {
     net::unique_fd socket;
     std::optional<raw_requester> peer;
     std::uint32_t xid = 0x4711;
+    std::uint64_t sent = 0; ///< before the READ that matters
+    called_hosts called{pool};
 };
 
 const char* const back_ends[] = {"memfs", "posixfs"};
@@ -450,10 +476,10 @@ BOOST_DATA_TEST_CASE(what_was_read_under_a_lock_is_of_that_time, data::make(back
 {
     fixture f(back_end, minor);
     const opened_file theirs = f.open(false, "a");
+    f.require_that_reads_stay();
     const stateid4 held = f.lock(true, f.a);
-    f.send(f.message(f.a, {held, 0, whole}, {}));
-    // The client receives nothing yet, and most of the reply waits.
-    BOOST_TEST(f.server->stats().sent_bytes.value() < whole);
+    f.send_read(f.a, held);
+    BOOST_TEST(f.was_taken());
     f.unlock(f.a, held);
     const stateid4 by = f.lock(false, theirs);
     BOOST_TEST(f.by(false, theirs.at(), f.writing(by, whole - changed, new_content)).status() ==
@@ -466,10 +492,11 @@ BOOST_DATA_TEST_CASE(what_was_read_by_an_open_that_denies_writing_is_of_that_tim
                      data::make(back_ends) * data::make(minors), back_end, minor)
 {
     fixture f(back_end, minor);
+    f.require_that_reads_stay();
     f.close(f.a);
     f.a = f.open(true, "a", share4::deny_write);
-    f.send(f.message(f.a, {f.a.id, 0, whole}, {}));
-    BOOST_TEST(f.server->stats().sent_bytes.value() < whole);
+    f.send_read(f.a, f.a.id);
+    BOOST_TEST(f.was_taken());
     f.close(f.a);
     const opened_file theirs = f.open(false, "a");
     BOOST_TEST(f.by(false, theirs.at(), f.writing(theirs.id, whole - changed, new_content)).status() ==
@@ -487,6 +514,7 @@ BOOST_DATA_TEST_CASE(other_reads_are_sent_from_the_file, data::make(minors), min
     BOOST_TEST(f.stayed());
     // Others' opens and locks change nothing, nor do one's own of other files.
     const opened_file theirs = f.open(false, "a");
+    (void)f.lock(false, theirs, nfs_lock_type4::read);
     (void)f.lock(true, f.b);
     (void)f.read(f.a, {f.a.id, 0, 65536});
     BOOST_TEST(f.stayed());
@@ -494,11 +522,46 @@ BOOST_DATA_TEST_CASE(other_reads_are_sent_from_the_file, data::make(minors), min
     stateid4 held = f.lock(true, f.a, nfs_lock_type4::read);
     (void)f.read(f.a, {held, 0, 65536});
     BOOST_TEST(f.was_taken());
+    (void)f.read(f.a, {f.a.id, 0, 65536}); // whatever stateid its client comes with
+    BOOST_TEST(f.was_taken());
     held = f.unlock(f.a, held);
     (void)f.read(f.a, {held, 0, 65536});
     BOOST_TEST(f.stayed());
     (void)f.read(f.a, {f.a.id, 0, 65535});
     BOOST_TEST(f.was_taken()); // small ones always are
+}
+
+// Clients send a delegation's stateid before those of locks and opens (RFC 8881 8.2.5).
+BOOST_AUTO_TEST_CASE(a_read_by_a_delegation_minds_what_else_its_client_holds)
+{
+    fixture f("posixfs", 0, "tcp", true);
+    client0& c = *f.mine0;
+    f.tend();
+    f.turns();
+    const auto made = c.ready(c.creating("c"));
+    f.fill({made.id, made.handle});
+    BOOST_TEST(c.close(made).status == nfsstat4::ok);
+    if (made.delegation.delegation_type != open_delegation_type4::none)
+        BOOST_TEST(f.compound(PUTFH4args{made.fh()}, DELEGRETURN4args{made.delegation.stateid}).status() ==
+                   nfsstat4::ok);
+    f.pass(1ms);
+    const auto file = c.open(c.opening("c", share4::access_read));
+    BOOST_TEST_REQUIRE(file.delegation.delegation_type == open_delegation_type4::read);
+    const opened_file here{file.id, file.handle};
+    const READ4args by_delegation{file.delegation.stateid, 0, 65536};
+    BOOST_TEST(begins_as(old_content, f.read(here, by_delegation).data));
+    BOOST_TEST(f.stayed());
+    const stateid4 held = f.lock(true, here, nfs_lock_type4::read);
+    BOOST_TEST(begins_as(old_content, f.read(here, by_delegation).data));
+    BOOST_TEST(f.was_taken());
+    f.unlock(here, held);
+    (void)f.read(here, by_delegation);
+    BOOST_TEST(f.stayed());
+    // An open that denies writing goes beside the delegation, too.
+    OPEN4args denying = c.opening("c", share4::access_read, share4::deny_write);
+    BOOST_TEST_REQUIRE(c.open(denying).status == nfsstat4::ok);
+    (void)f.read(here, by_delegation);
+    BOOST_TEST(f.was_taken());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

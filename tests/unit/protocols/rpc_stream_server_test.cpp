@@ -351,17 +351,21 @@ BOOST_AUTO_TEST_CASE(results_out_of_a_file)
         BOOST_TEST(std::equal(expected.end() - std::ptrdiff_t(first), expected.end(),
                               reply.end() - std::ptrdiff_t(first)));
     }
-    // A file that became shorter after its length was told: the record keeps its length, and the rest is zeros.
+    // A file that became shorter after its length was told: no other bytes take their place. The connection ends, and the client asks again.
     constexpr std::size_t left = 70'000;
-    BOOST_REQUIRE(::ftruncate(fileno(s.program.file.get()), left) == 0);
-    bytes argument;
-    append_u32(argument, 1u << 20);
-    s.send(client, framed(call_of(++xid, 10, argument)));
-    const auto reply = s.receive(client);
-    BOOST_REQUIRE(reply.size() == null_reply + 4 + (1u << 20));
-    const auto data = std::span(reply).subspan(null_reply + 4);
-    BOOST_TEST(std::ranges::count(data.first(left), std::byte('f')) == std::ptrdiff_t(left));
-    BOOST_TEST(std::ranges::count(data.subspan(left), std::byte(0)) == std::ptrdiff_t(data.size() - left));
+    for (const std::size_t size : {left, std::size_t(0)}) {
+        BOOST_REQUIRE(::ftruncate(fileno(s.program.file.get()), off_t(size)) == 0);
+        client = s.connect();
+        const std::uint64_t lost = s.server->stats().ended[std::size_t(rpc::stream_end::lost)].value();
+        bytes argument;
+        append_u32(argument, 1u << 20);
+        s.send(client, framed(call_of(++xid, 10, argument)));
+        const auto reply = s.receive(client);
+        BOOST_TEST_REQUIRE(reply.size() == null_reply + 4 + size);
+        const auto data = std::span(reply).subspan(null_reply + 4);
+        BOOST_TEST(std::ranges::count(data, std::byte('f')) == std::ptrdiff_t(size));
+        BOOST_TEST(s.server->stats().ended[std::size_t(rpc::stream_end::lost)].value() == lost + 1);
+    }
     BOOST_TEST(s.program.file.use_count() == 1);
     BOOST_TEST(s.pool.outstanding() == 0);
 }

@@ -165,8 +165,8 @@ public:
     ~passage() { end(); }
     /// Ends it before the destructor does.
     void end() noexcept;
-    /// After state_table::begin_io(): whether the stateid keeps others from writing. That of a lock owner with locked bytes does, and that of
-    /// an open that denies writing. A delegation's does not count: docs/internals/nfs4.md, "Data that are sent from the file", says why.
+    /// After state_table::begin_io(): whether the client keeps others from writing: it has bytes of that file locked, or an open that denies
+    /// writing, whatever the stateid. A delegation does not count: docs/internals/nfs4.md, "Data that are sent from the file", tells why.
     bool keeps_writers_out() const noexcept { return keeps_writers_out_; }
 
 private:
