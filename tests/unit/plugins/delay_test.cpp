@@ -139,6 +139,7 @@ BOOST_FIXTURE_TEST_CASE(only_so_many_wait, fixture)
     BOOST_TEST(noted->order() == "a b");
     BOOST_TEST(filter.counters().refused == 1u);
     BOOST_TEST(filter.counters().delayed == 2u);
+    BOOST_TEST(filter.counters().waiting == 0u); // who was refused takes nobody's place
     BOOST_TEST((takes(mkdir(me, "d")) == 1s));
 }
 

@@ -201,8 +201,10 @@ BOOST_FIXTURE_TEST_CASE(options_are_checked, fixture)
     options.code = {};
     BOOST_TEST(refused(options).starts_with("error, code: 0 means success"));
     options = {};
-    options.look_interval = longest_look_interval + 1ns;
-    BOOST_TEST(refused(options).starts_with("error, look_interval: not within 0 to an hour"));
+    for (const duration wrong : {-1ns, longest_look_interval + 1ns}) {
+        options.look_interval = wrong;
+        BOOST_TEST(refused(options).starts_with("error, look_interval: not within 0 to an hour"));
+    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -3,6 +3,7 @@
 #include "filter_fixture.hpp"
 
 #include <verbena/core/runtime.hpp>
+#include <verbena/plugins/delay.hpp>
 #include <verbena/plugins/limit.hpp>
 
 #include <algorithm>
@@ -140,6 +141,24 @@ BOOST_FIXTURE_TEST_CASE(what_was_not_moved_is_given_back, fixture)
     BOOST_TEST((clock.now() == start));
     BOOST_TEST((takes(write(me, file, 800'000)) == 0s));
     BOOST_TEST((takes(write(me, file, 298'000)) == 100ms));
+}
+
+// While the operation took its time below, the burst was saved up again.
+BOOST_FIXTURE_TEST_CASE(what_is_given_back_is_no_more_than_a_burst, fixture)
+{
+    delay_options slow;
+    slow.read = {1s, 1s};
+    auto below = open_delay(beneath(), slow);
+    BOOST_REQUIRE(below);
+    use(open_limit(std::move(*below), of_client(0, 1'000'000)));
+    const auto file = make_file("f", 100);
+    begin(read(me, file, 1'000'000));
+    shard->turn();
+    clock.advance(1s);
+    BOOST_TEST((takes(write(me, file, 1)) == 0s)); // and was counted, before the other gave back
+    join();
+    BOOST_TEST((takes(write(me, file, 1'000'000)) == 0s));
+    BOOST_TEST((takes(write(me, file, 1000)) == 1ms));
 }
 
 BOOST_FIXTURE_TEST_CASE(what_is_given_back_lets_the_next_one_pass, fixture)
@@ -334,6 +353,7 @@ BOOST_FIXTURE_TEST_CASE(a_stop_ends_the_wait_and_takes_nothing, fixture)
     join();
     BOOST_TEST((outcomes[2].code == stopped));
     BOOST_TEST((clock.now() == now + 50ms));
+    BOOST_TEST(filter.counters().cancelled == 3u);
 }
 
 BOOST_FIXTURE_TEST_CASE(whoever_stood_behind_a_stopped_one_goes_when_it_can, fixture)
@@ -384,6 +404,39 @@ BOOST_FIXTURE_TEST_CASE(so_many_clients_are_remembered_and_no_more, fixture)
     BOOST_TEST(filter.counters().forgotten == 99u);
 }
 
+BOOST_FIXTURE_TEST_CASE(who_was_there_last_is_forgotten_last, fixture)
+{
+    limit_options options = of_client(2);
+    options.clients = 2;
+    limit(options);
+    for (const char* name : {"a", "b", "a", "c"}) // b goes for c
+        BOOST_TEST((takes(getattr(asked_by(name))) == 0s));
+    BOOST_TEST((takes(getattr(asked_by("a"))) == 500ms));
+}
+
+// A stop that comes when the wait is over ends nothing: what was taken was taken for this one.
+BOOST_FIXTURE_TEST_CASE(whoever_has_its_turn_is_not_stopped, fixture)
+{
+    limit_filter& filter = limit(of_client(10));
+    spend("", 10);
+    begin(mkdir(me, "a"));
+    const auto stops = [](fixture& f) -> task<void> {
+        co_await sleep_for(100ms - 1ns);
+        f.tasks->request_stop();
+    };
+    scope other(*shard);
+    other.spawn([&] { return stops(*this); });
+    shard->turn();
+    clock.advance(100ms); // both timers in one turn, that of the stop first
+    join();
+    BOOST_TEST(!outcomes[0].code);
+    BOOST_TEST(filter.counters().waited == 1u);
+    BOOST_TEST(filter.counters().cancelled == 0u);
+    BOOST_TEST(filter.counters().waiting == 0u);
+    const auto end = [](scope& s) -> task<void> { co_await s.join(); };
+    run(end(other));
+}
+
 BOOST_FIXTURE_TEST_CASE(whoever_waits_is_not_forgotten, fixture)
 {
     limit_options options = of_client(1);
@@ -418,6 +471,12 @@ BOOST_FIXTURE_TEST_CASE(names_are_cut, fixture)
     must(getattr(asked_by(long_name + "1")));
     BOOST_TEST((takes(getattr(asked_by(long_name + "2"))) == 1s));
     BOOST_TEST(filter.counters().clients == 1u);
+    // What is given back is given to the same one.
+    limit(of_client(0, 1'000'000));
+    const auto file = make_file("f", 100);
+    const std::string name = long_name + "1";
+    for (int i = 0; i < 3; ++i)
+        BOOST_TEST((takes(read(asked_by(name), file, 800'000)) == 0s));
 }
 
 BOOST_FIXTURE_TEST_CASE(no_limit_asks_nobody, fixture)
@@ -447,6 +506,10 @@ BOOST_FIXTURE_TEST_CASE(reads_from_files_pay_and_go_when_they_need_not_wait, fix
     BOOST_TEST(must(fs->locate(me, file, 0, 400'000)).here);
     BOOST_TEST(!must(fs->locate(me, file, 0, 1)).here);
     BOOST_TEST((takes(read(me, file, 500'000)) == 500ms));
+    // Names are cut here, too.
+    const std::string long_name(256, 'n');
+    BOOST_TEST(must(fs->locate(asked_by(long_name + "1"), file, 0, 600'000)).here);
+    BOOST_TEST(!must(fs->locate(asked_by(long_name + "2"), file, 0, 500'000)).here);
 }
 
 // Any window of time: no more than the rate and a burst.

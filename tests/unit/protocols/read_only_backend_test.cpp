@@ -19,7 +19,7 @@ using namespace verbena::storage;
 namespace {
 
 // As little as a back end needs: a directory with one file.
-class one_file final : public read_only_backend {
+class one_file : public read_only_backend {
 public:
     static constexpr std::string_view content = "hello";
 
@@ -104,6 +104,11 @@ struct fixture {
 
 constexpr unsigned all = R_OK | W_OK | X_OK;
 
+/// A back end with rules of its own, which grants more than it is asked for.
+class generous_file final : public one_file {
+    task<result<unsigned>> may_read(const request&, const handle&, unsigned) override { co_return all; }
+};
+
 } // namespace
 
 BOOST_FIXTURE_TEST_CASE(every_change_is_refused, fixture)
@@ -131,6 +136,14 @@ BOOST_FIXTURE_TEST_CASE(nobody_may_write, fixture)
     BOOST_TEST(must(fs.access(me, file, W_OK)) == 0u);
     BOOST_TEST(must(fs.access(by(1000, 100), file, all)) == unsigned(R_OK | X_OK));
     BOOST_TEST(fails(fs.access(me, handle(), all)) == ESTALE);
+}
+
+BOOST_FIXTURE_TEST_CASE(whatever_a_back_end_grants_nobody_may_write, fixture)
+{
+    generous_file generous;
+    file_backend& backend = generous;
+    BOOST_TEST(must(backend.access(me, file, all)) == unsigned(R_OK | X_OK));
+    BOOST_TEST(must(backend.access(me, file, W_OK)) == 0u);
 }
 
 BOOST_FIXTURE_TEST_CASE(mode_bits_say_who_may_read, fixture)

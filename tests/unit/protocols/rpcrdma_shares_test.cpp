@@ -160,6 +160,8 @@ BOOST_AUTO_TEST_CASE(connections_of_two_hosts_over_all_listeners)
         BOOST_TEST(f.stats.connections.value() == 6);
         BOOST_TEST(f.stats.rejected_connections.value() == 8u);
         BOOST_TEST(f.peers.refused(peer_use::rdma_connections) == 8u);
+        if (f.peers.refused(peer_use::rdma_connections) != 8u)
+            co_return; // nobody else gets in, and would try for ever
         co_await f.works(f.host("192.0.2.7"));
         // One that goes gives its place back.
         f.held.front()->kill(error(std::errc::connection_aborted, "over"));
