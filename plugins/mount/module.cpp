@@ -2,8 +2,8 @@
 // The MOUNT protocol as a module, on the listeners of NFS.
 #include <verbena/plugins/modules.hpp>
 
-#include <verbena/protocols/nfs/mount_server.hpp>
-#include <verbena/protocols/nfs/served_exports.hpp>
+#include <verbena/protocols/nfs/server/served_exports.hpp>
+#include <verbena/protocols/nfs/server/v3/mount.hpp>
 #include <verbena/protocols/rpc/module.hpp>
 
 #include <stdexcept>

@@ -5,7 +5,7 @@
 #include "../filter_config.hpp"
 
 #include <verbena/core/module.hpp>
-#include <verbena/protocols/nfs/exports.hpp>
+#include <verbena/protocols/nfs/server/exports.hpp>
 #include <verbena/protocols/storage/module.hpp>
 
 #include <cstddef>

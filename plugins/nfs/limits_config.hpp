@@ -4,7 +4,7 @@
 
 #include <verbena/core/settings.hpp>
 #include <verbena/protocols/files/options.hpp>
-#include <verbena/protocols/nfs/v4/sessions.hpp>
+#include <verbena/protocols/nfs/server/v4/sessions.hpp>
 
 #include <vector>
 

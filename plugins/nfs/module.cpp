@@ -10,10 +10,10 @@
 
 #include <verbena/core/printable.hpp>
 #include <verbena/protocols/files/recovery_database.hpp>
-#include <verbena/protocols/nfs/served_exports.hpp>
-#include <verbena/protocols/nfs/v3/server.hpp>
-#include <verbena/protocols/nfs/v4/nsswitch_names.hpp>
-#include <verbena/protocols/nfs/v4/server.hpp>
+#include <verbena/protocols/nfs/nsswitch_names.hpp>
+#include <verbena/protocols/nfs/server/served_exports.hpp>
+#include <verbena/protocols/nfs/server/v3/server.hpp>
+#include <verbena/protocols/nfs/server/v4/server.hpp>
 #include <verbena/protocols/rpc/module.hpp>
 
 #include <algorithm>

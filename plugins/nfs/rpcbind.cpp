@@ -4,7 +4,7 @@
 #include "unix_listener.hpp"
 
 #include <verbena/core/log.hpp>
-#include <verbena/protocols/nfs/portmap.hpp>
+#include <verbena/protocols/nfs/wire/portmap.hpp>
 #include <verbena/protocols/rpc/message.hpp>
 #include <verbena/protocols/rpc/record_marking.hpp>
 

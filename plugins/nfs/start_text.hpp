@@ -2,7 +2,7 @@
 // What is said once NFS is served: exports, listeners, and what root types on a client.
 #pragma once
 
-#include <verbena/protocols/nfs/exports.hpp>
+#include <verbena/protocols/nfs/server/exports.hpp>
 #include <verbena/protocols/rpc/module.hpp>
 
 #include <span>

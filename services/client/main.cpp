@@ -8,7 +8,7 @@
 #include <verbena/core/byte_size.hpp>
 #include <verbena/core/log.hpp>
 #include <verbena/core/scope.hpp>
-#include <verbena/protocols/nfs/v4/user_names.hpp>
+#include <verbena/protocols/nfs/user_names.hpp>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

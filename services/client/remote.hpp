@@ -7,8 +7,8 @@
 
 #include <verbena/core/result.hpp>
 #include <verbena/core/task.hpp>
-#include <verbena/protocols/nfs/client.hpp>
-#include <verbena/protocols/nfs/v4/client.hpp>
+#include <verbena/protocols/nfs/client/v3/client.hpp>
+#include <verbena/protocols/nfs/client/v4/client.hpp>
 
 #include <cstddef>
 #include <cstdint>

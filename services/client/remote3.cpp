@@ -2,7 +2,7 @@
 // Files of a server that is asked in NFS version 3.
 #include "remote.hpp"
 
-#include <verbena/protocols/nfs/file.hpp>
+#include <verbena/protocols/nfs/client/v3/file.hpp>
 
 #include <bit>
 

@@ -2,7 +2,7 @@
 // Files of a server that is asked in NFS version 4.1 or 4.2.
 #include "remote.hpp"
 
-#include <verbena/protocols/nfs/v4/file.hpp>
+#include <verbena/protocols/nfs/client/v4/file.hpp>
 
 #include <cerrno>
 

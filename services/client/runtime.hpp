@@ -8,7 +8,7 @@
 #include <verbena/core/buffer.hpp>
 #include <verbena/core/reactor.hpp>
 #include <verbena/core/verbs.hpp>
-#include <verbena/protocols/nfs/v4/nsswitch_names.hpp>
+#include <verbena/protocols/nfs/nsswitch_names.hpp>
 
 #include <memory>
 #include <optional>

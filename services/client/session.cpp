@@ -5,9 +5,9 @@
 
 #include <verbena/core/combine.hpp>
 #include <verbena/core/net.hpp>
-#include <verbena/protocols/nfs/mount3.hpp>
-#include <verbena/protocols/nfs/portmap.hpp>
-#include <verbena/protocols/nfs/v3/types.hpp>
+#include <verbena/protocols/nfs/wire/portmap.hpp>
+#include <verbena/protocols/nfs/wire/v3/mount.hpp>
+#include <verbena/protocols/nfs/wire/v3/types.hpp>
 #include <verbena/protocols/rpc/stream_client.hpp>
 #include <verbena/protocols/rpcrdma/requester.hpp>
 

@@ -9,8 +9,8 @@
 
 #include <verbena/core/result.hpp>
 #include <verbena/core/task.hpp>
-#include <verbena/protocols/nfs/client.hpp>
-#include <verbena/protocols/nfs/mount_client.hpp>
+#include <verbena/protocols/nfs/client/v3/client.hpp>
+#include <verbena/protocols/nfs/client/v3/mount.hpp>
 #include <verbena/protocols/rpc/client.hpp>
 
 #include <chrono>

@@ -6,7 +6,7 @@
 #include <verbena/core/event.hpp>
 #include <verbena/core/reactor.hpp>
 #include <verbena/core/scope.hpp>
-#include <verbena/protocols/nfs/v4/user_names.hpp>
+#include <verbena/protocols/nfs/user_names.hpp>
 
 #include <utility>
 

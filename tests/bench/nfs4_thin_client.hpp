@@ -4,7 +4,7 @@
 #pragma once
 
 #include <verbena/core/net.hpp>
-#include <verbena/protocols/nfs/v4/compound.hpp>
+#include <verbena/protocols/nfs/wire/v4/compound.hpp>
 #include <verbena/protocols/rpc/auth_sys.hpp>
 #include <verbena/protocols/rpc/message.hpp>
 

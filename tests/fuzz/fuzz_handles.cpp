@@ -3,7 +3,7 @@
 
 #include "fuzz.hpp"
 
-#include <verbena/protocols/nfs/file_handle.hpp>
+#include <verbena/protocols/nfs/server/file_handle.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
 #include <algorithm>

@@ -22,9 +22,9 @@
 #include <verbena/core/log.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/plugins/memfs.hpp>
-#include <verbena/protocols/nfs/exports.hpp>
-#include <verbena/protocols/nfs/mount_server.hpp>
-#include <verbena/protocols/nfs/v3/server.hpp>
+#include <verbena/protocols/nfs/server/exports.hpp>
+#include <verbena/protocols/nfs/server/v3/mount.hpp>
+#include <verbena/protocols/nfs/server/v3/server.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>

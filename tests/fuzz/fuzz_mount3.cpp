@@ -3,8 +3,8 @@
 
 #include "fuzz.hpp"
 
-#include <verbena/protocols/nfs/mount3.hpp>
-#include <verbena/protocols/nfs/portmap.hpp>
+#include <verbena/protocols/nfs/wire/portmap.hpp>
+#include <verbena/protocols/nfs/wire/v3/mount.hpp>
 
 using namespace verbena;
 using fuzz::require;

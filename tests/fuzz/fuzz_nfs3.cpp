@@ -4,8 +4,8 @@
 
 #include "fuzz.hpp"
 
-#include <verbena/protocols/nfs/v3/codec.hpp>
-#include <verbena/protocols/nfs/v3/directory.hpp>
+#include <verbena/protocols/nfs/wire/v3/codec.hpp>
+#include <verbena/protocols/nfs/wire/v3/directory.hpp>
 
 #include <algorithm>
 #include <vector>

@@ -9,10 +9,10 @@
 #include "../../plugins/posixfs/acl_mapping.hpp"
 #include "fuzz.hpp"
 
-#include <verbena/protocols/nfs/v4/callback.hpp>
-#include <verbena/protocols/nfs/v4/compound.hpp>
-#include <verbena/protocols/nfs/v4/storage.hpp>
-#include <verbena/protocols/nfs/v4/universal_address.hpp>
+#include <verbena/protocols/nfs/server/v4/storage.hpp>
+#include <verbena/protocols/nfs/wire/v4/callback.hpp>
+#include <verbena/protocols/nfs/wire/v4/compound.hpp>
+#include <verbena/protocols/nfs/wire/v4/universal_address.hpp>
 #include <verbena/protocols/storage/acl_rules.hpp>
 
 #include <algorithm>

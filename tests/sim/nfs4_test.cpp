@@ -11,8 +11,8 @@
 #include "world.hpp"
 
 #include <verbena/core/shard.hpp>
-#include <verbena/protocols/nfs/v4/file.hpp>
-#include <verbena/protocols/nfs/v4/server.hpp>
+#include <verbena/protocols/nfs/client/v4/file.hpp>
+#include <verbena/protocols/nfs/server/v4/server.hpp>
 #include <verbena/protocols/rpc/auth_sys.hpp>
 
 #include <map>

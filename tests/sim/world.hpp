@@ -10,11 +10,11 @@
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
 #include <verbena/plugins/memfs.hpp>
-#include <verbena/protocols/nfs/client.hpp>
-#include <verbena/protocols/nfs/file.hpp>
-#include <verbena/protocols/nfs/mount_client.hpp>
-#include <verbena/protocols/nfs/mount_server.hpp>
-#include <verbena/protocols/nfs/v3/server.hpp>
+#include <verbena/protocols/nfs/client/v3/client.hpp>
+#include <verbena/protocols/nfs/client/v3/file.hpp>
+#include <verbena/protocols/nfs/client/v3/mount.hpp>
+#include <verbena/protocols/nfs/server/v3/mount.hpp>
+#include <verbena/protocols/nfs/server/v3/server.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
 #include <verbena/protocols/rpcrdma/requester.hpp>

@@ -6,7 +6,7 @@ replayed fuzz corpora. Prints a table, what is missed below 95 %, and `N passed,
 Only what is measured is compiled for it, into FOLDER (build-coverage): the tests are linked anew out of BUILD, which
 clang 19 has built, with these objects in the place of its own. That is a tenth of a build. Needs llvm-19.
 
-What a back end reads out of a file handle is not here: nfs/file_handle.cpp lets in only what the server signed.
+What a back end reads out of a file handle is not here: nfs/server/file_handle.cpp lets in only what the server signed.
 """
 import concurrent.futures
 import json
@@ -29,10 +29,10 @@ SOURCES = {
               "transports/iwarp/connect.cpp"],
     "rtrs": ["protocols/rtrs/wire.cpp"],
     "rnbd": ["protocols/rnbd/wire.cpp"],
-    "mount3": ["protocols/nfs/mount3.cpp", "protocols/nfs/portmap.cpp"],
-    "nfs3": ["protocols/nfs/v3/arguments.cpp", "protocols/nfs/v3/attributes.cpp", "protocols/nfs/v3/results.cpp",
-             "protocols/nfs/v3/directory.cpp", "protocols/nfs/v3/wire.hpp", "protocols/nfs/file_handle.cpp"],
-    "nfs4": ["protocols/nfs/v4/" + part + ".cpp" for part in NFS4],
+    "mount3": ["protocols/nfs/wire/v3/mount.cpp", "protocols/nfs/wire/portmap.cpp"],
+    "nfs3": ["protocols/nfs/wire/v3/arguments.cpp", "protocols/nfs/wire/v3/attributes.cpp", "protocols/nfs/wire/v3/results.cpp",
+             "protocols/nfs/wire/v3/directory.cpp", "protocols/nfs/wire/v3/pieces.hpp", "protocols/nfs/server/file_handle.cpp"],
+    "nfs4": ["protocols/nfs/wire/v4/" + part + ".cpp" for part in NFS4],
     "config": ["services/daemon/config_file.cpp", "core/src/settings.cpp", "plugins/nfs/export_config.cpp",
                "plugins/nfs/export_word.cpp", "core/src/ip_address.cpp"],
 }

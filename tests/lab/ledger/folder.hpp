@@ -6,7 +6,7 @@
 
 #include <verbena/core/result.hpp>
 #include <verbena/core/task.hpp>
-#include <verbena/protocols/nfs/client.hpp>
+#include <verbena/protocols/nfs/client/v3/client.hpp>
 
 #include <array>
 #include <cstdint>

@@ -2,7 +2,7 @@
 // What a server has acknowledged in one folder: names, objects and the operations that made them.
 #pragma once
 
-#include <verbena/protocols/nfs/v3/types.hpp>
+#include <verbena/protocols/nfs/wire/v3/types.hpp>
 
 #include <cstdint>
 #include <initializer_list>

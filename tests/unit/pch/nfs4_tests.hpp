@@ -7,6 +7,6 @@
 #include <verbena/core/event.hpp>
 #include <verbena/core/sleep.hpp>
 #include <verbena/protocols/files/recovery.hpp>
-#include <verbena/protocols/nfs/v4/callback.hpp>
-#include <verbena/protocols/nfs/v4/client.hpp>
-#include <verbena/protocols/nfs/v4/file.hpp>
+#include <verbena/protocols/nfs/client/v4/client.hpp>
+#include <verbena/protocols/nfs/client/v4/file.hpp>
+#include <verbena/protocols/nfs/wire/v4/callback.hpp>

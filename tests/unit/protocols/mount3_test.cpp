@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/protocols/nfs/mount3.hpp>
+#include <verbena/protocols/nfs/wire/v3/mount.hpp>
 
 #include "bytes.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/protocols/nfs/mount_server.hpp>
+#include <verbena/protocols/nfs/server/v3/mount.hpp>
 
 #include "bytes.hpp"
 #include "fake_backend.hpp"

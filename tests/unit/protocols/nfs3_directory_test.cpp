@@ -4,7 +4,7 @@
 #include "nfs3_unprinted.hpp"
 #include "nfs3_vectors.hpp"
 
-#include <verbena/protocols/nfs/v3/binding.hpp>
+#include <verbena/protocols/nfs/wire/v3/binding.hpp>
 
 BOOST_AUTO_TEST_SUITE(nfs3_directory_test)
 

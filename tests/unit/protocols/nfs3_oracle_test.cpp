@@ -5,8 +5,8 @@
 
 #include "nfs3_vectors.hpp"
 
-#include <verbena/protocols/nfs/mount3.hpp>
-#include <verbena/protocols/nfs/portmap.hpp>
+#include <verbena/protocols/nfs/wire/portmap.hpp>
+#include <verbena/protocols/nfs/wire/v3/mount.hpp>
 
 #include <nfsc/libnfs-raw-mount.h>
 #include <nfsc/libnfs-raw-nfs.h>

@@ -5,8 +5,8 @@
 #include "../allocation_count.hpp"
 #include "nfs3_server.hpp"
 
-#include <verbena/protocols/nfs/mount_server.hpp>
-#include <verbena/protocols/nfs/v4/server.hpp>
+#include <verbena/protocols/nfs/server/v3/mount.hpp>
+#include <verbena/protocols/nfs/server/v4/server.hpp>
 
 BOOST_AUTO_TEST_SUITE(nfs3_server_cost_test)
 

@@ -7,8 +7,8 @@
 
 #include <verbena/core/scope.hpp>
 #include <verbena/core/shard.hpp>
-#include <verbena/protocols/nfs/v3/storage.hpp>
-#include <verbena/protocols/nfs/v4/state_home.hpp>
+#include <verbena/protocols/nfs/server/state_home.hpp>
+#include <verbena/protocols/nfs/server/v3/storage.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
 
 #include <limits>

@@ -4,7 +4,7 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/protocols/nfs/v3/codec.hpp>
+#include <verbena/protocols/nfs/wire/v3/codec.hpp>
 
 BOOST_TEST_DONT_PRINT_LOG_VALUE(verbena::nfs::v3::createmode3)
 BOOST_TEST_DONT_PRINT_LOG_VALUE(verbena::nfs::v3::fattr3)

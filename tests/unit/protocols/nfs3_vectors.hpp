@@ -5,7 +5,7 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/protocols/nfs/v3/codec.hpp>
+#include <verbena/protocols/nfs/wire/v3/codec.hpp>
 
 #include "bytes.hpp"
 

@@ -4,7 +4,7 @@
 #include "../acl_text.hpp"
 #include "nfs4_vectors.hpp"
 
-#include <verbena/protocols/nfs/v4/storage.hpp>
+#include <verbena/protocols/nfs/server/v4/storage.hpp>
 
 #include <array>
 #include <string>

@@ -2,7 +2,7 @@
 // CB_COMPOUND as a client serves it: the rules of slots, and what each operation is answered. The server is made by hand.
 #include "nfs4_server.hpp"
 
-#include <verbena/protocols/nfs/v4/callback_service.hpp>
+#include <verbena/protocols/nfs/client/v4/callback_service.hpp>
 
 #include <array>
 #include <optional>

@@ -5,7 +5,7 @@
 #include "memory_call.hpp"
 
 #include <verbena/core/sleep.hpp>
-#include <verbena/protocols/nfs/v4/callback_service.hpp>
+#include <verbena/protocols/nfs/client/v4/callback_service.hpp>
 
 #include <chrono>
 #include <cstring>

@@ -6,8 +6,8 @@
 #include "../allocation_count.hpp"
 
 #include <verbena/core/scope.hpp>
-#include <verbena/protocols/nfs/v4/client.hpp>
-#include <verbena/protocols/nfs/v4/file.hpp>
+#include <verbena/protocols/nfs/client/v4/client.hpp>
+#include <verbena/protocols/nfs/client/v4/file.hpp>
 
 BOOST_AUTO_TEST_SUITE(nfs4_client_cost_test)
 

@@ -5,8 +5,8 @@
 #include "nfs4_kept_store.hpp"
 
 #include <verbena/core/sleep.hpp>
-#include <verbena/protocols/nfs/v4/client.hpp>
-#include <verbena/protocols/nfs/v4/file.hpp>
+#include <verbena/protocols/nfs/client/v4/client.hpp>
+#include <verbena/protocols/nfs/client/v4/file.hpp>
 
 #include <climits>
 

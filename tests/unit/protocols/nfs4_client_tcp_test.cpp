@@ -4,8 +4,8 @@
 
 #include <verbena/core/net.hpp>
 #include <verbena/core/sleep.hpp>
-#include <verbena/protocols/nfs/v4/client.hpp>
-#include <verbena/protocols/nfs/v4/file.hpp>
+#include <verbena/protocols/nfs/client/v4/client.hpp>
+#include <verbena/protocols/nfs/client/v4/file.hpp>
 #include <verbena/protocols/rpc/stream_client.hpp>
 #include <verbena/protocols/rpc/stream_server.hpp>
 

@@ -3,8 +3,8 @@
 #include "nfs4_direct_transport.hpp"
 #include "nfs4_user_names.hpp"
 
-#include <verbena/protocols/nfs/v4/client.hpp>
-#include <verbena/protocols/nfs/v4/file.hpp>
+#include <verbena/protocols/nfs/client/v4/client.hpp>
+#include <verbena/protocols/nfs/client/v4/file.hpp>
 
 #include <climits>
 #include <functional>

@@ -6,8 +6,8 @@
 
 #include <verbena/core/blocking.hpp>
 #include <verbena/plugins/memfs.hpp>
-#include <verbena/protocols/nfs/v4/callback.hpp>
-#include <verbena/protocols/nfs/v4/server.hpp>
+#include <verbena/protocols/nfs/server/v4/server.hpp>
+#include <verbena/protocols/nfs/wire/v4/callback.hpp>
 #include <verbena/protocols/rpc/auth_sys.hpp>
 
 #include <chrono>

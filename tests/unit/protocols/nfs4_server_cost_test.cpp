@@ -6,7 +6,7 @@
 #include "../allocation_count.hpp"
 #include "nfs4_called_client.hpp"
 
-#include <verbena/protocols/nfs/v4/v40_clients.hpp>
+#include <verbena/protocols/nfs/server/v4/v40_clients.hpp>
 
 BOOST_AUTO_TEST_SUITE(nfs4_server_cost_test)
 

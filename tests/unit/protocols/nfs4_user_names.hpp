@@ -3,7 +3,7 @@
 #pragma once
 
 #include <verbena/core/event.hpp>
-#include <verbena/protocols/nfs/v4/user_names.hpp>
+#include <verbena/protocols/nfs/user_names.hpp>
 
 #include <map>
 #include <stdexcept>

@@ -3,11 +3,11 @@
 #include "nfs4_server.hpp"
 #include "nfs4_user_names.hpp"
 
-#include "../../../protocols/nfs/v4/nsswitch_lookup.hpp"
+#include "../../../protocols/nfs/nsswitch_lookup.hpp"
 
 #include <verbena/core/combine.hpp>
 #include <verbena/core/log.hpp>
-#include <verbena/protocols/nfs/v4/nsswitch_names.hpp>
+#include <verbena/protocols/nfs/nsswitch_names.hpp>
 
 BOOST_AUTO_TEST_SUITE(nfs4_user_names_test)
 

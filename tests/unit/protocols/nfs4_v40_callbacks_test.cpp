@@ -3,8 +3,8 @@
 #include "nfs4_called_host.hpp"
 
 #include <verbena/core/net.hpp>
-#include <verbena/protocols/nfs/v3/codec.hpp>
-#include <verbena/protocols/nfs/v3/server.hpp>
+#include <verbena/protocols/nfs/server/v3/server.hpp>
+#include <verbena/protocols/nfs/wire/v3/codec.hpp>
 #include <verbena/protocols/rpc/stream_server.hpp>
 
 #include <array>

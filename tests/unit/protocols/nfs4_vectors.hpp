@@ -5,8 +5,8 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/protocols/nfs/v4/callback.hpp>
-#include <verbena/protocols/nfs/v4/compound.hpp>
+#include <verbena/protocols/nfs/wire/v4/callback.hpp>
+#include <verbena/protocols/nfs/wire/v4/compound.hpp>
 
 #include "bytes.hpp"
 

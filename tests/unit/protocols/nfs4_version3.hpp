@@ -4,8 +4,8 @@
 
 #include "nfs4_called_client.hpp"
 
-#include <verbena/protocols/nfs/v3/codec.hpp>
-#include <verbena/protocols/nfs/v3/server.hpp>
+#include <verbena/protocols/nfs/server/v3/server.hpp>
+#include <verbena/protocols/nfs/wire/v3/codec.hpp>
 
 namespace verbena::nfs::v3 {
 inline std::ostream& operator<<(std::ostream& out, nfsstat3 status) { return out << to_string(status); }

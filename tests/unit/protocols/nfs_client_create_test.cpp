@@ -6,7 +6,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/scope.hpp>
-#include <verbena/protocols/nfs/client.hpp>
+#include <verbena/protocols/nfs/client/v3/client.hpp>
 
 #include <algorithm>
 #include <memory>

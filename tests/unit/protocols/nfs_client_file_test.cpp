@@ -6,7 +6,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/scope.hpp>
-#include <verbena/protocols/nfs/file.hpp>
+#include <verbena/protocols/nfs/client/v3/file.hpp>
 
 #include <functional>
 #include <memory>

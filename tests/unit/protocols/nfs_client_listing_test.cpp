@@ -3,7 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/scope.hpp>
-#include <verbena/protocols/nfs/client.hpp>
+#include <verbena/protocols/nfs/client/v3/client.hpp>
 
 #include <deque>
 #include <optional>

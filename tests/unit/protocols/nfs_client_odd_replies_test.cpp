@@ -3,8 +3,8 @@
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/scope.hpp>
-#include <verbena/protocols/nfs/client.hpp>
-#include <verbena/protocols/nfs/file.hpp>
+#include <verbena/protocols/nfs/client/v3/client.hpp>
+#include <verbena/protocols/nfs/client/v3/file.hpp>
 
 #include <chrono>
 #include <functional>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/protocols/nfs/exports.hpp>
+#include <verbena/protocols/nfs/server/exports.hpp>
 
 #include "fake_backend.hpp"
 

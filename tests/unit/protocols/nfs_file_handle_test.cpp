@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/protocols/nfs/file_handle.hpp>
+#include <verbena/protocols/nfs/server/file_handle.hpp>
 
 #include "bytes.hpp"
 

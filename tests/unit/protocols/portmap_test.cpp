@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/protocols/nfs/portmap.hpp>
+#include <verbena/protocols/nfs/wire/portmap.hpp>
 
 #include "bytes.hpp"
 

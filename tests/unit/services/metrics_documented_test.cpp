@@ -8,10 +8,10 @@
 #include <verbena/core/runtime.hpp>
 #include <verbena/plugins/modules.hpp>
 #include <verbena/plugins/ramblk.hpp>
-#include <verbena/protocols/nfs/mount_server.hpp>
-#include <verbena/protocols/nfs/v3/server.hpp>
-#include <verbena/protocols/nfs/v4/nsswitch_names.hpp>
-#include <verbena/protocols/nfs/v4/server.hpp>
+#include <verbena/protocols/nfs/nsswitch_names.hpp>
+#include <verbena/protocols/nfs/server/v3/mount.hpp>
+#include <verbena/protocols/nfs/server/v3/server.hpp>
+#include <verbena/protocols/nfs/server/v4/server.hpp>
 #include <verbena/protocols/rnbd/server.hpp>
 #include <verbena/protocols/rpc/typed_program.hpp>
 #include <verbena/protocols/rtrs/client.hpp>

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// The NFS version 3 program (RFC 1813): every procedure, over exports.
+#pragma once
+
+#include <verbena/core/metrics.hpp>
+#include <verbena/protocols/nfs/server/exports.hpp>
+#include <verbena/protocols/nfs/server/file_handle.hpp>
+#include <verbena/protocols/nfs/server/state_home.hpp>
+#include <verbena/protocols/nfs/wire/v3/arguments.hpp>
+#include <verbena/protocols/nfs/wire/v3/results.hpp>
+#include <verbena/protocols/rpc/service.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#pragma GCC visibility push(default)
+
+namespace verbena::nfs::v3 {
+
+/// What one shard's program has done. Written by its shard, read from any thread.
+struct server_counters {
+    /// Calls answered with an error, by status.
+    class error_counts {
+    public:
+        void note(nfsstat3 status) noexcept;
+        const counter& of(std::size_t index) const noexcept { return counts_[index]; } ///< as error_statuses
+
+    private:
+        std::array<counter, error_statuses.size()> counts_;
+    };
+
+    counter bytes_read;
+    counter bytes_written;
+    access_counters refused;
+    counter refused_handle;    ///< forged, or signed with another key
+    counter refused_export;    ///< a good handle of an export that is gone
+    counter refused_read_only; ///< a change to a read-only export
+    counter refused_mount;     ///< a mount beneath an export that doesn't follow them
+    error_counts errors;
+};
+
+/// One shard's program. Calls of all of the shard's connections go through it, whatever their
+/// transport. `exports` and `state` outlive it. `state`, if given, is what version 4's clients have of the same exports: what of it
+/// contradicts a call is recalled before, and the caller told to come again (JUKEBOX) where that takes long.
+class server final : public rpc::program {
+public:
+    /// rtmax and wtmax. A larger READ is cut short, as RFC 1813 3.3.6 allows; a larger WRITE is taken if
+    /// its transport took it.
+    static constexpr std::uint32_t max_transfer = 1u << 20;
+    /// The largest READDIR and READDIRPLUS result.
+    static constexpr std::uint32_t max_listing = 128u << 10;
+    static constexpr std::uint32_t preferred_listing = 64u << 10;
+
+    /// `state`, which outlives it, is what clients of version 4 have of the same files. What is in the way of that waits for it or comes
+    /// again; so does, after a restart, what might contradict what they have still to take back (RFC 8881 8.4.2). nullptr: there is none.
+    /// `here` is the program's shard, to be given with it.
+    server(const export_table& exports, const handle_key& key, v4::state_home* state = nullptr,
+           const shard* here = nullptr)
+        : exports_(exports),
+          key_(key),
+          state_(state),
+          here_(here),
+          io_(state != nullptr ? &state->io_of(*here) : nullptr)
+    {
+    }
+
+    std::uint32_t number() const noexcept override;
+    std::uint32_t low_version() const noexcept override;
+    std::uint32_t high_version() const noexcept override;
+    std::string_view name() const noexcept override { return "nfs"; }
+    std::string_view procedure_name(std::uint32_t version, std::uint32_t procedure) const noexcept override;
+    bool non_idempotent(std::uint32_t version, std::uint32_t procedure) const noexcept override;
+    bool repeats_in_turn(std::uint32_t version, std::uint32_t procedure) const noexcept override;
+    bool admits(const rpc::peer& from) override { return is_for(exports_, from, host_); }
+    /// verbena_nfs_*.
+    metric_registrations expose(metric_registry& registry) const override;
+    task<rpc::outcome> serve(rpc::call& c) override;
+
+    const server_counters& counters() const noexcept { return counters_; }
+
+private:
+    // A file that a caller named, once it was found that it may use that file's export.
+    struct target {
+        const export_options* exported = nullptr;
+        storage::handle file;
+        storage::request request;
+
+        storage::file_backend& backend() const noexcept { return *exported->backend; }
+    };
+    enum class purpose : bool { reading, changing };
+
+    bool is_in_grace() const noexcept;
+    // What a back end's failure is to a caller. A rule of the export is counted here, so that none is missed.
+    nfsstat3 status_of(const error& failure) noexcept;
+    // Before anything is changed.
+    nfsstat3 open(rpc::call& c, const nfs_fh3& handle, purpose why, target& to);
+    // Likewise, of what might contradict what clients of version 4 have still to take back.
+    nfsstat3 open_outside_grace(rpc::call& c, const nfs_fh3& handle, purpose why, target& to);
+    nfsstat3 find(const rpc::call& c, const nfs_fh3& handle, purpose why, target& to);
+    // Whether clients of version 4 have something of the file. A load where they have nothing of any file.
+    bool is_held(const target& of) const noexcept;
+    // From here on nothing is granted that contradicts a change of the file. Then what was granted before is asked about.
+    void begin_change(files::change_hold& change, const target& of) noexcept;
+    // From here on nothing is granted that denies what is done to the file. To be said before others are asked about, as above.
+    void begin_io(io_list::hold& io, const target& of, files::operation op) noexcept;
+    task<nfsstat3> make_way(rpc::call& c, const target& of, files::operation op);
+    static nfsstat3 status_of_way(rpc::call& c, v4::nfsstat4 status) noexcept;
+    task<nfsstat3> make_way_to(rpc::call& c, const target& directory, std::string_view name,
+                               files::operation op, files::change_hold& change, io_list::hold* io = nullptr);
+    post_op_fh3 sign(const export_options& exported, const storage::handle& inner) const noexcept;
+    // Ends a procedure. An error is counted here, so that none is missed.
+    template<class Results>
+    rpc::outcome reply(rpc::call& c, const Results& res) noexcept;
+    // What a procedure returns beside its results, if it can be had.
+    task<post_op_attr> attributes_of(const target& of);
+
+    static task<rpc::outcome> end_with(rpc::outcome outcome);
+    task<rpc::outcome> getattr(rpc::call& c);
+    task<rpc::outcome> setattr(rpc::call& c);
+    task<rpc::outcome> lookup(rpc::call& c);
+    task<rpc::outcome> access(rpc::call& c);
+    task<rpc::outcome> readlink(rpc::call& c);
+    task<rpc::outcome> read(rpc::call& c);
+    task<rpc::outcome> write(rpc::call& c);
+    task<rpc::outcome> create(rpc::call& c);
+    task<rpc::outcome> mkdir(rpc::call& c);
+    task<rpc::outcome> symlink(rpc::call& c);
+    task<rpc::outcome> mknod(rpc::call& c);
+    task<rpc::outcome> remove(rpc::call& c);
+    task<rpc::outcome> rmdir(rpc::call& c);
+    task<rpc::outcome> rename(rpc::call& c);
+    task<rpc::outcome> link(rpc::call& c);
+    task<rpc::outcome> readdir(rpc::call& c);
+    task<rpc::outcome> readdirplus(rpc::call& c);
+    task<rpc::outcome> fsstat(rpc::call& c);
+    task<rpc::outcome> fsinfo(rpc::call& c);
+    task<rpc::outcome> pathconf(rpc::call& c);
+    task<rpc::outcome> commit(rpc::call& c);
+
+    // Whether `user` may write `file`, asked before bytes are brought here for it.
+    task<nfsstat3> may_write(const target& file);
+    void end_creation(const target& directory, const result<storage::create_result>& made,
+                      CREATE3res& res) noexcept;
+    template<class Writer, class Arguments>
+    task<rpc::outcome> list(rpc::call& c, Arguments args, std::uint32_t size);
+
+    const export_table& exports_;
+    handle_key key_;
+    v4::state_home* state_;
+    const shard* here_; // if state_, as the next one
+    io_list* io_;
+    host_addresses host_;
+    server_counters counters_;
+};
+
+} // namespace verbena::nfs::v3
+
+#pragma GCC visibility pop

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pseudo file system (8881 7.3): directories that lead from the server's root to its exports.
+#pragma once
+
+#include <verbena/protocols/nfs/server/exports.hpp>
+#include <verbena/protocols/rpc/service.hpp>
+#include <verbena/protocols/storage/types.hpp>
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#pragma GCC visibility push(default)
+
+namespace verbena::nfs::v4 {
+
+/// A directory on the way to an export, or the place where one begins.
+struct pseudo_node {
+    std::uint64_t fileid = 0; ///< what GETATTR says, and mounted_on_fileid of the export that begins here
+    std::string name;
+    const pseudo_node* parent = nullptr; ///< nullptr: the root
+    const export_options* exported = nullptr;
+    std::map<std::string, const pseudo_node*, std::less<>> children;
+};
+
+/// Made when all exports are known; any thread.
+class pseudo_tree {
+public:
+    /// `exports` outlives it.
+    explicit pseudo_tree(const export_table& exports);
+
+    const pseudo_node& root() const noexcept { return nodes_.front(); }
+    /// Where an export begins.
+    const pseudo_node* of(const export_options& exported) const noexcept;
+    /// What stands in the handle of such a directory, instead of a back end's.
+    static storage::handle handle_of(const pseudo_node& node) noexcept;
+    const pseudo_node* by_handle(const storage::handle& inner) const noexcept;
+
+    /// In handles; no export has it.
+    static constexpr std::uint32_t export_id = 0;
+
+private:
+    std::deque<pseudo_node> nodes_; // fileid is index + first_fileid
+};
+
+/// Whether the peer may see a directory: an export that it may use begins there or beneath. The root is seen by all.
+bool is_visible(const pseudo_node& node, const rpc::peer& from, host_addresses& host);
+/// The same, and the root is no exception.
+bool is_visible_at_all(const pseudo_node& node, const rpc::peer& from, host_addresses& host);
+
+} // namespace verbena::nfs::v4
+
+#pragma GCC visibility pop

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clients and sessions of minor versions 1 and 2 (8881 2.10, 18.35, 18.36, 18.46): who they are, and what each slot answered last.
+//
+// They are the process's: connections of one session come by several shards. A table is locked to find or to change an entry, a slot
+// to change its state; nothing is held while a call runs. What clients have open is the state layer's (state_home.hpp).
+#pragma once
+
+#include <verbena/core/clock.hpp>
+#include <verbena/core/peer_shares.hpp>
+#include <verbena/core/siphash.hpp>
+#include <verbena/protocols/files/types.hpp>
+#include <verbena/protocols/nfs/server/v4/back_channel.hpp>
+#include <verbena/protocols/nfs/wire/v4/session_operations.hpp>
+#include <verbena/protocols/xdr/encoder.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#pragma GCC visibility push(default)
+
+namespace verbena::nfs::v4 {
+
+struct session_limits {
+    std::uint32_t slots = 64;              ///< of a session
+    std::uint32_t operations = 64;         ///< of a COMPOUND
+    std::uint32_t request_size = 1049620;  ///< bytes, RPC header included: what Linux asks for to write 1 MiB
+    std::uint32_t response_size = 1049480; ///< likewise to read 1 MiB
+    std::uint32_t cached_response_size = 4096; ///< bytes that a slot keeps
+    std::size_t clients = 16384;               ///< with those that are not confirmed
+    std::size_t clients_per_peer = 1024;       ///< likewise
+    std::size_t sessions = 4096;
+    std::size_t sessions_per_client = 16;
+    std::size_t sessions_per_peer = 1024;
+    /// What all slots may keep, and what they take themselves. A session is granted a sixteenth of what is left at most, and one slot
+    /// at least: so much is left for each of the sessions that there may be.
+    std::size_t slot_bytes = std::size_t(256) << 20;
+    std::size_t slot_bytes_per_peer = std::size_t(64) << 20;
+    /// Of minor version 0: what the owners of opens and locks take, with their names and what they were answered last.
+    std::size_t owner_memory = std::size_t(256) << 20;
+    std::size_t owner_memory_per_peer = std::size_t(64) << 20;
+    /// Likewise: connections that the server makes to call clients.
+    std::size_t callback_connections = 256;
+    std::size_t callback_connections_per_peer = 16;
+    unsigned v6_prefix = default_peer_prefix; ///< of peer_group(), by which peers are told apart
+};
+
+/// Lets something happen once a second at most.
+class seldom {
+public:
+    /// True: now is the time.
+    bool may(time_point now) noexcept
+    {
+        if (last_ != time_point() && now - last_ < duration(std::chrono::seconds(1)))
+            return false;
+        last_ = now;
+        return true;
+    }
+
+private:
+    time_point last_{};
+};
+
+/// Who sent a call, as far as the session layer tells callers apart.
+using principal = std::uint64_t;
+
+/// What a call on a slot turned out to be.
+enum class slot_verdict : std::uint8_t {
+    run,      ///< new: it is to be run, and slot_use::finish() called
+    repeat,   ///< the reply that was kept answers it
+    uncached, ///< a repeat whose reply was not kept
+    refused,  ///< slot_use::status() says why; the slot is as it was
+};
+
+class session_table;
+
+/// One session. Shared by the calls that run on it. Any thread.
+class session {
+public:
+    session(const sessionid4& id, clientid4 client, files::client_id state, const channel_attrs4& fore,
+            bool must_reclaim = false);
+
+    const sessionid4& id() const noexcept { return id_; }
+    clientid4 client() const noexcept { return client_; }
+    /// The client in the state layer.
+    files::client_id state() const noexcept { return state_; }
+    const channel_attrs4& fore() const noexcept { return fore_; }
+    std::uint32_t slots() const noexcept { return static_cast<std::uint32_t>(slots_.size()); }
+    /// Whether the lease is to be renewed with this call: once a second is enough, and spares the way to the state layer.
+    bool is_due(time_point now) noexcept
+    {
+        const auto at = now.time_since_epoch().count();
+        const auto last = renewed_.load(std::memory_order_relaxed);
+        if (last != 0 && at - last < duration(std::chrono::seconds(1)).count())
+            return false;
+        renewed_.store(at, std::memory_order_relaxed);
+        return true;
+    }
+    /// The way back to the client.
+    back_channel& back() noexcept { return back_; }
+    const back_channel& back() const noexcept { return back_; }
+    /// Whether something that the client holds was revoked and is not freed yet, as the state layer said with the last renewal.
+    bool has_revoked() const noexcept { return revoked_.load(std::memory_order_relaxed); }
+    void set_revoked(bool revoked) noexcept { revoked_.store(revoked, std::memory_order_relaxed); }
+    /// Whether its client has still to take back what it had before a restart of the server, or to say that it did.
+    bool must_reclaim() const noexcept { return must_reclaim_.load(std::memory_order_relaxed); }
+    void reclaimed() noexcept { must_reclaim_.store(false, std::memory_order_relaxed); }
+    /// Calls that run on it.
+    unsigned running() const noexcept { return running_.load(std::memory_order_acquire); }
+    /// A call of its has run until now. Said before its slot is free.
+    void heard(time_point now) noexcept
+    {
+        heard_.store(now.time_since_epoch().count(), std::memory_order_relaxed);
+    }
+    /// As files::state_handler has it.
+    time_point last_heard() const noexcept
+    {
+        if (running() != 0)
+            return time_point::max();
+        return time_point(duration(heard_.load(std::memory_order_relaxed)));
+    }
+    /// What slots of a channel take at most, with the replies that they keep.
+    static std::size_t bytes_of(const channel_attrs4& fore) noexcept;
+
+private:
+    friend class slot_use;
+    struct slot {
+        std::mutex lock;
+        std::uint32_t sequence = 0; // of the last call
+        bool running = false;
+        bool kept = false; // `reply` is that call's
+        std::uint64_t mark = 0;
+        std::vector<std::byte> reply;         // of COMPOUND, from its status on
+        std::vector<xdr::payload_item> items; // in it, for who offers chunks for them
+    };
+
+    const sessionid4 id_;
+    const clientid4 client_;
+    const files::client_id state_;
+    const channel_attrs4 fore_;
+    std::vector<slot> slots_;
+    std::atomic<unsigned> running_{0};
+    std::atomic<duration::rep> renewed_{0};
+    std::atomic<duration::rep> heard_{time_point::min().time_since_epoch().count()};
+    std::atomic<bool> revoked_{false};
+    back_channel back_;
+    std::atomic<bool> must_reclaim_;
+};
+
+/// A call's hold of its slot.
+class slot_use {
+public:
+    slot_use() = default;
+    slot_use(const slot_use&) = delete;
+    /// A call that was not finished never was, unless it counts(): its repeat runs.
+    ~slot_use();
+
+    /// `mark` is equal for repeats of a call, and differs where a peer uses a sequence id for two.
+    slot_verdict begin(std::shared_ptr<verbena::nfs::v4::session> of, const SEQUENCE4args& args,
+                       std::uint64_t mark);
+    nfsstat4 status() const noexcept { return status_; }
+    /// Of slot_verdict::repeat: the whole reply, and the places of data items in it.
+    std::span<const std::byte> reply() const noexcept { return reply_; }
+    std::span<const xdr::payload_item> items() const noexcept { return items_; }
+    /// The call has changed something: whatever becomes of it, it does not run again.
+    void counts() noexcept { counts_ = true; }
+    /// The call has run, and nothing is kept.
+    void finish();
+    /// The call has run. `reply` is copied; `items` say where data items lie in it, each by its `position`.
+    void finish(std::span<const std::byte> reply, std::span<const xdr::payload_item> items);
+
+private:
+    void end(session::slot& s, bool kept) noexcept;
+
+    std::shared_ptr<verbena::nfs::v4::session> session_;
+    std::uint32_t slot_ = 0;
+    bool running_ = false;
+    bool counts_ = false;
+    nfsstat4 status_ = nfsstat4::ok;
+    std::vector<std::byte> reply_;
+    std::vector<xdr::payload_item> items_;
+};
+
+/// All clients and sessions of a server. Any thread.
+class session_table {
+public:
+    /// `epoch` differs from start to start, so that what an earlier one gave out is known as stale. `lease`: how long a client that
+    /// is not confirmed is kept.
+    session_table(const siphash_key& key, std::uint32_t epoch, duration lease, session_limits limits = {});
+
+    /// Which limit was met: what its owner can do without may be given back, and the question asked again.
+    enum class shortage : std::uint8_t { none, of_peer, of_all };
+    struct exchanged {
+        nfsstat4 status = nfsstat4::ok;
+        clientid4 client = 0;
+        std::uint32_t sequence = 0; ///< of the next CREATE_SESSION
+        bool confirmed = false;
+        files::client_id gone = files::nobody; ///< to be forgotten by the state layer
+        /// With a refusal: whose it is. Where it has nothing in the state layer, or its lease is over, the question is asked again
+        /// with `yields`.
+        files::client_id rival = files::nobody;
+        shortage short_of = shortage::none;
+    };
+    /// The decision table of 8881 18.35.4. Besides, nobody ends what a client has whose lease runs from another address. A client that is
+    /// not confirmed gives way to the next one of its peer group, where that has used up its share, and to anybody's where the table
+    /// is full. Whoever confirmed is in nobody's way.
+    exchanged exchange_id(const client_owner4& owner, bool update, principal who, std::string_view from,
+                          time_point now, files::client_id yields = files::nobody);
+
+    /// CREATE_SESSION in two parts: between them the client is made known to the state layer. Others that want to create a session of
+    /// that client meanwhile are told to come again.
+    struct creation {
+        nfsstat4 status = nfsstat4::ok;
+        std::optional<CREATE_SESSION4res> repeat; ///< answers the call
+        shortage short_of = shortage::none;
+        bool confirms = false;
+        std::string key;                        ///< of the client in the state layer, if it confirms
+        files::client_id state = files::nobody; ///< in the state layer, unless it confirms
+        files::client_id older =
+            files::nobody; ///< to be forgotten, if it confirms: the client before its restart
+        /// What is answered instead, for as long as that one doesn't yield: it may have come back since EXCHANGE_ID.
+        nfsstat4 stands_against = nfsstat4::ok;
+    };
+    /// Unless it answers the call, a `creating` follows, and in its life end_creation() or nothing.
+    creation begin_creation(const CREATE_SESSION4args& args, principal who, time_point now);
+    /// `must_reclaim`: a client that it confirms has to take back what it had, or to say that it did. `back`: the client can be called
+    /// over the connection that it asks on, and a back channel is granted.
+    CREATE_SESSION4res end_creation(const CREATE_SESSION4args& args, files::client_id state,
+                                    bool must_reclaim, bool back);
+    /// The client has, and says so.
+    void reclaimed(clientid4 client);
+    /// A creation that has begun; with it that goes, done or not.
+    class creating {
+    public:
+        creating(session_table& t, clientid4 client) noexcept : table_(t), client_(client) {}
+        creating(const creating&) = delete;
+        ~creating() { table_.leave_creation(client_); }
+
+    private:
+        session_table& table_;
+        const clientid4 client_;
+    };
+    /// What a channel of the client's is granted; toosmall where nothing could be said over it.
+    nfsstat4 grant(const channel_attrs4& asked, channel_attrs4& granted) const noexcept;
+
+    /// Nothing if there is no such session.
+    std::shared_ptr<session> find(const sessionid4& id) const;
+    /// Those of a client of the state layer.
+    std::vector<std::shared_ptr<session>> of(files::client_id state) const;
+    /// When the client was last heard from over one of them, as files::state_handler has it.
+    time_point last_heard(files::client_id state) const noexcept;
+    /// badsession, also of a client that somebody else made; delay while more than `own` calls run on it.
+    nfsstat4 destroy_session(const sessionid4& id, principal who, unsigned own);
+    /// stale_clientid, also of one that somebody else made; clientid_busy while it has sessions. Otherwise its state can be asked
+    /// about, and forget() follows.
+    nfsstat4 may_destroy_client(clientid4 client, principal who, files::client_id& state) const;
+    /// The client and its sessions are no more.
+    void forget(clientid4 client);
+    /// Who a client of the state layer is, and whether its first session is being created just now.
+    struct name {
+        clientid4 client = 0; ///< 0: nobody
+        bool creating = false;
+    };
+    name name_of(files::client_id state) const;
+    /// The names in the state layer of a peer group's clients.
+    std::vector<files::client_id> states_of(std::string_view from) const;
+    /// Whose limits the peer at `from` shares.
+    std::string group_of(std::string_view from) const { return peer_group(from, limits_.v6_prefix); }
+    /// Whether it is time to look for what can be given back: once a second for each peer group, and once for all.
+    bool may_make_room(shortage of, std::string_view from, time_point now);
+    /// A client that did not go on within a lease is not waited for (8881 18.35.4).
+    void drop_unconfirmed(time_point now);
+
+    std::size_t clients() const;
+    /// Owners that clients have named: each has a client.
+    std::size_t names() const;
+    std::size_t sessions() const;
+    /// What slots take, and may keep.
+    std::size_t slot_bytes() const;
+
+private:
+    using ids = std::list<clientid4>;
+    struct peer_entry {
+        std::size_t clients = 0, sessions = 0, slot_bytes = 0;
+        ids unconfirmed; // by age
+        seldom made_room;
+    };
+    using peer_map = std::map<std::string, peer_entry, std::less<>>;
+    struct client {
+        clientid4 id = 0;
+        std::string owner;
+        verifier4 verifier{};
+        principal who = 0;
+        peer_map::iterator peer;
+        bool confirmed = false;
+        bool creating = false;
+        bool must_reclaim = false;
+        std::uint32_t sequence = 0; // of the last CREATE_SESSION
+        CREATE_SESSION4res last;
+        files::client_id state = files::nobody;
+        std::vector<sessionid4> sessions;
+        time_point exchanged;
+        ids::iterator by_age, by_age_of_peer; // unless it is confirmed
+    };
+    struct owner_entry {
+        clientid4 confirmed = 0;
+        clientid4 unconfirmed = 0;
+    };
+    static nfsstat4 stands_against(const client& holder, const verifier4& verifier,
+                                   const std::string& group) noexcept;
+    client* find_client(clientid4 id) noexcept;
+    const client* find_client(clientid4 id) const noexcept;
+    void erase(clientid4 id);
+    void erase_session(const sessionid4& id);
+    void release(peer_map::iterator peer);
+    void drop_old(time_point now);
+    bool drop_first(const ids& of);
+    shortage make_room(peer_entry& peer, time_point now);
+    shortage grant_slots(const client& c, channel_attrs4& granted) const noexcept;
+    void leave_creation(clientid4 client) noexcept;
+    clientid4 make_client_id();
+    sessionid4 make_session_id();
+
+    mutable std::mutex lock_;
+    const siphash_key key_;
+    const std::uint32_t epoch_;
+    const duration lease_;
+    const session_limits limits_;
+    std::unordered_map<clientid4, client> clients_;
+    std::unordered_map<files::client_id, clientid4> by_state_;
+    std::map<std::string, owner_entry, std::less<>> owners_;
+    std::map<sessionid4, std::shared_ptr<session>> sessions_;
+    peer_map peers_;
+    ids unconfirmed_; // by age
+    std::size_t slot_bytes_ = 0;
+    seldom made_room_;
+    std::uint32_t last_client_ = 0;
+    std::uint64_t last_session_ = 0;
+};
+
+} // namespace verbena::nfs::v4
+
+#pragma GCC visibility pop

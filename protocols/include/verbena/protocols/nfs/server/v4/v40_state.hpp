@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// What operations of minor version 0 do on the state layer's shard: clients, owners, and by them opens and locks. docs/internals/nfs4.md.
+#pragma once
+
+#include <verbena/protocols/nfs/server/state_home.hpp>
+#include <verbena/protocols/nfs/server/v4/v40_clients.hpp>
+#include <verbena/protocols/nfs/server/v4/v40_owners.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#pragma GCC visibility push(default)
+
+namespace verbena::nfs::v4 {
+
+/// What minor version 0 calls the answer of an operation.
+nfsstat4 v40_status(nfs_opnum4 operation, nfsstat4 status) noexcept;
+/// What it calls what the state layer says.
+nfsstat4 v40_status(const error& failure) noexcept;
+
+/// This holds for all its tasks. Completes when: the state layer has answered. On cancel: as shard::run(). Errors: as a status. Lifetime: what
+/// they are given is borrowed. Shard: any.
+class v40_state {
+public:
+    /// `state` outlives it.
+    v40_state(state_home& state, const siphash_key& key, const session_limits& limits);
+
+    /// Of a COMPOUND.
+    std::uint32_t most_operations() const noexcept { return limits_.operations; }
+
+    // --- Clients
+
+    /// `calls`: where it is called, if anywhere.
+    task<v40_clients::made> set_client(const SETCLIENTID4args& args, principal who, std::string_view from,
+                                       const std::optional<callback_place>& calls);
+    /// `peer` as for state_table::add_client(). `is_full` as state_home::added has it: another client has to go, and this be asked again.
+    struct confirmed {
+        nfsstat4 status = nfsstat4::ok;
+        bool is_full = false;
+    };
+    task<confirmed> confirm_client(const SETCLIENTID_CONFIRM4args& args, principal who, std::uint64_t peer);
+    /// Its lease begins anew. cb_path_down: likewise, and it has delegations and can't be called.
+    task<nfsstat4> renew(clientid4 id);
+
+    // --- Owners
+
+    /// An operation that has its owner's turn, for as long as this is there, if it runs.
+    struct begun {
+        bool runs = false;
+        v40_answer answer;                       ///< unless it runs: as a repeat, if that is ok
+        files::client_id client = files::nobody; ///< whose number it brings
+        bool may_delegate =
+            false; ///< if it runs: the owner is confirmed; of a reclaim, the client is called somewhere
+        v40_turn turn;
+    };
+    /// An OPEN that runs goes to end_open(). Where it doesn't get there its number is not used up.
+    task<begun> begin_open(const OPEN4args& args);
+    /// `answer` is what the OPEN came to; it is changed to what is to be said.
+    task<void> end_open(begun& open, const OPEN4args& args, v40_answer& answer);
+    /// For these, `refused` is answered if it is not ok and the owner's number is right.
+    task<v40_answer> confirm_open(const OPEN_CONFIRM4args& args, const storage::handle& file,
+                                  nfsstat4 refused);
+    task<v40_answer> downgrade(const OPEN_DOWNGRADE4args& args, const storage::handle& file,
+                               nfsstat4 refused);
+    task<v40_answer> close(const CLOSE4args& args, const storage::handle& file, nfsstat4 refused);
+    task<v40_answer> lock(const LOCK4args& args, const storage::handle& file, nfsstat4 refused);
+    task<v40_answer> unlock(const LOCKU4args& args, const storage::handle& file, nfsstat4 refused);
+
+    // --- Without a number
+
+    task<state_home::locked> test_lock(const LOCKT4args& args, const storage::handle& file,
+                                       const files::byte_range& bytes);
+    task<nfsstat4> release_lock_owner(const RELEASE_LOCKOWNER4args& args);
+    /// The holder's lease begins anew.
+    task<nfsstat4> return_delegation(const stateid4& id, const storage::handle& file);
+    /// Whose stateid it is, or nobody's of this minor version.
+    task<files::client_id> holder_of(const stateid4& id);
+    task<files::client_id> client_of(clientid4 id, std::string_view from);
+    /// As state_home::check_io().
+    task<nfsstat4> check_io(const stateid4& id, const storage::handle& file, files::operation op,
+                            bool& guarded);
+
+    // --- On its home only
+
+    v40_clients& clients() noexcept { return clients_; }
+    v40_owners& owners() noexcept { return owners_; }
+    callback_paths& paths() noexcept { return paths_; }
+    /// Any thread, for what its counters say.
+    const callback_paths& paths() const noexcept { return paths_; }
+    /// The client is no more.
+    void forget(files::client_id client);
+    /// Once a lease: what was not confirmed goes, and owners that have nothing. At most so many owners are looked at; true if that was not
+    /// enough: then it goes on behind the last one's client, when it is called again.
+    bool tend(time_point now, std::size_t most_owners = 1024);
+    /// Owners that were not made. Any thread reads them.
+    const files::limit_counters& refused_limits() const noexcept { return refused_limits_; }
+
+private:
+    struct located {
+        nfsstat4 status = nfsstat4::bad_stateid;
+        std::shared_ptr<v40_owner> owner;
+    };
+    time_point now() const noexcept { return state_.now(); }
+    located locate(const stateid4& id, bool locks);
+    task<nfsstat4> renew_here(files::client_id client);
+    task<nfsstat4> renew_client_here(clientid4 id);
+    task<nfsstat4> renew_and_tell_here(clientid4 id);
+    void end_telling(files::client_id client);
+    task<nfsstat4> end_if_unaware(files::client_id client);
+    task<nfsstat4> return_delegation_here(stateid4 id, const storage::handle* file);
+    task<nfsstat4> take_turn(std::shared_ptr<v40_owner> owner, v40_turn& turn);
+    task<nfsstat4> turn_of(files::client_id client, bool locks, std::span<const std::byte> name,
+                           v40_turn& turn);
+    task<bool> judge(v40_owner& o, nfs_opnum4 operation, std::uint32_t seqid, v40_answer& answer);
+    task<begun> begin(nfs_opnum4 operation, std::uint32_t seqid, stateid4 id, bool locks);
+    nfsstat4 drop_unconfirmed(v40_owner& o);
+    bool is_idle(const v40_owner& o);
+    template<class Ask>
+    auto ask_of_name(Ask ask);
+    task<v40_clients::made> set_client_here(const SETCLIENTID4args* args, principal who,
+                                            std::string_view from,
+                                            const std::optional<callback_place>* calls);
+    task<confirmed> confirm_client_here(const SETCLIENTID_CONFIRM4args* args, principal who,
+                                        std::uint64_t peer);
+    task<begun> begin_open_here(const OPEN4args* args);
+    void end_open_here(begun& open, const OPEN4args& args, v40_answer& answer);
+    template<class Act>
+    task<v40_answer> in_turn(nfs_opnum4 operation, std::uint32_t seqid, stateid4 id, bool locks,
+                             nfsstat4 refused, Act act);
+    task<v40_answer> lock_here(const LOCK4args* args, const storage::handle* file, nfsstat4 refused);
+    task<nfsstat4> lock_by(v40_owner& o, const LOCK4args& args, const storage::handle& file,
+                           v40_answer& answer);
+    task<state_home::locked> test_lock_here(const LOCKT4args* args, const storage::handle* file,
+                                            const files::byte_range* bytes);
+    task<nfsstat4> release_here(const RELEASE_LOCKOWNER4args* args);
+    task<nfsstat4> check_io_here(stateid4 id, const storage::handle* file, files::operation op,
+                                 bool* guarded);
+
+    state_home& state_;
+    const session_limits limits_;
+    v40_clients clients_;
+    v40_owners owners_;
+    callback_paths paths_;
+    // When RENEW told of all that was revoked until then, those that have not heard what it was.
+    std::unordered_map<files::client_id, time_point> told_;
+    files::client_id tended_ = files::nobody; // whose owners were looked at last
+    files::limit_counters refused_limits_;
+};
+
+} // namespace verbena::nfs::v4
+
+#pragma GCC visibility pop

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/nfs/server/exports.hpp>
+#include <verbena/protocols/nfs/server/file_handle.hpp>
+
+#include <algorithm>
+
+namespace verbena::nfs {
+
+namespace {
+
+constexpr std::uint16_t first_unreserved_port = 1024;
+// Means "leave it" to chown(2) and setfsuid(2), so it must never reach a back end as an identity.
+constexpr std::uint32_t no_id = ~std::uint32_t(0);
+
+bool good_pseudo_path(std::string_view path) noexcept
+{
+    if (path == "/")
+        return true;
+    if (path.empty() || path.front() != '/' || path.size() > 1024 || path.find('\0') != path.npos)
+        return false;
+    while (!path.empty()) {
+        path.remove_prefix(1);
+        const auto component = path.substr(0, path.find('/'));
+        if (component.empty() || component == "." || component == "..")
+            return false;
+        path.remove_prefix(component.size());
+    }
+    return true;
+}
+
+} // namespace
+
+std::string_view next_component(std::string_view& path) noexcept
+{
+    path.remove_prefix(std::min(path.find_first_not_of('/'), path.size()));
+    const auto component = path.substr(0, path.find('/'));
+    path.remove_prefix(component.size());
+    return component;
+}
+
+void access_counters::note(access_refusal reason) noexcept
+{
+    switch (reason) {
+    case access_refusal::none: break;
+    case access_refusal::address: address.add(); break;
+    case access_refusal::transport: transport.add(); break;
+    case access_refusal::port: port.add(); break;
+    }
+}
+
+access_refusal check_access(const export_options& exported, const rpc::peer& peer, host_addresses& host)
+{
+    if (!exported.transports.empty() && std::find(exported.transports.begin(), exported.transports.end(),
+                                                  peer.transport) == exported.transports.end())
+        return access_refusal::transport;
+    return check_mount_access(exported, peer, host);
+}
+
+access_refusal check_mount_access(const export_options& exported, const rpc::peer& peer, host_addresses& host)
+{
+    if (peer.transport != "loop") {
+        if (!exported.clients.everybody()) {
+            const auto address = ip_address::parse(peer.address);
+            if (!address || !exported.clients.admits(*address, host))
+                return access_refusal::address;
+        }
+        if (exported.secure && (peer.port == 0 || peer.port >= first_unreserved_port))
+            return access_refusal::port;
+    }
+    return access_refusal::none;
+}
+
+bool is_for(const export_table& exports, const rpc::peer& peer, host_addresses& host)
+{
+    return std::ranges::any_of(exports.all(), [&](const export_options& e) {
+        return check_mount_access(e, peer, host) != access_refusal::address;
+    });
+}
+
+storage::credential squash(const export_options& exported, const rpc::principal& claimed) noexcept
+{
+    storage::credential who(exported.anonuid, exported.anongid);
+    if (claimed.is_anonymous() || exported.all_squash || claimed.uid() == no_id ||
+        (exported.root_squash && claimed.uid() == 0))
+        return who;
+    const auto gid = [&](std::uint32_t claim) {
+        return claim == no_id || (exported.root_squash && claim == 0) ? exported.anongid : claim;
+    };
+    who.uid = claimed.uid();
+    who.gid = gid(claimed.gid());
+    std::array<std::uint32_t, rpc::principal::max_groups> groups;
+    const auto others = claimed.groups();
+    std::transform(others.begin(), others.end(), groups.begin(), gid);
+    who.set_groups({groups.data(), others.size()});
+    return who;
+}
+
+std::uint32_t export_id_of(std::string_view pseudo) noexcept
+{
+    // FNV-1a: any function will do that never changes.
+    std::uint32_t hash = 2166136261;
+    for (const char c : pseudo)
+        hash = (hash ^ static_cast<unsigned char>(c)) * 16777619;
+    return hash == 0 ? 1 : hash;
+}
+
+result<void> export_table::add(export_options options)
+{
+    if (!good_pseudo_path(options.pseudo))
+        return error(std::errc::invalid_argument,
+                     "an export's pseudo-path must be absolute, without empty, '.' or '..' components");
+    if (options.backend == nullptr)
+        return error(std::errc::invalid_argument, "an export without a back end");
+    if (options.anonuid == no_id || options.anongid == no_id)
+        return error(std::errc::invalid_argument, "anonuid and anongid must be below 4294967295");
+    if (exports_.size() == max_exports)
+        return error(std::errc::invalid_argument, "more than 4096 exports");
+    if (options.id == 0)
+        options.id = export_id_of(options.pseudo);
+    for (const export_options& other : exports_) {
+        if (other.pseudo == options.pseudo)
+            return error(std::errc::invalid_argument,
+                         "two exports with the same pseudo-path; give one another: DIR:/PSEUDO");
+    }
+    if (by_id(options.id) != nullptr)
+        return error(std::errc::invalid_argument, "two exports with the same id; set another id for one",
+                     options.id);
+    const std::size_t handle_size = options.backend->root().bytes().size();
+    if (handle_size == 0 || handle_size > file_handle::max_inner)
+        return error(std::errc::invalid_argument,
+                     "the file system's handles are too long for NFS version 3 (51 bytes at most)",
+                     handle_size);
+    exports_.push_back(std::move(options));
+    const auto entry = std::pair(exports_.back().id, static_cast<const export_options*>(&exports_.back()));
+    ids_.insert(std::upper_bound(ids_.begin(), ids_.end(), entry), entry);
+    return {};
+}
+
+const export_options* export_table::by_id(std::uint32_t id) const noexcept
+{
+    const auto found =
+        std::lower_bound(ids_.begin(), ids_.end(), id,
+                         [](const auto& entry, std::uint32_t wanted) { return entry.first < wanted; });
+    return found != ids_.end() && found->first == id ? found->second : nullptr;
+}
+
+std::optional<export_table::match> export_table::by_path(std::string_view path) const noexcept
+{
+    std::optional<match> best;
+    if (path.empty() || path.front() != '/')
+        return best;
+    std::size_t best_length = 0;
+    for (const export_options& exported : exports_) {
+        std::string_view own = exported.pseudo;
+        std::string_view rest = path;
+        bool same = true;
+        for (auto component = next_component(own); same && !component.empty();
+             component = next_component(own))
+            same = next_component(rest) == component;
+        if (same && (!best || exported.pseudo.size() > best_length)) {
+            rest.remove_prefix(std::min(rest.find_first_not_of('/'), rest.size()));
+            best = match{&exported, rest};
+            best_length = exported.pseudo.size();
+        }
+    }
+    return best;
+}
+
+result<void> refuse_public(const export_options& exported, std::span<const ip_address> listeners,
+                           const host_addresses& host)
+{
+    if (!exported.clients.admits_strangers())
+        return {};
+    const auto global = [](const ip_address& address) { return address.is_global(); };
+    for (const ip_address& listener : listeners) {
+        const bool reachable = listener.is_unspecified()
+                                   ? std::any_of(host.list().begin(), host.list().end(), global)
+                                   : listener.is_global();
+        if (reachable)
+            return error(
+                std::errc::operation_not_permitted,
+                "an export for everybody at a globally routable address: with AUTH_SYS any caller may "
+                "claim any user; name the clients, listen elsewhere, or insist with --allow-public");
+    }
+    return {};
+}
+
+} // namespace verbena::nfs

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/nfs/server/file_handle.hpp>
+#include <verbena/protocols/xdr/byte_order.hpp>
+
+#include <algorithm>
+
+namespace verbena::nfs {
+
+namespace {
+
+constexpr std::byte version{1};
+constexpr std::size_t inner_at = 5;
+constexpr std::size_t signature_size = 8;
+
+} // namespace
+
+std::optional<file_handle> sign_handle(const handle_key& key, std::uint32_t export_id,
+                                       const storage::handle& inner) noexcept
+{
+    const auto body = inner.bytes();
+    if (body.empty() || body.size() > file_handle::max_inner)
+        return std::nullopt;
+    file_handle handle;
+    std::byte* const to = handle.bytes_.data();
+    to[0] = version;
+    xdr::store_u32(to + 1, export_id);
+    std::copy(body.begin(), body.end(), to + inner_at);
+    const std::size_t signed_size = inner_at + body.size();
+    xdr::store_u64(to + signed_size, siphash(key, {to, signed_size}));
+    handle.size_ = static_cast<std::uint8_t>(signed_size + signature_size);
+    return handle;
+}
+
+std::optional<opened_handle> open_handle(const handle_key& key, std::span<const std::byte> wire) noexcept
+{
+    if (wire.size() <= file_handle::overhead || wire.size() > file_handle::max_size || wire[0] != version)
+        return std::nullopt;
+    const auto body = wire.first(wire.size() - signature_size);
+    // A difference of whole words tells a forger nothing about how much of it was right.
+    if ((siphash(key, body) ^ xdr::load_u64(wire.data() + body.size())) != 0)
+        return std::nullopt;
+    opened_handle opened;
+    opened.export_id = xdr::load_u32(wire.data() + 1);
+    opened.inner = storage::handle(body.subspan(inner_at));
+    return opened;
+}
+
+storage::handle state_key(std::uint32_t export_id, const storage::handle& inner) noexcept
+{
+    std::array<std::byte, storage::handle::max_size> bytes;
+    xdr::store_u32(bytes.data(), export_id);
+    const auto from = inner.bytes();
+    const auto copied = from.first(std::min(from.size(), bytes.size() - 4));
+    std::copy(copied.begin(), copied.end(), bytes.begin() + 4);
+    // A mount beneath the export may have longer ones, which are never signed: what does not fit counts as well.
+    if (copied.size() < from.size())
+        xdr::store_u64(bytes.data() + bytes.size() - 8, siphash(siphash_key(), from));
+    return storage::handle(std::span(bytes).first(4 + copied.size()));
+}
+
+std::optional<file_handle> sign_state_key(const handle_key& key, const storage::handle& name) noexcept
+{
+    const auto bytes = name.bytes();
+    if (bytes.size() < 4)
+        return std::nullopt;
+    return sign_handle(key, xdr::load_u32(bytes.data()), storage::handle(bytes.subspan(4)));
+}
+
+} // namespace verbena::nfs

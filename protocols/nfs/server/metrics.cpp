@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/nfs/server/v3/mount.hpp>
+#include <verbena/protocols/nfs/server/v3/server.hpp>
+#include <verbena/protocols/nfs/server/v4/server.hpp>
+
+namespace verbena::nfs {
+
+namespace {
+
+metric_family of_bytes(const char* name, const char* help)
+{
+    return {name, help, metric_type::counter, "bytes"};
+}
+
+// Of all versions.
+metric_family read_bytes()
+{
+    return of_bytes("verbena_nfs_read_bytes_total", "Bytes of files that READ returned.");
+}
+metric_family written_bytes()
+{
+    return of_bytes("verbena_nfs_written_bytes_total", "Bytes of files that WRITE took.");
+}
+
+metric_family of_refusals(const char* name, const char* help)
+{
+    return {name, help, metric_type::counter, "calls", {"reason"}, 8};
+}
+
+metric_family refusals()
+{
+    return of_refusals("verbena_nfs_refusals_total",
+                       "NFS calls refused by a rule of the export: peer's address, transport or port, no "
+                       "handle of ours, export gone, read-only, or a mount beneath it.");
+}
+
+void show(metric_sink& out, std::string_view reason, const counter& count)
+{
+    out.value({reason}, static_cast<double>(count.value()));
+}
+
+void show(metric_sink& out, const access_counters& refused)
+{
+    show(out, "address", refused.address);
+    show(out, "transport", refused.transport);
+    show(out, "port", refused.port);
+}
+
+// Of what clients of version 4 have; those that are none are left out.
+metric_family limit_refusals()
+{
+    return {"verbena_nfs4_limit_refusals_total",
+            "What clients of version 4 were refused for a limit, by what it limits and whose it is: the "
+            "client's, its peer's, all clients', or "
+            "the file's. A delegation, or a place among those that wait for a lock, is not given, and "
+            "nothing else.",
+            metric_type::counter,
+            "refusals",
+            {"limit", "of"},
+            files::limit_counters::kinds * files::limit_counters::scopes};
+}
+
+void show(metric_sink& out, const files::limit_counters& refused)
+{
+    static constexpr std::array<std::string_view, files::limit_counters::kinds> kinds = {
+        "clients",     "sessions",    "opens",        "locks", "lock_owners",
+        "owner_names", "delegations", "lock_waiters", "owners"};
+    static constexpr std::array<std::string_view, files::limit_counters::scopes> scopes = {"client", "peer",
+                                                                                           "all", "file"};
+    for (std::size_t what = 0; what < kinds.size(); ++what) {
+        for (std::size_t whose = 0; whose < scopes.size(); ++whose) {
+            const std::uint64_t count = refused.value(files::limited(what), files::limit_of(whose));
+            if (count != 0)
+                out.value({kinds[what], scopes[whose]}, static_cast<double>(count));
+        }
+    }
+}
+
+// What calls heard of names, for which a shard's own are as good as known.
+metric_family name_answers()
+{
+    return {"verbena_nfs4_user_name_answers_total",
+            "Names and numbers of users and groups that calls of version 4 wanted: cached, looked_up (the "
+            "call waited for it), late (it was not there in time), refused (too many lookups were under "
+            "way), or foreign (the name has another domain, and is refused). Where it is late or refused "
+            "the client gets the number in the place of the name, or is asked to come again.",
+            metric_type::counter,
+            "answers",
+            {"result"},
+            v4::user_names_counters::answers};
+}
+
+void expose_names(metric_registry& registry, const v4::user_names_counters& names, metric_registrations& made)
+{
+    made.push_back(registry.add(name_answers(), [&names](metric_sink& out) {
+        static constexpr std::array<std::string_view, v4::user_names_counters::answers> results = {
+            "cached", "looked_up", "late", "refused", "foreign"};
+        for (std::size_t i = 0; i < results.size(); ++i)
+            show(out, results[i], names.given[i]);
+    }));
+    made.push_back(registry.add(
+        {"verbena_nfs4_user_name_lookups_total",
+         "Lookups in the sources of nsswitch.conf, of a number by its name or the other way, by what came "
+         "of them: found, unknown (there is nobody of that name or number), or failed.",
+         metric_type::counter,
+         "lookups",
+         {"of", "result"},
+         2 * v4::user_names_counters::outcomes},
+        [&names](metric_sink& out) {
+            static constexpr std::array<std::string_view, v4::user_names_counters::outcomes> results = {
+                "found", "unknown", "failed"};
+            for (std::size_t i = 0; i < results.size(); ++i) {
+                out.value({"number", results[i]}, value_of(names.ids[i]));
+                out.value({"name", results[i]}, value_of(names.names[i]));
+            }
+        }));
+    made.push_back(
+        registry.add({"verbena_nfs4_user_name_lookups_under_way",
+                      "Of these lookups, those that are under way.", metric_type::gauge, "lookups"},
+                     names.under_way));
+    made.push_back(registry.add({"verbena_nfs4_user_names_cached",
+                                 "Names and numbers of users and groups that are kept, and those that are "
+                                 "kept as unknown.",
+                                 metric_type::gauge, "entries"},
+                                names.cached));
+}
+
+} // namespace
+
+metric_registrations v3::server::expose(metric_registry& registry) const
+{
+    const server_counters& nfs = counters();
+    metric_registrations made;
+    made.push_back(registry.add(read_bytes(), nfs.bytes_read));
+    made.push_back(registry.add(written_bytes(), nfs.bytes_written));
+    made.push_back(registry.add(refusals(), [&nfs](metric_sink& out) {
+        show(out, nfs.refused);
+        show(out, "handle", nfs.refused_handle);
+        show(out, "export", nfs.refused_export);
+        show(out, "read_only", nfs.refused_read_only);
+        show(out, "mount", nfs.refused_mount);
+    }));
+    made.push_back(registry.add({"verbena_nfs_errors_total",
+                                 "NFS calls answered with an error of NFS, by status; refusals included.",
+                                 metric_type::counter,
+                                 "calls",
+                                 {"status"},
+                                 v3::error_statuses.size()},
+                                [&nfs](metric_sink& out) {
+                                    for (std::size_t i = 0; i < v3::error_statuses.size(); ++i)
+                                        show(out, v3::to_string(v3::error_statuses[i]), nfs.errors.of(i));
+                                }));
+    return made;
+}
+
+metric_registrations v4::server::expose(metric_registry& registry) const
+{
+    const server_counters& nfs = counters();
+    metric_registrations made;
+    made.push_back(registry.add(read_bytes(), nfs.bytes_read));
+    made.push_back(registry.add(written_bytes(), nfs.bytes_written));
+    made.push_back(registry.add(refusals(), [&nfs](metric_sink& out) {
+        show(out, nfs.refused);
+        show(out, "handle", nfs.refused_handle);
+        show(out, "export", nfs.refused_export);
+    }));
+    made.push_back(registry.add(
+        {"verbena_nfs4_operations_total",
+         "Operations of version 4 that were answered: ok, later (the client is asked to come again: DELAY, "
+         "GRACE), or failed (any other status, also where it is an answer, such as NOENT). ILLEGAL stands "
+         "for "
+         "numbers that are none.",
+         metric_type::counter,
+         "operations",
+         {"operation", "result"},
+         server_counters::kinds * server_counters::classes},
+        [&nfs](metric_sink& out) {
+            static constexpr std::array<std::string_view, server_counters::classes> results = {"ok", "later",
+                                                                                               "failed"};
+            for (std::size_t i = 0; i < server_counters::kinds; ++i) {
+                for (std::size_t how = 0; how < results.size(); ++how) {
+                    const counter& count = nfs.operations[i][how];
+                    if (count.value() == 0)
+                        continue;
+                    const auto operation = i == 0 ? v4::nfs_opnum4::illegal : v4::nfs_opnum4(i);
+                    out.value({v4::to_string(operation), results[how]}, static_cast<double>(count.value()));
+                }
+            }
+        }));
+    made.push_back(registry.add(
+        {"verbena_nfs4_replays_total",
+         "Calls of version 4.1 that were repeats and were answered with the reply that their slot had kept.",
+         metric_type::counter, "calls"},
+        nfs.replays));
+    made.push_back(
+        registry.add(limit_refusals(), [&nfs](metric_sink& out) { show(out, nfs.refused_limits); }));
+    made.push_back(
+        registry.add(name_answers(), [&nfs](metric_sink& out) { show(out, "cached", nfs.known_names); }));
+    // What all shards share is told by one.
+    if (!commons_.state.is_home(here_))
+        return made;
+    if (commons_.users != nullptr)
+        expose_names(registry, commons_.users->counters(), made);
+    const files::state_stats& state = commons_.state.stats();
+    made.push_back(registry.add({"verbena_nfs4_delegations",
+                                 "Delegations that clients of version 4 hold.",
+                                 metric_type::gauge,
+                                 "delegations",
+                                 {"type"},
+                                 2},
+                                [&state](metric_sink& out) {
+                                    out.value({"read"}, static_cast<double>(state.read_delegations.value()));
+                                    out.value({"write"},
+                                              static_cast<double>(state.write_delegations.value()));
+                                }));
+    made.push_back(
+        registry.add({"verbena_nfs4_recalls_total", "Delegations that clients were asked to return.",
+                      metric_type::counter, "delegations"},
+                     state.recalls));
+    made.push_back(registry.add(
+        {"verbena_nfs4_recalls_ended_total",
+         "Of those delegations, how many are back or were revoked; verbena_nfs4_recall_seconds_total is how "
+         "long that took, all together.",
+         metric_type::counter, "delegations"},
+        state.ended_recalls));
+    made.push_back(registry.add(
+        {"verbena_nfs4_recall_seconds_total", "From a recall until the delegation is back or revoked.",
+         metric_type::counter, "seconds"},
+        [&state](metric_sink& out) {
+            out.value({}, static_cast<double>(state.recall_microseconds.value()) / 1e6);
+        }));
+    made.push_back(
+        registry.add({"verbena_nfs4_revocations_total",
+                      "Delegations that were revoked, as their clients did not return them in time.",
+                      metric_type::counter, "delegations"},
+                     state.revocations));
+    const callback_counters& calls = commons_.callbacks.counters();
+    made.push_back(registry.add(
+        {"verbena_nfs4_callbacks_total",
+         "Calls to clients of version 4, by what came of them: ok, later (it is made again, as the client "
+         "asks for time or does not know the delegation yet), failed, unanswered (no reply in 10 s, or the "
+         "connection went: it is made again), unreachable (the client has no connection for them: once until "
+         "it has).",
+         metric_type::counter,
+         "calls",
+         {"operation", "result"},
+         callback_counters::kinds * callback_counters::outcomes},
+        [&calls](metric_sink& out) {
+            static constexpr std::array<std::string_view, callback_counters::kinds> kinds = {
+                "CB_RECALL", "CB_RECALL_ANY", "CB_NOTIFY_LOCK", "CB_GETATTR"};
+            static constexpr std::array<std::string_view, callback_counters::outcomes> outcomes = {
+                "ok", "later", "failed", "unanswered", "unreachable"};
+            for (std::size_t k = 0; k < kinds.size(); ++k)
+                for (std::size_t o = 0; o < outcomes.size(); ++o)
+                    out.value({kinds[k], outcomes[o]}, static_cast<double>(calls.calls[k][o].value()));
+        }));
+    return made;
+}
+
+metric_registrations v4::server_commons::expose(metric_registry& registry) const
+{
+    const files::state_stats& s = state.stats();
+    metric_registrations made;
+    made.push_back(registry.add(
+        {"verbena_nfs4_grace",
+         "The grace period of version 4 after a restart: 0 over, 1 clients take back what they had open, "
+         "2 its end is being written. Until it is over nothing new is opened, locked, removed or renamed.",
+         metric_type::gauge, ""},
+        s.grace));
+    made.push_back(registry.add(
+        {"verbena_nfs4_grace_clients",
+         "Clients of version 4 that may take back what they had open before the restart, and have not "
+         "said that they are done.",
+         metric_type::gauge, "clients"},
+        s.to_reclaim));
+    made.push_back(registry.add({"verbena_nfs4_reclaims_total",
+                                 "Opens and locks that clients of version 4 took back after a restart: "
+                                 "granted, or refused as late (the grace period is "
+                                 "over, or the client has said that it is done), unknown (the client is not "
+                                 "in the list), or conflict (another client has "
+                                 "taken it back).",
+                                 metric_type::counter,
+                                 "reclaims",
+                                 {"outcome"},
+                                 4},
+                                [&s](metric_sink& out) {
+                                    show(out, "granted", s.reclaims);
+                                    show(out, "late", s.late_reclaims);
+                                    show(out, "unknown", s.bad_reclaims);
+                                    show(out, "conflict", s.conflicting_reclaims);
+                                }));
+    made.push_back(registry.add(
+        {"verbena_nfs4_recovery_store_failures_total",
+         "Changes of the list of clients that may reclaim after a restart that could not be written. Who "
+         "needs one is told to come again.",
+         metric_type::counter, "changes"},
+        s.store_failures));
+    made.push_back(registry.add(
+        {"verbena_nfs4_clients",
+         "Clients of version 4 that the server knows: active, courtesy (the lease is over, and what they "
+         "have "
+         "is kept until somebody needs it), or gone (somebody did; they have not come back to hear of it).",
+         metric_type::gauge,
+         "clients",
+         {"state"},
+         3},
+        [&s](metric_sink& out) {
+            const auto courtesy = s.courtesy_clients.value(), lost = s.lost_clients.value();
+            out.value({"active"}, static_cast<double>(s.clients.value() - courtesy - lost));
+            out.value({"courtesy"}, static_cast<double>(courtesy));
+            out.value({"gone"}, static_cast<double>(lost));
+        }));
+    const callback_paths& paths = v40.paths();
+    made.push_back(registry.add(
+        {"verbena_nfs4_callback_paths",
+         "Clients of version 4.0 that say where they are called, by whether that works: unknown (not tried "
+         "to the end yet), up, or down. Others, and those that are not up, get no delegations.",
+         metric_type::gauge,
+         "clients",
+         {"state"},
+         3},
+        [&paths](metric_sink& out) {
+            using verdict = callback_path::verdict;
+            out.value({"unknown"}, static_cast<double>(paths.paths(verdict::unknown).value()));
+            out.value({"up"}, static_cast<double>(paths.paths(verdict::up).value()));
+            out.value({"down"}, static_cast<double>(paths.paths(verdict::down).value()));
+        }));
+    made.push_back(registry.add(
+        {"verbena_nfs4_callback_connections",
+         "Connections that the server makes to call clients of version 4.0; idle ones are closed after 10 s.",
+         metric_type::gauge, "connections"},
+        paths.connections));
+    made.push_back(
+        registry.add({"verbena_nfs4_callback_tries_total",
+                      "Tries whether a client of version 4.0 can be called.", metric_type::counter, "tries"},
+                     paths.tries));
+    made.push_back(
+        registry.add({"verbena_nfs4_callback_tries_failed_total",
+                      "Of these tries, those that a client did not answer.", metric_type::counter, "tries"},
+                     paths.failures));
+    made.push_back(registry.add(
+        {"verbena_nfs4_sessions", "Sessions of clients of version 4.1.", metric_type::gauge, "sessions"},
+        [this](metric_sink& out) { out.value({}, static_cast<double>(sessions.sessions())); }));
+    made.push_back(registry.add(
+        {"verbena_nfs4_slot_bytes", "Memory that the slots of sessions take and may keep.",
+         metric_type::gauge, "bytes"},
+        [this](metric_sink& out) { out.value({}, static_cast<double>(sessions.slot_bytes())); }));
+    const auto level = [&](const char* name, const char* help, const char* unit, const gauge& of) {
+        made.push_back(registry.add({name, help, metric_type::gauge, unit}, of));
+    };
+    level("verbena_nfs4_opens", "Opens that clients of version 4 have: one for each owner and file.", "opens",
+          s.opens);
+    level("verbena_nfs4_locks", "Ranges of bytes that clients of version 4 have locked.", "locks", s.locks);
+    level(
+        "verbena_nfs4_lock_owners",
+        "Owners of locks, for each file, of clients of version 4; also those that have no range locked now.",
+        "owners", s.lock_states);
+    level("verbena_nfs4_lock_waiters", "Places kept for those that wait for a lock.", "waiters",
+          s.lock_waiters);
+    level("verbena_nfs4_files", "Files that clients of version 4 have something of.", "files", s.files);
+    level("verbena_nfs4_owner_name_bytes", "Names of the owners of opens and locks.", "bytes", s.owner_names);
+    made.push_back(registry.add({"verbena_nfs4_local_recalls_total",
+                                 "Delegations that clients were asked to return, or did not get, as a "
+                                 "process of this host wants to write, or has changed the file's attributes.",
+                                 metric_type::counter, "delegations"},
+                                s.local_recalls));
+    made.push_back(
+        registry.add({"verbena_nfs4_lease_refusals_total",
+                      "Read delegations that were not given as the back end got no lease of the file, by "
+                      "why: somebody has "
+                      "it open for writing, the process may take none, the file system has none, there are "
+                      "no descriptors or memory, "
+                      "or it failed.",
+                      metric_type::counter,
+                      "delegations",
+                      {"reason"},
+                      storage::no_lease_count},
+                     [&s](metric_sink& out) {
+                         static constexpr std::array<std::string_view, storage::no_lease_count> reasons = {
+                             "in_use", "not_permitted", "unsupported", "limit", "failed"};
+                         for (std::size_t i = 0; i < reasons.size(); ++i)
+                             show(out, reasons[i], s.lease_refusals[i]);
+                     }));
+    level("verbena_nfs4_revoked_delegations",
+          "Delegations that were revoked, and that their clients have not acknowledged yet.", "delegations",
+          s.revoked_delegations);
+    made.push_back(registry.add(
+        {"verbena_nfs4_clients_expired_total",
+         "Clients of version 4 whose lease was over and who lost what they had, as somebody needed it.",
+         metric_type::counter, "clients"},
+        s.expired_clients));
+    made.push_back(registry.add({"verbena_nfs4_conflicts_total",
+                                 "Opens and locks of version 4 that were refused for what another one has.",
+                                 metric_type::counter,
+                                 "refusals",
+                                 {"of"},
+                                 2},
+                                [&s](metric_sink& out) {
+                                    show(out, "open", s.share_denials);
+                                    show(out, "lock", s.lock_denials);
+                                }));
+    made.push_back(registry.add(limit_refusals(), [&s](metric_sink& out) { show(out, s.refused_limits); }));
+    made.push_back(
+        registry.add(limit_refusals(), [this](metric_sink& out) { show(out, v40.refused_limits()); }));
+    return made;
+}
+
+metric_registrations mount3::server::expose(metric_registry& registry) const
+{
+    const server_counters& mounts = counters();
+    metric_registrations made;
+    made.push_back(registry.add({"verbena_mount_mounts_total", "MNT calls that handed out a file handle.",
+                                 metric_type::counter, "calls"},
+                                mounts.mounted));
+    made.push_back(registry.add(of_refusals("verbena_mount_refusals_total",
+                                            "MNT calls refused: peer's address, transport or port, no such "
+                                            "path, a mount beneath the export, or "
+                                            "a failure of its files."),
+                                [&mounts](metric_sink& out) {
+                                    show(out, mounts.refused);
+                                    show(out, "path", mounts.refused_path);
+                                    show(out, "mount", mounts.refused_mount);
+                                    show(out, "failure", mounts.failed);
+                                }));
+    return made;
+}
+
+} // namespace verbena::nfs

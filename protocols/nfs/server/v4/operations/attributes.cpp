@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+// GETATTR, SETATTR, ACCESS, VERIFY, NVERIFY.
+#include "../compound.hpp"
+
+#include <verbena/protocols/nfs/server/v3/storage.hpp>
+
+#include <algorithm>
+#include <array>
+#include <unistd.h>
+#include <vector>
+
+namespace verbena::nfs::v4 {
+
+namespace {
+
+constexpr bitmap4 of_space = {attribute::files_avail, attribute::files_free, attribute::files_total,
+                              attribute::space_avail, attribute::space_free, attribute::space_total};
+
+constexpr bitmap4 supported_attributes = of_space | bitmap4{
+                                                        attribute::supported_attrs,
+                                                        attribute::type,
+                                                        attribute::fh_expire_type,
+                                                        attribute::change,
+                                                        attribute::size,
+                                                        attribute::link_support,
+                                                        attribute::symlink_support,
+                                                        attribute::named_attr,
+                                                        attribute::fsid,
+                                                        attribute::unique_handles,
+                                                        attribute::lease_time,
+                                                        attribute::rdattr_error,
+                                                        attribute::cansettime,
+                                                        attribute::case_insensitive,
+                                                        attribute::case_preserving,
+                                                        attribute::chown_restricted,
+                                                        attribute::filehandle,
+                                                        attribute::fileid,
+                                                        attribute::homogeneous,
+                                                        attribute::maxfilesize,
+                                                        attribute::maxlink,
+                                                        attribute::maxname,
+                                                        attribute::maxread,
+                                                        attribute::maxwrite,
+                                                        attribute::mode,
+                                                        attribute::no_trunc,
+                                                        attribute::numlinks,
+                                                        attribute::owner,
+                                                        attribute::owner_group,
+                                                        attribute::rawdev,
+                                                        attribute::space_used,
+                                                        attribute::time_access,
+                                                        attribute::time_access_set,
+                                                        attribute::time_delta,
+                                                        attribute::time_metadata,
+                                                        attribute::time_modify,
+                                                        attribute::time_modify_set,
+                                                        attribute::mounted_on_fileid,
+                                                        attribute::suppattr_exclcreat,
+                                                        attribute::fs_charset_cap,
+                                                        attribute::clone_blksize,
+                                                        attribute::change_attr_type,
+                                                        attribute::mode_umask,
+                                                        attribute::xattr_support,
+                                                    };
+
+// Where the back end has any.
+constexpr bitmap4 of_acls = {attribute::acl, attribute::aclsupport};
+
+// What a client that has a write delegation may have changed without our knowing.
+constexpr bitmap4 of_content = {attribute::change, attribute::size, attribute::space_used,
+                                attribute::time_metadata, attribute::time_modify};
+
+// File systems of the pseudo file system and of exports: no device has this number.
+constexpr std::uint64_t pseudo_fsid = 0x76657262'656e6134;
+
+constexpr std::uint32_t nanoseconds_per_second = 1'000'000'000;
+
+} // namespace
+
+bitmap4 server::supported(const compound& k, const object& of) noexcept
+{
+    const bool acls = !of.is_pseudo() && of.backend().info().acls;
+    return (acls ? supported_attributes | of_acls : supported_attributes) & attributes_of_minor(k.minor());
+}
+
+void server::set_constants(const compound& k, const object& of, object_values& out) const noexcept
+{
+    static const storage::filesystem_info pseudo_info;
+    const storage::filesystem_info& info = of.is_pseudo() ? pseudo_info : of.backend().info();
+    attributes& a = out.all;
+    a.supported_attrs = supported(k, of);
+    a.aclsupport = acl4_support::allow | acl4_support::deny;
+    a.fh_expire_type = fh4::persistent;
+    a.link_support = info.links;
+    a.symlink_support = info.symlinks;
+    a.unique_handles = true;
+    a.lease_time = static_cast<std::uint32_t>(
+        std::chrono::duration_cast<std::chrono::seconds>(commons_.state.options().lease).count());
+    a.cansettime = true;
+    a.case_insensitive = info.case_insensitive;
+    a.case_preserving = true;
+    a.chown_restricted = info.chown_restricted;
+    a.homogeneous = true;
+    a.maxfilesize = info.max_file_size;
+    a.maxlink = info.max_links;
+    a.maxname = info.max_name;
+    a.maxread = a.maxwrite = max_transfer;
+    a.no_trunc = true;
+    a.time_delta = {info.time_granularity_ns / nanoseconds_per_second,
+                    info.time_granularity_ns % nanoseconds_per_second};
+    a.suppattr_exclcreat = a.supported_attrs & attributes_for_exclusive;
+    a.fs_charset_cap = fs_charset_cap4::contains_non_utf8;
+    a.clone_blksize = info.clone_block;
+    a.change_attr_type = change_attr_type4::undefined;
+    a.xattr_support = info.xattrs;
+    a.rdattr_error = nfsstat4::ok;
+    a.present =
+        a.present |
+        bitmap4{attribute::supported_attrs,  attribute::fh_expire_type,   attribute::link_support,
+                attribute::symlink_support,  attribute::named_attr,       attribute::unique_handles,
+                attribute::lease_time,       attribute::rdattr_error,     attribute::cansettime,
+                attribute::case_insensitive, attribute::case_preserving,  attribute::chown_restricted,
+                attribute::homogeneous,      attribute::maxfilesize,      attribute::maxlink,
+                attribute::maxname,          attribute::maxread,          attribute::maxwrite,
+                attribute::no_trunc,         attribute::time_delta,       attribute::suppattr_exclcreat,
+                attribute::fs_charset_cap,   attribute::change_attr_type, attribute::clone_blksize,
+                attribute::xattr_support,    attribute::aclsupport};
+}
+
+void server::set_pseudo(const rpc::call& c, const pseudo_node& node, object_values& out)
+{
+    storage::attributes attrs;
+    attrs.type = storage::file_type::directory;
+    attrs.mode = 0555;
+    // Of what the peer may see: exports of others are not counted out to it.
+    const auto seen = std::ranges::count_if(
+        node.children, [&](const auto& child) { return is_visible(*child.second, c.from(), host_); });
+    attrs.links = static_cast<std::uint32_t>(2 + seen);
+    attrs.fileid = node.fileid;
+    attrs.atime = attrs.mtime = attrs.ctime = {commons_.started, 0};
+    out.set(attrs);
+    out.all.fsid = {pseudo_fsid, 0};
+    out.all.present.set(attribute::fsid);
+}
+
+void server::set_file(const object& of, const storage::attributes& attrs, object_values& out) const noexcept
+{
+    out.set(attrs);
+    // With the export's number: two exports of one device differ.
+    out.all.fsid = {attrs.fsid, of.exported->id};
+    out.all.present.set(attribute::fsid);
+    if (of.is_export_root()) {
+        if (const pseudo_node* const place = commons_.tree.of(*of.exported))
+            out.all.mounted_on_fileid = place->fileid;
+    }
+}
+
+task<nfsstat4> server::values_of(compound& k, const object& of, bitmap4 wanted, object_values& out,
+                                 const kept_attributes* kept, const storage::attributes* before)
+{
+    set_constants(k, of, out);
+    if (file_handle handle; wanted.test(attribute::filehandle) && sign(of, handle))
+        out.set_handle(handle);
+    if (of.is_pseudo()) {
+        set_pseudo(k.c, *of.node, out);
+        out.set_space(storage::filesystem_stat());
+        if (says_names(wanted)) {
+            task<void> saying = say_names(k, wanted, out);
+            co_await saying;
+        }
+        co_return nfsstat4::ok;
+    }
+    std::optional<storage::attributes> attrs;
+    if (kept != nullptr && kept->modified && before != nullptr) {
+        attrs = *before;
+    } else {
+        const auto now = co_await of.backend().getattr(of.request, of.file);
+        if (!now)
+            co_return status_of_storage(now.error());
+        attrs = *now;
+    }
+    const changeid4 change = change_of(*attrs);
+    if (kept != nullptr)
+        kept->apply(*attrs);
+    set_file(of, *attrs, out);
+    if (kept != nullptr)
+        out.all.change = kept->change_from(change);
+    if (!(wanted & of_space).none()) {
+        const auto space = co_await of.backend().statfs(of.request, of.file);
+        if (!space)
+            co_return status_of_storage(space.error());
+        out.set_space(*space);
+    }
+    if (says_names(wanted)) {
+        task<void> saying = say_names(k, wanted, out);
+        co_await saying;
+    }
+    if (wanted.test(attribute::acl) && of.backend().info().acls)
+        co_return co_await values_of_acl(of, out);
+    co_return nfsstat4::ok;
+}
+
+task<nfsstat4> server::getattr(compound& k)
+{
+    GETATTR4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    if (k.current.none())
+        co_return nfsstat4::nofilehandle;
+    if (!(args.attr_request & write_only_attributes).none())
+        co_return nfsstat4::inval;
+    object_values values;
+    nfsstat4 status = nfsstat4::ok;
+    // The holder of a write delegation may know better.
+    state_home::looked looked;
+    std::optional<storage::attributes> before;
+    if (!k.current.is_pseudo() && !(args.attr_request & of_content).none() &&
+        commons_.state.stats().write_delegations.value() != 0) {
+        if (const storage::handle file = k.current.key(); commons_.state.has_state(file)) {
+            // First what the server has: a size that the holder said never goes with a change attribute from behind its answer.
+            const auto attrs = co_await k.current.backend().getattr(k.current.request, k.current.file);
+            if (!attrs)
+                co_return status_of_storage(attrs.error());
+            before = *attrs;
+            co_await learn_client(k);
+            looked = co_await commons_.state.look(k.client, file);
+        }
+        status = looked.status;
+    }
+    if (status == nfsstat4::ok)
+        status = co_await values_of(k, k.current, args.attr_request, values,
+                                    looked.kept ? &*looked.kept : nullptr, before ? &*before : nullptr);
+    if (status != nfsstat4::ok)
+        co_return status;
+    if (values.acl) {
+        if (values.all.acl.size() > max_sent_aces) // before memory is taken for it
+            co_return nfsstat4::rep_too_big;
+        co_await make_room(k, values);
+    }
+    encode_attributes(k.results.begin(GETATTR4args::opcode), args.attr_request & supported(k, k.current),
+                      values.all);
+    co_return k.results.end() ? nfsstat4::ok : k.too_big();
+}
+
+task<nfsstat4> server::setattr(compound& k)
+{
+    SETATTR4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    nfsstat4 status = k.need_file(purpose::changing);
+    attributes wanted;
+    if (status == nfsstat4::ok)
+        status =
+            decode_settable(args.obj_attributes, supported(k, k.current), attributes_for_setattr, wanted);
+    storage::set_attributes set;
+    storage::access_list acl;
+    if (status == nfsstat4::ok)
+        status = from_settable(wanted, set, acl);
+    if (status == nfsstat4::badowner && commons_.users != nullptr) {
+        task<nfsstat4> naming = named_settable(k, wanted, set, acl);
+        status = co_await naming;
+    }
+    if (status == nfsstat4::ok)
+        status = k.resolve(args.stateid);
+    if (status == nfsstat4::ok)
+        status = k.check_room<SETATTR4res>();
+    files::change_hold change;
+    if (status == nfsstat4::ok)
+        change.begin(commons_.state.changes(), k.current.key());
+    if (status == nfsstat4::ok && (set.size || !args.stateid.is_reserved()))
+        status = co_await check_io(k, args.stateid,
+                                   set.size ? files::operation::set_size : files::operation::set_attributes);
+    // A stateid says nothing of others' delegations where it is not to write.
+    if (status == nfsstat4::ok && commons_.state.has_state(k.current.key()))
+        status = co_await make_way(k, k.current, files::operation::set_attributes);
+    if (status != nfsstat4::ok)
+        co_return status;
+    const auto done =
+        co_await k.current.backend().setattr(k.current.request, k.current.file, set, std::nullopt);
+    if (!done)
+        co_return status_of_setting(done.error(), set);
+    SETATTR4res res;
+    res.attrsset = args.obj_attributes.attrmask;
+    co_return k.add(res);
+}
+
+task<nfsstat4> server::access(compound& k)
+{
+    ACCESS4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    if (k.current.none())
+        co_return nfsstat4::nofilehandle;
+    const std::uint32_t defined = k.minor() >= 2 ? access4::all_with_xattr : access4::all;
+    if ((args.access & ~defined) != 0)
+        co_return nfsstat4::inval;
+    ACCESS4res res;
+    const object& o = k.current;
+    if (o.is_pseudo()) {
+        res.supported = args.access & access4::all & ~access4::execute;
+        res.access = args.access & (access4::read | access4::lookup);
+        co_return k.add(res);
+    }
+    const auto attrs = co_await o.backend().getattr(o.request, o.file);
+    if (!attrs)
+        co_return status_of_storage(attrs.error());
+    const bool directory = attrs->type == storage::file_type::directory;
+    const bool has_xattrs =
+        o.backend().info().xattrs && (directory || attrs->type == storage::file_type::regular);
+    const std::uint32_t known = has_xattrs ? access4::all_with_xattr : access4::all;
+    res.supported = args.access & known & ~(directory ? access4::execute : access4::lookup | access4::remove);
+    std::uint32_t wanted = res.supported;
+    if (o.exported->read_only)
+        wanted &= ~(access4::modify | access4::extend | access4::remove | access4::xawrite);
+    // The first six bits are version 3's. Extended attributes are read and written by whom the file may be; to see their names takes no right.
+    unsigned permissions = v3::to_permissions(wanted & access4::all, attrs->type);
+    if ((wanted & access4::xaread) != 0)
+        permissions |= R_OK;
+    if ((wanted & access4::xawrite) != 0)
+        permissions |= W_OK;
+    const auto allowed = co_await o.backend().access(o.request, o.file, permissions);
+    if (!allowed)
+        co_return status_of_storage(allowed.error());
+    res.access = v3::to_access3(wanted & access4::all, *allowed, attrs->type) | (wanted & access4::xalist);
+    if ((*allowed & R_OK) != 0)
+        res.access |= wanted & access4::xaread;
+    if ((*allowed & W_OK) != 0)
+        res.access |= wanted & access4::xawrite;
+    co_return k.add(res);
+}
+
+namespace {
+
+// Of the owners in `theirs`, those whose text is another one than would be told.
+attributes called_otherwise(const fattr4& theirs, const attributes& told)
+{
+    attributes said, others;
+    if (!theirs.attrmask.test(attribute::owner) && !theirs.attrmask.test(attribute::owner_group))
+        return others;
+    if (!decode_attributes(theirs, said))
+        return others; // which is found when they are compared
+    others.owner = said.owner;
+    others.owner_group = said.owner_group;
+    if (said.present.test(attribute::owner) && said.owner != told.owner)
+        others.present.set(attribute::owner);
+    if (said.present.test(attribute::owner_group) && said.owner_group != told.owner_group)
+        others.present.set(attribute::owner_group);
+    return others;
+}
+
+} // namespace
+
+task<nfsstat4> server::compare(compound& k, const fattr4& theirs)
+{
+    if (k.current.none())
+        co_return nfsstat4::nofilehandle;
+    object_values values;
+    const nfsstat4 status = co_await values_of(k, k.current, theirs.attrmask, values);
+    if (status != nfsstat4::ok)
+        co_return status;
+    // Owners are compared by whom the text means, as SETATTR takes it: then they are called as the client does.
+    if (const attributes owners = called_otherwise(theirs, values.all); !owners.present.none()) {
+        storage::set_attributes meant;
+        nfsstat4 found = from_attributes(owners, meant);
+        if (found == nfsstat4::badowner && commons_.users != nullptr) {
+            task<nfsstat4> naming = named_attributes(k, owners, meant);
+            found = co_await naming;
+        }
+        // Nobody knows whom it means, so that neither answer would be true.
+        if (found == nfsstat4::delay || (found == nfsstat4::badowner && k.gave_a_name_up))
+            co_return nfsstat4::delay;
+        if (found == nfsstat4::ok && meant.uid == values.uid)
+            values.all.owner = owners.owner;
+        if (found == nfsstat4::ok && meant.gid == values.gid)
+            values.all.owner_group = owners.owner_group;
+    }
+    const bitmap4 known = supported(k, k.current);
+    if (values.acl) {
+        std::vector<std::byte> large(max_attribute_values);
+        co_return compare_attributes(theirs, known, values.all, large);
+    }
+    std::array<std::byte, 2048> scratch;
+    co_return compare_attributes(theirs, known, values.all, scratch);
+}
+
+task<nfsstat4> server::verify(compound& k)
+{
+    VERIFY4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    const nfsstat4 status = co_await compare(k, args.obj_attributes);
+    co_return status == nfsstat4::same ? k.add(VERIFY4res()) : status;
+}
+
+task<nfsstat4> server::nverify(compound& k)
+{
+    NVERIFY4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    const nfsstat4 status = co_await compare(k, args.obj_attributes);
+    co_return status == nfsstat4::not_same ? k.add(NVERIFY4res()) : status;
+}
+
+} // namespace verbena::nfs::v4

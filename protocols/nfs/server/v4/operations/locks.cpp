@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// LOCK, LOCKT, LOCKU, TEST_STATEID, FREE_STATEID.
+#include "../compound.hpp"
+
+#include <vector>
+
+namespace verbena::nfs::v4 {
+
+LOCK4denied to_denied(const files::lock_holder& holder) noexcept
+{
+    LOCK4denied denied;
+    denied.offset = holder.bytes.offset;
+    denied.length = holder.bytes.length();
+    denied.locktype = holder.type == files::lock_type::read ? nfs_lock_type4::read : nfs_lock_type4::write;
+    // Not the holder's number: whoever knows it could create sessions of that client.
+    denied.owner.clientid = 0;
+    denied.owner.owner = std::as_bytes(std::span(holder.owner));
+    return denied;
+}
+
+task<nfsstat4> server::may_lock(const object& file)
+{
+    const auto attrs = co_await file.backend().getattr(file.request, file.file);
+    co_return attrs ? refuse_type(attrs->type) : status_of_storage(attrs.error());
+}
+
+task<nfsstat4> server::lock(compound& k)
+{
+    LOCK4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    stateid4 id = args.locker.new_lock_owner ? args.locker.open_stateid : args.locker.lock_stateid;
+    const auto bytes = files::byte_range::of(args.offset, args.length);
+    nfsstat4 status = k.need_file(purpose::reading);
+    if (status == nfsstat4::ok && !bytes)
+        status = nfsstat4::inval;
+    if (status == nfsstat4::ok)
+        status = k.resolve(id);
+    if (status == nfsstat4::ok && id.is_reserved())
+        status = nfsstat4::bad_stateid;
+    if (status == nfsstat4::ok)
+        status = k.check_room<LOCK4res>();
+    if (status == nfsstat4::ok)
+        status = co_await may_lock(k.current);
+    if (status != nfsstat4::ok)
+        co_return status;
+    files::lock_request request;
+    request.client = k.client;
+    request.file = k.current.key();
+    request.new_owner = args.locker.new_lock_owner;
+    request.id = to_state(id);
+    request.owner = args.locker.lock_owner.owner;
+    request.bytes = *bytes;
+    request.type = type_of(args.locktype);
+    request.reclaim = args.reclaim;
+    // Who can't be told keeps no place.
+    request.wait = (args.locktype == nfs_lock_type4::readw || args.locktype == nfs_lock_type4::writew) &&
+                   k.session->back().is_up();
+    const state_home::locked done = co_await commons_.state.lock(request);
+    LOCK4res res;
+    res.lock_stateid = done.id;
+    if (done.status == nfsstat4::ok)
+        k.current_id = done.id;
+    co_return k.add_lock(res, done.status, &done.holder);
+}
+
+task<nfsstat4> server::lockt(compound& k)
+{
+    LOCKT4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    const auto bytes = files::byte_range::of(args.offset, args.length);
+    nfsstat4 status = k.need_file(purpose::reading);
+    if (status == nfsstat4::ok && !bytes)
+        status = nfsstat4::inval;
+    if (status == nfsstat4::ok)
+        status = co_await may_lock(k.current);
+    if (status != nfsstat4::ok)
+        co_return status;
+    const storage::handle file = k.current.key();
+    state_home::locked done;
+    if (k.minor() == 0) {
+        done = co_await commons_.v40.test_lock(args, file, *bytes);
+    } else {
+        const std::span<const std::byte> owner = args.owner.owner;
+        done = co_await commons_.state.test_lock(k.client, file, owner, *bytes, type_of(args.locktype));
+    }
+    LOCKT4res res;
+    co_return k.add_lock(res, done.status, &done.holder);
+}
+
+task<nfsstat4> server::locku(compound& k)
+{
+    LOCKU4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    const auto bytes = files::byte_range::of(args.offset, args.length);
+    nfsstat4 status = k.need_file(purpose::reading);
+    if (status == nfsstat4::ok && !bytes)
+        status = nfsstat4::inval;
+    if (status == nfsstat4::ok)
+        status = k.resolve(args.lock_stateid);
+    if (status == nfsstat4::ok && args.lock_stateid.is_reserved())
+        status = nfsstat4::bad_stateid;
+    if (status == nfsstat4::ok)
+        status = k.check_room<LOCKU4res>();
+    if (status != nfsstat4::ok)
+        co_return status;
+    const storage::handle file = k.current.key();
+    const state_home::locked done = co_await commons_.state.unlock(k.client, args.lock_stateid, file, *bytes);
+    if (done.status != nfsstat4::ok)
+        co_return done.status;
+    k.current_id = done.id;
+    LOCKU4res res;
+    res.lock_stateid = done.id;
+    co_return k.add(res);
+}
+
+task<nfsstat4> server::test_stateid(compound& k)
+{
+    TEST_STATEID4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    std::vector<stateid4> ids;
+    ids.reserve(args.stateids.size());
+    for (const stateid4 id : args.stateids)
+        ids.push_back(id);
+    const std::vector<nfsstat4> codes = co_await commons_.state.test(k.client, ids);
+    TEST_STATEID4res res;
+    res.status_codes = std::span<const nfsstat4>(codes);
+    co_return k.add(res);
+}
+
+task<nfsstat4> server::free_stateid(compound& k)
+{
+    FREE_STATEID4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    nfsstat4 status = k.resolve(args.stateid);
+    if (status == nfsstat4::ok && args.stateid.is_reserved())
+        status = nfsstat4::bad_stateid;
+    if (status == nfsstat4::ok)
+        status = k.check_room<FREE_STATEID4res>();
+    if (status == nfsstat4::ok) {
+        bool revoked = false;
+        status = co_await commons_.state.free(k.client, args.stateid, revoked);
+        k.session->set_revoked(revoked);
+    }
+    co_return status == nfsstat4::ok ? k.add(FREE_STATEID4res()) : status;
+}
+
+} // namespace verbena::nfs::v4

@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+// OPEN, OPEN_DOWNGRADE, CLOSE, DELEGRETURN; and what others' delegations are recalled for.
+#include "../compound.hpp"
+
+#include <verbena/protocols/xdr/byte_order.hpp>
+
+#include <cerrno>
+#include <unistd.h>
+
+namespace verbena::nfs::v4 {
+
+namespace {
+
+// How often a name may come and go between a look and a creation.
+constexpr int most_races = 8;
+
+files::delegation_want want_of(std::uint32_t share_access) noexcept
+{
+    switch (share_access & share4::want_delegation_mask) {
+    case share4::want_no_preference:
+    case share4::want_any_delegation: return files::delegation_want::any;
+    case share4::want_read_delegation: return files::delegation_want::read;
+    case share4::want_write_delegation: return files::delegation_want::write;
+    default: return files::delegation_want::none;
+    }
+}
+
+files::delegation_want reclaimed_want(open_delegation_type4 had) noexcept
+{
+    switch (had) {
+    case open_delegation_type4::read: return files::delegation_want::read;
+    case open_delegation_type4::write: return files::delegation_want::write;
+    default: return files::delegation_want::none;
+    }
+}
+
+why_no_delegation4 why_of(files::no_delegation why) noexcept
+{
+    switch (why) {
+    case files::no_delegation::not_wanted: return why_no_delegation4::not_wanted;
+    case files::no_delegation::contention: return why_no_delegation4::contention;
+    case files::no_delegation::not_callable:
+    case files::no_delegation::resource:
+    case files::no_delegation::unsuited: break;
+    }
+    return why_no_delegation4::resource;
+}
+
+open_delegation4 delegation_of(const state_home::opened& opened, std::uint32_t share_access) noexcept
+{
+    open_delegation4 out;
+    if (const auto& granted = opened.delegation) {
+        const bool writes = granted->type == files::delegation_type::write;
+        return delegation4_of(writes ? open_delegation_type4::write : open_delegation_type4::read,
+                              to_wire(granted->id), granted->recalled);
+    }
+    // An open that says what it wants is told why there is none, one that doesn't is not (8881 18.16.3).
+    if ((share_access & share4::want_delegation_mask) == share4::want_no_preference)
+        return out;
+    out.delegation_type = open_delegation_type4::none_ext;
+    out.why = why_of(opened.why);
+    return out;
+}
+
+} // namespace
+
+open_delegation4 delegation4_of(open_delegation_type4 type, const stateid4& id, bool recalled) noexcept
+{
+    open_delegation4 out;
+    out.delegation_type = type;
+    if (type == open_delegation_type4::none)
+        return out;
+    out.stateid = id;
+    out.recall = recalled;
+    // Nothing is set aside for what the client keeps to itself; it hears of a full disk when it writes back.
+    out.space_limit.filesize = UINT64_MAX;
+    return out;
+}
+
+/// What is to be opened, once it is there.
+struct server::open_target {
+    object file;
+    change_info4 directory;
+    bitmap4 attrset;
+    bool created = false;            // whoever makes a file may open it, whatever its mode
+    std::optional<changeid4> change; // attribute, if it is known
+    bool truncates = false;
+};
+
+task<nfsstat4> server::may_open(open_target& to, files::share access)
+{
+    const object& file = to.file;
+    const bool truncates = to.truncates;
+    const auto attrs = co_await file.backend().getattr(file.request, file.file);
+    if (!attrs)
+        co_return status_of_storage(attrs.error());
+    to.change = change_of(*attrs);
+    if (const nfsstat4 refusal = refuse_type(attrs->type); refusal != nfsstat4::ok)
+        co_return refusal;
+    const auto allowed = co_await file.backend().access(file.request, file.file, R_OK | W_OK | X_OK);
+    if (!allowed)
+        co_return status_of_storage(allowed.error());
+    // Who may execute a file may read it, as its kernel has to.
+    const bool reads = !any(access & files::share::read) || (*allowed & (R_OK | X_OK)) != 0;
+    const bool writes = (!any(access & files::share::write) && !truncates) || (*allowed & W_OK) != 0;
+    if (!reads || !writes)
+        co_return nfsstat4::access;
+    co_return nfsstat4::ok;
+}
+
+// An existing file, by its name or by the current handle.
+task<nfsstat4> server::find_to_open(compound& k, const OPEN4args& args, open_target& to)
+{
+    const object directory = k.current;
+    if (args.claim.claim == open_claim_type4::null || args.claim.claim == open_claim_type4::delegate_cur) {
+        const nfsstat4 status = co_await find_child(k, directory, args.claim.file, to.file);
+        if (status != nfsstat4::ok)
+            co_return status;
+        if (to.file.is_pseudo())
+            co_return nfsstat4::isdir;
+        if (!directory.is_pseudo()) {
+            const auto attrs = co_await directory.backend().getattr(directory.request, directory.file);
+            if (attrs)
+                to.directory.before = to.directory.after = change_of(*attrs);
+        }
+    } else {
+        to.file = directory;
+    }
+    co_return nfsstat4::ok;
+}
+
+task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_target& to)
+{
+    const openflag4& how = args.openhow;
+    const bool exclusive = how.mode == createmode4::exclusive || how.mode == createmode4::exclusive4_1;
+    const bitmap4& settable = exclusive ? attributes_for_exclusive : attributes_for_create;
+    attributes wanted;
+    storage::set_attributes set;
+    storage::access_list acl;
+    nfsstat4 status = compound::check_file(k.current, purpose::changing);
+    if (status == nfsstat4::ok)
+        status = decode_settable(how.attrs, supported(k, k.current), settable, wanted);
+    if (status == nfsstat4::ok)
+        status = from_settable(wanted, set, acl);
+    if (status == nfsstat4::badowner && commons_.users != nullptr) {
+        task<nfsstat4> naming = named_settable(k, wanted, set, acl);
+        status = co_await naming;
+    }
+    if (status == nfsstat4::ok)
+        status = check_name(args.claim.file);
+    if (status != nfsstat4::ok)
+        co_return status;
+    const object directory = k.current;
+    storage::file_backend& files = directory.backend();
+    for (int race = 0; race < most_races; ++race) {
+        // Of a file that is there UNCHECKED sets the size alone, and only to 0 (8881 18.16.3).
+        if (how.mode == createmode4::unchecked) {
+            status = co_await find_to_open(k, args, to);
+            if (status == nfsstat4::ok)
+                to.truncates = set.size == 0;
+            if (status != nfsstat4::noent)
+                co_return status;
+        }
+        // Else the file would be there and the client would not have it: a GUARDED one that comes again would find its own.
+        status = co_await commons_.state.may_open(k.client, args.owner.owner);
+        if (status != nfsstat4::ok)
+            co_return status;
+        const auto mode = exclusive ? storage::create_mode::exclusive : storage::create_mode::guarded;
+        const auto made = co_await files.create(directory.request, directory.file, args.claim.file, mode, set,
+                                                xdr::load_u64(how.verf.data()));
+        if (!made && made.error().errno_value() == EEXIST && how.mode == createmode4::unchecked)
+            continue;
+        if (!made)
+            co_return status_of_setting(made.error(), set);
+        to.file = directory;
+        to.file.file = made->made.handle;
+        to.directory = to_change_info(made->directory);
+        // A repeat by somebody else, who has read the verifier in the times, opens the file as any other.
+        to.created =
+            !made->existed || (made->made.attrs && made->made.attrs->uid == directory.request.who.uid);
+        if (to.created)
+            to.attrset = how.attrs.attrmask;
+        if (made->made.attrs)
+            to.change = change_of(*made->made.attrs);
+        if (!exclusive || !to.created)
+            co_return nfsstat4::ok;
+        // It was made with the mode that the umask and the directory's ACL leave.
+        if (set.umask)
+            set.mode.reset();
+        // The back end has kept the verifier, perhaps in the times: the client hears that these are not its own yet.
+        const auto done = co_await files.setattr(to.file.request, to.file.file, set, std::nullopt);
+        if (!done)
+            co_return status_of_setting(done.error(), set);
+        to.change = done->after ? std::optional(change_of(*done->after)) : std::nullopt;
+        to.attrset.set(attribute::time_access);
+        to.attrset.set(attribute::time_modify);
+        co_return nfsstat4::ok;
+    }
+    co_return nfsstat4::delay;
+}
+
+task<nfsstat4> server::open(compound& k)
+{
+    OPEN4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    OPEN4res res;
+    const nfsstat4 status = co_await open_file(k, args, res);
+    co_return status == nfsstat4::ok ? k.add(res) : status;
+}
+
+// All but the answer: for that `res` was found to have room.
+task<nfsstat4> server::open_file(compound& k, const OPEN4args& args, OPEN4res& res)
+{
+    if (k.current.none())
+        co_return nfsstat4::nofilehandle;
+    const std::uint32_t access_bits = args.share_access & ~share4::want_all;
+    if (access_bits == 0 || access_bits > share4::access_both || args.share_deny > share4::deny_both)
+        co_return nfsstat4::inval;
+    nfsstat4 status = nfsstat4::ok;
+    switch (args.claim.claim) {
+    case open_claim_type4::null: break;
+    case open_claim_type4::fh: // only a name can be created (8881 18.16.3)
+    case open_claim_type4::previous:
+        status = args.openhow.opentype == opentype4::create ? nfsstat4::inval : nfsstat4::ok;
+        break;
+    case open_claim_type4::delegate_cur:
+    case open_claim_type4::deleg_cur_fh:
+        status = args.openhow.opentype == opentype4::create  ? nfsstat4::inval
+                 : args.claim.delegate_stateid.is_reserved() ? nfsstat4::bad_stateid
+                                                             : nfsstat4::ok;
+        break;
+    case open_claim_type4::delegate_prev:
+    case open_claim_type4::deleg_prev_fh: status = nfsstat4::notsupp; break;
+    }
+    if (status == nfsstat4::ok)
+        status = k.check_room<OPEN4res>();
+    files::open_request request;
+    request.client = k.client;
+    request.owner = args.owner.owner;
+    request.access = files::share(access_bits);
+    request.deny = files::share(args.share_deny);
+    request.want = files::delegation_want::none;
+    if (args.claim.claim == open_claim_type4::previous)
+        request.claim = files::open_claim::reclaim;
+    if (args.claim.claim == open_claim_type4::delegate_cur ||
+        args.claim.claim == open_claim_type4::deleg_cur_fh) {
+        request.claim = files::open_claim::under_delegation;
+        request.delegation = to_state(args.claim.delegate_stateid);
+    }
+    open_target to;
+    if (status == nfsstat4::ok) {
+        task<nfsstat4> finding = args.openhow.opentype == opentype4::create ? create_to_open(k, args, to)
+                                                                            : find_to_open(k, args, to);
+        status = co_await finding;
+    }
+    if (status == nfsstat4::ok)
+        status = compound::check_file(to.file, any(request.access & files::share::write) ? purpose::changing
+                                                                                         : purpose::reading);
+    if (status == nfsstat4::ok && !to.created)
+        status = co_await may_open(to, request.access);
+    if (status != nfsstat4::ok)
+        co_return status;
+    request.file = to.file.key();
+    request.promised = to.created;
+    request.truncates = to.truncates;
+    request.change = to.change;
+    request.hears_of_locks = k.session && k.session->back().is_up();
+    // Where it can't be recalled, or would not be for all who change the file, none is given. Local processes are made to wait by a lease,
+    // under which there is none to write.
+    const bool is_shared = to.file.exported->local_writers;
+    request.leased = is_shared && to.file.backend().info().leases;
+    // In minor version 0 the state layer knows by itself who can be called.
+    const bool may_delegate = k.minor() == 0 ? k.may_delegate : k.session && k.session->back().is_up();
+    if (request.claim == files::open_claim::fresh && (!is_shared || request.leased) && may_delegate)
+        request.want = want_of(args.share_access);
+    // What a client had before a restart it has, whatever we like (8881 10.2.1): it may be recalled at once. What it has changed
+    // since nobody knows, so it is not asked for attributes.
+    if (request.claim == files::open_claim::reclaim) {
+        if (k.minor() != 0 || k.may_delegate)
+            request.want = reclaimed_want(args.claim.delegate_type);
+        request.gives_back = is_shared && !request.leased;
+        request.change.reset();
+    }
+    const state_home::opening opening = {&to.file.backend(), to.file.request, to.file.file,
+                                         to.file.exported->id};
+    state_home::opened opened = co_await commons_.state.open(request, opening);
+    if (opened.failure)
+        co_return status_of_storage(*opened.failure);
+    if (opened.status != nfsstat4::ok)
+        co_return opened.status;
+    k.set_current(to.file);
+    k.current_id = opened.id;
+    res.stateid = opened.id;
+    res.cinfo = to.directory;
+    res.rflags = open4_result::locktype_posix;
+    if (request.hears_of_locks)
+        res.rflags |= open4_result::may_notify_lock;
+    res.attrset = to.attrset;
+    if (to.truncates)
+        res.attrset.set(attribute::size);
+    if (request.want == files::delegation_want::none &&
+        want_of(args.share_access) != files::delegation_want::none)
+        opened.why = files::no_delegation::unsuited;
+    res.delegation = delegation_of(opened, args.share_access);
+    co_return nfsstat4::ok;
+}
+
+task<nfsstat4> server::open_downgrade(compound& k)
+{
+    OPEN_DOWNGRADE4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    nfsstat4 status = k.need_file(purpose::reading);
+    if (status == nfsstat4::ok)
+        status = k.resolve(args.open_stateid);
+    const std::uint32_t access_bits = args.share_access & ~share4::want_all;
+    if (status == nfsstat4::ok &&
+        (access_bits == 0 || access_bits > share4::access_both || args.share_deny > share4::deny_both))
+        status = nfsstat4::inval;
+    if (status == nfsstat4::ok && args.open_stateid.is_reserved())
+        status = nfsstat4::bad_stateid;
+    if (status == nfsstat4::ok)
+        status = k.check_room<OPEN_DOWNGRADE4res>();
+    if (status != nfsstat4::ok)
+        co_return status;
+    const storage::handle file = k.current.key();
+    const state_home::opened done = co_await commons_.state.downgrade(
+        k.client, args.open_stateid, file, files::share(access_bits), files::share(args.share_deny));
+    if (done.status != nfsstat4::ok)
+        co_return done.status;
+    k.current_id = done.id;
+    OPEN_DOWNGRADE4res res;
+    res.open_stateid = done.id;
+    co_return k.add(res);
+}
+
+task<nfsstat4> server::close(compound& k)
+{
+    CLOSE4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    nfsstat4 status = k.need_file(purpose::reading);
+    if (status == nfsstat4::ok)
+        status = k.resolve(args.open_stateid);
+    if (status == nfsstat4::ok && args.open_stateid.is_reserved())
+        status = nfsstat4::bad_stateid;
+    if (status == nfsstat4::ok)
+        status = k.check_room<CLOSE4res>();
+    if (status != nfsstat4::ok)
+        co_return status;
+    const storage::handle file = k.current.key();
+    status = co_await commons_.state.close(k.client, args.open_stateid, file);
+    if (status != nfsstat4::ok)
+        co_return status;
+    k.current_id.reset();
+    CLOSE4res res;
+    res.open_stateid = stateid4::invalid();
+    co_return k.add(res);
+}
+
+task<nfsstat4> server::delegreturn(compound& k)
+{
+    DELEGRETURN4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    nfsstat4 status = k.need_file(purpose::reading);
+    if (status == nfsstat4::ok)
+        status = k.resolve(args.deleg_stateid);
+    if (status == nfsstat4::ok && args.deleg_stateid.is_reserved())
+        status = nfsstat4::bad_stateid;
+    if (status == nfsstat4::ok)
+        status = k.check_room<DELEGRETURN4res>();
+    if (status != nfsstat4::ok)
+        co_return status;
+    const storage::handle file = k.current.key();
+    if (k.minor() == 0)
+        status = co_await commons_.v40.return_delegation(args.deleg_stateid, file);
+    else
+        status = co_await commons_.state.return_delegation(k.client, args.deleg_stateid, file);
+    co_return status == nfsstat4::ok ? k.add(DELEGRETURN4res()) : status;
+}
+
+task<nfsstat4> server::make_way(compound& k, const object& of, files::operation op)
+{
+    const storage::handle file = of.key();
+    co_await learn_client(k);
+    co_return co_await commons_.state.make_way(k.client, file, op);
+}
+
+// The same for what has a name, if something has: whoever changes the directory finds out by himself. Another file may get the name
+// between this and that; it is not asked about then.
+task<nfsstat4> server::make_way_to(compound& k, const object& directory, std::string_view name,
+                                   files::operation op, files::change_hold& change)
+{
+    if (name == "." || name == "..")
+        co_return nfsstat4::ok;
+    const auto found = co_await directory.backend().lookup(directory.request, directory.file, name);
+    if (!found)
+        co_return nfsstat4::ok;
+    const storage::handle file = state_key(directory.exported->id, found->found.handle);
+    change.begin(commons_.state.changes(), file);
+    if (!commons_.state.has_state(file))
+        co_return nfsstat4::ok;
+    co_await learn_client(k);
+    co_return co_await commons_.state.make_way(k.client, file, op);
+}
+
+} // namespace verbena::nfs::v4

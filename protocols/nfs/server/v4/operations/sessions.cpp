@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// EXCHANGE_ID, CREATE_SESSION, DESTROY_SESSION, DESTROY_CLIENTID, BIND_CONN_TO_SESSION, BACKCHANNEL_CTL, RECLAIM_COMPLETE.
+#include "../compound.hpp"
+
+#include <algorithm>
+
+namespace verbena::nfs::v4 {
+
+namespace {
+
+// What EXCHANGE_ID is answered: numbers, and commons_.owner twice. The type's largest size allows for names of others.
+constexpr std::size_t exchange_results = 256;
+
+files::limit_of whose(session_table::shortage of) noexcept
+{
+    switch (of) {
+    case session_table::shortage::of_all: return files::limit_of::all;
+    case session_table::shortage::of_peer: return files::limit_of::peer;
+    case session_table::shortage::none: break;
+    }
+    return files::limit_of::client;
+}
+
+} // namespace
+
+task<nfsstat4> server::exchange_id(compound& k)
+{
+    EXCHANGE_ID4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    if ((args.flags & ~exchgid4::of_clients(k.minor())) != 0)
+        co_return nfsstat4::inval;
+    // Both need RPCSEC_GSS; knfsd answers the same.
+    if (args.state_protect.how == state_protect_how4::mach_cred)
+        co_return nfsstat4::inval;
+    if (args.state_protect.how == state_protect_how4::ssv)
+        co_return nfsstat4::encr_alg_unsupp;
+    if (k.results.room() < exchange_results)
+        co_return k.too_big();
+    // Whoever may use no export is not remembered.
+    if (!is_visible_at_all(commons_.tree.root(), k.c.from(), host_))
+        co_return nfsstat4::perm;
+    const task_context& context = co_await current_context();
+    const auto ask = [&](files::client_id yields) {
+        return commons_.sessions.exchange_id(args.clientowner,
+                                             (args.flags & exchgid4::upd_confirmed_rec_a) != 0, caller(k.c),
+                                             k.c.from().address, context.shard->clock().now(), yields);
+    };
+    session_table::exchanged made = ask(files::nobody);
+    if (made.rival != files::nobody) {
+        // Where there is a name in the way, its state is asked: an unexpired lease, and something to lose by the end of it.
+        const state_home::life life = co_await commons_.state.life_of(made.rival);
+        if (!life.active || (!life.in_use && made.status == nfsstat4::clid_inuse))
+            made = ask(made.rival);
+    }
+    if (made.short_of != session_table::shortage::none) {
+        const bool some = co_await commons_.make_room(made.short_of, k.c.from().address);
+        if (some)
+            made = ask(files::nobody);
+    }
+    if (made.short_of != session_table::shortage::none)
+        counters_.refused_limits.add(files::limited::clients, whose(made.short_of));
+    if (made.gone != files::nobody)
+        co_await commons_.state.abandon(made.gone);
+    if (made.status != nfsstat4::ok)
+        co_return made.status;
+    EXCHANGE_ID4res res;
+    res.clientid = made.client;
+    res.sequenceid = made.sequence;
+    res.flags = exchgid4::use_non_pnfs | (made.confirmed ? exchgid4::confirmed_r : 0);
+    const auto owner = std::as_bytes(std::span(commons_.owner));
+    res.server_owner.major_id = owner;
+    res.server_scope = owner;
+    co_return k.add(res);
+}
+
+task<nfsstat4> server::create_session(compound& k)
+{
+    CREATE_SESSION4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    if (const nfsstat4 room = k.check_room<CREATE_SESSION4res>(); room != nfsstat4::ok)
+        co_return room;
+    if ((args.flags & ~create_session4::all) != 0)
+        co_return nfsstat4::inval;
+    const task_context& context = co_await current_context();
+    const auto ask = [&] {
+        return commons_.sessions.begin_creation(args, caller(k.c), context.shard->clock().now());
+    };
+    session_table::creation made = ask();
+    if (made.short_of != session_table::shortage::none) {
+        const bool some = co_await commons_.make_room(made.short_of, k.c.from().address);
+        if (some)
+            made = ask();
+    }
+    if (made.status == nfsstat4::nospc && !made.repeat)
+        counters_.refused_limits.add(files::limited::sessions, whose(made.short_of));
+    if (made.repeat) {
+        if (made.status != nfsstat4::ok)
+            co_return made.status;
+        co_return k.add(*made.repeat);
+    }
+    if (made.status != nfsstat4::ok)
+        co_return made.status;
+    // Whatever ends this, the next one is not told to come again for ever.
+    const session_table::creating begun(commons_.sessions, args.clientid);
+    files::client_id state = made.state;
+    bool must_reclaim = false;
+    if (made.confirms) {
+        // One name has one client, so the one before its restart goes first, with what it had open.
+        nfsstat4 status = nfsstat4::ok;
+        if (made.older != files::nobody)
+            status = co_await commons_.state.take_name(made.older, made.stands_against);
+        state_home::added known;
+        if (status == nfsstat4::ok) {
+            const std::string group = commons_.sessions.group_of(k.c.from().address);
+            const std::uint64_t peer = siphash(commons_.key, std::as_bytes(std::span(group)));
+            known = co_await commons_.state.add_client(made.key, peer);
+            if (known.is_full) {
+                const bool some = co_await commons_.make_room_of_state();
+                if (some)
+                    known = co_await commons_.state.add_client(made.key, peer);
+            }
+            status = known.status;
+        }
+        if (status != nfsstat4::ok)
+            co_return status;
+        state = known.client;
+        must_reclaim = known.must_reclaim;
+    }
+    // What can't be signed as the client wants is not said, nor over a connection that brings no calls.
+    const auto identity = callback_identity::choose(args.cb_program, args.sec_parms);
+    std::shared_ptr<rpc::reverse_channel> way;
+    if ((args.flags & create_session4::conn_back_chan) != 0 && (identity || args.sec_parms.empty()))
+        way = k.c.reverse();
+    // Before the client can ask for anything that it must be called for.
+    if (way) {
+        const nfsstat4 status = co_await commons_.state.set_callable(state);
+        if (status != nfsstat4::ok) {
+            if (made.confirms) // else nobody would ever name it
+                co_await commons_.state.abandon(state);
+            co_return status;
+        }
+    }
+    const CREATE_SESSION4res res = commons_.sessions.end_creation(args, state, must_reclaim, way != nullptr);
+    if (res.status != nfsstat4::ok) {
+        if (made.confirms)
+            co_await commons_.state.abandon(state);
+        co_return res.status;
+    }
+    if (const auto made_session = commons_.sessions.find(res.sessionid)) {
+        back_channel& back = made_session->back();
+        // Also where this connection is none: another one may be bound later.
+        back.set_up(k.minor(), args.back_chan_attrs);
+        if (identity)
+            back.set_identity(*identity);
+        if (way)
+            back.bind(std::move(way), here_);
+    }
+    co_return k.add(res);
+}
+
+task<nfsstat4> server::destroy_session(compound& k)
+{
+    DESTROY_SESSION4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    if (const nfsstat4 room = k.check_room<DESTROY_SESSION4res>(); room != nfsstat4::ok)
+        co_return room;
+    const bool own = k.session && k.session->id() == args.sessionid;
+    if (own && !k.is_last())
+        co_return nfsstat4::not_only_op;
+    const nfsstat4 status = commons_.sessions.destroy_session(args.sessionid, caller(k.c), own ? 1 : 0);
+    co_return status == nfsstat4::ok ? k.add(DESTROY_SESSION4res()) : status;
+}
+
+task<nfsstat4> server::destroy_clientid(compound& k)
+{
+    DESTROY_CLIENTID4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    if (const nfsstat4 room = k.check_room<DESTROY_CLIENTID4res>(); room != nfsstat4::ok)
+        co_return room;
+    files::client_id state = files::nobody;
+    nfsstat4 status = commons_.sessions.may_destroy_client(args.clientid, caller(k.c), state);
+    if (status == nfsstat4::ok && state != files::nobody) {
+        bool in_use = false;
+        status = co_await commons_.state.is_in_use(state, in_use);
+        if (status == nfsstat4::ok && in_use)
+            status = nfsstat4::clientid_busy;
+        if (status == nfsstat4::ok)
+            status = co_await commons_.state.forget(state);
+    }
+    if (status != nfsstat4::ok)
+        co_return status;
+    commons_.sessions.forget(args.clientid);
+    co_return k.add(DESTROY_CLIENTID4res());
+}
+
+// A session is used over any connection (SP4_NONE, 8881 2.10.3.1): only the way back is bound.
+task<nfsstat4> server::bind_conn_to_session(compound& k)
+{
+    BIND_CONN_TO_SESSION4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    BIND_CONN_TO_SESSION4res res;
+    bool back = true;
+    switch (args.dir) {
+    case channel_dir_from_client4::fore: back = false; break;
+    case channel_dir_from_client4::back:
+    // Linux drops a connection that is bound to less.
+    case channel_dir_from_client4::fore_or_both:
+    case channel_dir_from_client4::back_or_both: break;
+    default: co_return nfsstat4::inval;
+    }
+    const std::shared_ptr<session> s = commons_.sessions.find(args.sessid);
+    if (!s)
+        co_return nfsstat4::badsession;
+    std::shared_ptr<rpc::reverse_channel> way;
+    if (back && s->back().max_request() != 0) // else nothing was agreed on
+        way = k.c.reverse();
+    if (way) {
+        const nfsstat4 status = co_await commons_.state.set_callable(s->state());
+        if (status != nfsstat4::ok)
+            co_return status;
+        s->back().bind(std::move(way), here_);
+        res.dir = args.dir == channel_dir_from_client4::back ? channel_dir_from_server4::back
+                                                             : channel_dir_from_server4::both;
+    } else if (args.dir == channel_dir_from_client4::back) {
+        co_return nfsstat4::inval;
+    } else {
+        res.dir = channel_dir_from_server4::fore;
+    }
+    res.sessid = args.sessid;
+    co_return k.add(res);
+}
+
+task<nfsstat4> server::backchannel_ctl(compound& k)
+{
+    BACKCHANNEL_CTL4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    const auto identity = callback_identity::choose(args.cb_program, args.sec_parms);
+    // What is left are handles of RPCSEC_GSS, of which we gave none (8881 18.33.3).
+    if (!identity)
+        co_return nfsstat4::noent;
+    k.session->back().set_identity(*identity);
+    co_return k.add(BACKCHANNEL_CTL4res());
+}
+
+// Each stays set for as long as its cause is there: a client repairs it, and would do so for ever if one stayed longer.
+std::uint32_t server::status_flags(const session& s) const
+{
+    std::uint32_t flags = 0;
+    const back_channel& back = s.back();
+    if (back.is_down()) {
+        flags |= seq4_status::cb_path_down_session;
+        const auto all = commons_.sessions.of(s.state());
+        if (std::ranges::none_of(all, [](const auto& other) { return other->back().is_up(); }))
+            flags |= seq4_status::cb_path_down;
+    } else if (back.has_fault()) {
+        flags |= seq4_status::backchannel_fault;
+    }
+    if (s.has_revoked())
+        flags |= seq4_status::recallable_state_revoked;
+    return flags;
+}
+
+task<nfsstat4> server::reclaim_complete(compound& k)
+{
+    RECLAIM_COMPLETE4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    if (const nfsstat4 room = k.check_room<RECLAIM_COMPLETE4res>(); room != nfsstat4::ok)
+        co_return room;
+    nfsstat4 status = nfsstat4::ok;
+    if (args.one_fs) // says nothing of the other ones, and so ends nothing
+        status = k.current.none() ? nfsstat4::nofilehandle : nfsstat4::ok;
+    else
+        status = co_await commons_.state.reclaim_complete(k.client);
+    if (status == nfsstat4::ok && !args.one_fs)
+        commons_.sessions.reclaimed(k.session->client());
+    co_return status == nfsstat4::ok ? k.add(RECLAIM_COMPLETE4res()) : status;
+}
+
+} // namespace verbena::nfs::v4

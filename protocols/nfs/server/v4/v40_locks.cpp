@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// LOCK, and what has no number: LOCKT, RELEASE_LOCKOWNER, and whether a stateid may read or write.
+#include <verbena/protocols/nfs/server/v4/v40_state.hpp>
+
+#include <utility>
+
+namespace verbena::nfs::v4 {
+
+task<v40_answer> v40_state::lock(const LOCK4args& args, const storage::handle& file, nfsstat4 refused)
+{
+    return state_.at_home(
+        [this, a = &args, f = &file, refused](files::state_table&) { return lock_here(a, f, refused); });
+}
+
+task<v40_answer> v40_state::lock_here(const LOCK4args* args, const storage::handle* file, nfsstat4 refused)
+{
+    const locker4& by = args->locker;
+    const bool fresh = by.new_lock_owner;
+    const std::uint32_t seqid = fresh ? by.open_seqid : by.lock_seqid;
+    begun b = co_await begin(nfs_opnum4::lock, seqid, fresh ? by.open_stateid : by.lock_stateid, !fresh);
+    if (!b.runs)
+        co_return std::move(b.answer);
+    v40_owner& o = *b.turn;
+    v40_answer out;
+    out.status = co_await end_if_unaware(o.client);
+    if (out.status != nfsstat4::ok)
+        co_return out;
+    if (fresh && !o.confirmed)
+        out.status = nfsstat4::bad_stateid;
+    else if (fresh && clients_.state_of(by.lock_owner.clientid) != o.client)
+        out.status = clients_.state_of(by.lock_owner.clientid) == files::nobody ? nfsstat4::stale_clientid
+                                                                                : nfsstat4::bad_stateid;
+    // The lock owner has a number of its own, and its turn comes behind the open owner's. It is there before the lock, so that one that is
+    // granted finds it.
+    v40_turn locker;
+    if (fresh && out.status == nfsstat4::ok)
+        out.status = co_await turn_of(o.client, true, by.lock_owner.owner, locker);
+    if (out.status == nfsstat4::ok && locker &&
+        locker->judge(nfs_opnum4::lock, by.lock_seqid) != v40_verdict::run)
+        out.status = nfsstat4::bad_seqid;
+    if (out.status != nfsstat4::ok)
+        co_return out;
+    out.status = refused;
+    if (refused == nfsstat4::ok)
+        out.status = co_await lock_by(o, *args, *file, out);
+    if (locker && locker->is_new && out.status != nfsstat4::ok) {
+        owners_.drop(*locker);
+    } else if (locker) {
+        locker->confirmed = true;
+        owners_.finish(*locker, nfs_opnum4::lock, by.lock_seqid, out);
+        owners_.use(*locker, now());
+    }
+    owners_.finish(o, nfs_opnum4::lock, seqid, out);
+    co_return out;
+}
+
+task<nfsstat4> v40_state::lock_by(v40_owner& o, const LOCK4args& args, const storage::handle& file,
+                                  v40_answer& answer)
+{
+    const locker4& by = args.locker;
+    const stateid4 id = by.new_lock_owner ? by.open_stateid : by.lock_stateid;
+    const auto bytes = files::byte_range::of(args.offset, args.length);
+    if (!bytes)
+        co_return nfsstat4::inval;
+    if (id.seqid == 0)
+        co_return nfsstat4::old_stateid;
+    files::lock_request request;
+    request.client = o.client;
+    request.file = file;
+    request.new_owner = by.new_lock_owner;
+    request.id = to_state(id);
+    request.owner = by.lock_owner.owner;
+    request.bytes = *bytes;
+    request.type = type_of(args.locktype);
+    request.reclaim = args.reclaim;
+    const state_home::locked done = co_await state_.lock(request);
+    answer.id = done.id;
+    if (done.status == nfsstat4::denied)
+        answer.holder = std::make_shared<const files::lock_holder>(done.holder);
+    co_return done.status == nfsstat4::serverfault ? nfsstat4::resource
+                                                   : v40_status(nfs_opnum4::lock, done.status);
+}
+
+// --- Without a number
+
+task<state_home::locked> v40_state::test_lock(const LOCKT4args& args, const storage::handle& file,
+                                              const files::byte_range& bytes)
+{
+    return state_.at_home(
+        [this, a = &args, f = &file, b = &bytes](files::state_table&) { return test_lock_here(a, f, b); });
+}
+
+task<state_home::locked> v40_state::test_lock_here(const LOCKT4args* args, const storage::handle* file,
+                                                   const files::byte_range* bytes)
+{
+    state_home::locked out;
+    out.status = co_await renew_client_here(args->owner.clientid);
+    const files::client_id client = clients_.state_of(args->owner.clientid);
+    if (out.status != nfsstat4::ok)
+        co_return out;
+    const std::span<const std::byte> owner = args->owner.owner;
+    const auto answer =
+        state_.table().test_lock(client, *file, owner, *bytes, type_of(args->locktype), &out.holder);
+    if (!answer)
+        out.status = v40_status(answer.error());
+    co_return out;
+}
+
+task<nfsstat4> v40_state::release_lock_owner(const RELEASE_LOCKOWNER4args& args)
+{
+    return state_.at_home([this, a = &args](files::state_table&) { return release_here(a); });
+}
+
+task<nfsstat4> v40_state::release_here(const RELEASE_LOCKOWNER4args* args)
+{
+    const nfsstat4 status = co_await renew_client_here(args->lock_owner.clientid);
+    if (status != nfsstat4::ok)
+        co_return status;
+    const files::client_id client = clients_.state_of(args->lock_owner.clientid);
+    const std::span<const std::byte> name = args->lock_owner.owner;
+    const auto done = state_.table().release_lock_owner(client, name);
+    if (!done)
+        co_return v40_status(done.error());
+    if (const auto known = owners_.find(client, true, name); known && known->turn.available() != 0)
+        owners_.drop(*known);
+    co_return nfsstat4::ok;
+}
+
+task<nfsstat4> v40_state::check_io(const stateid4& id, const storage::handle& file, files::operation op,
+                                   bool& guarded)
+{
+    return state_.at_home(
+        [this, id, f = &file, op, g = &guarded](files::state_table&) { return check_io_here(id, f, op, g); });
+}
+
+task<nfsstat4> v40_state::check_io_here(stateid4 id, const storage::handle* file, files::operation op,
+                                        bool* guarded)
+{
+    *guarded = false;
+    if (id.is_anonymous() || id.is_read_bypass())
+        co_return v40_status(nfs_opnum4::illegal,
+                             co_await state_.check_io(files::nobody, id, *file, op, *guarded));
+    const auto holder = state_.table().holder_of(to_state(id));
+    if (!holder)
+        co_return v40_status(holder.error());
+    const files::client_id client = holder->client;
+    if (holder->has_owner && !holder->locks) {
+        const auto owner = owners_.find(client, false, std::as_bytes(std::span(holder->owner)));
+        if (owner && !owner->confirmed)
+            co_return nfsstat4::bad_stateid;
+    }
+    if (!clients_.knows(client)) // of another minor version
+        co_return nfsstat4::bad_stateid;
+    nfsstat4 status = co_await renew_here(client);
+    if (status == nfsstat4::ok && id.seqid == 0)
+        status = nfsstat4::old_stateid;
+    if (status == nfsstat4::ok)
+        status = co_await state_.check_io(client, id, *file, op, *guarded);
+    if (status == nfsstat4::deleg_revoked)
+        state_.table().drop_revoked(client, to_state(id));
+    co_return v40_status(nfs_opnum4::illegal, status);
+}
+
+task<nfsstat4> v40_state::return_delegation(const stateid4& id, const storage::handle& file)
+{
+    return state_.at_home(
+        [this, id, f = &file](files::state_table&) { return return_delegation_here(id, f); });
+}
+
+task<nfsstat4> v40_state::return_delegation_here(stateid4 id, const storage::handle* file)
+{
+    const auto holder = state_.table().holder_of(to_state(id));
+    if (!holder)
+        co_return v40_status(holder.error());
+    const files::client_id client = holder->client;
+    if (holder->has_owner || !clients_.knows(client))
+        co_return nfsstat4::bad_stateid;
+    const nfsstat4 status = co_await renew_here(client);
+    if (status != nfsstat4::ok)
+        co_return status;
+    const auto done =
+        state_.table().return_delegation(client, to_state(id), *file, files::zero_seqid::a_number);
+    if (done)
+        co_return nfsstat4::ok;
+    state_.table().drop_revoked(client, to_state(id));
+    co_return v40_status(done.error());
+}
+
+task<files::client_id> v40_state::holder_of(const stateid4& id)
+{
+    return state_.at_home([this, id](files::state_table& t) {
+        const auto holder = t.holder_of(to_state(id));
+        return holder && clients_.knows(holder->client) ? holder->client : files::client_id(files::nobody);
+    });
+}
+
+task<files::client_id> v40_state::client_of(clientid4 id, std::string_view from)
+{
+    return state_.at_home([this, id, from](files::state_table&) {
+        const files::client_id client = clients_.state_of(id);
+        return client != files::nobody && clients_.is_of(client, from) ? client
+                                                                       : files::client_id(files::nobody);
+    });
+}
+
+} // namespace verbena::nfs::v4

@@ -1,0 +1,495 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/nfs/server/v4/v40_state.hpp>
+
+#include <utility>
+
+namespace verbena::nfs::v4 {
+
+namespace {
+
+// Calls that wait for one owner.
+constexpr std::size_t most_waiting = 16;
+// How long a client that takes back a delegation waits for what becomes of the first try to call it.
+constexpr duration first_try = std::chrono::seconds(1);
+
+v40_answer answer_of(const result<files::stateid>& done) noexcept
+{
+    v40_answer out;
+    if (done)
+        out.id = to_wire(*done);
+    else
+        out.status = v40_status(done.error());
+    return out;
+}
+
+} // namespace
+
+nfsstat4 v40_status(nfs_opnum4 operation, nfsstat4 status) noexcept
+{
+    switch (status) {
+    case nfsstat4::rep_too_big:
+    case nfsstat4::rep_too_big_to_cache:
+    case nfsstat4::req_too_big:
+    case nfsstat4::too_many_ops: return nfsstat4::resource;
+    case nfsstat4::deleg_revoked: return nfsstat4::bad_stateid;
+    case nfsstat4::wrong_type: return operation == nfs_opnum4::open ? nfsstat4::symlink : nfsstat4::inval;
+    case nfsstat4::nofilehandle: return operation == nfs_opnum4::restorefh ? nfsstat4::restorefh : status;
+    default: return status;
+    }
+}
+
+nfsstat4 v40_status(const error& failure) noexcept
+{
+    if (failure == files::errc::stale_stateid)
+        return nfsstat4::stale_stateid;
+    if (failure == files::errc::too_many_opens || failure == files::errc::too_many_locks)
+        return nfsstat4::resource;
+    return v40_status(nfs_opnum4::illegal, status_of_state(failure));
+}
+
+v40_state::v40_state(state_home& state, const siphash_key& key, const session_limits& limits)
+    : state_(state),
+      limits_(limits),
+      clients_(key, state.options().epoch, state.options().lease, limits),
+      owners_(key, limits),
+      paths_(state, limits)
+{
+}
+
+// --- Clients
+
+task<v40_clients::made> v40_state::set_client(const SETCLIENTID4args& args, principal who,
+                                              std::string_view from,
+                                              const std::optional<callback_place>& calls)
+{
+    return state_.at_home([this, a = &args, who, from, c = &calls](files::state_table&) {
+        return set_client_here(a, who, from, c);
+    });
+}
+
+// Asks for a name, and again where the one that has it gives way: its lease is over, or, for another user, it has nothing.
+template<class Ask>
+auto v40_state::ask_of_name(Ask ask)
+{
+    auto out = ask(files::client_id(files::nobody));
+    const files::client_id rival = out.rival;
+    if (rival != files::nobody && state_.yields(rival, out.status))
+        out = ask(rival);
+    return out;
+}
+
+task<v40_clients::made> v40_state::set_client_here(const SETCLIENTID4args* args, principal who,
+                                                   std::string_view from,
+                                                   const std::optional<callback_place>* calls)
+{
+    // Whoever lost what it had begins anew, also under the verifier that it has.
+    if (const files::client_id known = clients_.state_of_name(args->id); known != files::nobody) {
+        const auto is = state_.table().state_of(known);
+        if (!is || *is == files::client_state::expired || *is == files::client_state::revoked) {
+            forget(known);
+            co_await state_.abandon(known);
+        }
+    }
+    co_return ask_of_name(
+        [&](files::client_id yields) { return clients_.set(*args, who, from, *calls, now(), yields); });
+}
+
+task<v40_state::confirmed> v40_state::confirm_client(const SETCLIENTID_CONFIRM4args& args, principal who,
+                                                     std::uint64_t peer)
+{
+    return state_.at_home(
+        [this, a = &args, who, peer](files::state_table&) { return confirm_client_here(a, who, peer); });
+}
+
+task<v40_state::confirmed> v40_state::confirm_client_here(const SETCLIENTID_CONFIRM4args* args, principal who,
+                                                          std::uint64_t peer)
+{
+    confirmed out;
+    // Nothing comes between this and the end of what the older one has: see state_table::take_state().
+    const v40_clients::confirmation made = ask_of_name([&](files::client_id yields) {
+        return clients_.begin_confirming(args->clientid, args->setclientid_confirm, who, now(), yields);
+    });
+    out.status = made.status;
+    if (made.moved != files::nobody)
+        paths_.set(made.moved, made.calls);
+    if (!made.confirms)
+        co_return out;
+    // Whatever ends this, the next one is not told to come again for ever.
+    struct confirming {
+        confirming(v40_clients& c, clientid4 i) noexcept : clients(c), id(i) {}
+        confirming(const confirming&) = delete;
+        ~confirming() { clients.end_confirming(id, state); }
+        v40_clients& clients;
+        const clientid4 id;
+        files::client_id state = files::nobody;
+    } guard(clients_, args->clientid);
+    // One name has one client, so the one before its restart goes first, with what it had open.
+    if (made.older != files::nobody) {
+        out.status = co_await state_.forget(made.older);
+        if (out.status != nfsstat4::ok)
+            co_return out;
+        forget(made.older);
+    }
+    const state_home::added known = co_await state_.add_client(made.key, peer);
+    out.status = known.status;
+    out.is_full = known.is_full;
+    if (out.status != nfsstat4::ok)
+        co_return out;
+    (void)state_.table().set_silent(known.client);
+    guard.state = known.client;
+    paths_.set(known.client, made.calls);
+    co_return out;
+}
+
+task<nfsstat4> v40_state::renew(clientid4 id)
+{
+    return state_.at_home([this, id](files::state_table&) { return renew_and_tell_here(id); });
+}
+
+task<nfsstat4> v40_state::renew_client_here(clientid4 id)
+{
+    const files::client_id client = clients_.state_of(id);
+    if (client == files::nobody)
+        co_return nfsstat4::stale_clientid;
+    co_return co_await renew_here(client);
+}
+
+task<nfsstat4> v40_state::renew_and_tell_here(clientid4 id)
+{
+    const nfsstat4 status = co_await renew_client_here(id);
+    const files::client_id client = clients_.state_of(id);
+    const bool lost_some = state_.table().has_revoked(client);
+    if (!lost_some)
+        told_.erase(client);
+    if (status != nfsstat4::ok || (!lost_some && !state_.table().has_delegations(client)))
+        co_return status;
+    // As of before the try, which takes its time. One that lost a delegation and has not heard of it gives them back then, and so hears of it.
+    const bool is_down = lost_some || paths_.is_down(client);
+    paths_.nudge(client);
+    if (lost_some)
+        end_telling(client);
+    co_return is_down ? nfsstat4::cb_path_down : nfsstat4::ok;
+}
+
+// One that does not know what it lost never hears of it: the answer to its OPEN was lost, say. It has had the time to give all back that it knows of.
+void v40_state::end_telling(files::client_id client)
+{
+    time_point& told = told_.try_emplace(client, now()).first->second;
+    if (now() - told < 2 * state_.options().lease)
+        return;
+    state_.table().drop_revoked_until(client, told);
+    told = now(); // of the others
+}
+
+// A client whose state was taken hears of it once, and begins anew.
+task<nfsstat4> v40_state::renew_here(files::client_id client)
+{
+    const result<void> renewed = state_.table().renew(client);
+    if (renewed)
+        co_return nfsstat4::ok;
+    const nfsstat4 status = v40_status(renewed.error());
+    if (status == nfsstat4::expired || status == nfsstat4::admin_revoked) {
+        forget(client);
+        co_await state_.abandon(client);
+    }
+    co_return status;
+}
+
+void v40_state::forget(files::client_id client)
+{
+    clients_.forget(client);
+    owners_.forget(client);
+    paths_.forget(client);
+    told_.erase(client);
+}
+
+bool v40_state::tend(time_point now, std::size_t most_owners)
+{
+    clients_.drop_unconfirmed(now);
+    for (std::size_t left = owners_.clients(); left > 0 && most_owners > 0; --left) {
+        const files::client_id client = owners_.next_client(tended_);
+        tended_ = client;
+        if (!clients_.knows(client)) {
+            owners_.forget(client);
+            continue;
+        }
+        for (const auto& o : owners_.unused(client, now - state_.options().lease, now, most_owners)) {
+            if (!o->locks && !o->confirmed)
+                (void)drop_unconfirmed(*o);
+            else if (is_idle(*o))
+                owners_.drop(*o);
+        }
+    }
+    return most_owners == 0;
+}
+
+// --- Owners
+
+// It has a delegation that was revoked, and has not heard of it, so it is not written down and gets nothing new. No other answer would tell it. It
+// begins anew.
+task<nfsstat4> v40_state::end_if_unaware(files::client_id client)
+{
+    files::state_table& table = state_.table();
+    if (!table.lacks_record(client) || !table.has_revoked(client))
+        co_return nfsstat4::ok;
+    forget(client);
+    co_await state_.abandon(client);
+    co_return nfsstat4::expired;
+}
+
+bool v40_state::is_idle(const v40_owner& o) { return !state_.table().has_owner(o.client, o.locks, o.name); }
+
+// With all that it has open, also what no answer has told of. DELAY where that can't be taken just now.
+nfsstat4 v40_state::drop_unconfirmed(v40_owner& o)
+{
+    const result<void> closed = state_.table().close_all(o.client, o.name);
+    if (!closed && !is_idle(o))
+        return nfsstat4::delay;
+    owners_.drop(o);
+    return nfsstat4::ok;
+}
+
+// Else RESOURCE, which uses up no number: none was looked at.
+task<nfsstat4> v40_state::take_turn(std::shared_ptr<v40_owner> owner, v40_turn& turn)
+{
+    if (owner->waiting >= most_waiting)
+        co_return nfsstat4::resource;
+    v40_turn next(owner, state_.home().reactor()); // first, as it may find no memory
+    struct waiting {
+        explicit waiting(v40_owner& o) noexcept : owner(o) { ++owner.waiting; }
+        waiting(const waiting&) = delete;
+        ~waiting() { --owner.waiting; }
+        v40_owner& owner;
+    };
+    bool taken = false;
+    {
+        const waiting waits(*owner);
+        taken = co_await owner->turn.acquire();
+    }
+    if (!taken)
+        co_return nfsstat4::resource;
+    next.taken();
+    turn = std::move(next);
+    co_return nfsstat4::ok;
+}
+
+// Of an owner by its name. It is made where there is none; RESOURCE where it can't be.
+task<nfsstat4> v40_state::turn_of(files::client_id client, bool locks, std::span<const std::byte> name,
+                                  v40_turn& turn)
+{
+    for (;;) {
+        const v40_owners::made made = owners_.make(client, clients_.peer_of(client), locks, name, now(),
+                                                   [this](const v40_owner& o) { return is_idle(o); });
+        if (!made.owner) {
+            refused_limits_.add(files::limited::owners, made.short_of == session_table::shortage::of_all
+                                                            ? files::limit_of::all
+                                                            : files::limit_of::peer);
+            co_return nfsstat4::resource;
+        }
+        const nfsstat4 status = co_await take_turn(made.owner, turn);
+        if (status != nfsstat4::ok || !turn->gone)
+            co_return status;
+        turn.give_back();
+        if (!clients_.knows(client))
+            co_return nfsstat4::stale_clientid;
+    }
+}
+
+// True: the operation runs. It is judged by its number before anything else, and its client's lease begins anew.
+task<bool> v40_state::judge(v40_owner& o, nfs_opnum4 operation, std::uint32_t seqid, v40_answer& answer)
+{
+    owners_.use(o, now());
+    switch (o.judge(operation, seqid)) {
+    case v40_verdict::run: break;
+    case v40_verdict::repeat: answer = o.last; co_return false;
+    case v40_verdict::bad_seqid: answer.status = nfsstat4::bad_seqid; co_return false;
+    }
+    answer.status = co_await renew_here(o.client);
+    if (answer.status == nfsstat4::ok)
+        co_return true;
+    owners_.finish(o, operation, seqid, answer);
+    co_return false;
+}
+
+// Of the owner whose stateid it names.
+task<v40_state::begun> v40_state::begin(nfs_opnum4 operation, std::uint32_t seqid, stateid4 id, bool locks)
+{
+    begun out;
+    const located found = locate(id, locks);
+    out.answer.status = found.status;
+    if (!found.owner)
+        co_return out;
+    out.answer.status = co_await take_turn(found.owner, out.turn);
+    if (out.answer.status == nfsstat4::ok && found.owner->gone)
+        out.answer.status = nfsstat4::bad_stateid;
+    if (out.answer.status == nfsstat4::ok)
+        out.runs = co_await judge(*found.owner, operation, seqid, out.answer);
+    co_return out;
+}
+
+v40_state::located v40_state::locate(const stateid4& id, bool locks)
+{
+    located out;
+    const auto holder = state_.table().holder_of(to_state(id));
+    if (holder) {
+        if (holder->has_owner && holder->locks == locks)
+            out.owner = owners_.find(holder->client, locks, std::as_bytes(std::span(holder->owner)));
+        return out;
+    }
+    out.status = v40_status(holder.error());
+    if (out.status == nfsstat4::bad_stateid && !id.is_reserved()) {
+        out.owner = owners_.who_closed(id);
+        if (out.owner && out.owner->locks != locks)
+            out.owner.reset();
+    }
+    return out;
+}
+
+task<v40_state::begun> v40_state::begin_open(const OPEN4args& args)
+{
+    return state_.at_home([this, a = &args](files::state_table&) { return begin_open_here(a); });
+}
+
+task<v40_state::begun> v40_state::begin_open_here(const OPEN4args* args)
+{
+    begun out;
+    const files::client_id client = clients_.state_of(args->owner.clientid);
+    out.answer.status = client == files::nobody ? nfsstat4::stale_clientid : nfsstat4::ok;
+    out.client = client;
+    while (out.answer.status == nfsstat4::ok) {
+        out.answer.status = co_await turn_of(client, false, args->owner.owner, out.turn);
+        if (out.answer.status != nfsstat4::ok || out.turn->confirmed || out.turn->is_new)
+            break;
+        out.answer.status = drop_unconfirmed(*out.turn); // another first one
+        out.turn.give_back();
+    }
+    if (out.answer.status == nfsstat4::ok)
+        out.runs = co_await judge(*out.turn, nfs_opnum4::open, args->seqid, out.answer);
+    if (!out.runs) {
+        out.turn.give_back();
+        co_return out;
+    }
+    if (args->claim.claim != open_claim_type4::delegate_cur)
+        out.answer.status = co_await end_if_unaware(client);
+    if (out.answer.status != nfsstat4::ok) {
+        out.runs = false;
+        out.turn.give_back();
+        co_return out;
+    }
+    const bool reclaims = args->claim.claim == open_claim_type4::previous;
+    // The client is only just back, and is to keep what it had.
+    if (reclaims && args->claim.delegate_type != open_delegation_type4::none)
+        co_await paths_.settle(client, first_try);
+    else
+        paths_.nudge(client);
+    // An OPEN that is to be confirmed may be anybody's. What a client had it has, though it may not be called where it is now.
+    out.may_delegate = reclaims ? paths_.calls_anybody() : out.turn->confirmed;
+    co_return out;
+}
+
+task<void> v40_state::end_open(begun& open, const OPEN4args& args, v40_answer& answer)
+{
+    return state_.at_home(
+        [this, o = &open, a = &args, to = &answer](files::state_table&) { end_open_here(*o, *a, *to); });
+}
+
+void v40_state::end_open_here(begun& open, const OPEN4args& args, v40_answer& answer)
+{
+    const v40_turn turn = std::move(open.turn);
+    v40_owner& o = *turn;
+    if (answer.status == nfsstat4::ok && !o.confirmed) {
+        if (args.claim.claim == open_claim_type4::previous)
+            o.confirmed = true;
+        else
+            answer.rflags |= open4_result::confirm;
+    }
+    if (answer.status == nfsstat4::bad_stateid && args.claim.claim == open_claim_type4::delegate_cur)
+        state_.table().drop_revoked(open.client, to_state(args.claim.delegate_stateid));
+    owners_.finish(o, nfs_opnum4::open, args.seqid, answer);
+    if (answer.status != nfsstat4::ok && !o.confirmed)
+        (void)drop_unconfirmed(o);
+}
+
+// Those that end in one step. `act(table, owner)` is what it does.
+template<class Act>
+task<v40_answer> v40_state::in_turn(nfs_opnum4 operation, std::uint32_t seqid, stateid4 id, bool locks,
+                                    nfsstat4 refused, Act act)
+{
+    begun b = co_await begin(operation, seqid, id, locks);
+    if (!b.runs)
+        co_return std::move(b.answer);
+    v40_owner& o = *b.turn;
+    if (refused != nfsstat4::ok)
+        b.answer.status = refused;
+    else if (!locks && o.confirmed == (operation == nfs_opnum4::open_confirm))
+        b.answer.status = nfsstat4::bad_stateid;
+    else
+        b.answer = act(state_.table(), b.turn.owner());
+    owners_.finish(o, operation, seqid, b.answer);
+    co_return std::move(b.answer);
+}
+
+task<v40_answer> v40_state::confirm_open(const OPEN_CONFIRM4args& args, const storage::handle& file,
+                                         nfsstat4 refused)
+{
+    return state_.at_home([this, a = &args, f = &file, refused](files::state_table&) {
+        return in_turn(nfs_opnum4::open_confirm, a->seqid, a->open_stateid, false, refused,
+                       [a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o) {
+                           const auto done = t.renumber(o->client, to_state(a->open_stateid), *f,
+                                                        files::zero_seqid::a_number);
+                           if (done)
+                               o->confirmed = true;
+                           return answer_of(done);
+                       });
+    });
+}
+
+task<v40_answer> v40_state::downgrade(const OPEN_DOWNGRADE4args& args, const storage::handle& file,
+                                      nfsstat4 refused)
+{
+    return state_.at_home([this, a = &args, f = &file, refused](files::state_table&) {
+        return in_turn(nfs_opnum4::open_downgrade, a->seqid, a->open_stateid, false, refused,
+                       [a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o) {
+                           return answer_of(t.downgrade(
+                               o->client, to_state(a->open_stateid), *f, files::share(a->share_access),
+                               files::share(a->share_deny), files::zero_seqid::a_number));
+                       });
+    });
+}
+
+task<v40_answer> v40_state::close(const CLOSE4args& args, const storage::handle& file, nfsstat4 refused)
+{
+    return state_.at_home([this, a = &args, f = &file, refused](files::state_table&) {
+        return in_turn(nfs_opnum4::close, a->seqid, a->open_stateid, false, refused,
+                       [this, a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o) {
+                           v40_answer out;
+                           const auto done =
+                               t.close(o->client, to_state(a->open_stateid), *f, files::zero_seqid::a_number);
+                           if (!done) {
+                               out.status = v40_status(done.error());
+                           } else {
+                               // Of no use to anybody: the open is no more.
+                               out.id = stateid4(a->open_stateid);
+                               out.id.seqid = files::next_seqid(out.id.seqid);
+                               owners_.note_closed(o, a->open_stateid);
+                           }
+                           return out;
+                       });
+    });
+}
+
+task<v40_answer> v40_state::unlock(const LOCKU4args& args, const storage::handle& file, nfsstat4 refused)
+{
+    return state_.at_home([this, a = &args, f = &file, refused](files::state_table&) {
+        return in_turn(nfs_opnum4::locku, a->seqid, a->lock_stateid, true, refused,
+                       [a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o) {
+                           const auto bytes = files::byte_range::of(a->offset, a->length);
+                           if (!bytes)
+                               return answer_of(bytes.error());
+                           return answer_of(t.unlock(o->client, to_state(a->lock_stateid), *f, *bytes,
+                                                     files::zero_seqid::a_number));
+                       });
+    });
+}
+
+} // namespace verbena::nfs::v4
