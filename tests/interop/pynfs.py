@@ -25,7 +25,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "integration"))
 import daemon  # pylint: disable=wrong-import-position
 
-# Tests that fail, and why, by minor version. docs/internals/nfs4.md has the same tables.
+# Tests that fail, and why, by minor version. docs/interop.md has the same tables.
 NO_OPEN_ARGUMENTS = "it wants the attribute open_arguments (RFC 9754), which is not served"
 KNOWN = {
     0: {},

@@ -9,7 +9,7 @@ BOOST_AUTO_TEST_SUITE(nfs4_v40_clients_test)
 using namespace verbena;
 using namespace verbena::test;
 
-// --- Clients: the tables of docs/internals/nfs4.md
+// --- Clients: the tables of docs/internals/nfs4_v40.md
 
 BOOST_FIXTURE_TEST_CASE(a_client_is_set_and_confirmed, v40_fixture)
 {

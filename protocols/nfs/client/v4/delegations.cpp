@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the client holds delegations of: opens that they answer, and how they go back. docs/internals/nfs4.md, "Delegations in the client".
+// What the client holds delegations of: opens that they answer, and how they go back.
+// docs/internals/nfs4_client.md, "Delegations in the client".
 #include "server_open.hpp"
 
 #include <verbena/core/combine.hpp>

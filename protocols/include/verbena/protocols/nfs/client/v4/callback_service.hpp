@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a server calls its clients for, as the client serves it (RFC 8881 20): docs/internals/nfs4.md, "The client's back channel".
+// What a server calls its clients for, as the client serves it (RFC 8881 20):
+// docs/internals/nfs4_client.md, "The client's back channel".
 #pragma once
 
 #include <verbena/core/metrics.hpp>

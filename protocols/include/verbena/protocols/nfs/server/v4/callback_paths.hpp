@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ways to clients of minor version 0 (7530 10.2): where each is called, whether that is known to work, and the connection.
-// docs/internals/nfs4.md.
+// docs/internals/nfs4_v40.md.
 #pragma once
 
 #include <verbena/core/event.hpp>

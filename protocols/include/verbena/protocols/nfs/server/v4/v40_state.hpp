@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What operations of minor version 0 do on the state layer's shard: clients, owners, and by them opens and locks. docs/internals/nfs4.md.
+// What operations of minor version 0 do on the state layer's shard: clients, owners, and by them opens and locks.
+// docs/internals/nfs4_v40.md.
 #pragma once
 
 #include <verbena/protocols/nfs/server/state_home.hpp>
