@@ -28,6 +28,16 @@ BELOW = {
     "plugins": ("core", "protocols"),
     "services": ("core", "transports", "protocols", "plugins"),
 }
+# The rooms of protocols/nfs, "" for what stands beside them, and what each may include besides itself.
+NFS_ROOMS = {"": (), "wire": ("",), "server": ("", "wire"), "client": ("", "wire")}
+# A room's versions don't know each other, and what they share knows none of them. Except these, until their code allows it.
+NFS_VERSIONS_KNOWN_TO = {
+    "server/metrics.cpp": ("v3", "v4"),
+    "server/state_home.cpp": ("v4",),               # nfsstat4 of a back end's failure
+    "server/v4/operations/attributes.cpp": ("v3",), # the bits of ACCESS
+    "server/v4/storage.cpp": ("v3",),               # nfsstat3 of a back end's failure
+    "client/v4/session.hpp": ("v3",),               # client::max_transfer
+}
 SYSTEM_HEADER = re.compile(r"^([a-z_0-9]+|(sys|netinet|arpa|net|linux|asm)/[\w./]+|"
                            r"(dirent|dlfcn|endian|errno|fcntl|grp|limits|netdb|poll|pthread|pwd|sched|signal|"
                            r"stdint|stdlib|string|time|unistd)\.h)$")
@@ -88,6 +98,23 @@ def layers_include_only_what_stands_below():
         for included in INCLUDE.findall(text(name)):
             target = re.match(r"verbena/([a-z]+)/", included)
             if target and target[1] in LAYERS and target[1] != layer and target[1] not in BELOW[layer]:
+                yield f"{name}: <{included}>"
+
+
+def nfs_includes_only_what_its_rooms_may():
+    """NFS: wire/ knows neither end, server/ and client/ don't know each other, nor do the versions in each (docs/internals/nfs.md)"""
+    place = re.compile(r"protocols/(?:include/verbena/protocols/)?nfs/(.*)")
+    for name in code():
+        if not (here := place.fullmatch(name)):
+            continue
+        room, _, rest = here[1].rpartition("/")[0].partition("/")
+        for included in INCLUDE.findall(text(name)):
+            if not (there := re.fullmatch(r"verbena/protocols/nfs/(.*)", included)):
+                continue
+            target, _, of = there[1].rpartition("/")[0].partition("/")
+            if target not in (room,) + NFS_ROOMS.get(room, ()):
+                yield f"{name}: <{included}>"
+            elif target == room != "wire" and of[:2] not in ("", rest[:2]) + NFS_VERSIONS_KNOWN_TO.get(here[1], ()):
                 yield f"{name}: <{included}>"
 
 
@@ -206,7 +233,7 @@ def handlers_take_whole_batches():
                     yield f"{name}:{number}: {leaves[0]} in the loop over a batch"
 
 
-RULES = (spdx_line_first, no_path_of_one_machine, layers_include_only_what_stands_below,
+RULES = (spdx_line_first, no_path_of_one_machine, layers_include_only_what_stands_below, nfs_includes_only_what_its_rooms_may,
          public_headers_are_self_sufficient_in_kind, public_headers_export_what_they_declare, asio_is_included_by_its_adapter_alone,
          awaitables_answer_the_same_questions, each_unit_test_is_listed, each_unit_test_is_a_suite_of_its_name, each_mutant_fits_its_source, links_in_documents_lead_somewhere,
          readme_shows_a_program_that_is_built, no_owning_temporary_inside_co_await, handlers_take_whole_batches)
