@@ -169,7 +169,7 @@ task<result<void>> client::impl::run(io_operation& o)
     }
 }
 
-// The session has no chunk left: requests that were given up hold them, and the paths that carried these do not come back. Only the server knows when it
+// The session has had no chunk left for too long: requests that were given up hold them, and the paths that carried these do not come back. Only the server knows when it
 // is done with them, whichever way they came: before that it lets no other session have this one's name.
 void client::impl::begin_anew()
 {
@@ -197,10 +197,13 @@ task<result<void>> client::impl::perform(io_operation& o)
                         o.data.size());
     if (permits.available() == 0 && !o.service)
         stats.permit_waits.add();
+    // Those before may all have been cancelled sooner than they could see that.
+    if (is_stuck())
+        begin_anew();
     const auto taken = co_await take_chunk(o);
     if (!taken) {
         stats.failed.add();
-        if (taken.error() == std::errc::not_connected && connected_paths != 0 && all_held(o))
+        if (is_stuck())
             begin_anew();
         co_return taken;
     }

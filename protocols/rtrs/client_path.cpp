@@ -40,9 +40,11 @@ void client_shared::path_up(const uuid& path, std::uint64_t life)
         give_permit();
         return true;
     });
-    if (freed != 0 || connected_paths == 0)
+    const bool first = connected_paths++ == 0;
+    look_at_held();
+    if (freed != 0 || first)
         wake_waiters();
-    if (connected_paths++ != 0)
+    if (!first)
         return;
     if (epoch++ == 0 || !restarted)
         return;
@@ -78,7 +80,27 @@ void client_shared::release_held() noexcept
         give_permit();
     }
     held.clear();
+    look_at_held();
     wake_waiters();
+}
+
+duration client_shared::stuck_for() const noexcept
+{
+    return stuck_before + (stuck_since ? shard.clock().now() - *stuck_since : duration::zero());
+}
+
+// Without a path nothing counts: when the paths come back, some do before others.
+void client_shared::look_at_held() noexcept
+{
+    if (!all_held()) {
+        stuck_since.reset();
+        stuck_before = duration::zero();
+    } else if (connected_paths == 0) {
+        stuck_before = stuck_for();
+        stuck_since.reset();
+    } else if (!stuck_since) {
+        stuck_since = shard.clock().now();
+    }
 }
 
 // They look anew at what they may wait for, and how long.
@@ -91,8 +113,10 @@ void client_shared::wake_waiters() noexcept
 
 void client_shared::path_lost() noexcept
 {
-    if (--connected_paths == 0)
-        wake_waiters();
+    if (--connected_paths != 0)
+        return;
+    look_at_held();
+    wake_waiters();
 }
 
 void client_shared::end() noexcept
@@ -110,6 +134,8 @@ time_point client_shared::patience_of(io_operation& o)
     }
     if (!o.until)
         o.until = shard.clock().now() + options.patience;
+    if (stuck_since) // it may have begun to wait without a path
+        o.until = std::max(*o.until, *stuck_since + (options.patience - stuck_before));
     return *o.until;
 }
 
@@ -186,7 +212,8 @@ void client_shared::give_chunk(io_operation& o) noexcept
         chunk_free.set();
     } else {
         held.push_back(o.chunk);
-        if (held.size() + 1 >= queue_depth)
+        look_at_held();
+        if (all_held())
             wake_waiters(); // whom no answer to a request helps any more
     }
     if (o.service) {

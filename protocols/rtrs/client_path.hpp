@@ -80,6 +80,9 @@ struct client_shared {
         0;            ///< that requests don't give back, as the chunk of a service message is held
     event path_moved; ///< a path came up or went
     std::size_t connected_paths = 0;
+    // How long requests could not go on though a path was connected, since all chunks are held.
+    std::optional<time_point> stuck_since; ///< while a path is connected
+    duration stuck_before{};               ///< until the last path went, before that
     std::uint64_t epoch = 0;
     bool restarting = false;
     std::function<task<void>()> restarted;
@@ -94,9 +97,17 @@ struct client_shared {
     /// Every chunk that `o` could have is held, so that no answer to another request brings one.
     bool all_held(const io_operation& o) const noexcept
     {
-        return queue_depth != 0 && held.size() + (o.service ? 0 : 1) >= queue_depth; // as of `permits`
+        return o.service ? queue_depth != 0 && held.size() >= queue_depth : all_held();
     }
-    /// How long `o` may wait: for ever while a path is connected, unless all chunks are held.
+    /// That a request could have which is no service message. As of `permits`.
+    bool all_held() const noexcept { return queue_depth != 0 && held.size() + 1 >= queue_depth; }
+    /// No path brought a chunk, though one was connected for `patience`: the session is to begin anew. Paths that went with the others have
+    /// had that long to come back, too.
+    bool is_stuck() const noexcept { return stuck_since && stuck_for() >= options.patience; }
+    duration stuck_for() const noexcept;
+    /// Whenever a path comes or goes, or `held` has changed.
+    void look_at_held() noexcept;
+    /// How long `o` may wait: for ever while a path is connected, unless all chunks are held. Then it is at least until the session is_stuck().
     time_point patience_of(io_operation& o);
     /// Frees all held chunks: another session begins, whose chunks are others.
     void release_held() noexcept;

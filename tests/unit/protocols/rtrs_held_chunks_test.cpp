@@ -4,6 +4,7 @@
 
 #include "rnbd_world.hpp"
 
+#include <verbena/core/combine.hpp>
 #include <verbena/core/event.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
@@ -49,6 +50,13 @@ struct asked {
     std::optional<time_point> ended;
 };
 
+bool is_connected(const rtrs::client& session, std::string_view address)
+{
+    return std::ranges::any_of(session.paths(), [&](const auto& p) {
+        return p.address == address && p.state == rtrs::path_state::connected;
+    });
+}
+
 // A client with two paths, by a device of its own each, to a server whose disk hangs.
 struct fixture : rnbd_test::world {
     fixture()
@@ -89,8 +97,8 @@ struct fixture : rnbd_test::world {
         second->close();
         co_await tasks.join();
     }
-    // As many as may be under way by the first path. All paths go, and they are given up; then the second path alone comes back.
-    task<void> give_up(rtrs::client& session, rnbd::device& d, unsigned writes)
+    // As many as may be under way by the first path. All paths go, and they are given up.
+    task<void> lose(rtrs::client& session, rnbd::device& d, unsigned writes)
     {
         scope s(*shard);
         std::vector<asked> all(writes);
@@ -105,11 +113,14 @@ struct fixture : rnbd_test::world {
         for (const asked& a : all)
             BOOST_TEST((!a.done && a.done.error() == std::errc::not_connected));
         BOOST_TEST(client_stats.failovers.value() == 0u);
+    }
+    // Likewise, and the second path alone comes back.
+    task<void> give_up(rtrs::client& session, rnbd::device& d, unsigned writes)
+    {
+        co_await lose(session, d, writes);
         second_device->return_device();
         co_await sleep_for(3s);
-        BOOST_REQUIRE(std::ranges::any_of(session.paths(), [](const auto& p) {
-            return p.address == "second" && p.state == rtrs::path_state::connected;
-        }));
+        BOOST_REQUIRE(is_connected(session, "second"));
     }
     task<void> write(rnbd::device& d, asked& a, std::size_t number, std::byte what)
     {
@@ -294,6 +305,76 @@ BOOST_AUTO_TEST_CASE(a_path_that_comes_back_brings_its_chunks)
         co_await sleep_for(60s);
         for (const asked& a : more)
             BOOST_TEST((a.ended && a.done));
+        co_await session.close(); // it ends what should have ended
+        co_await s.join();
+    });
+}
+
+// The paths come back one after the other, the first of them when a request has waited for one nearly as long as it may.
+BOOST_AUTO_TEST_CASE(paths_that_come_back_one_by_one_save_the_session)
+{
+    fixture f;
+    f.run([&](rtrs::client& session, rnbd::client&, rnbd::device& d) -> task<void> {
+        co_await f.lose(session, d, 3);
+        scope s(*f.shard);
+        asked late;
+        s.spawn(&fixture::write, &f, std::ref(d), std::ref(late), 4, std::byte(0x33));
+        f.disk.goes_on.set();
+        co_await sleep_for(18500ms);
+        f.second_device->return_device();
+        co_await sleep_for(1300ms);
+        BOOST_REQUIRE((is_connected(session, "second") && !is_connected(session, "first") && !late.ended));
+        f.first_device->return_device();
+        co_await sleep_for(300ms); // 20 s since that request began to wait
+        BOOST_REQUIRE(!is_connected(session, "first"));
+        BOOST_TEST(!late.ended);
+        co_await sleep_for(3s);
+        BOOST_TEST(is_connected(session, "first"));
+        BOOST_TEST((late.ended && late.done));
+        BOOST_TEST(f.client_stats.abandoned_sessions.value() == 0u);
+        co_await session.close(); // it ends what should have ended
+        co_await s.join();
+    });
+}
+
+// Nobody waits so long that it could be told.
+BOOST_AUTO_TEST_CASE(a_session_begins_anew_though_all_requests_are_cancelled_soon)
+{
+    fixture f;
+    f.run([&](rtrs::client& session, rnbd::client&, rnbd::device& d) -> task<void> {
+        co_await f.give_up(session, d, 3);
+        const std::vector<std::byte> bytes(block, std::byte(0x33));
+        for (int i = 0; i < 4; ++i) {
+            const auto done = co_await with_timeout(4500ms, d.write(4 * block, bytes));
+            BOOST_TEST((!done && done.error() == std::errc::timed_out));
+        }
+        co_await sleep_for(4s); // 20 s are over
+        BOOST_TEST(f.client_stats.abandoned_sessions.value() == 0u);
+        // The next one finds that, and goes by the new session.
+        f.disk.goes_on.set();
+        const auto done = co_await with_timeout(4500ms, d.write(4 * block, bytes));
+        BOOST_TEST(done.has_value());
+        BOOST_TEST(f.client_stats.abandoned_sessions.value() == 1u);
+    });
+}
+
+// The only path that is left comes and goes, never for so long as a request waits.
+BOOST_AUTO_TEST_CASE(a_session_begins_anew_though_its_path_comes_and_goes)
+{
+    fixture f;
+    f.run([&](rtrs::client& session, rnbd::client&, rnbd::device& d) -> task<void> {
+        co_await f.give_up(session, d, 3);
+        scope s(*f.shard);
+        asked first;
+        s.spawn(&fixture::write, &f, std::ref(d), std::ref(first), 4, std::byte(0x33));
+        for (int i = 0; i < 6 && f.client_stats.abandoned_sessions.value() == 0; ++i) {
+            co_await sleep_for(8s);
+            f.second_device->remove_device();
+            co_await sleep_for(10ms);
+            f.second_device->return_device();
+        }
+        BOOST_TEST(f.client_stats.abandoned_sessions.value() == 1u);
+        f.disk.goes_on.set();
         co_await session.close(); // it ends what should have ended
         co_await s.join();
     });
