@@ -344,6 +344,124 @@ BOOST_FIXTURE_TEST_CASE(the_time_of_a_soft_call_is_that_of_its_wait_for_a_sessio
     wire.time = duration::max();
 }
 
+// The call that makes the session fails, and the one that waited for it makes one in what is left of its own time.
+BOOST_FIXTURE_TEST_CASE(a_silent_server_costs_a_soft_call_its_time_once, fixture)
+{
+    wire.time = 30s;
+    wire.keeps_time = true;
+    gate.reset();
+    scope callers(*shard);
+    const auto ask = [&](time_out& limit) -> task<void> {
+        auto top = co_await client.root();
+        limit.ended(top);
+    };
+    time_out first(*this);
+    callers.spawn([&] { return ask(first); });
+    run([]() -> task<void> { (void)co_await sleep_for(10s); });
+    time_out second(*this);
+    callers.spawn([&] { return ask(second); });
+    run([]() -> task<void> { (void)co_await sleep_for(31s); });
+    BOOST_TEST(first.took_30s);
+    BOOST_TEST(second.took_30s);
+    gate.set();
+    run([&]() -> task<void> { co_await callers.join(); });
+    wire.time = duration::max();
+}
+
+// The server loses the session, and says nothing from then on.
+BOOST_FIXTURE_TEST_CASE(a_silent_server_costs_a_soft_call_whose_session_is_lost_no_more, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    wire.time = 30s;
+    wire.keeps_time = true;
+    gate.reset();
+    wire.on_reply = [&](std::vector<std::byte>& reply) {
+        refuse(reply, nfsstat4::badsession);
+        gate.reset();
+    };
+    scope callers(*shard);
+    time_out lost(*this);
+    const auto ask = [&]() -> task<void> {
+        auto got = co_await client.getattr(top->handle);
+        lost.ended(got);
+    };
+    callers.spawn([&] { return ask(); });
+    run([]() -> task<void> { (void)co_await sleep_for(20s); });
+    gate.set();
+    run([]() -> task<void> { (void)co_await sleep_for(11s); });
+    BOOST_TEST(lost.took_30s);
+    wire.on_reply = nullptr;
+    gate.set();
+    run([&]() -> task<void> { co_await callers.join(); });
+    wire.time = duration::max();
+}
+
+// A session is made when the calls of the one before have ended, which may not be soft.
+BOOST_FIXTURE_TEST_CASE(the_time_of_a_soft_call_is_that_of_its_wait_for_calls_of_a_lost_session, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    wire.time = 30s;
+    event answered;
+    event* hold = &answered;
+    wire.holds_answer = [&](const sent_compound&) { return std::exchange(hold, nullptr); };
+    int good = 0;
+    scope callers(*shard);
+    callers.spawn(look, std::ref(client), top->handle, std::ref(good));
+    turns();
+    bool loses = true;
+    wire.on_reply = [&](std::vector<std::byte>& reply) {
+        if (std::exchange(loses, false))
+            refuse(reply, nfsstat4::badsession);
+    };
+    time_out waiting(*this);
+    const auto ask = [&]() -> task<void> {
+        auto got = co_await client.getattr(top->handle);
+        waiting.ended(got);
+    };
+    callers.spawn([&] { return ask(); });
+    run([]() -> task<void> { (void)co_await sleep_for(31s); });
+    BOOST_TEST(waiting.took_30s);
+    answered.set();
+    run([&]() -> task<void> { co_await callers.join(); });
+    wire.holds_answer = nullptr;
+    wire.on_reply = nullptr;
+    wire.time = duration::max();
+}
+
+// It says that the call is to be sent again: then it is there, and the call has its time anew.
+BOOST_FIXTURE_TEST_CASE(a_soft_call_that_is_put_off_has_its_time_anew, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    wire.time = 30s;
+    wire.keeps_time = true;
+    gate.reset();
+    wire.on_reply = [&](std::vector<std::byte>& reply) {
+        refuse_third(reply, nfsstat4::delay);
+        gate.reset();
+    };
+    scope callers(*shard);
+    const time_point begun = shard->clock().now();
+    std::optional<duration> took;
+    const auto ask = [&]() -> task<void> {
+        auto got = co_await client.getattr(top->handle);
+        if (!got)
+            took = shard->clock().now() - begun;
+    };
+    callers.spawn([&] { return ask(); });
+    run([]() -> task<void> { (void)co_await sleep_for(20s); });
+    gate.set();
+    run([]() -> task<void> { (void)co_await sleep_for(40s); });
+    BOOST_TEST_REQUIRE(took.has_value());
+    BOOST_TEST((*took >= 50s && *took < 51s));
+    wire.on_reply = nullptr;
+    gate.set();
+    run([&]() -> task<void> { co_await callers.join(); });
+    wire.time = duration::max();
+}
+
 BOOST_FIXTURE_TEST_CASE(the_servers_target_bounds_what_is_under_way, fixture)
 {
     const auto top = export_root();

@@ -4,6 +4,7 @@
 
 #include "nfs4_server.hpp"
 
+#include <verbena/core/combine.hpp>
 #include <verbena/core/event.hpp>
 #include <verbena/protocols/rpc/client.hpp>
 
@@ -74,9 +75,16 @@ public:
         deadline = context.deadline;
         const fate f = decide ? decide(sent.back()) : fate::arrives;
         most_at_once = std::max(most_at_once, ++under_way);
-        if (gate != nullptr)
+        bool late = false;
+        if (gate != nullptr && keeps_time) {
+            const auto passed = co_await with_timeout(time, pass(*gate));
+            late = !passed;
+        } else if (gate != nullptr) {
             (void)co_await gate->wait();
+        }
         --under_way;
+        if (late)
+            co_return error(std::errc::timed_out, "no reply");
         if (f == fate::is_lost)
             co_return error(std::errc::timed_out, "lost");
         auto answer = co_await run(message, index);
@@ -120,7 +128,8 @@ public:
     std::function<void(const sent_compound&, std::vector<std::byte>&)> on_reply_to; ///< likewise
     bool has_no_room = false;                                                       ///< for the next call
     event* gate = nullptr;                                                          ///< calls wait for it
-    duration time = duration::max(); ///< of a call of a soft client, which the test enforces
+    duration time = duration::max(); ///< of a call of a soft client, which the test enforces,
+    bool keeps_time = false;         ///< or this does, for calls that wait for the gate
     time_point deadline;             ///< that the last call saw
     std::function<event*(const sent_compound&)>
         holds_answer;                          ///< what was answered waits for that, unless it is nullptr
@@ -129,6 +138,13 @@ public:
     std::size_t most_at_once = 0;
 
 private:
+    static task<result<void>> pass(event& gate)
+    {
+        const bool passed = co_await gate.wait();
+        if (!passed)
+            co_return error(std::errc::operation_canceled, "no reply");
+        co_return result<void>();
+    }
     static std::vector<std::byte> whole(rpc::request& r)
     {
         BOOST_REQUIRE(r.message().ok());

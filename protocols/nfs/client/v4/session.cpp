@@ -74,6 +74,14 @@ constexpr std::uint32_t revoked = seq4_status::expired_all_state_revoked |
                                   seq4_status::expired_some_state_revoked | seq4_status::admin_state_revoked |
                                   seq4_status::recallable_state_revoked;
 
+task<result<void>> acquire(semaphore& permits)
+{
+    const bool acquired = co_await permits.acquire();
+    if (!acquired)
+        co_return stopped;
+    co_return result<void>();
+}
+
 std::string text_of(std::span<const std::byte> bytes)
 {
     return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -169,32 +177,68 @@ task<result<void>> client_session::open()
 {
     if (state_ == state::up)
         co_return result<void>();
-    co_return co_await be_ready();
+    const task_context& context = co_await current_context();
+    shard_ = context.shard;
+    time_point limit = limit_of_a_call();
+    co_return co_await be_ready(limit);
 }
 
-// For a permit, which the caller releases. No limit: duration::max().
-task<result<void>> client_session::wait_for(semaphore& permits, duration limit)
+// Of one that begins now, or is asked again by a server that answers. For ever: time_point::max().
+time_point client_session::limit_of_a_call() const noexcept
 {
-    const auto wait = [](semaphore& of) -> task<result<void>> {
-        const bool acquired = co_await of.acquire();
-        if (!acquired)
-            co_return stopped;
-        co_return result<void>();
-    };
-    task<result<void>> waiting = wait(permits);
-    if (limit == duration::max())
+    const duration time = transport_.time_of_a_call();
+    return time == duration::max() ? time_point::max() : shard_->now() + time;
+}
+
+// What a call sees that may go on until then. The transport counts a soft call's time too, from when it is given that: nothing is changed
+// where the call has not waited before, unless another one is sent in front of it.
+task_context client_session::in_time(task_context of, time_point limit, bool sends_two) const noexcept
+{
+    if (limit != time_point::max() && (sends_two || limit - shard_->now() < transport_.time_of_a_call()))
+        of.deadline = std::min(of.deadline, limit);
+    return of;
+}
+
+// `in_vain` is said where the limit has come first. No limit: time_point::max().
+task<result<void>> client_session::wait_until(time_point limit, task<result<void>> waiting, error in_vain)
+{
+    if (limit == time_point::max())
         co_return co_await waiting;
-    auto waited = co_await with_timeout(limit, std::move(waiting));
+    auto waited = co_await with_timeout(limit - shard_->clock().now(), std::move(waiting));
     if (!waited && waited.error() == std::errc::timed_out)
-        co_return error(std::errc::timed_out, "waited in vain for calls before, as many as have slots",
-                        allowed_);
+        co_return in_vain;
     co_return waited;
 }
 
-task<result<void>> client_session::be_ready()
+// For a permit, which the caller releases.
+task<result<void>> client_session::wait_for(semaphore& permits, time_point limit, error in_vain)
+{
+    return wait_until(limit, acquire(permits), in_vain);
+}
+
+error client_session::without_slot() const noexcept
+{
+    return error(std::errc::timed_out, "waited in vain for calls before, as many as have slots", allowed_);
+}
+
+// Calls of the session before hear that it is lost. None of them may come upon a slot of the next one.
+task<result<void>> client_session::be_unused()
+{
+    while (used_ != 0) {
+        unused_.reset();
+        const bool quiet = co_await unused_.wait();
+        if (!quiet)
+            co_return stopped;
+    }
+    co_return result<void>();
+}
+
+// Puts the limit off when the server says that it is to be asked again.
+task<result<void>> client_session::be_ready(time_point& limit)
 {
     if (!turn_.try_acquire()) {
-        auto mine = co_await wait_for(turn_, transport_.time_of_a_call());
+        const error in_vain(std::errc::timed_out, "waited in vain for another call, which makes the session");
+        auto mine = co_await wait_for(turn_, limit, in_vain);
         if (!mine)
             co_return mine.error();
     }
@@ -203,26 +247,36 @@ task<result<void>> client_session::be_ready()
         co_return result<void>();
     if (state_ == state::closed)
         co_return closed;
-    // Calls of the session before hear that it is lost. None of them may come upon a slot of the next one.
-    while (used_ != 0) {
-        unused_.reset();
-        const bool quiet = co_await unused_.wait();
+    if (used_ != 0) {
+        const error in_vain(std::errc::timed_out, "waited in vain for calls of the session that is lost");
+        auto quiet = co_await wait_until(limit, be_unused(), in_vain);
         if (!quiet)
-            co_return stopped;
+            co_return quiet.error();
     }
+    making_until_ = limit;
     if (std::exchange(discards_, false)) {
         DESTROY_SESSION4args session;
         session.sessionid = id_;
         operations end(session);
-        (void)co_await send_alone(end); // one that stays ends with the client
+        (void)co_await send_to_make(end, true); // one that stays ends with the client
     }
-    co_return co_await begin();
+    auto made = co_await begin();
+    limit = making_until_;
+    co_return made;
+}
+
+// Of the calls that make a session, in the time of the one that needs it.
+task<result<client_session::verdict>> client_session::send_to_make(compound_call& call, bool alone)
+{
+    task<result<verdict>> sending = alone ? send_alone(call) : send_in(0, call);
+    const task_context& context = co_await current_context();
+    const task_context until = in_time(context, making_until_, !alone && slots_[0].in_doubt);
+    verbena::detail::in_context<result<verdict>> sent_in_time(sending, until);
+    co_return co_await sent_in_time;
 }
 
 task<result<void>> client_session::begin()
 {
-    const task_context& context = co_await current_context();
-    shard_ = context.shard;
     for (unsigned attempts = 0;; ++attempts) {
         result<void> made;
         if (!client_known_)
@@ -428,8 +482,7 @@ task<result<void>> client_session::insist(compound_call& call, bool alone)
     duration delay = patience::first_delay;
     duration waited = duration::zero();
     for (;;) {
-        task<result<verdict>> sending = alone ? send_alone(call) : send_in(0, call);
-        auto sent = co_await sending;
+        auto sent = co_await send_to_make(call, alone);
         if (!sent)
             co_return sent.error();
         if (sent->status == nfsstat4::ok)
@@ -442,6 +495,7 @@ task<result<void>> client_session::insist(compound_call& call, bool alone)
             co_return again.error();
         if (!*again)
             co_return failed;
+        making_until_ = limit_of_a_call();
     }
 }
 
@@ -459,19 +513,20 @@ task<result<void>> client_session::run(compound_call& call)
     const auto is_over = [&] {
         return call.is_abandoned() || call.only_in_.value_or(incarnation_) != incarnation_;
     };
+    const task_context& context = co_await current_context();
+    shard_ = context.shard;
+    time_point limit = limit_of_a_call();
     for (unsigned losses = 0;;) {
         if (is_over())
             co_return stopped;
         if (state_ != state::up) {
-            auto ready = co_await be_ready();
+            auto ready = co_await be_ready(limit);
             if (!ready)
                 co_return ready.error();
         }
-        const duration time = transport_.time_of_a_call();
-        const time_point begun = shard_->now();
-        const bool waits = !permits_.try_acquire();
-        if (waits) {
-            auto permit = co_await wait_for(permits_, time);
+        if (!permits_.try_acquire()) {
+            const error in_vain = without_slot();
+            auto permit = co_await wait_for(permits_, limit, in_vain);
             if (!permit)
                 co_return permit.error();
         }
@@ -483,10 +538,7 @@ task<result<void>> client_session::run(compound_call& call)
         {
             const held_slot held(*this);
             task<result<verdict>> sending = send_in(held.number(), call);
-            task_context until = co_await current_context();
-            // The transport counts from when it is given a call. A soft one has waited before, or another one is sent in front of it.
-            if ((waits || slots_[held.number()].in_doubt) && time < until.deadline - begun)
-                until.deadline = begun + time;
+            const task_context until = in_time(context, limit, slots_[held.number()].in_doubt);
             verbena::detail::in_context<result<verdict>> sent_in_time(sending, until);
             auto sent = co_await sent_in_time;
             if (!sent)
@@ -504,6 +556,7 @@ task<result<void>> client_session::run(compound_call& call)
             const auto again = co_await wait_to_repeat(failed, delay, waited);
             if (!again || !*again)
                 co_return failed;
+            limit = limit_of_a_call();
             continue;
         }
         // It ran, its results were not kept, and it may run again. What is a false retry did not run: its number was another call's.
@@ -532,8 +585,9 @@ std::size_t client_session::free_slot(const rpc::client_transport* by) const noe
 // It waits for a slot until a lease has passed since the way back began to be mended: whoever has the slots may wait by a way that leads nowhere.
 task<result<void>> client_session::ask_in_a_slot(rpc::client_transport* by)
 {
-    const duration limit = std::max(mended_ + lease_ - shard_->clock().now(), lease_ / 6);
-    auto mine = co_await wait_for(permits_, limit);
+    const time_point limit = std::max(mended_ + lease_, shard_->clock().now() + lease_ / 6);
+    const error in_vain = without_slot();
+    auto mine = co_await wait_for(permits_, limit, in_vain);
     if (!mine)
         co_return mine.error();
     if (state_ != state::up) {

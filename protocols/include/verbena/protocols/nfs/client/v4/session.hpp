@@ -100,7 +100,8 @@ public:
     std::size_t connections() const noexcept { return ways_.size(); }
     /// Completes when: the server has answered something else than that it is to be asked again. Where it fails with a status, the
     /// results of the operations before are there. Errors: ECANCELED too where the call is abandoned; ETIMEDOUT where a soft call's
-    /// time was over before it had a slot, which counts its wait for that.
+    /// time was over before it had a slot. That time is one for all: its wait for a session, or the calls that make one, its wait for a slot, and
+    /// being sent, also once more when the session was lost. It begins anew when the server says that it is to be asked again.
     task<result<void>> run(compound_call& call);
     /// As run(), for reclaimer::reclaim() alone. Completes when: as run(), or when the session is lost again.
     task<result<void>> run_to_reclaim(compound_call& call);
@@ -157,8 +158,14 @@ private:
     };
     class held_slot;
 
-    task<result<void>> wait_for(semaphore& permits, duration limit);
-    task<result<void>> be_ready();
+    time_point limit_of_a_call() const noexcept;
+    task_context in_time(task_context of, time_point limit, bool sends_two) const noexcept;
+    task<result<void>> wait_until(time_point limit, task<result<void>> waiting, error in_vain);
+    task<result<void>> wait_for(semaphore& permits, time_point limit, error in_vain);
+    error without_slot() const noexcept;
+    task<result<void>> be_unused();
+    task<result<void>> be_ready(time_point& limit);
+    task<result<verdict>> send_to_make(compound_call& call, bool alone);
     task<result<void>> begin();
     task<result<void>> exchange_id();
     EXCHANGE_ID4args who_it_is() const noexcept;
@@ -215,7 +222,7 @@ private:
 
     rpc::client_transport& transport_;         // that what has no slot goes by
     std::vector<rpc::client_transport*> ways_; // that one is the first
-    reactor* shard_ = nullptr;                 // from begin() on
+    reactor* shard_ = nullptr;                 // from the first call on
     identity who_;
     std::string name_;
     verifier4 verifier_{};
@@ -249,8 +256,9 @@ private:
     std::size_t allowed_ = 0; // of those, by the server's target
     std::size_t owed_ = 0;    // permits to be taken back as slots come home
     semaphore permits_{0};
-    semaphore turn_{1}; // to make a session
-    event unused_;      // while used_ is 0, for who waits there
+    semaphore turn_{1};                           // to make a session
+    time_point making_until_ = time_point::max(); // for whoever has that turn
+    event unused_;                                // while used_ is 0, for who waits there
     std::optional<scope> tasks_;
 
     // The back channel.
