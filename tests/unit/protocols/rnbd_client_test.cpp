@@ -72,37 +72,6 @@ private:
     std::vector<std::string> calls_;
 };
 
-// One that says in its answer to SESS_INFO that it speaks version 1.
-class older_service final : public rtrs::service {
-public:
-    explicit older_service(rtrs::service& inner) : inner_(inner) {}
-    result<std::unique_ptr<rtrs::session_handler>> open(const rtrs::session_info& s) override
-    {
-        auto made = inner_.open(s);
-        if (!made)
-            return made.error();
-        return std::unique_ptr<rtrs::session_handler>(std::make_unique<handler>(std::move(*made)));
-    }
-
-private:
-    class handler final : public rtrs::session_handler {
-    public:
-        explicit handler(std::unique_ptr<rtrs::session_handler> inner) : inner_(std::move(inner)) {}
-        task<result<void>> serve(rtrs::request& r) override
-        {
-            auto done = co_await inner_->serve(r);
-            std::array<std::byte, 4> type{};
-            if (r.copy_user(type) == 4 && type[0] == std::byte(rnbd::message::session_info))
-                r.data()[4] = std::byte(1);
-            co_return done;
-        }
-
-    private:
-        std::unique_ptr<rtrs::session_handler> inner_;
-    };
-    rtrs::service& inner_;
-};
-
 struct fixture : rnbd_test::world {
     fixture()
     {
@@ -247,7 +216,8 @@ BOOST_AUTO_TEST_CASE(names_that_are_none_are_not_asked_for)
 BOOST_AUTO_TEST_CASE(a_server_of_another_version)
 {
     fixture f;
-    older_service service(f.blocks);
+    rnbd_test::changing_service service(f.blocks,
+                                        [](std::span<std::byte> answer) { answer[4] = std::byte(1); });
     f.run([&](rtrs::client&, rnbd::client& blocks) -> task<void> {
         BOOST_TEST((co_await blocks.begin()).has_value());
         co_await f.end();

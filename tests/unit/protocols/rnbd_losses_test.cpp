@@ -70,37 +70,6 @@ private:
     }
 };
 
-// As the kernel's server, which leaves old memory in the bytes that the protocol reserves: the same that another request left there before.
-class forgetful_service final : public rtrs::service {
-public:
-    explicit forgetful_service(rtrs::service& inner) : inner_(inner) {}
-    result<std::unique_ptr<rtrs::session_handler>> open(const rtrs::session_info& s) override
-    {
-        auto made = inner_.open(s);
-        if (!made)
-            return made.error();
-        return std::unique_ptr<rtrs::session_handler>(std::make_unique<handler>(std::move(*made)));
-    }
-
-private:
-    class handler final : public rtrs::session_handler {
-    public:
-        explicit handler(std::unique_ptr<rtrs::session_handler> inner) : inner_(std::move(inner)) {}
-        task<result<void>> serve(rtrs::request& r) override
-        {
-            auto done = co_await inner_->serve(r);
-            std::array<std::byte, 4> type{};
-            if (r.copy_user(type) == 4 && type[0] == std::byte(rnbd::message::session_info))
-                std::ranges::fill(r.data().subspan(5, 31), std::byte(0x5a));
-            co_return done;
-        }
-
-    private:
-        std::unique_ptr<rtrs::session_handler> inner_;
-    };
-    rtrs::service& inner_;
-};
-
 struct fixture : rnbd_test::world {
     explicit fixture(bool write_back = true) : disk(write_back)
     {
@@ -172,7 +141,10 @@ struct fixture : rnbd_test::world {
 
     held_disk disk;
     bool forgets = false;
-    forgetful_service forgetful{blocks};
+    // As the kernel's server, which leaves old memory in the bytes that the protocol reserves: the same that another request left there before.
+    rnbd_test::changing_service forgetful{blocks, [](std::span<std::byte> answer) {
+                                              std::ranges::fill(answer.subspan(5, 31), std::byte(0x5a));
+                                          }};
     std::unique_ptr<loop::context> client_device;
     std::unique_ptr<verbs::listener> listener;
     std::unique_ptr<verbs::listener> other; // for another path

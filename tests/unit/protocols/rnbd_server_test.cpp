@@ -77,32 +77,15 @@ private:
     std::string done_;
 };
 
-struct fixture : rnbd_test::world {
+struct fixture : rnbd_test::served_world {
     fixture()
     {
         client_device = fabric->make_context(profile);
         other_device = fabric->make_context(profile);
-        listener = std::move(*server_device->listen("server"));
         add("disk", disk);
         add("stuck", stuck);
         options.queue_depth = 16;
         options.chunk_size = 32768;
-    }
-    // What `body` does while the server serves. Then everything ends, and nothing is left.
-    void run(const std::function<task<void>()>& body)
-    {
-        serving = make_server();
-        run_until_complete(*shard, whole(body));
-        serving.reset();
-        nothing_is_left();
-    }
-    task<void> whole(const std::function<task<void>()>& body)
-    {
-        scope s(*shard);
-        s.spawn([&] { return serving->serve(*server_device, *listener); });
-        co_await body();
-        listener->close();
-        co_await s.join();
     }
     std::unique_ptr<rtrs::client> session(const char* name)
     {
@@ -178,8 +161,6 @@ struct fixture : rnbd_test::world {
     stuck_disk stuck;
     std::unique_ptr<loop::context> client_device;
     std::unique_ptr<loop::context> other_device;
-    std::unique_ptr<verbs::listener> listener;
-    std::unique_ptr<rtrs::server> serving;
 };
 
 } // namespace

@@ -5,12 +5,16 @@
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/log.hpp>
+#include <verbena/core/scope.hpp>
 #include <verbena/plugins/ramblk.hpp>
 #include <verbena/protocols/rnbd/client.hpp>
 #include <verbena/protocols/rnbd/server.hpp>
 #include <verbena/transports/loop.hpp>
 
+#include <array>
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace verbena::rnbd_test {
@@ -89,6 +93,73 @@ struct world {
     rtrs::server_options options;
     rtrs::server_stats stats;
     rtrs::client_stats client_stats;
+};
+
+/// One whose server listens at "server" while a test's body runs.
+struct served_world : world {
+    using world::world;
+    /// What `body` does while the server serves: `serving`, or one with the devices. Then everything ends, and nothing is left.
+    void run(const std::function<task<void>()>& body)
+    {
+        if (!serving)
+            serving = make_server();
+        run_until_complete(*shard, whole(body));
+        serving.reset();
+        nothing_is_left();
+    }
+    task<void> whole(const std::function<task<void>()>& body)
+    {
+        scope s(*shard);
+        s.spawn([&] { return serving->serve(*server_device, *listener); });
+        co_await body();
+        listener->close();
+        co_await s.join();
+    }
+    /// Of another service than the devices.
+    void serve_by(rtrs::service& s)
+    {
+        serving = std::make_unique<rtrs::server>(*shard, *pool, s, group, options, stats);
+    }
+
+    std::unique_ptr<verbs::listener> listener = std::move(*server_device->listen("server"));
+    std::unique_ptr<rtrs::server> serving;
+};
+
+/// Has another service's answers to SESS_INFO changed before they go out.
+class changing_service final : public rtrs::service {
+public:
+    using change = std::function<void(std::span<std::byte> answer)>;
+    changing_service(rtrs::service& inner, change c) : inner_(inner), change_(std::move(c)) {}
+    result<std::unique_ptr<rtrs::session_handler>> open(const rtrs::session_info& s) override
+    {
+        auto made = inner_.open(s);
+        if (!made)
+            return made.error();
+        return std::unique_ptr<rtrs::session_handler>(std::make_unique<handler>(std::move(*made), change_));
+    }
+
+private:
+    class handler final : public rtrs::session_handler {
+    public:
+        handler(std::unique_ptr<rtrs::session_handler> inner, const change& c)
+            : inner_(std::move(inner)), change_(c)
+        {
+        }
+        task<result<void>> serve(rtrs::request& r) override
+        {
+            auto done = co_await inner_->serve(r);
+            std::array<std::byte, 4> type{};
+            if (r.copy_user(type) == 4 && type[0] == std::byte(rnbd::message::session_info))
+                change_(r.data());
+            co_return done;
+        }
+
+    private:
+        std::unique_ptr<rtrs::session_handler> inner_;
+        const change& change_;
+    };
+    rtrs::service& inner_;
+    const change change_;
 };
 
 } // namespace verbena::rnbd_test

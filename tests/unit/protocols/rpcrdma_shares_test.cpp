@@ -180,7 +180,8 @@ BOOST_AUTO_TEST_CASE(a_listener_that_throws_is_asked_again)
         co_await sleep_for(1s);
         BOOST_TEST(f.throwing_first->throws == 0u);
         BOOST_TEST(f.stats.exceptions.value() == 2u);
-        co_await f.works(f.host("192.0.2.7"));
+        if (f.throwing_first->throws == 0u) // else nobody answers
+            co_await f.works(f.host("192.0.2.7"));
     });
 }
 

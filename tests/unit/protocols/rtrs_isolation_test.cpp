@@ -28,30 +28,14 @@ namespace {
 constexpr std::uint32_t room = 8192; // of a sink
 constexpr std::byte own{0x77};       // what the client has put there itself
 
-struct fixture : rnbd_test::world {
+struct fixture : rnbd_test::served_world {
     explicit fixture(std::size_t memory = std::size_t(512) << 20)
-        : rnbd_test::world({}, {}, log_level::off, memory)
+        : rnbd_test::served_world({}, {}, log_level::off, memory)
     {
         device = fabric->make_context(profile);
-        listener = std::move(*server_device->listen("server"));
         add("disk", *disk);
         options.queue_depth = 16;
         options.chunk_size = 65536;
-    }
-    void run(const std::function<task<void>()>& body)
-    {
-        serving = make_server();
-        run_until_complete(*shard, whole(body));
-        serving.reset();
-        nothing_is_left();
-    }
-    task<void> whole(const std::function<task<void>()>& body)
-    {
-        scope s(*shard);
-        s.spawn([&] { return serving->serve(*server_device, *listener); });
-        co_await body();
-        listener->close();
-        co_await s.join();
     }
     // A path of one connection, by which requests go one after the other.
     task<void> set_up(by_hand& peer, unsigned session = 1)
@@ -104,9 +88,7 @@ struct fixture : rnbd_test::world {
     }
 
     std::unique_ptr<loop::context> device;
-    std::unique_ptr<verbs::listener> listener;
     std::unique_ptr<storage::block_backend> disk = rnbd_test::ram_disk(1 << 20);
-    std::unique_ptr<rtrs::server> serving;
 };
 
 // All that there is to ask, each with a sink: of what makes no bytes too.
@@ -231,8 +213,8 @@ BOOST_AUTO_TEST_CASE(what_a_service_makes_for_a_request_that_fails_stays_here)
     fixture f;
     bool fails = true;
     failing service(fails);
-    f.serving = std::make_unique<rtrs::server>(*f.shard, *f.pool, service, f.group, f.options, f.stats);
-    run_until_complete(*f.shard, f.whole([&]() -> task<void> {
+    f.serve_by(service);
+    f.run([&]() -> task<void> {
         by_hand peer(*f.device);
         co_await f.set_up(peer);
         const std::vector<std::byte> message(8);
@@ -245,9 +227,7 @@ BOOST_AUTO_TEST_CASE(what_a_service_makes_for_a_request_that_fails_stays_here)
         const unsigned served = co_await f.ask(peer, message);
         BOOST_TEST(served == 0u);
         BOOST_TEST(std::ranges::count(peer.read_into(), own) == room);
-    }));
-    f.serving.reset();
-    f.nothing_is_left();
+    });
 }
 
 namespace {
@@ -290,8 +270,8 @@ BOOST_DATA_TEST_CASE(nothing_that_was_not_sent_stays_in_a_chunk, boost::unit_tes
     leaving service(now);
     f.options.always_invalidate = new_keys;
     f.options.chunk_size = 1 << 20;
-    f.serving = std::make_unique<rtrs::server>(*f.shard, *f.pool, service, f.group, f.options, f.stats);
-    run_until_complete(*f.shard, f.whole([&]() -> task<void> {
+    f.serve_by(service);
+    f.run([&]() -> task<void> {
         by_hand peer(*f.device);
         co_await f.set_up(peer);
         rtrs::descriptor c = peer.chunks().front();
@@ -329,9 +309,7 @@ BOOST_DATA_TEST_CASE(nothing_that_was_not_sent_stays_in_a_chunk, boost::unit_tes
         BOOST_TEST(found == 100u); // which the client has
         found = co_await found_after(false, 0);
         BOOST_TEST(found == 0u);
-    }));
-    f.serving.reset();
-    f.nothing_is_left();
+    });
 }
 
 // It takes turns of the shard, in which others are served, and ends early if the path ends.
