@@ -99,10 +99,15 @@ void run_on(blocking_pool& lane, F f)
         std::this_thread::yield();
 }
 
+/// Threads that never come fail the test, and don't hang it.
 void until(const auto& is_so)
 {
-    while (!is_so())
+    const auto end = std::chrono::steady_clock::now() + 10s;
+    while (!is_so()) {
+        if (std::chrono::steady_clock::now() > end)
+            BOOST_FAIL("what this waits for does not come");
         std::this_thread::yield();
+    }
 }
 
 } // namespace
