@@ -115,8 +115,19 @@ task<result<storage::attributes>> backend::getattr(const storage::request&, cons
     co_return seen(**n);
 }
 
-result<node*> backend::find_data(const storage::request& r, const storage::handle& file, int use,
+result<node*> backend::find_data(const storage::request& r, const storage::handle& file, unsigned use,
                                  std::optional<std::uint64_t> from)
+{
+    return find_data(r.who, r.may_by_open(use), file, use, from);
+}
+
+result<node*> backend::find_source(const storage::request& r, const storage::handle& file)
+{
+    return find_data(r.who, r.may_read_source_by_open(), file, R_OK, std::nullopt);
+}
+
+result<node*> backend::find_data(const storage::credential& who, bool is_let, const storage::handle& file,
+                                 unsigned use, std::optional<std::uint64_t> from)
 {
     auto n = find(file);
     if (!n)
@@ -128,7 +139,7 @@ result<node*> backend::find_data(const storage::request& r, const storage::handl
     const std::uint32_t written =
         from && *from >= f.attrs.size ? write_data | append_data : std::uint32_t(write_data);
     const std::uint32_t rights = use == R_OK ? read_data | execute : written;
-    if (r.who.uid != f.attrs.uid && rights_of(f, r.who, rights) == 0)
+    if (!is_let && who.uid != f.attrs.uid && rights_of(f, who, rights) == 0)
         return fails(EACCES, use == R_OK ? "read" : "write");
     return n;
 }
@@ -149,7 +160,8 @@ void backend::resize(node& n, std::uint64_t size)
     n.attrs.mtime = n.attrs.ctime = now();
 }
 
-result<void> backend::apply(node& n, const storage::set_attributes& set, const storage::credential& who)
+result<void> backend::apply(node& n, const storage::set_attributes& set, const storage::credential& who,
+                            bool may_cut)
 {
     // Everything is checked before anything changes.
     const bool root = who.uid == 0;
@@ -159,7 +171,7 @@ result<void> backend::apply(node& n, const storage::set_attributes& set, const s
         return fails(n.is_directory() ? EISDIR : EINVAL, "size of something that is no file");
     if (set.size > max_offset)
         return fails(EFBIG, "a size past the largest offset");
-    if (set.size && !owner && rights_of(n, who, write_data) == 0)
+    if (set.size && !may_cut && !owner && rights_of(n, who, write_data) == 0)
         return fails(EACCES, "truncate");
     if (set.uid == 0xffffffff || set.gid == 0xffffffff)
         return fails(EINVAL, "an owner of 2^32-1");
@@ -235,7 +247,7 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
         co_return error(storage::errc::not_sync, "the file changed since the client looked");
     storage::change out;
     out.before = seen(**n);
-    if (auto done = apply(**n, set, r.who); !done)
+    if (auto done = apply(**n, set, r.who, r.may_by_open(W_OK)); !done)
         co_return done.error();
     out.after = seen(**n);
     co_return out;
@@ -270,6 +282,23 @@ task<result<storage::lookup_result>> backend::lookup(const storage::request& r,
     co_return out;
 }
 
+unsigned backend::access_of(const node& n, const storage::credential& who, unsigned wanted) const noexcept
+{
+    if (options_.read_only)
+        wanted &= ~unsigned(W_OK);
+    // Whoever may write in one way or another is let in; what he does then is looked at by itself.
+    const std::uint32_t writing =
+        write_data | append_data | (n.is_directory() && n.acl != nullptr ? delete_child : 0);
+    unsigned has = 0;
+    for (const auto& [bit, rights] :
+         {std::pair(unsigned(R_OK), read_data), std::pair(unsigned(W_OK), writing),
+          std::pair(unsigned(X_OK), execute)}) {
+        if ((wanted & bit) != 0 && rights_of(n, who, rights) != 0)
+            has |= bit;
+    }
+    return has;
+}
+
 task<result<unsigned>> backend::access(const storage::request& r, const storage::handle& file,
                                        unsigned wanted)
 {
@@ -277,19 +306,54 @@ task<result<unsigned>> backend::access(const storage::request& r, const storage:
     auto n = find(file);
     if (!n)
         co_return n.error();
-    if (options_.read_only)
-        wanted &= ~unsigned(W_OK);
-    // Whoever may write in one way or another is let in; what he does then is looked at by itself.
-    const std::uint32_t writing =
-        write_data | append_data | ((*n)->is_directory() && (*n)->acl != nullptr ? delete_child : 0);
-    unsigned has = 0;
-    for (const auto& [bit, rights] :
-         {std::pair(unsigned(R_OK), read_data), std::pair(unsigned(W_OK), writing),
-          std::pair(unsigned(X_OK), execute)}) {
-        if ((wanted & bit) != 0 && rights_of(**n, r.who, rights) != 0)
-            has |= bit;
+    co_return access_of(**n, r.who, wanted);
+}
+
+/// Keeps a node.
+class backend::pin final : public storage::open_file {
+public:
+    /// With the mutex held.
+    pin(backend& of, node& n, const storage::credential& opener, unsigned granted)
+        : open_file(opener, granted), of_(of), node_(n)
+    {
+        ++node_.opens;
     }
-    co_return has;
+    ~pin() override
+    {
+        const std::lock_guard lock(of_.mutex_);
+        --node_.opens;
+        of_.release(node_);
+    }
+
+private:
+    backend& of_;
+    node& node_;
+};
+
+task<result<storage::opened_file>> backend::open(const storage::request& r, const storage::handle& file,
+                                                 unsigned wanted, storage::open_right right)
+{
+    std::lock_guard lock(mutex_);
+    auto found = find(file);
+    if (!found)
+        co_return found.error();
+    node& n = **found;
+    if (!n.is_regular())
+        co_return fails(n.is_directory() ? EISDIR : EINVAL, "an open of something that is no regular file");
+    if (options_.read_only && (wanted & W_OK) != 0)
+        co_return fails(EROFS, "the export is read-only");
+    if (right == storage::open_right::asked) {
+        // Who may execute a file may read it, as its kernel has to.
+        const unsigned has = access_of(n, r.who, R_OK | W_OK | X_OK);
+        const bool reads = (wanted & R_OK) == 0 || (has & (R_OK | X_OK)) != 0;
+        const bool writes = (wanted & W_OK) == 0 || (has & W_OK) != 0;
+        if (!reads || !writes)
+            co_return fails(EACCES, "open");
+    }
+    storage::opened_file out;
+    out.file = std::make_shared<const pin>(*this, n, r.who, wanted);
+    out.attrs = seen(n);
+    co_return out;
 }
 
 task<result<std::string>> backend::readlink(const storage::request&, const storage::handle& link)

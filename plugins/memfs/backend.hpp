@@ -34,6 +34,8 @@ public:
                                                 std::string_view name) override;
     task<result<unsigned>> access(const storage::request& r, const storage::handle& file,
                                   unsigned wanted) override;
+    task<result<storage::opened_file>> open(const storage::request& r, const storage::handle& file,
+                                            unsigned wanted, storage::open_right right) override;
     task<result<std::string>> readlink(const storage::request& r, const storage::handle& link) override;
     task<result<storage::read_result>> read(const storage::request& r, const storage::handle& file,
                                             std::uint64_t offset, std::span<std::byte> out) override;
@@ -112,9 +114,14 @@ private:
     /// A directory, and a name to be changed in it by `who`.
     result<node*> find_to_change(const storage::request& r, const storage::handle& directory,
                                  std::string_view name, int dots);
-    /// A regular file whose data `who` may use so: R_OK or W_OK. `from`: where a write begins, as one at the end takes less.
-    result<node*> find_data(const storage::request& r, const storage::handle& file, int use,
+    class pin;
+    /// A regular file whose data the caller may use so: R_OK or W_OK. `from`: where a write begins, as one at the end takes less.
+    result<node*> find_data(const storage::request& r, const storage::handle& file, unsigned use,
                             std::optional<std::uint64_t> from = std::nullopt);
+    /// The one that copy() and clone() read.
+    result<node*> find_source(const storage::request& r, const storage::handle& file);
+    result<node*> find_data(const storage::credential& who, bool is_let, const storage::handle& file,
+                            unsigned use, std::optional<std::uint64_t> from);
     /// The same for a range that is to be changed.
     result<node*> find_range(const storage::request& r, const storage::handle& file, std::uint64_t offset,
                              std::uint64_t length);
@@ -129,12 +136,17 @@ private:
                                         std::uint32_t default_mode, const storage::set_attributes& set);
     result<storage::change> take_away(const storage::request& r, const storage::handle& directory,
                                       std::string_view name, bool is_rmdir);
-    result<void> apply(node& n, const storage::set_attributes& set, const storage::credential& who);
+    /// `may_cut`: `who` has it open for writing.
+    result<void> apply(node& n, const storage::set_attributes& set, const storage::credential& who,
+                       bool may_cut = false);
     void resize(node& n, std::uint64_t size);
     /// 0, or why `who` may not take the victim's name out of the directory.
     static int refuses_removal(const node& directory, const node& victim,
                                const storage::credential& who) noexcept; // acls.cpp
     void lose_name(node& n);
+    /// Forgets it if it has neither a name nor an open.
+    void release(node& n) noexcept;
+    unsigned access_of(const node& n, const storage::credential& who, unsigned wanted) const noexcept;
     /// Bytes of max_bytes that nothing has taken: file data, names, targets of symbolic links.
     std::uint64_t free_bytes() const noexcept;
     /// What a name costs: it stands in two tables.

@@ -199,11 +199,16 @@ void backend::lose_name(node& n)
         n.attrs.links = 0;
     else
         --n.attrs.links;
-    if (n.attrs.links == 0) {
-        blocks_ -= n.data.blocks();
-        text_bytes_ -= n.target.size() + cost_of_xattrs(n) + cost_of_acl(n);
-        nodes_.erase(n.attrs.fileid);
-    }
+    release(n);
+}
+
+void backend::release(node& n) noexcept
+{
+    if (n.attrs.links != 0 || n.opens != 0)
+        return;
+    blocks_ -= n.data.blocks();
+    text_bytes_ -= n.target.size() + cost_of_xattrs(n) + cost_of_acl(n);
+    nodes_.erase(n.attrs.fileid);
 }
 
 result<storage::change> backend::take_away(const storage::request& r, const storage::handle& directory,
@@ -340,6 +345,8 @@ task<result<storage::link_result>> backend::link(const storage::request& r, cons
         co_return fails(EACCES, "link");
     if (n.is_directory())
         co_return fails(EPERM, "link of a directory");
+    if (n.attrs.links == 0)
+        co_return fails(ENOENT, "link of a file that has no name any more");
     if (n.attrs.links >= info_.max_links)
         co_return fails(EMLINK, "link");
     if (cost_of(name) > free_bytes())

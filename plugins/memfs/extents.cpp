@@ -101,7 +101,7 @@ task<result<storage::copy_result>> backend::copy(const storage::request& r, cons
     if (is_too_far(to_offset, length))
         co_return fails(EFBIG, "a range past the largest offset");
     std::lock_guard lock(mutex_);
-    auto source = find_data(r, from, R_OK);
+    auto source = find_source(r, from);
     if (!source)
         co_return source.error();
     auto target = find_data(r, to, W_OK);
@@ -141,7 +141,7 @@ task<result<storage::change>> backend::clone(const storage::request& r, const st
     if (options_.read_only)
         co_return fails(EROFS, "the export is read-only");
     std::lock_guard lock(mutex_);
-    auto source = find_data(r, from, R_OK);
+    auto source = find_source(r, from);
     if (!source)
         co_return source.error();
     auto target = find_data(r, to, W_OK);

@@ -84,6 +84,7 @@ struct node {
     std::uint64_t parent = 0; ///< of a directory
     std::map<std::string, child, std::less<>> children;
     std::map<std::uint64_t, std::string> order;
+    std::uint64_t opens = 0;               ///< that keep it there when it has no name
     std::uint64_t next_cookie = 3;         ///< "." is 1 and ".." 2
     std::optional<std::uint64_t> verifier; ///< of an exclusive create, until times are set or data written
     std::unique_ptr<storage::access_list> acl; ///< nullptr: the mode says it all

@@ -73,6 +73,7 @@ struct open_entry final : state_entry {
     share access = share::none;
     share deny = share::none;
     bool hears_of_locks = false;
+    std::array<std::shared_ptr<const storage::open_file>, 2> by; // by which it reads, and writes
     intrusive_list<member_of<lock_entry>> locks;
 };
 
@@ -94,8 +95,9 @@ struct delegation_entry final : state_entry {
     {
     }
     delegation_type type;
-    std::optional<std::uint64_t> change; // of the file, as it was granted
-    std::uint64_t answers = 0;           // of the holder, that it had changed the file
+    std::shared_ptr<const storage::open_file> by; // of the open that it came with
+    std::optional<std::uint64_t> change;          // of the file, as it was granted
+    std::uint64_t answers = 0;                    // of the holder, that it had changed the file
     // Under a lease the holder's own writes are in the way of it, too: they would break the lease, and from then on local writers are not seen.
     enum class lease_state : std::uint8_t {
         none,     // nobody else may change the file: there is no need
@@ -218,6 +220,7 @@ struct file_entry {
 
     const storage::handle handle;
     const std::uint64_t hash;
+    std::shared_ptr<const storage::open_file> kept;    // as long as the entry is there, the file is
     const std::uint64_t since;                         // in_flight_list::next() when it was made
     std::uint32_t states = 0;                          // opens, locks, delegations
     std::uint32_t pins = 0;                            // passages, pending opens, waits for locks

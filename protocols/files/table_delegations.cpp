@@ -170,7 +170,7 @@ void state_table::decide_delegation(const open_request& r, client_entry& c, file
         out.why = no_delegation::unsuited;
         return;
     }
-    delegation_entry& d = grant(c, f, *type, r.change);
+    delegation_entry& d = grant(c, f, *type, r);
     const bool unwanted = refused || (reclaims && (r.gives_back || r.leased));
     out.delegation = granted_delegation{states_->id_of(d), *type, unwanted};
     if (unwanted) // it had it, so it keeps it until it has returned it (RFC 8881 10.2.1)
@@ -192,7 +192,7 @@ std::optional<stateid> state_table::reserve_delegation(pending_open& p)
     const bool reclaims = r.claim == open_claim::reclaim;
     if (type != delegation_type::read || refused || (reclaims && is_written(f)))
         return std::nullopt;
-    delegation_entry& d = grant(**c, f, *type, r.change);
+    delegation_entry& d = grant(**c, f, *type, r);
     d.leased = delegation_entry::lease_state::reserved;
     p.reserved_ = states_->id_of(d);
     return p.reserved_;
@@ -233,10 +233,11 @@ void state_table::settle_reserved(pending_open& p, opened& out)
 }
 
 delegation_entry& state_table::grant(client_entry& c, file_entry& f, delegation_type type,
-                                     std::optional<std::uint64_t> change)
+                                     const open_request& r)
 {
-    auto& d =
-        static_cast<delegation_entry&>(states_->add(std::make_unique<delegation_entry>(c, f, type, change)));
+    auto& d = static_cast<delegation_entry&>(
+        states_->add(std::make_unique<delegation_entry>(c, f, type, r.change)));
+    d.by = r.opened;
     by_->states.insert(&d);
     c.states.push_back(d.of_client);
     f.delegations.push_back(d.of_file);

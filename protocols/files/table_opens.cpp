@@ -151,6 +151,9 @@ void state_table::set_shares(open_entry& o, share access, share deny) noexcept
     o.deny = deny;
     count_bits(o.file->accesses, access, 1);
     count_bits(o.file->denies, deny, 1);
+    for (std::size_t i = 0; i < 2; ++i)
+        if (!any(access & halves[i]))
+            o.by[i].reset();
 }
 
 result<opened> state_table::open(const open_request& r)
@@ -221,6 +224,8 @@ result<void> state_table::begin_open(const open_request& r, pending_open& p)
     p.table_ = this;
     p.file_ = &file_of(r.file);
     p.request_ = r;
+    if (!p.file_->kept)
+        p.file_->kept = r.opened;
     ++p.file_->pins;
     ++c.pending;
     p.file_->pending.push_back(p);
@@ -275,6 +280,9 @@ result<opened> state_table::commit(pending_open& p)
     o->opened |= share_pairs(1u << pair_of(r.access, r.deny));
     o->hears_of_locks |= r.hears_of_locks;
     set_shares(*o, o->access | r.access, o->deny | r.deny);
+    for (std::size_t i = 0; i < 2; ++i)
+        if (any(r.access & halves[i]))
+            o->by[i] = r.opened;
     if (r.claim == open_claim::reclaim)
         stats_.reclaims.add();
 

@@ -329,6 +329,7 @@ result<void> state_table::begin_io(client_id client, const stateid& id, const st
     if ((*s)->kind == state_kind::delegation) {
         if (any(access & share::write) && static_cast<delegation_entry&>(**s).type == delegation_type::read)
             return error(errc::open_mode, "a read delegation");
+        p.opened_ = static_cast<delegation_entry&>(**s).by;
     } else {
         const auto& o = (*s)->kind == state_kind::open ? static_cast<open_entry&>(**s)
                                                        : static_cast<lock_entry&>(**s).open;
@@ -338,6 +339,7 @@ result<void> state_table::begin_io(client_id client, const stateid& id, const st
         if (any(access & share::read) && !any(o.access & share::read) &&
             f.denies[0] > std::uint32_t(any(o.deny & share::read)))
             return error(errc::locked);
+        p.opened_ = o.by[any(access & share::write) ? 1 : 0];
     }
     p.keeps_writers_out_ = keeps_writers_out(f, **c);
     pin(f, p);
@@ -368,6 +370,7 @@ void passage::end() noexcept
     operations_ = 0;
     anonymous_ = share::none;
     keeps_writers_out_ = false;
+    opened_.reset();
 }
 
 // --- What time does

@@ -2,6 +2,7 @@
 #include <verbena/protocols/storage/file_backend.hpp>
 
 #include <cerrno>
+#include <unistd.h>
 
 namespace verbena::storage {
 
@@ -14,6 +15,31 @@ task<result<T>> unsupported()
 }
 
 } // namespace
+
+task<result<opened_file>> file_backend::open(const request& r, const handle& file, unsigned wanted,
+                                             open_right right)
+{
+    const auto attrs = co_await getattr(r, file);
+    if (!attrs)
+        co_return attrs.error();
+    if (attrs->type != file_type::regular)
+        co_return error::from_errno(attrs->type == file_type::directory ? EISDIR : EINVAL,
+                                    "an open of something that is no regular file");
+    if (right == open_right::asked) {
+        const auto has = co_await access(r, file, R_OK | W_OK | X_OK);
+        if (!has)
+            co_return has.error();
+        // Who may execute a file may read it, as its kernel has to.
+        const bool reads = (wanted & R_OK) == 0 || (*has & (R_OK | X_OK)) != 0;
+        const bool writes = (wanted & W_OK) == 0 || (*has & W_OK) != 0;
+        if (!reads || !writes)
+            co_return error::from_errno(EACCES, "open");
+    }
+    opened_file out;
+    out.file = std::make_shared<const open_file>(r.who, wanted);
+    out.attrs = *attrs;
+    co_return out;
+}
 
 task<result<seek_result>> file_backend::seek(const request&, const handle&, std::uint64_t, extent)
 {

@@ -40,6 +40,12 @@ task<result<unsigned>> forwarding_backend::access(const request& r, const handle
     return below_.access(r, file, wanted);
 }
 
+task<result<opened_file>> forwarding_backend::open(const request& r, const handle& file, unsigned wanted,
+                                                   open_right right)
+{
+    return below_.open(r, file, wanted, right);
+}
+
 task<result<std::string>> forwarding_backend::readlink(const request& r, const handle& link)
 {
     return below_.readlink(r, link);

@@ -84,6 +84,16 @@ task<result<unsigned>> gated_backend::access(const request& r, const handle& fil
                           [&r, &file, wanted](file_backend& below) { return below.access(r, file, wanted); });
 }
 
+task<result<opened_file>> gated_backend::open(const request& r, const handle& file, unsigned wanted,
+                                              open_right right)
+{
+    if (!gates(operation::open))
+        return below().open(r, file, wanted, right);
+    return pass<opened_file>(operation::open, r, [&r, &file, wanted, right](file_backend& below) {
+        return below.open(r, file, wanted, right);
+    });
+}
+
 task<result<std::string>> gated_backend::readlink(const request& r, const handle& link)
 {
     if (!gates(operation::readlink))

@@ -8,10 +8,10 @@ namespace verbena::storage {
 namespace {
 
 constexpr std::array<std::string_view, operation_count> operation_names = {
-    "getattr", "setattr", "lookup",   "access",   "readlink",   "read",        "write",
-    "create",  "mkdir",   "symlink",  "mknod",    "remove",     "rmdir",       "rename",
-    "link",    "readdir", "statfs",   "commit",   "seek",       "allocate",    "deallocate",
-    "copy",    "clone",   "getxattr", "setxattr", "listxattrs", "removexattr", "getacl",
+    "getattr",  "setattr",  "lookup",     "access",      "open",     "readlink",   "read",   "write",
+    "create",   "mkdir",    "symlink",    "mknod",       "remove",   "rmdir",      "rename", "link",
+    "readdir",  "statfs",   "commit",     "seek",        "allocate", "deallocate", "copy",   "clone",
+    "getxattr", "setxattr", "listxattrs", "removexattr", "getacl",
 };
 
 } // namespace

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <verbena/protocols/storage/types.hpp>
+#include <verbena/protocols/storage/open_file.hpp>
 
 #include <string>
+#include <unistd.h>
 
 namespace verbena::storage {
 
@@ -26,5 +27,12 @@ const std::error_category& storage_category() noexcept
 }
 
 std::error_code make_error_code(errc e) noexcept { return {static_cast<int>(e), storage_category()}; }
+
+bool request::may_by_open(unsigned use) const noexcept { return open != nullptr && open->lets(who, use); }
+
+bool request::may_read_source_by_open() const noexcept
+{
+    return source != nullptr && source->lets(who, R_OK);
+}
 
 } // namespace verbena::storage

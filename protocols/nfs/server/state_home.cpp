@@ -183,10 +183,10 @@ task<nfsstat4> free_here(files::state_table& table, files::client_id client, sta
 }
 
 task<nfsstat4> check_here(files::state_table& table, files::client_id client, stateid4 id,
-                          const storage::handle* file, files::operation op, bool* guarded)
+                          const storage::handle* file, files::operation op, state_home::io_terms* terms)
 {
     files::passage p;
-    *guarded = false;
+    *terms = {};
     if (id.is_anonymous() || id.is_read_bypass()) {
         files::demand what(op, *file, client);
         if (id.is_read_bypass() && op == files::operation::read)
@@ -197,7 +197,8 @@ task<nfsstat4> check_here(files::state_table& table, files::client_id client, st
     if (id.is_reserved())
         co_return nfsstat4::bad_stateid;
     const auto answer = table.begin_io(client, to_state(id), *file, files::access_of(op), p);
-    *guarded = p.keeps_writers_out();
+    terms->guarded = p.keeps_writers_out();
+    terms->opened = p.opened();
     co_return answer ? nfsstat4::ok : status_of_state(answer.error());
 }
 
@@ -470,10 +471,10 @@ task<state_home::opened> state_home::downgrade(files::client_id client, const st
 }
 
 task<nfsstat4> state_home::check_io(files::client_id client, const stateid4& id, const storage::handle& file,
-                                    files::operation op, bool& guarded)
+                                    files::operation op, io_terms& terms)
 {
-    return at_home([client, id, f = &file, op, g = &guarded](files::state_table& t) {
-        return check_here(t, client, id, f, op, g);
+    return at_home([client, id, f = &file, op, to = &terms](files::state_table& t) {
+        return check_here(t, client, id, f, op, to);
     });
 }
 

@@ -75,7 +75,7 @@ struct server::compound {
     bool changed = false;                // an operation of its has changed something
     bool dropped = false;                // there is nobody to be answered any more
     bool answered = false;               // the operation has written its failure itself
-    bool guarded = false;                // of the last check_io(): see files::passage::keeps_writers_out()
+    state_home::io_terms terms;          // of the last check_io()
     bool may_delegate = false;           // of OPEN in minor version 0: see v40_state::begun
     bool client_sought = false;          // in minor version 0: see learn_client()
     const xdr::decoder* whole = nullptr; // the COMPOUND from its beginning, in minor version 0
@@ -85,6 +85,8 @@ struct server::compound {
     std::array<io_list::hold, 2>
         io; // of the operation that runs: an operation reads and writes two files at most
     unsigned io_count = 0;
+    // By which that is done, if it is by one: as long as their holds.
+    std::array<std::shared_ptr<const storage::open_file>, 2> opened;
     object current, saved;
     std::optional<stateid4> current_id, saved_id;
 
@@ -95,8 +97,11 @@ struct server::compound {
     }
     void end_io() noexcept
     {
-        while (io_count > 0)
+        current.request.open = saved.request.open = nullptr;
+        while (io_count > 0) {
             io[--io_count].end();
+            opened[io_count].reset();
+        }
     }
     std::uint32_t minor() const noexcept { return args.head().minorversion; }
     bool is_last() const noexcept { return args.index() == args.head().operations; }
@@ -137,7 +142,10 @@ struct server::compound {
     /// sendfile(2) hands pages of the file to the socket and copies nothing, so that a change shows even after it has returned. So the READ
     /// has to be the last operation, since no later one may come before it (8881 16.2.3); Linux and our client always send it so. And its
     /// stateid must not keep others from writing: the client may unlock before it has the bytes, and what others write then is not for it.
-    bool may_send_from_file() const noexcept { return is_last() && !guarded && !kept && c.takes_files(); }
+    bool may_send_from_file() const noexcept
+    {
+        return is_last() && !terms.guarded && !kept && c.takes_files();
+    }
     /// Bytes of buffers that the data so far lie in.
     std::size_t attached_bytes() const noexcept
     {

@@ -127,19 +127,19 @@ task<nfsstat4> v40_state::release_here(const RELEASE_LOCKOWNER4args* args)
 }
 
 task<nfsstat4> v40_state::check_io(const stateid4& id, const storage::handle& file, files::operation op,
-                                   bool& guarded)
+                                   state_home::io_terms& terms)
 {
     return state_.at_home(
-        [this, id, f = &file, op, g = &guarded](files::state_table&) { return check_io_here(id, f, op, g); });
+        [this, id, f = &file, op, to = &terms](files::state_table&) { return check_io_here(id, f, op, to); });
 }
 
 task<nfsstat4> v40_state::check_io_here(stateid4 id, const storage::handle* file, files::operation op,
-                                        bool* guarded)
+                                        state_home::io_terms* terms)
 {
-    *guarded = false;
+    *terms = {};
     if (id.is_anonymous() || id.is_read_bypass())
         co_return v40_status(nfs_opnum4::illegal,
-                             co_await state_.check_io(files::nobody, id, *file, op, *guarded));
+                             co_await state_.check_io(files::nobody, id, *file, op, *terms));
     const auto holder = state_.table().holder_of(to_state(id));
     if (!holder)
         co_return v40_status(holder.error());
@@ -155,7 +155,7 @@ task<nfsstat4> v40_state::check_io_here(stateid4 id, const storage::handle* file
     if (status == nfsstat4::ok && id.seqid == 0)
         status = nfsstat4::old_stateid;
     if (status == nfsstat4::ok)
-        status = co_await state_.check_io(client, id, *file, op, *guarded);
+        status = co_await state_.check_io(client, id, *file, op, *terms);
     if (status == nfsstat4::deleg_revoked)
         state_.table().drop_revoked(client, to_state(id));
     co_return v40_status(nfs_opnum4::illegal, status);

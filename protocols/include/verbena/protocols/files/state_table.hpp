@@ -12,6 +12,7 @@
 #include <verbena/protocols/files/stateid.hpp>
 #include <verbena/protocols/files/types.hpp>
 #include <verbena/protocols/storage/file_lease.hpp>
+#include <verbena/protocols/storage/open_file.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -71,6 +72,8 @@ struct open_request {
     std::span<const std::byte>
         owner; ///< good during the call; of begin_open(): until the pending_open is gone
     storage::handle file;
+    /// What the back end has given for it, by which the client reads and writes; while anything of the file is in the table, so is the file.
+    std::shared_ptr<const storage::open_file> opened;
     share access = share::read; ///< not none
     share deny = share::none;
     open_claim claim = open_claim::fresh;
@@ -168,9 +171,12 @@ public:
     /// After state_table::begin_io(): whether the client keeps others from writing: it has bytes of that file locked, or an open that denies
     /// writing, whatever the stateid. A delegation does not count: docs/internals/nfs4.md, "Data that are sent from the file", tells why.
     bool keeps_writers_out() const noexcept { return keeps_writers_out_; }
+    /// After state_table::begin_io(): the open by which that is done; nullptr if it is by none.
+    const std::shared_ptr<const storage::open_file>& opened() const noexcept { return opened_; }
 
 private:
     friend class state_table;
+    std::shared_ptr<const storage::open_file> opened_;
     bool keeps_writers_out_ = false;
     state_table* table_ = nullptr;
     detail::file_entry* file_ = nullptr; // pinned; nullptr: it had no entry
@@ -490,7 +496,7 @@ private:
     void trust_no_more(detail::client_entry& c) noexcept;
     void record_later(detail::client_entry& c) noexcept;
     detail::delegation_entry& grant(detail::client_entry& c, detail::file_entry& f, delegation_type type,
-                                    std::optional<std::uint64_t> change);
+                                    const open_request& r);
     void recall(detail::delegation_entry& d) noexcept;
     task<result<void>> revoke(stateid id);
     void leave_file(detail::delegation_entry& d) noexcept;

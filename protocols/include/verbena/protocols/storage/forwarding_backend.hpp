@@ -50,6 +50,8 @@ public:
     task<result<lookup_result>> lookup(const request& r, const handle& directory,
                                        std::string_view name) override;
     task<result<unsigned>> access(const request& r, const handle& file, unsigned wanted) override;
+    task<result<opened_file>> open(const request& r, const handle& file, unsigned wanted,
+                                   open_right right) override;
     task<result<std::string>> readlink(const request& r, const handle& link) override;
     task<result<read_result>> read(const request& r, const handle& file, std::uint64_t offset,
                                    std::span<std::byte> out) override;

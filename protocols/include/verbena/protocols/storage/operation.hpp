@@ -17,6 +17,7 @@ enum class operation : std::uint8_t {
     setattr,
     lookup,
     access,
+    open,
     readlink,
     read,
     write,
@@ -42,7 +43,7 @@ enum class operation : std::uint8_t {
     removexattr,
     getacl,
 };
-constexpr unsigned operation_count = 28;
+constexpr unsigned operation_count = 29;
 
 /// "getattr", "read"...
 std::string_view to_string(operation op) noexcept;

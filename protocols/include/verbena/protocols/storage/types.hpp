@@ -90,10 +90,19 @@ private:
     std::uint8_t group_count_ = 0;
 };
 
+class open_file;
+
 /// Context of one request to a back end. Lives as long as the call.
 struct request {
+    /// Whether `who` may use the file that he names so (R_OK or W_OK) because he has it open; of copy() and clone() the one that changes.
+    bool may_by_open(unsigned use) const noexcept;
+    /// The same of the file that copy() and clone() read.
+    bool may_read_source_by_open() const noexcept;
+
     credential who;
-    std::string_view client; ///< the peer's address, for logs
+    std::string_view client;           ///< the peer's address, for logs
+    const open_file* open = nullptr;   ///< of the file that the call names, if the caller has it open
+    const open_file* source = nullptr; ///< likewise of the one that copy() and clone() read
 };
 
 enum class file_type : std::uint8_t {

@@ -46,14 +46,21 @@ task<nfsstat4> server::check_io(compound& k, stateid4 id, files::operation op)
     return check_io_of(k, k.current, id, op);
 }
 
-task<nfsstat4> server::check_io_of(compound& k, const object& of, stateid4 id, files::operation op)
+task<nfsstat4> server::check_io_of(compound& k, object& of, stateid4 id, files::operation op)
 {
-    if (const files::share access = files::access_of(op); any(access))
+    const files::share access = files::access_of(op);
+    if (any(access))
         k.begin_io(io_, of, access);
     const storage::handle file = of.key();
-    if (k.minor() == 0)
-        co_return co_await commons_.v40.check_io(id, file, op, k.guarded);
-    co_return co_await commons_.state.check_io(k.client, id, file, op, k.guarded);
+    task<nfsstat4> checking = k.minor() == 0 ? commons_.v40.check_io(id, file, op, k.terms)
+                                             : commons_.state.check_io(k.client, id, file, op, k.terms);
+    const nfsstat4 status = co_await checking;
+    if (status == nfsstat4::ok && any(access)) {
+        k.opened[k.io_count - 1] = std::move(k.terms.opened);
+        of.request.open = k.opened[k.io_count - 1].get();
+    }
+    k.terms.opened.reset();
+    co_return status;
 }
 
 task<nfsstat4> server::read(compound& k)

@@ -164,6 +164,8 @@ task<nfsstat4> server::copy(compound& k)
     // From before, as WRITE has it.
     COPY4res res;
     xdr::store_u64(res.response.writeverf.data(), to.backend().write_verifier());
+    storage::request request = to.request;
+    request.source = from.request.open;
     // It is answered when it is done, and goes from the begin to the end, whatever the client would have allowed.
     res.requirements.consecutive = res.requirements.synchronous = true;
     const task_context& context = co_await current_context();
@@ -173,7 +175,7 @@ task<nfsstat4> server::copy(compound& k)
     std::uint64_t done = 0;
     while (done < most) {
         const auto some =
-            co_await to.backend().copy(to.request, from.file, args.src_offset + done, to.file,
+            co_await to.backend().copy(request, from.file, args.src_offset + done, to.file,
                                        args.dst_offset + done, std::min(most - done, most_copied));
         // What was copied is told; the client asks for the rest, and hears why there is none.
         if (!some && done != 0)
@@ -209,7 +211,9 @@ task<nfsstat4> server::clone(compound& k)
         co_return status_of_storage(attrs.error());
     if (attrs->type != storage::file_type::regular)
         co_return nfsstat4::wrong_type;
-    const auto done = co_await to.backend().clone(to.request, from.file, args.src_offset, to.file,
+    storage::request request = to.request;
+    request.source = from.request.open;
+    const auto done = co_await to.backend().clone(request, from.file, args.src_offset, to.file,
                                                   args.dst_offset, args.count);
     if (!done) {
         status = status_of_storage(done.error());

@@ -85,26 +85,24 @@ struct server::open_target {
     bool created = false;            // whoever makes a file may open it, whatever its mode
     std::optional<changeid4> change; // attribute, if it is known
     bool truncates = false;
+    std::shared_ptr<const storage::open_file> opened;
 };
 
-task<nfsstat4> server::may_open(open_target& to, files::share access)
+task<nfsstat4> server::open_target_for(open_target& to, files::share access)
 {
     const object& file = to.file;
-    const bool truncates = to.truncates;
-    const auto attrs = co_await file.backend().getattr(file.request, file.file);
-    if (!attrs)
-        co_return status_of_storage(attrs.error());
-    to.change = change_of(*attrs);
-    if (const nfsstat4 refusal = refuse_type(attrs->type); refusal != nfsstat4::ok)
-        co_return refusal;
-    const auto allowed = co_await file.backend().access(file.request, file.file, R_OK | W_OK | X_OK);
-    if (!allowed)
-        co_return status_of_storage(allowed.error());
-    // Who may execute a file may read it, as its kernel has to.
-    const bool reads = !any(access & files::share::read) || (*allowed & (R_OK | X_OK)) != 0;
-    const bool writes = (!any(access & files::share::write) && !truncates) || (*allowed & W_OK) != 0;
-    if (!reads || !writes)
-        co_return nfsstat4::access;
+    unsigned wanted = any(access & files::share::read) ? R_OK : 0;
+    if (any(access & files::share::write) || to.truncates)
+        wanted |= W_OK;
+    auto opened =
+        co_await file.backend().open(file.request, file.file, wanted,
+                                     to.created ? storage::open_right::granted : storage::open_right::asked);
+    if (!opened) {
+        const nfsstat4 status = status_of_storage(opened.error());
+        co_return co_await refuse_data(file, status);
+    }
+    to.opened = std::move(opened->file);
+    to.change = change_of(opened->attrs);
     co_return nfsstat4::ok;
 }
 
@@ -257,11 +255,12 @@ task<nfsstat4> server::open_file(compound& k, const OPEN4args& args, OPEN4res& r
     if (status == nfsstat4::ok)
         status = compound::check_file(to.file, any(request.access & files::share::write) ? purpose::changing
                                                                                          : purpose::reading);
-    if (status == nfsstat4::ok && !to.created)
-        status = co_await may_open(to, request.access);
+    if (status == nfsstat4::ok)
+        status = co_await open_target_for(to, request.access);
     if (status != nfsstat4::ok)
         co_return status;
     request.file = to.file.key();
+    request.opened = to.opened;
     request.promised = to.created;
     request.truncates = to.truncates;
     request.change = to.change;
@@ -282,8 +281,8 @@ task<nfsstat4> server::open_file(compound& k, const OPEN4args& args, OPEN4res& r
         request.gives_back = is_shared && !request.leased;
         request.change.reset();
     }
-    const state_home::opening opening = {&to.file.backend(), to.file.request, to.file.file,
-                                         to.file.exported->id};
+    state_home::opening opening = {&to.file.backend(), to.file.request, to.file.file, to.file.exported->id};
+    opening.request.open = to.opened.get();
     state_home::opened opened = co_await commons_.state.open(request, opening);
     if (opened.failure)
         co_return status_of_storage(*opened.failure);

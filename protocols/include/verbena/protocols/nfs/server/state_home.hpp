@@ -153,10 +153,15 @@ public:
     task<nfsstat4> close(files::client_id client, const stateid4& id, const storage::handle& file);
     task<opened> downgrade(files::client_id client, const stateid4& id, const storage::handle& file,
                            files::share access, files::share deny);
+    /// As what is read or written by a stateid: see files::passage.
+    struct io_terms {
+        bool guarded = false; ///< keeps_writers_out()
+        std::shared_ptr<const storage::open_file> opened;
+    };
     /// Whether `client` may read, write or set the size of `file` by `id`, special ones too. Who changes the file has a hold of
-    /// changes() before: nothing that contradicts is granted until it ends. `guarded` becomes files::passage::keeps_writers_out().
+    /// changes() before: nothing that contradicts is granted until it ends.
     task<nfsstat4> check_io(files::client_id client, const stateid4& id, const storage::handle& file,
-                            files::operation op, bool& guarded);
+                            files::operation op, io_terms& terms);
     /// What others hold of `file` that has to go before `op` is made to go; `client` may be nobody. Where !has_state() there is
     /// nothing. As to changes, see check_io().
     task<nfsstat4> make_way(files::client_id client, const storage::handle& file, files::operation op);

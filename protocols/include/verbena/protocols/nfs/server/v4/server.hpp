@@ -278,12 +278,12 @@ private:
     // State.
     struct open_target;
     task<nfsstat4> check_io(compound& k, stateid4 id, files::operation op);
-    task<nfsstat4> check_io_of(compound& k, const object& of, stateid4 id, files::operation op);
+    task<nfsstat4> check_io_of(compound& k, object& of, stateid4 id, files::operation op);
     task<nfsstat4> open(compound& k);
     task<nfsstat4> open_file(compound& k, const OPEN4args& args, OPEN4res& res);
     task<nfsstat4> find_to_open(compound& k, const OPEN4args& args, open_target& to);
     task<nfsstat4> create_to_open(compound& k, const OPEN4args& args, open_target& to);
-    task<nfsstat4> may_open(open_target& to, files::share access);
+    task<nfsstat4> open_target_for(open_target& to, files::share access);
     task<nfsstat4> open_downgrade(compound& k);
     task<nfsstat4> close(compound& k);
     task<nfsstat4> delegreturn(compound& k);

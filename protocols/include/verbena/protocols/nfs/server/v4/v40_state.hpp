@@ -82,7 +82,7 @@ public:
     task<files::client_id> client_of(clientid4 id, std::string_view from);
     /// As state_home::check_io().
     task<nfsstat4> check_io(const stateid4& id, const storage::handle& file, files::operation op,
-                            bool& guarded);
+                            state_home::io_terms& terms);
 
     // --- On its home only
 
@@ -138,7 +138,7 @@ private:
                                             const files::byte_range* bytes);
     task<nfsstat4> release_here(const RELEASE_LOCKOWNER4args* args);
     task<nfsstat4> check_io_here(stateid4 id, const storage::handle* file, files::operation op,
-                                 bool* guarded);
+                                 state_home::io_terms* terms);
 
     state_home& state_;
     const session_limits limits_;

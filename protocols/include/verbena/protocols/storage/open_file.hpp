@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// open_file: a file that somebody has open, and what he may do with it.
+#pragma once
+
+#include <verbena/protocols/storage/types.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#pragma GCC visibility push(default)
+
+namespace verbena::storage {
+
+/// What file_backend::open() returns. While one is there the file is: its handle leads to it when its last name is gone, for every call and
+/// every caller; with the last one a file without a name goes, and its room is free. Calls that bear one (request::open) read and write by the rights
+/// that it was opened with, whatever became of the mode since.
+///
+/// Lifetime: the back end outlives it. Shard: made, used and destroyed on any; it does not change. Destroying it may take as long as a close().
+class open_file {
+public:
+    /// `granted`: R_OK, W_OK or both.
+    open_file(const credential& opener, unsigned granted)
+        : uid_(opener.uid),
+          gid_(opener.gid),
+          granted_(granted),
+          groups_(opener.groups().begin(), opener.groups().end())
+    {
+    }
+    open_file(const open_file&) = delete;
+    virtual ~open_file() = default;
+
+    unsigned granted() const noexcept { return granted_; }
+    /// Whether `who` may do this (R_OK or W_OK) because he was let in by it. Others are asked for their rights.
+    bool lets(const credential& who, unsigned use) const noexcept
+    {
+        return (granted_ & use) == use && who.uid == uid_ && who.gid == gid_ &&
+               std::ranges::equal(who.groups(), groups_);
+    }
+
+private:
+    const std::uint32_t uid_;
+    const std::uint32_t gid_;
+    const unsigned granted_;
+    const std::vector<std::uint32_t> groups_;
+};
+
+/// Whether file_backend::open() asks for the caller's rights.
+enum class open_right : std::uint8_t {
+    asked,
+    granted, ///< he has just made the file: who makes one may open it, whatever its mode
+};
+
+struct opened_file {
+    std::shared_ptr<const open_file> file;
+    attributes attrs;
+};
+
+} // namespace verbena::storage
+
+#pragma GCC visibility pop
