@@ -21,6 +21,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 using namespace verbena;
@@ -321,13 +322,13 @@ private:
                 std::any_of(locks_.begin(), locks_.end(), here) ||
                 std::any_of(delegations_.begin(), delegations_.end(),
                             [f](const m_delegation& d) { return d.file == f && !d.is_revoked; }))
-                SIM_REQUIRE(table_->has_state(file_number(f)));
+                SIM_REQUIRE((table_->has_state(file_number(f)) && kept_[f] > 0));
             else if (asking_[f] == 0 && holding_[f] == 0 &&
                      std::none_of(pending_.begin(), pending_.end(), here) &&
                      std::none_of(waits_.begin(), waits_.end(), here) &&
                      std::none_of(passages_.begin(), passages_.end(),
                                   [f](const m_passage& p) { return p.file == f && !p.stateless; }))
-                SIM_REQUIRE(!table_->has_state(file_number(f)));
+                SIM_REQUIRE((!table_->has_state(file_number(f)) && kept_[f] == 0));
         }
         nothing_contradicts();
     }
@@ -362,7 +363,7 @@ private:
         if (!table_->has_state(file_number(file)))
             since_[file] = begun_;
     }
-    open_request request_of(const m_pending& p) const
+    open_request request_of(const m_pending& p)
     {
         open_request r;
         r.client = clients_[p.client].id;
@@ -374,7 +375,27 @@ private:
         r.truncates = p.cuts;
         r.hears_of_locks = true;
         r.leased = has_leases(p.file);
+        r.opened = open_of(p.file, p.access);
         return r;
+    }
+    /// What a back end gives for an open. It keeps the file.
+    class kept_file final : public storage::open_file {
+    public:
+        kept_file(std::size_t& n, share access)
+            : open_file(storage::credential(), unsigned(any(access & share::read) ? R_OK : 0) |
+                                                   unsigned(any(access & share::write) ? W_OK : 0)),
+              out_(n)
+        {
+            ++out_;
+        }
+        ~kept_file() override { --out_; }
+
+    private:
+        std::size_t& out_;
+    };
+    std::shared_ptr<const storage::open_file> open_of(unsigned file, share access)
+    {
+        return std::make_shared<const kept_file>(kept_[file], access);
     }
     // Files of even numbers are those of a back end with leases.
     static bool has_leases(unsigned file) { return file % 2 == 0; }
@@ -874,6 +895,12 @@ private:
             } else {
                 SIM_REQUIRE(begun);
                 ++told_.io;
+                // By the open that let it in. What is open to write alone is read by nobody's.
+                const unsigned use = access == share::read ? R_OK : W_OK;
+                if (any(access & o->access()))
+                    SIM_REQUIRE((p->opened() && p->opened()->lets(storage::credential(), use)));
+                else
+                    SIM_REQUIRE(!p->opened());
                 // It ends before another step: nothing_contradicts() knows of operations of others alone.
             }
         }
@@ -989,6 +1016,7 @@ private:
                 if (d.file == o.file && !has_delegation(client, d.file))
                     r.want = d.type == delegation_type::read ? delegation_want::read : delegation_want::write;
             r.leased = has_leases(o.file);
+            r.opened = open_of(o.file, r.access);
             note_entry(o.file);
             const auto made = open_at_once(r);
             if (table_->grace() != grace_period::phase::reclaiming) {
@@ -1216,7 +1244,8 @@ private:
 
     told& told_;
     std::mt19937_64 random_;
-    std::size_t leases_ = 0; // that the table has
+    std::size_t leases_ = 0;                     // that the table has
+    std::array<std::size_t, file_count> kept_{}; // opens of each file that somebody keeps
     bool took_lease_ = false;
     std::unique_ptr<reactor> shard_;
     test::recovery_lists lists_;

@@ -300,22 +300,33 @@ struct shared_file {
     semaphore turn{1};
 };
 
+/// Where the files lie, and how others than clients reach them.
+struct shared_folder {
+    v4::known_handle handle;
+    storage::file_backend& backend;
+    std::vector<std::unique_ptr<shared_file>> files;
+    std::uint64_t replaced = 0; ///< files that lost their name while somebody had them open
+};
+
 class sharer {
 public:
-    sharer(v4::client& c, std::vector<std::unique_ptr<shared_file>>& files, std::uint64_t seed)
-        : client_(c), files_(files), luck_(seed)
+    /// `other` is another client of the same server, or the same one.
+    sharer(v4::client& c, v4::client& other, shared_folder& folder, std::uint64_t seed)
+        : client_(c), other_(other), folder_(folder), luck_(seed)
     {
     }
     task<void> work(int operations)
     {
         for (int i = 0; i < operations; ++i) {
-            shared_file& f = *files_[luck_.below(files_.size())];
+            shared_file& f = *folder_.files[luck_.below(folder_.files.size())];
             const bool mine = co_await f.turn.acquire();
             BOOST_REQUIRE(mine);
             {
                 const held_permit held(f.turn);
                 for (std::size_t times = 1 + luck_.below(4); times > 0; --times) {
-                    if (luck_.chance(40))
+                    if (luck_.chance(8))
+                        co_await replace(f);
+                    else if (luck_.chance(40))
                         co_await write(f);
                     else
                         co_await read(f);
@@ -353,8 +364,14 @@ private:
         auto opened = co_await client_.open(f.node, v4::share4::access_read);
         if (!good(opened, "open"))
             co_return;
+        co_await look(**opened, f);
+        auto closed = co_await (*opened)->close();
+        good(closed, "close");
+    }
+    task<void> look(v4::file& opened, const shared_file& f)
+    {
         for (std::size_t at = 0; at < f.content.size();) {
-            auto got = co_await (*opened)->read(at, 60'000);
+            auto got = co_await opened.read(at, 60'000);
             if (!good(got, "read") || got->data.empty())
                 break;
             for (const auto piece : got->data.pieces()) {
@@ -363,12 +380,57 @@ private:
                 at += piece.size();
             }
         }
+    }
+    // Another takes the name away from under the open file: by a removal, by another file that gets its name, or on the server itself, where nobody
+    // asks those who have it. The file is what it was until it is closed, and can be written; the name is another file's then.
+    task<void> replace(shared_file& f)
+    {
+        auto opened = co_await client_.open(f.node, v4::share4::access_both);
+        if (!good(opened, "open"))
+            co_return;
+        const std::string fresh = f.name + ".new";
+        const bool renames = luck_.chance(40);
+        if (!renames) {
+            if (luck_.chance(50)) {
+                auto gone = co_await other_.remove(folder_.handle, f.name);
+                good(gone, "remove");
+            } else {
+                storage::request local;
+                local.who = storage::credential(0, 0);
+                const storage::handle root = folder_.backend.root();
+                auto gone = co_await folder_.backend.remove(local, root, f.name);
+                good(gone, "local remove");
+            }
+        }
+        auto made =
+            co_await other_.create(folder_.handle, renames ? fresh : f.name, {}, v4::open_how::guarded);
+        BOOST_REQUIRE(made);
+        const v4::node node = (*made)->node();
+        auto done = co_await (*made)->close();
+        good(done, "close of the new file");
+        if (renames) {
+            auto moved = co_await other_.rename(folder_.handle, fresh, folder_.handle, f.name);
+            good(moved, "rename over");
+        }
+        co_await look(**opened, f);
+        const std::size_t size = 1 + luck_.below(1000);
+        lease memory = co_await client_.transport().acquire(size);
+        BOOST_REQUIRE(memory);
+        const std::size_t offset = luck_.below(f.content.size() + 1);
+        rpc::payload data = write_into(f.content, offset, size, std::move(memory), luck_);
+        auto written = co_await (*opened)->write(offset, std::move(data));
+        good(written, "write to a file without a name");
+        co_await look(**opened, f);
         auto closed = co_await (*opened)->close();
         good(closed, "close");
+        f.node = node;
+        f.content.clear();
+        ++folder_.replaced;
     }
 
     v4::client& client_;
-    std::vector<std::unique_ptr<shared_file>>& files_;
+    v4::client& other_;
+    shared_folder& folder_;
     draws luck_;
 };
 
@@ -377,6 +439,7 @@ struct shared_outcome {
     std::uint64_t opens_without_call = 0;
     std::uint64_t connections = 0;
     std::uint64_t revocations = 0;
+    std::uint64_t replaced = 0;
 };
 
 shared_outcome run_shared(world_options o, int operations)
@@ -389,14 +452,14 @@ shared_outcome run_shared(world_options o, int operations)
     for (const char* name : {"first", "second", "third"})
         ends.push_back(std::make_unique<called_end>(w, o, name));
     const bool done = w.run([&]() -> task<void> {
-        std::vector<std::unique_ptr<shared_file>> files;
         v4::client& maker = *ends[0]->client;
         auto top = co_await maker.root();
         BOOST_REQUIRE_MESSAGE(top, (top ? std::string() : top.error().message()));
         auto root = co_await maker.walk(top->handle, "export", true);
         BOOST_REQUIRE(root);
+        shared_folder folder{root->handle, *w.backend, {}, 0};
         for (int i = 0; i < 6; ++i) {
-            auto& f = *files.emplace_back(std::make_unique<shared_file>());
+            auto& f = *folder.files.emplace_back(std::make_unique<shared_file>());
             f.name = "shared" + std::to_string(i);
             auto made = co_await maker.create(root->handle, f.name, {}, v4::open_how::guarded);
             BOOST_REQUIRE(made);
@@ -407,13 +470,14 @@ shared_outcome run_shared(world_options o, int operations)
         std::vector<std::unique_ptr<sharer>> sharers;
         scope s(*w.shard);
         for (std::uint64_t i = 0; i < 6; ++i) {
-            sharers.push_back(
-                std::make_unique<sharer>(*ends[i % ends.size()]->client, files, o.seed * 16 + i));
+            sharers.push_back(std::make_unique<sharer>(*ends[i % ends.size()]->client,
+                                                       *ends[(i + 1) % ends.size()]->client, folder,
+                                                       o.seed * 16 + i));
             s.spawn(&sharer::work, sharers.back().get(), operations);
         }
         co_await s.join();
         w.fabric->set_conditions({});
-        for (const auto& f : files) {
+        for (const auto& f : folder.files) {
             auto gone = co_await maker.remove(root->handle, f->name);
             BOOST_REQUIRE(gone);
         }
@@ -424,6 +488,7 @@ shared_outcome run_shared(world_options o, int operations)
             co_await e->client->close();
             co_await e->transport->close();
         }
+        out.replaced = folder.replaced;
         out.revocations = w.state_layer().revocations.value();
         BOOST_TEST(w.state_layer().read_delegations.value() == 0);
         BOOST_TEST(w.state_layer().write_delegations.value() == 0);
@@ -745,13 +810,19 @@ BOOST_AUTO_TEST_CASE(delegations_fixed_seeds)
     const std::uint64_t only = only_seed();
     const std::uint64_t first = only != 0 ? only : 1;
     const std::uint64_t last = only != 0 ? only : 16;
-    std::uint64_t connections = 0;
+    std::uint64_t connections = 0, replaced = 0;
     for (std::uint64_t seed = first; seed <= last; ++seed) {
         BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed)
-        connections += run_shared(options_of(seed), 40).connections;
+        {
+            const shared_outcome out = run_shared(options_of(seed), 40);
+            connections += out.connections;
+            replaced += out.replaced;
+        }
     }
-    if (only == 0)
+    if (only == 0) {
         BOOST_TEST(connections > 6 * last);
+        BOOST_TEST(replaced > 10 * last);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(delegations_fresh_seeds_too)

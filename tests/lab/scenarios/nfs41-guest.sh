@@ -38,6 +38,45 @@ recalled=$(metric 'callbacks_total{operation="CB_RECALL",result="ok"}')
 [[ ${recalled%.*} -ge 1 && $(metric revocations_total) == 0 ]] || fail "recalls that were answered: ${recalled:-nothing}"
 umount other
 
+# A file that is open stays, whatever another client does to its name: it is read and written until it is closed, and nothing of it is left then.
+kept=kept_open.py
+cat >"$kept" <<'PYTHON'
+import os, sys
+
+def look(fd, expected):
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    found = os.pread(fd, 100, 0)
+    if found != expected:
+        sys.exit(f"{sys.argv[1:]}: {found}, not {expected}")
+
+mine, theirs = sys.argv[1:]
+for over in False, True:
+    fd = os.open(mine, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
+    os.write(fd, b"old text")
+    look(fd, b"old text")
+    if over:
+        with open(theirs + ".new", "w") as new:
+            new.write("another file")
+        os.rename(theirs + ".new", theirs)
+    else:
+        os.unlink(theirs)
+    look(fd, b"old text")
+    os.pwrite(fd, b"new", 0)
+    look(fd, b"new text")
+    os.close(fd)
+os.unlink(theirs)
+PYTHON
+for place in memory export; do
+    mount -t nfs -o "$version_3" "$server:/$place" other
+    python3 "$kept" "root/$place/open" other/open || fail "$place: an open file went with its name"
+    umount other
+done
+python3 "$kept" root/export/open "$PWD/exported/open" || fail 'an open file went with its name on the server'
+# Linux closes later than the program does.
+opens() { [[ $(metric opens) =~ ^0(\.0*)?$ ]]; }
+until_true 30 opens || fail "opens that nobody closes: $(metric opens)"
+
 # Files of the host's folder are delegated under leases: a local process that writes one waits until the client has given it back.
 before=$(metric 'delegations{type="read"}')
 printf ours >exported/leased
@@ -48,6 +87,18 @@ printf ' and more' >>exported/leased
 [[ $(<root/export/leased) == 'ours and more' ]] || fail "the holder of a delegation still reads: $(<root/export/leased)"
 recalled=$(metric local_recalls_total)
 [[ ${recalled%.*} -ge 1 && $(metric revocations_total) == 0 ]] || fail "recalls for a local process: ${recalled:-nothing}"
+# Gone or replaced on the server, it is given back all the same, and its client keeps all else.
+for how in 'rm exported/leased' 'mv exported/better exported/leased'; do
+    printf better >exported/better
+    printf ours >exported/leased
+    exec 8<root/export/leased
+    [[ $(cat <&8) == ours ]] || fail 'a file of the folder holds something else'
+    $how
+    exec 8<&-
+    ls -l root/export >/dev/null
+done
+revoked=$(metric revocations_total)
+[[ ${revoked%.*} == 0 ]] || fail "delegations of files without a name that were revoked: $revoked"
 umount root
 kill "$daemon"
 wait "$daemon" || fail "verbenad ended with status $?"

@@ -140,6 +140,13 @@ public:
         found.directory = parent->attrs;
         co_return found;
     }
+    task<result<storage::opened_file>> open(const storage::request& r, const storage::handle& file,
+                                            unsigned wanted, storage::open_right right) override
+    {
+        if (const auto failure = begin("open", r))
+            co_return *failure;
+        co_return co_await file_backend::open(r, file, wanted, right);
+    }
     task<result<std::string>> readlink(const storage::request& r, const storage::handle& link) override
     {
         if (const auto failure = begin("readlink", r))

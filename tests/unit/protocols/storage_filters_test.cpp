@@ -54,6 +54,7 @@ struct every_operation {
         case operation::setattr: return succeeds(shard, fs.setattr(me, file, set, std::nullopt));
         case operation::lookup: return succeeds(shard, fs.lookup(me, root, "file"));
         case operation::access: return succeeds(shard, fs.access(me, file, R_OK));
+        case operation::open: return succeeds(shard, fs.open(me, file, R_OK, open_right::asked));
         case operation::readlink: return succeeds(shard, fs.readlink(me, link));
         case operation::read: return succeeds(shard, fs.read(me, file, 0, space));
         case operation::write:
