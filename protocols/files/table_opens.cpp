@@ -310,6 +310,7 @@ result<opened> state_table::commit(pending_open& p)
         settle_reserved(p, out);
     else
         decide_delegation(r, c, f, out);
+    p.request_.opened.reset(); // what is open has it
     return out;
 }
 

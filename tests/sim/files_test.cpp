@@ -470,7 +470,7 @@ private:
     bool open(m_pending p, bool at_once)
     {
         sync();
-        const open_request r = request_of(p);
+        open_request r = request_of(p);
         note_entry(p.file);
         const m_client& c = clients_[p.client];
         const auto expected = shares(p.client, p.file, p.cuts ? p.access | share::write : p.access, p.deny,
@@ -511,6 +511,7 @@ private:
         const auto made = commit(r, *p.at);
         SIM_REQUIRE(made);
         opened_so(p, *made);
+        r.opened.reset();
         sync();
         return true;
     }
@@ -521,7 +522,8 @@ private:
         passage hold;
         note_entry(p.file);
         ++asking_[p.file];
-        const result<void> room = co_await table_->make_room(demand(request_of(p)), patience, hold);
+        const demand wanted(request_of(p));
+        const result<void> room = co_await table_->make_room(wanted, patience, hold);
         --asking_[p.file];
         if (stopping_)
             co_return;
@@ -1032,6 +1034,7 @@ private:
             BOOST_REQUIRE_MESSAGE(made,
                                   (made ? "" : made.error().message())); // nobody can have got in its way
             ++told_.reclaims;
+            r.opened.reset();
             m_pending p{nullptr, client, o.owner, o.file, r.access, r.deny, r.want};
             opened_so(p, *made);
             if (r.want != delegation_want::none)
