@@ -220,7 +220,6 @@ struct file_entry {
 
     const storage::handle handle;
     const std::uint64_t hash;
-    std::shared_ptr<const storage::open_file> kept;    // as long as the entry is there, the file is
     const std::uint64_t since;                         // in_flight_list::next() when it was made
     std::uint32_t states = 0;                          // opens, locks, delegations
     std::uint32_t pins = 0;                            // passages, pending opens, waits for locks

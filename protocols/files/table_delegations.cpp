@@ -409,6 +409,7 @@ void state_table::leave_file(delegation_entry& d) noexcept
     d.of_file.unlink();
     d.by_deadline.unlink();
     d.file = nullptr;
+    d.by.reset(); // one that is revoked stays, and keeps no file
     --f.states;
     gauge_of(d.type).add(-1);
     changed(f);

@@ -224,8 +224,6 @@ result<void> state_table::begin_open(const open_request& r, pending_open& p)
     p.table_ = this;
     p.file_ = &file_of(r.file);
     p.request_ = r;
-    if (!p.file_->kept)
-        p.file_->kept = r.opened;
     ++p.file_->pins;
     ++c.pending;
     p.file_->pending.push_back(p);
