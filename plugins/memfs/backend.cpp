@@ -196,7 +196,8 @@ result<void> backend::apply(node& n, const storage::set_attributes& set, const s
     if (set.atime.how != kind::keep || set.mtime.how != kind::keep) {
         // Times of the server need no more than the right to write: a client that truncates asks for one.
         const bool chosen = set.atime.how == kind::value || set.mtime.how == kind::value;
-        if (rights_of(n, who, chosen ? write_attributes : write_attributes | write_data) == 0)
+        const bool by_open = !chosen && set.size && may_cut;
+        if (!by_open && rights_of(n, who, chosen ? write_attributes : write_attributes | write_data) == 0)
             return fails(chosen ? EPERM : EACCES, "times");
     }
     const bool nothing = !set.size && !set.uid && !set.gid && !set.mode && !set.acl &&
@@ -350,8 +351,13 @@ task<result<storage::opened_file>> backend::open(const storage::request& r, cons
         if (!reads || !writes)
             co_return fails(EACCES, "open");
     }
+    // Who may do no more than append is asked each time.
+    unsigned granted = wanted;
+    if (right == storage::open_right::asked && r.who.uid != n.attrs.uid &&
+        rights_of(n, r.who, write_data) == 0)
+        granted &= ~unsigned(W_OK);
     storage::opened_file out;
-    out.file = std::make_shared<const pin>(*this, n, r.who, wanted);
+    out.file = std::make_shared<const pin>(*this, n, r.who, granted);
     out.attrs = seen(n);
     co_return out;
 }

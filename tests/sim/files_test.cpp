@@ -899,10 +899,9 @@ private:
                 ++told_.io;
                 // By the open that let it in. What is open to write alone is read by nobody's.
                 const unsigned use = access == share::read ? R_OK : W_OK;
-                if (any(access & o->access()))
-                    SIM_REQUIRE((p->opened() && p->opened()->lets(storage::credential(), use)));
-                else
-                    SIM_REQUIRE(!p->opened());
+                const auto by = p->take_opened();
+                SIM_REQUIRE((by != nullptr) == any(access & o->access()));
+                SIM_REQUIRE((!by || by->lets(storage::credential(), use)));
                 // It ends before another step: nothing_contradicts() knows of operations of others alone.
             }
         }

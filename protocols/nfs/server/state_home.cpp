@@ -198,7 +198,7 @@ task<nfsstat4> check_here(files::state_table& table, files::client_id client, st
         co_return nfsstat4::bad_stateid;
     const auto answer = table.begin_io(client, to_state(id), *file, files::access_of(op), p);
     terms->guarded = p.keeps_writers_out();
-    terms->opened = p.opened();
+    terms->opened = p.take_opened();
     co_return answer ? nfsstat4::ok : status_of_state(answer.error());
 }
 

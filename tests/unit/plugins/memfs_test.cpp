@@ -337,6 +337,15 @@ BOOST_FIXTURE_TEST_CASE(an_acl_is_kept_as_given_and_gone_by, with_acls)
     cut.size = 0;
     BOOST_TEST(fails(fs->setattr(bob, f, cut, std::nullopt)) == EACCES);
     BOOST_TEST(fails(fs->allocate(bob, f, 0, 1)) == EACCES);
+    // An open gives no more.
+    {
+        const opened_file open = must(fs->open(bob, f, W_OK, open_right::asked));
+        request appends = bob;
+        appends.open = open.file.get();
+        BOOST_TEST(fails(write(appends, f, stat(f).size - 1, "x")) == EACCES);
+        BOOST_TEST(fails(write(appends, f, stat(f).size, "x")) == 0);
+        BOOST_TEST(fails(fs->setattr(appends, f, cut, std::nullopt)) == EACCES);
+    }
     give(f, "A::1001:w");
     must(fs->setattr(bob, f, cut, std::nullopt));
 }

@@ -3,6 +3,9 @@
 #include "../allocation_count.hpp"
 #include "files_fixture.hpp"
 
+#include <array>
+#include <unistd.h>
+
 BOOST_AUTO_TEST_SUITE(files_cost_test)
 
 using namespace verbena;
@@ -16,12 +19,19 @@ BOOST_FIXTURE_TEST_CASE(an_open_costs_less_than_a_kilobyte, files_fixture)
     std::vector<opened> made;
     made.reserve(count);
     const std::uint64_t before = allocated_bytes.load();
+    storage::credential opener(1000, 100); // of as many groups as AUTH_SYS carries
+    std::array<std::uint32_t, 16> groups{};
+    for (std::size_t i = 0; i < groups.size(); ++i)
+        groups[i] = std::uint32_t(200 + i);
+    opener.set_groups(groups);
     // Of an owner and a file each: nothing is shared. Names as Linux has them; the largest handles.
     std::string owner = "open id:0123456789abcdef", file(storage::handle::max_size, 'f');
     for (std::uint64_t i = 0; i < count; ++i) {
         std::snprintf(owner.data(), owner.size(), "open id:%015llu", static_cast<unsigned long long>(i));
         std::snprintf(file.data(), 16, "%015llu", static_cast<unsigned long long>(i));
-        auto o = open(a, owner, file, share::both);
+        open_request wanted = request(a, owner, file, share::both);
+        wanted.opened = std::make_shared<const storage::open_file>(opener, R_OK | W_OK);
+        auto o = table->open(wanted);
         BOOST_REQUIRE(o);
         made.push_back(*o);
     }

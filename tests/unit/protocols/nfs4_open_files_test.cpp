@@ -165,7 +165,7 @@ struct fixture : v40_fixture {
     {
         attributes values;
         values.size = size;
-        values.present = {attribute::size};
+        values.present = {attribute::size, attribute::time_modify_set}; // as Linux truncates
         return set(who, f, f.id, values);
     }
     nfsstat4 set_mode(bool who, const opened& f, std::uint32_t mode)

@@ -72,7 +72,7 @@ struct open_request {
     std::span<const std::byte>
         owner; ///< good during the call; of begin_open(): until the pending_open is gone
     storage::handle file;
-    /// What the back end has given for it, by which the client reads and writes; while anything of the file is in the table, so is the file.
+    /// What the back end has given for it, by which the client reads and writes. The back end outlives the table.
     std::shared_ptr<const storage::open_file> opened;
     share access = share::read; ///< not none
     share deny = share::none;
@@ -171,8 +171,8 @@ public:
     /// After state_table::begin_io(): whether the client keeps others from writing: it has bytes of that file locked, or an open that denies
     /// writing, whatever the stateid. A delegation does not count: docs/internals/nfs4.md, "Data that are sent from the file", tells why.
     bool keeps_writers_out() const noexcept { return keeps_writers_out_; }
-    /// After state_table::begin_io(): the open by which that is done; nullptr if it is by none.
-    const std::shared_ptr<const storage::open_file>& opened() const noexcept { return opened_; }
+    /// After state_table::begin_io(), once: the open by which that is done; nullptr if it is by none.
+    std::shared_ptr<const storage::open_file> take_opened() noexcept { return std::move(opened_); }
 
 private:
     friend class state_table;

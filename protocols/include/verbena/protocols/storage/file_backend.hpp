@@ -50,9 +50,10 @@ public:
                                                std::string_view name) = 0;
     /// The subset of `wanted` (R_OK, W_OK, X_OK of access(2)) that the user has.
     virtual task<result<unsigned>> access(const request& r, const handle& file, unsigned wanted) = 0;
-    /// Opens a regular file to read it (R_OK), to write it (W_OK) or both: see open_file. Who may execute a file may read it. EACCES without the right;
-    /// EISDIR or EINVAL for what is no regular file. Calls of open files that are not `who`'s, or name no open_file, ask for rights as ever.
-    /// A back end that does not override it has files that go with their last name, and are open all the same.
+    /// Opens a regular file to read it (R_OK), to write it (W_OK) or both: see open_file. Who may execute a file may read it.
+    /// EACCES without the right; EISDIR or EINVAL for what is no regular file. A call whose request::open is null, or belongs to
+    /// another user, is checked for rights as always. A back end that does not override this has files that go with their last
+    /// name, though they are open. What is returned is destroyed before the back end.
     virtual task<result<opened_file>> open(const request& r, const handle& file, unsigned wanted,
                                            open_right right);
     virtual task<result<std::string>> readlink(const request& r, const handle& link) = 0;

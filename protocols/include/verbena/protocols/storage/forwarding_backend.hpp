@@ -21,6 +21,8 @@ enum class filter_bytes : std::uint8_t {
 /// and no frame: the task returned is the one from below. Shards, lifetimes, cancellation and errors are those of file_backend
 /// and of the back end below. kind(), info(), root() and write_verifier() are those of the back end below, too.
 ///
+/// open() goes to the back end below, which asks its own access(): a filter that decides who may use a file overrides open() as well as access().
+///
 /// locate(), seek(), allocate(), deallocate(), copy() and clone() show or change bytes of files past read() and write(). They are forwarded only where
 /// the filter says that bytes are those below. Elsewhere they do what a back end without them does (not `here`, EOPNOTSUPP), so that a filter which
 /// overrides read() and write() alone lets nothing through; one that has its own way to do them overrides them.

@@ -14,14 +14,16 @@
 
 namespace verbena::storage {
 
-/// What file_backend::open() returns. While one is there the file is: its handle leads to it when its last name is gone, for every call and
-/// every caller; with the last one a file without a name goes, and its room is free. Calls that bear one (request::open) read and write by the rights
-/// that it was opened with, whatever became of the mode since.
+/// What file_backend::open() returns. While a file has an open_file it exists, even without a name, and its handle works for
+/// everybody. When the last one goes, a file without a name goes too, and its room is free. Calls of the opener that bear one
+/// (request::open) read and write by the rights that it was opened with, whatever became of the mode since.
 ///
-/// Lifetime: the back end outlives it. Shard: made, used and destroyed on any; it does not change. Destroying it may take as long as a close().
+/// Lifetime: the back end outlives it. Shard: made, used and destroyed on any; it does not change. Destroying it may take as
+/// long as a close().
 class open_file {
 public:
-    /// `granted`: R_OK, W_OK or both.
+    /// `granted`: R_OK, W_OK, both or neither: what the opener may do without being asked again. So whoever may write no more than
+    /// at the end (an ACL's right to append) is granted no W_OK.
     open_file(const credential& opener, unsigned granted)
         : uid_(opener.uid),
           gid_(opener.gid),

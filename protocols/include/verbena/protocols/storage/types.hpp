@@ -94,7 +94,8 @@ class open_file;
 
 /// Context of one request to a back end. Lives as long as the call.
 struct request {
-    /// Whether `who` may use the file that he names so (R_OK or W_OK) because he has it open; of copy() and clone() the one that changes.
+    /// Whether `who` may use the file that he names so (R_OK or W_OK) because he has it open; of copy() and clone() the one that
+    /// changes.
     bool may_by_open(unsigned use) const noexcept;
     /// The same of the file that copy() and clone() read.
     bool may_read_source_by_open() const noexcept;

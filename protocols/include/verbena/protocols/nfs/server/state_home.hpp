@@ -153,7 +153,7 @@ public:
     task<nfsstat4> close(files::client_id client, const stateid4& id, const storage::handle& file);
     task<opened> downgrade(files::client_id client, const stateid4& id, const storage::handle& file,
                            files::share access, files::share deny);
-    /// As what is read or written by a stateid: see files::passage.
+    /// What check_io() found out about the stateid: see files::passage.
     struct io_terms {
         bool guarded = false; ///< keeps_writers_out()
         std::shared_ptr<const storage::open_file> opened;
