@@ -388,6 +388,11 @@ private:
         auto opened = co_await client_.open(f.node, v4::share4::access_both);
         if (!good(opened, "open"))
             co_return;
+        const bool locks = luck_.chance(50);
+        if (locks) {
+            auto locked = co_await (*opened)->lock({0, 1000}, files::lock_type::write);
+            good(locked, "lock");
+        }
         const std::string fresh = f.name + ".new";
         const bool renames = luck_.chance(40);
         if (!renames) {
@@ -421,6 +426,10 @@ private:
         auto written = co_await (*opened)->write(offset, std::move(data));
         good(written, "write to a file without a name");
         co_await look(**opened, f);
+        if (locks) {
+            auto unlocked = co_await (*opened)->unlock({0, 1000});
+            good(unlocked, "unlock");
+        }
         auto closed = co_await (*opened)->close();
         good(closed, "close");
         f.node = node;
