@@ -253,7 +253,8 @@ private:
     {
         return {pool_, look(fd, &st), f.mount->local, when_full::wait};
     }
-    /// `co_await stat_live(...)`: of a live file: ESTALE, and the file leaves the cache, once its last name is gone and nobody has it open.
+    /// `co_await stat_live(...)`: of a live file. ESTALE once its last name is gone and nobody has it open; then it leaves
+    /// the cache.
     live_look stat_live(shard& s, const cached_file& f, int fd, struct stat& st) noexcept
     {
         return live_look(pool_, s, f, fd, st);

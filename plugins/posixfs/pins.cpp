@@ -16,8 +16,8 @@ namespace {
 // One call looks at so many files that may be closed. Each one without a name is looked at once in all.
 constexpr unsigned most_looks = 64;
 
-// An O_PATH descriptor of what `fd` has open. What was made here is open for writing by `fd`, and nobody could run it. To open it
-// anew might ask another host.
+// An O_PATH descriptor of what `fd` has open. What was made here is open for writing by `fd`, and nobody
+// could run it. To open it anew might ask another host.
 unique_fd path_of(int fd, bool local) noexcept
 {
     if (local && !is_path_only(fd))

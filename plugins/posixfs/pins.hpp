@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that clients have open: posixfs keeps them when they lose their last name (docs/internals/posixfs.md, "Files that are open").
+// Files that clients have open: posixfs keeps them when they lose their last name (docs/internals/posixfs.md,
+// "Files that are open").
 #pragma once
 
 #include "descriptor_cache.hpp"
@@ -23,12 +24,13 @@
 
 namespace verbena::posixfs {
 
-/// The open files of one back end, by handle. An O_PATH descriptor keeps each file. It hinders neither leases nor the execution of
-/// the file. All tables of the process together have a bound of such descriptors. At the bound a table closes the descriptor that
-/// was unused longest and whose file has a name; that file is opened again by its handle when it is next needed. A file without a
-/// name never loses its descriptor.
+/// The open files of one back end, by handle. An O_PATH descriptor keeps each file. It hinders neither leases
+/// nor the execution of the file. All tables of the process together have a bound of such descriptors. At the
+/// bound a table closes the descriptor that was unused longest and whose file has a name; that file is opened
+/// again by its handle when it is next needed. A file without a name never loses its descriptor.
 ///
-/// Any thread. A READ or WRITE of a cached file does not come here. Outlived by the pool and by the log of removals.
+/// Any thread. A READ or WRITE of a cached file does not come here. Outlived by the pool and by the log of
+/// removals.
 class pin_table {
     struct entry;
     /// A count in an entry, until the object goes.
@@ -56,16 +58,18 @@ class pin_table {
     };
 
 public:
-    /// A file, and a descriptor of it that stays the caller's. On a mount that other hosts may change it should be an O_PATH one:
-    /// nothing that might ask them is done here.
+    /// A file, and a descriptor of it that stays the caller's. On a mount that other hosts may change it
+    /// should be an O_PATH one: nothing that might ask them is done here.
     struct known_file {
         const storage::handle& handle;
         int fd;
         const mount_point& mount;
     };
-    /// Somebody has the file open. When the last pin of a file without a name goes, all shards close that file, so that its room is free.
+    /// Somebody has the file open. When the last pin of a file without a name goes, all shards close that
+    /// file, so that its room is free.
     using pin = hold;
-    /// Somebody removes a name of the file. Until the object goes the file keeps its descriptor, also for those who open it meanwhile.
+    /// Somebody removes a name of the file. Until the object goes the file keeps its descriptor, also for
+    /// those who open it meanwhile.
     class removal : public hold {
     public:
         using hold::hold;
@@ -81,15 +85,17 @@ public:
     ~pin_table();
     pin_table(const pin_table&) = delete;
 
-    /// Without a free descriptor the file is open all the same, by its handle alone. But while a name of it is being removed that is
-    /// refused: EAGAIN at the bound, or why there is no descriptor.
+    /// Without a free descriptor the file is open all the same, by its handle alone. But while a name of it
+    /// is being removed that is refused: EAGAIN at the bound, or why there is no descriptor.
     result<pin> add(const known_file& file);
-    /// Gives the file a descriptor before the name goes, if somebody has it open. EAGAIN at the bound, or why there is none: the name must stay.
+    /// Gives the file a descriptor before the name goes, if somebody has it open. EAGAIN at the bound, or why
+    /// there is none: the name must stay.
     result<removal> removing(const known_file& file);
-    /// True if somebody has the file open; then it has a descriptor again, if there is one. `nameless`: its last name is gone.
+    /// True if somebody has the file open; then it has a descriptor again, if there is one. `nameless`: its
+    /// last name is gone.
     bool keeps(const known_file& file, bool nameless) noexcept;
-    /// Puts a duplicate of the file's descriptor into `out` and gives the file's mount. nullptr if nobody has the file open, or it has no
-    /// descriptor. `out` stays empty if there is none to be had (errno).
+    /// Puts a duplicate of the file's descriptor into `out` and gives the file's mount. nullptr if nobody has
+    /// the file open, or it has no descriptor. `out` stays empty if there is none to be had (errno).
     const mount_point* open(const storage::handle& file, unique_fd& out) noexcept;
     /// The handle leads to no file any more. If somebody has the file open, it is lost.
     void missed(const storage::handle& file) noexcept;
