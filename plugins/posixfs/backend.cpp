@@ -17,7 +17,13 @@
 namespace verbena::posixfs {
 
 backend::backend(const posixfs_options& options, blocking_pool& pool, std::unique_ptr<handle_source> handles)
-    : options_(options), pool_(pool), handles_(std::move(handles)), syncs_(pool)
+    : options_(options),
+      pool_(pool),
+      handles_(std::move(handles)),
+      syncs_(pool),
+      pins_(pool, removals_,
+            options.most_kept_files != 0 ? options.most_kept_files : pin_table::usual_bound(),
+            handles_->root_path())
 {
     std::random_device random;
     verifier_ = std::uint64_t(random()) << 32 | random();
@@ -69,7 +75,7 @@ backend::shard& backend::at(reactor& home)
     auto& slot = shards_[index];
     shard* s = slot.load(std::memory_order_relaxed); // only this shard's thread writes it
     if (s == nullptr) {
-        s = new shard(files_per_shard_, removals_, pool_, syncs_);
+        s = new shard(files_per_shard_, removals_, pool_, syncs_, pins_);
         s->home = &home; // others read it, to send it messages
         slot.store(s, std::memory_order_release);
     }
@@ -100,7 +106,7 @@ result<void> backend::live_look::await_resume() noexcept
 {
     if (const auto looked = shard_or_pool<refusable_look>::await_resume(); !looked)
         return looked.error();
-    if (stat_.st_nlink == 0) {
+    if (stat_.st_nlink == 0 && !shard_.pins.keeps({file_.handle, file_.path.get(), *file_.mount}, true)) {
         shard_.files.drop(file_.handle);
         return error::from_errno(ESTALE, "the file was removed");
     }
@@ -344,6 +350,12 @@ result<std::unique_ptr<storage::file_backend>> open_posixfs(const posixfs_option
     if (auto ready = made->start(); !ready)
         return ready.error();
     return std::unique_ptr<storage::file_backend>(std::move(made));
+}
+
+open_file_counters counters_of(const storage::file_backend& b)
+{
+    const auto* ours = dynamic_cast<const backend*>(&b);
+    return ours != nullptr ? ours->counters() : open_file_counters();
 }
 
 std::string describe(const storage::file_backend& b)

@@ -14,6 +14,7 @@
 #include "handles.hpp"
 #include "identity.hpp"
 #include "lease_watch.hpp"
+#include "pins.hpp"
 
 #include <verbena/core/semaphore.hpp>
 #include <verbena/plugins/posixfs.hpp>
@@ -78,6 +79,7 @@ public:
     storage::handle root() const noexcept override { return handles_->root(); }
     std::uint64_t write_verifier() const noexcept override { return verifier_ + syncs_.failures(); }
     std::string describe() const;
+    open_file_counters counters() const noexcept { return pins_.counters(); }
 
     task<result<storage::attributes>> getattr(const storage::request& r,
                                               const storage::handle& file) override;
@@ -88,6 +90,8 @@ public:
                                                 std::string_view name) override;
     task<result<unsigned>> access(const storage::request& r, const storage::handle& file,
                                   unsigned wanted) override;
+    task<result<storage::opened_file>> open(const storage::request& r, const storage::handle& file,
+                                            unsigned wanted, storage::open_right right) override; // open.cpp
     task<result<std::string>> readlink(const storage::request& r, const storage::handle& link) override;
     task<result<storage::read_result>> read(const storage::request& r, const storage::handle& file,
                                             std::uint64_t offset, std::span<std::byte> out) override;
@@ -158,11 +162,12 @@ public:
 private:
     /// What belongs to one shard.
     struct shard {
-        shard(std::size_t files, removal_log& removals, blocking_pool& pool, sync_group& syncs)
-            : files(files, removals, pool, syncs)
+        shard(std::size_t files, removal_log& removals, blocking_pool& pool, sync_group& syncs, pin_table& p)
+            : pins(p), files(files, removals, pool, syncs, p)
         {
         }
         reactor* home = nullptr;
+        pin_table& pins;
         descriptor_cache files;
         name_guesses names;
         stream_cache streams;
@@ -248,7 +253,8 @@ private:
     {
         return {pool_, look(fd, &st), f.mount->local, when_full::wait};
     }
-    /// `co_await stat_live(...)`: of a live file: ESTALE, and the file leaves the cache, once its last name is gone.
+    /// `co_await stat_live(...)`: of a live file. ESTALE once its last name is gone and nobody has it open; then it leaves
+    /// the cache.
     live_look stat_live(shard& s, const cached_file& f, int fd, struct stat& st) noexcept
     {
         return live_look(pool_, s, f, fd, st);
@@ -272,8 +278,9 @@ private:
     /// `h` from the cache, or opened.
     task<result<file_ref>> open_slow(shard& s, const storage::handle& h);
     task<result<file_ref>> open_directory(shard& s, const storage::handle& h);
+    /// `by_open`: the caller has it open for that, and is not asked for rights.
     task<result<shard_ref<user_descriptors>>> open_for(shard& s, const storage::request& r, const file_ref& f,
-                                                       use what);
+                                                       use what, bool by_open);
     /// True if the kernel has all of it in memory.
     static bool kernel_tells_what_is_cached() noexcept;
     bool is_cached(int fd, std::uint64_t offset, std::uint64_t size) noexcept;
@@ -296,8 +303,9 @@ private:
 
     // extents.cpp
     struct in_use;
-    /// A regular file, open for the caller, whose rights are those of now.
-    task<result<in_use>> open_data(shard& s, const storage::request& r, const storage::handle& h, use what);
+    /// A regular file, open for the caller, whose rights are those of now; `by_open`: those of his open.
+    task<result<in_use>> open_data(shard& s, const storage::request& r, const storage::handle& h, use what,
+                                   bool by_open);
     /// What was done through `open`, on stable storage as a change of metadata is; the attributes since.
     task<result<storage::change>> settle_data(const in_use& open);
     task<result<storage::change>> change_extents(const storage::request& r, const storage::handle& file,
@@ -322,9 +330,9 @@ private:
                                                     const storage::set_attributes& set, Make make);
     task<result<storage::change>> unlink(const storage::request& r, const storage::handle& directory,
                                          std::string_view name, int flags);
-    /// Sets attributes with the thread's identity, which is `who`.
+    /// Sets attributes with the thread's identity, which is `who`. `may_cut`: he has it open for writing.
     result<void> apply(int fd, const struct stat& st, const storage::set_attributes& set,
-                       const storage::credential& who) const;
+                       const storage::credential& who, bool may_cut = false) const;
     result<void> apply_to_new(int fd, struct stat& st, const storage::set_attributes& set,
                               const storage::credential& who, bool& changed) const;
     unique_fd make_with_verifier(const naming& at, mode_t permissions, std::uint64_t verifier) const noexcept;
@@ -334,7 +342,9 @@ private:
                             const storage::credential& who) const;
     result<void> identify(int directory, const char* name, const storage::handle& directory_handle,
                           victim& v) const;
-    static void still_there(victim& v) noexcept;
+    /// Before a name of it goes: if somebody has the file open, it keeps a descriptor.
+    result<pin_table::removal> keep_open(const victim& v);
+    static void still_there(victim& v, pin_table::removal& removing) noexcept;
     task<void> forget(shard& s, victim gone);
 
     // readdir.cpp
@@ -350,6 +360,7 @@ private:
     std::size_t files_per_shard_;
     sync_group syncs_;
     removal_log removals_;
+    pin_table pins_;
     std::shared_ptr<lease_watch> leases_; // nullptr: none are taken
     change_order order_;
     change_order memory_order_;

@@ -83,7 +83,7 @@ result<void> set_times(int fd, const storage::set_attributes& set, const storage
 } // namespace
 
 result<void> backend::apply(int fd, const struct stat& st, const storage::set_attributes& set,
-                            const storage::credential& who) const
+                            const storage::credential& who, bool may_cut) const
 {
     const fd_name name(fd);
     if (auto allowed = check_before(st, set, who); !allowed)
@@ -104,7 +104,7 @@ result<void> backend::apply(int fd, const struct stat& st, const storage::set_at
             return error::from_errno(EFBIG, "a size past the largest offset");
         const int flags = O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
         file.reset(::openat(self_.get(), name.text(), flags));
-        if (!file && errno == EACCES && st.st_uid == who.uid) {
+        if (!file && errno == EACCES && (st.st_uid == who.uid || may_cut)) {
             act_as_daemon();
             file.reset(::openat(self_.get(), name.text(), flags));
             const int failed = errno;
@@ -195,12 +195,12 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
     struct stat now{};
     const bool here = changes_here(r.who, *f) && (f->is_directory() || !guard) &&
                       file_status(f->path.get(), now) == 0 && !cuts_much(now, set);
-    auto job = [this, fd = f->path.get(), &order = order_of(*f), here, local = f->mount->local, &file, &set,
-                &guard, &who = r.who]() -> result<observed_change> {
+    auto job = [this, fd = f->path.get(), &order = order_of(*f), here, mount = f->mount, &file, &set, &guard,
+                may_cut = r.may_by_open(W_OK), &who = r.who]() -> result<observed_change> {
         struct stat st{};
         if (file_status(fd, st) != 0)
             return errno_error("fstat");
-        if (st.st_nlink == 0)
+        if (st.st_nlink == 0 && !pins_.keeps({file, fd, *mount}, true))
             return error::from_errno(ESTALE, "the file was removed");
         // Writes take no turns, so of a file nothing is told from before. A guard and the change it guards are one
         // to all that change attributes on the pool; shards do it without the lock, in no time.
@@ -210,7 +210,8 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
         if (ordered)
             turn.emplace(order, st);
         else if (!here)
-            lock = std::unique_lock(guarded_[st.st_ino % 128 + (local ? 0 : 128)]); // another host may hang
+            lock = std::unique_lock(
+                guarded_[st.st_ino % 128 + (mount->local ? 0 : 128)]); // another host may hang
         if (guard) {
             if (file_status(fd, st) != 0)
                 return errno_error("fstat");
@@ -223,7 +224,7 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
         observed_change c;
         if (ordered)
             turn->begin(fd, c);
-        const auto done = apply(fd, st, set, who);
+        const auto done = apply(fd, st, set, who, may_cut);
         // Also where half of it was set. What these two say is said before anything is.
         if (set.acl &&
             (done || (done.error().errno_value() != EPERM && done.error().errno_value() != EOPNOTSUPP)))
@@ -280,16 +281,20 @@ task<result<storage::change>> backend::unlink(const storage::request& r, const s
             noted = guess(*cache, d, checked.text(), present);
         if (noted && size_to_free(present) < large_file) {
             out.victim.handle = noted->handle;
+            out.victim.mount = noted->mount;
             out.victim.size = size_to_free(present);
             out.victim.known = std::move(noted);
         } else if (auto known = identify(fd, checked.text(), directory, out.victim); !known) {
             return known.error();
         }
+        auto removing = keep_open(out.victim);
+        if (!removing)
+            return removing.error();
         turn.begin(fd, out.from);
         if (::unlinkat(fd, checked.text(), flags) != 0)
             return errno_error("unlink");
         turn.end(fd, out.from);
-        still_there(out.victim);
+        still_there(out.victim, *removing);
         return out;
     };
     auto done = co_await run_with_room(s, job, here);
@@ -324,20 +329,27 @@ result<void> backend::identify(int directory, const char* name, const storage::h
     struct stat st{};
     if (file_status(fd->get(), st) != 0)
         return errno_error("fstat");
-    auto handle = handles_->handle_of(fd->get(), st, directory_handle, name);
+    const mount_point* mount = nullptr;
+    auto handle = handles_->handle_of(fd->get(), st, directory_handle, name, &mount);
     if (!handle)
         return handle.error();
     v.fd = std::move(*fd);
     v.handle = *handle;
+    v.mount = mount;
     v.size = size_to_free(st);
     return {};
 }
 
-void backend::still_there(victim& v) noexcept
+result<pin_table::removal> backend::keep_open(const victim& v)
+{
+    return pins_.removing({v.handle, v.descriptor(), *v.mount});
+}
+
+void backend::still_there(victim& v, pin_table::removal& removing) noexcept
 {
     struct stat st{};
-    const int fd = v.known ? v.known->path.get() : v.fd.get();
-    v.gone = fd >= 0 && file_status(fd, st) == 0 && (st.st_nlink == 0 || S_ISDIR(st.st_mode));
+    v.gone = file_status(v.descriptor(), st) == 0 &&
+             (S_ISDIR(st.st_mode) || (st.st_nlink == 0 && !removing.keeps()));
 }
 
 task<result<storage::rename_result>> backend::rename(const storage::request& r,
@@ -378,6 +390,7 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
         if (!as)
             return as.error();
         victim moved;
+        std::optional<pin_table::removal> removing;
         {
             change_order::turn turn(order, from_st, to_st);
             if (auto known = identify(from_fd, old_name.text(), from_directory, moved); !known)
@@ -385,6 +398,14 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
             if (auto known = identify(to_fd, new_name.text(), to_directory, out.victim);
                 !known && known.error().errno_value() != ENOENT)
                 return known.error();
+            if (out.victim.handle == moved.handle)
+                out.victim = victim();
+            if (out.victim.fd) {
+                auto kept = keep_open(out.victim);
+                if (!kept)
+                    return kept.error();
+                removing = std::move(*kept);
+            }
             turn.begin(from_fd, out.from);
             turn.begin(to_fd, out.to);
             if (::renameat(from_fd, old_name.text(), to_fd, new_name.text()) != 0)
@@ -398,9 +419,8 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
             if (S_ISDIR(st.st_mode))
                 order.adopt(st);
         }
-        if (out.victim.handle == moved.handle)
-            out.victim = victim();
-        still_there(out.victim);
+        if (removing)
+            still_there(out.victim, *removing);
         return out;
     };
     auto done = co_await run_with_room(s, job, changes_here(r.who, *source));
@@ -443,14 +463,17 @@ task<result<storage::link_result>> backend::link(const storage::request& r, cons
     if (!opened)
         co_return opened.error();
     const file_ref d = std::move(*opened);
-    auto job = [this, file_fd = f->path.get(), fd = d->path.get(), &order = order_of(*d), &checked,
-                &directory, &who = r.who]() -> result<change_job> {
+    auto job = [this, file_fd = f->path.get(), fd = d->path.get(), &order = order_of(*d), &checked, &file,
+                mount = f->mount, &directory, &who = r.who]() -> result<change_job> {
         change_job out;
         struct stat st{};
         if (auto live = live_directory(fd, st); !live)
             return live.error();
-        if (auto live = live_directory(file_fd, out.file); !live)
-            return live.error();
+        if (file_status(file_fd, out.file) != 0)
+            return errno_error("fstat");
+        if (out.file.st_nlink == 0)
+            return error::from_errno(pins_.keeps({file, file_fd, *mount}, true) ? ENOENT : ESTALE,
+                                     "a link of a file without a name");
         acting_as as(who);
         if (!as)
             return as.error();

@@ -62,9 +62,12 @@ struct backend::victim {
     victim& operator=(victim&&) = default;
     unique_fd fd;
     file_ref known; ///< instead of `fd`, if it was identified on a shard by what is cached there
+    int descriptor() const noexcept { return known ? known->path.get() : fd.get(); }
+
     storage::handle handle;
-    off_t size = 0; ///< see size_to_free()
-    bool gone = false;
+    const mount_point* mount = nullptr;
+    off_t size = 0;    ///< see size_to_free()
+    bool gone = false; ///< no longer there for anybody
 };
 
 struct backend::change_job {

@@ -4,6 +4,7 @@
 #include "file_status.hpp"
 #include "fnv1a.hpp"
 #include "identity.hpp"
+#include "pins.hpp"
 
 #include <verbena/core/reactor.hpp>
 
@@ -179,13 +180,14 @@ removal_log::position removal_log::end()
 }
 
 descriptor_cache::descriptor_cache(std::size_t limit, removal_log& removals, blocking_pool& pool,
-                                   sync_group& syncs)
+                                   sync_group& syncs, pin_table& pins)
     : limit_(limit),
       removals_(removals),
       pool_(pool),
       removals_seen_(removals.end()),
       buckets_(std::bit_ceil(limit), nullptr),
-      syncs_(syncs)
+      syncs_(syncs),
+      pins_(pins)
 {
     caches_.fetch_add(1, std::memory_order_relaxed);
 }
@@ -398,8 +400,7 @@ void descriptor_cache::stop_writing(cached_file& f, writers_given_up& gone) noex
             gone.writers.push_back(std::move(user->write));
         user->write.reset();
     }
-    const int flags = ::fcntl(f.path.get(), F_GETFL);
-    if (flags < 0 || (flags & O_PATH) != 0)
+    if (is_path_only(f.path.get()))
         return;
     unique_fd path(f.mount->local ? ::open(fd_path(f.path.get()).text(), O_PATH | O_CLOEXEC) : -1);
     if (!path)
@@ -420,7 +421,7 @@ void descriptor_cache::look_for_removed() noexcept
             ++seen;
             struct stat st{};
             if (f->references == 1 && f->mount->local && file_status(f->path.get(), st) == 0 &&
-                st.st_nlink == 0)
+                st.st_nlink == 0 && !pins_.keeps({f->handle, f->path.get(), *f->mount}, true))
                 remove(*f);
         }
     }

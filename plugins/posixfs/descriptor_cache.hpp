@@ -31,6 +31,8 @@ namespace verbena::posixfs {
 
 using storage::sync_group;
 
+class pin_table;
+
 /// A counted reference within one shard.
 template<class T>
 class shard_ref {
@@ -299,7 +301,8 @@ public:
     /// which takes a shard about a millisecond.
     static constexpr std::size_t looked_at = 1024;
 
-    descriptor_cache(std::size_t limit, removal_log& removals, blocking_pool& pool, sync_group& syncs);
+    descriptor_cache(std::size_t limit, removal_log& removals, blocking_pool& pool, sync_group& syncs,
+                     pin_table& pins);
     ~descriptor_cache();
     descriptor_cache(const descriptor_cache&) = delete;
 
@@ -357,6 +360,7 @@ private:
     removal_log::position removals_seen_;
     std::vector<cached_file*> buckets_;
     sync_group& syncs_;
+    pin_table& pins_;
     intrusive_list<cached_file> uses_;            // longest unused first
     intrusive_list<cached_file::writer> writers_; // likewise
     std::size_t next_look_ = 0;

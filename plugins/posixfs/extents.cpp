@@ -45,7 +45,7 @@ struct backend::in_use {
 };
 
 task<result<backend::in_use>> backend::open_data(shard& s, const storage::request& r,
-                                                 const storage::handle& h, use what)
+                                                 const storage::handle& h, use what, bool by_open)
 {
     file_ref f = s.files.find(h);
     if (!f) {
@@ -57,7 +57,7 @@ task<result<backend::in_use>> backend::open_data(shard& s, const storage::reques
     const bool writes = what == use::write;
     auto user = f->find(r.who);
     if (!user || !(writes ? user->write : user->read)) {
-        auto opened = co_await open_for(s, r, f, what);
+        auto opened = co_await open_for(s, r, f, what, by_open);
         if (!opened)
             co_return opened.error();
         user = std::move(*opened);
@@ -70,7 +70,7 @@ task<result<backend::in_use>> backend::open_data(shard& s, const storage::reques
         co_return live.error();
     permission_stamp& stamp = writes ? user->write_stamp : user->read_stamp;
     const permission_stamp now(st, f->acl_changes);
-    if (!(stamp == now)) {
+    if (!by_open && !(stamp == now)) {
         if (auto allowed = co_await still_allowed(s, r.who, *f, st, open->get(), what); !allowed) {
             if (writes) {
                 f->let_go_of_writer(*open);
@@ -110,7 +110,7 @@ task<result<storage::seek_result>> backend::seek(const storage::request& r, cons
     if (offset > max_offset)
         co_return error::from_errno(ENXIO, "an offset behind the end of the file");
     shard& s = at(co_await this_reactor());
-    auto opened = co_await open_data(s, r, file, use::read);
+    auto opened = co_await open_data(s, r, file, use::read, r.may_by_open(R_OK));
     if (!opened)
         co_return opened.error();
     const in_use source = std::move(*opened);
@@ -143,7 +143,7 @@ task<result<storage::change>> backend::change_extents(const storage::request& r,
     if (offset > max_offset || length > max_offset - offset)
         co_return error::from_errno(EFBIG, "a range past the largest offset");
     shard& s = at(co_await this_reactor());
-    auto opened = co_await open_data(s, r, file, use::write);
+    auto opened = co_await open_data(s, r, file, use::write, r.may_by_open(W_OK));
     if (!opened)
         co_return opened.error();
     const in_use target = std::move(*opened);
@@ -200,11 +200,11 @@ task<result<storage::copy_result>> backend::copy(const storage::request& r, cons
     if (to_offset > max_offset || length > max_offset - to_offset)
         co_return error::from_errno(EFBIG, "a range past the largest offset");
     shard& s = at(co_await this_reactor());
-    auto opened_source = co_await open_data(s, r, from, use::read);
+    auto opened_source = co_await open_data(s, r, from, use::read, r.may_read_source_by_open());
     if (!opened_source)
         co_return opened_source.error();
     const in_use source = std::move(*opened_source);
-    auto opened_target = co_await open_data(s, r, to, use::write);
+    auto opened_target = co_await open_data(s, r, to, use::write, r.may_by_open(W_OK));
     if (!opened_target)
         co_return opened_target.error();
     const in_use target = std::move(*opened_target);
@@ -247,11 +247,11 @@ task<result<storage::change>> backend::clone(const storage::request& r, const st
     if (options_.read_only)
         co_return error::from_errno(EROFS, "the export is read-only");
     shard& s = at(co_await this_reactor());
-    auto opened_source = co_await open_data(s, r, from, use::read);
+    auto opened_source = co_await open_data(s, r, from, use::read, r.may_read_source_by_open());
     if (!opened_source)
         co_return opened_source.error();
     const in_use source = std::move(*opened_source);
-    auto opened_target = co_await open_data(s, r, to, use::write);
+    auto opened_target = co_await open_data(s, r, to, use::write, r.may_by_open(W_OK));
     if (!opened_target)
         co_return opened_target.error();
     const in_use target = std::move(*opened_target);

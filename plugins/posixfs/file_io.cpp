@@ -158,9 +158,10 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
             co_return opened.error();
         f = std::move(*opened);
     }
+    const bool by_open = r.may_by_open(R_OK);
     auto user = f->find(r.who);
     if (!user || !user->read) {
-        auto opened = co_await open_for(s, r, f, use::read);
+        auto opened = co_await open_for(s, r, f, use::read, by_open);
         if (!opened)
             co_return opened.error();
         user = std::move(*opened);
@@ -202,7 +203,7 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
     if (auto live = co_await stat_live(s, *f, fd, st); !live)
         co_return live.error();
     const permission_stamp stamp(st, f->acl_changes);
-    if (!(user->read_stamp == stamp)) {
+    if (!by_open && !(user->read_stamp == stamp)) {
         if (auto allowed = co_await still_allowed(s, r.who, *f, st, fd, use::read); !allowed) {
             if (!is_put_off(allowed.error()))
                 user->read.reset();
@@ -305,7 +306,8 @@ task<result<storage::located_read>> backend::locate(const storage::request& r, c
     if (auto live = co_await stat_live(s, *f, fd, st); !live)
         co_return live.error();
     const auto end = std::uint64_t(st.st_size);
-    if (!(user->read_stamp == permission_stamp(st, f->acl_changes)) || offset >= end)
+    const bool allowed = r.may_by_open(R_OK) || user->read_stamp == permission_stamp(st, f->acl_changes);
+    if (!allowed || offset >= end)
         co_return out;
     const std::uint64_t size = std::min<std::uint64_t>(count, end - offset);
     if (!f->mount->in_memory && (!is_cached(fd, offset, size) || is_being_read(*f, fd, offset + size - 1)))
@@ -338,9 +340,10 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
             co_return opened.error();
         f = std::move(*opened);
     }
+    const bool by_open = r.may_by_open(W_OK);
     auto user = f->find(r.who);
     if (!user || !user->write) {
-        auto opened = co_await open_for(s, r, f, use::write);
+        auto opened = co_await open_for(s, r, f, use::write, by_open);
         if (!opened)
             co_return opened.error();
         user = std::move(*opened);
@@ -352,7 +355,7 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
     if (auto live = co_await stat_live(s, *f, fd, st); !live)
         co_return live.error();
     const permission_stamp stamp(st, f->acl_changes);
-    if (!(user->write_stamp == stamp)) {
+    if (!by_open && !(user->write_stamp == stamp)) {
         if (auto allowed = co_await still_allowed(s, r.who, *f, st, fd, use::write); !allowed) {
             if (!is_put_off(allowed.error())) {
                 f->let_go_of_writer(*open);

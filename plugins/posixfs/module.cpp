@@ -13,6 +13,8 @@ namespace verbena::posixfs {
 
 namespace {
 
+constexpr std::size_t max_series = 64; // exports with series of their own
+
 std::string cure_of(const error& e, const std::string& directory, const posixfs_options& options)
 {
     if (e == std::errc::operation_not_permitted && lends_its_rights() && !options.callers_are_daemon)
@@ -106,6 +108,20 @@ public:
         out.notes = describe(*out.files);
         if (options.async)
             out.warning = "async is unsafe: what a client was told is written may be lost when power fails";
+        const storage::file_backend* files = out.files.get();
+        out.metrics.push_back(
+            context.metrics.add({"verbena_posixfs_unkept_files_total",
+                                 "Open files that posixfs had no descriptor for, by what became of them.",
+                                 metric_type::counter,
+                                 "files",
+                                 {"export", "outcome"},
+                                 max_series * 3},
+                                [label = context.label, files](metric_sink& to) {
+                                    const open_file_counters c = counters_of(*files);
+                                    to.value({label, "closed"}, double(c.closed));
+                                    to.value({label, "lost"}, double(c.lost));
+                                    to.value({label, "refused"}, double(c.refused));
+                                }));
         out.tells_callers_apart = takes_callers_rights();
         out.local_tree = values.text("directory");
         out.as_process = ::geteuid() != 0 || !takes_callers_rights();

@@ -77,10 +77,21 @@ task<result<file_ref>> backend::open_slow(shard& s, const storage::handle& h)
     if (h.empty())
         co_return error(storage::errc::bad_handle, "an empty handle");
     auto job = [this, &h]() -> result<found> {
-        auto opened = handles_->open_handle(h);
-        if (!opened)
-            return opened.error();
-        found f(std::move(opened->fd), opened->mount);
+        unique_fd kept;
+        const mount_point* mount = pins_.open(h, kept);
+        if (mount != nullptr && !kept)
+            return errno_error("an open file");
+        if (mount == nullptr) {
+            auto opened = handles_->open_handle(h);
+            if (!opened) {
+                if (opened.error().errno_value() == ESTALE)
+                    pins_.missed(h);
+                return opened.error();
+            }
+            kept = std::move(opened->fd);
+            mount = opened->mount;
+        }
+        found f(std::move(kept), mount);
         if (file_status(f.fd.get(), f.st) != 0)
             return errno_error("fstat");
         // The kernel finds what a handle is of wherever it lies; paths are walked from the root.
@@ -88,14 +99,15 @@ task<result<file_ref>> backend::open_slow(shard& s, const storage::handle& h)
             if (auto inside = is_beneath_root(f.fd.get()); !inside)
                 return inside.error();
         }
+        const bool nameless = f.st.st_nlink == 0;
+        if (!pins_.keeps({h, f.fd.get(), *f.mount}, nameless) && nameless)
+            return error::from_errno(ESTALE, "the file was removed");
         f.fsid = handles_->fsid_of(f.fd.get(), f.st, *f.mount);
         return f;
     };
     auto opened = co_await run_with_room(s, job);
     if (!opened)
         co_return opened.error();
-    if (opened->st.st_nlink == 0)
-        co_return error::from_errno(ESTALE, "the file was removed");
     co_return s.files.insert(h, std::move(opened->fd), opened->mount, opened->fsid, opened->st);
 }
 
@@ -111,6 +123,88 @@ task<result<file_ref>> backend::open_directory(shard& s, const storage::handle& 
     if (!f->is_directory())
         co_return error::from_errno(ENOTDIR, "a name is looked for in something that is no directory");
     co_return f;
+}
+
+namespace {
+
+class open_pin final : public storage::open_file {
+public:
+    open_pin(pin_table::pin pin, const storage::credential& opener, unsigned granted)
+        : open_file(opener, granted), pin_(std::move(pin))
+    {
+    }
+
+private:
+    pin_table::pin pin_;
+};
+
+} // namespace
+
+task<result<storage::opened_file>> backend::open(const storage::request& r, const storage::handle& file,
+                                                 unsigned wanted, storage::open_right right)
+{
+    shard& s = at(co_await this_reactor());
+    file_ref f = s.files.find(file);
+    if (!f) {
+        auto opened = co_await open_slow(s, file);
+        if (!opened)
+            co_return opened.error();
+        f = std::move(*opened);
+    }
+    struct stat st{};
+    if (auto live = co_await stat_live(s, *f, f->path.get(), st); !live)
+        co_return live.error();
+    if (!f->is_regular())
+        co_return error::from_errno(f->is_directory() ? EISDIR : EINVAL,
+                                    "an open of something that is no regular file");
+    if (options_.read_only && (wanted & W_OK) != 0)
+        co_return error::from_errno(EROFS, "the export is read-only");
+    // Who may execute a file may read it, as its kernel has to. Nobody executes a file without such a bit.
+    const bool runs = (st.st_mode & (S_IXUSR | S_IXGRP | S_IXOTH)) != 0;
+    const auto ask = [path = f->path.get(), wanted, runs]() -> result<void> {
+        if (may(path, int(wanted)))
+            return {};
+        const int refused = errno;
+        const bool reads = (wanted & R_OK) == 0 || may(path, R_OK) || (runs && may(path, X_OK));
+        const bool writes = (wanted & W_OK) == 0 || may(path, W_OK);
+        return reads && writes ? result<void>() : error::from_errno(refused, "open");
+    };
+    const bool asks = right == storage::open_right::asked && wanted != 0;
+    // To open it again might ask another host.
+    const bool opens_path = !f->mount->local && !is_path_only(f->path.get());
+    unique_fd path;
+    if (asks && acts_on_shard(r.who, *f)) {
+        if (auto acting = act_as(r.who, s.home); !acting)
+            co_return acting.error();
+        if (auto allowed = ask(); !allowed)
+            co_return allowed.error();
+    } else if (asks || opens_path) {
+        auto job = [this, ask, asks, opens_path, at = f->path.get(), &who = r.who]() -> result<unique_fd> {
+            if (asks) {
+                const acting_as as(who);
+                if (!as)
+                    return as.error();
+                if (auto allowed = ask(); !allowed)
+                    return allowed.error();
+            }
+            unique_fd made;
+            if (opens_path)
+                made.reset(::openat(self_.get(), fd_name(at).text(), O_PATH | O_CLOEXEC));
+            return made;
+        };
+        auto asked = co_await run_with_room(s, job);
+        if (!asked)
+            co_return asked.error();
+        path = std::move(*asked);
+    }
+    s.files.keep_within_budget();
+    auto pin = pins_.add({file, path ? path.get() : f->path.get(), *f->mount});
+    if (!pin)
+        co_return pin.error();
+    storage::opened_file out;
+    out.file = std::make_shared<const open_pin>(std::move(*pin), r.who, wanted);
+    out.attrs = attributes(st, *f);
+    co_return out;
 }
 
 task<result<void>> backend::still_allowed(shard& s, const storage::credential& who, const cached_file& f,
@@ -139,7 +233,7 @@ task<result<void>> backend::still_allowed(shard& s, const storage::credential& w
 }
 
 task<result<shard_ref<user_descriptors>>> backend::open_for(shard& s, const storage::request& r,
-                                                            const file_ref& f, use what)
+                                                            const file_ref& f, use what, bool by_open)
 {
     struct opened {
         opened(unique_fd d, const permission_stamp& s) noexcept : fd(std::move(d)), stamp(s) {}
@@ -150,7 +244,8 @@ task<result<shard_ref<user_descriptors>>> backend::open_for(shard& s, const stor
         co_return error::from_errno(EISDIR, "data of a directory");
     if (!f->is_regular())
         co_return error::from_errno(EINVAL, "data of something that is no regular file");
-    auto job = [this, path = f->path.get(), acls = f->acl_changes, what, &who = r.who]() -> result<opened> {
+    auto job = [this, path = f->path.get(), acls = f->acl_changes, what, by_open,
+                &who = r.who]() -> result<opened> {
         const fd_name name(path);
         const int flags = (what == use::write ? O_WRONLY : O_RDONLY) | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
         // The stamp is older than the answer, so a change in between is seen at the next use.
@@ -158,6 +253,7 @@ task<result<shard_ref<user_descriptors>>> backend::open_for(shard& s, const stor
         if (file_status(path, st) != 0)
             return errno_error("fstat");
         bool ours = false;
+        bool is_refused = false;
         int refused = 0;
         {
             acting_as as(who);
@@ -169,12 +265,14 @@ task<result<shard_ref<user_descriptors>>> backend::open_for(shard& s, const stor
             refused = errno;
             // Clients check permissions at open and write 0444 files that they made; and what may be
             // executed must be read. Both rules are knfsd's.
-            ours = refused == EACCES && (st.st_uid == who.uid || (what == use::read && may(path, X_OK)));
+            is_refused = refused == EACCES;
+            ours = is_refused && (st.st_uid == who.uid || (what == use::read && may(path, X_OK)));
         }
-        if (ours) {
+        if (ours || (is_refused && by_open)) {
             unique_fd fd(::openat(self_.get(), name.text(), flags));
+            // By the open alone it is of use to nobody without one: then it has the stamp of no file.
             if (fd)
-                return opened(std::move(fd), permission_stamp(st, acls));
+                return opened(std::move(fd), ours ? permission_stamp(st, acls) : permission_stamp());
             refused = errno;
         }
         return error::from_errno(refused, what == use::write ? "open for writing" : "open for reading");

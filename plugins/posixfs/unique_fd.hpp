@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdio>
+#include <fcntl.h>
 #include <unistd.h>
 #include <utility>
 
@@ -51,6 +52,13 @@ private:
     static inline std::atomic<std::size_t> held_{0};
     int fd_ = -1;
 };
+
+/// True if it was opened with O_PATH.
+inline bool is_path_only(int fd) noexcept
+{
+    const int flags = ::fcntl(fd, F_GETFL);
+    return flags >= 0 && (flags & O_PATH) != 0;
+}
 
 /// The path that leads to what is open as `fd`, also to a symbolic link itself: for calls that take no O_PATH descriptor.
 class fd_path {

@@ -2,6 +2,7 @@
 // posixfs in a process that may open few files.
 #include "../../../plugins/posixfs/descriptor_cache.hpp"
 #include "../../../plugins/posixfs/kernel_buffer.hpp"
+#include "../../../plugins/posixfs/pins.hpp"
 #include "backend_fixture.hpp"
 #include "temporary_directory.hpp"
 
@@ -247,7 +248,8 @@ struct held_pool {
     posixfs::mount_point mount;
     posixfs::removal_log removals;
     storage::sync_group syncs{pool};
-    std::optional<posixfs::descriptor_cache> cache{std::in_place, 32, removals, pool, syncs};
+    posixfs::pin_table pins{pool, removals, 1, {}};
+    std::optional<posixfs::descriptor_cache> cache{std::in_place, 32, removals, pool, syncs, pins};
     const std::byte letter{'f'};
     const handle name{std::span(&letter, 1)};
 };

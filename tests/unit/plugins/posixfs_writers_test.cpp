@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How long posixfs keeps files open that nobody uses, on a clock of the test's own.
 #include "backend_fixture.hpp"
+#include "clock_by_hand.hpp"
 #include "needs_root.hpp"
 #include "temporary_directory.hpp"
 
@@ -69,16 +70,6 @@ namespace {
 
 /// In memory, where shards make changes themselves, and on a disk.
 const char* const places[] = {"/dev/shm", "/var/tmp"};
-
-/// Stands still until the test moves it. A virtual_clock would end a reactor that waits for the pool alone.
-class clock_by_hand final : public clock_source {
-public:
-    time_point now() const noexcept override { return now_; }
-    void advance(duration d) noexcept { now_ += d; }
-
-private:
-    time_point now_ = time_point(std::chrono::hours(1));
-};
 
 struct on_own_clock {
     explicit on_own_clock(const char* place, std::size_t cached_files = 0) : where(place)

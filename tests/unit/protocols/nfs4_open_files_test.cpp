@@ -20,7 +20,7 @@ namespace data = boost::unit_test::data;
 
 namespace {
 
-const auto back_ends = data::make({"memfs"});
+const auto back_ends = data::make({"memfs", "posixfs"});
 const auto minors = data::make({0u, 2u});
 
 /// Threads work for the back end: until they have, virtual time stands still.

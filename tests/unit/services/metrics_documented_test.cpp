@@ -125,6 +125,13 @@ std::vector<metric_family> all_families()
         check(filter.settings(), values);
         filter.put_on(backend, values, context);
     }
+    table.add(modules::posixfs);
+    setting_values folder;
+    folder.set("directory", {std::string("/dev/shm")});
+    folder.set("leases", {false});
+    auto& folders = *table.find<storage::backend_module>("posixfs");
+    check(folders.settings(), folder);
+    const storage::opened_backend exported = folders.open(folder, context);
     storage::opened_block device;
     device.device = std::move(*ramblk::open_ramblk({}));
     const storage::open_block_context on_device{"device a", "a", registry, lane};

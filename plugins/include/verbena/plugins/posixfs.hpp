@@ -9,6 +9,7 @@
 #include <verbena/protocols/storage/file_backend.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -47,6 +48,9 @@ struct posixfs_options {
     int lease_signal = 0;
     std::size_t most_leases =
         0; ///< of all exports that say the same; each takes a descriptor. 0: a quarter of RLIMIT_NOFILE
+    /// Descriptors that keep files which clients have open, for all exports that say the same; 0: an eighth of RLIMIT_NOFILE.
+    /// What is open beyond them is kept by its name alone.
+    std::size_t most_kept_files = 0;
     /// Most files the path table remembers; handles of the longest unused ones become stale.
     std::size_t path_table_entries = std::size_t(1) << 20;
 };
@@ -71,6 +75,16 @@ result<std::unique_ptr<storage::file_backend>> open_posixfs(const posixfs_option
 bool is_without_handles(const error& e) noexcept;
 
 constexpr unsigned max_shards = 256;
+
+/// What became of files that clients have open where there were more than posixfs may have descriptors for.
+struct open_file_counters {
+    std::uint64_t closed = 0; ///< closed, to be opened again by their handles
+    std::uint64_t lost =
+        0; ///< gone with their last name, since somebody removed them on this host while they were closed
+    std::uint64_t refused = 0; ///< not removed, since no descriptor was left that would have kept them
+};
+/// `backend` must come from open_posixfs(). Any thread.
+open_file_counters counters_of(const storage::file_backend& backend);
 
 /// True if requests run with their callers' rights, false if all of them run with the process's own. Decided when first asked.
 bool takes_callers_rights() noexcept;

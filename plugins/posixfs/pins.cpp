@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pins.hpp"
+
+#include "file_status.hpp"
+#include "fnv1a.hpp"
+#include "mount_table.hpp"
+
+#include <cassert>
+#include <cerrno>
+#include <fcntl.h>
+
+namespace verbena::posixfs {
+
+namespace {
+
+// One call looks at so many files that may be closed. Each one without a name is looked at once in all.
+constexpr unsigned most_looks = 64;
+
+// An O_PATH descriptor of what `fd` has open. What was made here is open for writing by `fd`, and nobody
+// could run it. To open it anew might ask another host.
+unique_fd path_of(int fd, bool local) noexcept
+{
+    if (local && !is_path_only(fd))
+        return unique_fd(::open(fd_path(fd).text(), O_PATH | O_CLOEXEC));
+    return unique_fd(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+}
+
+} // namespace
+
+std::size_t pin_table::handle_hash::operator()(const storage::handle& h) const noexcept
+{
+    return fnv1a(h.bytes());
+}
+
+pin_table::~pin_table()
+{
+    const std::lock_guard lock(mutex_);
+    assert(entries_.empty() && "the back end outlives its open files");
+}
+
+pin_table::entry& pin_table::entry_of(const known_file& file)
+{
+    const auto [at, is_new] = entries_.try_emplace(file.handle, *this, file.mount);
+    if (is_new)
+        at->second.handle = &at->first;
+    return at->second;
+}
+
+pin_table::entry* pin_table::find_open(const storage::handle& file) noexcept
+{
+    const auto at = entries_.find(file);
+    return at != entries_.end() && at->second.opens != 0 ? &at->second : nullptr;
+}
+
+void pin_table::use(entry& e) noexcept
+{
+    if (e.fd && !e.nameless && e.removals == 0)
+        closable_.push_back(e);
+    else
+        e.unlink();
+}
+
+bool pin_table::make_room() const noexcept
+{
+    for (unsigned looks = 0; held() >= most_; ++looks) {
+        entry* const e = closable_.front();
+        if (e == nullptr || looks == most_looks)
+            return false;
+        e->unlink();
+        // Other hosts are not asked here: what was removed there is gone in any case.
+        struct stat st{};
+        e->nameless = e->mount.local && file_status(e->fd.get(), st) == 0 && st.st_nlink == 0;
+        if (e->nameless)
+            continue;
+        held_.fetch_sub(1, std::memory_order_relaxed);
+        e->of.closed_.fetch_add(1, std::memory_order_relaxed);
+        close_where_it_may_last(e->of.pool_, std::move(e->fd), !e->mount.local);
+    }
+    return true;
+}
+
+int pin_table::give(entry& e, int fd) noexcept
+{
+    if (e.fd)
+        return 0;
+    if (!make_room())
+        return EAGAIN;
+    e.fd = path_of(fd, e.mount.local);
+    if (!e.fd)
+        return errno;
+    e.lost = false;
+    held_.fetch_add(1, std::memory_order_relaxed);
+    return 0;
+}
+
+result<pin_table::pin> pin_table::add(const known_file& file)
+{
+    const std::lock_guard lock(mutex_);
+    entry& e = entry_of(file);
+    if (const int failed = give(e, file.fd); failed != 0 && e.removals != 0)
+        return error::from_errno(failed, "a descriptor of a file that is just being removed");
+    pin made(e, &entry::opens);
+    use(e);
+    return made;
+}
+
+result<pin_table::removal> pin_table::removing(const known_file& file)
+{
+    int failed = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        entry& e = entry_of(file);
+        if (e.opens != 0)
+            failed = give(e, file.fd);
+        if (failed == 0) {
+            removal made(e, &entry::removals);
+            use(e);
+            return made;
+        }
+    }
+    if (failed != EAGAIN)
+        return error::from_errno(failed, "a descriptor of an open file that is to be removed");
+    refused_.fetch_add(1, std::memory_order_relaxed);
+    log_limited(refused_logged_, log_level::warning, "posixfs",
+                "a file is not removed, because a client has it open and posixfs has no descriptor left that "
+                "would keep it: raise the "
+                "limit of descriptors (LimitNOFILE=)",
+                {{"export", root_}});
+    return error::from_errno(EAGAIN, "as many open files without names as there may be");
+}
+
+bool pin_table::removal::keeps() noexcept
+{
+    const std::lock_guard lock(mutex_);
+    if (of_->opens != 0)
+        of_->nameless = true;
+    return of_->opens != 0;
+}
+
+bool pin_table::keeps(const known_file& file, bool nameless) noexcept
+{
+    const std::lock_guard lock(mutex_);
+    entry* const e = find_open(file.handle);
+    if (e == nullptr)
+        return false;
+    e->nameless = e->nameless || nameless;
+    (void)give(*e, file.fd); // without it the file lasts as long as it is cached
+    use(*e);
+    return true;
+}
+
+const mount_point* pin_table::open(const storage::handle& file, unique_fd& out) noexcept
+{
+    const std::lock_guard lock(mutex_);
+    entry* const e = find_open(file);
+    if (e == nullptr || !e->fd)
+        return nullptr;
+    use(*e);
+    out.reset(::fcntl(e->fd.get(), F_DUPFD_CLOEXEC, 0));
+    return &e->mount;
+}
+
+void pin_table::missed(const storage::handle& file) noexcept
+{
+    {
+        const std::lock_guard lock(mutex_);
+        entry* const e = find_open(file);
+        if (e == nullptr || e->fd || std::exchange(e->lost, true))
+            return;
+    }
+    lost_.fetch_add(1, std::memory_order_relaxed);
+    log_limited(lost_logged_, log_level::warning, "posixfs",
+                "a file that a client has open is gone: somebody removed it here while posixfs had closed "
+                "it, as more files are open than it "
+                "may have descriptors for: raise the limit of descriptors (LimitNOFILE=)",
+                {{"export", root_}});
+}
+
+void pin_table::end(entry& e, std::size_t entry::* count) noexcept
+{
+    pin_table& of = e.of;
+    const bool local = e.mount.local;
+    bool nameless = false;
+    unique_fd fd;
+    storage::handle file;
+    {
+        const std::lock_guard lock(mutex_);
+        --(e.*count);
+        if (e.opens != 0 || e.removals != 0)
+            return use(e);
+        e.unlink();
+        nameless = e.nameless;
+        fd = std::move(e.fd);
+        if (fd)
+            held_.fetch_sub(1, std::memory_order_relaxed);
+        file = *e.handle;
+        of.entries_.erase(of.entries_.find(file));
+    }
+    struct stat st{};
+    if (fd && local && file_status(fd.get(), st) == 0)
+        nameless = st.st_nlink == 0;
+    if (nameless)
+        of.removals_.add(file);
+    close_where_it_may_last(of.pool_, std::move(fd), !local);
+}
+
+open_file_counters pin_table::counters() const noexcept
+{
+    open_file_counters out;
+    out.closed = closed_.load(std::memory_order_relaxed);
+    out.lost = lost_.load(std::memory_order_relaxed);
+    out.refused = refused_.load(std::memory_order_relaxed);
+    return out;
+}
+
+} // namespace verbena::posixfs
