@@ -132,6 +132,7 @@ struct fixture : v40_fixture {
         args.openhow.attrs = with.raw;
         auto made = open(who, args);
         BOOST_REQUIRE(made);
+        BOOST_TEST(this->set_mode(who, *made, mode) == nfsstat4::ok); // whatever this process's umask is
         return *made;
     }
     nfsstat4 write(bool who, const opened& f, std::string_view text, std::uint64_t offset = 0)
