@@ -87,15 +87,19 @@ printf ' and more' >>exported/leased
 [[ $(<root/export/leased) == 'ours and more' ]] || fail "the holder of a delegation still reads: $(<root/export/leased)"
 recalled=$(metric local_recalls_total)
 [[ ${recalled%.*} -ge 1 && $(metric revocations_total) == 0 ]] || fail "recalls for a local process: ${recalled:-nothing}"
-# Gone or replaced on the server, it is given back all the same, and its client keeps all else.
-for how in 'rm exported/leased' 'mv exported/better exported/leased'; do
+# Gone or replaced on the server, such a file is given back all the same, and nothing is revoked.
+held() { metric 'delegations{type="read"}'; }
+given_back() { [[ $(held) == "$before" ]]; }
+for how in 'rm exported/gone' 'mv exported/better exported/gone'; do
     printf better >exported/better
-    printf ours >exported/leased
-    exec 8<root/export/leased
+    printf ours >exported/gone
+    before=$(held)
+    exec 8<root/export/gone
     [[ $(cat <&8) == ours ]] || fail 'a file of the folder holds something else'
+    ! given_back || fail "no read delegation of a file of the folder: $(metric 'lease_refusals_total{reason=".*"}' | xargs)"
     $how
+    until_true 30 given_back || fail "$how: $(held) delegations, not $before"
     exec 8<&-
-    ls -l root/export >/dev/null
 done
 revoked=$(metric revocations_total)
 [[ ${revoked%.*} == 0 ]] || fail "delegations of files without a name that were revoked: $revoked"
