@@ -157,7 +157,7 @@ std::size_t descriptors_of(std::uint64_t inode)
 
 /// What `who` gets of each call that reads or writes `file`: 0 or an errno.
 struct outcomes {
-    int read, write, cut, allocate, seek, copy_from, copy_to;
+    int read, write, cut, allocate, seek, copy_from, copy_to, clone_from, clone_to;
 };
 
 outcomes use(exported& e, const request& who, const handle& file, const handle& free_for_all)
@@ -175,14 +175,18 @@ outcomes use(exported& e, const request& who, const handle& file, const handle& 
     o.seek = e.fails(e.fs->seek(who, file, 0, extent::data));
     o.copy_from = e.fails(e.fs->copy(from, file, 0, free_for_all, 0, 4));
     o.copy_to = e.fails(e.fs->copy(who, free_for_all, 0, file, 0, 4));
+    // Few file systems have clones, but rights are asked first.
+    const auto is_refused = [](int failed) { return failed == EACCES ? EACCES : 0; };
+    o.clone_from = is_refused(e.fails(e.fs->clone(from, file, 0, free_for_all, 0, 0)));
+    o.clone_to = is_refused(e.fails(e.fs->clone(who, free_for_all, 0, file, 0, 0)));
     return o;
 }
 
 void are_all(const outcomes& o, int reading, int writing)
 {
-    for (const int read : {o.read, o.seek, o.copy_from})
+    for (const int read : {o.read, o.seek, o.copy_from, o.clone_from})
         BOOST_TEST(read == reading);
-    for (const int written : {o.write, o.cut, o.allocate, o.copy_to})
+    for (const int written : {o.write, o.cut, o.allocate, o.copy_to, o.clone_to})
         BOOST_TEST(written == writing);
 }
 
@@ -346,10 +350,12 @@ BOOST_AUTO_TEST_CASE(what_is_cached_is_sent_by_the_right_of_the_open)
     BOOST_TEST(!e.must(e.fs->locate(bob, file, 0, 4)).here);
 }
 
-BOOST_AUTO_TEST_CASE(to_open_takes_a_right)
+BOOST_DATA_TEST_CASE(to_open_takes_a_right, boost::unit_test::data::make({false, true}), keep_shard_identity)
 {
     needs_root("to be several users");
-    exported e;
+    posixfs::posixfs_options o;
+    o.keep_shard_identity = keep_shard_identity;
+    exported e("/var/tmp", o);
     const request bob = user(1001, 1001);
     const auto opens = [&](const handle& file, unsigned wanted) {
         return e.fails(e.fs->open(bob, file, wanted, open_right::asked));
@@ -439,6 +445,19 @@ BOOST_AUTO_TEST_CASE(beyond_the_bound_the_longest_unused_is_closed)
     BOOST_TEST(posixfs::counters_of(*e.fs).lost == 0U);
     kept.clear();
     BOOST_TEST(posixfs::pin_table::held() == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(what_somebody_removed_unseen_is_not_closed_at_the_bound)
+{
+    exported e("/var/tmp", few_kept(2));
+    const handle file = e.make_file("f", "text");
+    const opened kept = e.open(e.me, file);
+    const opened closable = e.open(e.me, e.make_file("a"));
+    BOOST_REQUIRE(::unlink(e.path("f").c_str()) == 0);
+    e.fill_cache();
+    const opened closes_another = e.open(e.me, e.make_file("b"));
+    BOOST_TEST(posixfs::counters_of(*e.fs).closed == 1U);
+    BOOST_TEST(e.get(e.by(kept, e.me), file) == "text");
 }
 
 BOOST_AUTO_TEST_CASE(what_we_remove_ourselves_is_opened_first)
