@@ -8,6 +8,7 @@
 #include <cassert>
 #include <cerrno>
 #include <fcntl.h>
+#include <optional>
 
 namespace verbena::posixfs {
 
@@ -95,12 +96,21 @@ int pin_table::give(entry& e, int fd) noexcept
 
 result<pin_table::pin> pin_table::add(const known_file& file)
 {
+    std::optional<pin> closed; // behind the lock
     const std::lock_guard lock(mutex_);
     entry& e = entry_of(file);
-    if (const int failed = give(e, file.fd); failed != 0 && e.removals != 0)
+    const int failed = give(e, file.fd);
+    if (failed != 0 && e.removals != 0)
         return error::from_errno(failed, "a descriptor of a file that is just being removed");
     pin made(e, &entry::opens);
     use(e);
+    // Its last name may have gone since the caller looked. From here on a removal finds the pin.
+    struct stat st{};
+    if (failed != 0 && e.opens == 1 && file.mount.local && file_status(file.fd, st) == 0 &&
+        st.st_nlink == 0) {
+        closed = std::move(made);
+        return error::from_errno(ESTALE, "the file was removed");
+    }
     return made;
 }
 
@@ -169,11 +179,12 @@ void pin_table::missed(const storage::handle& file) noexcept
             return;
     }
     lost_.fetch_add(1, std::memory_order_relaxed);
-    log_limited(lost_logged_, log_level::warning, "posixfs",
-                "a file that a client has open is gone: somebody removed it here while posixfs had closed "
-                "it, as more files are open than it "
-                "may have descriptors for: raise the limit of descriptors (LimitNOFILE=)",
-                {{"export", root_}});
+    log_limited(
+        lost_logged_, log_level::warning, "posixfs",
+        "a file that a client has open is gone: somebody removed or moved it here while posixfs had closed "
+        "it, as more files are open than it "
+        "may have descriptors for: raise the limit of descriptors (LimitNOFILE=)",
+        {{"export", root_}});
 }
 
 void pin_table::end(entry& e, std::size_t entry::* count) noexcept

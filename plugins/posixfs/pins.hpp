@@ -86,7 +86,8 @@ public:
     pin_table(const pin_table&) = delete;
 
     /// Without a free descriptor the file is open all the same, by its handle alone. But while a name of it
-    /// is being removed that is refused: EAGAIN at the bound, or why there is no descriptor.
+    /// is being removed that is refused: EAGAIN at the bound, or why there is no descriptor. ESTALE if it has no
+    /// name any more, nobody has it open, and there is no descriptor.
     result<pin> add(const known_file& file);
     /// Gives the file a descriptor before the name goes, if somebody has it open. EAGAIN at the bound, or why
     /// there is none: the name must stay.

@@ -7,11 +7,13 @@
 #include "temporary_directory.hpp"
 
 #include <verbena/core/log.hpp>
+#include <verbena/core/runtime.hpp>
 #include <verbena/plugins/posixfs.hpp>
 
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 
+#include <atomic>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
@@ -155,7 +157,7 @@ std::size_t descriptors_of(std::uint64_t inode)
 
 /// What `who` gets of each call that reads or writes `file`: 0 or an errno.
 struct outcomes {
-    int read, write, cut, allocate, seek, copy_from, copy_to;
+    int read, write, cut, allocate, seek, copy_from, copy_to, clone_from, clone_to;
 };
 
 outcomes use(exported& e, const request& who, const handle& file, const handle& free_for_all)
@@ -173,14 +175,18 @@ outcomes use(exported& e, const request& who, const handle& file, const handle& 
     o.seek = e.fails(e.fs->seek(who, file, 0, extent::data));
     o.copy_from = e.fails(e.fs->copy(from, file, 0, free_for_all, 0, 4));
     o.copy_to = e.fails(e.fs->copy(who, free_for_all, 0, file, 0, 4));
+    // Few file systems have clones, but rights are asked first.
+    const auto is_refused = [](int failed) { return failed == EACCES ? EACCES : 0; };
+    o.clone_from = is_refused(e.fails(e.fs->clone(from, file, 0, free_for_all, 0, 0)));
+    o.clone_to = is_refused(e.fails(e.fs->clone(who, free_for_all, 0, file, 0, 0)));
     return o;
 }
 
 void are_all(const outcomes& o, int reading, int writing)
 {
-    for (const int read : {o.read, o.seek, o.copy_from})
+    for (const int read : {o.read, o.seek, o.copy_from, o.clone_from})
         BOOST_TEST(read == reading);
-    for (const int written : {o.write, o.cut, o.allocate, o.copy_to})
+    for (const int written : {o.write, o.cut, o.allocate, o.copy_to, o.clone_to})
         BOOST_TEST(written == writing);
 }
 
@@ -311,7 +317,12 @@ BOOST_DATA_TEST_CASE(who_has_it_open_is_not_asked_for_rights_again,
             are_all(use(e, e.by(both, bob), file, free_for_all), 0, 0);
             are_all(use(e, e.by(reading, bob), file, free_for_all), 0, EACCES);
             are_all(use(e, e.by(writing, bob), file, free_for_all), EACCES, 0);
-            // What is open by his right is of no use to those who lack one.
+            // What was opened by his right is of no use to those who lack one, also as long as the file is as it was then.
+            std::byte out[4];
+            BOOST_TEST(e.fails(e.fs->read(e.by(both, bob), file, 0, out)) == 0);
+            BOOST_TEST(e.fails(e.fs->read(bob, file, 0, out)) == EACCES);
+            BOOST_TEST(e.fails(e.write(e.by(both, bob), file, 0, "")) == 0);
+            BOOST_TEST(e.fails(e.write(bob, file, 0, "")) == EACCES);
             are_all(use(e, e.by(both, bob), file, free_for_all), 0, 0);
             are_all(use(e, bob, file, free_for_all), EACCES, EACCES);
             are_all(use(e, e.by(both, user(1001, 1001)), file, free_for_all), EACCES, EACCES);
@@ -339,10 +350,12 @@ BOOST_AUTO_TEST_CASE(what_is_cached_is_sent_by_the_right_of_the_open)
     BOOST_TEST(!e.must(e.fs->locate(bob, file, 0, 4)).here);
 }
 
-BOOST_AUTO_TEST_CASE(to_open_takes_a_right)
+BOOST_DATA_TEST_CASE(to_open_takes_a_right, boost::unit_test::data::make({false, true}), keep_shard_identity)
 {
     needs_root("to be several users");
-    exported e;
+    posixfs::posixfs_options o;
+    o.keep_shard_identity = keep_shard_identity;
+    exported e("/var/tmp", o);
     const request bob = user(1001, 1001);
     const auto opens = [&](const handle& file, unsigned wanted) {
         return e.fails(e.fs->open(bob, file, wanted, open_right::asked));
@@ -432,6 +445,19 @@ BOOST_AUTO_TEST_CASE(beyond_the_bound_the_longest_unused_is_closed)
     BOOST_TEST(posixfs::counters_of(*e.fs).lost == 0U);
     kept.clear();
     BOOST_TEST(posixfs::pin_table::held() == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(what_somebody_removed_unseen_is_not_closed_at_the_bound)
+{
+    exported e("/var/tmp", few_kept(2));
+    const handle file = e.make_file("f", "text");
+    const opened kept = e.open(e.me, file);
+    const opened closable = e.open(e.me, e.make_file("a"));
+    BOOST_REQUIRE(::unlink(e.path("f").c_str()) == 0);
+    e.fill_cache();
+    const opened closes_another = e.open(e.me, e.make_file("b"));
+    BOOST_TEST(posixfs::counters_of(*e.fs).closed == 1U);
+    BOOST_TEST(e.get(e.by(kept, e.me), file) == "text");
 }
 
 BOOST_AUTO_TEST_CASE(what_we_remove_ourselves_is_opened_first)
@@ -589,6 +615,92 @@ BOOST_AUTO_TEST_CASE(so_it_is_with_what_is_opened_meanwhile)
     const auto a = t.pins.add(t.file(t.a));
     BOOST_REQUIRE(!a);
     BOOST_TEST(a.error().errno_value() == EAGAIN);
+}
+
+BOOST_AUTO_TEST_CASE(what_nobody_has_open_and_has_no_name_is_not_opened_without_a_descriptor)
+{
+    table t(1);
+    const auto a = t.pins.add(t.file(t.a));
+    const auto removing = t.pins.removing(t.file(t.a)); // so that there is no descriptor for another one
+    const std::string path = (t.where.path() / "b").string();
+    posixfs::unique_fd b(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+    {
+        const auto open = t.pins.add({t.b, b.get(), t.mount});
+        BOOST_REQUIRE(open);
+        BOOST_REQUIRE(::unlink(path.c_str()) == 0);
+        BOOST_TEST(
+            bool(t.pins.add({t.b, b.get(), t.mount}))); // who has it open already may be served from a cache
+    }
+    const auto open = t.pins.add({t.b, b.get(), t.mount});
+    BOOST_REQUIRE(!open);
+    BOOST_TEST(open.error().errno_value() == ESTALE);
+    BOOST_TEST(!t.pins.keeps({t.b, b.get(), t.mount}, true));
+}
+
+// Two shards open files and read them by their opens, a third one removes them and makes others, and few are kept open at a time.
+BOOST_AUTO_TEST_CASE(no_open_is_lost_to_removals_of_ours_at_the_bound)
+{
+    constexpr int rounds = 150;
+    ::umask(0);
+    temporary_directory where("/var/tmp");
+    blocking_pool pool(4);
+    posixfs::posixfs_options o = few_kept(2);
+    o.root = where.path();
+    auto made = posixfs::open_posixfs(o, pool);
+    BOOST_REQUIRE(made);
+    const std::unique_ptr<file_backend> fs = std::move(*made);
+    runtime_options options;
+    options.shards = 3;
+    auto started = runtime::start(options);
+    BOOST_REQUIRE(started);
+    runtime& shards = **started;
+    request me;
+    me.who = credential(::geteuid(), ::getegid());
+    const char* const names[] = {"a", "b", "c", "d"};
+    std::atomic<int> opened_ones = 0;
+    std::atomic<int> failed = 0;
+    const auto use_files = [&](shard&) -> task<int> {
+        std::vector<std::pair<handle, opened>> held(3);
+        for (int i = 0; i < rounds; ++i) {
+            const char* const name = names[i % 4];
+            auto file = co_await fs->create(me, fs->root(), name, create_mode::unchecked, {}, 0);
+            if (!file)
+                continue;
+            auto open = co_await fs->open(me, file->made.handle, R_OK, open_right::asked);
+            if (!open) // it was removed, or is just being removed
+                continue;
+            ++opened_ones;
+            held[std::size_t(i % 3)] = {file->made.handle, std::move(open->file)};
+            for (const auto& [h, by] : held) {
+                if (!by)
+                    continue;
+                request r = me;
+                r.open = by.get();
+                std::byte out[1];
+                const auto read = co_await fs->read(r, h, 0, out);
+                failed += read ? 0 : 1;
+            }
+        }
+        co_return 0;
+    };
+    const auto remove_files = [&](shard&) -> task<int> {
+        for (int i = 0; i < 2 * rounds; ++i) {
+            const auto gone = co_await fs->remove(me, fs->root(), names[i % 4]);
+            (void)gone;
+        }
+        co_return 0;
+    };
+    std::vector<std::thread> users;
+    for (const unsigned index : {1U, 2U})
+        users.emplace_back([&, index] { (void)shards.run(index, use_files); });
+    (void)shards.run(0, remove_files);
+    for (std::thread& t : users)
+        t.join();
+    shards.stop();
+    BOOST_TEST(failed == 0);
+    BOOST_TEST(opened_ones > rounds / 2);
+    BOOST_TEST(posixfs::counters_of(*fs).lost == 0U);
+    BOOST_TEST(posixfs::pin_table::held() == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(all_tables_have_one_bound)

@@ -108,6 +108,9 @@ void serve_all(server& s, const request& r)
         auto made = s.run(s.fs->create(r, root, "f", create_mode::guarded, set, 0));
         check(made.has_value(), "CREATE");
         const handle f = made->made.handle;
+        auto opened = s.run(s.fs->open(r, f, R_OK | W_OK, open_right::asked));
+        check(opened.has_value(), "OPEN");
+        check(s.run(s.fs->open(r, f, R_OK, open_right::granted)).has_value(), "OPEN of a new file");
         for (int again = 0; again < 2; ++again) {
             check(s.run(s.fs->lookup(r, root, "f")).has_value(), "LOOKUP");
             check(s.run(s.fs->lookup(r, root, ".")).has_value(), "LOOKUP of .");
@@ -141,6 +144,12 @@ void serve_all(server& s, const request& r)
         check(s.run(s.fs->statfs(r, root)).has_value(), "FSSTAT");
         for (const char* name : {"f", "h", "s"})
             check(s.run(s.fs->remove(r, root, name)).has_value(), "REMOVE");
+        auto nameless = s.run(s.fs->getattr(r, f));
+        check(nameless && nameless->links == 0, "GETATTR of an open file without a name");
+        check(s.run(s.fs->open(r, f, R_OK, open_right::asked)).has_value(), "OPEN of it by its handle");
+        opened->file.reset();
+        nameless = s.run(s.fs->getattr(r, f));
+        check(!nameless && nameless.error().errno_value() == ESTALE, "it goes when it is closed");
         check(s.run(s.fs->rmdir(r, root, "d")).has_value(), "RMDIR");
     }
 }
