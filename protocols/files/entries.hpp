@@ -306,22 +306,28 @@ private:
     verbena::detail::waiter waiter_;
 };
 
-/// States by file, and owner, or client where it is a delegation.
+/// An owner's open of a file, its locks by an open, a client's delegation of a file.
 struct state_key {
-    const void* owner;
-    const file_entry* file;
+    const void* whose; // owner_entry; client_entry of a delegation
+    const void* of;    // file_entry; state_entry of the open where it is of locks
     friend bool operator==(const state_key&, const state_key&) = default;
 };
 struct state_hash {
     using is_transparent = void;
     std::size_t operator()(const state_key& k) const noexcept
     {
-        return std::size_t((std::uintptr_t(k.owner) * 0x9e3779b97f4a7c15) ^ (std::uintptr_t(k.file) >> 4));
+        return std::size_t((std::uintptr_t(k.whose) * 0x9e3779b97f4a7c15) ^ (std::uintptr_t(k.of) >> 4));
     }
     std::size_t operator()(const state_entry* s) const noexcept { return (*this)(key(s)); }
     static state_key key(const state_entry* s) noexcept
     {
+        if (s->kind == state_kind::lock)
+            return of_locks(*s->owner, static_cast<const lock_entry*>(s)->open);
         return {s->owner != nullptr ? static_cast<const void*>(s->owner) : &s->client, s->file};
+    }
+    static state_key of_locks(const owner_entry& o, const open_entry& by) noexcept
+    {
+        return {&o, static_cast<const state_entry*>(&by)};
     }
 };
 struct state_equal {

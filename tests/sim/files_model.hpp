@@ -76,7 +76,7 @@ struct m_open {
 };
 struct m_lock {
     unsigned client, owner, file;
-    unsigned by; // the open owner whose open it hangs on
+    unsigned by; // the open owner whose open it hangs on: by another one the owner has another
     stateid id;
     std::array<char, byte_count> bytes;
 };
@@ -248,6 +248,48 @@ struct files_model {
         return n;
     }
 
+    static void set(m_lock& l, const byte_range& r, char to)
+    {
+        for (std::uint64_t i = r.offset; i <= r.last; ++i)
+            l.bytes[i] = to;
+    }
+    static bool is_beside(const m_lock& a, const m_lock& b)
+    {
+        return a.client == b.client && a.owner == b.owner && a.file == b.file && a.by != b.by;
+    }
+    std::size_t ranges_of(unsigned client) const
+    {
+        std::size_t n = 0;
+        for (const m_lock& l : locks_)
+            n += l.client == client ? ranges_of(l) : 0;
+        return n;
+    }
+    /// Of the client's locks but that one, once its owner has `r` by no other open.
+    std::size_t ranges_without(const m_lock& but, const byte_range& r) const
+    {
+        std::size_t n = 0;
+        for (m_lock l : locks_) {
+            if (is_beside(l, but))
+                set(l, r, '-');
+            else if (l.client != but.client || l.id.other == but.id.other)
+                continue;
+            n += ranges_of(l);
+        }
+        return n;
+    }
+    /// The owner has those bytes by no other open. True if it had some.
+    bool clear_beside(const m_lock& by, const byte_range& r)
+    {
+        bool had = false;
+        for (m_lock& l : locks_)
+            if (is_beside(l, by)) {
+                had = had || std::any_of(l.bytes.begin() + r.offset, l.bytes.begin() + r.last + 1,
+                                         [](char c) { return c != '-'; });
+                set(l, r, '-');
+            }
+        return had;
+    }
+
     bool has_delegation(unsigned client, unsigned file) const
     {
         return std::any_of(delegations_.begin(), delegations_.end(),
@@ -264,7 +306,7 @@ struct files_model {
             for (const m_lock& b : locks_)
                 if (&a != &b && a.file == b.file)
                     for (unsigned i = 0; i < byte_count; ++i)
-                        SIM_REQUIRE(!(a.bytes[i] == 'w' && b.bytes[i] != '-'));
+                        SIM_REQUIRE(!((a.bytes[i] == 'w' || is_beside(a, b)) && b.bytes[i] != '-'));
         for (const m_delegation& d : delegations_) {
             if (d.is_revoked)
                 continue;

@@ -138,6 +138,103 @@ BOOST_FIXTURE_TEST_CASE(a_lock_has_one_stateid_for_owner_and_file, locks_fixture
     BOOST_TEST(is(table->unlock(b, *nothing, file_named("f"), {0, 1}), errc::bad_stateid));
 }
 
+// RFC 8881 8.2.1: a set of locks of one owner, under one open.
+BOOST_FIXTURE_TEST_CASE(a_lock_owner_has_a_stateid_for_each_open_of_a_file, locks_fixture)
+{
+    const auto reader = open(a, "reads", "f", share::read)->id,
+               writer = open(a, "writes", "f", share::write)->id;
+    lock_request r = lock_of(a, "x", {0, 9}, read);
+    r.id = reader;
+    const auto by_reader = table->lock(r);
+    BOOST_REQUIRE(by_reader);
+    r = lock_of(a, "x", {20, 29}, write);
+    r.id = writer;
+    const auto by_writer = table->lock(r); // the other open has not this access
+    BOOST_REQUIRE(by_writer);
+    BOOST_TEST((by_writer->other != by_reader->other));
+    BOOST_TEST(by_writer->seqid == 1u);
+    BOOST_TEST(table->stats().lock_states.value() == 2);
+    BOOST_TEST(table->stats().lock_owners.value() == 1);
+    BOOST_TEST(table->stats().locks.value() == 2);
+    // Each does what its open may.
+    {
+        passage p;
+        BOOST_TEST(table->begin_io(a, *by_writer, file_named("f"), share::write, p).has_value());
+    }
+    {
+        passage p;
+        BOOST_TEST(is(table->begin_io(a, *by_reader, file_named("f"), share::write, p), errc::open_mode));
+    }
+    lock_request more = r;
+    more.new_owner = false;
+    more.id = *by_reader;
+    BOOST_TEST(is(table->lock(more), errc::open_mode));
+    // An end of one open is the end of its locks alone.
+    BOOST_REQUIRE(table->close(a, reader, file_named("f")));
+    BOOST_TEST(is(table->test_stateid(a, *by_reader), errc::bad_stateid));
+    BOOST_TEST(table->test_stateid(a, *by_writer).has_value());
+    BOOST_TEST(would_lock(b, "y", {0, 9}, write));
+    BOOST_TEST(!would_lock(b, "y", {20, 29}, read));
+    BOOST_REQUIRE(table->close(a, writer, file_named("f")));
+    BOOST_TEST(would_lock(b, "y", {0, top}, write));
+    BOOST_TEST(table->stats().lock_owners.value() == 0);
+    BOOST_TEST(table->stats().locks.value() == 0);
+}
+
+// POSIX: a byte has one lock of an owner, however it came by it, and the last call decides.
+BOOST_FIXTURE_TEST_CASE(bytes_are_of_their_owner_whichever_open_locked_them, locks_fixture)
+{
+    const auto second = open(a, "second", "f", share::both)->id;
+    const auto first_lock = lock(a, "x", {0, 99}, write);
+    BOOST_REQUIRE(first_lock);
+    BOOST_TEST(is(lock(b, "reads", {0, 9}, read, true), errc::denied));
+    // What is locked by the second open is the second's: here to read, so that who reads may have it.
+    lock_request r = lock_of(a, "x", {0, 49}, read);
+    r.id = second;
+    const auto second_lock = table->lock(r);
+    BOOST_REQUIRE(second_lock);
+    BOOST_TEST((second_lock->other != first_lock->other));
+    BOOST_TEST(table->stats().locks.value() == 2); // 50-99 to write, 0-49 to read
+    BOOST_TEST((told() == names{"reads"}));
+    BOOST_TEST(lock(b, "reads", {0, 9}, read).has_value());
+    BOOST_TEST(table->release_lock_owner(b, owner_named("none")).has_value());
+    // An unlock is of the owner's bytes, too: the client that sends it holds them no longer.
+    BOOST_TEST(is(lock(b, "writes", {60, 69}, write, true), errc::denied));
+    const auto un = unlock(a, *second_lock, {40, 79});
+    BOOST_REQUIRE(un);
+    BOOST_TEST((un->other == second_lock->other));
+    BOOST_TEST((told() == names{"writes"}));
+    BOOST_TEST(table->stats().locks.value() == 3); // 80-99; 0-39; b's
+    BOOST_TEST(!would_lock(b, "z", {80, 80}, write));
+    BOOST_TEST(!would_lock(b, "z", {39, 39}, write));
+    // The first has nothing left, and costs nobody anything.
+    BOOST_REQUIRE(unlock(a, *un, {80, 99}));
+    BOOST_TEST(table->test_stateid(a, *first_lock).has_value());
+    BOOST_TEST(is(table->release_lock_owner(a, owner_named("x")), errc::locks_held));
+    BOOST_REQUIRE(table->close(a, second, file_named("f")));
+    BOOST_TEST(table->release_lock_owner(a, owner_named("x")).has_value());
+    BOOST_TEST(table->stats().lock_states.value() == 1);
+}
+
+BOOST_FIXTURE_TEST_CASE(limits_count_what_an_owner_holds_by_all_its_opens, locks_fixture)
+{
+    start([](state_options& o) { o.limits.locks_per_client = 2; });
+    a = client("a");
+    of_a = open(a, "open", "f", share::both)->id;
+    const auto second = open(a, "second", "f", share::both)->id;
+    const auto held = lock(a, "x", {0, 99}, write);
+    BOOST_REQUIRE(held);
+    lock_request r = lock_of(a, "x", {40, 49}, write);
+    r.id = second;
+    BOOST_TEST(is(table->lock(r), errc::too_many_locks)); // it would be three
+    r.bytes = {0, 49};
+    const auto by_second = table->lock(r);
+    BOOST_REQUIRE(by_second);
+    BOOST_TEST(is(unlock(a, *by_second, {60, 69}), errc::too_many_locks)); // splits what the first has
+    BOOST_TEST(unlock(a, *by_second, {40, 69}).has_value());
+    BOOST_TEST(table->stats().locks.value() == 2);
+}
+
 BOOST_FIXTURE_TEST_CASE(a_lock_needs_an_open_of_its_mode, locks_fixture)
 {
     for (const share access : {share::read, share::write, share::both}) {

@@ -105,7 +105,7 @@ struct lock_request {
     client_id client = nobody;
     storage::handle file;
     bool new_owner = false;           ///< `id` is an open, and `owner` says whose lock it is to be
-    stateid id;                       ///< else of the owner's earlier locks of this file
+    stateid id;                       ///< else of the owner's earlier locks by the same open
     std::span<const std::byte> owner; ///< good during the call
     byte_range bytes;
     lock_type type = lock_type::read;
@@ -472,6 +472,8 @@ private:
     detail::state_entry* state_of(detail::owner_entry& o, detail::file_entry& f) noexcept;
     void remove(detail::state_entry& s) noexcept;
     void remove_open(detail::open_entry& o) noexcept;
+    detail::lock_entry* locks_by(detail::owner_entry& o, detail::open_entry& by) noexcept;
+    static void clear(detail::lock_entry& l, const byte_range& bytes);
     bool erase_lock(detail::lock_entry& l) noexcept;
     void remove_lock(detail::lock_entry& l) noexcept;
     void set_shares(detail::open_entry& o, share access, share deny) noexcept;
