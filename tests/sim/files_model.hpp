@@ -306,7 +306,8 @@ struct files_model {
             for (const m_lock& b : locks_)
                 if (&a != &b && a.file == b.file)
                     for (unsigned i = 0; i < byte_count; ++i)
-                        SIM_REQUIRE(!((a.bytes[i] == 'w' || is_beside(a, b)) && b.bytes[i] != '-'));
+                        SIM_REQUIRE((a.bytes[i] == '-' || b.bytes[i] == '-' ||
+                                     (a.bytes[i] == 'r' && b.bytes[i] == 'r' && !is_beside(a, b))));
         for (const m_delegation& d : delegations_) {
             if (d.is_revoked)
                 continue;

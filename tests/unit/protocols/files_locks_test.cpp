@@ -216,22 +216,24 @@ BOOST_FIXTURE_TEST_CASE(bytes_are_of_their_owner_whichever_open_locked_them, loc
     BOOST_TEST(table->stats().lock_states.value() == 1);
 }
 
-BOOST_FIXTURE_TEST_CASE(limits_count_what_an_owner_holds_by_all_its_opens, locks_fixture)
+BOOST_FIXTURE_TEST_CASE(limits_count_what_an_owner_holds_by_all_its_opens, files_fixture)
 {
     start([](state_options& o) { o.limits.locks_per_client = 2; });
-    a = client("a");
-    of_a = open(a, "open", "f", share::both)->id;
+    const client_id a = client("a");
+    const auto first = open(a, "open", "f", share::both)->id;
     const auto second = open(a, "second", "f", share::both)->id;
-    const auto held = lock(a, "x", {0, 99}, write);
-    BOOST_REQUIRE(held);
-    lock_request r = lock_of(a, "x", {40, 49}, write);
+    lock_request r = lock_of(a, first, "f");
+    r.bytes = {0, 99};
+    BOOST_REQUIRE(table->lock(r));
     r.id = second;
+    r.bytes = {40, 49};
     BOOST_TEST(is(table->lock(r), errc::too_many_locks)); // it would be three
     r.bytes = {0, 49};
     const auto by_second = table->lock(r);
     BOOST_REQUIRE(by_second);
-    BOOST_TEST(is(unlock(a, *by_second, {60, 69}), errc::too_many_locks)); // splits what the first has
-    BOOST_TEST(unlock(a, *by_second, {40, 69}).has_value());
+    // It splits what the first has.
+    BOOST_TEST(is(table->unlock(a, *by_second, r.file, {60, 69}), errc::too_many_locks));
+    BOOST_TEST(table->unlock(a, *by_second, r.file, {40, 69}).has_value());
     BOOST_TEST(table->stats().locks.value() == 2);
 }
 
