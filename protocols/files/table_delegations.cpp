@@ -151,6 +151,9 @@ std::optional<delegation_type> state_table::may_delegate(const open_request& r, 
     // Two readers may have one each. Beside a writer's there is no open of another client to bring one.
     if (*type == delegation_type::write && f.delegations.front() != nullptr)
         return std::nullopt;
+    out.why = no_delegation::resource;
+    if (!may_be_granted(c, kept_out_by(*type, r.leased)))
+        return std::nullopt;
     refused = refuse_delegation(r, c, f, *type);
     if (refused && !reclaims) {
         out.why = *refused;
@@ -171,7 +174,9 @@ void state_table::decide_delegation(const open_request& r, client_entry& c, file
         return;
     }
     delegation_entry& d = grant(c, f, *type, r);
-    const bool unwanted = refused || (reclaims && (r.gives_back || r.leased));
+    // Others may have written since the restart.
+    const bool kept_out_nobody = reclaims && !includes(grace_.keeps_out(c.key), kept_out_by(*type, r.leased));
+    const bool unwanted = refused || kept_out_nobody || (reclaims && (r.gives_back || r.leased));
     out.delegation = granted_delegation{states_->id_of(d), *type, unwanted};
     if (unwanted) // it had it, so it keeps it until it has returned it (RFC 8881 10.2.1)
         recall(d);
@@ -238,6 +243,7 @@ delegation_entry& state_table::grant(client_entry& c, file_entry& f, delegation_
     auto& d = static_cast<delegation_entry&>(
         states_->add(std::make_unique<delegation_entry>(c, f, type, r.change)));
     d.by = r.opened;
+    c.keeps_out = c.keeps_out | kept_out_by(type, r.leased);
     by_->states.insert(&d);
     c.states.push_back(d.of_client);
     f.delegations.push_back(d.of_file);

@@ -91,9 +91,9 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
         l = locks_by(*known, by); // it came with its open again
     if (!includes(by.access, r.type == lock_type::read ? share::read : share::write))
         return error(errc::open_mode);
-    if (const auto may = r.reclaim ? check_reclaim(c) : may_begin_anew(c); !may)
+    if (const auto may = r.reclaim ? check_reclaim(c, share::none) : may_begin_anew(c); !may)
         return may.error();
-    if (const auto may = may_be_granted(c); !may)
+    if (const auto may = may_be_granted(c, share::none); !may)
         return may.error();
 
     lapse_reservations();

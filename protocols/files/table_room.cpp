@@ -25,10 +25,13 @@ bool overlaps(const std::array<std::uint32_t, 2>& counts, share s) noexcept
     return (any(s & share::read) && counts[0] > 0) || (any(s & share::write) && counts[1] > 0);
 }
 
-// What could contradict state of clients that have not reclaimed it yet (RFC 8881 8.4.2).
-constexpr std::uint32_t not_in_grace = bit(operation::read) | bit(operation::write) |
-                                       bit(operation::set_size) | bit(operation::remove) |
-                                       bit(operation::rename);
+// What could contradict state of clients that have not reclaimed it yet (RFC 8881 8.4.2): the file of any open, or what keeps others out.
+constexpr std::uint32_t not_in_grace = bit(operation::remove) | bit(operation::rename);
+constexpr share io_of(std::uint32_t operations) noexcept
+{
+    return ((operations & bit(operation::read)) != 0 ? share::read : share::none) |
+           ((operations & (bit(operation::write) | bit(operation::set_size))) != 0 ? share::write : share::none);
+}
 
 // What writes data, or opens the file for that.
 constexpr std::uint32_t writing =
@@ -276,6 +279,8 @@ result<void> state_table::begin(const demand& d, passage& p)
     if ((d.operations_ & not_in_grace) != 0)
         if (const auto may = refuse_in_grace(); !may)
             return may;
+    if (const auto may = refuse_io_in_grace(io_of(d.operations_)); !may)
+        return may;
     file_entry* f = p.file_;
     if (f == nullptr) {
         if (!has_state(d.file_) || (f = find_file(d.file_)) == nullptr) { // the usual case

@@ -612,7 +612,7 @@ private:
     static files::state_options options()
     {
         files::state_options made;
-        made.reclaimers = {"client"};
+        made.reclaimers = {{"client"}};
         return made;
     }
     std::unique_ptr<reactor> shard_;

@@ -18,21 +18,23 @@ namespace {
 /// The database, at once: a virtual clock doesn't wait for a pool.
 class direct_store final : public files::recovery_store {
 public:
-    task<result<void>> add(std::string_view key) override { return change(recovery_change::kind::add, key); }
+    task<result<void>> add(std::string_view key, files::share keeps_out) override
+    {
+        return write(recovery_change(recovery_change::kind::add, key, keeps_out));
+    }
     task<result<void>> remove(std::string_view key) override
     {
-        return change(recovery_change::kind::remove, key);
+        return write(recovery_change(recovery_change::kind::remove, key));
     }
-    task<result<void>> end_grace() override { return change(recovery_change::kind::end_grace, {}); }
+    task<result<void>> end_grace() override
+    {
+        return write(recovery_change(recovery_change::kind::end_grace));
+    }
 
     std::optional<files::recovery_database> database;
     bool is_full = false; ///< the disk
 
 private:
-    task<result<void>> change(recovery_change::kind what, std::string_view key)
-    {
-        return write(recovery_change(what, key));
-    }
     task<result<void>> write(recovery_change c)
     {
         if (is_full)

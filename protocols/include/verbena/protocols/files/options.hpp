@@ -5,6 +5,7 @@
 #include <verbena/core/clock.hpp>
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/siphash.hpp>
+#include <verbena/protocols/files/recovery.hpp>
 #include <verbena/protocols/files/stateid.hpp>
 #include <verbena/protocols/files/types.hpp>
 #include <verbena/protocols/storage/file_lease.hpp>
@@ -62,8 +63,8 @@ struct state_options {
     bool read_delegations = true;
     bool write_delegations = true;
     files::limits limits;
-    /// Keys of those that may reclaim, as the recovery store has them at this start; the grace period begins with them.
-    std::vector<std::string> reclaimers;
+    /// Those that may reclaim, as the recovery store has them at this start; the grace period begins with them.
+    std::vector<reclaimer> reclaimers;
 };
 
 /// A delegation that its client is to return.
@@ -163,6 +164,8 @@ struct state_stats {
     counter refused_grace;
     gauge grace;      ///< 0: over; 1: clients reclaim; 2: its end is being written
     gauge to_reclaim; ///< clients that may reclaim and have not said that they are done
+    /// Of these, those that may reclaim what keeps others from reading, or from writing: deny bits, delegations.
+    gauge reads_wait_for, writes_wait_for;
     counter reclaims;
     counter late_reclaims, bad_reclaims,
         conflicting_reclaims; ///< refused: no_grace, reclaim_bad, reclaim_conflict

@@ -261,19 +261,25 @@ public:
     /// The client never says that it took back all that it had (NFS version 4.0): it may until grace is over, and gets something new as
     /// soon as it is, and a record() of it. That takes the place of reclaim_complete(). Errors: stale_client.
     result<void> set_silent(client_id client);
-    /// Whether record() is to be awaited before it gets opens or locks: it is silent, and has no record. Without that they are refused: busy. As
-    /// long as something of it is revoked and not freed it gets none.
-    bool lacks_record(client_id client) noexcept;
+    /// Whether record() is to be awaited before it gets opens or locks, or what keeps others from reading or writing: it is silent and has no record,
+    /// or its record says that it has no such. Without that they are refused: busy, or the open brings no delegation. As
+    /// long as something of it is revoked and not freed it gets no record.
+    bool lacks_record(client_id client, share keeps_out = share::none) noexcept;
+    /// What an open brings that keeps others from reading or writing: its deny bits, and a delegation that is reclaimed; and with those that it may
+    /// bring besides.
+    static share surely_keeps_out(const open_request& r) noexcept;
+    share may_keep_out(const open_request& r) noexcept;
     /// A silent client has heard that the delegation was revoked: that is free_stateid() for it. With the last one its record is
     /// written again by tend(), or by record() if that comes first. Anything else is left as it is.
     void drop_revoked(client_id client, const stateid& id) noexcept;
     /// Likewise all delegations of it that were revoked at `t` or before, for one that does not know which it lost. Looks at all state of the
     /// client.
     void drop_revoked_until(client_id client, time_point t) noexcept;
-    /// The client may take back after the next start what it gets from now on.
+    /// The client may take back after the next start what it gets from now on, and what keeps others from reading or writing as far as `keeps_out` says
+    /// so. One that is yet to say "complete" is written down with that.
     /// Completes when: it is in the recovery store; at once where it is already. On cancel: as the store says. Errors: stale_client, expired,
     /// admin_revoked, busy; the store's. Lifetime: the table outlives it. Shard: the table's.
-    task<result<void>> record(client_id client);
+    task<result<void>> record(client_id client, share keeps_out = share::none);
     /// Whether the recovery store writes of it just now. Until that is over it is not known what it has, nor whether it keeps that.
     bool is_being_written(client_id client) noexcept;
     /// The client is no more, nor is what it had: it said goodbye, or began anew under another id.
@@ -453,9 +459,10 @@ private:
     void wake(waiter_list& list) noexcept;
     void note_grace() noexcept;
     result<void> refuse_in_grace() noexcept;
-    result<void> check_reclaim(const detail::client_entry& c) noexcept;
+    result<void> refuse_io_in_grace(share access) noexcept;
+    result<void> check_reclaim(const detail::client_entry& c, share keeps_out) noexcept;
     result<void> may_begin_anew(const detail::client_entry& c) noexcept;
-    result<void> may_be_granted(const detail::client_entry& c) const noexcept;
+    static result<void> may_be_granted(const detail::client_entry& c, share keeps_out) noexcept;
     error refuse(errc e, const char* context, counter& counted) noexcept;
 
     // Files.
