@@ -203,6 +203,9 @@ struct client_entry {
     time_point renewed{};
     time_point next_ask_back{}; // for delegations
     time_point leases_from{};   // no delegation under a lease before: it did not give one back
+    time_point trusted_from{};  // no delegation at all before: it did not give back several
+    time_point last_revocation{};
+    unsigned revoked_lately = 0;
     std::size_t opens = 0, pending = 0, locks = 0, lock_states = 0, delegations = 0, revoked = 0, waits = 0,
                 owner_names = 0;
     peer_use* peer = nullptr; // nullptr: its own alone

@@ -25,7 +25,8 @@ constexpr unsigned file_count = 3;
 constexpr unsigned byte_count = 12;
 constexpr unsigned owner_count = 2; // of each client: "0", "1"
 constexpr duration lease = 10s, grace_time = 10s, recall_time = 8s, rest = 2s, reserve = 3s, lock_wait = 12s,
-                   courtesy = 60s;
+                   courtesy = 60s, distrust = 40s;
+constexpr unsigned trusted_revocations = 2;
 
 inline storage::handle file_number(unsigned i)
 {
@@ -52,6 +53,20 @@ struct m_client {
     time_point renewed{};
     time_point busy_until{}; // a compound of its runs
     time_point silent_until{};
+    struct revocation {
+        time_point due, seen; // it was between these
+    };
+    std::vector<revocation> revocations; // of what it had
+    /// Surely: so many were revoked within the time, and the last of them not longer ago.
+    bool is_distrusted(time_point now) const
+    {
+        for (std::size_t i = trusted_revocations - 1; i < revocations.size(); ++i) {
+            const revocation& first = revocations[i + 1 - trusted_revocations];
+            if (revocations[i].seen - first.due <= distrust && now < std::max(first.due, revocations[i].due) + distrust)
+                return true;
+        }
+        return false;
+    }
     /// Since when its lease runs.
     time_point heard() const noexcept { return std::max(renewed, busy_until); }
 };

@@ -45,7 +45,7 @@ struct told {
                   denied_locks = 0, waits_told = 0, delegations = 0, recalls = 0, revocations = 0,
                   expired = 0, returned = 0, restarts = 0, reclaims = 0, refused_reclaims = 0, lapsed = 0,
                   refused_grace = 0, downgrades = 0, io = 0, limits = 0, store_failures = 0, unheard = 0,
-                  on_disk = 0, of_two_opens = 0, unwritten = 0, io_in_grace = 0, outlived = 0, leases = 0, refused_leases = 0, local = 0;
+                  on_disk = 0, of_two_opens = 0, unwritten = 0, io_in_grace = 0, distrusted = 0, outlived = 0, leases = 0, refused_leases = 0, local = 0;
 };
 
 class world final : public state_handler, private files_model {
@@ -85,6 +85,8 @@ private:
         o.lock_reserve = reserve;
         o.lock_wait = lock_wait;
         o.courtesy_time = courtesy;
+        o.trusted_revocations = trusted_revocations;
+        o.distrust = distrust;
         o.limits.opens_per_client = opens_limit_;
         o.limits.locks_per_client = o.limits.lock_states_per_client = locks_limit_;
         o.reclaimers = keys;
@@ -267,10 +269,17 @@ private:
                 SIM_REQUIRE((!lists_.new_list.contains(c.key) && !lists_.old_list.contains(c.key)));
                 d.is_revoked = true;
                 clients_[d.client].lost = true;
+                clients_[d.client].revocations.push_back({d.recalled + recall_time, now});
                 ++told_.revocations;
                 resting_.emplace_back(d.file, d.recalled + recall_time); // or later: we only see it now
             }
         }
+        // All that somebody has who is not trusted any more is recalled together.
+        for (const m_delegation& d : delegations_)
+            if (const m_client& c = clients_[d.client]; c.is_distrusted(now) && !c.is_restarting) {
+                SIM_REQUIRE((d.is_recalled || d.is_revoked));
+                ++told_.distrusted;
+            }
         if (in_grace_ && table_->grace() == grace_period::phase::over) {
             // Nobody who might reclaim was left, or its time was over.
             for (m_client& c : clients_)
@@ -474,6 +483,7 @@ private:
             ++told_.delegations;
             SIM_REQUIRE((is_quiet(p.file) || in_grace_));
             SIM_REQUIRE((asking_[p.file] == 0 || in_grace_));
+            SIM_REQUIRE((!clients_[p.client].is_distrusted(clock_.now()) || made.delegation->recalled));
             for (const auto& [file, when] : resting_)
                 SIM_REQUIRE((file != p.file || when + rest <= clock_.now() || in_grace_));
             SIM_REQUIRE((!has_leases(p.file) || took_lease_ || made.delegation->recalled));
@@ -1013,6 +1023,7 @@ private:
         c.renewed = clock_.now();
         c.busy_until = time_point();
         c.expired = false;
+        c.revocations.clear();
         SIM_REQUIRE(table_->set_callable(c.id, random_() % 8 != 0));
     }
     task<void> say_complete(unsigned client)
@@ -1347,7 +1358,7 @@ BOOST_AUTO_TEST_CASE(fixed_ones)
         "expired %llu, returned %llu, restarts %llu, reclaims %llu, refused %llu, grace %llu, store failures "
         "%llu, unheard %llu, on the disk %llu, leases kept %llu\n"
         "leases on files %llu, refused %llu, wanted locally %llu, unlocked by another open %llu, opens not written down %llu, I/O "
-        "in grace %llu\n",
+        "in grace %llu, delegations of distrusted clients %llu\n",
         (unsigned long long)all.opens, (unsigned long long)all.denied_shares,
         (unsigned long long)all.needed_room, (unsigned long long)all.made_room, (unsigned long long)all.busy,
         (unsigned long long)all.downgrades, (unsigned long long)all.locks,
@@ -1360,7 +1371,7 @@ BOOST_AUTO_TEST_CASE(fixed_ones)
         (unsigned long long)all.unheard, (unsigned long long)all.on_disk, (unsigned long long)all.outlived,
         (unsigned long long)all.leases, (unsigned long long)all.refused_leases, (unsigned long long)all.local,
         (unsigned long long)all.of_two_opens, (unsigned long long)all.unwritten,
-        (unsigned long long)all.io_in_grace);
+        (unsigned long long)all.io_in_grace, (unsigned long long)all.distrusted);
     BOOST_TEST((only != 0 ||
                 (all.opens > 5000 && all.denied_shares > 1000 && all.made_room > 300 && all.busy > 300 &&
                  all.downgrades > 100 && all.locks > 2000 && all.denied_locks > 500 && all.waits_told > 50 &&
@@ -1369,7 +1380,7 @@ BOOST_AUTO_TEST_CASE(fixed_ones)
                  all.reclaims > 800 && all.refused_reclaims > 80 && all.store_failures > 50 &&
                  all.unheard > 10 && all.on_disk > 100 && all.outlived > 100 && all.leases > 100 &&
                  all.refused_leases > 30 && all.local > 100 && all.of_two_opens > 20 &&
-                 all.unwritten > 50 && all.io_in_grace > 50)));
+                 all.unwritten > 50 && all.io_in_grace > 50 && all.distrusted > 20)));
 }
 
 BOOST_AUTO_TEST_CASE(fresh_ones)

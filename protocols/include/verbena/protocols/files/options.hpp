@@ -51,6 +51,10 @@ struct state_options {
     duration courtesy_time = std::chrono::hours(24); ///< after the lease's end
     duration grace_time = std::chrono::seconds(90);  ///< at least the lease of the start before
     duration recall_time = std::chrono::seconds(90); ///< after it a delegation is revoked
+    /// A client that lets so many delegations be revoked, none later than `distrust` after the one before, is not trusted for `distrust`: it gets none,
+    /// and what it has is recalled at once, as each would cost somebody `recall_time`.
+    unsigned trusted_revocations = 3;
+    duration distrust = std::chrono::minutes(15);
     duration rest_after_recall =
         std::chrono::seconds(30); ///< no delegation of a file for so long, or twice it at most
     duration lock_reserve = std::chrono::seconds(
@@ -153,6 +157,7 @@ struct state_stats {
     gauge passages;                            ///< operations under way
     counter expired_clients, returned_clients; ///< of courtesy clients: state taken, and back in time
     counter recalls, revocations;
+    counter distrusted_clients; ///< that let too many be revoked, each time
     counter local_recalls; ///< of these recalls: for a local process
     std::array<counter, storage::no_lease_count>
         lease_refusals; ///< delegations that were not given for want of a lease, by storage::no_lease

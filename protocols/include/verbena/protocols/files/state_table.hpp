@@ -3,6 +3,7 @@
 #pragma once
 
 #include <verbena/core/intrusive_list.hpp>
+#include <verbena/core/log.hpp>
 #include <verbena/core/task.hpp>
 #include <verbena/core/wait_queue.hpp>
 #include <verbena/protocols/files/conflicts.hpp>
@@ -502,7 +503,11 @@ private:
     static bool is_in_way(const detail::delegation_entry& d, const demand& what) noexcept;
     void ask_all_back(std::size_t of) noexcept;
     void give_way_if_gone(detail::delegation_entry& d) noexcept;
-    void trust_no_more(detail::client_entry& c) noexcept;
+    enum class held : bool { under_leases, all };
+    task<void> recall_what_it_has(client_id client, held what);
+    void revoke_overdue(detail::client_entry& c) noexcept;
+    void revoke_now(detail::delegation_entry& d) noexcept;
+    bool trusts_no_more(detail::client_entry& c) noexcept;
     void record_later(detail::client_entry& c) noexcept;
     detail::delegation_entry& grant(detail::client_entry& c, detail::file_entry& f, delegation_type type,
                                     const open_request& r);
@@ -560,6 +565,7 @@ private:
     std::uint64_t last_client_ = 0;
     limited last_lacking_ = limited::opens;
     time_point next_ask_back_{}; // of all clients
+    log_limiter distrusted_;
     bool takes_leases_ = true;
     std::unique_ptr<indexes>
         by_; // clients by their lease, recalls and reservations by their end, states by owner and file
