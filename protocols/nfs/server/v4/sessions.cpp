@@ -254,8 +254,11 @@ session_table::exchanged session_table::exchange_id(const client_owner4& owner, 
         if (out.status != nfsstat4::ok)
             out.rival = confirmed->state;
     }
-    if (out.status != nfsstat4::ok)
+    if (out.status != nfsstat4::ok) {
+        if (confirmed != nullptr && !update)
+            out.held_by = confirmed->from;
         return out;
+    }
     if (confirmed != nullptr && confirmed->verifier == owner.verifier) {
         // Cases 2 and 6.
         out.client = confirmed->id;
@@ -285,6 +288,7 @@ session_table::exchanged session_table::exchange_id(const client_owner4& owner, 
     made.owner = name;
     made.verifier = owner.verifier;
     made.who = who;
+    made.from = from;
     made.peer = peer;
     made.exchanged = now;
     // What a CREATE_SESSION of sequence 0 is answered (8881 18.36.4).
@@ -390,6 +394,7 @@ session_table::creation session_table::begin_creation(const CREATE_SESSION4args&
         if (const client* const older = find_client(owners_[c->owner].confirmed)) {
             out.older = older->state;
             out.stands_against = stands_against(*older, c->verifier, c->peer->first);
+            out.held_by = older->from;
         }
     }
     return out;

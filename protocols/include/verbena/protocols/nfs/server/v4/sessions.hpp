@@ -210,6 +210,7 @@ public:
         /// With a refusal: whose it is. Where it has nothing in the state layer, or its lease is over, the question is asked again
         /// with `yields`.
         files::client_id rival = files::nobody;
+        std::string held_by; ///< with a refusal for its name: where the client that has it came from
         shortage short_of = shortage::none;
     };
     /// The decision table of 8881 18.35.4. Besides, nobody ends what a client has whose lease runs from another address. A client that is
@@ -231,6 +232,7 @@ public:
             files::nobody; ///< to be forgotten, if it confirms: the client before its restart
         /// What is answered instead, for as long as that one doesn't yield: it may have come back since EXCHANGE_ID.
         nfsstat4 stands_against = nfsstat4::ok;
+        std::string held_by; ///< with that: where that one came from
     };
     /// Unless it answers the call, a `creating` follows, and in its life end_creation() or nothing.
     creation begin_creation(const CREATE_SESSION4args& args, principal who, time_point now);
@@ -302,6 +304,7 @@ private:
         std::string owner;
         verifier4 verifier{};
         principal who = 0;
+        std::string from;
         peer_map::iterator peer;
         bool confirmed = false;
         bool creating = false;
