@@ -368,7 +368,13 @@ task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args)
     else if (args.head().operations > s->fore().maxoperations)
         status = nfsstat4::too_many_ops;
     if (status == nfsstat4::ok) {
-        verdict = slot.begin(s, sequence, mark_of(c, args, sequence));
+        const std::uint64_t mark = mark_of(c, args, sequence);
+        for (;;) {
+            verdict = slot.begin(s, sequence, mark);
+            if (verdict != slot_verdict::joins)
+                break;
+            co_await slot.first_ends(here_.reactor());
+        }
         if (verdict == slot_verdict::refused)
             status = slot.status();
     }
@@ -442,7 +448,12 @@ task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args)
         co_return rpc::outcome::drop;
     if (!k.results.ok())
         co_return rpc::outcome::system_error;
-    if (!sequence.cachethis) {
+    // A repeat that waits gets it, though nobody asked to keep it.
+    const bool is_wanted =
+        sequence.cachethis ||
+        (c.results().payloads().empty() &&
+         c.results().position() - start <= s->fore().maxresponsesize_cached && slot.is_waited_for());
+    if (!is_wanted) {
         slot.finish();
     } else if (c.results().payloads().empty()) {
         slot.finish(c.results().bytes().subspan(start), {});
