@@ -166,6 +166,7 @@ struct wait_entry {
     byte_range bytes;
     lock_type type;
     bool is_told = false;
+    bool to_look = false; // at it, as bytes came free
     time_point until{}; // what it was told holds; else, it waits if it does not ask again
     member_of<wait_entry> of_client{*this};
     member_of<wait_entry> of_file{*this};
@@ -238,6 +239,7 @@ struct file_entry {
     intrusive_list<member_of<state_entry>> opens, locks, delegations; // of locks those that have ranges
     intrusive_list<pending_open> pending;
     intrusive_list<member_of<wait_entry>> waits; // in the order of asking
+    member_of<file_entry> to_look{*this};        // while not all waiters were looked at since bytes came free
     member_of<file_entry> to_tell{*this};        // while bytes of it came free and its waiters have not heard
     intrusive_list<verbena::detail::waiter> waiters;
 };
@@ -381,6 +383,7 @@ struct state_table::indexes {
     intrusive_list<detail::member_of<detail::client_entry>> unrecorded; // their records went for nothing
     intrusive_list<detail::member_of<detail::delegation_entry>> recalled;
     intrusive_list<detail::member_of<detail::wait_entry>> told, untold; // those that end first first
+    intrusive_list<detail::member_of<detail::file_entry>> to_look;      // pinned
     std::unordered_set<detail::state_entry*, detail::state_hash, detail::state_equal> states;
 };
 

@@ -29,11 +29,14 @@ void for_each_beside(file_entry& f, owner_entry* o, const lock_entry* l, Do&& wh
 std::optional<state_table::lock_obstacle> state_table::find_lock_obstacle(file_entry& f, client_id client,
                                                                           std::span<const std::byte> owner,
                                                                           const byte_range& bytes,
-                                                                          lock_type type) noexcept
+                                                                          lock_type type,
+                                                                          std::size_t* steps) noexcept
 {
     std::optional<lock_obstacle> of_courtesy;
     for (auto* m = f.locks.front(); m != nullptr; m = f.locks.next(*m)) {
         const auto& l = static_cast<lock_entry&>(m->owner);
+        if (steps != nullptr)
+            ++*steps;
         if (l.client.id == client && l.owner->name == text_of(owner))
             continue;
         const locked_range* r = l.ranges.find_conflict(bytes, type);
@@ -45,14 +48,21 @@ std::optional<state_table::lock_obstacle> state_table::find_lock_obstacle(file_e
         if (!of_courtesy)
             of_courtesy = found;
     }
-    if (!of_courtesy)
-        for (auto* m = f.waits.front(); m != nullptr; m = f.waits.next(*m)) {
-            const wait_entry& w = m->owner;
-            if (w.is_told && w.client.state != client_state::courtesy && w.bytes.overlaps(bytes) &&
-                conflict(w.type, type) && !(w.client.id == client && w.owner == text_of(owner)))
-                return lock_obstacle{w.bytes, w.type, &w.client, w.owner};
-        }
-    return of_courtesy;
+    return of_courtesy ? of_courtesy : find_reservation(f, client, owner, bytes, type);
+}
+
+std::optional<state_table::lock_obstacle> state_table::find_reservation(file_entry& f, client_id client,
+                                                                        std::span<const std::byte> owner,
+                                                                        const byte_range& bytes,
+                                                                        lock_type type) noexcept
+{
+    for (auto* m = f.waits.front(); m != nullptr; m = f.waits.next(*m)) {
+        const wait_entry& w = m->owner;
+        if (w.is_told && w.client.state != client_state::courtesy && w.bytes.overlaps(bytes) &&
+            conflict(w.type, type) && !(w.client.id == client && w.owner == text_of(owner)))
+            return lock_obstacle{w.bytes, w.type, &w.client, w.owner};
+    }
+    return std::nullopt;
 }
 
 namespace {
@@ -379,15 +389,41 @@ bool state_table::stop_waiting(client_id client, const storage::handle& file,
 }
 
 // Each waiter that nothing is in the way of hears of it, in the order of asking. Courtesy clients are in nobody's way. It costs as many
-// steps as there are waiters times holders, so it is for what frees bytes, and once for all that goes together.
+// steps as there are waiters times holders, so it is for what frees bytes, once for all that goes together, and in pieces.
 void state_table::tell_waiters(file_entry& f) noexcept
 {
+    for (auto* m = f.waits.front(); m != nullptr; m = f.waits.next(*m))
+        m->owner.to_look = true;
+    look_at_waiters(f);
+}
+
+// At those that are still to be looked at. What is too much for this turn tend() does, and until then others may come before.
+void state_table::look_at_waiters(file_entry& f) noexcept
+{
+    if (f.to_look.is_linked()) {
+        f.to_look.unlink();
+        --f.pins;
+    }
+    std::size_t steps = 0;
     for (auto* m = f.waits.front(); m != nullptr; m = f.waits.next(*m)) {
         wait_entry& w = m->owner;
+        if (!w.to_look)
+            continue;
+        if (steps >= options_.limits.waiter_steps) {
+            by_->to_look.push_back(f.to_look);
+            ++f.pins;
+            wake(tending_);
+            break;
+        }
+        w.to_look = false;
         stats_.waiter_checks.add();
         if (w.is_told)
             continue;
-        const auto found = find_lock_obstacle(f, w.client.id, bytes_of(w.owner), w.bytes, w.type);
+        // What was just given to the one before is in the way of most others. Courtesy clients come before that.
+        if (stats_.courtesy_clients.value() == 0 &&
+            find_reservation(f, w.client.id, bytes_of(w.owner), w.bytes, w.type))
+            continue;
+        const auto found = find_lock_obstacle(f, w.client.id, bytes_of(w.owner), w.bytes, w.type, &steps);
         if (found && !gives_way(*found->client, w.client.id))
             continue;
         w.is_told = true;
@@ -396,6 +432,7 @@ void state_table::tell_waiters(file_entry& f) noexcept
         handler_.lock_available({w.client.id, bytes_of(w.owner), &f.handle, w.bytes, w.type});
         wake(tending_);
     }
+    stats_.waiter_steps.add(steps);
 }
 
 // Bytes of it came free. The file may go.

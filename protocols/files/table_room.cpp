@@ -389,6 +389,13 @@ task<void> state_table::tend()
         time_point next = time_point::max();
         const auto at = [&next](time_point when) { next = std::min(next, when); };
         result<void> done;
+        if (auto* m = by_->to_look.front()) {
+            file_entry& f = m->owner;
+            ++f.pins;
+            look_at_waiters(f);
+            --f.pins;
+            release_file(f);
+        }
         if (grace_.is_due(t))
             done = co_await end_grace();
         auto* overdue = by_->recalled.front();
@@ -426,6 +433,8 @@ task<void> state_table::tend()
             if (auto* m = by_->courtesy.front())
                 at(m->owner.renewed + options_.lease + options_.courtesy_time);
         }
+        if (by_->to_look.front() != nullptr)
+            at(t);
         const bool goes_on = co_await change_awaiter(tending_, next, "something to be due");
         if (!goes_on) {
             release_leases();

@@ -2,6 +2,8 @@
 // Byte-range locks and those who wait for them.
 #include "files_fixture.hpp"
 
+#include <verbena/core/yield.hpp>
+
 BOOST_AUTO_TEST_SUITE(files_locks_test)
 
 using namespace verbena;
@@ -514,6 +516,63 @@ BOOST_FIXTURE_TEST_CASE(waiters_are_looked_at_once_for_all_that_goes_together, l
     BOOST_TEST(is(lock(b, "1", {50, 59}, write), errc::denied));
     BOOST_TEST(checks() == 4u);
     BOOST_TEST((told() == names{"1"}));
+}
+
+// One unlock before as many holders and waiters as there may be costs 130,000 looks. Others have their turn in between.
+BOOST_FIXTURE_TEST_CASE(waiters_are_looked_at_in_pieces, locks_fixture)
+{
+    constexpr std::uint64_t holders = 2036, waiters = 64;
+    const auto held = lock(a, "x", {0, 9}, write);
+    BOOST_REQUIRE(held);
+    for (std::uint64_t i = 1; i < holders; ++i)
+        BOOST_REQUIRE(lock(a, "holds " + std::to_string(i), {100 * i, 100 * i + 9}, write));
+    names all;
+    for (std::uint64_t i = 0; i < waiters; ++i) {
+        all.push_back("waits " + std::to_string(i));
+        BOOST_REQUIRE(is(lock(b, all.back(), {0, 9}, read, true), errc::denied));
+    }
+    const std::uint64_t before = table->stats().waiter_steps.value();
+    BOOST_REQUIRE(unlock(a, *held, {0, 9}));
+    const std::uint64_t at_once = table->stats().waiter_steps.value() - before;
+    BOOST_TEST(at_once <= table->options().limits.waiter_steps + holders);
+    names first = told();
+    BOOST_TEST((!first.empty() && first.size() < 5u));
+    std::uint64_t turns = 0;
+    const auto body = [&]() -> task<void> {
+        scope s(*shard);
+        s.spawn([this] { return table->tend(); });
+        const time_point begun = clock.now();
+        while (first.size() < waiters && turns < 1000) {
+            const std::uint64_t steps = table->stats().waiter_steps.value();
+            co_await yield();
+            BOOST_TEST(table->stats().waiter_steps.value() - steps <=
+                       2 * (table->options().limits.waiter_steps + holders));
+            for (std::string& name : told())
+                first.push_back(std::move(name));
+            ++turns;
+        }
+        BOOST_TEST((clock.now() == begun));
+        s.request_stop();
+        co_await s.join();
+    };
+    run(body());
+    BOOST_TEST(first == all); // in the order of asking
+    BOOST_TEST(turns > 10u);
+    BOOST_TEST(table->stats().waiter_steps.value() - before == waiters * (holders - 1));
+}
+
+// Where one gets what it waits for the others need not be compared with all holders.
+BOOST_FIXTURE_TEST_CASE(who_was_told_is_in_the_way_of_the_others_at_once, locks_fixture)
+{
+    const auto held = lock(a, "x", {0, 9}, write);
+    for (std::uint64_t i = 1; i < 1000; ++i)
+        BOOST_REQUIRE(lock(a, "holds " + std::to_string(i), {100 * i, 100 * i + 9}, write));
+    for (int i = 0; i < 64; ++i)
+        BOOST_REQUIRE(is(lock(b, "waits " + std::to_string(i), {0, 9}, write, true), errc::denied));
+    const std::uint64_t before = table->stats().waiter_steps.value();
+    BOOST_REQUIRE(unlock(a, *held, {0, 9}));
+    BOOST_TEST((told() == names{"waits 0"}));
+    BOOST_TEST(table->stats().waiter_steps.value() - before == 999u);
 }
 
 BOOST_FIXTURE_TEST_CASE(nobody_is_driven_out_for_nothing, locks_fixture)

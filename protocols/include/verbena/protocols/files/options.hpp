@@ -39,6 +39,8 @@ struct limits {
     std::size_t delegations_per_client = 20'000; ///< with those that were revoked and are not freed
     std::size_t waiters_per_client = 1024;       ///< for locks; a wait more is not kept
     std::size_t waiters_per_file = 64;           ///< likewise
+    /// Where bytes come free, so many times a waiter is compared with a holder at once, and the rest is for tend().
+    std::size_t waiter_steps = 4096;
     /// Of opens, lock_states, locks and owner_names clients of one peer have no more than this part of all together.
     unsigned peer_percent = 25;
     std::size_t owner_bytes = 1024; ///< of an owner's name, RFC 8881 NFS4_OPAQUE_LIMIT
@@ -164,7 +166,7 @@ struct state_stats {
     counter ended_recalls,
         recall_microseconds; ///< from the recall until it is back or revoked, all of these together
     counter share_denials, lock_denials;
-    counter waiter_checks; ///< looks at whether a waiter's lock is free
+    counter waiter_checks, waiter_steps; ///< looks at whether a waiter's lock is free, and at holders for these
     limit_counters refused_limits;
     counter refused_grace;
     gauge grace;      ///< 0: over; 1: clients reclaim; 2: its end is being written

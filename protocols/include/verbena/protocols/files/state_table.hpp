@@ -528,6 +528,7 @@ private:
     void erase_wait(detail::wait_entry& w) noexcept;
     void remove_wait(detail::wait_entry& w) noexcept;
     void tell_waiters(detail::file_entry& f) noexcept;
+    void look_at_waiters(detail::file_entry& f) noexcept;
     bool end_waits(detail::client_entry& c, detail::file_entry& f) noexcept;
     void unlocked(detail::file_entry& f) noexcept;
     using file_list = intrusive_list<detail::member_of<detail::file_entry>>;
@@ -536,7 +537,10 @@ private:
     void lapse_reservations() noexcept;
     std::optional<lock_obstacle> find_lock_obstacle(detail::file_entry& f, client_id client,
                                                     std::span<const std::byte> owner, const byte_range& bytes,
-                                                    lock_type type) noexcept;
+                                                    lock_type type, std::size_t* steps = nullptr) noexcept;
+    static std::optional<lock_obstacle> find_reservation(detail::file_entry& f, client_id client,
+                                                         std::span<const std::byte> owner,
+                                                         const byte_range& bytes, lock_type type) noexcept;
 
     // Room.
     bool stands_against(const demand& d, share access, share deny) const noexcept;
