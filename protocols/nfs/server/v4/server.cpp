@@ -2,6 +2,7 @@
 // COMPOUND: what a call may contain, its slot, and one operation after the other.
 #include "compound.hpp"
 
+#include <verbena/core/printable.hpp>
 #include <verbena/core/sleep.hpp>
 #include <verbena/protocols/rpc/kept_results.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
