@@ -745,7 +745,7 @@ private:
                 std::erase_if(waits_, [w](const m_wait& one) { return &one == w; });
             SIM_REQUIRE(made->seqid == (l == nullptr ? 1 : next_seqid(l->id.seqid)));
             after.id = *made;
-            clear_beside(after, bytes);
+            told_.of_two_opens += clear_beside(after, bytes);
             if (l != nullptr)
                 *l = after;
             else
@@ -1363,7 +1363,7 @@ BOOST_AUTO_TEST_CASE(fixed_ones)
         "delegations %llu, recalls %llu, revocations %llu, operations %llu\n"
         "expired %llu, returned %llu, restarts %llu, reclaims %llu, refused %llu, grace %llu, store failures "
         "%llu, unheard %llu, on the disk %llu, leases kept %llu\n"
-        "leases on files %llu, refused %llu, wanted locally %llu, unlocked by another open %llu, opens not written down %llu, I/O "
+        "leases on files %llu, refused %llu, wanted locally %llu, bytes of two opens %llu, opens not written down %llu, I/O "
         "in grace %llu, delegations of distrusted clients %llu\n",
         (unsigned long long)all.opens, (unsigned long long)all.denied_shares,
         (unsigned long long)all.needed_room, (unsigned long long)all.made_room, (unsigned long long)all.busy,
