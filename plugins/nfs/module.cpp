@@ -290,7 +290,7 @@ void nfs_module::begin_recovery(module_host& host, const std::string& state)
     // Not below the time of day: if the file was lost, no epoch is given out twice all the same.
     restart_ = recovery_->begin(lease_, static_cast<std::uint32_t>(seconds_since_1970()) & 0x7fff'ffff);
     if (grace_ == std::chrono::seconds(0)) {
-        const files::recovery_change ended(files::recovery_change::kind::end_grace, {});
+        const files::recovery_change ended(files::recovery_change::kind::end_grace);
         const files::recovery_change* const change = &ended;
         if (const auto done = recovery_->apply(std::span(&change, 1)); !done)
             throw config_error("state " + state + ": " + done.error().message());

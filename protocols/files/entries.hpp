@@ -166,6 +166,7 @@ struct wait_entry {
     byte_range bytes;
     lock_type type;
     bool is_told = false;
+    bool to_look = false; // at it, as bytes came free
     time_point until{}; // what it was told holds; else, it waits if it does not ask again
     member_of<wait_entry> of_client{*this};
     member_of<wait_entry> of_file{*this};
@@ -195,11 +196,17 @@ struct client_entry {
     bool complete = false; // has said "reclaim complete"
     bool silent = false;   // never says it
     bool recorded = false; // is in the recovery store
+    // What it may have had since it came that kept others from reading or writing, and what of that its record says.
+    share keeps_out = share::none, said = share::none;
+    bool is_written_down() const noexcept { return recorded && includes(said, keeps_out); }
     bool storing = false;  // the store is writing of it
     bool leaving = false;  // what it writes is that the client goes
     time_point renewed{};
     time_point next_ask_back{}; // for delegations
     time_point leases_from{};   // no delegation under a lease before: it did not give one back
+    time_point trusted_from{};  // no delegation at all before: it did not give back several
+    time_point last_revocation{};
+    unsigned revoked_lately = 0;
     std::size_t opens = 0, pending = 0, locks = 0, lock_states = 0, delegations = 0, revoked = 0, waits = 0,
                 owner_names = 0;
     peer_use* peer = nullptr; // nullptr: its own alone
@@ -232,6 +239,7 @@ struct file_entry {
     intrusive_list<member_of<state_entry>> opens, locks, delegations; // of locks those that have ranges
     intrusive_list<pending_open> pending;
     intrusive_list<member_of<wait_entry>> waits; // in the order of asking
+    member_of<file_entry> to_look{*this};        // while not all waiters were looked at since bytes came free
     member_of<file_entry> to_tell{*this};        // while bytes of it came free and its waiters have not heard
     intrusive_list<verbena::detail::waiter> waiters;
 };
@@ -306,22 +314,28 @@ private:
     verbena::detail::waiter waiter_;
 };
 
-/// States by file, and owner, or client where it is a delegation.
+/// An owner's open of a file, its locks by an open, a client's delegation of a file.
 struct state_key {
-    const void* owner;
-    const file_entry* file;
+    const void* whose; // owner_entry; client_entry of a delegation
+    const void* of;    // file_entry; state_entry of the open where it is of locks
     friend bool operator==(const state_key&, const state_key&) = default;
 };
 struct state_hash {
     using is_transparent = void;
     std::size_t operator()(const state_key& k) const noexcept
     {
-        return std::size_t((std::uintptr_t(k.owner) * 0x9e3779b97f4a7c15) ^ (std::uintptr_t(k.file) >> 4));
+        return std::size_t((std::uintptr_t(k.whose) * 0x9e3779b97f4a7c15) ^ (std::uintptr_t(k.of) >> 4));
     }
     std::size_t operator()(const state_entry* s) const noexcept { return (*this)(key(s)); }
     static state_key key(const state_entry* s) noexcept
     {
+        if (s->kind == state_kind::lock)
+            return of_locks(*s->owner, static_cast<const lock_entry*>(s)->open);
         return {s->owner != nullptr ? static_cast<const void*>(s->owner) : &s->client, s->file};
+    }
+    static state_key of_locks(const owner_entry& o, const open_entry& by) noexcept
+    {
+        return {&o, static_cast<const state_entry*>(&by)};
     }
 };
 struct state_equal {
@@ -369,6 +383,7 @@ struct state_table::indexes {
     intrusive_list<detail::member_of<detail::client_entry>> unrecorded; // their records went for nothing
     intrusive_list<detail::member_of<detail::delegation_entry>> recalled;
     intrusive_list<detail::member_of<detail::wait_entry>> told, untold; // those that end first first
+    intrusive_list<detail::member_of<detail::file_entry>> to_look;      // pinned
     std::unordered_set<detail::state_entry*, detail::state_hash, detail::state_equal> states;
 };
 

@@ -17,6 +17,8 @@ namespace {
 
 // "vrbn", in the header of the file: `file` and SQLite's own tools show it.
 constexpr int application_id = 0x7672626e;
+// The first one, which is made anew at a start.
+constexpr int oldest_schema = 1;
 // For a process that is about to end. Whoever starts a second daemon is told after that time.
 constexpr int busy_milliseconds = 1000;
 // The epoch is half of a client's number and a part of each stateid, in which neither 0 nor all ones may stand.
@@ -198,7 +200,9 @@ void recovery_database::open()
             refuse_last();
         return s;
     };
-    add_ = prepare("INSERT OR IGNORE INTO clients VALUES (?1)");
+    // What was said before may have been written though that was answered with an error.
+    add_ = prepare("INSERT INTO clients VALUES (?1, ?2) "
+                   "ON CONFLICT (owner) DO UPDATE SET keeps_out = keeps_out | excluded.keeps_out");
     remove_ = prepare("DELETE FROM clients WHERE owner = ?1");
     remove_old_ = prepare("DELETE FROM reclaiming WHERE owner = ?1");
     end_grace_ = prepare("DELETE FROM reclaiming");
@@ -216,7 +220,7 @@ void recovery_database::check_contents()
     if (application != std::to_string(application_id))
         refuse("it is a database of another program",
                "move it away, or choose another folder with --state DIR");
-    if (version != std::to_string(schema))
+    if (version != std::to_string(schema) && version != std::to_string(oldest_schema))
         refuse("it has schema " + version + ", and this verbenad knows " + std::to_string(schema),
                "start the verbenad that wrote it, or move it and the files beside it away; clients then "
                "can't reclaim what they had "
@@ -228,15 +232,22 @@ void recovery_database::check_contents()
 void recovery_database::make_schema()
 {
     transaction t(*this);
+    // Whom a client keeps out is share::both where nobody has said it.
+    const bool is_old = text_of("PRAGMA user_version") == std::to_string(oldest_schema);
+    if (is_old && !run("ALTER TABLE clients ADD COLUMN keeps_out INTEGER NOT NULL DEFAULT 3;"
+                       "ALTER TABLE reclaiming ADD COLUMN keeps_out INTEGER NOT NULL DEFAULT 3"))
+        refuse_last();
     // Also what a database that can't be written fails at.
     if (!t.is_open() ||
         !run("CREATE TABLE IF NOT EXISTS server (id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER NOT "
              "NULL, "
              "lease_seconds INTEGER NOT NULL);"
              // May reclaim after the next start.
-             "CREATE TABLE IF NOT EXISTS clients (owner BLOB PRIMARY KEY) WITHOUT ROWID;"
+             "CREATE TABLE IF NOT EXISTS clients (owner BLOB PRIMARY KEY, keeps_out INTEGER NOT NULL DEFAULT "
+             "3) WITHOUT ROWID;"
              // May reclaim since the last one, until grace is over.
-             "CREATE TABLE IF NOT EXISTS reclaiming (owner BLOB PRIMARY KEY) WITHOUT ROWID;"
+             "CREATE TABLE IF NOT EXISTS reclaiming (owner BLOB PRIMARY KEY, keeps_out INTEGER NOT NULL "
+             "DEFAULT 3) WITHOUT ROWID;"
              // An epoch is no time where the clock was set back.
              "CREATE TABLE IF NOT EXISTS clock (id INTEGER PRIMARY KEY CHECK (id = 1), started INTEGER NOT "
              "NULL);"
@@ -273,7 +284,7 @@ recovery_start recovery_database::begin(duration lease, std::uint32_t least_epoc
     out.epoch = std::uint32_t(epoch);
     if (!before.end())
         refuse_last();
-    if ((!within_grace && !run("INSERT INTO reclaiming SELECT owner FROM clients")) ||
+    if ((!within_grace && !run("INSERT INTO reclaiming SELECT owner, keeps_out FROM clients")) ||
         !run("DELETE FROM clients"))
         refuse_last();
     // Should this grace period not end, what is reclaimed in the next one is still of that start and its lease.
@@ -290,9 +301,9 @@ recovery_start recovery_database::begin(duration lease, std::uint32_t least_epoc
     if (!set.run())
         refuse_last();
     end_grace_lease_->bind(1, std::int64_t(seconds));
-    statement keys(database_, "SELECT owner FROM reclaiming");
+    statement keys(database_, "SELECT owner, keeps_out FROM reclaiming");
     while (keys.next())
-        out.reclaimers.push_back(keys.bytes(0));
+        out.reclaimers.push_back({keys.bytes(0), share(keys.number(1) & 3)});
     if (!keys.end() || !t.commit())
         refuse_last();
     return out;
@@ -312,7 +323,7 @@ bool recovery_database::change(const recovery_change& c) noexcept
         return s.run();
     };
     switch (c.what) {
-    case recovery_change::kind::add: return with_key(*add_);
+    case recovery_change::kind::add: add_->bind(2, std::int64_t(c.keeps_out)); return with_key(*add_);
     case recovery_change::kind::remove: return with_key(*remove_) && with_key(*remove_old_);
     case recovery_change::kind::end_grace: return end_grace_->run() && end_grace_lease_->run();
     }
@@ -345,9 +356,9 @@ struct database_store::waiting {
     result<void> outcome;
 };
 
-task<result<void>> database_store::add(std::string_view key)
+task<result<void>> database_store::add(std::string_view key, share keeps_out)
 {
-    return write(recovery_change(recovery_change::kind::add, key));
+    return write(recovery_change(recovery_change::kind::add, key, keeps_out));
 }
 
 task<result<void>> database_store::remove(std::string_view key)
@@ -357,7 +368,7 @@ task<result<void>> database_store::remove(std::string_view key)
 
 task<result<void>> database_store::end_grace()
 {
-    return write(recovery_change(recovery_change::kind::end_grace, {}));
+    return write(recovery_change(recovery_change::kind::end_grace));
 }
 
 task<result<void>> database_store::write(recovery_change change)

@@ -256,31 +256,37 @@ bool state_table::is_recalled(client_id client) noexcept
 // Where the client has something that was revoked: only as it frees that.
 task<result<void>> state_table::write_record(client_id id, bool frees_the_last)
 {
-    client_entry* c;
-    while ((c = find_client(id)) != nullptr && c->storing) {
-        const bool goes_on = co_await change_awaiter(storing_, time_point::max(), "the recovery store");
-        if (!goes_on)
-            co_return error(std::errc::operation_canceled);
+    bool was_due = false;
+    // Once more where it got something meanwhile of which the record does not say that it may have that.
+    for (;;) {
+        client_entry* c;
+        while ((c = find_client(id)) != nullptr && c->storing) {
+            const bool goes_on = co_await change_awaiter(storing_, time_point::max(), "the recovery store");
+            if (!goes_on)
+                co_return error(std::errc::operation_canceled);
+        }
+        if (c == nullptr)
+            co_return error(errc::stale_client);
+        was_due = was_due || c->unrecorded.is_linked();
+        c->unrecorded.unlink();
+        // What it had may have been taken meanwhile, and given to others: it is not to take that back after a restart (8881 8.4.3).
+        const bool has_lost_all = c->state != client_state::active && c->state != client_state::courtesy;
+        if (c->is_written_down() || has_lost_all || c->revoked > std::size_t(frees_the_last))
+            co_return result<void>();
+        c->storing = true;
+        const share says = c->keeps_out;
+        const result<void> written = co_await store_.add(c->key, says); // it stays while `storing` is set
+        c->storing = false;
+        wake(storing_);
+        if (!written) {
+            stats_.store_failures.add();
+            if (was_due)
+                record_later(*c);
+            co_return written;
+        }
+        c->recorded = true;
+        c->said = says;
     }
-    if (c == nullptr)
-        co_return error(errc::stale_client);
-    const bool was_due = c->unrecorded.is_linked();
-    c->unrecorded.unlink();
-    // What it had may have been taken meanwhile, and given to others: it is not to take that back after a restart (8881 8.4.3).
-    const bool has_lost_all = c->state != client_state::active && c->state != client_state::courtesy;
-    if (c->recorded || has_lost_all || c->revoked > std::size_t(frees_the_last))
-        co_return result<void>();
-    c->storing = true;
-    const result<void> written = co_await store_.add(c->key); // it stays while `storing` is set
-    c->storing = false;
-    c->recorded = written.has_value();
-    wake(storing_);
-    if (!written) {
-        stats_.store_failures.add();
-        if (was_due)
-            record_later(*c);
-    }
-    co_return written;
 }
 
 task<result<void>> state_table::reclaim_complete(client_id client)
@@ -594,6 +600,16 @@ void state_table::note_grace() noexcept
                      : phase == grace_period::phase::reclaiming ? 1
                                                                 : 2);
     stats_.to_reclaim.set(phase == grace_period::phase::over ? 0 : std::int64_t(grace_.left()));
+    stats_.reads_wait_for.set(std::int64_t(grace_.left_against(share::read)));
+    stats_.writes_wait_for.set(std::int64_t(grace_.left_against(share::write)));
+}
+
+// I/O of others contradicts what keeps it out alone.
+result<void> state_table::refuse_io_in_grace(share access) noexcept
+{
+    if (grace_.holds_up(access))
+        return refuse(errc::grace, "others may reclaim what keeps it out", stats_.refused_grace);
+    return {};
 }
 
 result<void> state_table::refuse_in_grace() noexcept
@@ -610,12 +626,15 @@ result<void> state_table::may_begin_anew(const client_entry& c) noexcept
     return refuse_in_grace();
 }
 
-result<void> state_table::check_reclaim(const client_entry& c) noexcept
+result<void> state_table::check_reclaim(const client_entry& c, share keeps_out) noexcept
 {
     if (c.complete || grace_.now() != grace_period::phase::reclaiming)
         return refuse(errc::no_grace, "the time to reclaim is over", stats_.late_reclaims);
     if (!grace_.may_reclaim(c.key))
         return refuse(errc::reclaim_bad, "the client is not in the list", stats_.bad_reclaims);
+    // Others may read and write already what it could not keep them from.
+    if (!includes(grace_.keeps_out(c.key), keeps_out))
+        return refuse(errc::reclaim_bad, "the client's record says that it had no such", stats_.bad_reclaims);
     return {};
 }
 

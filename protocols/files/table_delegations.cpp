@@ -2,6 +2,9 @@
 // Delegations: whether one is granted, and how it comes back.
 #include "entries.hpp"
 
+#include <verbena/core/printable.hpp>
+#include <verbena/core/sleep.hpp>
+
 #include <algorithm>
 #include <chrono>
 
@@ -15,8 +18,8 @@ namespace {
 constexpr unsigned most_opens_looked_at = 64;
 // No client is asked more often to give back what it does not use.
 constexpr duration between_requests = std::chrono::seconds(10);
-// Of a client that did not give back what a local process waited for.
-constexpr duration rest_after_revocation = std::chrono::minutes(15);
+// Of a client's states, or of recalls that are overdue, before others have their turn.
+constexpr std::size_t looked_at_at_once = 256;
 
 // By whomever: to a lease of the back end all are one.
 bool is_written(const file_entry& f) noexcept { return f.accesses[1] != 0 || f.anonymous[1] != 0; }
@@ -99,6 +102,8 @@ std::optional<no_delegation> state_table::refuse_delegation(const open_request& 
         keep_from_limits(c);
         return no_delegation::resource;
     }
+    if (now() < c.trusted_from)
+        return no_delegation::contention;
     if (r.leased && (c.revoked > 0 || now() < c.leases_from))
         return no_delegation::contention;
     // Somebody waits for the file, or had to wait lately: else those who come for a delegation starve him.
@@ -151,6 +156,9 @@ std::optional<delegation_type> state_table::may_delegate(const open_request& r, 
     // Two readers may have one each. Beside a writer's there is no open of another client to bring one.
     if (*type == delegation_type::write && f.delegations.front() != nullptr)
         return std::nullopt;
+    out.why = no_delegation::resource;
+    if (!may_be_granted(c, kept_out_by(*type, r.leased)))
+        return std::nullopt;
     refused = refuse_delegation(r, c, f, *type);
     if (refused && !reclaims) {
         out.why = *refused;
@@ -171,7 +179,9 @@ void state_table::decide_delegation(const open_request& r, client_entry& c, file
         return;
     }
     delegation_entry& d = grant(c, f, *type, r);
-    const bool unwanted = refused || (reclaims && (r.gives_back || r.leased));
+    // Others may have written since the restart.
+    const bool kept_out_nobody = reclaims && !includes(grace_.keeps_out(c.key), kept_out_by(*type, r.leased));
+    const bool unwanted = refused || kept_out_nobody || (reclaims && (r.gives_back || r.leased));
     out.delegation = granted_delegation{states_->id_of(d), *type, unwanted};
     if (unwanted) // it had it, so it keeps it until it has returned it (RFC 8881 10.2.1)
         recall(d);
@@ -238,6 +248,7 @@ delegation_entry& state_table::grant(client_entry& c, file_entry& f, delegation_
     auto& d = static_cast<delegation_entry&>(
         states_->add(std::make_unique<delegation_entry>(c, f, type, r.change)));
     d.by = r.opened;
+    c.keeps_out = c.keeps_out | kept_out_by(type, r.leased);
     by_->states.insert(&d);
     c.states.push_back(d.of_client);
     f.delegations.push_back(d.of_file);
@@ -428,17 +439,73 @@ void state_table::remove_delegation(delegation_entry& d) noexcept
     states_->remove(d);
 }
 
-// It let local processes wait in vain, and would again with all that it has under leases.
-void state_table::trust_no_more(client_entry& c) noexcept
+// All of it has one deadline then, and is revoked together. Others have their turn meanwhile, and the client may go.
+task<void> state_table::recall_what_it_has(client_id client, held what)
 {
-    c.leases_from = now() + rest_after_revocation;
-    for (auto* m = c.states.front(); m != nullptr; m = c.states.next(*m)) {
-        if (m->owner.kind != state_kind::delegation || m->owner.file == nullptr)
-            continue;
-        auto& d = static_cast<delegation_entry&>(m->owner);
-        if (d.leased != delegation_entry::lease_state::none)
-            recall(d);
+    client_entry* c = find_client(client);
+    std::size_t left = c == nullptr ? 0 : c->opens + c->lock_states + c->delegations;
+    while (left > 0 && (c = find_client(client)) != nullptr && !c->states.empty()) {
+        for (std::size_t i = 0; i < looked_at_at_once && left > 0; ++i, --left) {
+            auto* m = c->states.front();
+            m->unlink(); // so that the next one is in front
+            c->states.push_back(*m);
+            if (m->owner.kind != state_kind::delegation || m->owner.file == nullptr)
+                continue;
+            auto& d = static_cast<delegation_entry&>(m->owner);
+            if (what == held::all || d.leased != delegation_entry::lease_state::none)
+                recall(d);
+        }
+        if (left > 0)
+            (void)co_await sleep_for(duration::zero());
     }
+}
+
+void state_table::revoke_now(delegation_entry& d) noexcept
+{
+    client_entry& c = d.client;
+    // It let local processes wait in vain, and would again with all that it has under leases.
+    if (d.leased == delegation_entry::lease_state::held)
+        c.leases_from = now() + options_.distrust;
+    c.revoked_lately = now() - c.last_revocation > options_.distrust ? 1 : c.revoked_lately + 1;
+    c.last_revocation = now();
+    leave_file(d);
+    d.deadline = now();
+    ++c.revoked;
+    stats_.revoked_delegations.add(1);
+    stats_.revocations.add();
+}
+
+// What else it has not returned in time: its record is gone, and nobody has to wait for that once more.
+void state_table::revoke_overdue(client_entry& c) noexcept
+{
+    auto* m = by_->recalled.front();
+    for (std::size_t i = 0; i < looked_at_at_once && m != nullptr && m->owner.deadline <= now(); ++i) {
+        delegation_entry& d = m->owner;
+        m = by_->recalled.next(*m);
+        if (&d.client == &c)
+            revoke_now(d);
+    }
+}
+
+// True where that begins.
+bool state_table::trusts_no_more(client_entry& c) noexcept
+{
+    if (c.revoked_lately < options_.trusted_revocations)
+        return false;
+    const bool begins = now() >= c.trusted_from;
+    c.trusted_from = now() + options_.distrust;
+    if (!begins)
+        return false;
+    stats_.distrusted_clients.add();
+    const auto minutes = std::chrono::ceil<std::chrono::minutes>(options_.distrust).count();
+    log_limited(distrusted_, log_level::warning, "nfs",
+                "a client renews its lease and returns no delegation that is recalled, which others wait for: it "
+                "gets none for a while, and what it has is recalled",
+                {{"client", printable(c.key)},
+                 {"revoked", c.revoked_lately},
+                 {"minutes", minutes},
+                 {"cure", "see whether it can be called back: verbena_nfs4_callbacks_total"}});
+    return true;
 }
 
 task<result<void>> state_table::revoke(stateid id)
@@ -470,14 +537,13 @@ task<result<void>> state_table::revoke(stateid id)
             record_later(c); // write_record() leaves it out while another is revoked
         co_return result<void>();
     }
+    const client_id client = c.id;
     const bool was_leased = d->leased == delegation_entry::lease_state::held;
-    leave_file(*d);
-    d->deadline = now();
-    ++c.revoked;
-    stats_.revoked_delegations.add(1);
-    stats_.revocations.add();
-    if (was_leased)
-        trust_no_more(c);
+    revoke_now(*d);
+    revoke_overdue(c);
+    const bool begins = trusts_no_more(c);
+    if (begins || was_leased)
+        co_await recall_what_it_has(client, begins ? held::all : held::under_leases);
     co_return result<void>();
 }
 

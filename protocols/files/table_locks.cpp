@@ -6,15 +6,37 @@ namespace verbena::files {
 
 using namespace detail;
 
+namespace {
+
+// Each other state of the owner that has bytes of the file locked: such came by other opens. `l` may be none. It costs as many steps as the
+// file has lockers, where the owner has other states at all.
+template<class Do>
+void for_each_beside(file_entry& f, owner_entry* o, const lock_entry* l, Do&& what)
+{
+    if (o == nullptr || (l != nullptr && o->states.front() == o->states.back()))
+        return;
+    for (auto* m = f.locks.front(); m != nullptr;) {
+        state_entry& one = m->owner;
+        m = f.locks.next(*m);
+        if (one.owner == o && &one != l)
+            what(static_cast<lock_entry&>(one));
+    }
+}
+
+} // namespace
+
 // The first lock of another owner that stands against this one, those of courtesy clients last; or what is kept for a waiter.
 std::optional<state_table::lock_obstacle> state_table::find_lock_obstacle(file_entry& f, client_id client,
                                                                           std::span<const std::byte> owner,
                                                                           const byte_range& bytes,
-                                                                          lock_type type) noexcept
+                                                                          lock_type type,
+                                                                          std::size_t* steps) noexcept
 {
     std::optional<lock_obstacle> of_courtesy;
     for (auto* m = f.locks.front(); m != nullptr; m = f.locks.next(*m)) {
         const auto& l = static_cast<lock_entry&>(m->owner);
+        if (steps != nullptr)
+            ++*steps;
         if (l.client.id == client && l.owner->name == text_of(owner))
             continue;
         const locked_range* r = l.ranges.find_conflict(bytes, type);
@@ -26,14 +48,21 @@ std::optional<state_table::lock_obstacle> state_table::find_lock_obstacle(file_e
         if (!of_courtesy)
             of_courtesy = found;
     }
-    if (!of_courtesy)
-        for (auto* m = f.waits.front(); m != nullptr; m = f.waits.next(*m)) {
-            const wait_entry& w = m->owner;
-            if (w.is_told && w.client.state != client_state::courtesy && w.bytes.overlaps(bytes) &&
-                conflict(w.type, type) && !(w.client.id == client && w.owner == text_of(owner)))
-                return lock_obstacle{w.bytes, w.type, &w.client, w.owner};
-        }
-    return of_courtesy;
+    return of_courtesy ? of_courtesy : find_reservation(f, client, owner, bytes, type);
+}
+
+std::optional<state_table::lock_obstacle> state_table::find_reservation(file_entry& f, client_id client,
+                                                                        std::span<const std::byte> owner,
+                                                                        const byte_range& bytes,
+                                                                        lock_type type) noexcept
+{
+    for (auto* m = f.waits.front(); m != nullptr; m = f.waits.next(*m)) {
+        const wait_entry& w = m->owner;
+        if (w.is_told && w.client.state != client_state::courtesy && w.bytes.overlaps(bytes) &&
+            conflict(w.type, type) && !(w.client.id == client && w.owner == text_of(owner)))
+            return lock_obstacle{w.bytes, w.type, &w.client, w.owner};
+    }
+    return std::nullopt;
 }
 
 namespace {
@@ -65,17 +94,16 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
     if (r.bytes.offset > r.bytes.last || r.owner.size() > options_.limits.owner_bytes)
         return error(errc::invalid, "range or owner of a lock");
     file_entry& f = *(*s)->file;
-    lock_entry* l = nullptr;
-    if (!r.new_owner)
-        l = static_cast<lock_entry*>(*s);
-    else if (owner_entry* known = find_owner(c, true, r.owner))
-        l = static_cast<lock_entry*>(state_of(*known, f)); // it came with its open again
-    open_entry& by = r.new_owner ? static_cast<open_entry&>(**s) : l->open;
+    lock_entry* l = r.new_owner ? nullptr : static_cast<lock_entry*>(*s);
+    owner_entry* const known = l != nullptr ? l->owner : find_owner(c, true, r.owner);
+    open_entry& by = l != nullptr ? l->open : static_cast<open_entry&>(**s);
+    if (l == nullptr && known != nullptr)
+        l = locks_by(*known, by); // it came with its open again
     if (!includes(by.access, r.type == lock_type::read ? share::read : share::write))
         return error(errc::open_mode);
-    if (const auto may = r.reclaim ? check_reclaim(c) : may_begin_anew(c); !may)
+    if (const auto may = r.reclaim ? check_reclaim(c, share::none) : may_begin_anew(c); !may)
         return may.error();
-    if (const auto may = may_be_granted(c); !may)
+    if (const auto may = may_be_granted(c, share::none); !may)
         return may.error();
 
     lapse_reservations();
@@ -98,10 +126,10 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
             tell_waiters(f);
         return error(errc::denied);
     }
-    const std::ptrdiff_t growth = l != nullptr ? l->ranges.growth(r.bytes, r.type) : 1;
-    const bool is_new = l == nullptr && find_owner(c, true, r.owner) == nullptr;
+    std::ptrdiff_t growth = l != nullptr ? l->ranges.growth(r.bytes, r.type) : 1;
+    for_each_beside(f, known, l, [&](lock_entry& beside) { growth += beside.ranges.growth(r.bytes, {}); });
     if (const auto lacking = lacks_for_locks(c, growth > 0 ? std::size_t(growth) : 0, l == nullptr,
-                                             is_new ? r.owner.size() : 0))
+                                             known == nullptr ? r.owner.size() : 0))
         return refuse(*lacking, errc::too_many_locks);
     if ((l == nullptr || l->ranges.empty()) && f.lockers >= options_.limits.lockers_per_file)
         return refuse({limited::lock_owners, limit_of::file}, errc::too_many_locks);
@@ -125,8 +153,12 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
         ++f.lockers;
     }
     // What was locked to write may now be locked to read only.
-    const bool frees =
-        r.type == lock_type::read && l->ranges.find_conflict(r.bytes, lock_type::read) != nullptr;
+    bool frees = r.type == lock_type::read && l->ranges.find_conflict(r.bytes, lock_type::read) != nullptr;
+    for_each_beside(f, l->owner, l, [&](lock_entry& beside) {
+        frees |=
+            r.type == lock_type::read && beside.ranges.find_conflict(r.bytes, lock_type::read) != nullptr;
+        clear(beside, r.bytes); // the bytes are of this open from now on
+    });
     l->ranges.set(r.bytes, r.type);
     c.count(&client_entry::locks, &peer_use::locks, growth);
     stats_.locks.add(growth);
@@ -167,24 +199,41 @@ result<stateid> state_table::unlock(client_id client, const stateid& id, const s
     if (bytes.offset > bytes.last)
         return error(errc::invalid, "range of an unlock");
     auto& l = static_cast<lock_entry&>(**s);
-    const std::ptrdiff_t growth = l.ranges.growth(bytes, std::nullopt);
+    std::ptrdiff_t growth = l.ranges.growth(bytes, std::nullopt);
+    bool frees = l.ranges.find_conflict(bytes, lock_type::write) != nullptr;
+    for_each_beside(*l.file, l.owner, &l, [&](lock_entry& beside) {
+        growth += beside.ranges.growth(bytes, std::nullopt);
+        frees |= beside.ranges.find_conflict(bytes, lock_type::write) != nullptr;
+    });
     // Else a client could make as many as it likes of one.
     if (growth > 0)
         if (const auto lacking = lacks_for_locks(l.client, std::size_t(growth), false, 0))
             return refuse(*lacking, errc::too_many_locks);
-    const bool had_some = !l.ranges.empty();
-    const bool frees = l.ranges.find_conflict(bytes, lock_type::write) != nullptr;
-    l.ranges.clear(bytes);
-    if (had_some && l.ranges.empty()) {
-        l.of_file.unlink();
-        --l.file->lockers;
-    }
+    clear(l, bytes);
+    for_each_beside(*l.file, l.owner, &l, [&](lock_entry& beside) { clear(beside, bytes); });
     l.seqid = next_seqid(l.seqid);
     l.client.count(&client_entry::locks, &peer_use::locks, growth);
     stats_.locks.add(growth);
     if (frees)
         unlocked(*l.file);
     return states_->id_of(l);
+}
+
+lock_entry* state_table::locks_by(owner_entry& o, open_entry& by) noexcept
+{
+    const auto it = by_->states.find(state_hash::of_locks(o, by));
+    return it == by_->states.end() ? nullptr : static_cast<lock_entry*>(*it);
+}
+
+// What that makes of the counts of ranges is the caller's.
+void state_table::clear(lock_entry& l, const byte_range& bytes)
+{
+    const bool had_some = !l.ranges.empty();
+    l.ranges.clear(bytes);
+    if (had_some && l.ranges.empty()) {
+        l.of_file.unlink();
+        --l.file->lockers;
+    }
 }
 
 // True if others may have waited for it: nobody is told of that here. The file stays, even with nothing left.
@@ -198,7 +247,7 @@ bool state_table::erase_lock(lock_entry& l) noexcept
     f.lockers -= had_some;
     stats_.locks.add(-std::int64_t(l.ranges.size()));
     stats_.lock_states.add(-1);
-    by_->states.erase(by_->states.find(state_key{&owner, &f}));
+    by_->states.erase(by_->states.find(state_hash::of_locks(owner, l.open)));
     --f.states;
     states_->remove(l);
     release_owner(owner);
@@ -340,15 +389,41 @@ bool state_table::stop_waiting(client_id client, const storage::handle& file,
 }
 
 // Each waiter that nothing is in the way of hears of it, in the order of asking. Courtesy clients are in nobody's way. It costs as many
-// steps as there are waiters times holders, so it is for what frees bytes, and once for all that goes together.
+// steps as there are waiters times holders, so it is for what frees bytes, once for all that goes together, and in pieces.
 void state_table::tell_waiters(file_entry& f) noexcept
 {
+    for (auto* m = f.waits.front(); m != nullptr; m = f.waits.next(*m))
+        m->owner.to_look = true;
+    look_at_waiters(f);
+}
+
+// At those that are still to be looked at. What is too much for this turn tend() does, and until then others may come before.
+void state_table::look_at_waiters(file_entry& f) noexcept
+{
+    if (f.to_look.is_linked()) {
+        f.to_look.unlink();
+        --f.pins;
+    }
+    std::size_t steps = 0;
     for (auto* m = f.waits.front(); m != nullptr; m = f.waits.next(*m)) {
         wait_entry& w = m->owner;
+        if (!w.to_look)
+            continue;
+        if (steps >= options_.limits.waiter_steps) {
+            by_->to_look.push_back(f.to_look);
+            ++f.pins;
+            wake(tending_);
+            break;
+        }
+        w.to_look = false;
         stats_.waiter_checks.add();
         if (w.is_told)
             continue;
-        const auto found = find_lock_obstacle(f, w.client.id, bytes_of(w.owner), w.bytes, w.type);
+        // What was just given to the one before is in the way of most others. Courtesy clients come before that.
+        if (stats_.courtesy_clients.value() == 0 &&
+            find_reservation(f, w.client.id, bytes_of(w.owner), w.bytes, w.type))
+            continue;
+        const auto found = find_lock_obstacle(f, w.client.id, bytes_of(w.owner), w.bytes, w.type, &steps);
         if (found && !gives_way(*found->client, w.client.id))
             continue;
         w.is_told = true;
@@ -357,6 +432,7 @@ void state_table::tell_waiters(file_entry& f) noexcept
         handler_.lock_available({w.client.id, bytes_of(w.owner), &f.handle, w.bytes, w.type});
         wake(tending_);
     }
+    stats_.waiter_steps.add(steps);
 }
 
 // Bytes of it came free. The file may go.

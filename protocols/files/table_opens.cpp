@@ -190,7 +190,8 @@ result<void> state_table::begin_open(const open_request& r, pending_open& p)
         r.owner.size() > options_.limits.owner_bytes)
         return error(errc::invalid, "access, deny or owner of an open");
     if (r.claim == open_claim::reclaim) {
-        if (const auto may = check_reclaim(c); !may)
+        const bool of_writer = r.want == delegation_want::write;
+        if (const auto may = check_reclaim(c, of_writer ? share::both : r.deny); !may)
             return may;
     } else if (r.claim == open_claim::under_delegation) {
         const auto s = check(c, r.delegation, &r.file, zero_seqid::newest);
@@ -257,8 +258,10 @@ result<opened> state_table::commit(pending_open& p)
     if (!living_one)
         return living_one.error();
     client_entry& c = **living_one;
-    if (const auto may = may_be_granted(c); !may)
+    const share keeps_out = surely_keeps_out(r);
+    if (const auto may = may_be_granted(c, keeps_out); !may)
         return may.error();
+    c.keeps_out = c.keeps_out | keeps_out;
     file_entry& f = *p.file_;
     owner_entry& owner = owner_of(c, false, r.owner);
     auto* o = static_cast<open_entry*>(state_of(owner, f));

@@ -25,10 +25,13 @@ bool overlaps(const std::array<std::uint32_t, 2>& counts, share s) noexcept
     return (any(s & share::read) && counts[0] > 0) || (any(s & share::write) && counts[1] > 0);
 }
 
-// What could contradict state of clients that have not reclaimed it yet (RFC 8881 8.4.2).
-constexpr std::uint32_t not_in_grace = bit(operation::read) | bit(operation::write) |
-                                       bit(operation::set_size) | bit(operation::remove) |
-                                       bit(operation::rename);
+// What could contradict state of clients that have not reclaimed it yet (RFC 8881 8.4.2): the file of any open, or what keeps others out.
+constexpr std::uint32_t not_in_grace = bit(operation::remove) | bit(operation::rename);
+constexpr share io_of(std::uint32_t operations) noexcept
+{
+    return ((operations & bit(operation::read)) != 0 ? share::read : share::none) |
+           ((operations & (bit(operation::write) | bit(operation::set_size))) != 0 ? share::write : share::none);
+}
 
 // What writes data, or opens the file for that.
 constexpr std::uint32_t writing =
@@ -276,6 +279,8 @@ result<void> state_table::begin(const demand& d, passage& p)
     if ((d.operations_ & not_in_grace) != 0)
         if (const auto may = refuse_in_grace(); !may)
             return may;
+    if (const auto may = refuse_io_in_grace(io_of(d.operations_)); !may)
+        return may;
     file_entry* f = p.file_;
     if (f == nullptr) {
         if (!has_state(d.file_) || (f = find_file(d.file_)) == nullptr) { // the usual case
@@ -384,6 +389,13 @@ task<void> state_table::tend()
         time_point next = time_point::max();
         const auto at = [&next](time_point when) { next = std::min(next, when); };
         result<void> done;
+        if (auto* m = by_->to_look.front()) {
+            file_entry& f = m->owner;
+            ++f.pins;
+            look_at_waiters(f);
+            --f.pins;
+            release_file(f);
+        }
         if (grace_.is_due(t))
             done = co_await end_grace();
         auto* overdue = by_->recalled.front();
@@ -421,6 +433,8 @@ task<void> state_table::tend()
             if (auto* m = by_->courtesy.front())
                 at(m->owner.renewed + options_.lease + options_.courtesy_time);
         }
+        if (by_->to_look.front() != nullptr)
+            at(t);
         const bool goes_on = co_await change_awaiter(tending_, next, "something to be due");
         if (!goes_on) {
             release_leases();

@@ -15,10 +15,32 @@ result<void> state_table::set_silent(client_id client)
     return {};
 }
 
-bool state_table::lacks_record(client_id client) noexcept
+bool state_table::lacks_record(client_id client, share keeps_out) noexcept
 {
     const client_entry* const c = find_client(client);
-    return c != nullptr && c->silent && !c->recorded;
+    return c != nullptr && !may_be_granted(*c, keeps_out);
+}
+
+share state_table::surely_keeps_out(const open_request& r) noexcept
+{
+    return r.claim == open_claim::reclaim && r.want == delegation_want::write ? share::both : r.deny;
+}
+
+share state_table::may_keep_out(const open_request& r) noexcept
+{
+    const client_entry* const c = find_client(r.client);
+    const share surely = surely_keeps_out(r);
+    if (r.want == delegation_want::none || c == nullptr || !c->callable)
+        return surely;
+    const bool reclaims = r.claim == open_claim::reclaim;
+    const bool reads = reclaims ? r.want == delegation_want::read
+                                : r.access == share::read && r.want != delegation_want::write;
+    const bool writes = !reclaims && r.access == share::both && r.want != delegation_want::read;
+    if (writes && options_.write_delegations && !r.leased)
+        return share::both;
+    if (reads && options_.read_delegations)
+        return surely | kept_out_by(delegation_type::read, r.leased);
+    return surely;
 }
 
 void state_table::drop_revoked(client_id client, const stateid& id) noexcept
@@ -60,20 +82,24 @@ bool state_table::is_being_written(client_id client) noexcept
     return c != nullptr && c->storing;
 }
 
-// It could not take that back after the next start, or others' state would stand in its place (7530 9.6.3.4).
-result<void> state_table::may_be_granted(const client_entry& c) const noexcept
+// It could not take that back after the next start, or others' state would stand in its place (7530 9.6.3.4), or others would read and write
+// what it keeps them from. One that is yet to say "complete" is written down with all that it has by then; one of which something was revoked
+// is not in the list.
+result<void> state_table::may_be_granted(const client_entry& c, share keeps_out) noexcept
 {
-    if (c.silent && !c.recorded)
-        return error(errc::busy, "the client is not written down");
+    if ((c.silent && !c.recorded) || (c.recorded && !includes(c.said, keeps_out)))
+        return error(errc::busy, "the client is not written down so");
     return {};
 }
 
-task<result<void>> state_table::record(client_id client)
+task<result<void>> state_table::record(client_id client, share keeps_out)
 {
     const auto living_one = living(client);
     if (!living_one)
         co_return living_one.error();
-    if ((*living_one)->recorded && !(*living_one)->storing)
+    client_entry& c = **living_one;
+    c.keeps_out = c.keeps_out | keeps_out;
+    if ((c.is_written_down() && !c.storing) || (!c.silent && !c.recorded))
         co_return result<void>();
     const result<void> written = co_await write_record(client);
     if (!written)
@@ -82,7 +108,7 @@ task<result<void>> state_table::record(client_id client)
     const auto again = living(client);
     if (!again)
         co_return again.error();
-    co_return may_be_granted(**again);
+    co_return may_be_granted(**again, keeps_out);
 }
 
 result<state_holder> state_table::holder_of(const stateid& id) const

@@ -25,7 +25,8 @@ constexpr unsigned file_count = 3;
 constexpr unsigned byte_count = 12;
 constexpr unsigned owner_count = 2; // of each client: "0", "1"
 constexpr duration lease = 10s, grace_time = 10s, recall_time = 8s, rest = 2s, reserve = 3s, lock_wait = 12s,
-                   courtesy = 60s;
+                   courtesy = 60s, distrust = 40s;
+constexpr unsigned trusted_revocations = 2;
 
 inline storage::handle file_number(unsigned i)
 {
@@ -52,6 +53,20 @@ struct m_client {
     time_point renewed{};
     time_point busy_until{}; // a compound of its runs
     time_point silent_until{};
+    struct revocation {
+        time_point due, seen; // it was between these
+    };
+    std::vector<revocation> revocations; // of what it had
+    /// Surely: so many were revoked within the time, and the last of them not longer ago.
+    bool is_distrusted(time_point now) const
+    {
+        for (std::size_t i = trusted_revocations - 1; i < revocations.size(); ++i) {
+            const revocation& first = revocations[i + 1 - trusted_revocations];
+            if (revocations[i].seen - first.due <= distrust && now < std::max(first.due, revocations[i].due) + distrust)
+                return true;
+        }
+        return false;
+    }
     /// Since when its lease runs.
     time_point heard() const noexcept { return std::max(renewed, busy_until); }
 };
@@ -76,7 +91,7 @@ struct m_open {
 };
 struct m_lock {
     unsigned client, owner, file;
-    unsigned by; // the open owner whose open it hangs on
+    unsigned by; // the open owner whose open it hangs on: by another one the owner has another
     stateid id;
     std::array<char, byte_count> bytes;
 };
@@ -248,6 +263,48 @@ struct files_model {
         return n;
     }
 
+    static void set(m_lock& l, const byte_range& r, char to)
+    {
+        for (std::uint64_t i = r.offset; i <= r.last; ++i)
+            l.bytes[i] = to;
+    }
+    static bool is_beside(const m_lock& a, const m_lock& b)
+    {
+        return a.client == b.client && a.owner == b.owner && a.file == b.file && a.by != b.by;
+    }
+    std::size_t ranges_of(unsigned client) const
+    {
+        std::size_t n = 0;
+        for (const m_lock& l : locks_)
+            n += l.client == client ? ranges_of(l) : 0;
+        return n;
+    }
+    /// Of the client's locks but that one, once its owner has `r` by no other open.
+    std::size_t ranges_without(const m_lock& but, const byte_range& r) const
+    {
+        std::size_t n = 0;
+        for (m_lock l : locks_) {
+            if (is_beside(l, but))
+                set(l, r, '-');
+            else if (l.client != but.client || l.id.other == but.id.other)
+                continue;
+            n += ranges_of(l);
+        }
+        return n;
+    }
+    /// The owner has those bytes by no other open. True if it had some.
+    bool clear_beside(const m_lock& by, const byte_range& r)
+    {
+        bool had = false;
+        for (m_lock& l : locks_)
+            if (is_beside(l, by)) {
+                had = had || std::any_of(l.bytes.begin() + r.offset, l.bytes.begin() + r.last + 1,
+                                         [](char c) { return c != '-'; });
+                set(l, r, '-');
+            }
+        return had;
+    }
+
     bool has_delegation(unsigned client, unsigned file) const
     {
         return std::any_of(delegations_.begin(), delegations_.end(),
@@ -264,7 +321,8 @@ struct files_model {
             for (const m_lock& b : locks_)
                 if (&a != &b && a.file == b.file)
                     for (unsigned i = 0; i < byte_count; ++i)
-                        SIM_REQUIRE(!(a.bytes[i] == 'w' && b.bytes[i] != '-'));
+                        SIM_REQUIRE((a.bytes[i] == '-' || b.bytes[i] == '-' ||
+                                     (a.bytes[i] == 'r' && b.bytes[i] == 'r' && !is_beside(a, b))));
         for (const m_delegation& d : delegations_) {
             if (d.is_revoked)
                 continue;

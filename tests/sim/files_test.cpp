@@ -45,7 +45,7 @@ struct told {
                   denied_locks = 0, waits_told = 0, delegations = 0, recalls = 0, revocations = 0,
                   expired = 0, returned = 0, restarts = 0, reclaims = 0, refused_reclaims = 0, lapsed = 0,
                   refused_grace = 0, downgrades = 0, io = 0, limits = 0, store_failures = 0, unheard = 0,
-                  on_disk = 0, outlived = 0, leases = 0, refused_leases = 0, local = 0;
+                  on_disk = 0, of_two_opens = 0, unwritten = 0, io_in_grace = 0, distrusted = 0, outlived = 0, leases = 0, refused_leases = 0, local = 0;
 };
 
 class world final : public state_handler, private files_model {
@@ -61,6 +61,7 @@ public:
             clients_[i].key = std::string(1, char('a' + i));
         opens_limit_ = random_() % 4 == 0 ? 4 : 1000;
         locks_limit_ = random_() % 4 == 0 ? 5 : 1000;
+        few_steps_ = random_() % 4 == 0;
         slow_store_ = random_() % 2 == 0;
         failing_store_ = random_() % 3 == 0;
         if (seed % 20 == 0) // a sync costs more than a run
@@ -85,14 +86,18 @@ private:
         o.lock_reserve = reserve;
         o.lock_wait = lock_wait;
         o.courtesy_time = courtesy;
+        o.trusted_revocations = trusted_revocations;
+        o.distrust = distrust;
         o.limits.opens_per_client = opens_limit_;
         o.limits.locks_per_client = o.limits.lock_states_per_client = locks_limit_;
         o.reclaimers = keys;
+        if (few_steps_)
+            o.limits.waiter_steps = 1;
         grace_began_ = clock_.now();
         in_grace_ = !keys.empty();
         store_ = std::make_unique<test::memory_store>(lists_);
-        store_->wrote = [this](std::string_view what, std::string_view key) {
-            write_on_disk(what, key);
+        store_->wrote = [this](std::string_view what, std::string_view key, share keeps_out) {
+            write_on_disk(what, key, keeps_out);
             if (!store_->is_gone)
                 return;
             ++told_.unheard;
@@ -108,10 +113,10 @@ private:
         serving_->spawn([this] { return table_->tend(); });
         // A client that may reclaim has lost nothing.
         for (const m_client& c : clients_)
-            SIM_REQUIRE(!(c.lost && std::count(keys.begin(), keys.end(), c.key) > 0));
+            SIM_REQUIRE(!(c.lost && may_reclaim(keys, c)));
     }
     // The database has the same lists, whatever stopped it.
-    void begin_on_disk(const std::vector<std::string>& keys)
+    void begin_on_disk(const std::vector<reclaimer>& keys)
     {
         if (!folder_)
             return;
@@ -122,7 +127,7 @@ private:
         SIM_REQUIRE(begun.reclaimers == keys);
         SIM_REQUIRE(begun.epoch == lists_.epoch);
     }
-    void write_on_disk(std::string_view what, std::string_view key)
+    void write_on_disk(std::string_view what, std::string_view key, share keeps_out)
     {
         if (!database_)
             return;
@@ -130,7 +135,7 @@ private:
         const recovery_change change(what == "add"   ? kind::add
                                      : what == "end" ? kind::end_grace
                                                      : kind::remove,
-                                     key);
+                                     key, keeps_out);
         const recovery_change* const one[] = {&change};
         SIM_REQUIRE(database_->apply(one));
         ++told_.on_disk;
@@ -267,18 +272,25 @@ private:
                 SIM_REQUIRE((!lists_.new_list.contains(c.key) && !lists_.old_list.contains(c.key)));
                 d.is_revoked = true;
                 clients_[d.client].lost = true;
+                clients_[d.client].revocations.push_back({d.recalled + recall_time, now});
                 ++told_.revocations;
                 resting_.emplace_back(d.file, d.recalled + recall_time); // or later: we only see it now
             }
         }
+        // All that somebody has who is not trusted any more is recalled together.
+        for (const m_delegation& d : delegations_)
+            if (const m_client& c = clients_[d.client]; c.is_distrusted(now) && !c.is_restarting) {
+                SIM_REQUIRE((d.is_recalled || d.is_revoked));
+                ++told_.distrusted;
+            }
         if (in_grace_ && table_->grace() == grace_period::phase::over) {
             // Nobody who might reclaim was left, or its time was over.
             for (m_client& c : clients_)
-                if (!c.complete && std::count(reclaimers_.begin(), reclaimers_.end(), c.key) > 0)
+                if (!c.complete && may_reclaim(reclaimers_, c))
                     SIM_REQUIRE((c.lost || c.id == nobody || clock_.now() >= grace_began_ + grace_time));
             in_grace_ = false;
         }
-        if (lapses) // no waiter is forgotten
+        if (lapses && (!few_steps_ || is_settled_)) // no waiter is forgotten
             for (const m_wait& w : waits_)
                 if (!w.is_told)
                     SIM_REQUIRE(
@@ -331,6 +343,21 @@ private:
                 SIM_REQUIRE((!table_->has_state(file_number(f)) && kept_[f] == 0));
         }
         nothing_contradicts();
+        // What keeps others out stands in its client's record, if it has one.
+        for (const m_open& o : opens_)
+            SIM_REQUIRE(is_written(o.client, o.deny()));
+        for (const m_delegation& d : delegations_)
+            SIM_REQUIRE((d.is_revoked || is_written(d.client, kept_out_by(d.type, has_leases(d.file)))));
+    }
+    bool is_written(unsigned client, share keeps_out) const
+    {
+        const m_client& c = clients_[client];
+        const auto record = lists_.new_list.find(c.key);
+        return !c.complete || record == lists_.new_list.end() || includes(record->second, keeps_out);
+    }
+    static bool may_reclaim(const std::vector<reclaimer>& all, const m_client& c)
+    {
+        return std::ranges::any_of(all, [&c](const reclaimer& one) { return one.key == c.key; });
     }
     void is_there(unsigned client, const stateid& id)
     {
@@ -459,6 +486,7 @@ private:
             ++told_.delegations;
             SIM_REQUIRE((is_quiet(p.file) || in_grace_));
             SIM_REQUIRE((asking_[p.file] == 0 || in_grace_));
+            SIM_REQUIRE((!clients_[p.client].is_distrusted(clock_.now()) || made.delegation->recalled));
             for (const auto& [file, when] : resting_)
                 SIM_REQUIRE((file != p.file || when + rest <= clock_.now() || in_grace_));
             SIM_REQUIRE((!has_leases(p.file) || took_lease_ || made.delegation->recalled));
@@ -509,14 +537,35 @@ private:
             return true;
         }
         const auto made = commit(r, *p.at);
-        SIM_REQUIRE(made);
-        opened_so(p, *made);
+        opened_or_unwritten(p, made);
         r.opened.reset();
+        p.at.reset();
         sync();
         return true;
     }
+    void opened_or_unwritten(const m_pending& p, const result<opened>& made)
+    {
+        if (!is_written(p.client, p.deny)) {
+            SIM_REQUIRE((!made && made.error() == errc::busy));
+            ++told_.unwritten;
+            return;
+        }
+        SIM_REQUIRE(made);
+        opened_so(p, *made);
+    }
+    // As a protocol does before it opens; one time in four it does not.
+    task<void> write_down(unsigned client, share keeps_out)
+    {
+        const client_id id = clients_[client].id;
+        if (random_() % 4 != 0 && table_->lacks_record(id, keeps_out))
+            (void)co_await table_->record(id, keeps_out);
+    }
     task<void> open_with_room(m_pending p, duration patience)
     {
+        const share keeps_out = table_->may_keep_out(request_of(p));
+        co_await write_down(p.client, keeps_out);
+        if (stopping_ || !is_free(clients_[p.client]) || clients_[p.client].expired)
+            co_return;
         if (open({nullptr, p.client, p.owner, p.file, p.access, p.deny, p.want, p.cuts}, true))
             co_return;
         passage hold;
@@ -550,16 +599,15 @@ private:
     bool operate(operation op, unsigned file, unsigned who, std::unique_ptr<passage> p)
     {
         sync();
-        const bool waits_for_grace = op == operation::read || op == operation::write ||
-                                     op == operation::set_size || op == operation::remove ||
-                                     op == operation::rename;
+        const bool by_name = op == operation::remove || op == operation::rename;
         const bool stateless = !table_->has_state(file_number(file));
         const auto expected = shares(who, file, access_of(op), share::none, {op});
         const demand d(op, file_number(file), who == no_client ? nobody : clients_[who].id);
         const bool in_grace = table_->grace() != grace_period::phase::over;
         const result<void> begun = table_->begin(d, *p);
-        if (in_grace && waits_for_grace) {
+        if (in_grace && (by_name || (!begun && begun.error() == errc::grace))) {
             SIM_REQUIRE((!begun && begun.error() == errc::grace));
+            SIM_REQUIRE((by_name || waits_for_somebody(access_of(op))));
             ++told_.refused_grace;
         } else if (expected == share_answer::denied) {
             SIM_REQUIRE((!begun && begun.error() == errc::locked));
@@ -570,11 +618,37 @@ private:
         } else {
             SIM_REQUIRE(begun);
             ++told_.io;
+            if (in_grace && any(access_of(op))) {
+                ++told_.io_in_grace;
+                nobody_held_that(op, file);
+            }
             const std::uint64_t number = stateless ? begun_++ : 0;
             passages_.push_back(
                 {std::move(p), who, file, {op}, anonymous_of(op), stateless, number, in_grace});
         }
         return true;
+    }
+    // Somebody who is not done yet may have kept it out, by his record.
+    bool waits_for_somebody(share access) const
+    {
+        return std::ranges::any_of(reclaimers_, [&](const reclaimer& one) {
+            const auto c = std::ranges::find(clients_, one.key, &m_client::key);
+            return any(one.keeps_out & access) && !c->complete;
+        });
+    }
+    // Before the restart, of what may still be reclaimed.
+    void nobody_held_that(operation op, unsigned file) const
+    {
+        const auto may_come = [&](unsigned client) {
+            const m_client& c = clients_[client];
+            return !c.complete && !c.lost && may_reclaim(reclaimers_, c);
+        };
+        for (const m_open& o : old_opens_)
+            if (o.file == file && may_come(o.client))
+                SIM_REQUIRE(!any(o.deny() & access_of(op)));
+        for (const m_delegation& d : old_delegations_)
+            if (d.file == file && may_come(d.client))
+                SIM_REQUIRE(!any(kept_out_by(d.type, has_leases(file)) & access_of(op)));
     }
     task<void> operate_with_room(operation op, unsigned file, unsigned who, duration patience)
     {
@@ -616,12 +690,9 @@ private:
         r.file = file_number(o->file);
         m_lock* l = nullptr;
         for (m_lock& one : locks_)
-            if (one.client == client && one.owner == owner && one.file == o->file)
+            if (one.client == client && one.owner == owner && one.file == o->file && one.by == o->owner)
                 l = &one;
-        const m_open* by = o;
         r.new_owner = l == nullptr || random_() % 2 == 0;
-        if (!r.new_owner)
-            by = find_open(client, l->by, l->file);
         r.id = r.new_owner ? o->id : l->id;
         r.owner = owner_bytes(owner);
         r.bytes = bytes;
@@ -631,17 +702,13 @@ private:
         m_lock after = l != nullptr ? *l : m_lock{client, owner, o->file, o->owner, {}, {}};
         if (l == nullptr)
             after.bytes.fill('-');
-        const std::size_t before = ranges_of(after);
-        for (std::uint64_t i = bytes.offset; i <= bytes.last; ++i)
-            after.bytes[i] = type == lock_type::read ? 'r' : 'w';
-        std::size_t have = 0;
-        for (const m_lock& one : locks_)
-            have += one.client == client ? ranges_of(one) : 0;
-        const bool beyond = ranges_of(after) > before && have + ranges_of(after) - before > locks_limit_;
+        set(after, bytes, type == lock_type::read ? 'r' : 'w');
+        const std::size_t have = ranges_of(client), grown = ranges_of(after) + ranges_without(after, bytes);
+        const bool beyond = grown > have && grown > locks_limit_;
         lock_holder holder;
         const auto made = table_->lock(r, &holder);
         const share wanted = type == lock_type::read ? share::read : share::write;
-        if (!includes(by->access(), wanted)) {
+        if (!includes(o->access(), wanted)) {
             SIM_REQUIRE((!made && made.error() == errc::open_mode));
         } else if (!clients_[client].complete || table_->grace() != grace_period::phase::over) {
             SIM_REQUIRE((!made && made.error() == errc::grace));
@@ -678,6 +745,7 @@ private:
                 std::erase_if(waits_, [w](const m_wait& one) { return &one == w; });
             SIM_REQUIRE(made->seqid == (l == nullptr ? 1 : next_seqid(l->id.seqid)));
             after.id = *made;
+            told_.of_two_opens += clear_beside(after, bytes);
             if (l != nullptr)
                 *l = after;
             else
@@ -701,18 +769,16 @@ private:
             return;
         const byte_range bytes = some_bytes();
         m_lock after = *l;
-        for (std::uint64_t i = bytes.offset; i <= bytes.last; ++i)
-            after.bytes[i] = '-';
-        std::size_t have = 0;
-        for (const m_lock& one : locks_)
-            have += one.client == client ? ranges_of(one) : 0;
+        set(after, bytes, '-');
+        const std::size_t have = ranges_of(client), grown = ranges_of(after) + ranges_without(after, bytes);
         const auto done = table_->unlock(clients_[client].id, l->id, file_number(l->file), bytes);
-        if (ranges_of(after) > ranges_of(*l) && have >= locks_limit_) {
+        if (grown > have && grown > locks_limit_) {
             SIM_REQUIRE((!done && done.error() == errc::too_many_locks));
             ++told_.limits;
         } else {
             SIM_REQUIRE(done);
             after.id = *done;
+            told_.of_two_opens += clear_beside(after, bytes);
             *l = after;
         }
         sync();
@@ -946,6 +1012,8 @@ private:
         c.complete = c.expired = false;
         c.lost = true; // it has nothing to reclaim
         join(client);
+        if (random_() % 2 == 0) // at once for all that it may ever have
+            co_await write_down(client, share::both);
         co_await say_complete(client);
     }
     void join(unsigned client)
@@ -957,6 +1025,7 @@ private:
         c.renewed = clock_.now();
         c.busy_until = time_point();
         c.expired = false;
+        c.revocations.clear();
         SIM_REQUIRE(table_->set_callable(c.id, random_() % 8 != 0));
     }
     task<void> say_complete(unsigned client)
@@ -998,7 +1067,7 @@ private:
             co_return;
         join(client);
         const client_id was = c.id;
-        const bool may = std::count(reclaimers_.begin(), reclaimers_.end(), c.key) > 0;
+        const bool may = may_reclaim(reclaimers_, c);
         SIM_REQUIRE(!(may && c.lost));
         const auto opens = mine(old_opens_, client);
         const auto locks = mine(old_locks_, client);
@@ -1113,7 +1182,9 @@ private:
         old_delegations_ = std::exchange(delegations_, {});
         std::erase_if(old_delegations_, [](const m_delegation& d) { return d.is_revoked; });
         start();
-        reclaimers_.assign(lists_.old_list.begin(), lists_.old_list.end());
+        reclaimers_.clear();
+        for (const auto& [key, keeps_out] : lists_.old_list)
+            reclaimers_.push_back({key, keeps_out});
         for (unsigned i = 0; i < clients_.size(); ++i) {
             clients_[i].complete = false;
             clients_[i].is_reclaiming = true;
@@ -1131,7 +1202,9 @@ private:
             // The odd nanosecond: what is due at a time that was named in milliseconds is due before or after, never with it.
             co_await sleep_for(std::chrono::milliseconds(random_() % (random_() % 6 == 0 ? 3000 : 200)) +
                                1ns);
+            is_settled_ = true; // each waiter has been looked at
             sync();
+            is_settled_ = false;
             if (random_() % 16 == 0)
                 local_writer();
             const unsigned client = unsigned(random_() % clients_.size());
@@ -1205,8 +1278,7 @@ private:
         if (is_free(c) && random_() % 3 != 0 && table_->renew(c.id)) {
             c.renewed = clock_.now();
             const auto made = commit(request_of(p), *p.at);
-            SIM_REQUIRE(made);
-            opened_so(p, *made);
+            opened_or_unwritten(p, made);
         }
         p.at.reset();
         sync();
@@ -1259,6 +1331,7 @@ private:
     std::unique_ptr<scope> serving_;
     bool stopping_ = false;
     bool slow_store_ = false, failing_store_ = false;
+    bool few_steps_ = false, is_settled_ = false;
     std::size_t opens_limit_ = 0, locks_limit_ = 0;
 
     std::list<m_open> old_opens_; // before the restart
@@ -1268,7 +1341,7 @@ private:
     std::array<unsigned, file_count> asking_{}, holding_{};
     std::uint64_t begun_ = 0;
     std::vector<std::pair<unsigned, time_point>> resting_;
-    std::vector<std::string> reclaimers_;
+    std::vector<reclaimer> reclaimers_;
     time_point grace_began_{};
     bool in_grace_ = false;
 };
@@ -1289,7 +1362,8 @@ BOOST_AUTO_TEST_CASE(fixed_ones)
         "delegations %llu, recalls %llu, revocations %llu, operations %llu\n"
         "expired %llu, returned %llu, restarts %llu, reclaims %llu, refused %llu, grace %llu, store failures "
         "%llu, unheard %llu, on the disk %llu, leases kept %llu\n"
-        "leases on files %llu, refused %llu, wanted locally %llu\n",
+        "leases on files %llu, refused %llu, wanted locally %llu, bytes of two opens %llu, opens not written down %llu, I/O "
+        "in grace %llu, delegations of distrusted clients %llu\n",
         (unsigned long long)all.opens, (unsigned long long)all.denied_shares,
         (unsigned long long)all.needed_room, (unsigned long long)all.made_room, (unsigned long long)all.busy,
         (unsigned long long)all.downgrades, (unsigned long long)all.locks,
@@ -1300,8 +1374,9 @@ BOOST_AUTO_TEST_CASE(fixed_ones)
         (unsigned long long)all.reclaims, (unsigned long long)all.refused_reclaims,
         (unsigned long long)all.refused_grace, (unsigned long long)all.store_failures,
         (unsigned long long)all.unheard, (unsigned long long)all.on_disk, (unsigned long long)all.outlived,
-        (unsigned long long)all.leases, (unsigned long long)all.refused_leases,
-        (unsigned long long)all.local);
+        (unsigned long long)all.leases, (unsigned long long)all.refused_leases, (unsigned long long)all.local,
+        (unsigned long long)all.of_two_opens, (unsigned long long)all.unwritten,
+        (unsigned long long)all.io_in_grace, (unsigned long long)all.distrusted);
     BOOST_TEST((only != 0 ||
                 (all.opens > 5000 && all.denied_shares > 1000 && all.made_room > 300 && all.busy > 300 &&
                  all.downgrades > 100 && all.locks > 2000 && all.denied_locks > 500 && all.waits_told > 50 &&
@@ -1309,7 +1384,8 @@ BOOST_AUTO_TEST_CASE(fixed_ones)
                  all.revocations > 200 && all.expired > 100 && all.returned > 100 && all.restarts > 200 &&
                  all.reclaims > 800 && all.refused_reclaims > 80 && all.store_failures > 50 &&
                  all.unheard > 10 && all.on_disk > 100 && all.outlived > 100 && all.leases > 100 &&
-                 all.refused_leases > 30 && all.local > 100)));
+                 all.refused_leases > 30 && all.local > 100 && all.of_two_opens > 20 &&
+                 all.unwritten > 50 && all.io_in_grace > 50 && all.distrusted > 20)));
 }
 
 BOOST_AUTO_TEST_CASE(fresh_ones)

@@ -234,6 +234,12 @@ metric_registrations v4::server::expose(metric_registry& registry) const
                       "Delegations that were revoked, as their clients did not return them in time.",
                       metric_type::counter, "delegations"},
                      state.revocations));
+    made.push_back(registry.add(
+        {"verbena_nfs4_distrusted_clients_total",
+         "Clients that let several delegations be revoked though their leases ran. Each gets none for 15 "
+         "minutes, and what it has is recalled at once.",
+         metric_type::counter, "clients"},
+        state.distrusted_clients));
     const callback_counters& calls = commons_.callbacks.counters();
     made.push_back(registry.add(
         {"verbena_nfs4_callbacks_total",

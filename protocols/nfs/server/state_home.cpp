@@ -53,12 +53,15 @@ task<nfsstat4> decide(Table& table, files::demand what, Decide& ask, files::clie
 }
 
 // What a client that never says that it took back all gets now it may take back after the next start. Before that is sure, it gets nothing.
-task<nfsstat4> write_down(files::state_table& table, files::client_id client)
+// Nor what keeps others from reading or writing: after a start these wait for those alone of whom that is written down. Without what it `may` bring
+// besides an open is granted all the same.
+task<nfsstat4> write_down(files::state_table& table, files::client_id client, files::share keeps_out,
+                          files::share may)
 {
-    if (!table.lacks_record(client))
+    if (!table.lacks_record(client, keeps_out | may))
         co_return nfsstat4::ok;
-    const result<void> written = co_await table.record(client);
-    co_return status_of_result(written);
+    const result<void> written = co_await table.record(client, keeps_out | may);
+    co_return table.lacks_record(client, keeps_out) ? status_of_result(written) : nfsstat4::ok;
 }
 
 task<state_home::opened> open_here(state_home& state, shard& home, files::state_table& table,
@@ -72,7 +75,8 @@ task<state_home::opened> open_here(state_home& state, shard& home, files::state_
     if (out.status == nfsstat4::nospc && request->claim == files::open_claim::under_delegation)
         out.status = nfsstat4::delay;
     if (out.status == nfsstat4::ok)
-        out.status = co_await write_down(table, request->client);
+        out.status = co_await write_down(table, request->client, table.surely_keeps_out(*request),
+                                         table.may_keep_out(*request));
     if (out.status != nfsstat4::ok)
         co_return out;
     // Nobody begins to read or write any more what it denies, and who began before is waited for. What is reclaimed was denied then already.
@@ -135,13 +139,13 @@ task<state_home::opened> open_here(state_home& state, shard& home, files::state_
 }
 
 task<nfsstat4> may_open_here(files::state_table& table, files::client_id client,
-                             std::span<const std::byte> owner)
+                             std::span<const std::byte> owner, files::share deny)
 {
     int tries = most_dropped;
     for (;;) {
         const result<void> answer = table.may_open(client, owner);
         if (answer)
-            co_return co_await write_down(table, client);
+            co_return co_await write_down(table, client, deny, files::share::none);
         const bool more = co_await find_more(table, client, answer.error(), tries);
         if (!more)
             co_return status_of_state(answer.error());
@@ -210,7 +214,7 @@ task<state_home::locked> lock_here(files::state_table& table, const files::lock_
         granted = table.lock(*request, &out.holder);
         return granted ? result<void>() : result<void>(granted.error());
     };
-    out.status = co_await write_down(table, request->client);
+    out.status = co_await write_down(table, request->client, files::share::none, files::share::none);
     if (out.status == nfsstat4::ok)
         out.status = co_await decide(table, files::demand(*request), ask, request->client);
     if (granted)
@@ -437,9 +441,10 @@ task<nfsstat4> state_home::reclaim_complete(files::client_id client)
     return at_home([client](files::state_table& t) { return status_of_task(t.reclaim_complete(client)); });
 }
 
-task<nfsstat4> state_home::may_open(files::client_id client, std::span<const std::byte> owner)
+task<nfsstat4> state_home::may_open(files::client_id client, std::span<const std::byte> owner,
+                                    files::share deny)
 {
-    return at_home([client, owner](files::state_table& t) { return may_open_here(t, client, owner); });
+    return at_home([client, owner, deny](files::state_table& t) { return may_open_here(t, client, owner, deny); });
 }
 
 task<state_home::opened> state_home::open(const files::open_request& request, const opening& file)

@@ -483,7 +483,7 @@ BOOST_FIXTURE_TEST_CASE(a_silent_one_that_came_back_while_the_record_went_has_it
     a = *table->add_client("a");
     BOOST_REQUIRE(table->set_silent(a));
     BOOST_REQUIRE(table->set_callable(a, true));
-    BOOST_REQUIRE(run(table->record(a)));
+    BOOST_REQUIRE(run(table->record(a, share::both)));
     comes_back();
 }
 

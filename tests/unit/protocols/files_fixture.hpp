@@ -91,11 +91,12 @@ struct files_fixture {
     {
         return run_until_complete(*shard, std::move(t));
     }
-    /// One that has reclaimed all.
-    files::client_id client(std::string_view key)
+    /// One that has reclaimed all, and is written down as one that may keep others out.
+    files::client_id client(std::string_view key, files::share keeps_out = files::share::both)
     {
         const files::client_id c = *table->add_client(key);
         BOOST_REQUIRE(table->set_callable(c, true));
+        BOOST_REQUIRE(run(table->record(c, keeps_out)));
         BOOST_REQUIRE(run(table->reclaim_complete(c)));
         return c;
     }

@@ -2,6 +2,8 @@
 // Byte-range locks and those who wait for them.
 #include "files_fixture.hpp"
 
+#include <verbena/core/yield.hpp>
+
 BOOST_AUTO_TEST_SUITE(files_locks_test)
 
 using namespace verbena;
@@ -136,6 +138,105 @@ BOOST_FIXTURE_TEST_CASE(a_lock_has_one_stateid_for_owner_and_file, locks_fixture
     BOOST_TEST(is(table->unlock(a, of_a, file_named("f"), {0, 1}), errc::bad_stateid));
     BOOST_TEST(is(table->close(a, *nothing, file_named("f")), errc::bad_stateid));
     BOOST_TEST(is(table->unlock(b, *nothing, file_named("f"), {0, 1}), errc::bad_stateid));
+}
+
+// RFC 8881 8.2.1: a set of locks of one owner, under one open.
+BOOST_FIXTURE_TEST_CASE(a_lock_owner_has_a_stateid_for_each_open_of_a_file, locks_fixture)
+{
+    const auto reader = open(a, "reads", "f", share::read)->id,
+               writer = open(a, "writes", "f", share::write)->id;
+    lock_request r = lock_of(a, "x", {0, 9}, read);
+    r.id = reader;
+    const auto by_reader = table->lock(r);
+    BOOST_REQUIRE(by_reader);
+    r = lock_of(a, "x", {20, 29}, write);
+    r.id = writer;
+    const auto by_writer = table->lock(r); // the other open has not this access
+    BOOST_REQUIRE(by_writer);
+    BOOST_TEST((by_writer->other != by_reader->other));
+    BOOST_TEST(by_writer->seqid == 1u);
+    BOOST_TEST(table->stats().lock_states.value() == 2);
+    BOOST_TEST(table->stats().lock_owners.value() == 1);
+    BOOST_TEST(table->stats().locks.value() == 2);
+    // Each does what its open may.
+    {
+        passage p;
+        BOOST_TEST(table->begin_io(a, *by_writer, file_named("f"), share::write, p).has_value());
+    }
+    {
+        passage p;
+        BOOST_TEST(is(table->begin_io(a, *by_reader, file_named("f"), share::write, p), errc::open_mode));
+    }
+    lock_request more = r;
+    more.new_owner = false;
+    more.id = *by_reader;
+    BOOST_TEST(is(table->lock(more), errc::open_mode));
+    // An end of one open is the end of its locks alone.
+    BOOST_REQUIRE(table->close(a, reader, file_named("f")));
+    BOOST_TEST(is(table->test_stateid(a, *by_reader), errc::bad_stateid));
+    BOOST_TEST(table->test_stateid(a, *by_writer).has_value());
+    BOOST_TEST(would_lock(b, "y", {0, 9}, write));
+    BOOST_TEST(!would_lock(b, "y", {20, 29}, read));
+    BOOST_REQUIRE(table->close(a, writer, file_named("f")));
+    BOOST_TEST(would_lock(b, "y", {0, top}, write));
+    BOOST_TEST(table->stats().lock_owners.value() == 0);
+    BOOST_TEST(table->stats().locks.value() == 0);
+}
+
+// POSIX: a byte has one lock of an owner, however it came by it, and the last call decides.
+BOOST_FIXTURE_TEST_CASE(bytes_are_of_their_owner_whichever_open_locked_them, locks_fixture)
+{
+    const auto second = open(a, "second", "f", share::both)->id;
+    const auto first_lock = lock(a, "x", {0, 99}, write);
+    BOOST_REQUIRE(first_lock);
+    BOOST_TEST(is(lock(b, "reads", {0, 9}, read, true), errc::denied));
+    // What is locked by the second open is the second's: here to read, so that who reads may have it.
+    lock_request r = lock_of(a, "x", {0, 49}, read);
+    r.id = second;
+    const auto second_lock = table->lock(r);
+    BOOST_REQUIRE(second_lock);
+    BOOST_TEST((second_lock->other != first_lock->other));
+    BOOST_TEST(table->stats().locks.value() == 2); // 50-99 to write, 0-49 to read
+    BOOST_TEST((told() == names{"reads"}));
+    BOOST_TEST(lock(b, "reads", {0, 9}, read).has_value());
+    BOOST_TEST(table->release_lock_owner(b, owner_named("none")).has_value());
+    // An unlock is of the owner's bytes, too: the client that sends it holds them no longer.
+    BOOST_TEST(is(lock(b, "writes", {60, 69}, write, true), errc::denied));
+    const auto un = unlock(a, *second_lock, {40, 79});
+    BOOST_REQUIRE(un);
+    BOOST_TEST((un->other == second_lock->other));
+    BOOST_TEST((told() == names{"writes"}));
+    BOOST_TEST(table->stats().locks.value() == 3); // 80-99; 0-39; b's
+    BOOST_TEST(!would_lock(b, "z", {80, 80}, write));
+    BOOST_TEST(!would_lock(b, "z", {39, 39}, write));
+    // The first has nothing left, and costs nobody anything.
+    BOOST_REQUIRE(unlock(a, *un, {80, 99}));
+    BOOST_TEST(table->test_stateid(a, *first_lock).has_value());
+    BOOST_TEST(is(table->release_lock_owner(a, owner_named("x")), errc::locks_held));
+    BOOST_REQUIRE(table->close(a, second, file_named("f")));
+    BOOST_TEST(table->release_lock_owner(a, owner_named("x")).has_value());
+    BOOST_TEST(table->stats().lock_states.value() == 1);
+}
+
+BOOST_FIXTURE_TEST_CASE(limits_count_what_an_owner_holds_by_all_its_opens, files_fixture)
+{
+    start([](state_options& o) { o.limits.locks_per_client = 2; });
+    const client_id a = client("a");
+    const auto first = open(a, "open", "f", share::both)->id;
+    const auto second = open(a, "second", "f", share::both)->id;
+    lock_request r = lock_of(a, first, "f");
+    r.bytes = {0, 99};
+    BOOST_REQUIRE(table->lock(r));
+    r.id = second;
+    r.bytes = {40, 49};
+    BOOST_TEST(is(table->lock(r), errc::too_many_locks)); // it would be three
+    r.bytes = {0, 49};
+    const auto by_second = table->lock(r);
+    BOOST_REQUIRE(by_second);
+    // It splits what the first has.
+    BOOST_TEST(is(table->unlock(a, *by_second, r.file, {60, 69}), errc::too_many_locks));
+    BOOST_TEST(table->unlock(a, *by_second, r.file, {40, 69}).has_value());
+    BOOST_TEST(table->stats().locks.value() == 2);
 }
 
 BOOST_FIXTURE_TEST_CASE(a_lock_needs_an_open_of_its_mode, locks_fixture)
@@ -415,6 +516,63 @@ BOOST_FIXTURE_TEST_CASE(waiters_are_looked_at_once_for_all_that_goes_together, l
     BOOST_TEST(is(lock(b, "1", {50, 59}, write), errc::denied));
     BOOST_TEST(checks() == 4u);
     BOOST_TEST((told() == names{"1"}));
+}
+
+// One unlock before as many holders and waiters as there may be costs 130,000 looks. Others have their turn in between.
+BOOST_FIXTURE_TEST_CASE(waiters_are_looked_at_in_pieces, locks_fixture)
+{
+    constexpr std::uint64_t holders = 2036, waiters = 64;
+    const auto held = lock(a, "x", {0, 9}, write);
+    BOOST_REQUIRE(held);
+    for (std::uint64_t i = 1; i < holders; ++i)
+        BOOST_REQUIRE(lock(a, "holds " + std::to_string(i), {100 * i, 100 * i + 9}, write));
+    names all;
+    for (std::uint64_t i = 0; i < waiters; ++i) {
+        all.push_back("waits " + std::to_string(i));
+        BOOST_REQUIRE(is(lock(b, all.back(), {0, 9}, read, true), errc::denied));
+    }
+    const std::uint64_t before = table->stats().waiter_steps.value();
+    BOOST_REQUIRE(unlock(a, *held, {0, 9}));
+    const std::uint64_t at_once = table->stats().waiter_steps.value() - before;
+    BOOST_TEST(at_once <= table->options().limits.waiter_steps + holders);
+    names first = told();
+    BOOST_TEST((!first.empty() && first.size() < 5u));
+    std::uint64_t turns = 0;
+    const auto body = [&]() -> task<void> {
+        scope s(*shard);
+        s.spawn([this] { return table->tend(); });
+        const time_point begun = clock.now();
+        while (first.size() < waiters && turns < 1000) {
+            const std::uint64_t steps = table->stats().waiter_steps.value();
+            co_await yield();
+            BOOST_TEST(table->stats().waiter_steps.value() - steps <=
+                       2 * (table->options().limits.waiter_steps + holders));
+            for (std::string& name : told())
+                first.push_back(std::move(name));
+            ++turns;
+        }
+        BOOST_TEST((clock.now() == begun));
+        s.request_stop();
+        co_await s.join();
+    };
+    run(body());
+    BOOST_TEST(first == all); // in the order of asking
+    BOOST_TEST(turns > 10u);
+    BOOST_TEST(table->stats().waiter_steps.value() - before == waiters * (holders - 1));
+}
+
+// Where one gets what it waits for the others need not be compared with all holders.
+BOOST_FIXTURE_TEST_CASE(who_was_told_is_in_the_way_of_the_others_at_once, locks_fixture)
+{
+    const auto held = lock(a, "x", {0, 9}, write);
+    for (std::uint64_t i = 1; i < 1000; ++i)
+        BOOST_REQUIRE(lock(a, "holds " + std::to_string(i), {100 * i, 100 * i + 9}, write));
+    for (int i = 0; i < 64; ++i)
+        BOOST_REQUIRE(is(lock(b, "waits " + std::to_string(i), {0, 9}, write, true), errc::denied));
+    const std::uint64_t before = table->stats().waiter_steps.value();
+    BOOST_REQUIRE(unlock(a, *held, {0, 9}));
+    BOOST_TEST((told() == names{"waits 0"}));
+    BOOST_TEST(table->stats().waiter_steps.value() - before == 999u);
 }
 
 BOOST_FIXTURE_TEST_CASE(nobody_is_driven_out_for_nothing, locks_fixture)

@@ -77,6 +77,16 @@ namespace {
 using keys = std::vector<std::string>;
 using kind = recovery_change::kind;
 
+struct started : recovery_start {
+    explicit started(recovery_start s) : recovery_start(std::move(s))
+    {
+        std::sort(reclaimers.begin(), reclaimers.end());
+        for (const reclaimer& one : reclaimers)
+            names.push_back(one.key);
+    }
+    keys names;
+};
+
 struct database_fixture {
     ~database_fixture()
     {
@@ -84,18 +94,20 @@ struct database_fixture {
         the_disk.is_watched = false;
     }
     /// A start.
-    recovery_start start(duration lease = 90s, std::uint32_t least_epoch = 1)
+    started start(duration lease = 90s, std::uint32_t least_epoch = 1)
     {
         database.reset();
         database.emplace(path);
-        recovery_start s = database->begin(lease, least_epoch);
-        std::sort(s.reclaimers.begin(), s.reclaimers.end());
-        return s;
+        return started(database->begin(lease, least_epoch));
     }
-    result<void> change(kind what, std::string_view key = {}) { return change(*database, what, key); }
-    static result<void> change(recovery_database& d, kind what, std::string_view key = {})
+    result<void> change(kind what, std::string_view key = {}, share keeps_out = share::both)
     {
-        const recovery_change c(what, key);
+        return change(*database, what, key, keeps_out);
+    }
+    static result<void> change(recovery_database& d, kind what, std::string_view key = {},
+                               share keeps_out = share::both)
+    {
+        const recovery_change c(what, key, keeps_out);
         const recovery_change* const one[] = {&c};
         return d.apply(one);
     }
@@ -152,8 +164,8 @@ struct database_fixture {
 
 BOOST_FIXTURE_TEST_CASE(a_first_start_has_nobody, database_fixture)
 {
-    const recovery_start first = start(90s, 1000);
-    BOOST_TEST(first.reclaimers.empty());
+    const started first = start(90s, 1000);
+    BOOST_TEST(first.names.empty());
     BOOST_TEST(first.epoch == 1000u);
     BOOST_TEST((first.lease_before == duration()));
     BOOST_TEST(first.started_before == 0u);
@@ -170,13 +182,13 @@ BOOST_FIXTURE_TEST_CASE(who_was_added_may_reclaim_after_the_next_start, database
     BOOST_REQUIRE(change(kind::add, "c"));
     BOOST_REQUIRE(change(kind::remove, "c"));
     BOOST_REQUIRE(change(kind::remove, "d")); // that was never there
-    const recovery_start second = start(10s, 5);
-    BOOST_TEST(second.reclaimers == (keys{"a", odd}));
+    const started second = start(10s, 5);
+    BOOST_TEST(second.names == (keys{"a", odd}));
     BOOST_TEST(second.epoch == 1001u); // also if the clock was set back
     BOOST_TEST((second.lease_before == 90s));
     BOOST_TEST(second.started_before == 0u); // by the clock that start is still to come
     BOOST_REQUIRE(change(kind::end_grace));
-    const recovery_start third = start(10s, 2000);
+    const started third = start(10s, 2000);
     BOOST_TEST(third.epoch == 2000u);
     BOOST_TEST(third.started_before == 5u); // and not its epoch
     BOOST_TEST(start(10s, 3000).started_before == 2000u);
@@ -187,11 +199,11 @@ BOOST_FIXTURE_TEST_CASE(who_does_not_reclaim_in_time_is_dropped, database_fixtur
     start();
     BOOST_REQUIRE(change(kind::add, "a"));
     BOOST_REQUIRE(change(kind::add, "b"));
-    BOOST_TEST(start().reclaimers == (keys{"a", "b"}));
+    BOOST_TEST(start().names == (keys{"a", "b"}));
     BOOST_REQUIRE(change(kind::add, "b"));
     BOOST_REQUIRE(change(kind::end_grace));
     // The second edge condition of RFC 8881 8.4.3.
-    BOOST_TEST(start().reclaimers == keys{"b"});
+    BOOST_TEST(start().names == keys{"b"});
 }
 
 BOOST_FIXTURE_TEST_CASE(a_grace_period_that_did_not_end_begins_anew, database_fixture)
@@ -202,20 +214,60 @@ BOOST_FIXTURE_TEST_CASE(a_grace_period_that_did_not_end_begins_anew, database_fi
     start(5s);
     BOOST_REQUIRE(change(kind::add, "a"));
     BOOST_REQUIRE(change(kind::add, "stranger"));
-    const recovery_start again = start(5s);
-    BOOST_TEST(again.reclaimers == (keys{"a", "b"})); // the stranger has got nothing yet
+    const started again = start(5s);
+    BOOST_TEST(again.names == (keys{"a", "b"})); // the stranger has got nothing yet
     BOOST_TEST((again.lease_before == 90s)); // whoever was served then hears of a restart within that
     BOOST_TEST(again.started_before == 0u);  // it is not of the start before
     // What was taken from it is taken from both lists.
     BOOST_REQUIRE(change(kind::add, "a"));
     BOOST_REQUIRE(change(kind::remove, "a"));
-    BOOST_TEST(start(5s).reclaimers == keys{"b"});
+    BOOST_TEST(start(5s).names == keys{"b"});
     BOOST_REQUIRE(change(kind::add, "b"));
     BOOST_REQUIRE(change(kind::end_grace));
-    BOOST_TEST(start(5s).reclaimers == keys{"b"});
+    BOOST_TEST(start(5s).names == keys{"b"});
     BOOST_REQUIRE(change(kind::end_grace));
     start(5s);
     BOOST_TEST((start(5s).lease_before == 5s));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_record_says_what_its_client_may_keep_others_from, database_fixture)
+{
+    using list = std::vector<reclaimer>;
+    start();
+    BOOST_REQUIRE(change(kind::add, "a", share::none));
+    BOOST_REQUIRE(change(kind::add, "b", share::none));
+    BOOST_REQUIRE(change(kind::add, "b", share::write));
+    BOOST_REQUIRE(change(kind::add, "b", share::none)); // what was said holds
+    BOOST_REQUIRE(change(kind::add, "c", share::both));
+    BOOST_TEST((start().reclaimers == list{{"a", share::none}, {"b", share::write}, {"c", share::both}}));
+    // A grace period that did not end begins anew with the same; a new list says what is so since.
+    BOOST_REQUIRE(change(kind::add, "c", share::read));
+    BOOST_TEST((start().reclaimers == list{{"a", share::none}, {"b", share::write}, {"c", share::both}}));
+    BOOST_REQUIRE(change(kind::add, "c", share::read));
+    BOOST_REQUIRE(change(kind::end_grace));
+    BOOST_TEST((start().reclaimers == list{{"c", share::read}}));
+    // Another client of that name has had nothing yet.
+    BOOST_REQUIRE(change(kind::remove, "c"));
+    BOOST_REQUIRE(change(kind::add, "c", share::none));
+    BOOST_REQUIRE(change(kind::end_grace));
+    BOOST_TEST((start().reclaimers == list{{"c", share::none}}));
+}
+
+// As the versions before made it.
+BOOST_FIXTURE_TEST_CASE(who_was_written_down_before_records_said_so_may_keep_others_from_all, database_fixture)
+{
+    sql("CREATE TABLE server (id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER NOT NULL, lease_seconds INTEGER NOT NULL);"
+        "CREATE TABLE clients (owner BLOB PRIMARY KEY) WITHOUT ROWID;"
+        "CREATE TABLE reclaiming (owner BLOB PRIMARY KEY) WITHOUT ROWID;"
+        "CREATE TABLE clock (id INTEGER PRIMARY KEY CHECK (id = 1), started INTEGER NOT NULL);"
+        "INSERT INTO clock VALUES (1, 77); INSERT INTO server VALUES (1, 5, 90); INSERT INTO clients VALUES (X'61');"
+        "PRAGMA application_id=1987207790; PRAGMA user_version=1");
+    const started first = start();
+    BOOST_TEST((first.reclaimers == std::vector<reclaimer>{{"a", share::both}}));
+    BOOST_TEST(first.epoch == 6u);
+    BOOST_REQUIRE(change(kind::add, "a", share::none));
+    BOOST_REQUIRE(change(kind::end_grace));
+    BOOST_TEST((start().reclaimers == std::vector<reclaimer>{{"a", share::none}}));
 }
 
 BOOST_FIXTURE_TEST_CASE(changes_are_made_together_or_not_at_all, database_fixture)
@@ -229,7 +281,7 @@ BOOST_FIXTURE_TEST_CASE(changes_are_made_together_or_not_at_all, database_fixtur
     const recovery_change* const both[] = {&a, &b};
     BOOST_TEST(!database->apply(both).has_value());
     BOOST_REQUIRE(change(kind::add, "c")); // it goes on
-    BOOST_TEST(start().reclaimers == keys{"c"});
+    BOOST_TEST(start().names == keys{"c"});
 }
 
 BOOST_FIXTURE_TEST_CASE(what_was_answered_survives_a_kill, database_fixture)
@@ -241,7 +293,7 @@ BOOST_FIXTURE_TEST_CASE(what_was_answered_survives_a_kill, database_fixture)
         (void)change(d, kind::add, "b");
         (void)change(d, kind::remove, "b");
     });
-    BOOST_TEST(start().reclaimers == keys{"a"});
+    BOOST_TEST(start().names == keys{"a"});
     database.reset();
     // In the middle of a change: that is there or not, and all else is.
     in_killed_child([this] {
@@ -250,11 +302,11 @@ BOOST_FIXTURE_TEST_CASE(what_was_answered_survives_a_kill, database_fixture)
         the_disk.kills = true;
         (void)change(d, kind::end_grace);
     });
-    const recovery_start after = start();
-    BOOST_TEST((after.reclaimers.empty() || after.reclaimers == keys{"a"}));
+    const started after = start();
+    BOOST_TEST((after.names.empty() || after.names == keys{"a"}));
     BOOST_REQUIRE(change(kind::end_grace));
     BOOST_REQUIRE(change(kind::add, "c"));
-    BOOST_TEST(start().reclaimers == keys{"c"});
+    BOOST_TEST(start().names == keys{"c"});
 }
 
 BOOST_FIXTURE_TEST_CASE(what_was_answered_survives_the_loss_of_power, database_fixture)
@@ -277,17 +329,21 @@ BOOST_FIXTURE_TEST_CASE(what_was_answered_survives_the_loss_of_power, database_f
             }
         }
         recovery_database d(to + "/clients.sqlite");
-        return d.begin(90s, 1);
+        return started(d.begin(90s, 1));
     };
     BOOST_TEST(lose_power().epoch == 71u); // no epoch is given twice
     BOOST_REQUIRE(change(kind::add, "a"));
-    BOOST_TEST(lose_power().reclaimers == keys{"a"});
+    BOOST_TEST(lose_power().names == keys{"a"});
     BOOST_REQUIRE(change(kind::add, "b"));
     BOOST_REQUIRE(change(kind::remove, "a"));
-    BOOST_TEST(lose_power().reclaimers == keys{"b"});
+    BOOST_TEST(lose_power().names == keys{"b"});
+    BOOST_REQUIRE(change(kind::add, "c", share::none));
+    BOOST_TEST((lose_power().reclaimers.back() == reclaimer{"c", share::none}));
+    BOOST_REQUIRE(change(kind::add, "c", share::write)); // before it has what it needs that for
+    BOOST_TEST((lose_power().reclaimers.back() == reclaimer{"c", share::write}));
     start();
     BOOST_REQUIRE(change(kind::end_grace));
-    BOOST_TEST(lose_power().reclaimers.empty());
+    BOOST_TEST(lose_power().names.empty());
 }
 
 BOOST_FIXTURE_TEST_CASE(after_a_failed_sync_nothing_more_is_promised, database_fixture)
@@ -301,9 +357,9 @@ BOOST_FIXTURE_TEST_CASE(after_a_failed_sync_nothing_more_is_promised, database_f
     const auto next = change(kind::add, "c");
     BOOST_REQUIRE(!next);
     BOOST_TEST(next.error().message().find("sync") != std::string::npos);
-    const recovery_start after = start();
-    BOOST_TEST(std::count(after.reclaimers.begin(), after.reclaimers.end(), "a") == 1);
-    BOOST_TEST(std::count(after.reclaimers.begin(), after.reclaimers.end(), "c") == 0);
+    const started after = start();
+    BOOST_TEST(std::count(after.names.begin(), after.names.end(), "a") == 1);
+    BOOST_TEST(std::count(after.names.begin(), after.names.end(), "c") == 0);
 }
 
 BOOST_FIXTURE_TEST_CASE(a_full_disk_refuses_and_keeps_what_it_has, database_fixture)
@@ -320,7 +376,7 @@ BOOST_FIXTURE_TEST_CASE(a_full_disk_refuses_and_keeps_what_it_has, database_fixt
     ::setrlimit(RLIMIT_FSIZE, &before);
     BOOST_TEST(!refused.has_value());
     BOOST_REQUIRE(change(kind::add, "c")); // there is room again
-    BOOST_TEST(start().reclaimers == (keys{"a", "c"}));
+    BOOST_TEST(start().names == (keys{"a", "c"}));
 }
 
 BOOST_FIXTURE_TEST_CASE(what_is_no_database_of_ours_is_refused, database_fixture)
@@ -333,9 +389,9 @@ BOOST_FIXTURE_TEST_CASE(what_is_no_database_of_ours_is_refused, database_fixture
     std::filesystem::remove(path);
     start();
     database.reset();
+    sql("PRAGMA user_version=3");
+    BOOST_TEST(is_refused_for("schema 3", "move it"));
     sql("PRAGMA user_version=2");
-    BOOST_TEST(is_refused_for("schema 2", "move it"));
-    sql("PRAGMA user_version=1");
     BOOST_TEST(refusal().empty());
     database.reset();
     // A page in the middle.
@@ -400,7 +456,7 @@ BOOST_FIXTURE_TEST_CASE(changes_that_wait_at_once_are_written_together, database
         database_store store(*database, lane);
         unsigned good = 0;
         const auto add = [&](unsigned i) -> task<void> {
-            auto done = co_await store.add("client " + std::to_string(i));
+            auto done = co_await store.add("client " + std::to_string(i), share::none);
             good += done ? 1 : 0;
         };
         const auto all = [&]() -> task<void> {
@@ -423,7 +479,7 @@ BOOST_FIXTURE_TEST_CASE(changes_that_wait_at_once_are_written_together, database
         the_disk.fails = false;
         lane.finish();
     }
-    BOOST_TEST(start().reclaimers.size() == 199u);
+    BOOST_TEST(start().names.size() == 199u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -6,7 +6,7 @@
 #include <verbena/protocols/files/recovery.hpp>
 
 #include <functional>
-#include <set>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -14,20 +14,23 @@ namespace verbena::test {
 
 /// What is on the disk.
 struct recovery_lists {
-    std::set<std::string, std::less<>> old_list; ///< of the grace period that is not over
-    std::set<std::string, std::less<>> new_list;
+    std::map<std::string, files::share, std::less<>> old_list; ///< of the grace period that is not over
+    std::map<std::string, files::share, std::less<>> new_list;
     bool in_grace = false;
     std::uint32_t epoch = 0;
 
     /// At a start: who may reclaim.
-    std::vector<std::string> begin()
+    std::vector<files::reclaimer> begin()
     {
         ++epoch;
         if (!in_grace)
             old_list = std::move(new_list);
         new_list.clear();
         in_grace = !old_list.empty();
-        return {old_list.begin(), old_list.end()};
+        std::vector<files::reclaimer> out;
+        for (const auto& [key, keeps_out] : old_list)
+            out.push_back({key, keeps_out});
+        return out;
     }
 };
 
@@ -35,20 +38,25 @@ class memory_store final : public files::recovery_store {
 public:
     explicit memory_store(recovery_lists& l) noexcept : lists_(l) {}
 
-    task<result<void>> add(std::string_view key) override
+    task<result<void>> add(std::string_view key, files::share keeps_out) override
     {
-        return change("add", key, [](recovery_lists& l, const std::string& k) { l.new_list.insert(k); });
+        return change(
+            "add", key,
+            [](recovery_lists& l, const std::string& k, files::share s) {
+                l.new_list[k] = l.new_list[k] | s;
+            },
+            keeps_out);
     }
     task<result<void>> remove(std::string_view key) override
     {
-        return change("remove", key, [](recovery_lists& l, const std::string& k) {
+        return change("remove", key, [](recovery_lists& l, const std::string& k, files::share) {
             l.new_list.erase(k);
             l.old_list.erase(k);
         });
     }
     task<result<void>> end_grace() override
     {
-        return change("end", "", [](recovery_lists& l, const std::string&) {
+        return change("end", "", [](recovery_lists& l, const std::string&, files::share) {
             l.old_list.clear();
             l.in_grace = false;
         });
@@ -59,16 +67,18 @@ public:
     bool is_gone = false;            ///< the machine has stopped: nothing reaches the disk any more
     unsigned writing = 0;            ///< changes under way
     bool arrives = false;            ///< with is_gone: what was being written does, and nobody hears of it
-    std::function<void(std::string_view what, std::string_view key)> wrote; ///< called with each change
-    std::vector<std::string> written;                                       ///< "add a", "remove b", "end "
+    /// Called with each change.
+    std::function<void(std::string_view what, std::string_view key, files::share)> wrote;
+    std::vector<std::string> written; ///< "add a", "remove b", "end "
 
 private:
-    using how = void (*)(recovery_lists&, const std::string&);
-    task<result<void>> change(const char* what, std::string_view key, how f)
+    using how = void (*)(recovery_lists&, const std::string&, files::share);
+    task<result<void>> change(const char* what, std::string_view key, how f,
+                              files::share keeps_out = files::share::none)
     {
-        return write(what, std::string(key), f);
+        return write(what, std::string(key), f, keeps_out);
     }
-    task<result<void>> write(const char* what, std::string key, how f)
+    task<result<void>> write(const char* what, std::string key, how f, files::share keeps_out)
     {
         ++writing;
         if (takes)
@@ -76,10 +86,10 @@ private:
         --writing;
         if ((is_gone && !arrives) || (fails && fails()))
             co_return error(std::errc::io_error, "the store");
-        f(lists_, key);
+        f(lists_, key, keeps_out);
         written.push_back(what + (" " + key));
         if (wrote)
-            wrote(what, key);
+            wrote(what, key, keeps_out);
         if (is_gone)
             co_return error(std::errc::io_error, "the store");
         co_return result<void>();

@@ -202,7 +202,9 @@ BOOST_AUTO_TEST_CASE(grace_is_over_where_nobody_may_reclaim)
 
 BOOST_AUTO_TEST_CASE(grace_ends_when_all_are_done_or_by_time)
 {
-    grace_period g({"a", "b"}, time_point() + 90s);
+    grace_period g({{"a", share::none}, {"b", share::write}}, time_point() + 90s);
+    BOOST_TEST((!g.holds_up(share::read) && g.holds_up(share::write)));
+    BOOST_TEST((g.keeps_out("a") == share::none && g.keeps_out("b") == share::write));
     BOOST_TEST((g.now() == grace_period::phase::reclaiming));
     BOOST_TEST(g.may_reclaim("a"));
     BOOST_TEST(!g.may_reclaim("c"));

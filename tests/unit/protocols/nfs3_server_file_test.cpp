@@ -588,7 +588,10 @@ namespace {
 /// What version 4 has after a restart: one client has still to take back what it had.
 class restarted_state {
 public:
-    restarted_state() : shard_(std::move(*reactor::create({}))), state_(home_, store_, nobody_, options()) {}
+    explicit restarted_state(files::share keeps_out)
+        : shard_(std::move(*reactor::create({}))), state_(home_, store_, nobody_, options(keeps_out))
+    {
+    }
     void end_grace()
     {
         const auto came = state_.table().add_client("client");
@@ -609,10 +612,10 @@ private:
         void lock_available(const files::lock_notice&) noexcept override {}
         time_point last_heard(files::client_id) noexcept override { return time_point::min(); }
     };
-    static files::state_options options()
+    static files::state_options options(files::share keeps_out)
     {
         files::state_options made;
-        made.reclaimers = {"client"};
+        made.reclaimers = {{"client", keeps_out}};
         return made;
     }
     std::unique_ptr<reactor> shard_;
@@ -625,14 +628,16 @@ private:
     nfs::v4::state_home state_;
 };
 
+/// What a client of version 4 may have kept others from, by its record.
+template<files::share KeepsOut>
 struct after_restart : restarted_state, nfs3_fixture {
-    after_restart() : nfs3_fixture(&state(), &home()) {}
+    after_restart() : restarted_state(KeepsOut), nfs3_fixture(&state(), &home()) {}
 };
 
 } // namespace
 
 // RFC 8881 8.4.2: what might contradict opens and locks that clients of version 4 have still to take back.
-BOOST_FIXTURE_TEST_CASE(in_the_grace_period_of_version_4_some_come_again, after_restart)
+BOOST_FIXTURE_TEST_CASE(in_the_grace_period_of_version_4_some_come_again, after_restart<files::share::both>)
 {
     const auto file = handle(files.add(1, "f", file_type::regular));
     const std::array bytes = {std::byte(1)};
@@ -666,6 +671,43 @@ BOOST_FIXTURE_TEST_CASE(in_the_grace_period_of_version_4_some_come_again, after_
     all(nfsstat3::jukebox, nfsstat3::jukebox);
     end_grace();
     all(nfsstat3::ok, nfsstat3::noent);
+}
+
+// One that is dead and had denied nothing, nor had a delegation, is in the way of names alone.
+BOOST_FIXTURE_TEST_CASE(io_waits_in_grace_only_for_those_that_may_have_kept_it_out,
+                        after_restart<files::share::none>)
+{
+    const auto file = handle(files.add(1, "f", file_type::regular));
+    const std::array bytes = {std::byte(1)};
+    READ3args reading;
+    reading.file = file;
+    reading.count = 1;
+    SETATTR3args cutting;
+    cutting.object = file;
+    cutting.new_attributes.size = 0;
+    REMOVE3args removing;
+    removing.object = in_root("g");
+    CREATE3args creating;
+    creating.where = in_root("f");
+    creating.mode = createmode3::unchecked;
+    creating.obj_attributes.size = 0;
+    BOOST_TEST(state().is_in_grace());
+    BOOST_TEST(call<READ3res>(procedure::read, reading).status == nfsstat3::ok);
+    BOOST_TEST(call<WRITE3res>(procedure::write, write_of(file, bytes)).status == nfsstat3::ok);
+    BOOST_TEST(call<SETATTR3res>(procedure::setattr, cutting).status == nfsstat3::ok);
+    BOOST_TEST(call<CREATE3res>(procedure::create, creating).status == nfsstat3::ok);
+    BOOST_TEST(call<REMOVE3res>(procedure::remove, removing).status == nfsstat3::jukebox);
+}
+
+BOOST_FIXTURE_TEST_CASE(who_kept_writers_out_is_in_no_reader_s_way, after_restart<files::share::write>)
+{
+    const auto file = handle(files.add(1, "f", file_type::regular));
+    const std::array bytes = {std::byte(1)};
+    READ3args reading;
+    reading.file = file;
+    reading.count = 1;
+    BOOST_TEST(call<READ3res>(procedure::read, reading).status == nfsstat3::ok);
+    BOOST_TEST(call<WRITE3res>(procedure::write, write_of(file, bytes)).status == nfsstat3::jukebox);
 }
 
 BOOST_FIXTURE_TEST_CASE(serves_commit, nfs3_fixture)

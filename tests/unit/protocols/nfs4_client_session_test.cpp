@@ -55,7 +55,7 @@ struct fixture : nfs4_fixture {
         ++begun.epoch;
         begun.reclaimers.clear();
         if (remembers)
-            begun.reclaimers.assign(kept.keys.begin(), kept.keys.end());
+            begun.reclaimers = kept.reclaimers();
         begun.lease_before = 90s;
         start();
         serve();

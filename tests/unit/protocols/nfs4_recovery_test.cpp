@@ -18,21 +18,23 @@ namespace {
 /// The database, at once: a virtual clock doesn't wait for a pool.
 class direct_store final : public files::recovery_store {
 public:
-    task<result<void>> add(std::string_view key) override { return change(recovery_change::kind::add, key); }
+    task<result<void>> add(std::string_view key, files::share keeps_out) override
+    {
+        return write(recovery_change(recovery_change::kind::add, key, keeps_out));
+    }
     task<result<void>> remove(std::string_view key) override
     {
-        return change(recovery_change::kind::remove, key);
+        return write(recovery_change(recovery_change::kind::remove, key));
     }
-    task<result<void>> end_grace() override { return change(recovery_change::kind::end_grace, {}); }
+    task<result<void>> end_grace() override
+    {
+        return write(recovery_change(recovery_change::kind::end_grace));
+    }
 
     std::optional<files::recovery_database> database;
     bool is_full = false; ///< the disk
 
 private:
-    task<result<void>> change(recovery_change::kind what, std::string_view key)
-    {
-        return write(recovery_change(what, key));
-    }
     task<result<void>> write(recovery_change c)
     {
         if (is_full)
@@ -550,6 +552,44 @@ BOOST_FIXTURE_TEST_CASE(on_a_full_disk_clients_wait_and_nothing_is_lost, recover
     b.come_back();
     const auto back = b.open_again(file);
     BOOST_TEST(b.lock(back, true) == nfsstat4::ok);
+}
+
+// After a restart reads and writes of others wait for those alone of whom that is written.
+BOOST_FIXTURE_TEST_CASE(what_keeps_others_out_is_on_the_disk_before_it_is_granted, recovery_fixture)
+{
+    using deleg = open_delegation_type4;
+    reclaiming a(*this, "a"), b(*this, "b"), c(*this, "c");
+    a.connect();
+    b.connect();
+    connect(c);
+    const auto file = a.open(a.creating("f"));
+    BOOST_TEST_REQUIRE(file.status == nfsstat4::ok);
+    for (const char* name : {"g", "h"}) {
+        const auto made = a.open(a.creating(name));
+        BOOST_TEST(a.call(PUTFH4args{client4::handle_of(made)}, CLOSE4args{0, made.id}).status() ==
+                   nfsstat4::ok);
+    }
+    direct.is_full = true;
+    const OPEN4args denying = b.opening("g", share4::access_read, share4::deny_write);
+    BOOST_TEST(b.open(denying).status == nfsstat4::delay);
+    OPEN4args making = b.creating("made");
+    making.share_deny = share4::deny_write;
+    BOOST_TEST(b.open(making).status == nfsstat4::delay);
+    BOOST_TEST(b.open(b.opening("made")).status == nfsstat4::noent); // a GUARDED one would find its own
+    // An open is granted without the delegation.
+    const auto without = c.open(c.opening("h", share4::access_read));
+    BOOST_TEST(without.status == nfsstat4::ok);
+    BOOST_CHECK(without.res.delegation.delegation_type != deleg::read);
+    BOOST_TEST(c.call(PUTFH4args{client4::handle_of(without)}, CLOSE4args{0, without.id}).status() ==
+               nfsstat4::ok);
+    direct.is_full = false;
+    BOOST_TEST(b.open(denying).status == nfsstat4::ok);
+    const auto with = c.open(c.opening("h", share4::access_read));
+    BOOST_CHECK(with.res.delegation.delegation_type == deleg::read);
+    start_again();
+    const std::vector<files::reclaimer> expected = {
+        {"a", files::share::none}, {"b", files::share::write}, {"c", files::share::write}};
+    BOOST_TEST((begun.reclaimers == expected));
 }
 
 BOOST_FIXTURE_TEST_CASE(grace_ends_only_when_that_is_written, recovery_fixture)

@@ -662,6 +662,54 @@ BOOST_FIXTURE_TEST_CASE(nobody_ends_a_client_from_elsewhere_while_it_is_there, s
     BOOST_TEST(compound(claims.exchange()).status() == nfsstat4::ok);
 }
 
+struct log_lines {
+    log_lines()
+    {
+        set_log_capture(
+            [](void* to, std::string_view line) {
+                static_cast<std::vector<std::string>*>(to)->emplace_back(line);
+            },
+            &all);
+    }
+    ~log_lines() { set_log_capture(nullptr, nullptr); }
+    /// How many of a name that two have, with each of `parts`.
+    std::size_t of_names(std::initializer_list<std::string_view> parts = {}) const
+    {
+        return std::size_t(std::ranges::count_if(all, [&](const std::string& line) {
+            return line.find("has the name of another one") != std::string::npos &&
+                   std::ranges::all_of(parts, [&](auto part) { return line.find(part) != std::string::npos; });
+        }));
+    }
+    std::vector<std::string> all;
+};
+
+// Machines that were cloned have one name. The second one's mount waits, and nothing else would say why.
+BOOST_FIXTURE_TEST_CASE(a_host_that_waits_for_the_name_of_another_one_is_told_of_in_the_log, shared_fixture)
+{
+    const log_lines log;
+    client4 a(*this, "cloned"), again(*this, "cloned", 2);
+    a.connect();
+    again.connect(); // the same host, after a restart
+    BOOST_TEST(log.of_names() == 0u);
+    come_from("192.0.2.9");
+    const client4 second(*this, "cloned", 3);
+    BOOST_TEST(compound(second.exchange()).status() == nfsstat4::delay);
+    BOOST_TEST(log.of_names({"cloned", "waits=192.0.2.9", "has_it=127.0.0.1", "nfs4_unique_id"}) == 1u);
+    // It asks again and again, and the log is no longer for that.
+    for (int i = 0; i < 20; ++i)
+        BOOST_TEST(compound(second.exchange()).status() == nfsstat4::delay);
+    BOOST_TEST(log.of_names() == 3u);
+}
+
+BOOST_FIXTURE_TEST_CASE(so_is_a_user_who_has_the_name_of_another_one, fixture)
+{
+    const log_lines log;
+    BOOST_TEST_REQUIRE(client.open(client.creating("f")).status == nfsstat4::ok);
+    user->uid = 1001;
+    BOOST_TEST(compound(client.exchange()).status() == nfsstat4::clid_inuse);
+    BOOST_TEST(log.of_names() == 1u);
+}
+
 // Between EXCHANGE_ID and CREATE_SESSION the one that has the name may come back.
 BOOST_FIXTURE_TEST_CASE(who_is_back_by_now_keeps_its_name_from_elsewhere, shared_fixture)
 {
@@ -675,7 +723,9 @@ BOOST_FIXTURE_TEST_CASE(who_is_back_by_now_keeps_its_name_from_elsewhere, shared
     come_from("127.0.0.1");
     BOOST_TEST(a.call(PUTROOTFH4args()).status() == nfsstat4::ok);
     come_from("192.0.2.9");
+    const log_lines log;
     BOOST_TEST(create(exchanged.clientid) == nfsstat4::delay);
+    BOOST_TEST(log.of_names({"waits=192.0.2.9", "has_it=127.0.0.1"}) == 1u);
     come_from("127.0.0.1");
     BOOST_TEST(a.write(file, "text") == nfsstat4::ok);
     BOOST_TEST(commons->state.stats().opens.value() == 1);

@@ -51,7 +51,7 @@ struct called : called_fixture {
 
 /// A client's record goes only when it may.
 struct held_store final : files::recovery_store {
-    task<result<void>> add(std::string_view) override { co_return result<void>(); }
+    task<result<void>> add(std::string_view, files::share) override { co_return result<void>(); }
     task<result<void>> remove(std::string_view) override
     {
         while (held)

@@ -2,6 +2,9 @@
 // What session_table and its slots promise, without a server around them.
 #include "nfs4_server.hpp"
 
+#include <verbena/core/scope.hpp>
+#include <verbena/core/sleep.hpp>
+
 BOOST_AUTO_TEST_SUITE(nfs4_session_table_test)
 
 using namespace verbena;
@@ -97,11 +100,55 @@ struct table_fixture {
 // --- Slots
 
 // A client whose connection broke sends a call again that the server still runs.
-BOOST_FIXTURE_TEST_CASE(a_repeat_of_a_call_that_runs_is_to_come_again, session_fixture)
+BOOST_FIXTURE_TEST_CASE(a_repeat_of_a_call_that_runs_joins_it, session_fixture)
+{
+    const std::unique_ptr<reactor> shard = std::move(*reactor::create({}));
+    const auto text_of = [](const slot_use& u) {
+        return std::string_view(reinterpret_cast<const char*>(u.reply().data()), u.reply().size());
+    };
+    unsigned answered = 0;
+    const auto repeat = [&](slot_verdict expected) -> task<void> {
+        slot_use again;
+        BOOST_TEST((begin(again, 1) == slot_verdict::joins));
+        co_await again.first_ends(*shard);
+        BOOST_TEST((begin(again, 1) == expected));
+        BOOST_TEST((expected != slot_verdict::repeat || text_of(again) == "answer"));
+        ++answered;
+        if (expected == slot_verdict::run)
+            again.finish();
+    };
+    const auto body = [&](bool finishes, slot_verdict expected) -> task<void> {
+        scope tasks(*shard);
+        answered = 0;
+        {
+            slot_use call, another;
+            BOOST_TEST((begin(call, 1) == slot_verdict::run));
+            BOOST_TEST(!call.is_waited_for());
+            tasks.spawn(repeat, expected);
+            (void)co_await sleep_for(1ms);
+            BOOST_TEST(answered == 0u);
+            BOOST_TEST(call.is_waited_for());
+            // One may wait.
+            BOOST_TEST((begin(another, 1) == slot_verdict::refused));
+            BOOST_TEST(another.status() == nfsstat4::delay);
+            if (finishes)
+                call.finish(std::as_bytes(std::span("answer", 6)), {});
+        }
+        co_await tasks.join();
+        BOOST_TEST(answered == 1u);
+    };
+    // A call that was not finished never was: its repeat runs.
+    run_until_complete(*shard, body(false, slot_verdict::run));
+    s = std::make_shared<session>(sessionid4(), 1, 1, four_slots());
+    run_until_complete(*shard, body(true, slot_verdict::repeat));
+    BOOST_TEST(s->running() == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(whoever_asks_of_a_call_that_runs_is_to_come_again, session_fixture)
 {
     slot_use call, again, next, elsewhere;
     BOOST_TEST_REQUIRE((begin(call, 1) == slot_verdict::run));
-    BOOST_TEST((begin(again, 1) == slot_verdict::refused));
+    BOOST_TEST((begin(again, 1, 2) == slot_verdict::refused));
     BOOST_TEST(again.status() == nfsstat4::delay);
     // Nor does the next call run beside it.
     BOOST_TEST((begin(next, 2) == slot_verdict::refused));

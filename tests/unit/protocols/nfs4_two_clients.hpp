@@ -91,7 +91,7 @@ struct two_clients : nfs4_fixture {
         ++begun.epoch;
         begun.reclaimers.clear();
         if (remembers)
-            begun.reclaimers.assign(kept.keys.begin(), kept.keys.end());
+            begun.reclaimers = kept.reclaimers();
         begun.lease_before = 90s;
         begin();
     }

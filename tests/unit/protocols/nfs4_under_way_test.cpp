@@ -25,6 +25,7 @@ public:
     task<result<void>> enter(storage::operation, const storage::request&, std::uint64_t) override
     {
         ++waiting;
+        entered += held;
         while (held)
             (void)co_await go.wait();
         --waiting;
@@ -41,7 +42,7 @@ public:
         go.set();
     }
     bool held = false;
-    int waiting = 0;
+    int waiting = 0, entered = 0; // by now; of those that had to wait, all
     event go;
 };
 
@@ -128,6 +129,33 @@ BOOST_FIXTURE_TEST_CASE(a_session_stays_while_a_compound_of_its_runs, fixture)
     turns();
     BOOST_TEST(answer_of(*c).status() == nfsstat4::ok);
     BOOST_TEST(compound(DESTROY_SESSION4args{first.session}).status() == nfsstat4::ok);
+}
+
+// A client whose connection broke sends a call again that the server still runs. After DELAY Linux waits for 15 s.
+BOOST_FIXTURE_TEST_CASE(a_repeat_of_a_call_that_runs_gets_its_answer, fixture)
+{
+    for (const bool keep : {true, false}) {
+        const SEQUENCE4args sequence = second.sequence(0, keep);
+        const auto write = [&] {
+            return begin(sequence, PUTFH4args{client4::handle_of(file)},
+                         WRITE4args{{}, 0, stable_how4::unstable, std::as_bytes(std::span("text", 4))});
+        };
+        slow.hold();
+        const auto call = write(), repeat = write(), another = write();
+        BOOST_TEST(slow.waiting == 1);
+        BOOST_TEST((!call->is_done && !repeat->is_done));
+        BOOST_TEST_REQUIRE(another->is_done); // one waits, and no more
+        BOOST_TEST(status_of(*another) == nfsstat4::delay);
+        const time_point before = clock.now();
+        slow.release();
+        turns();
+        BOOST_TEST_REQUIRE((call->is_done && repeat->is_done));
+        BOOST_CHECK(clock.now() == before);
+        BOOST_TEST(status_of(*call) == nfsstat4::ok);
+        BOOST_TEST(status_of(*repeat) == nfsstat4::ok);
+        BOOST_TEST(std::ranges::equal(call->whole_reply(), repeat->whole_reply()));
+        BOOST_TEST(slow.entered == (keep ? 1 : 2)); // it ran once
+    }
 }
 
 BOOST_FIXTURE_TEST_CASE(an_open_waits_for_what_it_denies, fixture)

@@ -60,7 +60,7 @@ task<rpc::outcome> server::create(rpc::call& c)
         res.status = from_sattr3(args.obj_attributes, set);
     // It may cut a file that is there.
     if (res.status == nfsstat3::ok && storage::create_mode(args.mode) == storage::create_mode::unchecked &&
-        set.size && is_in_grace())
+        set.size && is_in_grace(files::operation::set_size))
         res.status = nfsstat3::jukebox;
     // What is there already is set, and perhaps cut.
     files::change_hold change;

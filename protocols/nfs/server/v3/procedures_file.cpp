@@ -64,7 +64,7 @@ task<rpc::outcome> server::setattr(rpc::call& c)
         res.status = from_sattr3(args.new_attributes, set);
     if (res.status == nfsstat3::ok && set.size && *set.size > last_offset)
         res.status = nfsstat3::fbig;
-    if (res.status == nfsstat3::ok && set.size && is_in_grace())
+    if (res.status == nfsstat3::ok && set.size && is_in_grace(files::operation::set_size))
         res.status = nfsstat3::jukebox;
     files::change_hold change;
     io_list::hold io;
@@ -159,7 +159,7 @@ task<rpc::outcome> server::read(rpc::call& c)
         co_return rpc::outcome::garbage_args;
     READ3res res;
     target file;
-    res.status = open_outside_grace(c, args.file, purpose::reading, file);
+    res.status = open_for_io(c, args.file, files::operation::read, file);
     io_list::hold io;
     if (res.status == nfsstat3::ok) {
         begin_io(io, file, files::operation::read);
@@ -232,7 +232,7 @@ task<rpc::outcome> server::write(rpc::call& c)
         co_return rpc::outcome::garbage_args;
     WRITE3res res;
     target file;
-    res.status = open_outside_grace(c, args.file, purpose::changing, file);
+    res.status = open_for_io(c, args.file, files::operation::write, file);
     if (res.status == nfsstat3::ok && (args.offset > last_offset || args.count > last_offset - args.offset))
         res.status = nfsstat3::fbig;
     files::change_hold change;

@@ -102,6 +102,13 @@ nfsstat3 server::open_outside_grace(rpc::call& c, const nfs_fh3& handle, purpose
     return status == nfsstat3::ok && is_in_grace() ? nfsstat3::jukebox : status;
 }
 
+nfsstat3 server::open_for_io(rpc::call& c, const nfs_fh3& handle, files::operation op, target& to)
+{
+    const nfsstat3 status =
+        open(c, handle, op == files::operation::read ? purpose::reading : purpose::changing, to);
+    return status == nfsstat3::ok && is_in_grace(op) ? nfsstat3::jukebox : status;
+}
+
 nfsstat3 server::find(const rpc::call& c, const nfs_fh3& handle, purpose why, target& to)
 {
     const auto opened = open_handle(key_, handle.bytes());
@@ -130,6 +137,11 @@ nfsstat3 server::find(const rpc::call& c, const nfs_fh3& handle, purpose why, ta
 }
 
 bool server::is_in_grace() const noexcept { return state_ != nullptr && state_->is_in_grace(); }
+
+bool server::is_in_grace(files::operation op) const noexcept
+{
+    return state_ != nullptr && state_->is_in_grace(files::access_of(op));
+}
 
 bool server::is_held(const target& of) const noexcept
 {

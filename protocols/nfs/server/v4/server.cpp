@@ -2,6 +2,7 @@
 // COMPOUND: what a call may contain, its slot, and one operation after the other.
 #include "compound.hpp"
 
+#include <verbena/core/printable.hpp>
 #include <verbena/core/sleep.hpp>
 #include <verbena/protocols/rpc/kept_results.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
@@ -198,6 +199,19 @@ task<bool> server_commons::make_room_v40(session_table::shortage of, std::string
     co_return co_await end_some(choose);
 }
 
+void server_commons::note_shared_name(std::span<const std::byte> name, std::string_view holder,
+                                      std::string_view from)
+{
+    const std::string_view text(reinterpret_cast<const char*>(name.data()), name.size());
+    log_limited(shared_names_, log_level::warning, "nfs",
+                "a client has the name of another one whose lease runs, and does not get in before that is over; "
+                "hosts that were cloned, and containers, often have one name",
+                {{"name", printable(text)},
+                 {"waits", from},
+                 {"has_it", holder},
+                 {"cure", "give each its own, by nfs.nfs4_unique_id or its host name (docs/howto/nfs4.md)"}});
+}
+
 task<bool> server_commons::make_room_of_state()
 {
     const auto choose = [this](files::state_table& table) {
@@ -355,7 +369,13 @@ task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args)
     else if (args.head().operations > s->fore().maxoperations)
         status = nfsstat4::too_many_ops;
     if (status == nfsstat4::ok) {
-        verdict = slot.begin(s, sequence, mark_of(c, args, sequence));
+        const std::uint64_t mark = mark_of(c, args, sequence);
+        for (;;) {
+            verdict = slot.begin(s, sequence, mark);
+            if (verdict != slot_verdict::joins)
+                break;
+            co_await slot.first_ends(here_.reactor());
+        }
         if (verdict == slot_verdict::refused)
             status = slot.status();
     }
@@ -429,7 +449,12 @@ task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args)
         co_return rpc::outcome::drop;
     if (!k.results.ok())
         co_return rpc::outcome::system_error;
-    if (!sequence.cachethis) {
+    // A repeat that waits gets it, though nobody asked to keep it.
+    const bool is_wanted =
+        sequence.cachethis ||
+        (c.results().payloads().empty() &&
+         c.results().position() - start <= s->fore().maxresponsesize_cached && slot.is_waited_for());
+    if (!is_wanted) {
         slot.finish();
     } else if (c.results().payloads().empty()) {
         slot.finish(c.results().bytes().subspan(start), {});

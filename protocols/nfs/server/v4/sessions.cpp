@@ -3,6 +3,7 @@
 #include <verbena/protocols/xdr/byte_order.hpp>
 
 #include <algorithm>
+#include <utility>
 
 namespace verbena::nfs::v4 {
 
@@ -56,6 +57,12 @@ slot_verdict slot_use::begin(std::shared_ptr<session> of, const SEQUENCE4args& a
     // Nothing ran on a slot that has no number yet.
     if (args.sequenceid != s.sequence || s.sequence == 0)
         return refuse(nfsstat4::seq_misordered);
+    if (s.running && s.mark == mark && s.waiting == nullptr) {
+        session_ = std::move(of);
+        slot_ = args.slotid;
+        call_ = mark;
+        return slot_verdict::joins;
+    }
     // Whoever asks what became of a call, by a SEQUENCE alone, hears that it runs still.
     if (s.running)
         return refuse(nfsstat4::delay);
@@ -66,6 +73,39 @@ slot_verdict slot_use::begin(std::shared_ptr<session> of, const SEQUENCE4args& a
     reply_ = s.reply;
     items_ = s.items;
     return slot_verdict::repeat;
+}
+
+bool slot_use::stands_in_line(reactor& here)
+{
+    session::slot& s = session_->slots_[slot_];
+    const std::lock_guard held(s.lock);
+    if (!s.running || s.mark != call_ || s.waiting != nullptr)
+        return false;
+    here_ = &here;
+    s.waiting = this;
+    return true;
+}
+
+bool slot_use::is_waited_for() const
+{
+    if (!running_)
+        return false;
+    session::slot& s = session_->slots_[slot_];
+    const std::lock_guard held(s.lock);
+    return s.waiting != nullptr;
+}
+
+// The run that it waited for may have ended on another shard.
+void slot_use::wake(session::slot& s) noexcept
+{
+    if (slot_use* const waiting = std::exchange(s.waiting, nullptr))
+        waiting->here_->post_remote(*waiting);
+}
+
+void slot_use::deliver() noexcept
+{
+    mark_.clear();
+    here_->post(std::exchange(suspended_, {}));
 }
 
 void slot_use::finish()
@@ -94,6 +134,7 @@ void slot_use::end(session::slot& s, bool kept) noexcept
     s.running = false;
     running_ = false;
     session_->running_.fetch_sub(1, std::memory_order_release);
+    wake(s);
 }
 
 slot_use::~slot_use()
@@ -107,6 +148,7 @@ slot_use::~slot_use()
     --s.sequence;
     s.running = false;
     session_->running_.fetch_sub(1, std::memory_order_release);
+    wake(s); // to run in place of this
 }
 
 session_table::session_table(const siphash_key& key, std::uint32_t epoch, duration lease,
@@ -254,8 +296,11 @@ session_table::exchanged session_table::exchange_id(const client_owner4& owner, 
         if (out.status != nfsstat4::ok)
             out.rival = confirmed->state;
     }
-    if (out.status != nfsstat4::ok)
+    if (out.status != nfsstat4::ok) {
+        if (confirmed != nullptr && !update)
+            out.held_by = confirmed->from;
         return out;
+    }
     if (confirmed != nullptr && confirmed->verifier == owner.verifier) {
         // Cases 2 and 6.
         out.client = confirmed->id;
@@ -285,6 +330,7 @@ session_table::exchanged session_table::exchange_id(const client_owner4& owner, 
     made.owner = name;
     made.verifier = owner.verifier;
     made.who = who;
+    made.from = from;
     made.peer = peer;
     made.exchanged = now;
     // What a CREATE_SESSION of sequence 0 is answered (8881 18.36.4).
@@ -390,6 +436,7 @@ session_table::creation session_table::begin_creation(const CREATE_SESSION4args&
         if (const client* const older = find_client(owners_[c->owner].confirmed)) {
             out.older = older->state;
             out.stands_against = stands_against(*older, c->verifier, c->peer->first);
+            out.held_by = older->from;
         }
     }
     return out;

@@ -156,8 +156,10 @@ v40_clients::made v40_clients::set(const SETCLIENTID4args& args, principal who, 
     const bool same = confirmed != nullptr && confirmed->verifier == args.verifier;
     if (confirmed != nullptr && confirmed->state != yields) {
         out.status = stands_against(*confirmed, who, args.verifier, group);
-        if (out.status != nfsstat4::ok)
+        if (out.status != nfsstat4::ok) {
             out.rival = confirmed->state;
+            out.held_by = confirmed->from;
+        }
         if (out.status == nfsstat4::clid_inuse) {
             out.netid = confirmed->netid;
             out.address = confirmed->address;
@@ -191,6 +193,7 @@ v40_clients::made v40_clients::set(const SETCLIENTID4args& args, principal who, 
     r.confirm = make_confirm();
     r.who = who;
     r.peer = peer;
+    r.from = from;
     r.asked = now;
     r.netid = args.cb_location.netid;
     r.address = args.cb_location.addr;
@@ -227,6 +230,7 @@ v40_clients::confirmation v40_clients::begin_confirming(clientid4 id, const veri
             out.status = nfsstat4::stale_clientid;
         } else if (confirmed && confirmed->id == id) {
             confirmed->confirm = unconfirmed->confirm;
+            confirmed->from = std::move(unconfirmed->from);
             confirmed->netid = std::move(unconfirmed->netid);
             confirmed->address = std::move(unconfirmed->address);
             confirmed->calls = unconfirmed->calls;
@@ -238,6 +242,8 @@ v40_clients::confirmation v40_clients::begin_confirming(clientid4 id, const veri
                    (out.status = stands_against(*confirmed, who, unconfirmed->verifier,
                                                 unconfirmed->peer->first)) != nfsstat4::ok) {
             out.rival = confirmed->state;
+            out.held_by = confirmed->from;
+            out.name = at->first;
         } else {
             out.key = key_of(at->first);
             out.older = confirmed ? confirmed->state : files::nobody;

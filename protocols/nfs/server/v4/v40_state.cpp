@@ -110,6 +110,8 @@ task<v40_state::confirmed> v40_state::confirm_client_here(const SETCLIENTID_CONF
         return clients_.begin_confirming(args->clientid, args->setclientid_confirm, who, now(), yields);
     });
     out.status = made.status;
+    out.held_by = made.held_by;
+    out.name = made.name;
     if (made.moved != files::nobody)
         paths_.set(made.moved, made.calls);
     if (!made.confirms)

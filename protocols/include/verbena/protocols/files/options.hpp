@@ -5,6 +5,7 @@
 #include <verbena/core/clock.hpp>
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/siphash.hpp>
+#include <verbena/protocols/files/recovery.hpp>
 #include <verbena/protocols/files/stateid.hpp>
 #include <verbena/protocols/files/types.hpp>
 #include <verbena/protocols/storage/file_lease.hpp>
@@ -38,6 +39,8 @@ struct limits {
     std::size_t delegations_per_client = 20'000; ///< with those that were revoked and are not freed
     std::size_t waiters_per_client = 1024;       ///< for locks; a wait more is not kept
     std::size_t waiters_per_file = 64;           ///< likewise
+    /// Where bytes come free, so many times a waiter is compared with a holder at once, and the rest is for tend().
+    std::size_t waiter_steps = 4096;
     /// Of opens, lock_states, locks and owner_names clients of one peer have no more than this part of all together.
     unsigned peer_percent = 25;
     std::size_t owner_bytes = 1024; ///< of an owner's name, RFC 8881 NFS4_OPAQUE_LIMIT
@@ -50,6 +53,10 @@ struct state_options {
     duration courtesy_time = std::chrono::hours(24); ///< after the lease's end
     duration grace_time = std::chrono::seconds(90);  ///< at least the lease of the start before
     duration recall_time = std::chrono::seconds(90); ///< after it a delegation is revoked
+    /// A client that lets so many delegations be revoked, none later than `distrust` after the one before, is not trusted for `distrust`: it gets none,
+    /// and what it has is recalled at once, as each would cost somebody `recall_time`.
+    unsigned trusted_revocations = 3;
+    duration distrust = std::chrono::minutes(15);
     duration rest_after_recall =
         std::chrono::seconds(30); ///< no delegation of a file for so long, or twice it at most
     duration lock_reserve = std::chrono::seconds(
@@ -62,8 +69,8 @@ struct state_options {
     bool read_delegations = true;
     bool write_delegations = true;
     files::limits limits;
-    /// Keys of those that may reclaim, as the recovery store has them at this start; the grace period begins with them.
-    std::vector<std::string> reclaimers;
+    /// Those that may reclaim, as the recovery store has them at this start; the grace period begins with them.
+    std::vector<reclaimer> reclaimers;
 };
 
 /// A delegation that its client is to return.
@@ -152,17 +159,20 @@ struct state_stats {
     gauge passages;                            ///< operations under way
     counter expired_clients, returned_clients; ///< of courtesy clients: state taken, and back in time
     counter recalls, revocations;
+    counter distrusted_clients; ///< that let too many be revoked, each time
     counter local_recalls; ///< of these recalls: for a local process
     std::array<counter, storage::no_lease_count>
         lease_refusals; ///< delegations that were not given for want of a lease, by storage::no_lease
     counter ended_recalls,
         recall_microseconds; ///< from the recall until it is back or revoked, all of these together
     counter share_denials, lock_denials;
-    counter waiter_checks; ///< looks at whether a waiter's lock is free
+    counter waiter_checks, waiter_steps; ///< looks at whether a waiter's lock is free, and at holders for these
     limit_counters refused_limits;
     counter refused_grace;
     gauge grace;      ///< 0: over; 1: clients reclaim; 2: its end is being written
     gauge to_reclaim; ///< clients that may reclaim and have not said that they are done
+    /// Of these, those that may reclaim what keeps others from reading, or from writing: deny bits, delegations.
+    gauge reads_wait_for, writes_wait_for;
     counter reclaims;
     counter late_reclaims, bad_reclaims,
         conflicting_reclaims; ///< refused: no_grace, reclaim_bad, reclaim_conflict

@@ -5,11 +5,13 @@
 #include <verbena/core/clock.hpp>
 #include <verbena/core/result.hpp>
 #include <verbena/core/task.hpp>
+#include <verbena/protocols/files/types.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <array>
 #include <functional>
-#include <set>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,12 +20,28 @@
 
 namespace verbena::files {
 
+/// Whom a delegation keeps out as long as it is not recalled: who reads, who writes. One to read under a lease keeps out nobody on record,
+/// for local processes may have written since the server ended: who reclaims it gets it recalled if the file was changed.
+constexpr share kept_out_by(delegation_type type, bool leased) noexcept
+{
+    if (type == delegation_type::write)
+        return share::both;
+    return leased ? share::none : share::write;
+}
+
+/// Who may reclaim.
+struct reclaimer {
+    std::string key;
+    share keeps_out = share::both; ///< as in recovery_store::add()
+    friend auto operator<=>(const reclaimer&, const reclaimer&) = default;
+};
+
 /// What a start finds in the store. It was written down that there was this start before anybody is served.
 struct recovery_start {
     std::uint32_t epoch = 1; ///< of this start, another one each time; not 0 and not 2^32 - 1
-    /// Keys of those that may reclaim: who was in the list at the end of the last grace period, and who was added since. None: there
+    /// Those that may reclaim: who was in the list at the end of the last grace period, and who was added since. None: there
     /// is no grace period.
-    std::vector<std::string> reclaimers;
+    std::vector<reclaimer> reclaimers;
     /// At least of the start that gave out what is reclaimed; 0 at the first one. The grace period is no shorter: until then a client
     /// may not have heard of this start.
     duration lease_before{};
@@ -45,8 +63,9 @@ struct recovery_start {
 class recovery_store {
 public:
     virtual ~recovery_store() = default;
-    /// `key` may reclaim after the next start. Also if it is there already.
-    virtual task<result<void>> add(std::string_view key) = 0;
+    /// `key` may reclaim after the next start, and may then hold what keeps others from reading, or from writing (deny bits and delegations), as
+    /// far as `keeps_out` says so. Also if it is there already: what was said before holds still.
+    virtual task<result<void>> add(std::string_view key, share keeps_out) = 0;
     /// `key` may not, whichever list it is in. Also if it isn't there.
     virtual task<result<void>> remove(std::string_view key) = 0;
     /// The new list takes the place of the old one.
@@ -56,7 +75,7 @@ public:
 /// None: nobody may reclaim after a restart, and there is no grace period.
 class no_recovery_store final : public recovery_store {
 public:
-    task<result<void>> add(std::string_view) override { co_return result<void>(); }
+    task<result<void>> add(std::string_view, share) override { co_return result<void>(); }
     task<result<void>> remove(std::string_view) override { co_return result<void>(); }
     task<result<void>> end_grace() override { co_return result<void>(); }
 };
@@ -70,12 +89,18 @@ public:
         over,
     };
     /// Over at once where nobody may reclaim: a first start, or all clients had gone.
-    grace_period(std::vector<std::string> keys, time_point until);
+    grace_period(std::vector<reclaimer> reclaimers, time_point until);
 
     phase now() const noexcept { return phase_; }
     bool may_reclaim(std::string_view key) const noexcept { return keys_.contains(key); }
+    /// What `key` may reclaim that keeps others from reading or writing.
+    share keeps_out(std::string_view key) const noexcept;
     /// Clients that may, and have not said that they are done.
     std::size_t left() const noexcept { return keys_.size(); }
+    /// Of these, those that may reclaim what keeps others from `access`, which is read or write.
+    std::size_t left_against(share access) const noexcept { return left_[access == share::write]; }
+    /// Whether one of them may reclaim what keeps others from `access`.
+    bool holds_up(share access) const noexcept;
     /// `key` has reclaimed all, or lost the right to.
     void complete(std::string_view key) noexcept;
     /// Whether nobody is left who might reclaim, or its time is over.
@@ -90,7 +115,9 @@ public:
     void end(bool written) noexcept;
 
 private:
-    std::set<std::string, std::less<>> keys_; // of those that have not said that they are done
+    void count(share keeps_out, std::ptrdiff_t by) noexcept;
+    std::map<std::string, share, std::less<>> keys_; // of those that have not said that they are done
+    std::array<std::size_t, 2> left_{};              // by reading and writing
     time_point until_;
     phase phase_;
 };

@@ -29,9 +29,13 @@ namespace verbena::files {
 /// A change of the list. Owns its key.
 struct recovery_change {
     enum class kind : std::uint8_t { add, remove, end_grace };
-    recovery_change(kind k, std::string_view of) : what(k), key(of) {}
+    explicit recovery_change(kind k, std::string_view of = {}, share against = share::both)
+        : what(k), key(of), keeps_out(against)
+    {
+    }
     kind what;
     std::string key; ///< of the client; empty for end_grace
+    share keeps_out; ///< with add
 };
 
 /// The database. Its functions block, in system calls and on a lock: for start-up and pool threads, never for a shard. Any thread.
@@ -40,8 +44,8 @@ struct recovery_change {
 /// answered survives the loss of power.
 class recovery_database {
 public:
-    /// What this program writes and takes.
-    static constexpr int schema = 1;
+    /// What this program writes. It takes 1 as well, which did not say what a client may keep others from: that is all, then.
+    static constexpr int schema = 2;
 
     /// Opens `path`, or makes it for this user alone. The folder is there. Throws config_error that names the file, what is wrong, and the
     /// cure: it can't be opened or written, is damaged, is another program's or of another schema, or a process has it open.
@@ -90,7 +94,7 @@ public:
         : database_(database), lane_(lane)
     {
     }
-    task<result<void>> add(std::string_view key) override;
+    task<result<void>> add(std::string_view key, share keeps_out) override;
     task<result<void>> remove(std::string_view key) override;
     task<result<void>> end_grace() override;
 

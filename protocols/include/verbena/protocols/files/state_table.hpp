@@ -3,6 +3,7 @@
 #pragma once
 
 #include <verbena/core/intrusive_list.hpp>
+#include <verbena/core/log.hpp>
 #include <verbena/core/task.hpp>
 #include <verbena/core/wait_queue.hpp>
 #include <verbena/protocols/files/conflicts.hpp>
@@ -105,7 +106,7 @@ struct lock_request {
     client_id client = nobody;
     storage::handle file;
     bool new_owner = false;           ///< `id` is an open, and `owner` says whose lock it is to be
-    stateid id;                       ///< else of the owner's earlier locks of this file
+    stateid id;                       ///< else of the owner's earlier locks by the same open
     std::span<const std::byte> owner; ///< good during the call
     byte_range bytes;
     lock_type type = lock_type::read;
@@ -261,19 +262,25 @@ public:
     /// The client never says that it took back all that it had (NFS version 4.0): it may until grace is over, and gets something new as
     /// soon as it is, and a record() of it. That takes the place of reclaim_complete(). Errors: stale_client.
     result<void> set_silent(client_id client);
-    /// Whether record() is to be awaited before it gets opens or locks: it is silent, and has no record. Without that they are refused: busy. As
-    /// long as something of it is revoked and not freed it gets none.
-    bool lacks_record(client_id client) noexcept;
+    /// Whether record() is to be awaited before it gets opens or locks, or what keeps others from reading or writing: it is silent and has no record,
+    /// or its record says that it has no such. Without that they are refused: busy, or the open brings no delegation. As
+    /// long as something of it is revoked and not freed it gets no record.
+    bool lacks_record(client_id client, share keeps_out = share::none) noexcept;
+    /// What an open brings that keeps others from reading or writing: its deny bits, and a delegation that is reclaimed; and with those that it may
+    /// bring besides.
+    static share surely_keeps_out(const open_request& r) noexcept;
+    share may_keep_out(const open_request& r) noexcept;
     /// A silent client has heard that the delegation was revoked: that is free_stateid() for it. With the last one its record is
     /// written again by tend(), or by record() if that comes first. Anything else is left as it is.
     void drop_revoked(client_id client, const stateid& id) noexcept;
     /// Likewise all delegations of it that were revoked at `t` or before, for one that does not know which it lost. Looks at all state of the
     /// client.
     void drop_revoked_until(client_id client, time_point t) noexcept;
-    /// The client may take back after the next start what it gets from now on.
+    /// The client may take back after the next start what it gets from now on, and what keeps others from reading or writing as far as `keeps_out` says
+    /// so. One that is yet to say "complete" is written down with that.
     /// Completes when: it is in the recovery store; at once where it is already. On cancel: as the store says. Errors: stale_client, expired,
     /// admin_revoked, busy; the store's. Lifetime: the table outlives it. Shard: the table's.
-    task<result<void>> record(client_id client);
+    task<result<void>> record(client_id client, share keeps_out = share::none);
     /// Whether the recovery store writes of it just now. Until that is over it is not known what it has, nor whether it keeps that.
     bool is_being_written(client_id client) noexcept;
     /// The client is no more, nor is what it had: it said goodbye, or began anew under another id.
@@ -453,9 +460,10 @@ private:
     void wake(waiter_list& list) noexcept;
     void note_grace() noexcept;
     result<void> refuse_in_grace() noexcept;
-    result<void> check_reclaim(const detail::client_entry& c) noexcept;
+    result<void> refuse_io_in_grace(share access) noexcept;
+    result<void> check_reclaim(const detail::client_entry& c, share keeps_out) noexcept;
     result<void> may_begin_anew(const detail::client_entry& c) noexcept;
-    result<void> may_be_granted(const detail::client_entry& c) const noexcept;
+    static result<void> may_be_granted(const detail::client_entry& c, share keeps_out) noexcept;
     error refuse(errc e, const char* context, counter& counted) noexcept;
 
     // Files.
@@ -472,6 +480,8 @@ private:
     detail::state_entry* state_of(detail::owner_entry& o, detail::file_entry& f) noexcept;
     void remove(detail::state_entry& s) noexcept;
     void remove_open(detail::open_entry& o) noexcept;
+    detail::lock_entry* locks_by(detail::owner_entry& o, detail::open_entry& by) noexcept;
+    static void clear(detail::lock_entry& l, const byte_range& bytes);
     bool erase_lock(detail::lock_entry& l) noexcept;
     void remove_lock(detail::lock_entry& l) noexcept;
     void set_shares(detail::open_entry& o, share access, share deny) noexcept;
@@ -493,7 +503,11 @@ private:
     static bool is_in_way(const detail::delegation_entry& d, const demand& what) noexcept;
     void ask_all_back(std::size_t of) noexcept;
     void give_way_if_gone(detail::delegation_entry& d) noexcept;
-    void trust_no_more(detail::client_entry& c) noexcept;
+    enum class held : bool { under_leases, all };
+    task<void> recall_what_it_has(client_id client, held what);
+    void revoke_overdue(detail::client_entry& c) noexcept;
+    void revoke_now(detail::delegation_entry& d) noexcept;
+    bool trusts_no_more(detail::client_entry& c) noexcept;
     void record_later(detail::client_entry& c) noexcept;
     detail::delegation_entry& grant(detail::client_entry& c, detail::file_entry& f, delegation_type type,
                                     const open_request& r);
@@ -514,6 +528,7 @@ private:
     void erase_wait(detail::wait_entry& w) noexcept;
     void remove_wait(detail::wait_entry& w) noexcept;
     void tell_waiters(detail::file_entry& f) noexcept;
+    void look_at_waiters(detail::file_entry& f) noexcept;
     bool end_waits(detail::client_entry& c, detail::file_entry& f) noexcept;
     void unlocked(detail::file_entry& f) noexcept;
     using file_list = intrusive_list<detail::member_of<detail::file_entry>>;
@@ -522,7 +537,10 @@ private:
     void lapse_reservations() noexcept;
     std::optional<lock_obstacle> find_lock_obstacle(detail::file_entry& f, client_id client,
                                                     std::span<const std::byte> owner, const byte_range& bytes,
-                                                    lock_type type) noexcept;
+                                                    lock_type type, std::size_t* steps = nullptr) noexcept;
+    static std::optional<lock_obstacle> find_reservation(detail::file_entry& f, client_id client,
+                                                         std::span<const std::byte> owner,
+                                                         const byte_range& bytes, lock_type type) noexcept;
 
     // Room.
     bool stands_against(const demand& d, share access, share deny) const noexcept;
@@ -551,6 +569,7 @@ private:
     std::uint64_t last_client_ = 0;
     limited last_lacking_ = limited::opens;
     time_point next_ask_back_{}; // of all clients
+    log_limiter distrusted_;
     bool takes_leases_ = true;
     std::unique_ptr<indexes>
         by_; // clients by their lease, recalls and reservations by their end, states by owner and file

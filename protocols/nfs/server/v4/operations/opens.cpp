@@ -163,7 +163,7 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
                 co_return status;
         }
         // Else the file would be there and the client would not have it: a GUARDED one that comes again would find its own.
-        status = co_await commons_.state.may_open(k.client, args.owner.owner);
+        status = co_await commons_.state.may_open(k.client, args.owner.owner, files::share(args.share_deny));
         if (status != nfsstat4::ok)
             co_return status;
         const auto mode = exclusive ? storage::create_mode::exclusive : storage::create_mode::guarded;

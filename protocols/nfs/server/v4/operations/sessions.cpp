@@ -62,6 +62,8 @@ task<nfsstat4> server::exchange_id(compound& k)
         counters_.refused_limits.add(files::limited::clients, whose(made.short_of));
     if (made.gone != files::nobody)
         co_await commons_.state.abandon(made.gone);
+    if (!made.held_by.empty())
+        commons_.note_shared_name(args.clientowner.ownerid, made.held_by, k.c.from().address);
     if (made.status != nfsstat4::ok)
         co_return made.status;
     EXCHANGE_ID4res res;
@@ -111,6 +113,8 @@ task<nfsstat4> server::create_session(compound& k)
         nfsstat4 status = nfsstat4::ok;
         if (made.older != files::nobody)
             status = co_await commons_.state.take_name(made.older, made.stands_against);
+        if (status != nfsstat4::ok && status == made.stands_against)
+            commons_.note_shared_name(std::as_bytes(std::span(made.key)), made.held_by, k.c.from().address);
         state_home::added known;
         if (status == nfsstat4::ok) {
             const std::string group = commons_.sessions.group_of(k.c.from().address);

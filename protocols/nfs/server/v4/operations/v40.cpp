@@ -146,6 +146,8 @@ task<nfsstat4> server::setclientid(compound& k)
         counters_.refused_limits.add(files::limited::clients, made.short_of == session_table::shortage::of_all
                                                                   ? files::limit_of::all
                                                                   : files::limit_of::peer);
+    if (made.status != nfsstat4::ok && !made.held_by.empty())
+        commons_.note_shared_name(args.id, made.held_by, k.c.from().address);
     SETCLIENTID4res res;
     res.status = made.status;
     res.clientid = made.client;
@@ -176,6 +178,8 @@ task<nfsstat4> server::setclientid_confirm(compound& k)
         if (some)
             done = co_await commons_.v40.confirm_client(args, caller(k.c), peer);
     }
+    if (!done.held_by.empty())
+        commons_.note_shared_name(std::as_bytes(std::span(done.name)), done.held_by, k.c.from().address);
     co_return done.status == nfsstat4::ok ? k.add(SETCLIENTID_CONFIRM4res()) : done.status;
 }
 

@@ -94,6 +94,12 @@ public:
     files::state_table& table() noexcept { return table_; }
     /// Whether clients may reclaim what they had before a restart: until then nobody gets anything new. Any shard.
     bool is_in_grace() const noexcept { return stats().grace.value() != 0; }
+    /// Whether one of those may have kept others from reading or writing by the record of it, be it a single file. Any shard.
+    bool is_in_grace(files::share access) const noexcept
+    {
+        return (any(access & files::share::read) && stats().reads_wait_for.value() != 0) ||
+               (any(access & files::share::write) && stats().writes_wait_for.value() != 0);
+    }
 
     /// co_await of what `f(table)` yields, a value or a task, on the table's shard.
     template<class F>
@@ -133,7 +139,7 @@ public:
     task<nfsstat4> reclaim_complete(files::client_id client);
 
     /// Whether an open anew would be refused whatever the file: to be asked before one is made. The open that follows is promised.
-    task<nfsstat4> may_open(files::client_id client, std::span<const std::byte> owner);
+    task<nfsstat4> may_open(files::client_id client, std::span<const std::byte> owner, files::share deny);
     /// Opens. Between the decision and its answer the file is cut to no bytes, if the request says so, and its change attribute looked at, where
     /// its client gets a write delegation: others may have changed the file while this waited.
     struct opening {

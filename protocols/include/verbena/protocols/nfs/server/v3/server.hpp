@@ -92,12 +92,14 @@ private:
     enum class purpose : bool { reading, changing };
 
     bool is_in_grace() const noexcept;
+    bool is_in_grace(files::operation op) const noexcept;
     // What a back end's failure is to a caller. A rule of the export is counted here, so that none is missed.
     nfsstat3 status_of(const error& failure) noexcept;
     // Before anything is changed.
     nfsstat3 open(rpc::call& c, const nfs_fh3& handle, purpose why, target& to);
-    // Likewise, of what might contradict what clients of version 4 have still to take back.
+    // Likewise, of what might contradict what clients of version 4 have still to take back: by names, or to read or write.
     nfsstat3 open_outside_grace(rpc::call& c, const nfs_fh3& handle, purpose why, target& to);
+    nfsstat3 open_for_io(rpc::call& c, const nfs_fh3& handle, files::operation op, target& to);
     nfsstat3 find(const rpc::call& c, const nfs_fh3& handle, purpose why, target& to);
     // Whether clients of version 4 have something of the file. A load where they have nothing of any file.
     bool is_held(const target& of) const noexcept;

@@ -51,6 +51,9 @@ struct server_commons {
     /// The same among all clients, for one that the state layer has no place for.
     task<bool> make_room_of_state();
 
+    /// Says in the log that the client `from` waits, or is refused, since the one at `holder` has its name. Any thread.
+    void note_shared_name(std::span<const std::byte> name, std::string_view holder, std::string_view from);
+
     const export_table& exports;
     const handle_key key;
     const pseudo_tree tree;
@@ -73,6 +76,7 @@ private:
     template<class Choose>
     task<bool> end_some(Choose choose);
     seldom made_room_of_state_; // of the state layer's shard
+    log_limiter shared_names_{3, std::chrono::minutes(1)};
 };
 
 /// What one shard's program has done. Written by its shard, read from any thread.

@@ -7,7 +7,9 @@
 
 #include <verbena/core/clock.hpp>
 #include <verbena/core/peer_shares.hpp>
+#include <verbena/core/reactor.hpp>
 #include <verbena/core/siphash.hpp>
+#include <verbena/core/wait_record.hpp>
 #include <verbena/protocols/files/types.hpp>
 #include <verbena/protocols/nfs/server/v4/back_channel.hpp>
 #include <verbena/protocols/nfs/wire/v4/session_operations.hpp>
@@ -15,6 +17,7 @@
 
 #include <array>
 #include <atomic>
+#include <coroutine>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -80,10 +83,12 @@ enum class slot_verdict : std::uint8_t {
     run,      ///< new: it is to be run, and slot_use::finish() called
     repeat,   ///< the reply that was kept answers it
     uncached, ///< a repeat whose reply was not kept
+    joins,    ///< a repeat of a call that runs: slot_use::first_ends() is to be awaited, and the slot asked again
     refused,  ///< slot_use::status() says why; the slot is as it was
 };
 
 class session_table;
+class slot_use;
 
 /// One session. Shared by the calls that run on it. Any thread.
 class session {
@@ -140,6 +145,7 @@ private:
         std::uint32_t sequence = 0; // of the last call
         bool running = false;
         bool kept = false; // `reply` is that call's
+        slot_use* waiting = nullptr; // a repeat of it, while it runs
         std::uint64_t mark = 0;
         std::vector<std::byte> reply;         // of COMPOUND, from its status on
         std::vector<xdr::payload_item> items; // in it, for who offers chunks for them
@@ -159,7 +165,7 @@ private:
 };
 
 /// A call's hold of its slot.
-class slot_use {
+class slot_use final : remote_message {
 public:
     slot_use() = default;
     slot_use(const slot_use&) = delete;
@@ -169,7 +175,28 @@ public:
     /// `mark` is equal for repeats of a call, and differs where a peer uses a sequence id for two.
     slot_verdict begin(std::shared_ptr<verbena::nfs::v4::session> of, const SEQUENCE4args& args,
                        std::uint64_t mark);
+    class [[nodiscard("co_await it: nothing waits here otherwise")]] awaiter {
+    public:
+        awaiter(slot_use& u, reactor& here) noexcept : use_(u), here_(here) {}
+        bool await_ready() { return !use_.stands_in_line(here_); }
+        template<class Promise>
+        void await_suspend(std::coroutine_handle<Promise> h) noexcept
+        {
+            use_.mark_.set(h, "the first run of the same call");
+            use_.suspended_ = h;
+        }
+        void await_resume() const noexcept {}
+
+    private:
+        slot_use& use_;
+        reactor& here_;
+    };
+    /// After slot_verdict::joins. One call may wait for a slot. Completes when: the first run has ended, or did before, or another repeat waits for
+    /// it. On cancel: it waits on, for the end of that run. Errors: none. Lifetime: this outlives the wait. Shard: that of `here`.
+    awaiter first_ends(reactor& here) noexcept { return {*this, here}; }
     nfsstat4 status() const noexcept { return status_; }
+    /// Whether a repeat waits for the end of this run.
+    bool is_waited_for() const;
     /// Of slot_verdict::repeat: the whole reply, and the places of data items in it.
     std::span<const std::byte> reply() const noexcept { return reply_; }
     std::span<const xdr::payload_item> items() const noexcept { return items_; }
@@ -182,7 +209,14 @@ public:
 
 private:
     void end(session::slot& s, bool kept) noexcept;
+    bool stands_in_line(reactor& here);
+    void deliver() noexcept override;
+    static void wake(session::slot& s) noexcept;
 
+    reactor* here_ = nullptr;
+    std::coroutine_handle<> suspended_;
+    wait_mark mark_;
+    std::uint64_t call_ = 0; // its mark
     std::shared_ptr<verbena::nfs::v4::session> session_;
     std::uint32_t slot_ = 0;
     bool running_ = false;
@@ -210,6 +244,7 @@ public:
         /// With a refusal: whose it is. Where it has nothing in the state layer, or its lease is over, the question is asked again
         /// with `yields`.
         files::client_id rival = files::nobody;
+        std::string held_by; ///< with a refusal for its name: where the client that has it came from
         shortage short_of = shortage::none;
     };
     /// The decision table of 8881 18.35.4. Besides, nobody ends what a client has whose lease runs from another address. A client that is
@@ -231,6 +266,7 @@ public:
             files::nobody; ///< to be forgotten, if it confirms: the client before its restart
         /// What is answered instead, for as long as that one doesn't yield: it may have come back since EXCHANGE_ID.
         nfsstat4 stands_against = nfsstat4::ok;
+        std::string held_by; ///< with that: where that one came from
     };
     /// Unless it answers the call, a `creating` follows, and in its life end_creation() or nothing.
     creation begin_creation(const CREATE_SESSION4args& args, principal who, time_point now);
@@ -302,6 +338,7 @@ private:
         std::string owner;
         verifier4 verifier{};
         principal who = 0;
+        std::string from;
         peer_map::iterator peer;
         bool confirmed = false;
         bool creating = false;

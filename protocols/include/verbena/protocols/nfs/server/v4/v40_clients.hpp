@@ -35,6 +35,7 @@ public:
         clientid4 client = 0;
         verifier4 confirm{};
         std::string netid, address; ///< if clid_inuse: where the one that has the name is called
+        std::string held_by;        ///< with a refusal for the name: where that one came from
         files::client_id rival =
             files::nobody; ///< whose state is to be asked: ask again with it as `yields` where it gives way
         session_table::shortage short_of = session_table::shortage::none;
@@ -49,6 +50,7 @@ public:
         bool confirms =
             false; ///< a new one: `older` is to go, a client made with `key`, and end_confirming() called
         files::client_id rival = files::nobody; ///< as of set()
+        std::string held_by, name;              ///< likewise, and whose name it is
         std::string key;                        ///< in the recovery store
         files::client_id older = files::nobody;
         files::client_id moved = files::nobody; ///< a known one, which is called elsewhere from now on
@@ -99,6 +101,7 @@ private:
         principal who = 0;
         peers::iterator peer;
         time_point asked{};
+        std::string from;
         std::string netid, address;          // of callbacks, as they were said
         std::optional<callback_place> calls; // likewise, as they are used
         files::client_id state = files::nobody;

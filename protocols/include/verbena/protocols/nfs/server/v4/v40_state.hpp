@@ -41,6 +41,7 @@ public:
     struct confirmed {
         nfsstat4 status = nfsstat4::ok;
         bool is_full = false;
+        std::string held_by, name; ///< as of v40_clients::confirmation
     };
     task<confirmed> confirm_client(const SETCLIENTID_CONFIRM4args& args, principal who, std::uint64_t peer);
     /// Its lease begins anew. cb_path_down: likewise, and it has delegations and can't be called.

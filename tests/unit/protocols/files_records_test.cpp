@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a client's record says that it keeps others from, and who waits for it after a restart.
+#include "files_fixture.hpp"
+
+BOOST_AUTO_TEST_SUITE(files_records_test)
+
+using namespace verbena;
+using namespace verbena::files;
+using namespace verbena::test;
+
+namespace {
+
+using enum share;
+
+struct records_fixture : files_fixture {
+    open_request reclaim(client_id c, std::string_view file, share access, share deny = none,
+                         delegation_want want = delegation_want::none)
+    {
+        open_request r = request(c, "o", file, access, deny, want);
+        r.claim = open_claim::reclaim;
+        return r;
+    }
+    client_id a = 0, b = 0;
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(what_keeps_others_out_is_written_down_first, records_fixture)
+{
+    a = client("a", none);
+    BOOST_TEST(store->written.size() == 1u);
+    // A client that only opens and locks costs nothing more.
+    const auto plain = open(a, "o", "f", both);
+    BOOST_REQUIRE(plain);
+    BOOST_TEST(table->lock(lock_of(a, plain->id, "f")).has_value());
+    BOOST_TEST((lists.new_list.at("a") == none));
+    BOOST_TEST(!table->lacks_record(a));
+    // Without it a deny bit is refused, and an open brings no delegation.
+    BOOST_TEST(table->lacks_record(a, write));
+    BOOST_TEST(is(open(a, "o", "g", read, write), errc::busy));
+    const auto without = open(a, "o", "h", read, none, delegation_want::any);
+    BOOST_REQUIRE(without);
+    BOOST_TEST(!without->delegation);
+    BOOST_TEST((without->why == no_delegation::resource));
+    // Under a lease local processes write, too: nothing is kept out on record.
+    open_request leased = request(a, "o", "leased", read, none, delegation_want::any);
+    leased.leased = true;
+    BOOST_TEST((table->may_keep_out(leased) == none));
+    // A store that fails grants nothing.
+    store->fails = [] { return true; };
+    BOOST_TEST(!run(table->record(a, write)).has_value());
+    BOOST_TEST(is(open(a, "o", "g", read, write), errc::busy));
+    store->fails = nullptr;
+    BOOST_TEST(store->written.size() == 1u);
+    // On the disk, then granted.
+    BOOST_REQUIRE(run(table->record(a, write)));
+    BOOST_TEST((lists.new_list.at("a") == write));
+    BOOST_TEST(open(a, "o", "g", read, write).has_value());
+    BOOST_TEST(is(open(a, "o", "g2", read, read), errc::busy));
+    BOOST_TEST(open(a, "o", "h2", read, none, delegation_want::any)->delegation.has_value());
+    BOOST_TEST(!open(a, "o", "h3", both, none, delegation_want::any)->delegation); // its writer keeps readers out as well
+    BOOST_REQUIRE(run(table->record(a, both)));
+    BOOST_TEST((open(a, "o", "h4", both, none, delegation_want::any)->delegation->type == delegation_type::write));
+    BOOST_TEST(store->written.size() == 3u);
+    BOOST_REQUIRE(run(table->record(a, both))); // once
+    BOOST_TEST(store->written.size() == 3u);
+}
+
+BOOST_FIXTURE_TEST_CASE(an_open_says_whom_it_may_keep_out, records_fixture)
+{
+    a = client("a");
+    using want = delegation_want;
+    struct {
+        share access, deny;
+        want wanted;
+        bool leased;
+        share may;
+    } const rows[] = {
+        {read, none, want::none, false, none},  {both, write, want::none, false, write},
+        {read, none, want::any, false, write},  {read, read, want::any, false, both},
+        {both, none, want::any, false, both},   {both, none, want::read, false, none},
+        {write, none, want::any, false, none},  {read, none, want::any, true, none},
+        {both, none, want::any, true, none},    {read, write, want::any, true, write},
+    };
+    for (const auto& row : rows) {
+        open_request r = request(a, "o", "f", row.access, row.deny, row.wanted);
+        r.leased = row.leased;
+        BOOST_TEST((table->may_keep_out(r) == row.may), &row - rows);
+        BOOST_TEST((state_table::surely_keeps_out(r) == row.deny));
+    }
+    BOOST_REQUIRE(table->set_callable(a, false)); // it gets none
+    BOOST_TEST((table->may_keep_out(request(a, "o", "f", both, none, want::any)) == none));
+}
+
+BOOST_FIXTURE_TEST_CASE(io_waits_in_grace_for_those_alone_that_may_have_kept_it_out, records_fixture)
+{
+    using enum operation;
+    const auto passes = [&](operation op) {
+        passage p;
+        const auto begun = begin(op, "f", p);
+        BOOST_TEST((begun || begun.error() == errc::grace));
+        return begun.has_value();
+    };
+    a = client("a", none);
+    b = client("b", share::write);
+    start();
+    BOOST_TEST((table->grace() == grace_period::phase::reclaiming));
+    BOOST_TEST(table->stats().to_reclaim.value() == 2);
+    BOOST_TEST(table->stats().reads_wait_for.value() == 0);
+    BOOST_TEST(table->stats().writes_wait_for.value() == 1);
+    BOOST_TEST(passes(operation::read));
+    BOOST_TEST(!passes(operation::write));
+    BOOST_TEST(!passes(set_size));
+    BOOST_TEST(!passes(remove));
+    // The client that denied is done: the other one is dead, and in nobody's way but of names.
+    b = *table->add_client("b");
+    const auto denies = table->open(reclaim(b, "f", share::read, share::write));
+    BOOST_REQUIRE(denies);
+    BOOST_REQUIRE(run(table->reclaim_complete(b)));
+    BOOST_TEST((table->grace() == grace_period::phase::reclaiming));
+    BOOST_TEST(table->stats().writes_wait_for.value() == 0);
+    BOOST_TEST(passes(operation::read));
+    {
+        passage p;
+        BOOST_TEST(is(begin(operation::write, "f", p), errc::locked)); // it has it again
+        BOOST_TEST(begin(operation::write, "g", p).has_value());
+    }
+    BOOST_TEST(!passes(remove));
+    BOOST_TEST(!passes(rename));
+    BOOST_TEST((lists.new_list.at("b") == share::write)); // as of what it took back
+    // Another start within grace: what was said before holds.
+    start();
+    BOOST_TEST(table->stats().reads_wait_for.value() == 0);
+    BOOST_TEST(table->stats().writes_wait_for.value() == 1);
+}
+
+BOOST_FIXTURE_TEST_CASE(nobody_reclaims_more_than_the_record_says, records_fixture)
+{
+    a = client("a", none);
+    b = client("b", share::write);
+    start();
+    a = *table->add_client("a");
+    b = *table->add_client("b");
+    BOOST_TEST(is(table->open(reclaim(a, "f", both, read)), errc::reclaim_bad));
+    open_request writer = reclaim(b, "g", both);
+    writer.want = delegation_want::write;
+    BOOST_TEST(is(table->open(writer), errc::reclaim_bad));
+    BOOST_TEST(table->stats().bad_reclaims.value() == 2u);
+    BOOST_TEST(table->open(reclaim(b, "g", both, write)).has_value());
+    // Under the rule of the start before a read delegation may have been one under a lease. Others may have written since.
+    open_request reader = reclaim(a, "h", read);
+    reader.want = delegation_want::read;
+    const auto had = table->open(reader);
+    BOOST_REQUIRE((had && had->delegation));
+    BOOST_TEST(had->delegation->recalled);
+}
+
+// The record that is being written says less than what was taken back meanwhile.
+BOOST_FIXTURE_TEST_CASE(what_is_reclaimed_while_the_record_is_written_stands_in_it, records_fixture)
+{
+    a = client("a");
+    start();
+    a = *table->add_client("a");
+    store->takes = [] { return 1s; };
+    const auto body = [&]() -> task<void> {
+        scope s(*shard);
+        s.spawn([this]() -> task<void> {
+            const auto done = co_await table->reclaim_complete(a);
+            BOOST_TEST(done.has_value());
+        });
+        (void)co_await sleep_for(500ms);
+        BOOST_TEST(table->open(reclaim(a, "f", read, write)).has_value());
+        co_await s.join();
+    };
+    run(body());
+    BOOST_TEST((lists.new_list.at("a") == write));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
