@@ -43,7 +43,8 @@ backend::backend(const memfs_options& options) : options_(options)
     n.attrs.gid = options.root_gid;
     n.attrs.links = 2;
     n.attrs.fileid = root_id;
-    n.attrs.atime = n.attrs.mtime = n.attrs.ctime = now();
+    n.touch(now());
+    n.attrs.atime = n.attrs.mtime = n.attrs.ctime;
     n.parent = root_id;
 }
 
@@ -148,7 +149,8 @@ void backend::note_change(node& n, const storage::request& r)
 {
     // What is written to is nobody's new file any more; where the verifier stands in the times, they are others by then, too.
     n.verifier.reset();
-    n.attrs.mtime = n.attrs.ctime = now();
+    n.touch(now());
+    n.attrs.mtime = n.attrs.ctime;
     if (r.who.uid != 0)
         n.attrs.mode = without_set_id(n.attrs, r.who);
 }
@@ -157,7 +159,8 @@ void backend::resize(node& n, std::uint64_t size)
 {
     blocks_ -= n.data.truncate(size);
     n.attrs.size = size;
-    n.attrs.mtime = n.attrs.ctime = now();
+    n.touch(now());
+    n.attrs.mtime = n.attrs.ctime;
 }
 
 result<void> backend::apply(node& n, const storage::set_attributes& set, const storage::credential& who,
@@ -227,7 +230,7 @@ result<void> backend::apply(node& n, const storage::set_attributes& set, const s
         n.attrs.atime = set.atime.how == kind::value ? set.atime.value : t;
     if (set.mtime.how != kind::keep)
         n.attrs.mtime = set.mtime.how == kind::value ? set.mtime.value : t;
-    n.attrs.ctime = t;
+    n.touch(t);
     // As where it stands in the times: version 4.1 sets the mode with the creation, and may repeat that.
     if (set.atime.how != kind::keep || set.mtime.how != kind::keep)
         n.verifier.reset();

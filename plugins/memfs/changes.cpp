@@ -63,7 +63,8 @@ result<storage::create_result> backend::make(const storage::request& r, const st
     n.attrs.links = makes_directory ? 2 : 1;
     n.attrs.fileid = next_id_;
     n.parent = d.attrs.fileid;
-    n.attrs.atime = n.attrs.mtime = n.attrs.ctime = now();
+    n.touch(now());
+    n.attrs.atime = n.attrs.mtime = n.attrs.ctime;
     if (!set.acl)
         inherit_acl(n, d, set.mode);
     if (cost_of(name) + cost_of_acl(n) > free_bytes())
@@ -92,7 +93,8 @@ result<storage::create_result> backend::make(const storage::request& r, const st
     if (n.is_directory())
         ++d.attrs.links;
     add_name(d, name, id);
-    d.attrs.mtime = d.attrs.ctime = now();
+    d.touch(now());
+    d.attrs.mtime = d.attrs.ctime;
     out.made.handle = handle_of(id);
     out.made.attrs = seen(n);
     out.directory.after = seen(d);
@@ -194,7 +196,7 @@ task<result<storage::create_result>> backend::mknod(const storage::request& r,
 
 void backend::lose_name(node& n)
 {
-    n.attrs.ctime = now();
+    n.touch(now());
     if (n.is_directory())
         n.attrs.links = 0;
     else
@@ -234,7 +236,8 @@ result<storage::change> backend::take_away(const storage::request& r, const stor
     if (is_rmdir)
         --d.attrs.links;
     lose_name(n);
-    d.attrs.mtime = d.attrs.ctime = now();
+    d.touch(now());
+    d.attrs.mtime = d.attrs.ctime;
     out.after = seen(d);
     return out;
 }
@@ -320,8 +323,12 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
         ++target.attrs.links;
         moved.parent = target.attrs.fileid;
     }
-    moved.attrs.ctime = source.attrs.mtime = source.attrs.ctime = target.attrs.mtime = target.attrs.ctime =
-        now();
+    const storage::file_time t = now();
+    moved.touch(t);
+    source.touch(t);
+    if (&target != &source)
+        target.touch(t);
+    source.attrs.mtime = target.attrs.mtime = t;
     out.from.after = seen(source);
     out.to.after = seen(target);
     co_return out;
@@ -355,7 +362,10 @@ task<result<storage::link_result>> backend::link(const storage::request& r, cons
     out.directory.before = seen(d);
     add_name(d, name, n.attrs.fileid);
     ++n.attrs.links;
-    n.attrs.ctime = d.attrs.mtime = d.attrs.ctime = now();
+    const storage::file_time t = now();
+    n.touch(t);
+    d.touch(t);
+    d.attrs.mtime = t;
     out.file = seen(n);
     out.directory.after = seen(d);
     co_return out;

@@ -6,6 +6,7 @@
 #include <verbena/protocols/storage/acl.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -63,6 +64,14 @@ struct node {
         std::uint64_t fileid = 0;
     };
 
+    /// A change at `t`. The time in nanoseconds leaves room between two numbers for those that the server counts on while a client has the file to
+    /// itself (kept_attributes); the clock may stand still, or be set back.
+    void touch(const storage::file_time& t) noexcept
+    {
+        attrs.ctime = t;
+        const std::uint64_t at = static_cast<std::uint64_t>(t.seconds) * 1'000'000'000 + t.nanoseconds;
+        attrs.change = std::max(attrs.change.value_or(0) + 1, at);
+    }
     bool is_directory() const noexcept { return attrs.type == storage::file_type::directory; }
     bool is_regular() const noexcept { return attrs.type == storage::file_type::regular; }
     void add(std::string_view name, std::uint64_t fileid)

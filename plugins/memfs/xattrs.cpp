@@ -95,7 +95,7 @@ task<result<storage::change>> backend::setxattr(const storage::request& r, const
     out.before = seen(f);
     f.xattrs.insert_or_assign(std::string(name), std::vector<std::byte>(value.begin(), value.end()));
     text_bytes_ += come - gone;
-    f.attrs.ctime = now();
+    f.touch(now());
     out.after = seen(f);
     co_return out;
 }
@@ -128,7 +128,7 @@ task<result<storage::change>> backend::removexattr(const storage::request& r, co
     out.before = seen(f);
     text_bytes_ -= cost_of_xattr(name, found->second.size());
     f.xattrs.erase(found);
-    f.attrs.ctime = now();
+    f.touch(now());
     out.after = seen(f);
     co_return out;
 }

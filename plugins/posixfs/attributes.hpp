@@ -2,6 +2,8 @@
 // From the kernel's terms to those of protocols/storage, and the rules for names.
 #pragma once
 
+#include "change_numbers.hpp"
+
 #include <verbena/protocols/storage/types.hpp>
 
 #include <cerrno>
@@ -30,7 +32,7 @@ inline storage::file_time time_of(const timespec& t) noexcept
     return {t.tv_sec, static_cast<std::uint32_t>(t.tv_nsec)};
 }
 
-inline storage::attributes attributes_of(const struct stat& st, std::uint64_t fsid) noexcept
+inline storage::attributes attributes_of(const looked& st, std::uint64_t fsid) noexcept
 {
     storage::attributes a;
     a.type = type_of(st.st_mode);
@@ -47,6 +49,7 @@ inline storage::attributes attributes_of(const struct stat& st, std::uint64_t fs
     a.atime = time_of(st.st_atim);
     a.mtime = time_of(st.st_mtim);
     a.ctime = time_of(st.st_ctim);
+    a.change = st.number;
     return a;
 }
 

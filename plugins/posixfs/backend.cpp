@@ -115,8 +115,8 @@ result<void> backend::live_look::await_resume() noexcept
 
 std::optional<storage::attributes> backend::attributes_now(const cached_file& f) const noexcept
 {
-    struct stat st{};
-    if (file_status(f.path.get(), st) != 0)
+    looked st{};
+    if (numbers_->look(numbered(f), f.path.get(), st) != 0)
         return std::nullopt;
     return attributes(st, f);
 }
@@ -142,14 +142,13 @@ task<result<storage::attributes>> backend::getattr(const storage::request&, cons
             co_return opened.error();
         f = std::move(*opened);
     }
-    struct stat st{};
+    looked st{};
     if (auto live = co_await stat_live(s, *f, f->path.get(), st); !live)
         co_return live.error();
     co_return attributes(st, *f);
 }
 
-file_ref backend::guess(shard& s, const cached_file& directory, const char* name,
-                        struct stat& st) const noexcept
+file_ref backend::guess(shard& s, const cached_file& directory, const char* name, looked& st) const noexcept
 {
     if (handles_->uses_paths())
         return {};
@@ -158,15 +157,18 @@ file_ref backend::guess(shard& s, const cached_file& directory, const char* name
     // The descriptor keeps the file's entry in the kernel's cache, so this asks no disk unless the name
     // leads elsewhere by now.
     struct statx now{};
-    if (!f || !f->mount->local ||
-        ::statx(directory.path.get(), name, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT,
+    if (!f || !f->mount->local)
+        return {};
+    const change_numbers::mark mark = numbers_->before_look(numbered(*f));
+    if (::statx(directory.path.get(), name, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT,
                 STATX_BASIC_STATS | STATX_MNT_ID, &now) != 0)
         return {};
     if ((now.stx_mask & STATX_MNT_ID) == 0 || now.stx_mnt_id != std::uint64_t(f->mount->id) ||
         makedev(now.stx_dev_major, now.stx_dev_minor) != f->dev || now.stx_ino != f->ino ||
         (now.stx_mode & S_IFMT) != f->format)
         return {};
-    st = to_stat(now);
+    st = looked{to_stat(now), std::nullopt};
+    st.number = numbers_->number_of(mark, st.st_ctim);
     return f;
 }
 
@@ -182,7 +184,7 @@ task<result<storage::lookup_result>> backend::lookup(const storage::request& r,
         co_return opened_directory.error();
     const file_ref d = std::move(*opened_directory);
 
-    struct stat st{};
+    looked st{};
     if (auto live = co_await stat_live(s, *d, d->path.get(), st); !live)
         co_return live.error();
     storage::lookup_result out;
@@ -191,7 +193,7 @@ task<result<storage::lookup_result>> backend::lookup(const storage::request& r,
     if (checked.is_dot_dot() && directory == handles_->root())
         text = ".";
 
-    struct stat found_stat{};
+    looked found_stat{};
     unique_fd found;
     if (text[0] == '.' && text[1] == '.' && text[2] == 0) {
         auto job = [this, fd = d->path.get(), &who = r.who] { return open_parent(who, fd); };

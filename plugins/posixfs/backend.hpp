@@ -215,14 +215,28 @@ private:
     }
 
     shard& at(reactor& home);
-    storage::attributes attributes(const struct stat& st, const cached_file& f) const noexcept
+    static numbered_file numbered(const cached_file& f) noexcept { return {f.dev, f.ino, f.mount->local}; }
+    /// To be called right after each change of the file.
+    void changed(const cached_file& f) const noexcept { numbers_->changed(numbered(f)); }
+    observed_change observe(const cached_file& f) const noexcept
+    {
+        return observed_change(*numbers_, numbered(f));
+    }
+    storage::attributes attributes(const looked& st, const cached_file& f) const noexcept
     {
         return attributes_of(st, f.fsid);
     }
     struct look {
-        int operator()() const noexcept { return file_status(fd, *st) == 0 ? 0 : errno; }
+        int operator()() const noexcept
+        {
+            const int failed = numbers == nullptr ? file_status(fd, *st)
+                                                  : numbers->look(file, fd, *static_cast<looked*>(st));
+            return failed == 0 ? 0 : errno;
+        }
         int fd;
         struct stat* st;
+        change_numbers* numbers = nullptr; ///< if `st` is a `looked`
+        numbered_file file = {};
     };
     struct refusable_look : look {
         result<void> operator()() const noexcept
@@ -234,8 +248,10 @@ private:
     };
     class live_look : public shard_or_pool<refusable_look> {
     public:
-        live_look(blocking_pool& pool, shard& s, const cached_file& f, int fd, struct stat& st) noexcept
-            : shard_or_pool<refusable_look>(pool, {{fd, &st}}, f.mount->local, when_full::refuse),
+        live_look(blocking_pool& pool, shard& s, const cached_file& f, int fd, struct stat& st,
+                  change_numbers* numbers) noexcept
+            : shard_or_pool<refusable_look>(pool, {{fd, &st, numbers, numbered(f)}}, f.mount->local,
+                                            when_full::refuse),
               shard_(s),
               file_(f),
               stat_(st)
@@ -249,15 +265,19 @@ private:
         const struct stat& stat_;
     };
     /// `co_await stat_of(f, fd, st)`: fstat after a change, which may ask another host; its errno.
-    shard_or_pool<look> stat_of(const cached_file& f, int fd, struct stat& st) noexcept
+    shard_or_pool<look> stat_of(const cached_file& f, int fd, looked& st) noexcept
     {
-        return {pool_, look(fd, &st), f.mount->local, when_full::wait};
+        return {pool_, look(fd, &st, numbers_.get(), numbered(f)), f.mount->local, when_full::wait};
     }
     /// `co_await stat_live(...)`: of a live file. ESTALE once its last name is gone and nobody has it open; then it leaves
     /// the cache.
     live_look stat_live(shard& s, const cached_file& f, int fd, struct stat& st) noexcept
     {
-        return live_look(pool_, s, f, fd, st);
+        return live_look(pool_, s, f, fd, st, nullptr);
+    }
+    live_look stat_live(shard& s, const cached_file& f, int fd, looked& st) noexcept
+    {
+        return live_look(pool_, s, f, fd, st, numbers_.get());
     }
     /// On a pool thread.
     std::optional<storage::attributes> attributes_now(const cached_file& f) const noexcept;
@@ -268,7 +288,7 @@ private:
                                 std::uint64_t extra_resolve = 0) const noexcept;
     /// The file that `name` leads to, if it is the one it led to last time: half the system calls. Empty
     /// otherwise, whatever the reason. With the calling thread's identity.
-    file_ref guess(shard& s, const cached_file& directory, const char* name, struct stat& st) const noexcept;
+    file_ref guess(shard& s, const cached_file& directory, const char* name, looked& st) const noexcept;
     /// ".." of a directory, never above the root. On a pool thread.
     result<unique_fd> open_parent(const storage::credential& who, int directory) const;
     /// ESTALE if `directory` lies elsewhere. With the thread's rights; on a pool thread.
@@ -293,8 +313,8 @@ private:
     task<void> ensure_sync(const file_ref& f);
     /// Has what changed on stable storage.
     task<result<void>> settle(const file_ref& f, sync_group::what kind);
-    /// The handle of what `name` led to, which goes into the cache. `st` is looked up first if it is empty.
-    task<result<storage::entry>> remember(shard& s, unique_fd fd, struct stat& st,
+    /// The handle of what `name` led to, which goes into the cache. `st` is looked up first if it is empty, and again if it has no number.
+    task<result<storage::entry>> remember(shard& s, unique_fd fd, looked& st,
                                           const storage::handle& directory, std::string_view name,
                                           file_ref* out = nullptr);
 
@@ -362,6 +382,7 @@ private:
     removal_log removals_;
     pin_table pins_;
     std::shared_ptr<lease_watch> leases_; // nullptr: none are taken
+    const std::shared_ptr<change_numbers> numbers_ = change_numbers::of_process();
     change_order order_;
     change_order memory_order_;
     std::array<std::mutex, 256> guarded_; ///< by inode: of files, a guard and the change that it guards

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "change_order.hpp"
 
-#include "file_status.hpp"
-
 #include <algorithm>
 #include <linux/magic.h>
 #include <memory>
@@ -51,13 +49,13 @@ void change_order::turn::begin(int fd, observed_change& change)
 {
     timespec now{};
     ::clock_gettime(CLOCK_REALTIME_COARSE, &now); // seconds matter
-    change.seen = file_status(fd, change.before) == 0;
+    change.seen = change.numbers->look(change.file, fd, change.before) == 0;
     change.alone = change.seen && order_.is_alone(change.before, now);
 }
 
 void change_order::turn::end(int fd, observed_change& change)
 {
-    change.seen = change.seen && file_status(fd, change.after) == 0;
+    change.seen = change.look_after(fd) && change.seen;
     if (change.seen)
         order_.remember(change.after);
 }

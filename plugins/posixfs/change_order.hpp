@@ -2,6 +2,8 @@
 // change_order: changes of one directory follow each other, and those that others made are noticed.
 #pragma once
 
+#include "change_numbers.hpp"
+
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -12,10 +14,22 @@
 
 namespace verbena::posixfs {
 
-/// What a directory was just before and just after a change.
+/// What a file was just before and just after a change; of what is no directory after it alone.
 struct observed_change {
-    struct stat before{};
-    struct stat after{};
+    observed_change() = default;
+    /// `n` outlives it.
+    observed_change(change_numbers& n, const numbered_file& f) noexcept : numbers(&n), file(f) {}
+    /// Right after the change of the file, which is open at `fd`. False if it can't be read.
+    bool look_after(int fd) noexcept
+    {
+        numbers->changed(file);
+        return numbers->look(file, fd, after) == 0;
+    }
+
+    change_numbers* numbers = nullptr;
+    numbered_file file;
+    looked before{};
+    looked after{};
     bool seen = false;  ///< both could be read
     bool alone = false; ///< as far as can be known, nothing else happened in between
 };

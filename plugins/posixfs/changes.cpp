@@ -195,8 +195,8 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
     struct stat now{};
     const bool here = changes_here(r.who, *f) && (f->is_directory() || !guard) &&
                       file_status(f->path.get(), now) == 0 && !cuts_much(now, set);
-    auto job = [this, fd = f->path.get(), &order = order_of(*f), here, mount = f->mount, &file, &set, &guard,
-                may_cut = r.may_by_open(W_OK), &who = r.who]() -> result<observed_change> {
+    auto job = [this, &f = *f, fd = f->path.get(), &order = order_of(*f), here, mount = f->mount, &file, &set,
+                &guard, may_cut = r.may_by_open(W_OK), &who = r.who]() -> result<observed_change> {
         struct stat st{};
         if (file_status(fd, st) != 0)
             return errno_error("fstat");
@@ -221,7 +221,7 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
         acting_as as(who);
         if (!as)
             return as.error();
-        observed_change c;
+        observed_change c = observe(f);
         if (ordered)
             turn->begin(fd, c);
         const auto done = apply(fd, st, set, who, may_cut);
@@ -229,12 +229,14 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
         if (set.acl &&
             (done || (done.error().errno_value() != EPERM && done.error().errno_value() != EOPNOTSUPP)))
             removals_.add(file, removal_log::event::new_acl);
-        if (!done)
+        if (!done) {
+            changed(f);
             return done.error();
+        }
         if (ordered)
             turn->end(fd, c);
         else
-            c.seen = file_status(fd, c.after) == 0;
+            c.seen = c.look_after(fd);
         return c;
     };
     auto done = co_await run_with_room(s, job, here);
@@ -274,8 +276,9 @@ task<result<storage::change>> backend::unlink(const storage::request& r, const s
         if (!as)
             return as.error();
         change_order::turn turn(order, st);
+        out.from = observe(d);
         // One whose closing takes long needs a descriptor of its own, so that its space is free when the caller is answered.
-        struct stat present{};
+        looked present{};
         file_ref noted;
         if (cache != nullptr)
             noted = guess(*cache, d, checked.text(), present);
@@ -283,6 +286,7 @@ task<result<storage::change>> backend::unlink(const storage::request& r, const s
             out.victim.handle = noted->handle;
             out.victim.mount = noted->mount;
             out.victim.size = size_to_free(present);
+            out.victim.file = numbered(*noted);
             out.victim.known = std::move(noted);
         } else if (auto known = identify(fd, checked.text(), directory, out.victim); !known) {
             return known.error();
@@ -293,6 +297,7 @@ task<result<storage::change>> backend::unlink(const storage::request& r, const s
         turn.begin(fd, out.from);
         if (::unlinkat(fd, checked.text(), flags) != 0)
             return errno_error("unlink");
+        numbers_->changed(out.victim.file); // it may have other names
         turn.end(fd, out.from);
         still_there(out.victim, *removing);
         return out;
@@ -337,6 +342,7 @@ result<void> backend::identify(int directory, const char* name, const storage::h
     v.handle = *handle;
     v.mount = mount;
     v.size = size_to_free(st);
+    v.file = {st.st_dev, st.st_ino, mount->local};
     return {};
 }
 
@@ -377,9 +383,12 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
     const file_ref source = std::move(*opened_from);
     const file_ref target = std::move(*opened_to);
 
-    auto job = [this, from_fd = source->path.get(), to_fd = target->path.get(), &order = order_of(*source),
-                &old_name, &new_name, &to_directory, &from_directory, &who = r.who]() -> result<change_job> {
+    auto job = [this, &source = *source, &target = *target, from_fd = source->path.get(),
+                to_fd = target->path.get(), &order = order_of(*source), &old_name, &new_name, &to_directory,
+                &from_directory, &who = r.who]() -> result<change_job> {
         change_job out;
+        out.from = observe(source);
+        out.to = observe(target);
         struct stat from_st{};
         struct stat to_st{};
         if (auto live = live_directory(from_fd, from_st); !live)
@@ -406,12 +415,20 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
                     return kept.error();
                 removing = std::move(*kept);
             }
+            const bool one_directory = from_st.st_dev == to_st.st_dev && from_st.st_ino == to_st.st_ino;
             turn.begin(from_fd, out.from);
-            turn.begin(to_fd, out.to);
+            if (!one_directory)
+                turn.begin(to_fd, out.to);
             if (::renameat(from_fd, old_name.text(), to_fd, new_name.text()) != 0)
                 return errno_error("rename");
+            numbers_->changed(moved.file);
+            if (out.victim.fd)
+                numbers_->changed(out.victim.file);
             turn.end(from_fd, out.from);
-            turn.end(to_fd, out.to);
+            if (one_directory)
+                out.to = out.from; // it changed once
+            else
+                turn.end(to_fd, out.to);
         }
         struct stat st{};
         if (file_status(moved.fd.get(), st) == 0) {
@@ -463,9 +480,10 @@ task<result<storage::link_result>> backend::link(const storage::request& r, cons
     if (!opened)
         co_return opened.error();
     const file_ref d = std::move(*opened);
-    auto job = [this, file_fd = f->path.get(), fd = d->path.get(), &order = order_of(*d), &checked, &file,
-                mount = f->mount, &directory, &who = r.who]() -> result<change_job> {
+    auto job = [this, &f = *f, &d = *d, file_fd = f->path.get(), fd = d->path.get(), &order = order_of(*d),
+                &checked, &file, mount = f->mount, &directory, &who = r.who]() -> result<change_job> {
         change_job out;
+        out.to = observe(d);
         struct stat st{};
         if (auto live = live_directory(fd, st); !live)
             return live.error();
@@ -482,8 +500,9 @@ task<result<storage::link_result>> backend::link(const storage::request& r, cons
         // AT_EMPTY_PATH would need CAP_DAC_READ_SEARCH, which only root has.
         if (::linkat(self_.get(), fd_name(file_fd).text(), fd, checked.text(), AT_SYMLINK_FOLLOW) != 0)
             return errno_error("link");
+        changed(f);
         turn.end(fd, out.to);
-        file_status(file_fd, out.file);
+        numbers_->look(numbered(f), file_fd, out.file);
         handles_->moved(file_fd, out.file, directory, checked.text());
         return out;
     };

@@ -34,6 +34,12 @@ struct backend::naming {
     }
     /// To be called right after the name was made.
     void made() { turn.end(directory, change); }
+    /// Takes away what was made.
+    void undo(int flags = 0) const noexcept
+    {
+        ::unlinkat(directory, name, flags);
+        change.numbers->changed(change.file);
+    }
 
     int directory;
     const char* name;
@@ -48,7 +54,7 @@ struct backend::made {
     made& operator=(made&&) = default;
     unique_fd path;  ///< O_PATH, or another of `write`
     unique_fd write; ///< open for the caller, or none
-    struct stat st{};
+    looked st{};
     bool new_name = true;        ///< the directory changed
     bool own_attributes = false; ///< the file was changed apart from being made
     bool existed = false;        ///< it stood there
@@ -66,6 +72,7 @@ struct backend::victim {
 
     storage::handle handle;
     const mount_point* mount = nullptr;
+    numbered_file file;
     off_t size = 0;    ///< see size_to_free()
     bool gone = false; ///< no longer there for anybody
 };
@@ -76,7 +83,7 @@ struct backend::change_job {
     change_job& operator=(change_job&&) = default;
     observed_change from;
     observed_change to;
-    struct stat file{}; ///< that got another name
+    looked file{}; ///< that got another name
     backend::victim victim;
 };
 

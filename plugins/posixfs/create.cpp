@@ -95,24 +95,32 @@ backend::make_entry(const storage::request& r, const storage::handle& directory,
         co_return opened.error();
     const file_ref d = std::move(*opened);
 
-    observed_change change;
+    observed_change change = observe(*d);
     storage::set_attributes wanted = set;
-    auto job = [fd = d->path.get(), &order = order_of(*d), &checked, &make, &change, &wanted,
-                &who = r.who]() -> result<made> {
+    auto job = [this, local = d->mount->local, fd = d->path.get(), &order = order_of(*d), &checked, &make,
+                &change, &wanted, &who = r.who]() -> result<made> {
         struct stat st{};
         if (auto live = live_directory(fd, st); !live)
             return live.error();
         acting_as as(who);
         if (!as)
             return as.error();
+        const std::uint64_t before = numbers_->now();
         if (wanted.mode && wanted.umask && !has_default_acl(fd))
             wanted.mode = *wanted.mode & ~*wanted.umask;
         result<made> m = [&] {
             naming at(order, st, fd, checked.text(), change);
             return make(at, wanted);
         }();
-        if (m && S_ISDIR(m->st.st_mode))
+        if (!m)
+            return m;
+        if (S_ISDIR(m->st.st_mode))
             order.adopt(m->st);
+        // Others may have looked it up before it was finished.
+        const numbered_file file{m->st.st_dev, m->st.st_ino, local};
+        if (m->own_attributes)
+            numbers_->changed(file);
+        numbers_->look_again(file, m->path.get(), m->st, before);
         return m;
     };
     auto done = co_await run_with_room(s, job, changes_here(r.who, *d));
@@ -122,13 +130,16 @@ backend::make_entry(const storage::request& r, const storage::handle& directory,
         // Not in the directory's turn.
         storage::set_attributes size_only;
         size_only.size = set.size;
-        auto cut = [this, &size_only, &m = *done, &who = r.who]() -> result<void> {
+        auto cut = [this, local = d->mount->local, &size_only, &m = *done, &who = r.who]() -> result<void> {
             acting_as as(who);
             if (!as)
                 return as.error();
-            if (auto applied = apply(m.path.get(), m.st, size_only, who); !applied)
+            const numbered_file file{m.st.st_dev, m.st.st_ino, local};
+            const auto applied = apply(m.path.get(), m.st, size_only, who);
+            numbers_->changed(file);
+            if (!applied)
                 return applied.error();
-            return file_status(m.path.get(), m.st) == 0 ? result<void>() : errno_error("fstat");
+            return numbers_->look(file, m.path.get(), m.st) == 0 ? result<void>() : errno_error("fstat");
         };
         const bool here = !cuts_much(done->st, size_only) && changes_here(r.who, *d);
         auto resized = co_await run_with_room(s, cut, here, when_full::wait);
@@ -220,7 +231,7 @@ result<backend::made> backend::create_file(naming& at, storage::create_mode mode
         if (ready)
             ready = apply_to_new(m.path.get(), m.st, exclusive ? list_alone : set, who, m.own_attributes);
         if (!ready) {
-            ::unlinkat(at.directory, at.name, 0);
+            at.undo();
             return ready.error();
         }
         return m;
@@ -327,7 +338,7 @@ result<backend::made> backend::finish_new(naming& at, mode_t format, const stora
     made m;
     auto opened = open_name(at.directory, at.name);
     if (!opened) {
-        ::unlinkat(at.directory, at.name, format == S_IFDIR ? AT_REMOVEDIR : 0);
+        at.undo(format == S_IFDIR ? AT_REMOVEDIR : 0);
         return opened.error();
     }
     m.path = std::move(*opened);
@@ -336,7 +347,7 @@ result<backend::made> backend::finish_new(naming& at, mode_t format, const stora
     if ((m.st.st_mode & S_IFMT) != format)
         return error::from_errno(EEXIST, made_again);
     if (auto done = apply_to_new(m.path.get(), m.st, set, who, m.own_attributes); !done) {
-        ::unlinkat(at.directory, at.name, format == S_IFDIR ? AT_REMOVEDIR : 0);
+        at.undo(format == S_IFDIR ? AT_REMOVEDIR : 0);
         return done.error();
     }
     return m;

@@ -88,6 +88,7 @@ task<result<backend::in_use>> backend::open_data(shard& s, const storage::reques
 task<result<storage::change>> backend::settle_data(const in_use& open)
 {
     cached_file& f = *open.file;
+    changed(f);
     if (options_.async) {
         f.uncommitted = true;
     } else if (!f.mount->in_memory) {
@@ -97,7 +98,7 @@ task<result<storage::change>> backend::settle_data(const in_use& open)
             co_return synced.error();
     }
     storage::change out;
-    struct stat st{};
+    looked st{};
     const int failed = co_await stat_of(f, open.open->get(), st);
     if (failed == 0)
         out.after = attributes(st, f);
@@ -172,8 +173,10 @@ task<result<storage::change>> backend::change_extents(const storage::request& r,
             while (done != 0 && errno == EINTR);
             return done == 0 ? result<void>() : errno_error("fallocate");
         };
-        if (const auto done = co_await pool_.try_run(std::move(job)); !done)
+        if (const auto done = co_await pool_.try_run(std::move(job)); !done) {
+            changed(*target.file); // by the parts before
             co_return done.error();
+        }
         at += part;
     }
     co_return co_await settle_data(target);
@@ -231,9 +234,10 @@ task<result<storage::copy_result>> backend::copy(const storage::request& r, cons
     if (!copied)
         co_return copied.error();
     out.count = *copied;
+    changed(*target.file);
     target.file->uncommitted = true;
     syncs_.wrote(out.count);
-    struct stat st{};
+    looked st{};
     const int failed = co_await stat_of(*target.file, target.open->get(), st);
     if (failed == 0)
         out.file.after = attributes(st, *target.file);

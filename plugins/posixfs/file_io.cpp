@@ -199,7 +199,7 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
             n = std::max<ssize_t>(n, 0);
         }
     }
-    struct stat st{};
+    looked st{};
     if (auto live = co_await stat_live(s, *f, fd, st); !live)
         co_return live.error();
     const permission_stamp stamp(st, f->acl_changes);
@@ -302,7 +302,7 @@ task<result<storage::located_read>> backend::locate(const storage::request& r, c
     if (!user || !user->read)
         co_return out;
     const int fd = user->read->get();
-    struct stat st{};
+    looked st{};
     if (auto live = co_await stat_live(s, *f, fd, st); !live)
         co_return live.error();
     const auto end = std::uint64_t(st.st_size);
@@ -375,6 +375,7 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
         n = length != 0 ? write_all(fd, pieces, offset) : 0;
         const int failed = errno;
         const time_point after = s.home->clock().now();
+        changed(*f);
         if (!f->mount->in_memory)
             note_stall(f->mount->writes_avoided_until, after, (after - before).count());
         if (n < 0)
@@ -390,6 +391,7 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
             return done;
         };
         const auto written = co_await pool_.try_run(std::move(job));
+        changed(*f);
         if (!written)
             co_return written.error();
         n = *written;
@@ -409,9 +411,10 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
                 co_return synced.error();
         }
     }
-    const int failed = co_await stat_of(*f, fd, st);
+    looked now{};
+    const int failed = co_await stat_of(*f, fd, now);
     if (failed == 0)
-        done.file.after = attributes(st, *f);
+        done.file.after = attributes(now, *f);
     co_return done;
 }
 
@@ -448,9 +451,10 @@ task<result<storage::change>> backend::commit(const storage::request& r, const s
         co_return synced.error();
     }
     storage::change out;
-    const int failed = co_await stat_of(*f, f->path.get(), st);
+    looked now{};
+    const int failed = co_await stat_of(*f, f->path.get(), now);
     if (failed == 0)
-        out.after = attributes(st, *f);
+        out.after = attributes(now, *f);
     co_return out;
 }
 

@@ -151,7 +151,7 @@ task<result<storage::opened_file>> backend::open(const storage::request& r, cons
             co_return opened.error();
         f = std::move(*opened);
     }
-    struct stat st{};
+    looked st{};
     if (auto live = co_await stat_live(s, *f, f->path.get(), st); !live)
         co_return live.error();
     if (!f->is_regular())
@@ -325,18 +325,23 @@ task<result<void>> backend::settle(const file_ref& f, sync_group::what kind)
     co_return co_await syncs_.sync(kind, f->sync.get(), f->dev, f->ino);
 }
 
-task<result<storage::entry>> backend::remember(shard& s, unique_fd fd, struct stat& st,
+task<result<storage::entry>> backend::remember(shard& s, unique_fd fd, looked& st,
                                                const storage::handle& directory, std::string_view name,
                                                file_ref* out)
 {
     const mount_point* mount = nullptr;
     std::uint64_t fsid = 0;
     auto make = [&]() -> result<storage::handle> {
+        const std::uint64_t before = numbers_->now();
         if (st.st_mode == 0 && file_status(fd.get(), st) != 0)
             return errno_error("fstat");
         auto made = handles_->handle_of(fd.get(), st, directory, name, &mount);
-        if (made)
-            fsid = handles_->fsid_of(fd.get(), st, *mount);
+        if (!made)
+            return made;
+        fsid = handles_->fsid_of(fd.get(), st, *mount);
+        const numbered_file file{st.st_dev, st.st_ino, mount->local};
+        if (!st.number)
+            numbers_->look_again(file, fd.get(), st, before);
         return made;
     };
     // It may be on a mount beneath, which answers as late as it likes.

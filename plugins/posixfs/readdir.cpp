@@ -28,7 +28,7 @@ task<result<storage::readdir_result>> backend::readdir(const storage::request& r
         co_return opened.error();
     const file_ref d = std::move(*opened);
     const bool is_root = directory == handles_->root();
-    struct stat st{};
+    looked st{};
     if (auto live = co_await stat_live(s, *d, d->path.get(), st); !live)
         co_return live.error();
 
@@ -129,13 +129,16 @@ void backend::describe_entry(const cached_file& d, bool is_root, listed_entry& e
     // By one descriptor, so that attributes and handle are of the same file whatever happens meanwhile.
     // The name is the kernel's own, which ends it with a NUL.
     auto fd = open_name(d.path.get(), e.raw.name.data()); // NOLINT(bugprone-suspicious-stringview-data-usage)
-    struct stat st{};
+    looked st{};
+    const std::uint64_t before = numbers_->now();
     if (!fd || file_status(fd->get(), st) != 0)
         return;
     const mount_point* mount = nullptr;
     auto handle = handles_->handle_of(fd->get(), st, d.handle, e.raw.name, &mount);
     if (!handle)
         return;
+    const numbered_file file{st.st_dev, st.st_ino, mount->local};
+    numbers_->look_again(file, fd->get(), st, before);
     e.attrs = attributes_of(st, handles_->fsid_of(fd->get(), st, *mount));
     e.handle = *handle;
 }

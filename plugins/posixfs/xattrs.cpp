@@ -118,12 +118,12 @@ task<result<storage::change>> backend::change_xattrs(const storage::request& r, 
     if (!opened)
         co_return opened.error();
     const file_ref f = std::move(*opened);
-    auto job = [fd = f->path.get(), &order = order_of(*f), &checked, &change,
+    auto job = [this, &f = *f, fd = f->path.get(), &order = order_of(*f), &checked, &change,
                 &who = r.who]() -> result<observed_change> {
         struct stat st{};
         if (file_status(fd, st) != 0)
             return errno_error("fstat");
-        observed_change c;
+        observed_change c = observe(f);
         std::optional<change_order::turn> turn; // of a directory: see setattr()
         if (S_ISDIR(st.st_mode))
             turn.emplace(order, st);
@@ -137,7 +137,7 @@ task<result<storage::change>> backend::change_xattrs(const storage::request& r, 
         if (turn)
             turn->end(fd, c);
         else
-            c.seen = file_status(fd, c.after) == 0;
+            c.seen = c.look_after(fd);
         return c;
     };
     auto done = co_await pool_.try_run(std::move(job));

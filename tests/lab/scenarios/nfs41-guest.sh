@@ -77,6 +77,20 @@ python3 "$kept" root/export/open "$PWD/exported/open" || fail 'an open file went
 opens() { [[ $(metric opens) =~ ^0(\.0*)?$ ]]; }
 until_true 30 opens || fail "opens that nobody closes: $(metric opens)"
 
+# The server says what a directory was before each change of it, so that the client keeps its rights in it: it does not ask for them with each name.
+asked() { awk '$1 == "ACCESS:" { calls += $2 } END { print calls + 0 }' /proc/self/mountstats; }
+for place in memory export; do
+    mkdir "root/$place/many"
+    before=$(asked)
+    for name in {1..200}; do
+        : >"root/$place/many/$name"
+    done
+    made=$(asked)
+    rm -r "root/$place/many"
+    echo "$place: $((made - before)) calls of ACCESS for 200 files that were made, $(($(asked) - made)) for as many that were removed"
+    [[ $(($(asked) - before)) -le 40 ]] || fail "$place: the client asks for its rights with each name"
+done
+
 # Files of the host's folder are delegated under leases: a local process that writes one waits until the client has given it back.
 before=$(metric 'delegations{type="read"}')
 printf ours >exported/leased

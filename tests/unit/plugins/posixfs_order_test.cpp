@@ -52,6 +52,8 @@ void follows(const change& c, attributes& known)
     BOOST_TEST(c.before->links == known.links);
     BOOST_TEST((c.before->mtime == known.mtime));
     BOOST_TEST((c.before->ctime == known.ctime));
+    BOOST_TEST_REQUIRE(c.before->change.has_value());
+    BOOST_TEST((c.before->change == known.change));
     known = *c.after;
 }
 

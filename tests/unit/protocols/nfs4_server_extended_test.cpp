@@ -105,9 +105,29 @@ private:
 
 } // namespace
 
+/// Doesn't say what a file was before its extended attributes changed.
+class forgetful_files final : public storage::forwarding_backend {
+public:
+    explicit forgetful_files(storage::file_backend& below)
+        : forwarding_backend(below, storage::filter_bytes::are_those_below)
+    {
+    }
+    task<result<storage::change>> setxattr(const storage::request& r, const storage::handle& file,
+                                           std::string_view name, std::span<const std::byte> value,
+                                           storage::xattr_mode mode) override
+    {
+        auto done = co_await forwarding_backend::setxattr(r, file, name, value, mode);
+        if (done && forgets)
+            done->before.reset();
+        co_return done;
+    }
+    bool forgets = false;
+};
+
 struct fixture : nfs4_fixture {
     fixture()
     {
+        options[0].backend = &forgetful;
         client.connect();
         minor = 2;
     }
@@ -139,6 +159,7 @@ struct fixture : nfs4_fixture {
         return file;
     }
     client4 client{*this, "a"};
+    forgetful_files forgetful{*files};
 };
 
 BOOST_FIXTURE_TEST_CASE(a_minor_version_that_is_not_served_is_not_there, nfs4_fixture)
@@ -609,16 +630,25 @@ BOOST_FIXTURE_TEST_CASE(extended_attributes_come_and_go, fixture)
     BOOST_TEST(on(file, GETXATTR4args{"a"}).status() == nfsstat4::noxattr);
     BOOST_TEST(on(file, REMOVEXATTR4args{"a"}).status() == nfsstat4::noxattr);
     BOOST_TEST(on(file, setting("a", "1", setxattr_option4::replace)).status() == nfsstat4::noxattr);
-    // change_info is of the file, and not atomic.
+    // change_info is of the file.
     const attributes before = attributes_of(file, {attribute::change});
     answer4 out = on(file, setting("a", "one", setxattr_option4::create));
     const attributes after = attributes_of(file, {attribute::change});
     out.good<PUTFH4res>();
     const auto set = out.good<SETXATTR4res>();
-    BOOST_TEST(!set.cinfo.atomic);
+    BOOST_TEST(set.cinfo.atomic);
     BOOST_TEST(set.cinfo.before == before.change);
     BOOST_TEST(set.cinfo.after == after.change);
     BOOST_TEST(before.change != after.change);
+    // What the server has looked up ahead of the change is not from the same turn.
+    forgetful.forgets = true;
+    answer4 forgotten = on(file, setting("b", "1", setxattr_option4::create));
+    forgotten.good<PUTFH4res>();
+    const auto seen = forgotten.good<SETXATTR4res>();
+    BOOST_TEST(!seen.cinfo.atomic);
+    BOOST_TEST(seen.cinfo.before == after.change);
+    BOOST_TEST(seen.cinfo.after == attributes_of(file, {attribute::change}).change);
+    BOOST_TEST(on(file, REMOVEXATTR4args{"b"}).status() == nfsstat4::ok);
     BOOST_TEST(on(file, setting("a", "1", setxattr_option4::create)).status() == nfsstat4::exist);
     // GETXATTR, OK, three bytes and their pad.
     BOOST_TEST(ends_with(on(file, GETXATTR4args{"a"}).bytes(), wire({72, 0, 3, 0x6f6e6500})));

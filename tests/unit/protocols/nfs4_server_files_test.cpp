@@ -135,13 +135,72 @@ BOOST_FIXTURE_TEST_CASE(names_are_checked, fixture)
     BOOST_TEST(here(making("f", nfs_ftype4::reg)).status() == nfsstat4::badtype);
 }
 
+// Linux keeps its rights and names of a directory if what was before its change is what it knew, and nothing came in between.
+BOOST_FIXTURE_TEST_CASE(a_change_of_a_directory_begins_where_the_last_one_ended, fixture)
+{
+    const bitmap4 wanted{attribute::change};
+    changeid4 known = attributes_behind(wanted, LOOKUP4args{"export"}).change;
+    const auto follows = [&](const change_info4& info) {
+        BOOST_TEST(info.atomic);
+        BOOST_TEST(info.before == known);
+        BOOST_TEST(info.after > info.before);
+        known = info.after;
+        BOOST_TEST(attributes_behind(wanted, LOOKUP4args{"export"}).change == known);
+    };
+    for (const std::string_view name : {"d", "e", "f"}) {
+        answer4 made = here(making(name));
+        made.good<PUTROOTFH4res>();
+        made.good<LOOKUP4res>();
+        follows(made.good<CREATE4res>().cinfo);
+    }
+    const auto file = client.open(client.creating("file"));
+    BOOST_TEST_REQUIRE(file.status == nfsstat4::ok);
+    follows(file.res.cinfo);
+    // An open of what is there changes nothing.
+    const auto again = client.open(client.opening("file", share4::access_read));
+    BOOST_TEST_REQUIRE(again.status == nfsstat4::ok);
+    BOOST_TEST(again.res.cinfo.atomic);
+    BOOST_TEST(again.res.cinfo.before == known);
+    BOOST_TEST(again.res.cinfo.after == known);
+    answer4 renamed = here(SAVEFH4args(), RENAME4args{"d", "g"});
+    renamed.good<PUTROOTFH4res>();
+    renamed.good<LOOKUP4res>();
+    renamed.good<SAVEFH4res>();
+    const auto moved = renamed.good<RENAME4res>();
+    follows(moved.source_cinfo);
+    BOOST_TEST((moved.target_cinfo == moved.source_cinfo));
+    answer4 gone = here(REMOVE4args{"g"});
+    gone.good<PUTROOTFH4res>();
+    gone.good<LOOKUP4res>();
+    follows(gone.good<REMOVE4res>().cinfo);
+}
+
+BOOST_AUTO_TEST_CASE(a_change_is_atomic_if_the_back_end_says_what_was_before)
+{
+    storage::attributes before, after;
+    before.ctime = {1, 2};
+    after.ctime = {3, 4};
+    storage::change change;
+    BOOST_TEST((to_change_info(change) == change_info4()));
+    change.after = after; // of a back end without numbers
+    BOOST_TEST((to_change_info(change) == change_info4{false, 3'000'000'004, 3'000'000'004}));
+    change.before = before;
+    BOOST_TEST((to_change_info(change) == change_info4{true, 1'000'000'002, 3'000'000'004}));
+    change.before->change = 7;
+    change.after->change = 9;
+    BOOST_TEST((to_change_info(change) == change_info4{true, 7, 9}));
+    change.after.reset();
+    BOOST_TEST(!to_change_info(change).atomic);
+}
+
 BOOST_FIXTURE_TEST_CASE(directories_change, fixture)
 {
     answer4 made = here(making("d"), GETFH4args());
     made.good<PUTROOTFH4res>();
     made.good<LOOKUP4res>();
     const auto info = made.good<CREATE4res>().cinfo;
-    BOOST_TEST(!info.atomic);
+    BOOST_TEST(info.atomic);
+    BOOST_TEST(info.before < info.after);
     made.good<GETFH4res>();
     BOOST_TEST(here(making("d")).status() == nfsstat4::exist);
     CREATE4args symbolic = making("s", nfs_ftype4::lnk);

@@ -80,6 +80,8 @@ nfsstat4 refuse_type(storage::file_type type) noexcept
 
 changeid4 change_of(const storage::attributes& attrs) noexcept
 {
+    if (attrs.change)
+        return *attrs.change;
     return static_cast<std::uint64_t>(attrs.ctime.seconds) * 1'000'000'000 + attrs.ctime.nanoseconds;
 }
 
@@ -88,6 +90,7 @@ change_info4 to_change_info(const storage::change& change) noexcept
     change_info4 info;
     info.after = change.after ? change_of(*change.after) : 0;
     info.before = change.before ? change_of(*change.before) : info.after;
+    info.atomic = change.before && change.after;
     return info;
 }
 

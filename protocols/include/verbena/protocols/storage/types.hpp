@@ -138,6 +138,9 @@ struct attributes {
     file_time atime;
     file_time mtime;
     file_time ctime;
+    /// A number of this state of the file: later states have larger ones, as far as the back end can tell them apart. A new back end object on the
+    /// same files goes on behind the numbers of the one before. Empty: the back end has none, and users take `ctime`.
+    std::optional<std::uint64_t> change;
 };
 
 /// How a time is set: left alone, to the server's now, or to a value.
@@ -162,7 +165,7 @@ struct set_attributes {
 };
 
 /// Attributes before and after a change. `before` is given only when operations on that inode are
-/// serialised, so that it is truly the state just before; both may be missing.
+/// serialised, so that it is truly the state just before; both may be missing. Users tell clients that two which are given are atomic.
 struct change {
     std::optional<attributes> before;
     std::optional<attributes> after;

@@ -121,8 +121,10 @@ task<nfsstat4> server::find_to_open(compound& k, const OPEN4args& args, open_tar
             co_return nfsstat4::isdir;
         if (!directory.is_pseudo()) {
             const auto attrs = co_await directory.backend().getattr(directory.request, directory.file);
-            if (attrs)
+            if (attrs) {
                 to.directory.before = to.directory.after = change_of(*attrs);
+                to.directory.atomic = true; // one look, and nothing is changed
+            }
         }
     } else {
         to.file = directory;

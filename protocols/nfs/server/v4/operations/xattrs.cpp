@@ -30,6 +30,15 @@ nfsstat4 without_pseudo(nfsstat4 status) noexcept
     return status == nfsstat4::isdir ? nfsstat4::notsupp : status;
 }
 
+// Where the back end does not say what was before, that is from a look ahead of the change: others may have changed the file in between.
+change_info4 info_of(const storage::change& done, const storage::attributes& seen) noexcept
+{
+    change_info4 info = to_change_info(done);
+    if (!done.before)
+        info.before = change_of(seen);
+    return info;
+}
+
 } // namespace
 
 task<nfsstat4> server::getxattr(compound& k)
@@ -53,9 +62,9 @@ task<nfsstat4> server::getxattr(compound& k)
     co_return k.add(res);
 }
 
-// What SETXATTR and REMOVEXATTR must pass. Others' delegations go first (8276 8.4.2). `seen` has what change_info is about.
+// What SETXATTR and REMOVEXATTR must pass. Others' delegations go first (8276 8.4.2). `seen` is what the file was before.
 task<nfsstat4> server::begin_changing_xattrs(compound& k, std::string_view name, files::change_hold& change,
-                                             storage::change& seen)
+                                             storage::attributes& seen)
 {
     nfsstat4 status = k.need_file(purpose::changing);
     if (status == nfsstat4::ok)
@@ -73,7 +82,7 @@ task<nfsstat4> server::begin_changing_xattrs(compound& k, std::string_view name,
     const auto attrs = co_await o.backend().getattr(o.request, o.file);
     if (!attrs)
         co_return status_of_storage(attrs.error());
-    seen.before = *attrs;
+    seen = *attrs;
     co_return nfsstat4::ok;
 }
 
@@ -83,7 +92,7 @@ task<nfsstat4> server::setxattr(compound& k)
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
     files::change_hold change;
-    storage::change seen;
+    storage::attributes seen;
     const nfsstat4 status = co_await begin_changing_xattrs(k, args.name, change, seen);
     if (status != nfsstat4::ok)
         co_return status;
@@ -94,9 +103,8 @@ task<nfsstat4> server::setxattr(compound& k)
     const auto done = co_await o.backend().setxattr(o.request, o.file, args.name, args.value, mode);
     if (!done)
         co_return status_of_xattrs(done.error());
-    seen.after = done->after;
     SETXATTR4res res;
-    res.cinfo = to_change_info(seen);
+    res.cinfo = info_of(*done, seen);
     co_return k.add(res);
 }
 
@@ -106,7 +114,7 @@ task<nfsstat4> server::removexattr(compound& k)
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
     files::change_hold change;
-    storage::change seen;
+    storage::attributes seen;
     const nfsstat4 status = co_await begin_changing_xattrs(k, args.name, change, seen);
     if (status != nfsstat4::ok)
         co_return status;
@@ -114,9 +122,8 @@ task<nfsstat4> server::removexattr(compound& k)
     const auto done = co_await o.backend().removexattr(o.request, o.file, args.name);
     if (!done)
         co_return status_of_xattrs(done.error());
-    seen.after = done->after;
     REMOVEXATTR4res res;
-    res.cinfo = to_change_info(seen);
+    res.cinfo = info_of(*done, seen);
     co_return k.add(res);
 }
 

@@ -277,7 +277,7 @@ private:
     task<nfsstat4> listxattrs(compound& k);
     task<nfsstat4> removexattr(compound& k);
     task<nfsstat4> begin_changing_xattrs(compound& k, std::string_view name, files::change_hold& change,
-                                         storage::change& seen);
+                                         storage::attributes& seen);
 
     // State.
     struct open_target;

@@ -30,9 +30,9 @@ nfs_ftype4 to_ftype4(storage::file_type type) noexcept;
 /// What CLAIM_NULL and data operations are answered for what is no regular file.
 nfsstat4 refuse_type(storage::file_type type) noexcept;
 
-/// The change attribute: the time of the last change in nanoseconds. For inequality only.
+/// The change attribute: the back end's, or the time of the last change in nanoseconds where the back end has none.
 changeid4 change_of(const storage::attributes& attrs) noexcept;
-/// Never atomic: processes of this host may change a directory at any time.
+/// Atomic if the back end gives what was before: it does that only where it saw both in one turn. Without it `before` is `after`.
 change_info4 to_change_info(const storage::change& change) noexcept;
 
 /// Attributes of one object with what their views point to. Not copied: the views would go on pointing to the original.
