@@ -212,7 +212,10 @@ private:
     shard& at(reactor& home);
     storage::attributes attributes(const struct stat& st, const cached_file& f) const noexcept
     {
-        return attributes_of(st, f.fsid);
+        storage::attributes a = attributes_of(st, f.fsid);
+        if (f.ino == f.mount->root && f.dev == f.mount->dev)
+            a.covered_fileid = f.mount->covered;
+        return a;
     }
     struct look {
         int operator()() const noexcept { return file_status(fd, *st) == 0 ? 0 : errno; }

@@ -137,6 +137,9 @@ void backend::describe_entry(const cached_file& d, bool is_root, listed_entry& e
     if (!handle)
         return;
     e.attrs = attributes_of(st, handles_->fsid_of(fd->get(), st, *mount));
+    // The listing has the number of the directory that a mount covers.
+    if (mount != d.mount || e.attrs->fsid != d.fsid)
+        e.attrs->covered_fileid = e.raw.inode;
     e.handle = *handle;
 }
 

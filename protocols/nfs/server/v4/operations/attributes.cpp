@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <unistd.h>
 #include <vector>
 
@@ -155,6 +156,30 @@ void server::set_file(const object& of, const storage::attributes& attrs, object
     }
 }
 
+// As a listing of the other export tells it (8881 5.8.2.23); where it tells none the place's number stays. That export is asked once: were its
+// disk to hang, who uses this one would wait for it.
+task<void> server::set_covered(const rpc::call& c, const object& root, object_values& out)
+{
+    if (const auto known = covered_.find(root.exported); known != covered_.end()) {
+        out.all.mounted_on_fileid = known->second;
+        co_return;
+    }
+    const pseudo_node* const place = commons_.tree.of(*root.exported);
+    if (place == nullptr || place->parent == nullptr || place->parent->exported == nullptr)
+        co_return;
+    object outer;
+    set_export(c, *place->parent->exported, outer);
+    outer.request.who = storage::credential(0, 0); // whoever asks first, all are told the same
+    outer.file = outer.backend().root();
+    const auto found = co_await outer.backend().lookup(outer.request, outer.file, place->name);
+    if (found && found->found.attrs)
+        out.all.mounted_on_fileid = mounted_on(*found->found.attrs);
+    const bool never =
+        !found && (found.error() == storage::errc::crosses_mount || found.error().errno_value() == ENOENT);
+    if (found || never)
+        covered_[root.exported] = out.all.mounted_on_fileid;
+}
+
 task<nfsstat4> server::values_of(compound& k, const object& of, bitmap4 wanted, object_values& out,
                                  const kept_attributes* kept, const storage::attributes* before)
 {
@@ -183,6 +208,8 @@ task<nfsstat4> server::values_of(compound& k, const object& of, bitmap4 wanted, 
     if (kept != nullptr)
         kept->apply(*attrs);
     set_file(of, *attrs, out);
+    if (wanted.test(attribute::mounted_on_fileid) && of.is_export_root())
+        co_await set_covered(k.c, of, out);
     if (kept != nullptr)
         out.all.change = kept->change_from(change);
     if (!(wanted & of_space).none()) {

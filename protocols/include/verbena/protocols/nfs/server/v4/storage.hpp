@@ -32,6 +32,12 @@ nfsstat4 refuse_type(storage::file_type type) noexcept;
 
 /// The change attribute: the time of the last change in nanoseconds. For inequality only.
 changeid4 change_of(const storage::attributes& attrs) noexcept;
+/// mounted_on_fileid: another number than `fileid` at the root of a mount.
+constexpr std::uint64_t mounted_on(const storage::attributes& attrs) noexcept
+{
+    return attrs.covered_fileid != 0 ? attrs.covered_fileid : attrs.fileid;
+}
+
 /// Never atomic: processes of this host may change a directory at any time.
 change_info4 to_change_info(const storage::change& change) noexcept;
 
