@@ -341,7 +341,8 @@ private:
     task<void> forget(shard& s, victim gone);
 
     // readdir.cpp
-    void describe_entry(const cached_file& d, bool is_root, listed_entry& e) const;
+    /// False for a name that leads nowhere any more.
+    bool describe_entry(const cached_file& d, bool is_root, listed_entry& e) const;
 
     const posixfs_options options_;
     blocking_pool& pool_;

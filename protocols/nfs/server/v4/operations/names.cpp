@@ -332,8 +332,9 @@ task<nfsstat4> server::readdir(compound& k)
             may_learn = false;
             continue;
         }
+        // Of an entry that could not be told the back end knows only that it was not taken.
         nfsstat4 status = sink.failed();
-        if (!done)
+        if (status == nfsstat4::ok && !done)
             status = status_of_storage(done.error());
         else if (status == nfsstat4::ok && (!writer.fits() || (writer.entries() == 0 && !done->end)))
             status = args.maxcount > room ? k.too_big() : nfsstat4::toosmall;
