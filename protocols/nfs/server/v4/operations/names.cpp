@@ -87,7 +87,7 @@ task<nfsstat4> server::create(compound& k)
     k.set_current(found);
     CREATE4res res;
     res.cinfo = to_change_info(made->directory);
-    res.attrset = args.createattrs.attrmask;
+    res.attrset = set_at_creation(args.createattrs.attrmask, set, made->made.attrs);
     co_return k.add(res);
 }
 
