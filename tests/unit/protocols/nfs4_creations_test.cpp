@@ -186,4 +186,53 @@ BOOST_FIXTURE_TEST_CASE(a_name_that_is_removed_while_it_is_opened_is_not_stale, 
     BOOST_TEST(client.call(PUTFH4args{client4::handle_of(made)}, by_handle).status() == nfsstat4::stale);
 }
 
+BOOST_FIXTURE_TEST_CASE(what_others_may_not_write_they_do_not_remove, fixture)
+{
+    client4 other(*this, "b");
+    other.connect();
+    add_version3();
+    const auto denying = [&](std::string_view name, std::uint32_t deny) {
+        OPEN4args args = client.creating(name);
+        args.share_access = share4::access_read;
+        args.share_deny = deny;
+        return client.open(args);
+    };
+    const auto rename = [&](client4& by, std::string_view from, std::string_view to) {
+        return by.call(PUTROOTFH4args(), LOOKUP4args{"export"}, SAVEFH4args(), RENAME4args{from, to})
+            .status();
+    };
+    const auto remove3 = [&](std::string_view name) {
+        v3::REMOVE3args args;
+        args.object = {root3(), name};
+        return call3<v3::REMOVE3res>(v3::procedure::remove, args).status;
+    };
+    for (const std::uint32_t deny : {share4::deny_write, share4::deny_both}) {
+        const auto file = denying("f", deny);
+        BOOST_TEST_REQUIRE(file.status == nfsstat4::ok);
+        BOOST_TEST(client.open(client.creating("g")).status == nfsstat4::ok);
+        BOOST_TEST(remove(other, "f") == nfsstat4::file_open);
+        BOOST_TEST(rename(other, "g", "f") == nfsstat4::file_open);
+        BOOST_TEST(remove3("f") == v3::nfsstat3::acces);
+        // It stays itself under another name.
+        BOOST_TEST(rename(other, "f", "h") == nfsstat4::ok);
+        BOOST_TEST(rename(other, "h", "f") == nfsstat4::ok);
+        // Who closes it gives it free.
+        close(file);
+        BOOST_TEST(remove(other, "f") == nfsstat4::ok);
+    }
+    // The client that denies may, and so may all where reading alone is denied.
+    BOOST_TEST_REQUIRE(denying("f", share4::deny_write).status == nfsstat4::ok);
+    BOOST_TEST(remove(client, "f") == nfsstat4::ok);
+    BOOST_TEST_REQUIRE(denying("f", share4::deny_read).status == nfsstat4::ok);
+    BOOST_TEST(remove(other, "f") == nfsstat4::ok);
+    // Whose lease is over keeps nobody off.
+    BOOST_TEST_REQUIRE(denying("f", share4::deny_write).status == nfsstat4::ok);
+    clock.advance(60s);
+    shard->turn();
+    BOOST_TEST(other.call(PUTROOTFH4args()).status() == nfsstat4::ok);
+    clock.advance(60s);
+    shard->turn();
+    BOOST_TEST(remove(other, "f") == nfsstat4::ok);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -197,6 +197,7 @@ nfsstat3 server::status_of_way(rpc::call& c, v4::nfsstat4 status) noexcept
     switch (status) {
     case v4::nfsstat4::delay:
     case v4::nfsstat4::grace: return nfsstat3::jukebox;
+    case v4::nfsstat4::file_open:
     case v4::nfsstat4::locked: return nfsstat3::acces; // an open of version 4 denies it
     default: return nfsstat3::serverfault;
     }
