@@ -101,6 +101,11 @@ struct server::compound {
     object current, saved;
     std::optional<stateid4> current_id, saved_id;
 
+    /// Of a name that was looked up to compare it: nobody knows whom it means, so that neither answer would be true.
+    bool is_undecided(nfsstat4 found) const noexcept
+    {
+        return found == nfsstat4::delay || (found == nfsstat4::badowner && gave_a_name_up);
+    }
     void begin_io(io_list& list, const object& of, files::share access) noexcept
     {
         assert(io_count < io.size() && "an operation on three files");

@@ -375,7 +375,40 @@ attributes called_otherwise(const fattr4& theirs, const attributes& told)
     return others;
 }
 
+bool is_same_entry(const nfsace4& one, const nfsace4& other) noexcept
+{
+    return one.type == other.type && one.flag == other.flag && one.access_mask == other.access_mask &&
+           one.who == other.who;
+}
+
 } // namespace
+
+// Entries of an ACL are for whom the text means, as owners are: if all of theirs are ours, the list is said as the client says it.
+task<nfsstat4> server::compare_acl(compound& k, const acl_view& theirs, object_values& values)
+{
+    if (theirs.size() != values.all.acl.size())
+        co_return nfsstat4::ok;
+    auto ours = values.all.acl.begin();
+    for (auto at = theirs.begin(); at != theirs.end(); ++at, ++ours) {
+        nfsace4 each = *at;
+        storage::ace meant;
+        std::array<char, 10> digits{};
+        if (commons_.users != nullptr && from_ace(each, meant) == nfsstat4::badowner) {
+            const bool group = (each.flag & ace4::identifier_group) != 0;
+            std::uint32_t id = 0;
+            const nfsstat4 found =
+                co_await id_named(k, group ? account_kind::group : account_kind::user, each.who, id);
+            if (k.is_undecided(found))
+                co_return nfsstat4::delay;
+            if (found == nfsstat4::ok)
+                each.who = write_who(digits, id, group);
+        }
+        if (!is_same_entry(each, *ours))
+            co_return nfsstat4::ok;
+    }
+    values.all.acl = theirs;
+    co_return nfsstat4::ok;
+}
 
 task<nfsstat4> server::compare(compound& k, const fattr4& theirs)
 {
@@ -393,8 +426,7 @@ task<nfsstat4> server::compare(compound& k, const fattr4& theirs)
             task<nfsstat4> naming = named_attributes(k, owners, meant);
             found = co_await naming;
         }
-        // Nobody knows whom it means, so that neither answer would be true.
-        if (found == nfsstat4::delay || (found == nfsstat4::badowner && k.gave_a_name_up))
+        if (k.is_undecided(found))
             co_return nfsstat4::delay;
         if (found == nfsstat4::ok && meant.uid == values.uid)
             values.all.owner = owners.owner;
@@ -403,6 +435,11 @@ task<nfsstat4> server::compare(compound& k, const fattr4& theirs)
     }
     const bitmap4 known = supported(k, k.current);
     if (values.acl) {
+        if (attributes said; decode_attributes(theirs, said)) {
+            const nfsstat4 found = co_await compare_acl(k, said.acl, values);
+            if (found != nfsstat4::ok)
+                co_return found;
+        }
         std::vector<std::byte> large(max_attribute_values);
         co_return compare_attributes(theirs, known, values.all, large);
     }

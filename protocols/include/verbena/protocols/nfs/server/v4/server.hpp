@@ -219,6 +219,7 @@ private:
     task<nfsstat4> verify(compound& k);
     task<nfsstat4> nverify(compound& k);
     task<nfsstat4> compare(compound& k, const fattr4& theirs);
+    task<nfsstat4> compare_acl(compound& k, const acl_view& theirs, object_values& values);
     static task<nfsstat4> values_of_acl(const object& of, object_values& out);
     static task<void> make_room(compound& k, const object_values& values);
 
