@@ -8,6 +8,7 @@
 #include <cassert>
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <optional>
 #include <random>
 #include <sys/resource.h>
 #include <sys/statfs.h>
@@ -15,6 +16,29 @@
 #include <sys/xattr.h>
 
 namespace verbena::posixfs {
+
+namespace {
+
+// The last offset that a file of the file system may have: pathconf(3) knows only how many bits it takes, by a table of the C library's. A file
+// without a name is asked, which nobody sees. Nothing where there can be none.
+std::optional<std::uint64_t> find_max_file_size(int directory) noexcept
+{
+    const unique_fd file(::openat(directory, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+    if (!file)
+        return std::nullopt;
+    const auto may_be = [&](std::uint64_t size) { return ::lseek(file.get(), off_t(size), SEEK_SET) >= 0; };
+    if (may_be(max_offset))
+        return max_offset;
+    std::uint64_t good = 0;
+    std::uint64_t bad = max_offset;
+    while (bad - good > 1) {
+        const std::uint64_t middle = good + (bad - good) / 2;
+        (may_be(middle) ? good : bad) = middle;
+    }
+    return good == 0 ? std::nullopt : std::optional(good);
+}
+
+} // namespace
 
 backend::backend(const posixfs_options& options, blocking_pool& pool, std::unique_ptr<handle_source> handles)
     : options_(options),
@@ -35,6 +59,8 @@ backend::backend(const posixfs_options& options, blocking_pool& pool, std::uniqu
     struct statfs of_root{};
     if (::fstatfs(root, &of_root) == 0)
         info_.clone_block = static_cast<std::uint32_t>(of_root.f_bsize);
+    if (!options.read_only)
+        info_.max_file_size = find_max_file_size(root).value_or(info_.max_file_size);
     info_.acls = has_acls(root);
     info_.xattrs = ::fgetxattr(root, "user.verbena", nullptr, 0) >= 0 || errno == ENODATA;
     files_per_shard_ = options.cached_files;

@@ -224,7 +224,10 @@ private:
     }
     storage::attributes attributes(const looked& st, const cached_file& f) const noexcept
     {
-        return attributes_of(st, f.fsid);
+        storage::attributes a = attributes_of(st, f.fsid);
+        if (f.ino == f.mount->root && f.dev == f.mount->dev)
+            a.covered_fileid = f.mount->covered;
+        return a;
     }
     struct look {
         int operator()() const noexcept
@@ -368,7 +371,8 @@ private:
     task<void> forget(shard& s, victim gone);
 
     // readdir.cpp
-    void describe_entry(const cached_file& d, bool is_root, listed_entry& e) const;
+    /// False for a name that leads nowhere any more.
+    bool describe_entry(const cached_file& d, bool is_root, listed_entry& e) const;
 
     const posixfs_options options_;
     blocking_pool& pool_;

@@ -66,6 +66,7 @@ struct listed_entry {
     directory_stream::raw_entry raw;
     std::optional<storage::attributes> attrs;
     std::optional<storage::handle> handle;
+    bool gone = false; ///< since the kernel listed it
 };
 
 /// One shard's listings that may go on.

@@ -12,6 +12,7 @@
 
 #include <climits>
 #include <cstdlib>
+#include <dirent.h>
 #include <fcntl.h>
 #include <fstream>
 #include <linux/ioctl.h>
@@ -73,6 +74,26 @@ std::string unescape(const std::string& text)
         }
     }
     return out;
+}
+
+// Entries that are looked at for the number of one: others wait for a scan of the mounts.
+constexpr unsigned most_listed = 65536;
+
+// What a listing tells as the number of `path`: where something is mounted, that of the directory beneath, which no other call tells. 0 if it
+// is not found.
+std::uint64_t number_listed(const std::string& path) noexcept
+{
+    const std::size_t slash = path.rfind('/');
+    const std::string above = slash == 0 ? "/" : path.substr(0, slash);
+    const std::unique_ptr<DIR, int (*)(DIR*)> listing(::opendir(above.c_str()), ::closedir);
+    for (unsigned seen = 0; listing && seen < most_listed; ++seen) {
+        const dirent* const entry = ::readdir(listing.get());
+        if (entry == nullptr)
+            break;
+        if (path.compare(slash + 1, path.npos, entry->d_name) == 0)
+            return entry->d_ino;
+    }
+    return 0;
 }
 
 } // namespace
@@ -217,6 +238,8 @@ void handle_source::scan_mounts()
         if (file_status(m->fd.get(), st) != 0)
             continue;
         m->dev = st.st_dev;
+        m->root = st.st_ino;
+        m->covered = number_listed(path);
         const std::lock_guard lock(mutex_);
         // A copy of a file system has its id, and files of the same numbers.
         if (mounts_.has_another(m->fsid, m->dev, m->identity) ||

@@ -26,6 +26,8 @@ struct mount_point {
     std::uint64_t fsid = 0;     ///< for attributes; stable over restarts
     std::uint64_t identity = 0; ///< of the file system and of where it is mounted; stable over restarts
     dev_t dev = 0;              ///< as stat(2) tells it of its root
+    ino_t root = 0;             ///< likewise
+    std::uint64_t covered = 0;  ///< the number of the directory that it covers; 0: not known
     int id = 0;                 ///< the kernel's mount id; changes with each boot
     bool in_memory = false;     ///< tmpfs and ramfs: only what was swapped out waits for a disk
     bool local = true;          ///< no other host changes it

@@ -13,6 +13,12 @@ namespace {
 // and what the caller has no room for is gathered in vain.
 constexpr std::size_t batch_size = 64;
 
+// By name: the name leads nowhere any more.
+bool has_gone(const error& why) noexcept
+{
+    return why.errno_value() == ENOENT || why.errno_value() == ESTALE;
+}
+
 } // namespace
 
 task<result<storage::readdir_result>> backend::readdir(const storage::request& r,
@@ -74,7 +80,7 @@ task<result<storage::readdir_result>> backend::readdir(const storage::request& r
                 return as.error();
             stream->look_ahead(batch_size, batch);
             for (listed_entry& e : batch)
-                describe_entry(*d, is_root, e);
+                e.gone = !describe_entry(*d, is_root, e);
             return true;
         };
         auto more = co_await pool_.try_run(std::move(job));
@@ -85,6 +91,12 @@ task<result<storage::readdir_result>> backend::readdir(const storage::request& r
         while (auto raw = stream->peek()) {
             if (with_attributes && index == batch.size())
                 break;
+            // Removed or renamed since the kernel listed it (RFC 8881 18.23.3).
+            if (with_attributes && batch[index].gone) {
+                ++index;
+                stream->skip(*raw);
+                continue;
+            }
             storage::directory_entry e;
             e.fileid = raw->inode;
             e.cookie = raw->cookie;
@@ -116,31 +128,37 @@ task<result<storage::readdir_result>> backend::readdir(const storage::request& r
     co_return out;
 }
 
-void backend::describe_entry(const cached_file& d, bool is_root, listed_entry& e) const
+bool backend::describe_entry(const cached_file& d, bool is_root, listed_entry& e) const
 {
     const bool dot = e.raw.name == "." || (is_root && e.raw.name == "..");
     if (e.raw.name == ".." && !dot)
-        return;
+        return true;
     if (dot) {
         e.attrs = attributes_now(d);
         e.handle = d.handle;
-        return;
+        return true;
     }
     // By one descriptor, so that attributes and handle are of the same file whatever happens meanwhile.
     // The name is the kernel's own, which ends it with a NUL.
     auto fd = open_name(d.path.get(), e.raw.name.data()); // NOLINT(bugprone-suspicious-stringview-data-usage)
+    if (!fd)
+        return !has_gone(fd.error());
     looked st{};
     const std::uint64_t before = numbers_->now();
-    if (!fd || file_status(fd->get(), st) != 0)
-        return;
+    if (file_status(fd->get(), st) != 0)
+        return errno != ESTALE;
     const mount_point* mount = nullptr;
     auto handle = handles_->handle_of(fd->get(), st, d.handle, e.raw.name, &mount);
     if (!handle)
-        return;
+        return !has_gone(handle.error());
     const numbered_file file{st.st_dev, st.st_ino, mount->local};
     numbers_->look_again(file, fd->get(), st, before);
     e.attrs = attributes_of(st, handles_->fsid_of(fd->get(), st, *mount));
+    // The listing has the number of the directory that a mount covers.
+    if (mount != d.mount || e.attrs->fsid != d.fsid)
+        e.attrs->covered_fileid = e.raw.inode;
     e.handle = *handle;
+    return true;
 }
 
 } // namespace verbena::posixfs

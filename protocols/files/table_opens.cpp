@@ -379,4 +379,17 @@ void state_table::remove_open(open_entry& o) noexcept
     changed(f);
 }
 
+bool state_table::is_denied_removal(const storage::handle& file, client_id who) noexcept
+{
+    file_entry* const f = find_file(file);
+    if (f == nullptr || f->denies[1] == 0)
+        return false;
+    for (auto* m = f->opens.front(); m != nullptr; m = f->opens.next(*m)) {
+        const auto& o = static_cast<open_entry&>(m->owner);
+        if (o.client.id != who && any(o.deny & share::write) && !gives_way(o.client, who))
+            return true;
+    }
+    return false;
+}
+
 } // namespace verbena::files

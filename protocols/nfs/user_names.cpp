@@ -149,7 +149,7 @@ std::shared_ptr<user_names::lookup<Value>> user_names::begin(direction<Key, Valu
         return nullptr;
     auto made = std::make_shared<lookup<Value>>();
     made->begun = lookups_.context().shard->clock().now();
-    made->failing_since = in.known.failing_since(key).value_or(made->begun);
+    made->failing_since = in.known.failing_since(key, made->begun, options_.most_later).value_or(made->begun);
     in.under_way.emplace(key, made);
     show_levels();
     try {

@@ -3,6 +3,7 @@
 #include <verbena/protocols/nfs/server/file_handle.hpp>
 
 #include <algorithm>
+#include <tuple>
 
 namespace verbena::nfs {
 
@@ -131,6 +132,7 @@ result<void> export_table::add(export_options options)
                      "the file system's handles are too long for NFS version 3 (51 bytes at most)",
                      handle_size);
     exports_.push_back(std::move(options));
+    note_nests(exports_.back());
     const auto entry = std::pair(exports_.back().id, static_cast<const export_options*>(&exports_.back()));
     ids_.insert(std::upper_bound(ids_.begin(), ids_.end(), entry), entry);
     return {};
@@ -142,6 +144,46 @@ const export_options* export_table::by_id(std::uint32_t id) const noexcept
         std::lower_bound(ids_.begin(), ids_.end(), id,
                          [](const auto& entry, std::uint32_t wanted) { return entry.first < wanted; });
     return found != ids_.end() && found->first == id ? found->second : nullptr;
+}
+
+bool export_table::comes_before(const nest& one, const nest& other) noexcept
+{
+    return std::tie(one.outer, one.name) < std::tie(other.outer, other.name);
+}
+
+void export_table::note_nests(const export_options& added)
+{
+    const auto note = [this](const export_options& outer, const export_options& inner) {
+        std::string_view rest = inner.pseudo;
+        if (outer.pseudo != "/") {
+            if (!rest.starts_with(outer.pseudo))
+                return;
+            rest.remove_prefix(outer.pseudo.size());
+        }
+        if (rest.size() < 2 || rest.front() != '/' || rest.find('/', 1) != rest.npos)
+            return;
+        const nest made = {outer.id, rest.substr(1), &inner};
+        nests_.insert(std::upper_bound(nests_.begin(), nests_.end(), made, comes_before), made);
+    };
+    for (const export_options& other : exports_) {
+        note(other, added);
+        if (&other != &added)
+            note(added, other);
+    }
+}
+
+const export_options* export_table::nested(const export_options& outer, std::string_view name) const noexcept
+{
+    const nest wanted = {outer.id, name, nullptr};
+    const auto found = std::lower_bound(nests_.begin(), nests_.end(), wanted, comes_before);
+    return found != nests_.end() && found->outer == outer.id && found->name == name ? found->inner : nullptr;
+}
+
+bool export_table::has_nested(const export_options& outer) const noexcept
+{
+    const auto found =
+        std::lower_bound(nests_.begin(), nests_.end(), nest{outer.id, {}, nullptr}, comes_before);
+    return found != nests_.end() && found->outer == outer.id;
 }
 
 std::optional<export_table::match> export_table::by_path(std::string_view path) const noexcept

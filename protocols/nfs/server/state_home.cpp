@@ -158,7 +158,13 @@ task<nfsstat4> way_here(files::state_table& table, files::client_id client, cons
     files::passage p;
     const files::demand what(op, *file, client);
     const auto ask = [&] { return table.begin(what, p); };
-    co_return co_await decide(table, what, ask, client);
+    const auto is_kept = [&] {
+        return op == files::operation::remove && table.is_denied_removal(*file, client);
+    };
+    if (is_kept()) // before delegations are recalled for it
+        co_return nfsstat4::file_open;
+    const nfsstat4 status = co_await decide(table, what, ask, client);
+    co_return status == nfsstat4::ok&& is_kept() ? nfsstat4::file_open : status;
 }
 
 task<state_home::looked> look_here(files::state_table& table, holder_inquiry* inquiry,

@@ -11,6 +11,7 @@
 #include <cstdarg>
 #include <cstdint>
 #include <cstring>
+#include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/ioctl.h>
 #include <sys/statfs.h>
@@ -27,6 +28,7 @@ std::uint64_t device = 1;
 std::uint64_t uuid[2] = {0x0123456789abcdef, 0x1111111111111111};
 bool tells_uuid = true;
 std::uint64_t subvolume = 0;
+off_t longest = 0;
 
 std::uint64_t fsid_of(const std::filesystem::path& folder)
 {
@@ -79,6 +81,16 @@ extern "C" int ioctl(int fd, unsigned long request, ...) noexcept
     return 0;
 }
 
+// A file system whose files are shorter than what off_t can say.
+extern "C" off_t lseek(int fd, off_t offset, int whence) noexcept
+{
+    if (longest != 0 && whence == SEEK_SET && offset > longest) {
+        errno = EINVAL;
+        return -1;
+    }
+    return ::syscall(SYS_lseek, fd, offset, whence);
+}
+
 BOOST_AUTO_TEST_CASE(of_xfs_it_outlives_the_number_of_the_device)
 {
     suite::temporary_directory folder;
@@ -118,4 +130,35 @@ BOOST_AUTO_TEST_CASE(subvolumes_of_btrfs_have_ids_of_their_own)
     subvolume = 0x1002;
     BOOST_TEST(id() == 0x1002u);
     subvolume = 0;
+}
+
+BOOST_AUTO_TEST_CASE(the_longest_file_is_found_out)
+{
+    suite::temporary_directory folder;
+    blocking_pool pool(1);
+    posixfs::posixfs_options o;
+    o.root = folder.path();
+    const auto told = [&] {
+        auto fs = posixfs::open_posixfs(o, pool);
+        BOOST_REQUIRE(fs);
+        return (*fs)->info().max_file_size;
+    };
+    // As the file system that the test runs on has it.
+    const std::uint64_t real = told();
+    const int fd = ::open((folder.path() / "f").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    BOOST_REQUIRE(fd >= 0);
+    BOOST_TEST(::ftruncate(fd, off_t(real)) == 0);
+    if (real < std::uint64_t(INT64_MAX))
+        BOOST_TEST(::ftruncate(fd, off_t(real) + 1) != 0);
+    ::close(fd);
+    for (const off_t most : {off_t(1), off_t(INT32_MAX), (off_t(1) << 40) - 4096}) {
+        longest = most;
+        BOOST_TEST(told() == std::uint64_t(most));
+    }
+    // Where no file may be made nobody is asked.
+    o.read_only = true;
+    BOOST_TEST(told() == std::uint64_t(INT64_MAX));
+    longest = 0;
+    o.read_only = false;
+    BOOST_TEST(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
 }

@@ -351,3 +351,54 @@ BOOST_AUTO_TEST_CASE(a_mount_that_comes_back_has_the_id_that_it_had)
         check(id() == before, "its id");
     });
 }
+
+namespace {
+
+// Two mounts tell one number of their roots; what they cover is two directories.
+void check_covered(handle_mode handles)
+{
+    two_mounts m;
+    std::map<std::string, ino_t> covered;
+    for (const char* name : {"early", "late"}) {
+        struct stat st{};
+        const std::string other = m.directory.path() / (std::string(name) + ".sibling");
+        check(::mkdir(other.c_str(), 0777) == 0 && ::stat(other.c_str(), &st) == 0, "a directory");
+    }
+    ::umount2((m.directory.path() / "early").c_str(), MNT_DETACH);
+    ::mkdir((m.directory.path() / "late").c_str(), 0777);
+    for (const char* name : {"early", "late"}) {
+        struct stat st{};
+        check(::stat((m.directory.path() / name).c_str(), &st) == 0, "what is to be covered");
+        covered[name] = st.st_ino;
+        check(::mount("none", (m.directory.path() / name).c_str(), "tmpfs", 0, "size=1m,mode=0777") == 0,
+              "a mount");
+    }
+    m.options.handles = handles;
+    server s(m.options);
+    attributes_listed above;
+    check(s.run(s.fs->readdir(m.root, s.fs->root(), 0, 0, true, above)).has_value(), "a listing");
+    for (const char* name : {"early", "late"}) {
+        check(above.seen.at(name).covered_fileid == covered[name],
+              "the covered directory's number in the listing");
+        check(above.seen.at(name).fileid != covered[name], "the mount's number");
+        const auto found = s.run(s.fs->lookup(m.root, s.fs->root(), name));
+        check(found.has_value(), "a mount is entered");
+        if (handles == handle_mode::path_table) // where nothing is known of mounts
+            continue;
+        check(found->found.attrs->covered_fileid == covered[name], "when it is looked up");
+        check(s.run(s.fs->getattr(m.root, found->found.handle))->covered_fileid == covered[name],
+              "and later");
+        check(found->directory->covered_fileid == 0, "not above it");
+    }
+    check(above.seen.at("early").covered_fileid != above.seen.at("late").covered_fileid, "they are two");
+    check(above.seen.at("late.sibling").covered_fileid == 0, "what is no mount covers nothing");
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(mounts_tell_what_they_cover)
+{
+    needs_root("to mount");
+    in_child([] { check_covered(handle_mode::kernel); });
+    in_child([] { check_covered(handle_mode::path_table); });
+}

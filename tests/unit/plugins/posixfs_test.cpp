@@ -9,7 +9,10 @@
 
 #include <atomic>
 #include <fcntl.h>
+#include <filesystem>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <memory>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
@@ -493,4 +496,50 @@ BOOST_AUTO_TEST_CASE(a_root_that_cannot_be_served_is_refused)
     auto file = posixfs::open_posixfs(o, pool);
     BOOST_REQUIRE(!file);
     BOOST_TEST(file.error().errno_value() == ENOTDIR);
+}
+
+namespace {
+
+/// Removes and renames what is yet to come when the first entry is told.
+struct meddling_sink final : directory_sink {
+    bool take(const directory_entry& e) override
+    {
+        if (taken.empty())
+            meddle();
+        taken[std::string(e.name)] = e.attrs.has_value() && e.handle.has_value();
+        return true;
+    }
+    std::function<void()> meddle;
+    std::map<std::string, bool> taken;
+};
+
+} // namespace
+
+// The kernel lists many names at a time, and each is looked at later.
+BOOST_FIXTURE_TEST_CASE(names_that_go_while_a_directory_is_listed_are_left_out, restartable)
+{
+    for (const auto mode : {posixfs::handle_mode::automatic, posixfs::handle_mode::path_table}) {
+        restart(mode);
+        const auto listed = directory.path() / "listed";
+        const auto elsewhere = directory.path() / "elsewhere";
+        std::filesystem::create_directory(listed);
+        std::filesystem::create_directory(elsewhere);
+        for (int i = 0; i < 300; ++i)
+            std::ofstream(listed / std::to_string(i)) << "data";
+        meddling_sink sink;
+        sink.meddle = [&] {
+            for (int i = 0; i < 300; i += 2)
+                std::filesystem::remove(listed / std::to_string(i));
+            for (int i = 1; i < 300; i += 2)
+                std::filesystem::rename(listed / std::to_string(i), elsewhere / std::to_string(i));
+        };
+        const auto done = must(fs->readdir(me, find(fs->root(), "listed"), 0, 0, true, sink));
+        BOOST_TEST(done.end);
+        BOOST_TEST(sink.taken.size() > 2u);
+        BOOST_TEST(sink.taken.size() < 150u); // those that had been looked at before
+        for (const auto& [name, described] : sink.taken)
+            BOOST_TEST((described || name == ".."), name);
+        std::filesystem::remove_all(listed);
+        std::filesystem::remove_all(elsewhere);
+    }
 }

@@ -297,4 +297,19 @@ BOOST_FIXTURE_TEST_CASE(whom_the_program_admits, memory_server)
     BOOST_TEST(!program.admits({"192.0.2.66", "192.0.2.66:700", "tcp", 700}));
 }
 
+BOOST_FIXTURE_TEST_CASE(no_way_leads_beneath_an_export_in_another_one, fixture)
+{
+    files.add(fake_backend::root_id, "inner", storage::file_type::directory);
+    fake_backend inside;
+    export_options inner;
+    inner.pseudo = "/export/inner";
+    inner.backend = &inside;
+    BOOST_REQUIRE(exports.add(inner));
+    const auto opened = open_handle(key, mount("/export/inner").fhandle.bytes());
+    BOOST_REQUIRE(opened);
+    BOOST_TEST(opened->export_id == export_id_of("/export/inner"));
+    BOOST_TEST(mount("/export/./inner").status == mountstat3::acces);
+    BOOST_TEST(mount("/export/./inner/d").status == mountstat3::acces);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -467,4 +467,65 @@ BOOST_FIXTURE_TEST_CASE(refused_calls_are_not_kept_for_repeats, nfs3_fixture)
     BOOST_TEST(repeats.stats(0).entries.value() == 1);
 }
 
+// An export that begins in this one's root: its rules are gone by, whatever this one's are.
+BOOST_FIXTURE_TEST_CASE(an_export_in_another_one, fixture)
+{
+    const auto covered = files.add(1, "inner", file_type::directory);
+    const auto plain = files.add(1, "plain", file_type::directory);
+    files.add(plain, "inner", file_type::directory);
+    fake_backend inside;
+    nfs::export_options inner = options("/export/inner", inside);
+    start();
+    BOOST_REQUIRE(exports.add(inner));
+    LOOKUP3args args;
+    args.what = in_root("inner");
+    const auto res = call<LOOKUP3res>(procedure::lookup, args);
+    BOOST_TEST(res.status == nfsstat3::ok);
+    BOOST_TEST((res.object == handle(fake_backend::root_id, &inner)));
+    BOOST_TEST((res.obj_attributes && res.obj_attributes->fileid == fake_backend::root_id));
+    BOOST_TEST((res.dir_attributes && res.dir_attributes->fileid == 1));
+    const listing list = readdirplus(10000, 10000);
+    BOOST_TEST_REQUIRE(list.status == nfsstat3::ok);
+    for (std::size_t i = 0; i < list.names.size(); ++i) {
+        const bool is_covered = list.names[i] == "inner";
+        BOOST_TEST(list.handles[i].has_value() == !is_covered, list.names[i]);
+        BOOST_TEST(list.attributes[i].has_value() == !is_covered, list.names[i]);
+        BOOST_TEST((!is_covered || list.fileids[i] == covered));
+    }
+    RENAME3args rename;
+    rename.from = in_root("inner");
+    rename.to = in_root("moved");
+    BOOST_TEST(call<RENAME3res>(procedure::rename, rename).status == nfsstat3::acces);
+    rename.from = in_root("plain");
+    rename.to = in_root("inner");
+    BOOST_TEST(call<RENAME3res>(procedure::rename, rename).status == nfsstat3::acces);
+    REMOVE3args remove;
+    remove.object = in_root("inner");
+    BOOST_TEST(call<REMOVE3res>(procedure::remove, remove).status == nfsstat3::acces);
+    RMDIR3args rmdir;
+    rmdir.object = in_root("inner");
+    BOOST_TEST(call<RMDIR3res>(procedure::rmdir, rmdir).status == nfsstat3::acces);
+    // What has the name elsewhere is nothing special.
+    args.what = {handle(plain), "inner"};
+    BOOST_TEST((call<LOOKUP3res>(procedure::lookup, args).object == handle(plain + 1)));
+    rmdir.object = {handle(plain), "inner"};
+    BOOST_TEST(call<RMDIR3res>(procedure::rmdir, rmdir).status == nfsstat3::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(an_export_in_another_one_that_refuses_the_peer, fixture)
+{
+    files.add(1, "inner", file_type::directory);
+    fake_backend inside;
+    nfs::export_options inner = options("/export/inner", inside);
+    inner.transports = {"iwarp"};
+    start();
+    BOOST_REQUIRE(exports.add(inner));
+    LOOKUP3args args;
+    args.what = in_root("inner");
+    const auto res = call<LOOKUP3res>(procedure::lookup, args);
+    BOOST_TEST(res.status == nfsstat3::acces);
+    BOOST_TEST((res.dir_attributes && res.dir_attributes->fileid == 1));
+    BOOST_TEST(program.counters().refused.transport.value() == 1u);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

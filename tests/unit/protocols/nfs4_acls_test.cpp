@@ -185,6 +185,16 @@ BOOST_FIXTURE_TEST_CASE(a_long_acl_goes_both_ways_and_a_longer_one_is_refused, f
     list.push_back(list.front());
     setting.obj_attributes = raw_of(list);
     BOOST_TEST(client.call(put, setting).status() == nfsstat4::fbig);
+    // However long it is. Nothing else is so long.
+    const std::vector<std::byte> too_much(max_attribute_values + 4);
+    setting.obj_attributes.attr_vals = std::span(too_much);
+    BOOST_TEST(client.call(put, setting).status() == nfsstat4::fbig);
+    BOOST_TEST(client.call(put, VERIFY4args{setting.obj_attributes}).status() == nfsstat4::not_same);
+    OPEN4args creating = client.creating("g");
+    creating.openhow.attrs = setting.obj_attributes;
+    BOOST_TEST(client.open(creating).status == nfsstat4::fbig);
+    setting.obj_attributes.attrmask = {attribute::owner};
+    BOOST_TEST(client.call(put, setting).status() == nfsstat4::badxdr);
     no_memory = true;
     const nfsstat4 status = client.call(put, GETATTR4args{{attribute::acl}}).status();
     BOOST_TEST(status == nfsstat4::delay);

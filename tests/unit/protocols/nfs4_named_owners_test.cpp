@@ -184,6 +184,33 @@ BOOST_FIXTURE_TEST_CASE(entries_of_an_acl_are_of_named_users_and_groups, numbers
         BOOST_TEST((each.flag == ace4::identifier_group) == (who == "50"));
         ++at;
     }
+    // Whoever has set it may verify it in the same words, and in others that mean the same.
+    const auto verify = [&] {
+        const encoded raw(values);
+        const nfsstat4 status = client.call(put(), VERIFY4args{raw.raw}).status();
+        const nfsstat4 other = client.call(put(), NVERIFY4args{raw.raw}).status();
+        BOOST_TEST((status == nfsstat4::ok) == (other == nfsstat4::same));
+        BOOST_TEST((status == nfsstat4::not_same) == (other == nfsstat4::ok));
+        return status;
+    };
+    BOOST_TEST(verify() == nfsstat4::ok);
+    aces[0].who = std::string_view("1000");
+    BOOST_TEST(verify() == nfsstat4::ok);
+    aces[2].who = std::string_view("alice@EXAMPLE.org");
+    BOOST_TEST(verify() == nfsstat4::not_same);
+    aces[2].who = std::string_view("12");
+    aces[1].flag = 0; // no group
+    BOOST_TEST(verify() == nfsstat4::not_same);
+    aces[1].flag = ace4::identifier_group;
+    aces[2].access_mask = ace4::read_data;
+    BOOST_TEST(verify() == nfsstat4::not_same);
+    aces[2].access_mask = aces[0].access_mask;
+    aces[1].who = std::string_view("bob@example.org");
+    BOOST_TEST(verify() == nfsstat4::not_same);
+    source.fails = true;
+    aces[1].who = std::string_view("carol@example.org");
+    BOOST_TEST(verify() == nfsstat4::delay);
+    source.fails = false;
     for (const std::string_view bad : {"bob@example.org", "alice@example.com", "bob", "@"}) {
         aces[1].who = bad;
         BOOST_TEST(set_acl() == nfsstat4::badowner, bad);

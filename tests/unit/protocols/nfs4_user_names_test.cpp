@@ -423,6 +423,12 @@ BOOST_FIXTURE_TEST_CASE(a_name_that_can_not_be_looked_up_is_given_up_in_time, na
     BOOST_TEST(id_of("bob@example.org") == "given up");
     BOOST_TEST(id_of("bob@example.org") == "given up");
     BOOST_TEST(asked() == 1u);
+    // One that failed once, and was not asked for since, has not failed all that time.
+    BOOST_TEST(id_of("carol@example.org") == "later");
+    clock.advance(59s);
+    BOOST_TEST(id_of("carol@example.org") == "later");
+    clock.advance(1s);
+    BOOST_TEST(id_of("carol@example.org") == "given up");
     // A lookup that succeeds ends it.
     source.fails = false;
     clock.advance(6s);

@@ -243,4 +243,28 @@ BOOST_FIXTURE_TEST_CASE(strangers_at_a_public_address, fixture)
     BOOST_TEST(!refused(nullptr, {address("8.8.8.8")}, host));
 }
 
+BOOST_FIXTURE_TEST_CASE(exports_in_exports, fixture)
+{
+    // In any order, and only those of which nothing lies between.
+    for (const char* pseudo : {"/a/b", "/", "/a", "/ab", "/a/b/c/d", "/a/b/e", "/z/y"})
+        BOOST_TEST(add(pseudo));
+    const auto nested = [&](std::string_view outer, std::string_view name) -> std::string {
+        const export_options* const found = table.nested(*table.by_path(outer)->exported, name);
+        return found != nullptr ? found->pseudo : "none";
+    };
+    BOOST_TEST(nested("/", "a") == "/a");
+    BOOST_TEST(nested("/", "ab") == "/ab");
+    BOOST_TEST(nested("/", "b") == "none");
+    BOOST_TEST(nested("/", "z") == "none");
+    BOOST_TEST(nested("/", "") == "none");
+    BOOST_TEST(nested("/a", "b") == "/a/b");
+    BOOST_TEST(nested("/a/b", "e") == "/a/b/e");
+    BOOST_TEST(nested("/a/b", "c") == "none");
+    BOOST_TEST(nested("/ab", "b") == "none");
+    BOOST_TEST(table.has_nested(*table.by_path("/")->exported));
+    BOOST_TEST(table.has_nested(*table.by_path("/a")->exported));
+    BOOST_TEST(!table.has_nested(*table.by_path("/ab")->exported));
+    BOOST_TEST(!table.has_nested(*table.by_path("/a/b/e")->exported));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -127,6 +127,11 @@ task<mountstat3> server::find(rpc::call& c, std::string_view path, v3::nfs_fh3& 
             counters_.refused_path.add();
             co_return mountstat3::inval;
         }
+        // By a "." in front: without it the path leads to the other export.
+        if (exports_.nested(exported, name) != nullptr && directory == exported.backend->root()) {
+            counters_.refused_path.add();
+            co_return mountstat3::acces;
+        }
         auto next = co_await exported.backend->lookup(request, directory, name);
         if (!next) {
             const bool mount = next.error() == storage::errc::crosses_mount;

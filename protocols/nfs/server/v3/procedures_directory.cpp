@@ -17,6 +17,20 @@ task<rpc::outcome> server::lookup(rpc::call& c)
     res.status = open(c, args.what.dir, purpose::reading, directory);
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
+    if (const export_options* const inner = nested_at(directory, args.what.name)) {
+        // Its rules are those of the other export, whatever this one allows.
+        target root;
+        res.status = open_root(c, *inner, root);
+        res.dir_attributes = co_await attributes_of(directory);
+        const post_op_fh3 object = res.status == nfsstat3::ok ? sign(*inner, root.file) : std::nullopt;
+        if (object) {
+            res.object = *object;
+            res.obj_attributes = co_await attributes_of(root);
+        } else if (res.status == nfsstat3::ok) {
+            res.status = nfsstat3::serverfault;
+        }
+        co_return reply(c, res);
+    }
     auto done = co_await directory.backend().lookup(directory.request, directory.file, args.what.name);
     if (!done) {
         // With these a client can remember that the name does not exist.
@@ -188,6 +202,8 @@ task<rpc::outcome> server::remove(rpc::call& c)
     REMOVE3res res;
     target directory;
     res.status = open_outside_grace(c, args.object.dir, purpose::changing, directory);
+    if (res.status == nfsstat3::ok)
+        res.status = may_change(c, directory, args.object.name);
     files::change_hold change;
     if (res.status == nfsstat3::ok)
         res.status = co_await make_way_to(c, directory, args.object.name, files::operation::remove, change);
@@ -216,6 +232,8 @@ task<rpc::outcome> server::rmdir(rpc::call& c)
         res.status = nfsstat3::inval;
     if (res.status == nfsstat3::ok && args.object.name == "..")
         res.status = nfsstat3::exist;
+    if (res.status == nfsstat3::ok)
+        res.status = may_change(c, directory, args.object.name);
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
     auto done = co_await directory.backend().rmdir(directory.request, directory.file, args.object.name);
@@ -242,6 +260,10 @@ task<rpc::outcome> server::rename(rpc::call& c)
     // Also where both lie on one file system: each export has its own rules of who may do what.
     if (res.status == nfsstat3::ok && from.exported != to.exported)
         res.status = nfsstat3::xdev;
+    if (res.status == nfsstat3::ok)
+        res.status = may_change(c, from, args.from.name);
+    if (res.status == nfsstat3::ok)
+        res.status = may_change(c, to, args.to.name);
     files::change_hold source, overwritten;
     if (res.status == nfsstat3::ok)
         res.status = co_await make_way_to(c, from, args.from.name, files::operation::rename, source);

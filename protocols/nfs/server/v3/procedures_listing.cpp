@@ -15,7 +15,10 @@ class entry_sink;
 template<>
 class entry_sink<readdir_writer> final : public storage::directory_sink {
 public:
-    entry_sink(readdir_writer& writer, const handle_key&, std::uint32_t) noexcept : writer_(writer) {}
+    entry_sink(readdir_writer& writer, const handle_key&, const export_options&, const export_table*) noexcept
+        : writer_(writer)
+    {
+    }
     bool take(const storage::directory_entry& e) override
     {
         return writer_.add({e.fileid, e.name, e.cookie});
@@ -28,8 +31,10 @@ private:
 template<>
 class entry_sink<readdirplus_writer> final : public storage::directory_sink {
 public:
-    entry_sink(readdirplus_writer& writer, const handle_key& key, std::uint32_t export_id) noexcept
-        : writer_(writer), key_(key), export_id_(export_id)
+    /// `nests`, if there may be any in the directory: what other exports cover is named alone, and LOOKUP leads into them.
+    entry_sink(readdirplus_writer& writer, const handle_key& key, const export_options& exported,
+               const export_table* nests) noexcept
+        : writer_(writer), key_(key), exported_(exported), nests_(nests)
     {
     }
     bool take(const storage::directory_entry& e) override
@@ -38,10 +43,12 @@ public:
         entry.fileid = e.fileid;
         entry.name = e.name;
         entry.cookie = e.cookie;
+        if (nests_ != nullptr && nests_->nested(exported_, e.name) != nullptr)
+            return writer_.add(entry);
         entry.name_attributes = to_post_op(e.attrs);
         if (e.handle) {
             nfs_fh3 wire;
-            if (const auto made = sign_handle(key_, export_id_, *e.handle);
+            if (const auto made = sign_handle(key_, exported_.id, *e.handle);
                 made && wire.assign(made->bytes()))
                 entry.name_handle = wire;
         }
@@ -51,7 +58,8 @@ public:
 private:
     readdirplus_writer& writer_;
     const handle_key& key_;
-    std::uint32_t export_id_;
+    const export_options& exported_;
+    const export_table* nests_;
 };
 
 // What stands in front of the resok that `count` and `maxcount` bound, and a failed result.
@@ -80,7 +88,9 @@ task<rpc::outcome> server::list(rpc::call& c, Arguments args, std::uint32_t size
     const std::size_t start = out.size();
     Writer writer(out, args, head);
     const std::size_t verifier_at = out.size() - verifier_size;
-    entry_sink<Writer> sink(writer, key_, directory.exported->id);
+    const bool has_nests =
+        exports_.has_nested(*directory.exported) && directory.file == directory.backend().root();
+    entry_sink<Writer> sink(writer, key_, *directory.exported, has_nests ? &exports_ : nullptr);
     auto done = co_await directory.backend().readdir(directory.request, directory.file, args.cookie,
                                                      from_verifier(args.cookieverf), plus, sink);
     if (!done || !writer.fits() || (writer.entries() == 0 && !done->end)) {

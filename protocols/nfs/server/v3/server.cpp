@@ -121,19 +121,52 @@ nfsstat3 server::find(const rpc::call& c, const nfs_fh3& handle, purpose why, ta
         counters_.refused_export.add();
         return nfsstat3::stale;
     }
-    // Again for each call: a handle says what a peer may have learnt, not that it may use it.
-    if (const auto refusal = check_access(*to.exported, c.from(), host_); refusal != access_refusal::none) {
-        counters_.refused.note(refusal);
-        return nfsstat3::acces;
-    }
+    const nfsstat3 status = enter(c, to);
+    if (status != nfsstat3::ok)
+        return status;
     if (why == purpose::changing && to.exported->read_only) {
         counters_.refused_read_only.add();
         return nfsstat3::rofs;
     }
     to.file = opened->inner;
+    return nfsstat3::ok;
+}
+
+nfsstat3 server::open_root(rpc::call& c, const export_options& exported, target& to)
+{
+    to.exported = &exported;
+    to.file = to.backend().root();
+    const nfsstat3 status = enter(c, to);
+    if (status != nfsstat3::ok)
+        c.refuse();
+    return status;
+}
+
+// Again for each call: a handle says what a peer may have learnt, not that it may use it.
+nfsstat3 server::enter(const rpc::call& c, target& to)
+{
+    if (const auto refusal = check_access(*to.exported, c.from(), host_); refusal != access_refusal::none) {
+        counters_.refused.note(refusal);
+        return nfsstat3::acces;
+    }
     to.request.who = squash(*to.exported, c.who());
     to.request.client = c.from().address;
     return nfsstat3::ok;
+}
+
+const export_options* server::nested_at(const target& directory, std::string_view name) const noexcept
+{
+    const export_options* const inner = exports_.nested(*directory.exported, name);
+    return inner != nullptr && directory.file == directory.backend().root() ? inner : nullptr;
+}
+
+// Moved elsewhere, what another export covers would be reached by this one's rules.
+nfsstat3 server::may_change(rpc::call& c, const target& directory, std::string_view name) const noexcept
+{
+    if (nested_at(directory, name) == nullptr)
+        return nfsstat3::ok;
+    c.refuse();
+    return nfsstat3::acces;
 }
 
 bool server::is_in_grace() const noexcept { return state_ != nullptr && state_->is_in_grace(); }
@@ -176,6 +209,7 @@ nfsstat3 server::status_of_way(rpc::call& c, v4::nfsstat4 status) noexcept
     switch (status) {
     case v4::nfsstat4::delay:
     case v4::nfsstat4::grace: return nfsstat3::jukebox;
+    case v4::nfsstat4::file_open:
     case v4::nfsstat4::locked: return nfsstat3::acces; // an open of version 4 denies it
     default: return nfsstat3::serverfault;
     }

@@ -39,6 +39,17 @@ inline constexpr bitmap4 of_names = {attribute::fileid, attribute::mounted_on_fi
 /// What EXCLUSIVE4_1 may name (8881 5.8.1.14): a back end may keep the verifier in the times.
 inline constexpr bitmap4 attributes_for_exclusive =
     attributes_for_create - bitmap4{attribute::time_access_set, attribute::time_modify_set};
+/// `asked` but for what a creation left as it would have been anyway: back ends let root alone give files away, and take no notice of
+/// others who name an owner.
+inline bitmap4 set_at_creation(bitmap4 asked, const storage::set_attributes& set,
+                               const std::optional<storage::attributes>& made) noexcept
+{
+    if (set.uid && (!made || made->uid != *set.uid))
+        asked.reset(attribute::owner);
+    if (set.gid && (!made || made->gid != *set.gid))
+        asked.reset(attribute::owner_group);
+    return asked;
+}
 /// Bytes of an empty listing: opcode, status, verifier, and the two words behind the entries.
 inline constexpr std::size_t least_listing = 24;
 
@@ -90,6 +101,11 @@ struct server::compound {
     object current, saved;
     std::optional<stateid4> current_id, saved_id;
 
+    /// Of a name that was looked up to compare it: nobody knows whom it means, so that neither answer would be true.
+    bool is_undecided(nfsstat4 found) const noexcept
+    {
+        return found == nfsstat4::delay || (found == nfsstat4::badowner && gave_a_name_up);
+    }
     void begin_io(io_list& list, const object& of, files::share access) noexcept
     {
         assert(io_count < io.size() && "an operation on three files");

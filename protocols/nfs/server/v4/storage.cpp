@@ -104,7 +104,8 @@ void object_values::set(const storage::attributes& attrs) noexcept
     all.type = to_ftype4(attrs.type);
     all.change = change_of(attrs);
     all.size = attrs.size;
-    all.fileid = all.mounted_on_fileid = attrs.fileid;
+    all.fileid = attrs.fileid;
+    all.mounted_on_fileid = mounted_on(attrs);
     all.mode = attrs.mode & 07777;
     all.numlinks = attrs.links;
     all.rawdev = {attrs.device_major, attrs.device_minor};

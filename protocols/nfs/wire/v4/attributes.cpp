@@ -183,6 +183,9 @@ nfsstat4 decode_settable(const fattr4& raw, const bitmap4& supported, const bitm
         return nfsstat4::attrnotsupp;
     if (!raw.attrmask.is_subset_of(settable) || says_the_mode_twice(raw.attrmask))
         return nfsstat4::inval;
+    // What else than an ACL could be so long?
+    if (raw.attr_vals.size() > max_attribute_values)
+        return raw.attrmask.test(attribute::acl) ? nfsstat4::fbig : nfsstat4::badxdr;
     if (!decode_values(raw, values))
         return nfsstat4::badxdr;
     if (values.present.test(attribute::acl) && values.acl.size() > max_aces)

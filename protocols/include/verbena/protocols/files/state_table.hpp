@@ -405,6 +405,9 @@ public:
     /// Reads or writes by a stateid of any kind that has data. Errors: open_mode, locked.
     result<void> begin_io(client_id client, const stateid& id, const storage::handle& file, share access,
                           passage& p, zero_seqid zero = zero_seqid::newest);
+    /// Whether another client has the file open and denies others to write it: then nobody but that client removes it (RFC 8881
+    /// 18.25.4). Clients whose lease is over keep nobody from it.
+    bool is_denied_removal(const storage::handle& file, client_id who) noexcept;
     /// Makes what is in the way of `d` go: recalls delegations and waits for them, takes what courtesy clients have, waits for operations
     /// that are under way. `hold` keeps the room until something is begun in it or it ends.
     /// Completes when: nothing is in the way that can be made to go; what can't, the next question answers. Or `patience` is over.

@@ -113,13 +113,17 @@ public:
         of.splice(of.begin(), of, found->second);
         return found->second->value;
     }
-    /// Since when it can't be found out, each time that somebody tried; nothing where it could, or is not kept.
-    std::optional<time_point> failing_since(const Key& key) const
+    /// Since when it can't be found out, each time that somebody tried; nothing where it could, or is not kept. So it is where nobody has tried
+    /// for as long as `most`, and it had not failed for so long before: it may have been to be had since.
+    std::optional<time_point> failing_since(const Key& key, time_point now, duration most) const
     {
         const auto found = by_key_.find(key);
         if (found == by_key_.end() || !found->second->failed)
             return std::nullopt;
-        return found->second->failing_since;
+        const entry& e = *found->second;
+        if (now - e.until > most && e.until - e.failing_since < most)
+            return std::nullopt;
+        return e.failing_since;
     }
     void put(entry e)
     {

@@ -135,6 +135,8 @@ struct attributes {
     std::uint64_t used = 0; ///< bytes on disk
     std::uint64_t fsid = 0; ///< stable over restarts
     std::uint64_t fileid = 0;
+    /// At the root of a mount: the number of the directory that the mount covers (RFC 8881 5.8.2.23). 0: it is `fileid`, or not known.
+    std::uint64_t covered_fileid = 0;
     file_time atime;
     file_time mtime;
     file_time ctime;

@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What GETATTR and READDIR do for the attribute `acl` alone: it is asked for by itself, and may be long.
+// The attribute `acl`, which is asked for by itself, and may be long. What READDIR does for it is in listing.cpp.
 #include "../compound.hpp"
-
-#include <verbena/protocols/xdr/byte_order.hpp>
-
-#include <algorithm>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
 namespace verbena::nfs::v4 {
 
@@ -16,54 +8,6 @@ namespace {
 
 // What may stand beside an ACL in a GETATTR, and what the operations behind it may need.
 constexpr std::size_t rest_of_acl = 4096;
-
-// Entries of one READDIR that asks for ACLs: each is another question to the back end.
-constexpr std::size_t most_entries = 128;
-
-// How often one READDIR asks for so many where all of them are gone when they are asked for their ACLs.
-constexpr unsigned most_pages = 8;
-
-struct gathered_entry {
-    std::uint64_t fileid = 0;
-    std::uint64_t cookie = 0;
-    std::string name;
-    std::optional<storage::attributes> attrs;
-    std::optional<storage::handle> handle;
-
-    storage::directory_entry view() const { return {fileid, cookie, name, attrs, handle}; }
-};
-
-class gathering final : public storage::directory_sink {
-public:
-    bool take(const storage::directory_entry& e) override
-    {
-        if (e.name == "." || e.name == "..")
-            return true;
-        if (entries.size() == most_entries)
-            return false;
-        entries.push_back({e.fileid, e.cookie, std::string(e.name), e.attrs, e.handle});
-        return true;
-    }
-    std::vector<gathered_entry> entries;
-};
-
-// Yields ok.
-nfsstat4 tell_error(std::uint32_t minor, nfsstat4 error, bitmap4& said, object_values& out) noexcept
-{
-    out.all.rdattr_error = minor == 0 ? v40_status(nfs_opnum4::readdir, error) : error;
-    out.all.present = of_names;
-    said = said & of_names;
-    return nfsstat4::ok;
-}
-
-// Of an ACL that no reply has room for: the directory can be listed all the same. Yields ok.
-nfsstat4 leave_acl_out(std::uint32_t minor, bitmap4& said, object_values& out) noexcept
-{
-    if (said.test(attribute::rdattr_error))
-        return tell_error(minor, nfsstat4::rep_too_big, said, out);
-    said.reset(attribute::acl);
-    return nfsstat4::ok;
-}
 
 } // namespace
 
@@ -81,105 +25,6 @@ task<void> server::make_room(compound& k, const object_values& values)
     const std::size_t wanted = values.acl->size() + rest_of_acl;
     if (wanted > k.results.room())
         k.lacks_memory = !co_await k.c.reserve_results(wanted);
-}
-
-// An entry's ACL, or what is told in its place. Where the client asked for no place to tell an error, that one is yielded: it is the
-// whole listing's, but for an entry that is not there any more.
-task<nfsstat4> server::say_with_acl(compound& k, const storage::directory_entry& e, bitmap4& said,
-                                    object_values& out)
-{
-    if (!set_entry(k, e, said, out))
-        co_return nfsstat4::io;
-    if (says_names(said))
-        say_known_names(said, out, nullptr);
-    if (!said.test(attribute::acl))
-        co_return nfsstat4::ok;
-    nfsstat4 status = nfsstat4::io;
-    if (e.handle) {
-        object entry = k.current;
-        entry.file = *e.handle;
-        status = co_await values_of_acl(entry, out);
-    }
-    if (status == nfsstat4::ok && out.all.acl.size() > max_sent_aces)
-        status = leave_acl_out(k.minor(), said, out);
-    else if (status != nfsstat4::ok && said.test(attribute::rdattr_error))
-        status = tell_error(k.minor(), status, said, out);
-    co_return status;
-}
-
-// The back end gives its entries under a lock of its own, and so is asked for their ACLs when it has given them.
-task<nfsstat4> server::list_with_acls(compound& k, const READDIR4args& args, std::uint64_t cookie,
-                                      std::uint64_t verifier)
-{
-    const object& o = k.current;
-    const std::size_t room = k.results.room();
-    if (room < least_listing)
-        co_return k.too_big();
-    // A larger maxcount would get no more.
-    const bool asks_for_all = args.maxcount >= std::min<std::size_t>(room - 8, max_listing);
-    const bitmap4 wanted = args.attr_request & supported(k, o);
-    for (unsigned pages = 0; pages < most_pages; ++pages) {
-        gathering found;
-        const auto done = co_await o.backend().readdir(o.request, o.file, cookie, verifier, true, found);
-        if (!done)
-            co_return status_of_storage(done.error());
-        if (says_names(wanted)) {
-            std::vector<account> unknown;
-            for (const gathered_entry& each : found.entries) {
-                object_values owners;
-                if (each.attrs)
-                    owners.set(*each.attrs);
-                if (each.attrs)
-                    say_known_names(wanted, owners, &unknown);
-            }
-            if (!unknown.empty())
-                co_await learn_names(k, unknown);
-        }
-        verifier4 told{};
-        xdr::store_u64(told.data(), done->verifier);
-        readdir_writer writer(k.results.begin(nfs_opnum4::readdir), args, told, room - 8);
-        std::size_t gone = 0;
-        bool all = done->end;
-        nfsstat4 status = nfsstat4::ok;
-        for (const gathered_entry& each : found.entries) {
-            object_values values;
-            bitmap4 said = wanted;
-            status = co_await say_with_acl(k, each.view(), said, values);
-            // It went meanwhile. The client would take it for the directory's.
-            if (status == nfsstat4::stale || status == nfsstat4::noent) {
-                status = nfsstat4::ok;
-                ++gone;
-                continue;
-            }
-            const std::uint64_t at = to_wire_cookie(each.cookie);
-            bool added = status == nfsstat4::ok && writer.add(at, each.name, said, values.all);
-            if (status == nfsstat4::ok && !added && writer.entries() == 0 && asks_for_all &&
-                said.test(attribute::acl)) {
-                status = leave_acl_out(k.minor(), said, values);
-                added = writer.add(at, each.name, said, values.all);
-            }
-            if (!added) {
-                all = false;
-                break;
-            }
-        }
-        // There is more, and no entry to go on from.
-        if (writer.fits() && gone != 0 && gone == found.entries.size() && !done->end) {
-            k.results.undo();
-            cookie = found.entries.back().cookie;
-            verifier = done->verifier;
-            continue;
-        }
-        if (status == nfsstat4::ok && (!writer.fits() || (writer.entries() == 0 && !all)))
-            status = args.maxcount > room ? k.too_big() : nfsstat4::toosmall;
-        if (status != nfsstat4::ok) {
-            k.results.undo();
-            co_return status;
-        }
-        writer.finish(all);
-        co_return k.results.end() ? nfsstat4::ok : k.too_big();
-    }
-    co_return nfsstat4::io;
 }
 
 } // namespace verbena::nfs::v4

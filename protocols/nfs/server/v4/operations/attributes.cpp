@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <unistd.h>
 #include <vector>
 
@@ -155,6 +156,30 @@ void server::set_file(const object& of, const storage::attributes& attrs, object
     }
 }
 
+// As a listing of the other export tells it (8881 5.8.2.23); where it tells none the place's number stays. That export is asked once: were its
+// disk to hang, who uses this one would wait for it.
+task<void> server::set_covered(const rpc::call& c, const object& root, object_values& out)
+{
+    if (const auto known = covered_.find(root.exported); known != covered_.end()) {
+        out.all.mounted_on_fileid = known->second;
+        co_return;
+    }
+    const pseudo_node* const place = commons_.tree.of(*root.exported);
+    if (place == nullptr || place->parent == nullptr || place->parent->exported == nullptr)
+        co_return;
+    object outer;
+    set_export(c, *place->parent->exported, outer);
+    outer.request.who = storage::credential(0, 0); // whoever asks first, all are told the same
+    outer.file = outer.backend().root();
+    const auto found = co_await outer.backend().lookup(outer.request, outer.file, place->name);
+    if (found && found->found.attrs)
+        out.all.mounted_on_fileid = mounted_on(*found->found.attrs);
+    const bool never =
+        !found && (found.error() == storage::errc::crosses_mount || found.error().errno_value() == ENOENT);
+    if (found || never)
+        covered_[root.exported] = out.all.mounted_on_fileid;
+}
+
 task<nfsstat4> server::values_of(compound& k, const object& of, bitmap4 wanted, object_values& out,
                                  const kept_attributes* kept, const storage::attributes* before)
 {
@@ -183,6 +208,8 @@ task<nfsstat4> server::values_of(compound& k, const object& of, bitmap4 wanted, 
     if (kept != nullptr)
         kept->apply(*attrs);
     set_file(of, *attrs, out);
+    if (wanted.test(attribute::mounted_on_fileid) && of.is_export_root())
+        co_await set_covered(k.c, of, out);
     if (kept != nullptr)
         out.all.change = kept->change_from(change);
     if (!(wanted & of_space).none()) {
@@ -348,7 +375,40 @@ attributes called_otherwise(const fattr4& theirs, const attributes& told)
     return others;
 }
 
+bool is_same_entry(const nfsace4& one, const nfsace4& other) noexcept
+{
+    return one.type == other.type && one.flag == other.flag && one.access_mask == other.access_mask &&
+           one.who == other.who;
+}
+
 } // namespace
+
+// Entries of an ACL are for whom the text means, as owners are: if all of theirs are ours, the list is said as the client says it.
+task<nfsstat4> server::compare_acl(compound& k, const acl_view& theirs, object_values& values)
+{
+    if (theirs.size() != values.all.acl.size())
+        co_return nfsstat4::ok;
+    auto ours = values.all.acl.begin();
+    for (auto at = theirs.begin(); at != theirs.end(); ++at, ++ours) {
+        nfsace4 each = *at;
+        storage::ace meant;
+        std::array<char, 10> digits{};
+        if (commons_.users != nullptr && from_ace(each, meant) == nfsstat4::badowner) {
+            const bool group = (each.flag & ace4::identifier_group) != 0;
+            std::uint32_t id = 0;
+            const nfsstat4 found =
+                co_await id_named(k, group ? account_kind::group : account_kind::user, each.who, id);
+            if (k.is_undecided(found))
+                co_return nfsstat4::delay;
+            if (found == nfsstat4::ok)
+                each.who = write_who(digits, id, group);
+        }
+        if (!is_same_entry(each, *ours))
+            co_return nfsstat4::ok;
+    }
+    values.all.acl = theirs;
+    co_return nfsstat4::ok;
+}
 
 task<nfsstat4> server::compare(compound& k, const fattr4& theirs)
 {
@@ -366,8 +426,7 @@ task<nfsstat4> server::compare(compound& k, const fattr4& theirs)
             task<nfsstat4> naming = named_attributes(k, owners, meant);
             found = co_await naming;
         }
-        // Nobody knows whom it means, so that neither answer would be true.
-        if (found == nfsstat4::delay || (found == nfsstat4::badowner && k.gave_a_name_up))
+        if (k.is_undecided(found))
             co_return nfsstat4::delay;
         if (found == nfsstat4::ok && meant.uid == values.uid)
             values.all.owner = owners.owner;
@@ -376,6 +435,11 @@ task<nfsstat4> server::compare(compound& k, const fattr4& theirs)
     }
     const bitmap4 known = supported(k, k.current);
     if (values.acl) {
+        if (attributes said; decode_attributes(theirs, said)) {
+            const nfsstat4 found = co_await compare_acl(k, said.acl, values);
+            if (found != nfsstat4::ok)
+                co_return found;
+        }
         std::vector<std::byte> large(max_attribute_values);
         co_return compare_attributes(theirs, known, values.all, large);
     }

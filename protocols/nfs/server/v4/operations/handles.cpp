@@ -73,24 +73,33 @@ bool server::sign(const object& of, file_handle& to) const noexcept
     return made.has_value();
 }
 
+const pseudo_node* server::nested_at(const object& directory, std::string_view name) const noexcept
+{
+    const export_options* const inner =
+        directory.is_pseudo() ? nullptr : commons_.exports.nested(*directory.exported, name);
+    return inner != nullptr && directory.is_export_root() ? commons_.tree.of(*inner) : nullptr;
+}
+
+// Who may not use the export gets nothing of what it covers either.
+nfsstat4 server::enter_nested(const rpc::call& c, const pseudo_node& place, object& to)
+{
+    if (enter(c, place, to) == nfsstat4::ok)
+        return nfsstat4::ok;
+    counters_.refused.note(check_access(*place.exported, c.from(), host_));
+    return nfsstat4::access;
+}
+
 task<nfsstat4> server::find_child(compound& k, const object& directory, std::string_view name, object& to)
 {
     if (const nfsstat4 status = check_name(name); status != nfsstat4::ok)
         co_return status;
-    const pseudo_node* const place = directory.is_pseudo()        ? directory.node
-                                     : directory.is_export_root() ? commons_.tree.of(*directory.exported)
-                                                                  : nullptr;
-    if (place != nullptr) {
-        const auto child = place->children.find(name);
-        // An export's own directories are not hidden by what only leads to another export.
-        if (child != place->children.end() && (directory.is_pseudo() || child->second->exported != nullptr)) {
-            const nfsstat4 status = enter(k.c, *child->second, to);
-            if (status == nfsstat4::ok || directory.is_pseudo())
-                co_return status;
-        } else if (directory.is_pseudo()) {
-            co_return nfsstat4::noent;
-        }
+    if (directory.is_pseudo()) {
+        const auto child = directory.node->children.find(name);
+        co_return child == directory.node->children.end() ? nfsstat4::noent : enter(k.c, *child->second, to);
     }
+    // An export's own directories are not hidden by what only leads to another export.
+    if (const pseudo_node* const place = nested_at(directory, name))
+        co_return enter_nested(k.c, *place, to);
     const auto found = co_await directory.backend().lookup(directory.request, directory.file, name);
     if (found) {
         to = directory;

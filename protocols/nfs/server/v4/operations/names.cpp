@@ -87,7 +87,7 @@ task<nfsstat4> server::create(compound& k)
     k.set_current(found);
     CREATE4res res;
     res.cinfo = to_change_info(made->directory);
-    res.attrset = args.createattrs.attrmask;
+    res.attrset = set_at_creation(args.createattrs.attrmask, set, made->made.attrs);
     co_return k.add(res);
 }
 
@@ -99,6 +99,8 @@ task<nfsstat4> server::remove(compound& k)
     nfsstat4 status = k.need_file(purpose::changing);
     if (status == nfsstat4::ok)
         status = check_name(args.target);
+    if (status == nfsstat4::ok)
+        status = may_change(k.current, args.target);
     if (status == nfsstat4::ok)
         status = k.check_room<REMOVE4res>();
     // The file may be one that a client has still to reclaim.
@@ -124,6 +126,12 @@ task<nfsstat4> server::remove(compound& k)
     co_return k.add(res);
 }
 
+// Moved elsewhere, what another export covers would be reached by this one's rules.
+nfsstat4 server::may_change(const object& directory, std::string_view name) const noexcept
+{
+    return nested_at(directory, name) == nullptr ? nfsstat4::ok : nfsstat4::access;
+}
+
 // Of RENAME and LINK: the saved handle and the current one.
 nfsstat4 server::need_both(const compound& k)
 {
@@ -146,6 +154,10 @@ task<nfsstat4> server::rename(compound& k)
         status = check_name(args.oldname);
     if (status == nfsstat4::ok)
         status = check_name(args.newname);
+    if (status == nfsstat4::ok)
+        status = may_change(k.saved, args.oldname);
+    if (status == nfsstat4::ok)
+        status = may_change(k.current, args.newname);
     if (status == nfsstat4::ok)
         status = k.check_room<RENAME4res>();
     // The file may be one that a client has still to reclaim.
@@ -293,8 +305,12 @@ task<nfsstat4> server::readdir(compound& k)
         co_return co_await listing;
     }
     const bitmap4 known = supported(k, k.current);
-    if ((args.attr_request & known).test(attribute::acl)) {
-        task<nfsstat4> listing = list_with_acls(k, args, cookie, verifier);
+    // An entry where another export begins has more of its own than the number of the directory that it covers.
+    const bool leads_on =
+        k.current.is_export_root() && commons_.exports.has_nested(*k.current.exported) &&
+        !args.attr_request.is_subset_of({attribute::mounted_on_fileid, attribute::rdattr_error});
+    if (leads_on || (args.attr_request & known).test(attribute::acl)) {
+        task<nfsstat4> listing = list_one_by_one(k, args, cookie, verifier);
         co_return co_await listing;
     }
     const std::size_t room = k.results.room();
@@ -316,8 +332,9 @@ task<nfsstat4> server::readdir(compound& k)
             may_learn = false;
             continue;
         }
+        // Of an entry that could not be told the back end knows only that it was not taken.
         nfsstat4 status = sink.failed();
-        if (!done)
+        if (status == nfsstat4::ok && !done)
             status = status_of_storage(done.error());
         else if (status == nfsstat4::ok && (!writer.fits() || (writer.entries() == 0 && !done->end)))
             status = args.maxcount > room ? k.too_big() : nfsstat4::toosmall;

@@ -132,6 +132,14 @@ task<nfsstat4> server::find_to_open(compound& k, const OPEN4args& args, open_tar
     co_return nfsstat4::ok;
 }
 
+// Of a file that was just made, and then refused: nothing is to be left of it. Another file that has its name by now is.
+task<void> server::unmake(const object& directory, std::string_view name, const storage::handle& file)
+{
+    const auto found = co_await directory.backend().lookup(directory.request, directory.file, name);
+    if (found && found->found.handle == file)
+        (void)co_await directory.backend().remove(directory.request, directory.file, name);
+}
+
 task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_target& to)
 {
     const openflag4& how = args.openhow;
@@ -182,18 +190,28 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
         to.created =
             !made->existed || (made->made.attrs && made->made.attrs->uid == directory.request.who.uid);
         if (to.created)
-            to.attrset = how.attrs.attrmask;
+            to.attrset = set_at_creation(how.attrs.attrmask, set, made->made.attrs);
         if (made->made.attrs)
             to.change = change_of(*made->made.attrs);
         if (!exclusive || !to.created)
             co_return nfsstat4::ok;
+        storage::set_attributes rest = set;
         // It was made with the mode that the umask and the directory's ACL leave.
-        if (set.umask)
-            set.mode.reset();
+        if (rest.umask)
+            rest.mode.reset();
+        // As in the other modes.
+        if (directory.request.who.uid != 0)
+            rest.uid.reset();
         // The back end has kept the verifier, perhaps in the times: the client hears that these are not its own yet.
-        const auto done = co_await files.setattr(to.file.request, to.file.file, set, std::nullopt);
-        if (!done)
+        const auto done = co_await files.setattr(to.file.request, to.file.file, rest, std::nullopt);
+        if (!done && done.error().errno_value() == ESTALE) // somebody has removed it: it is made again
+            continue;
+        if (!done) {
+            if (!made->existed)
+                co_await unmake(directory, args.claim.file, to.file.file);
             co_return status_of_setting(done.error(), set);
+        }
+        to.attrset = set_at_creation(how.attrs.attrmask, set, done->after);
         to.change = done->after ? std::optional(change_of(*done->after)) : std::nullopt;
         to.attrset.set(attribute::time_access);
         to.attrset.set(attribute::time_modify);
@@ -251,6 +269,8 @@ task<nfsstat4> server::open_file(compound& k, const OPEN4args& args, OPEN4res& r
         request.claim = files::open_claim::under_delegation;
         request.delegation = to_state(args.claim.delegate_stateid);
     }
+    const bool by_name =
+        args.claim.claim == open_claim_type4::null || args.claim.claim == open_claim_type4::delegate_cur;
     open_target to;
     if (status == nfsstat4::ok) {
         task<nfsstat4> finding = args.openhow.opentype == opentype4::create ? create_to_open(k, args, to)
@@ -262,6 +282,9 @@ task<nfsstat4> server::open_file(compound& k, const OPEN4args& args, OPEN4res& r
                                                                                          : purpose::reading);
     if (status == nfsstat4::ok)
         status = co_await open_target_for(to, request.access);
+    // What the name led to somebody has removed since: by then it leads elsewhere, or nowhere. The client knows no handle that would be stale.
+    if (status == nfsstat4::stale && by_name)
+        status = nfsstat4::delay;
     if (status != nfsstat4::ok)
         co_return status;
     request.file = to.file.key();
@@ -289,6 +312,8 @@ task<nfsstat4> server::open_file(compound& k, const OPEN4args& args, OPEN4res& r
     state_home::opening opening = {&to.file.backend(), to.file.request, to.file.file, to.file.exported->id};
     opening.request.open = to.opened.get();
     state_home::opened opened = co_await commons_.state.open(request, opening);
+    if (opened.failure && by_name && opened.failure->errno_value() == ESTALE)
+        co_return nfsstat4::delay;
     if (opened.failure)
         co_return status_of_storage(*opened.failure);
     if (opened.status != nfsstat4::ok)

@@ -91,6 +91,9 @@ private:
     };
     enum class purpose : bool { reading, changing };
 
+    // The export that covers what `directory` has by this name; nullptr if none does.
+    const export_options* nested_at(const target& directory, std::string_view name) const noexcept;
+    nfsstat3 may_change(rpc::call& c, const target& directory, std::string_view name) const noexcept;
     bool is_in_grace() const noexcept;
     bool is_in_grace(files::operation op) const noexcept;
     // What a back end's failure is to a caller. A rule of the export is counted here, so that none is missed.
@@ -101,6 +104,9 @@ private:
     nfsstat3 open_outside_grace(rpc::call& c, const nfs_fh3& handle, purpose why, target& to);
     nfsstat3 open_for_io(rpc::call& c, const nfs_fh3& handle, files::operation op, target& to);
     nfsstat3 find(const rpc::call& c, const nfs_fh3& handle, purpose why, target& to);
+    nfsstat3 open_root(rpc::call& c, const export_options& exported, target& to);
+    // As whom the caller acts in to.exported, if it may use that.
+    nfsstat3 enter(const rpc::call& c, target& to);
     // Whether clients of version 4 have something of the file. A load where they have nothing of any file.
     bool is_held(const target& of) const noexcept;
     // From here on nothing is granted that contradicts a change of the file. Then what was granted before is asked about.

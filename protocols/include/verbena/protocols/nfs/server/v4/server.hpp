@@ -18,6 +18,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -189,6 +190,9 @@ private:
     nfsstat4 enter(const rpc::call& c, const pseudo_node& node, object& to);
     void set_export(const rpc::call& c, const export_options& exported, object& to);
     bool sign(const object& of, file_handle& to) const noexcept;
+    /// The place in the pseudo file system of an export that begins by `name` in `directory`, the root of another one; else nullptr.
+    const pseudo_node* nested_at(const object& directory, std::string_view name) const noexcept;
+    nfsstat4 enter_nested(const rpc::call& c, const pseudo_node& place, object& to);
     task<nfsstat4> find_child(compound& k, const object& directory, std::string_view name, object& to);
     task<nfsstat4> find_parent(compound& k, const object& of, object& to);
     task<nfsstat4> putfh(compound& k);
@@ -211,12 +215,15 @@ private:
     void set_constants(const compound& k, const object& of, object_values& out) const noexcept;
     void set_pseudo(const rpc::call& c, const pseudo_node& node, object_values& out);
     void set_file(const object& of, const storage::attributes& attrs, object_values& out) const noexcept;
+    /// What mounted_on_fileid is of the root of an export that lies in another one.
+    task<void> set_covered(const rpc::call& c, const object& root, object_values& out);
     task<nfsstat4> getattr(compound& k);
     task<nfsstat4> setattr(compound& k);
     task<nfsstat4> access(compound& k);
     task<nfsstat4> verify(compound& k);
     task<nfsstat4> nverify(compound& k);
     task<nfsstat4> compare(compound& k, const fattr4& theirs);
+    task<nfsstat4> compare_acl(compound& k, const acl_view& theirs, object_values& values);
     static task<nfsstat4> values_of_acl(const object& of, object_values& out);
     static task<void> make_room(compound& k, const object_values& values);
 
@@ -240,16 +247,19 @@ private:
     task<nfsstat4> create(compound& k);
     task<nfsstat4> remove(compound& k);
     static nfsstat4 need_both(const compound& k);
+    nfsstat4 may_change(const object& directory, std::string_view name) const noexcept;
     task<nfsstat4> rename(compound& k);
     task<nfsstat4> link(compound& k);
     task<nfsstat4> readdir(compound& k);
     task<nfsstat4> list_pseudo(compound& k, const READDIR4args& args);
     bool set_entry(const compound& k, const storage::directory_entry& e, bitmap4& said,
                    object_values& out) const;
-    task<nfsstat4> list_with_acls(compound& k, const READDIR4args& args, std::uint64_t cookie,
-                                  std::uint64_t verifier);
-    task<nfsstat4> say_with_acl(compound& k, const storage::directory_entry& e, bitmap4& said,
-                                object_values& out);
+    task<nfsstat4> list_one_by_one(compound& k, const READDIR4args& args, std::uint64_t cookie,
+                                   std::uint64_t verifier);
+    task<nfsstat4> say_entry(compound& k, const storage::directory_entry& e, bitmap4& said,
+                             object_values& out);
+    task<void> say_nested(compound& k, const pseudo_node& place, std::uint64_t covered, bitmap4& said,
+                          object_values& out);
 
     // Data.
     task<nfsstat4> refuse_data(const object& of, nfsstat4 status);
@@ -287,6 +297,7 @@ private:
     task<nfsstat4> open_file(compound& k, const OPEN4args& args, OPEN4res& res);
     task<nfsstat4> find_to_open(compound& k, const OPEN4args& args, open_target& to);
     task<nfsstat4> create_to_open(compound& k, const OPEN4args& args, open_target& to);
+    static task<void> unmake(const object& directory, std::string_view name, const storage::handle& file);
     task<nfsstat4> open_target_for(open_target& to, files::share access);
     task<nfsstat4> open_downgrade(compound& k);
     task<nfsstat4> close(compound& k);
@@ -306,6 +317,8 @@ private:
     io_list& io_;
     host_addresses host_;
     detail::expiring_cache<account, name_text> names_{names_at_hand, names_at_hand};
+    /// Of exports that lie in others, the number of what each covers.
+    std::map<const export_options*, std::uint64_t> covered_;
     server_counters counters_;
 };
 

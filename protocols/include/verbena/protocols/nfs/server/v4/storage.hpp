@@ -32,6 +32,12 @@ nfsstat4 refuse_type(storage::file_type type) noexcept;
 
 /// The change attribute: the back end's, or the time of the last change in nanoseconds where the back end has none.
 changeid4 change_of(const storage::attributes& attrs) noexcept;
+/// mounted_on_fileid: another number than `fileid` at the root of a mount.
+constexpr std::uint64_t mounted_on(const storage::attributes& attrs) noexcept
+{
+    return attrs.covered_fileid != 0 ? attrs.covered_fileid : attrs.fileid;
+}
+
 /// Atomic if the back end gives what was before: it does that only where it saw both in one turn. Without it `before` is `after`.
 change_info4 to_change_info(const storage::change& change) noexcept;
 

@@ -296,7 +296,7 @@ extern const bitmap4 known_attributes;
 /// Some attributes, their values as they came. A view.
 struct fattr4 {
     bitmap4 attrmask;
-    bytes_view<max_attribute_values> attr_vals;
+    bytes_view<max_sent_values> attr_vals;
 
     friend bool operator==(const fattr4&, const fattr4&) = default;
 };
@@ -310,8 +310,8 @@ void encode_attributes(xdr::encoder& out, const bitmap4& wanted, const attribute
 
 /// For an operation that sets attributes: ATTRNOTSUPP for one outside of `supported`; then INVAL for one outside of `settable`
 /// (attributes_for_setattr, attributes_for_create, or what EXCLUSIVE4_1 leaves of them) and for two that say the mode; then BADXDR
-/// for values that can't be read; then FBIG for an ACL of more than max_aces; then INVAL for a mode, a umask or nanoseconds out of range and for an owner without a
-/// name. Whether an owner exists is for the caller to find out, and what an ACL says for from_acl().
+/// for values that can't be read; then FBIG for an ACL of more than max_aces or, with an ACL, of more than max_attribute_values bytes; then INVAL for a mode, a umask
+/// or nanoseconds out of range and for an owner without a name. Whether an owner exists is for the caller to find out, and what an ACL says for from_acl().
 nfsstat4 decode_settable(const fattr4& raw, const bitmap4& supported, const bitmap4& settable,
                          attributes& values) noexcept;
 

@@ -31,7 +31,10 @@ inline constexpr std::uint32_t max_owner = 1024;        // bytes of "user@domain
 inline constexpr std::uint32_t max_linktext = 65536;    // bytes
 inline constexpr std::uint32_t max_xattr_value = 65536; // bytes
 inline constexpr std::uint32_t max_xattr_names = 65536; // in one LISTXATTRS result
-inline constexpr std::uint32_t max_attribute_values = 65536; // bytes of all values of one fattr4
+inline constexpr std::uint32_t max_attribute_values =
+    65536; // bytes of all values of one fattr4 that anything has
+inline constexpr std::uint32_t max_sent_values =
+    1u << 20; // bytes that a fattr4 may come with: what is set by it is FBIG beyond the above
 inline constexpr std::uint32_t max_sent_aces =
     max_attribute_values / 16;                             // what can come, each with an empty who
 inline constexpr std::uint32_t max_aces = 1024;            // of an ACL that is set: FBIG beyond
