@@ -158,7 +158,7 @@ struct fixture : version3_fixture {
 class slow_files final : public storage::gated_backend {
 public:
     using gated_backend::gated_backend;
-    bool gates(storage::operation op) const noexcept override { return op == storage::operation::access; }
+    bool gates(storage::operation op) const noexcept override { return op == storage::operation::open; }
     task<result<void>> enter(storage::operation, const storage::request&, std::uint64_t) override
     {
         while (held)

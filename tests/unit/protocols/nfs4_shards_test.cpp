@@ -10,6 +10,7 @@
 #include <atomic>
 #include <future>
 #include <new>
+#include <mutex>
 #include <thread>
 
 BOOST_AUTO_TEST_SUITE(nfs4_shards_test)
@@ -249,14 +250,19 @@ BOOST_AUTO_TEST_CASE(owners_of_version_0_come_by_two_shards_at_once)
     static constexpr std::array<std::string_view, 2> owners = {"first", "second"};
     // The first operation that failed, of each.
     std::array<nfsstat4, 2> came_to{};
+    std::mutex checks; // Boost.Test's, which are of one thread at a time
     const auto work = [&](std::size_t at) {
         const auto serve = [&](const std::function<void(compound_request&)>& write) {
             two_shards::calls one;
-            one.push_back(s.prepare(at, [&](compound_request& out) {
-                out.add(PUTROOTFH4args()).add(LOOKUP4args{"export"});
-                write(out);
-            }));
+            {
+                const std::lock_guard alone(checks);
+                one.push_back(s.prepare(at, [&](compound_request& out) {
+                    out.add(PUTROOTFH4args()).add(LOOKUP4args{"export"});
+                    write(out);
+                }));
+            }
             s.serve(at, one);
+            const std::lock_guard alone(checks);
             answer4 out(one[0]->reply());
             if (came_to[at] == nfsstat4::ok)
                 came_to[at] = out.status();
@@ -271,17 +277,21 @@ BOOST_AUTO_TEST_CASE(owners_of_version_0_come_by_two_shards_at_once)
             opening.openhow.opentype = opentype4::create;
             opening.claim.file = "f";
             answer4 opened = serve([&](compound_request& out) { out.add(opening); });
+            std::unique_lock alone(checks);
             (void)opened.take<PUTROOTFH4res>();
             (void)opened.take<LOOKUP4res>();
             stateid4 id = opened.take<OPEN4res>().stateid;
+            alone.unlock();
             if (n == 0) {
                 const OPEN_CONFIRM4args confirming{id, ++seqid};
                 answer4 confirmed =
                     serve([&](compound_request& out) { out.add(LOOKUP4args{"f"}).add(confirming); });
+                alone.lock();
                 (void)confirmed.take<PUTROOTFH4res>();
                 (void)confirmed.take<LOOKUP4res>();
                 (void)confirmed.take<LOOKUP4res>();
                 id = confirmed.take<OPEN_CONFIRM4res>().open_stateid;
+                alone.unlock();
             }
             const CLOSE4args closing{++seqid, id};
             (void)serve([&](compound_request& out) {
