@@ -526,6 +526,9 @@ BOOST_FIXTURE_TEST_CASE(an_export_in_another_one_that_refuses_the_peer, fixture)
     BOOST_TEST(res.status == nfsstat3::acces);
     BOOST_TEST((res.dir_attributes && res.dir_attributes->fileid == 1));
     BOOST_TEST(program.counters().refused.transport.value() == 1u);
+    // Where it covers nothing it is not there.
+    files[1].children.erase("inner");
+    BOOST_TEST(call<LOOKUP3res>(procedure::lookup, args).status == nfsstat3::noent);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -128,6 +128,16 @@ BOOST_FIXTURE_TEST_CASE(who_may_not_use_it_gets_nothing_of_what_it_covers, fixtu
     BOOST_TEST(program->counters().refused.transport.value() == 3u);
 }
 
+// Then nothing is covered, and the name is free.
+BOOST_FIXTURE_TEST_CASE(who_may_not_use_it_does_not_hear_of_it_where_it_covers_nothing, fixture)
+{
+    add("/export/free", *inside).transports = {"iwarp"};
+    client.connect();
+    BOOST_TEST(here(LOOKUP4args{"free"}) == nfsstat4::noent);
+    BOOST_TEST(client.open(client.creating("free")).status == nfsstat4::ok);
+    BOOST_TEST(here(LOOKUP4args{"free"}) == nfsstat4::access);
+}
+
 // Elsewhere in the outer export it would be had by the rules of that one.
 BOOST_FIXTURE_TEST_CASE(what_an_export_covers_stays_where_it_is, fixture)
 {

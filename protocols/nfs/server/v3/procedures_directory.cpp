@@ -17,21 +17,26 @@ task<rpc::outcome> server::lookup(rpc::call& c)
     res.status = open(c, args.what.dir, purpose::reading, directory);
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
-    if (const export_options* const inner = nested_at(directory, args.what.name)) {
-        // Its rules are those of the other export, whatever this one allows.
-        target root;
-        res.status = open_root(c, *inner, root);
+    // The rules of an export that begins here are gone by, whatever this one's are.
+    const export_options* const inner = nested_at(directory, args.what.name);
+    target root;
+    const nfsstat3 entered = inner != nullptr ? open_root(c, *inner, root) : nfsstat3::noent;
+    if (entered == nfsstat3::ok) {
         res.dir_attributes = co_await attributes_of(directory);
-        const post_op_fh3 object = res.status == nfsstat3::ok ? sign(*inner, root.file) : std::nullopt;
-        if (object) {
+        if (const auto object = sign(*inner, root.file)) {
             res.object = *object;
             res.obj_attributes = co_await attributes_of(root);
-        } else if (res.status == nfsstat3::ok) {
+        } else {
             res.status = nfsstat3::serverfault;
         }
         co_return reply(c, res);
     }
     auto done = co_await directory.backend().lookup(directory.request, directory.file, args.what.name);
+    if (done && inner != nullptr) {
+        res.status = entered;
+        res.dir_attributes = to_post_op(done->directory);
+        co_return reply(c, res);
+    }
     if (!done) {
         // With these a client can remember that the name does not exist.
         res.status = status_of(done.error());

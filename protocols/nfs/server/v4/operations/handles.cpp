@@ -98,9 +98,12 @@ task<nfsstat4> server::find_child(compound& k, const object& directory, std::str
         co_return child == directory.node->children.end() ? nfsstat4::noent : enter(k.c, *child->second, to);
     }
     // An export's own directories are not hidden by what only leads to another export.
-    if (const pseudo_node* const place = nested_at(directory, name))
-        co_return enter_nested(k.c, *place, to);
+    const pseudo_node* const place = nested_at(directory, name);
+    if (place != nullptr && enter_nested(k.c, *place, to) == nfsstat4::ok)
+        co_return nfsstat4::ok;
     const auto found = co_await directory.backend().lookup(directory.request, directory.file, name);
+    if (found && place != nullptr)
+        co_return nfsstat4::access;
     if (found) {
         to = directory;
         to.file = found->found.handle;
