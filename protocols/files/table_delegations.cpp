@@ -498,13 +498,14 @@ bool state_table::trusts_no_more(client_entry& c) noexcept
         return false;
     stats_.distrusted_clients.add();
     const auto minutes = std::chrono::ceil<std::chrono::minutes>(options_.distrust).count();
-    log_limited(distrusted_, log_level::warning, "nfs",
-                "a client renews its lease and returns no delegation that is recalled, which others wait for: it "
-                "gets none for a while, and what it has is recalled",
-                {{"client", printable(c.key)},
-                 {"revoked", c.revoked_lately},
-                 {"minutes", minutes},
-                 {"cure", "see whether it can be called back: verbena_nfs4_callbacks_total"}});
+    log_limited(
+        distrusted_, log_level::warning, "nfs",
+        "a client renews its lease and returns no delegation that is recalled, which others wait for: it "
+        "gets none for a while, and what it has is recalled",
+        {{"client", printable(c.key)},
+         {"revoked", c.revoked_lately},
+         {"minutes", minutes},
+         {"cure", "see whether it can be called back: verbena_nfs4_callbacks_total"}});
     return true;
 }
 

@@ -26,11 +26,9 @@ void for_each_beside(file_entry& f, owner_entry* o, const lock_entry* l, Do&& wh
 } // namespace
 
 // The first lock of another owner that stands against this one, those of courtesy clients last; or what is kept for a waiter.
-std::optional<state_table::lock_obstacle> state_table::find_lock_obstacle(file_entry& f, client_id client,
-                                                                          std::span<const std::byte> owner,
-                                                                          const byte_range& bytes,
-                                                                          lock_type type,
-                                                                          std::size_t* steps) noexcept
+std::optional<state_table::lock_obstacle>
+state_table::find_lock_obstacle(file_entry& f, client_id client, std::span<const std::byte> owner,
+                                const byte_range& bytes, lock_type type, std::size_t* steps) noexcept
 {
     std::optional<lock_obstacle> of_courtesy;
     for (auto* m = f.locks.front(); m != nullptr; m = f.locks.next(*m)) {

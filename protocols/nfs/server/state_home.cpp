@@ -444,7 +444,8 @@ task<nfsstat4> state_home::reclaim_complete(files::client_id client)
 task<nfsstat4> state_home::may_open(files::client_id client, std::span<const std::byte> owner,
                                     files::share deny)
 {
-    return at_home([client, owner, deny](files::state_table& t) { return may_open_here(t, client, owner, deny); });
+    return at_home(
+        [client, owner, deny](files::state_table& t) { return may_open_here(t, client, owner, deny); });
 }
 
 task<state_home::opened> state_home::open(const files::open_request& request, const opening& file)

@@ -160,13 +160,14 @@ struct state_stats {
     counter expired_clients, returned_clients; ///< of courtesy clients: state taken, and back in time
     counter recalls, revocations;
     counter distrusted_clients; ///< that let too many be revoked, each time
-    counter local_recalls; ///< of these recalls: for a local process
+    counter local_recalls;      ///< of these recalls: for a local process
     std::array<counter, storage::no_lease_count>
         lease_refusals; ///< delegations that were not given for want of a lease, by storage::no_lease
     counter ended_recalls,
         recall_microseconds; ///< from the recall until it is back or revoked, all of these together
     counter share_denials, lock_denials;
-    counter waiter_checks, waiter_steps; ///< looks at whether a waiter's lock is free, and at holders for these
+    counter waiter_checks,
+        waiter_steps; ///< looks at whether a waiter's lock is free, and at holders for these
     limit_counters refused_limits;
     counter refused_grace;
     gauge grace;      ///< 0: over; 1: clients reclaim; 2: its end is being written

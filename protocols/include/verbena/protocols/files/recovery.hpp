@@ -7,9 +7,9 @@
 #include <verbena/core/task.hpp>
 #include <verbena/protocols/files/types.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <array>
 #include <functional>
 #include <map>
 #include <string>

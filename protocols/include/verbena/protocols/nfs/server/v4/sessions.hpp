@@ -83,8 +83,8 @@ enum class slot_verdict : std::uint8_t {
     run,      ///< new: it is to be run, and slot_use::finish() called
     repeat,   ///< the reply that was kept answers it
     uncached, ///< a repeat whose reply was not kept
-    joins,    ///< a repeat of a call that runs: slot_use::first_ends() is to be awaited, and the slot asked again
-    refused,  ///< slot_use::status() says why; the slot is as it was
+    joins, ///< a repeat of a call that runs: slot_use::first_ends() is to be awaited, and the slot asked again
+    refused, ///< slot_use::status() says why; the slot is as it was
 };
 
 class session_table;
@@ -144,7 +144,7 @@ private:
         std::mutex lock;
         std::uint32_t sequence = 0; // of the last call
         bool running = false;
-        bool kept = false; // `reply` is that call's
+        bool kept = false;           // `reply` is that call's
         slot_use* waiting = nullptr; // a repeat of it, while it runs
         std::uint64_t mark = 0;
         std::vector<std::byte> reply;         // of COMPOUND, from its status on
