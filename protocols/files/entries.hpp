@@ -196,7 +196,7 @@ struct client_entry {
     bool complete = false; // has said "reclaim complete"
     bool silent = false;   // never says it
     bool recorded = false; // is in the recovery store
-    // What it may have had since it came that kept others from reading or writing, and what of that its record says.
+    // Whether it may have kept others from reading or from writing since it came, and what of that its record says.
     share keeps_out = share::none, said = share::none;
     bool is_written_down() const noexcept { return recorded && includes(said, keeps_out); }
     bool storing = false; // the store is writing of it

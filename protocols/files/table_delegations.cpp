@@ -439,7 +439,7 @@ void state_table::remove_delegation(delegation_entry& d) noexcept
     states_->remove(d);
 }
 
-// All of it has one deadline then, and is revoked together. Others have their turn meanwhile, and the client may go.
+// So all of it has one deadline and is revoked together. This yields between pieces, and the client may go meanwhile.
 task<void> state_table::recall_what_it_has(client_id client, held what)
 {
     client_entry* c = find_client(client);
@@ -475,7 +475,7 @@ void state_table::revoke_now(delegation_entry& d) noexcept
     stats_.revocations.add();
 }
 
-// What else it has not returned in time: its record is gone, and nobody has to wait for that once more.
+// Revokes what else the client has not returned in time. Its record is gone already, so this needs no further write.
 void state_table::revoke_overdue(client_entry& c) noexcept
 {
     auto* m = by_->recalled.front();
@@ -487,7 +487,7 @@ void state_table::revoke_overdue(client_entry& c) noexcept
     }
 }
 
-// True where that begins.
+// True if the client was trusted until now.
 bool state_table::trusts_no_more(client_entry& c) noexcept
 {
     if (c.revoked_lately < options_.trusted_revocations)

@@ -191,8 +191,9 @@ public:
         slot_use& use_;
         reactor& here_;
     };
-    /// After slot_verdict::joins. One call may wait for a slot. Completes when: the first run has ended, or did before, or another repeat waits for
-    /// it. On cancel: it waits on, for the end of that run. Errors: none. Lifetime: this outlives the wait. Shard: that of `here`.
+    /// After slot_verdict::joins. One call may wait for a slot.
+    /// Completes when: the first run has ended, or another repeat waits for it; then the slot is asked again. On cancel: it waits on, for the
+    /// end of that run, which a stop ends. Errors: none. Lifetime: this outlives the wait. Shard: that of `here`.
     awaiter first_ends(reactor& here) noexcept { return {*this, here}; }
     nfsstat4 status() const noexcept { return status_; }
     /// Whether a repeat waits for the end of this run.
