@@ -167,7 +167,7 @@ struct wait_entry {
     lock_type type;
     bool is_told = false;
     bool to_look = false; // at it, as bytes came free
-    time_point until{}; // what it was told holds; else, it waits if it does not ask again
+    time_point until{};   // what it was told holds; else, it waits if it does not ask again
     member_of<wait_entry> of_client{*this};
     member_of<wait_entry> of_file{*this};
     member_of<wait_entry> by_end{*this};
@@ -196,11 +196,11 @@ struct client_entry {
     bool complete = false; // has said "reclaim complete"
     bool silent = false;   // never says it
     bool recorded = false; // is in the recovery store
-    // What it may have had since it came that kept others from reading or writing, and what of that its record says.
+    // Whether it may have kept others from reading or from writing since it came, and what of that its record says.
     share keeps_out = share::none, said = share::none;
     bool is_written_down() const noexcept { return recorded && includes(said, keeps_out); }
-    bool storing = false;  // the store is writing of it
-    bool leaving = false;  // what it writes is that the client goes
+    bool storing = false; // the store is writing of it
+    bool leaving = false; // what it writes is that the client goes
     time_point renewed{};
     time_point next_ask_back{}; // for delegations
     time_point leases_from{};   // no delegation under a lease before: it did not give one back

@@ -17,7 +17,7 @@ namespace {
 
 // "vrbn", in the header of the file: `file` and SQLite's own tools show it.
 constexpr int application_id = 0x7672626e;
-// The first one, which is made anew at a start.
+// A database of this schema is changed to the newest one at a start.
 constexpr int oldest_schema = 1;
 // For a process that is about to end. Whoever starts a second daemon is told after that time.
 constexpr int busy_milliseconds = 1000;
@@ -200,7 +200,7 @@ void recovery_database::open()
             refuse_last();
         return s;
     };
-    // What was said before may have been written though that was answered with an error.
+    // An earlier write may have reached the disk though it was answered with an error: what it said stays.
     add_ = prepare("INSERT INTO clients VALUES (?1, ?2) "
                    "ON CONFLICT (owner) DO UPDATE SET keeps_out = keeps_out | excluded.keeps_out");
     remove_ = prepare("DELETE FROM clients WHERE owner = ?1");
@@ -232,10 +232,11 @@ void recovery_database::check_contents()
 void recovery_database::make_schema()
 {
     transaction t(*this);
-    // Whom a client keeps out is share::both where nobody has said it.
+    // Schema 1 did not say whom a client keeps out, so it may be both readers and writers.
     const bool is_old = text_of("PRAGMA user_version") == std::to_string(oldest_schema);
-    if (is_old && !run("ALTER TABLE clients ADD COLUMN keeps_out INTEGER NOT NULL DEFAULT 3;"
-                       "ALTER TABLE reclaiming ADD COLUMN keeps_out INTEGER NOT NULL DEFAULT 3"))
+    if (t.is_open() && is_old &&
+        !run("ALTER TABLE clients ADD COLUMN keeps_out INTEGER NOT NULL DEFAULT 3;"
+             "ALTER TABLE reclaiming ADD COLUMN keeps_out INTEGER NOT NULL DEFAULT 3"))
         refuse_last();
     // Also what a database that can't be written fails at.
     if (!t.is_open() ||

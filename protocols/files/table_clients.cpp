@@ -257,7 +257,7 @@ bool state_table::is_recalled(client_id client) noexcept
 task<result<void>> state_table::write_record(client_id id, bool frees_the_last)
 {
     bool was_due = false;
-    // Once more where it got something meanwhile of which the record does not say that it may have that.
+    // The client may get something during a write that the record being written does not cover. Then it is written again.
     for (;;) {
         client_entry* c;
         while ((c = find_client(id)) != nullptr && c->storing) {
@@ -604,7 +604,7 @@ void state_table::note_grace() noexcept
     stats_.writes_wait_for.set(std::int64_t(grace_.left_against(share::write)));
 }
 
-// I/O of others contradicts what keeps it out alone.
+// I/O contradicts only what keeps it out, so it waits only for clients that may reclaim such.
 result<void> state_table::refuse_io_in_grace(share access) noexcept
 {
     if (grace_.holds_up(access))
@@ -632,7 +632,7 @@ result<void> state_table::check_reclaim(const client_entry& c, share keeps_out) 
         return refuse(errc::no_grace, "the time to reclaim is over", stats_.late_reclaims);
     if (!grace_.may_reclaim(c.key))
         return refuse(errc::reclaim_bad, "the client is not in the list", stats_.bad_reclaims);
-    // Others may read and write already what it could not keep them from.
+    // Its record kept nobody out, so others may read and write already.
     if (!includes(grace_.keeps_out(c.key), keeps_out))
         return refuse(errc::reclaim_bad, "the client's record says that it had no such", stats_.bad_reclaims);
     return {};

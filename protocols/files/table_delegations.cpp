@@ -439,7 +439,7 @@ void state_table::remove_delegation(delegation_entry& d) noexcept
     states_->remove(d);
 }
 
-// All of it has one deadline then, and is revoked together. Others have their turn meanwhile, and the client may go.
+// So all of it has one deadline and is revoked together. This yields between pieces, and the client may go meanwhile.
 task<void> state_table::recall_what_it_has(client_id client, held what)
 {
     client_entry* c = find_client(client);
@@ -475,7 +475,7 @@ void state_table::revoke_now(delegation_entry& d) noexcept
     stats_.revocations.add();
 }
 
-// What else it has not returned in time: its record is gone, and nobody has to wait for that once more.
+// Revokes what else the client has not returned in time. Its record is gone already, so this needs no further write.
 void state_table::revoke_overdue(client_entry& c) noexcept
 {
     auto* m = by_->recalled.front();
@@ -487,7 +487,7 @@ void state_table::revoke_overdue(client_entry& c) noexcept
     }
 }
 
-// True where that begins.
+// True if the client was trusted until now.
 bool state_table::trusts_no_more(client_entry& c) noexcept
 {
     if (c.revoked_lately < options_.trusted_revocations)
@@ -498,13 +498,14 @@ bool state_table::trusts_no_more(client_entry& c) noexcept
         return false;
     stats_.distrusted_clients.add();
     const auto minutes = std::chrono::ceil<std::chrono::minutes>(options_.distrust).count();
-    log_limited(distrusted_, log_level::warning, "nfs",
-                "a client renews its lease and returns no delegation that is recalled, which others wait for: it "
-                "gets none for a while, and what it has is recalled",
-                {{"client", printable(c.key)},
-                 {"revoked", c.revoked_lately},
-                 {"minutes", minutes},
-                 {"cure", "see whether it can be called back: verbena_nfs4_callbacks_total"}});
+    log_limited(
+        distrusted_, log_level::warning, "nfs",
+        "a client renews its lease and returns no delegation that is recalled, which others wait for: it "
+        "gets none for a while, and what it has is recalled",
+        {{"client", printable(c.key)},
+         {"revoked", c.revoked_lately},
+         {"minutes", minutes},
+         {"cure", "see whether it can be called back: verbena_nfs4_callbacks_total"}});
     return true;
 }
 

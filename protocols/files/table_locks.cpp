@@ -8,8 +8,8 @@ using namespace detail;
 
 namespace {
 
-// Each other state of the owner that has bytes of the file locked: such came by other opens. `l` may be none. It costs as many steps as the
-// file has lockers, where the owner has other states at all.
+// Visits the owner's other lock states that hold bytes of the file. They came by other opens. `l` may be nullptr. If the owner has other
+// states, this costs as many steps as the file has lockers.
 template<class Do>
 void for_each_beside(file_entry& f, owner_entry* o, const lock_entry* l, Do&& what)
 {
@@ -26,11 +26,9 @@ void for_each_beside(file_entry& f, owner_entry* o, const lock_entry* l, Do&& wh
 } // namespace
 
 // The first lock of another owner that stands against this one, those of courtesy clients last; or what is kept for a waiter.
-std::optional<state_table::lock_obstacle> state_table::find_lock_obstacle(file_entry& f, client_id client,
-                                                                          std::span<const std::byte> owner,
-                                                                          const byte_range& bytes,
-                                                                          lock_type type,
-                                                                          std::size_t* steps) noexcept
+std::optional<state_table::lock_obstacle>
+state_table::find_lock_obstacle(file_entry& f, client_id client, std::span<const std::byte> owner,
+                                const byte_range& bytes, lock_type type, std::size_t* steps) noexcept
 {
     std::optional<lock_obstacle> of_courtesy;
     for (auto* m = f.locks.front(); m != nullptr; m = f.locks.next(*m)) {
@@ -225,7 +223,7 @@ lock_entry* state_table::locks_by(owner_entry& o, open_entry& by) noexcept
     return it == by_->states.end() ? nullptr : static_cast<lock_entry*>(*it);
 }
 
-// What that makes of the counts of ranges is the caller's.
+// The caller corrects the counts of ranges.
 void state_table::clear(lock_entry& l, const byte_range& bytes)
 {
     const bool had_some = !l.ranges.empty();
@@ -397,7 +395,8 @@ void state_table::tell_waiters(file_entry& f) noexcept
     look_at_waiters(f);
 }
 
-// At those that are still to be looked at. What is too much for this turn tend() does, and until then others may come before.
+// Looks at the waiters that are marked. If that takes too many steps, tend() goes on in a later turn; until then another owner may get
+// the bytes first.
 void state_table::look_at_waiters(file_entry& f) noexcept
 {
     if (f.to_look.is_linked()) {
@@ -419,7 +418,8 @@ void state_table::look_at_waiters(file_entry& f) noexcept
         stats_.waiter_checks.add();
         if (w.is_told)
             continue;
-        // What was just given to the one before is in the way of most others. Courtesy clients come before that.
+        // A range that is kept for an earlier waiter stands against most of the others, and is found faster. But a courtesy client's lock
+        // would come first.
         if (stats_.courtesy_clients.value() == 0 &&
             find_reservation(f, w.client.id, bytes_of(w.owner), w.bytes, w.type))
             continue;

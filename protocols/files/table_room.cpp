@@ -30,7 +30,8 @@ constexpr std::uint32_t not_in_grace = bit(operation::remove) | bit(operation::r
 constexpr share io_of(std::uint32_t operations) noexcept
 {
     return ((operations & bit(operation::read)) != 0 ? share::read : share::none) |
-           ((operations & (bit(operation::write) | bit(operation::set_size))) != 0 ? share::write : share::none);
+           ((operations & (bit(operation::write) | bit(operation::set_size))) != 0 ? share::write
+                                                                                   : share::none);
 }
 
 // What writes data, or opens the file for that.

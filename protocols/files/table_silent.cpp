@@ -82,9 +82,9 @@ bool state_table::is_being_written(client_id client) noexcept
     return c != nullptr && c->storing;
 }
 
-// It could not take that back after the next start, or others' state would stand in its place (7530 9.6.3.4), or others would read and write
-// what it keeps them from. One that is yet to say "complete" is written down with all that it has by then; one of which something was revoked
-// is not in the list.
+// Without the record the client could not take that back after the next start, or others' state would stand in its place (7530 9.6.3.4),
+// or others would read and write what it keeps them from. A client that has not said "complete" yet is written down with all that it has by
+// then. A client of which something was revoked has no record.
 result<void> state_table::may_be_granted(const client_entry& c, share keeps_out) noexcept
 {
     if ((c.silent && !c.recorded) || (c.recorded && !includes(c.said, keeps_out)))

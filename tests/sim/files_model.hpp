@@ -62,7 +62,8 @@ struct m_client {
     {
         for (std::size_t i = trusted_revocations - 1; i < revocations.size(); ++i) {
             const revocation& first = revocations[i + 1 - trusted_revocations];
-            if (revocations[i].seen - first.due <= distrust && now < std::max(first.due, revocations[i].due) + distrust)
+            if (revocations[i].seen - first.due <= distrust &&
+                now < std::max(first.due, revocations[i].due) + distrust)
                 return true;
         }
         return false;

@@ -45,7 +45,8 @@ struct told {
                   denied_locks = 0, waits_told = 0, delegations = 0, recalls = 0, revocations = 0,
                   expired = 0, returned = 0, restarts = 0, reclaims = 0, refused_reclaims = 0, lapsed = 0,
                   refused_grace = 0, downgrades = 0, io = 0, limits = 0, store_failures = 0, unheard = 0,
-                  on_disk = 0, of_two_opens = 0, unwritten = 0, io_in_grace = 0, distrusted = 0, outlived = 0, leases = 0, refused_leases = 0, local = 0;
+                  on_disk = 0, of_two_opens = 0, unwritten = 0, io_in_grace = 0, distrusted = 0, outlived = 0,
+                  leases = 0, refused_leases = 0, local = 0;
 };
 
 class world final : public state_handler, private files_model {
@@ -1362,7 +1363,8 @@ BOOST_AUTO_TEST_CASE(fixed_ones)
         "delegations %llu, recalls %llu, revocations %llu, operations %llu\n"
         "expired %llu, returned %llu, restarts %llu, reclaims %llu, refused %llu, grace %llu, store failures "
         "%llu, unheard %llu, on the disk %llu, leases kept %llu\n"
-        "leases on files %llu, refused %llu, wanted locally %llu, bytes of two opens %llu, opens not written down %llu, I/O "
+        "leases on files %llu, refused %llu, wanted locally %llu, bytes of two opens %llu, opens not written "
+        "down %llu, I/O "
         "in grace %llu, delegations of distrusted clients %llu\n",
         (unsigned long long)all.opens, (unsigned long long)all.denied_shares,
         (unsigned long long)all.needed_room, (unsigned long long)all.made_room, (unsigned long long)all.busy,
@@ -1384,8 +1386,8 @@ BOOST_AUTO_TEST_CASE(fixed_ones)
                  all.revocations > 200 && all.expired > 100 && all.returned > 100 && all.restarts > 200 &&
                  all.reclaims > 800 && all.refused_reclaims > 80 && all.store_failures > 50 &&
                  all.unheard > 10 && all.on_disk > 100 && all.outlived > 100 && all.leases > 100 &&
-                 all.refused_leases > 30 && all.local > 100 && all.of_two_opens > 20 &&
-                 all.unwritten > 50 && all.io_in_grace > 50 && all.distrusted > 20)));
+                 all.refused_leases > 30 && all.local > 100 && all.of_two_opens > 20 && all.unwritten > 50 &&
+                 all.io_in_grace > 50 && all.distrusted > 20)));
 }
 
 BOOST_AUTO_TEST_CASE(fresh_ones)

@@ -53,8 +53,8 @@ task<nfsstat4> decide(Table& table, files::demand what, Decide& ask, files::clie
 }
 
 // What a client that never says that it took back all gets now it may take back after the next start. Before that is sure, it gets nothing.
-// Nor what keeps others from reading or writing: after a start these wait for those alone of whom that is written down. Without what it `may` bring
-// besides an open is granted all the same.
+// The same holds for what keeps others from reading or writing, as these wait after a start only for clients of whom that is written down.
+// If the store refuses, an open is granted without what it `may` bring besides.
 task<nfsstat4> write_down(files::state_table& table, files::client_id client, files::share keeps_out,
                           files::share may)
 {
@@ -450,7 +450,8 @@ task<nfsstat4> state_home::reclaim_complete(files::client_id client)
 task<nfsstat4> state_home::may_open(files::client_id client, std::span<const std::byte> owner,
                                     files::share deny)
 {
-    return at_home([client, owner, deny](files::state_table& t) { return may_open_here(t, client, owner, deny); });
+    return at_home(
+        [client, owner, deny](files::state_table& t) { return may_open_here(t, client, owner, deny); });
 }
 
 task<state_home::opened> state_home::open(const files::open_request& request, const opening& file)

@@ -58,9 +58,11 @@ BOOST_FIXTURE_TEST_CASE(what_keeps_others_out_is_written_down_first, records_fix
     BOOST_TEST(open(a, "o", "g", read, write).has_value());
     BOOST_TEST(is(open(a, "o", "g2", read, read), errc::busy));
     BOOST_TEST(open(a, "o", "h2", read, none, delegation_want::any)->delegation.has_value());
-    BOOST_TEST(!open(a, "o", "h3", both, none, delegation_want::any)->delegation); // its writer keeps readers out as well
+    BOOST_TEST(!open(a, "o", "h3", both, none, delegation_want::any)
+                    ->delegation); // its writer keeps readers out as well
     BOOST_REQUIRE(run(table->record(a, both)));
-    BOOST_TEST((open(a, "o", "h4", both, none, delegation_want::any)->delegation->type == delegation_type::write));
+    BOOST_TEST(
+        (open(a, "o", "h4", both, none, delegation_want::any)->delegation->type == delegation_type::write));
     BOOST_TEST(store->written.size() == 3u);
     BOOST_REQUIRE(run(table->record(a, both))); // once
     BOOST_TEST(store->written.size() == 3u);
@@ -76,11 +78,11 @@ BOOST_FIXTURE_TEST_CASE(an_open_says_whom_it_may_keep_out, records_fixture)
         bool leased;
         share may;
     } const rows[] = {
-        {read, none, want::none, false, none},  {both, write, want::none, false, write},
-        {read, none, want::any, false, write},  {read, read, want::any, false, both},
-        {both, none, want::any, false, both},   {both, none, want::read, false, none},
-        {write, none, want::any, false, none},  {read, none, want::any, true, none},
-        {both, none, want::any, true, none},    {read, write, want::any, true, write},
+        {read, none, want::none, false, none}, {both, write, want::none, false, write},
+        {read, none, want::any, false, write}, {read, read, want::any, false, both},
+        {both, none, want::any, false, both},  {both, none, want::read, false, none},
+        {write, none, want::any, false, none}, {read, none, want::any, true, none},
+        {both, none, want::any, true, none},   {read, write, want::any, true, write},
     };
     for (const auto& row : rows) {
         open_request r = request(a, "o", "f", row.access, row.deny, row.wanted);

@@ -216,8 +216,8 @@ BOOST_FIXTURE_TEST_CASE(a_grace_period_that_did_not_end_begins_anew, database_fi
     BOOST_REQUIRE(change(kind::add, "stranger"));
     const started again = start(5s);
     BOOST_TEST(again.names == (keys{"a", "b"})); // the stranger has got nothing yet
-    BOOST_TEST((again.lease_before == 90s)); // whoever was served then hears of a restart within that
-    BOOST_TEST(again.started_before == 0u);  // it is not of the start before
+    BOOST_TEST((again.lease_before == 90s));     // whoever was served then hears of a restart within that
+    BOOST_TEST(again.started_before == 0u);      // it is not of the start before
     // What was taken from it is taken from both lists.
     BOOST_REQUIRE(change(kind::add, "a"));
     BOOST_REQUIRE(change(kind::remove, "a"));
@@ -254,13 +254,16 @@ BOOST_FIXTURE_TEST_CASE(a_record_says_what_its_client_may_keep_others_from, data
 }
 
 // As the versions before made it.
-BOOST_FIXTURE_TEST_CASE(who_was_written_down_before_records_said_so_may_keep_others_from_all, database_fixture)
+BOOST_FIXTURE_TEST_CASE(who_was_written_down_before_records_said_so_may_keep_others_from_all,
+                        database_fixture)
 {
-    sql("CREATE TABLE server (id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER NOT NULL, lease_seconds INTEGER NOT NULL);"
+    sql("CREATE TABLE server (id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER NOT NULL, lease_seconds "
+        "INTEGER NOT NULL);"
         "CREATE TABLE clients (owner BLOB PRIMARY KEY) WITHOUT ROWID;"
         "CREATE TABLE reclaiming (owner BLOB PRIMARY KEY) WITHOUT ROWID;"
         "CREATE TABLE clock (id INTEGER PRIMARY KEY CHECK (id = 1), started INTEGER NOT NULL);"
-        "INSERT INTO clock VALUES (1, 77); INSERT INTO server VALUES (1, 5, 90); INSERT INTO clients VALUES (X'61');"
+        "INSERT INTO clock VALUES (1, 77); INSERT INTO server VALUES (1, 5, 90); INSERT INTO clients VALUES "
+        "(X'61');"
         "PRAGMA application_id=1987207790; PRAGMA user_version=1");
     const started first = start();
     BOOST_TEST((first.reclaimers == std::vector<reclaimer>{{"a", share::both}}));

@@ -677,7 +677,8 @@ struct log_lines {
     {
         return std::size_t(std::ranges::count_if(all, [&](const std::string& line) {
             return line.find("has the name of another one") != std::string::npos &&
-                   std::ranges::all_of(parts, [&](auto part) { return line.find(part) != std::string::npos; });
+                   std::ranges::all_of(parts,
+                                       [&](auto part) { return line.find(part) != std::string::npos; });
         }));
     }
     std::vector<std::string> all;

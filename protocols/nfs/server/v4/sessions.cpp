@@ -148,7 +148,7 @@ slot_use::~slot_use()
     --s.sequence;
     s.running = false;
     session_->running_.fetch_sub(1, std::memory_order_release);
-    wake(s); // to run in place of this
+    wake(s); // a repeat runs in its place
 }
 
 session_table::session_table(const siphash_key& key, std::uint32_t epoch, duration lease,

@@ -39,7 +39,7 @@ struct limits {
     std::size_t delegations_per_client = 20'000; ///< with those that were revoked and are not freed
     std::size_t waiters_per_client = 1024;       ///< for locks; a wait more is not kept
     std::size_t waiters_per_file = 64;           ///< likewise
-    /// Where bytes come free, so many times a waiter is compared with a holder at once, and the rest is for tend().
+    /// Comparisons of waiters with holders in one go when bytes come free. tend() does the rest.
     std::size_t waiter_steps = 4096;
     /// Of opens, lock_states, locks and owner_names clients of one peer have no more than this part of all together.
     unsigned peer_percent = 25;
@@ -53,8 +53,8 @@ struct state_options {
     duration courtesy_time = std::chrono::hours(24); ///< after the lease's end
     duration grace_time = std::chrono::seconds(90);  ///< at least the lease of the start before
     duration recall_time = std::chrono::seconds(90); ///< after it a delegation is revoked
-    /// A client that lets so many delegations be revoked, none later than `distrust` after the one before, is not trusted for `distrust`: it gets none,
-    /// and what it has is recalled at once, as each would cost somebody `recall_time`.
+    /// If a client lets so many delegations be revoked, each within `distrust` of the one before, it is not trusted for that time: it gets none,
+    /// and all that it has is recalled at once. Otherwise each would cost somebody `recall_time`.
     unsigned trusted_revocations = 3;
     duration distrust = std::chrono::minutes(15);
     duration rest_after_recall =
@@ -160,13 +160,14 @@ struct state_stats {
     counter expired_clients, returned_clients; ///< of courtesy clients: state taken, and back in time
     counter recalls, revocations;
     counter distrusted_clients; ///< that let too many be revoked, each time
-    counter local_recalls; ///< of these recalls: for a local process
+    counter local_recalls;      ///< of these recalls: for a local process
     std::array<counter, storage::no_lease_count>
         lease_refusals; ///< delegations that were not given for want of a lease, by storage::no_lease
     counter ended_recalls,
         recall_microseconds; ///< from the recall until it is back or revoked, all of these together
     counter share_denials, lock_denials;
-    counter waiter_checks, waiter_steps; ///< looks at whether a waiter's lock is free, and at holders for these
+    counter waiter_checks,
+        waiter_steps; ///< looks at whether a waiter's lock is free, and at holders for these
     limit_counters refused_limits;
     counter refused_grace;
     gauge grace;      ///< 0: over; 1: clients reclaim; 2: its end is being written

@@ -7,9 +7,9 @@
 #include <verbena/core/task.hpp>
 #include <verbena/protocols/files/types.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <array>
 #include <functional>
 #include <map>
 #include <string>
@@ -63,8 +63,8 @@ struct recovery_start {
 class recovery_store {
 public:
     virtual ~recovery_store() = default;
-    /// `key` may reclaim after the next start, and may then hold what keeps others from reading, or from writing (deny bits and delegations), as
-    /// far as `keeps_out` says so. Also if it is there already: what was said before holds still.
+    /// `key` may reclaim after the next start. `keeps_out`: whether it may have kept others from reading, or from writing, by deny bits and
+    /// delegations. If the key is there already, what was said before stays true as well.
     virtual task<result<void>> add(std::string_view key, share keeps_out) = 0;
     /// `key` may not, whichever list it is in. Also if it isn't there.
     virtual task<result<void>> remove(std::string_view key) = 0;

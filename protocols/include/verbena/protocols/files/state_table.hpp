@@ -262,12 +262,12 @@ public:
     /// The client never says that it took back all that it had (NFS version 4.0): it may until grace is over, and gets something new as
     /// soon as it is, and a record() of it. That takes the place of reclaim_complete(). Errors: stale_client.
     result<void> set_silent(client_id client);
-    /// Whether record() is to be awaited before it gets opens or locks, or what keeps others from reading or writing: it is silent and has no record,
-    /// or its record says that it has no such. Without that they are refused: busy, or the open brings no delegation. As
-    /// long as something of it is revoked and not freed it gets no record.
+    /// Whether record() is to be awaited before the client gets opens or locks, or what keeps others from reading or writing: the client is
+    /// silent and has no record, or its record does not cover that. Without record() a deny bit is refused (busy), and an open brings no
+    /// delegation. As long as something of the client is revoked and not freed, it gets no record.
     bool lacks_record(client_id client, share keeps_out = share::none) noexcept;
-    /// What an open brings that keeps others from reading or writing: its deny bits, and a delegation that is reclaimed; and with those that it may
-    /// bring besides.
+    /// Whom an open keeps from reading or writing for certain, by its deny bits and a write delegation that it reclaims; and whom it may keep
+    /// out, with the delegation that it may bring.
     static share surely_keeps_out(const open_request& r) noexcept;
     share may_keep_out(const open_request& r) noexcept;
     /// A silent client has heard that the delegation was revoked: that is free_stateid() for it. With the last one its record is
@@ -276,8 +276,8 @@ public:
     /// Likewise all delegations of it that were revoked at `t` or before, for one that does not know which it lost. Looks at all state of the
     /// client.
     void drop_revoked_until(client_id client, time_point t) noexcept;
-    /// The client may take back after the next start what it gets from now on, and what keeps others from reading or writing as far as `keeps_out` says
-    /// so. One that is yet to say "complete" is written down with that.
+    /// The client may take back after the next start what it gets from now on, and may hold then what keeps out whom `keeps_out` says. For a
+    /// client that has not said "complete" yet that is noted, and written with it.
     /// Completes when: it is in the recovery store; at once where it is already. On cancel: as the store says. Errors: stale_client, expired,
     /// admin_revoked, busy; the store's. Lifetime: the table outlives it. Shard: the table's.
     task<result<void>> record(client_id client, share keeps_out = share::none);

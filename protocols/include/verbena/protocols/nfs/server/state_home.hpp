@@ -94,7 +94,7 @@ public:
     files::state_table& table() noexcept { return table_; }
     /// Whether clients may reclaim what they had before a restart: until then nobody gets anything new. Any shard.
     bool is_in_grace() const noexcept { return stats().grace.value() != 0; }
-    /// Whether one of those may have kept others from reading or writing by the record of it, be it a single file. Any shard.
+    /// Whether one of these clients may have kept others from `access`, of whatever file, as its record says. Any shard.
     bool is_in_grace(files::share access) const noexcept
     {
         return (any(access & files::share::read) && stats().reads_wait_for.value() != 0) ||

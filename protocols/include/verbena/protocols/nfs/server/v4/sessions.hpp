@@ -83,8 +83,8 @@ enum class slot_verdict : std::uint8_t {
     run,      ///< new: it is to be run, and slot_use::finish() called
     repeat,   ///< the reply that was kept answers it
     uncached, ///< a repeat whose reply was not kept
-    joins,    ///< a repeat of a call that runs: slot_use::first_ends() is to be awaited, and the slot asked again
-    refused,  ///< slot_use::status() says why; the slot is as it was
+    joins, ///< a repeat of a call that runs: slot_use::first_ends() is to be awaited, and the slot asked again
+    refused, ///< slot_use::status() says why; the slot is as it was
 };
 
 class session_table;
@@ -144,7 +144,7 @@ private:
         std::mutex lock;
         std::uint32_t sequence = 0; // of the last call
         bool running = false;
-        bool kept = false; // `reply` is that call's
+        bool kept = false;           // `reply` is that call's
         slot_use* waiting = nullptr; // a repeat of it, while it runs
         std::uint64_t mark = 0;
         std::vector<std::byte> reply;         // of COMPOUND, from its status on
@@ -191,8 +191,9 @@ public:
         slot_use& use_;
         reactor& here_;
     };
-    /// After slot_verdict::joins. One call may wait for a slot. Completes when: the first run has ended, or did before, or another repeat waits for
-    /// it. On cancel: it waits on, for the end of that run. Errors: none. Lifetime: this outlives the wait. Shard: that of `here`.
+    /// After slot_verdict::joins. One call may wait for a slot.
+    /// Completes when: the first run has ended, or another repeat waits for it; then the slot is asked again. On cancel: it waits on, for the
+    /// end of that run, which a stop ends. Errors: none. Lifetime: this outlives the wait. Shard: that of `here`.
     awaiter first_ends(reactor& here) noexcept { return {*this, here}; }
     nfsstat4 status() const noexcept { return status_; }
     /// Whether a repeat waits for the end of this run.
