@@ -128,7 +128,7 @@ class CommandLine(daemon.DaemonTest):
 
         self.assertEqual(says(), said)
         self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
-        change("INSERT INTO clients VALUES (X'61'), (X'62')")
+        change("INSERT INTO clients (owner) VALUES (X'61'), (X'62')")
         self.assertEqual(says("--lease", "20"), said + "; 2 clients may now, for 90 s at most, and others wait")
         # That grace period did not end. One that is not wanted ends at once.
         self.assertIn("clients can't take back", says("--grace", "0"))
@@ -137,7 +137,7 @@ class CommandLine(daemon.DaemonTest):
         self.refuses(*arguments, saying=f"{path}: another process has it open; give each verbenad a folder of its own")
         first.stop()
         change("PRAGMA user_version=7")
-        self.refuses(*arguments, saying=f"{path}: it has schema 7, and this verbenad knows 1; start the verbenad that wrote it")
+        self.refuses(*arguments, saying=f"{path}: it has schema 7, and this verbenad knows 2; start the verbenad that wrote it")
         os.truncate(path, 5000)
         self.refuses(*arguments, saying=path)
         with open(path, "w", encoding="utf-8") as file:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Clients, sessions, slots, and what a COMPOUND may contain.
+#include "nfs4_log_lines.hpp"
 #include "nfs4_server.hpp"
 
 BOOST_AUTO_TEST_SUITE(nfs4_server_sessions_test)
@@ -661,28 +662,6 @@ BOOST_FIXTURE_TEST_CASE(nobody_ends_a_client_from_elsewhere_while_it_is_there, s
     clock.advance(91s);
     BOOST_TEST(compound(claims.exchange()).status() == nfsstat4::ok);
 }
-
-struct log_lines {
-    log_lines()
-    {
-        set_log_capture(
-            [](void* to, std::string_view line) {
-                static_cast<std::vector<std::string>*>(to)->emplace_back(line);
-            },
-            &all);
-    }
-    ~log_lines() { set_log_capture(nullptr, nullptr); }
-    /// How many of a name that two have, with each of `parts`.
-    std::size_t of_names(std::initializer_list<std::string_view> parts = {}) const
-    {
-        return std::size_t(std::ranges::count_if(all, [&](const std::string& line) {
-            return line.find("has the name of another one") != std::string::npos &&
-                   std::ranges::all_of(parts,
-                                       [&](auto part) { return line.find(part) != std::string::npos; });
-        }));
-    }
-    std::vector<std::string> all;
-};
 
 // Machines that were cloned have one name. The second one's mount waits, and nothing else would say why.
 BOOST_FIXTURE_TEST_CASE(a_host_that_waits_for_the_name_of_another_one_is_told_of_in_the_log, shared_fixture)

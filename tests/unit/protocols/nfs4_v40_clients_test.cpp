@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Minor version 0: clients, who may take whose place, and how many there are.
+#include "nfs4_log_lines.hpp"
 #include "nfs4_v40_client.hpp"
 
 #include <utility>
@@ -89,7 +90,9 @@ BOOST_FIXTURE_TEST_CASE(no_other_host_ends_a_client_by_its_name, v40_fixture)
     a.connect();
     from = {"192.0.2.7", "192.0.2.7:700", "tcp", 700};
     client0 other(*this, "a", 2);
+    const log_lines log;
     BOOST_TEST(other.set().status == nfsstat4::delay);
+    BOOST_TEST(log.of_names({"waits=192.0.2.7", "has_it=127.0.0.1"}) == 1u);
     clock.advance(91s);
     BOOST_TEST(other.set().status == nfsstat4::ok);
 }
@@ -219,7 +222,9 @@ BOOST_FIXTURE_TEST_CASE(who_renewed_its_lease_by_now_keeps_its_name_from_another
     from = home;
     BOOST_TEST(a.renew() == nfsstat4::ok);
     from = {"192.0.2.7", "192.0.2.7:700", "tcp", 700};
+    const log_lines log;
     BOOST_TEST(other.confirm(res.clientid, res.setclientid_confirm) == nfsstat4::delay);
+    BOOST_TEST(log.of_names({"waits=192.0.2.7", "has_it=127.0.0.1"}) == 1u);
     from = home;
     BOOST_TEST(a.write(file, file.id) == nfsstat4::ok);
     BOOST_TEST(commons->state.stats().opens.value() == 1);
