@@ -258,6 +258,8 @@ BOOST_FIXTURE_TEST_CASE(where_others_may_write_a_delegation_is_taken_back_and_re
 {
     reclaiming a(*this, "a");
     connect(a);
+    // Of another export.
+    BOOST_REQUIRE(a.open(a.creating("held")).res.delegation.delegation_type == open_delegation_type4::write);
     answer4 made =
         a.call(PUTROOTFH4args(), LOOKUP4args{"deep"}, LOOKUP4args{"other"}, a.creating("f"), GETFH4args());
     made.good<PUTROOTFH4res>();
@@ -355,6 +357,12 @@ BOOST_FIXTURE_TEST_CASE(opens_and_locks_are_taken_back_while_others_wait, recove
     const auto of_b = b.open(b.creating("g"));
     BOOST_TEST(a.lock(of_a) == nfsstat4::ok);
     BOOST_TEST(a.write(of_a, "kept") == nfsstat4::ok);
+    // Each has denied others something, so that what they have open may do so, too.
+    for (auto* who : {&a, &b}) {
+        OPEN4args denying = who->creating(who == &a ? "denied by a" : "denied by b");
+        denying.share_deny = share4::deny_both;
+        BOOST_TEST(who->open(denying).status == nfsstat4::ok);
+    }
     start_again();
 
     // One who had nothing.

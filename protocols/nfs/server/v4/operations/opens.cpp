@@ -98,7 +98,7 @@ task<nfsstat4> server::open_target_for(open_target& to, files::share access)
         co_await file.backend().open(file.request, file.file, wanted,
                                      to.created ? storage::open_right::granted : storage::open_right::asked);
     // What has just been made is open all the same: a client whose creation came to nothing would find its own file when it tries again.
-    if (!opened && to.created)
+    if (!opened && to.created && opened.error().errno_value() != ESTALE)
         co_return nfsstat4::ok;
     if (!opened) {
         const nfsstat4 status = status_of_storage(opened.error());
