@@ -274,7 +274,8 @@ task<result<void>> state_table::write_record(client_id id, bool frees_the_last)
         if (c->is_written_down() || has_lost_all || c->revoked > std::size_t(frees_the_last))
             co_return result<void>();
         c->storing = true;
-        const share says = c->keeps_out;
+        // While one whose record was gone is written down again it may get more.
+        const share says = c->complete && !c->recorded && !c->silent ? share::both : c->keeps_out;
         const result<void> written = co_await store_.add(c->key, says); // it stays while `storing` is set
         c->storing = false;
         wake(storing_);

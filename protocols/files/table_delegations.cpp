@@ -466,8 +466,11 @@ void state_table::revoke_now(delegation_entry& d) noexcept
     // It let local processes wait in vain, and would again with all that it has under leases.
     if (d.leased == delegation_entry::lease_state::held)
         c.leases_from = now() + options_.distrust;
-    c.revoked_lately = now() - c.last_revocation > options_.distrust ? 1 : c.revoked_lately + 1;
-    c.last_revocation = now();
+    // One that can't answer for a while is not to be blamed for it: its lease is over, too.
+    if (c.state == client_state::active) {
+        c.revoked_lately = now() - c.last_revocation > options_.distrust ? 1 : c.revoked_lately + 1;
+        c.last_revocation = now();
+    }
     leave_file(d);
     d.deadline = now();
     ++c.revoked;

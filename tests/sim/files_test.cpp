@@ -273,7 +273,9 @@ private:
                 SIM_REQUIRE((!lists_.new_list.contains(c.key) && !lists_.old_list.contains(c.key)));
                 d.is_revoked = true;
                 clients_[d.client].lost = true;
-                clients_[d.client].revocations.push_back({d.recalled + recall_time, now});
+                // Surely while its lease ran. What its holder can't help is not held against it.
+                if (c.heard() <= d.recalled + recall_time && now < c.heard() + lease)
+                    clients_[d.client].revocations.push_back({d.recalled + recall_time, now});
                 ++told_.revocations;
                 resting_.emplace_back(d.file, d.recalled + recall_time); // or later: we only see it now
             }

@@ -9,8 +9,8 @@
 
 #include <atomic>
 #include <future>
-#include <new>
 #include <mutex>
+#include <new>
 #include <thread>
 
 BOOST_AUTO_TEST_SUITE(nfs4_shards_test)

@@ -203,14 +203,14 @@ void server_commons::note_shared_name(std::span<const std::byte> name, std::stri
                                       std::string_view from)
 {
     const std::string_view text(reinterpret_cast<const char*>(name.data()), name.size());
-    log_limited(
-        shared_names_, log_level::warning, "nfs",
-        "a client has the name of another one whose lease runs, and does not get in before that is over; "
-        "hosts that were cloned, and containers, often have one name",
-        {{"name", printable(text)},
-         {"waits", from},
-         {"has_it", holder},
-         {"cure", "give each its own, by nfs.nfs4_unique_id or its host name (docs/howto/nfs4.md)"}});
+    log_limited(shared_names_, log_level::warning, "nfs",
+                "a client has the name of another one whose lease runs, and does not get in before that is "
+                "over; it may have "
+                "moved or restarted, but hosts that were cloned, and containers, often have one name",
+                {{"name", printable(text)},
+                 {"waits", from},
+                 {"has_it", holder},
+                 {"cure", "give each its own, by nfs.nfs4_unique_id or its host name (docs/howto/nfs4.md)"}});
 }
 
 task<bool> server_commons::make_room_of_state()
