@@ -250,6 +250,9 @@ void descriptor_cache::remove(cached_file& f) noexcept
             break;
         }
     }
+    // A file that was made here may be open without a descriptor of its own: see backend::open().
+    if (f.writes.is_linked())
+        pins_.give_later(f.handle, f.path.get());
     f.unlink();
     f.writes.unlink();
     --size_;
@@ -406,6 +409,7 @@ void descriptor_cache::stop_writing(cached_file& f, writers_given_up& gone) noex
     if (!path)
         return remove(f); // another host might be asked: the next call does so, on the pool
     std::swap(f.path, path);
+    pins_.give_later(f.handle, f.path.get());
     if (!f.mount->in_memory)
         gone.paths.push_back(path.release());
 }

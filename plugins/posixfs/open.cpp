@@ -151,14 +151,29 @@ task<result<storage::opened_file>> backend::open(const storage::request& r, cons
             co_return opened.error();
         f = std::move(*opened);
     }
-    looked st{};
-    if (auto live = co_await stat_live(s, *f, f->path.get(), st); !live)
-        co_return live.error();
     if (!f->is_regular())
         co_return error::from_errno(f->is_directory() ? EISDIR : EINVAL,
                                     "an open of something that is no regular file");
     if (options_.read_only && (wanted & W_OK) != 0)
         co_return error::from_errno(EROFS, "the export is read-only");
+    // To open an O_PATH descriptor costs as much as making the file. So what was just made here gets one when the cache
+    // closes its maker's.
+    const bool is_made_here = !is_path_only(f->path.get());
+    std::optional<pin_table::pin> pin;
+    const auto keep = [&](int fd, bool later) -> result<void> {
+        auto added = pins_.add({file, fd, *f->mount}, later);
+        if (!added)
+            return added.error();
+        pin = std::move(*added);
+        return {};
+    };
+    if (is_made_here && f->mount->local && right == storage::open_right::granted) {
+        if (auto kept = keep(f->path.get(), true); !kept)
+            co_return kept.error();
+    }
+    looked st{};
+    if (auto live = co_await stat_live(s, *f, f->path.get(), st); !live)
+        co_return live.error();
     // Who may execute a file may read it, as its kernel has to. Nobody executes a file without such a bit.
     const bool runs = (st.st_mode & (S_IXUSR | S_IXGRP | S_IXOTH)) != 0;
     const auto ask = [path = f->path.get(), wanted, runs]() -> result<void> {
@@ -171,7 +186,7 @@ task<result<storage::opened_file>> backend::open(const storage::request& r, cons
     };
     const bool asks = right == storage::open_right::asked && wanted != 0;
     // To open it again might ask another host.
-    const bool opens_path = !f->mount->local && !is_path_only(f->path.get());
+    const bool opens_path = is_made_here && !f->mount->local;
     unique_fd path;
     if (asks && acts_on_shard(r.who, *f)) {
         if (auto acting = act_as(r.who, s.home); !acting)
@@ -198,9 +213,10 @@ task<result<storage::opened_file>> backend::open(const storage::request& r, cons
         path = std::move(*asked);
     }
     s.files.keep_within_budget();
-    auto pin = pins_.add({file, path ? path.get() : f->path.get(), *f->mount});
-    if (!pin)
-        co_return pin.error();
+    if (!pin) {
+        if (auto kept = keep(path ? path.get() : f->path.get(), false); !kept)
+            co_return kept.error();
+    }
     storage::opened_file out;
     out.file = std::make_shared<const open_pin>(std::move(*pin), r.who, wanted);
     out.attrs = attributes(st, *f);

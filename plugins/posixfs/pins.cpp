@@ -89,17 +89,19 @@ int pin_table::give(entry& e, int fd) noexcept
     e.fd = path_of(fd, e.mount.local);
     if (!e.fd)
         return errno;
-    e.lost = false;
+    e.later = e.lost = false;
     held_.fetch_add(1, std::memory_order_relaxed);
     return 0;
 }
 
-result<pin_table::pin> pin_table::add(const known_file& file)
+result<pin_table::pin> pin_table::add(const known_file& file, bool later)
 {
     std::optional<pin> closed; // behind the lock
     const std::lock_guard lock(mutex_);
     entry& e = entry_of(file);
-    const int failed = give(e, file.fd);
+    later = later && e.removals == 0;
+    e.later = e.later || (later && !e.fd);
+    const int failed = later ? 0 : give(e, file.fd);
     if (failed != 0 && e.removals != 0)
         return error::from_errno(failed, "a descriptor of a file that is just being removed");
     pin made(e, &entry::opens);
@@ -112,6 +114,16 @@ result<pin_table::pin> pin_table::add(const known_file& file)
         return error::from_errno(ESTALE, "the file was removed");
     }
     return made;
+}
+
+void pin_table::give_later(const storage::handle& file, int fd) noexcept
+{
+    const std::lock_guard lock(mutex_);
+    if (entry* const e = find_open(file); e != nullptr && e->later) {
+        e->later = false;
+        (void)give(*e, fd);
+        use(*e);
+    }
 }
 
 result<pin_table::removal> pin_table::removing(const known_file& file)
@@ -212,7 +224,8 @@ void pin_table::end(entry& e, std::size_t entry::* count) noexcept
         nameless = st.st_nlink == 0;
     if (nameless)
         of.removals_.add(file);
-    close_where_it_may_last(of.pool_, std::move(fd), !local);
+    if (nameless || !local)
+        close_where_it_may_last(of.pool_, std::move(fd), !local);
 }
 
 open_file_counters pin_table::counters() const noexcept

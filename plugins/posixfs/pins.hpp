@@ -88,7 +88,10 @@ public:
     /// Without a free descriptor the file is open all the same, by its handle alone. But while a name of it
     /// is being removed that is refused: EAGAIN at the bound, or why there is no descriptor. ESTALE if it has no
     /// name any more, nobody has it open, and there is no descriptor.
-    result<pin> add(const known_file& file);
+    /// `later`: the cache that holds `file.fd` calls give_later() before it closes that.
+    result<pin> add(const known_file& file, bool later = false);
+    /// The file gets the descriptor that add() put off.
+    void give_later(const storage::handle& file, int fd) noexcept;
     /// Gives the file a descriptor before the name goes, if somebody has it open. EAGAIN at the bound, or why
     /// there is none: the name must stay.
     result<removal> removing(const known_file& file);
@@ -116,6 +119,7 @@ private:
         std::size_t opens = 0;
         std::size_t removals = 0; ///< under way
         unique_fd fd;             ///< or it is closed
+        bool later = false;       ///< a cache has it open yet
         bool nameless = false;    ///< somebody saw that its last name is gone
         bool lost = false;        ///< it went while it was closed
     };

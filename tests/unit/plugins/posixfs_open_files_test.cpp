@@ -403,6 +403,25 @@ BOOST_AUTO_TEST_CASE(an_open_file_is_in_the_way_of_no_lease)
     BOOST_TEST(bool(e.must(e.fs->lease(file, [] {}))));
 }
 
+// Its maker's descriptor, which the cache has, keeps it as long as that is there.
+BOOST_AUTO_TEST_CASE(what_was_just_made_gets_its_descriptor_later)
+{
+    for (const bool passes : {false, true}) {
+        exported e("/var/tmp", few_kept(2));
+        const handle file = e.make_file("f", "text");
+        const opened kept = e.must(e.fs->open(e.me, file, R_OK, open_right::granted)).file;
+        BOOST_TEST(posixfs::pin_table::held() == 0U);
+        if (passes) {
+            e.pass(3);
+            BOOST_TEST(posixfs::pin_table::held() == 1U);
+        }
+        BOOST_REQUIRE(::unlink(e.path("f").c_str()) == 0);
+        e.fill_cache();
+        BOOST_TEST(e.get(e.by(kept, e.me), file) == "text");
+        BOOST_TEST(bool(e.must(e.fs->lease(file, [] {}))));
+    }
+}
+
 BOOST_AUTO_TEST_CASE(the_last_close_may_come_from_any_thread)
 {
     exported e;
