@@ -83,13 +83,20 @@ task<result<file_ref>> backend::open_slow(shard& s, const storage::handle& h)
             return errno_error("an open file");
         if (mount == nullptr) {
             auto opened = handles_->open_handle(h);
-            if (!opened) {
-                if (opened.error().errno_value() == ESTALE)
+            if (opened) {
+                kept = std::move(opened->fd);
+                mount = opened->mount;
+            } else {
+                // A removal may have opened it since, before its name went.
+                const bool stale = opened.error().errno_value() == ESTALE;
+                mount = stale ? pins_.open(h, kept) : nullptr;
+                if (stale && mount == nullptr)
                     pins_.missed(h);
-                return opened.error();
+                if (mount == nullptr)
+                    return opened.error();
+                if (!kept)
+                    return errno_error("an open file");
             }
-            kept = std::move(opened->fd);
-            mount = opened->mount;
         }
         found f(std::move(kept), mount);
         if (file_status(f.fd.get(), f.st) != 0)
