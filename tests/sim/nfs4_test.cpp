@@ -389,8 +389,9 @@ private:
         if (!good(opened, "open"))
             co_return;
         const bool locks = luck_.chance(50);
+        const files::byte_range bytes{0, 1000};
         if (locks) {
-            auto locked = co_await (*opened)->lock({0, 1000}, files::lock_type::write);
+            auto locked = co_await (*opened)->lock(bytes, files::lock_type::write);
             good(locked, "lock");
         }
         const std::string fresh = f.name + ".new";
@@ -427,7 +428,7 @@ private:
         good(written, "write to a file without a name");
         co_await look(**opened, f);
         if (locks) {
-            auto unlocked = co_await (*opened)->unlock({0, 1000});
+            auto unlocked = co_await (*opened)->unlock(bytes);
             good(unlocked, "unlock");
         }
         auto closed = co_await (*opened)->close();

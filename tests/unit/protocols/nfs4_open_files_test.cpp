@@ -2,6 +2,7 @@
 // Who has a file open keeps it, whatever others do to its name and its mode, until he closes it. With raw COMPOUNDs, among them those that
 // Linux closes and gives back by.
 #include "../plugins/temporary_directory.hpp"
+#include "busy_threads.hpp"
 #include "nfs4_called_host.hpp"
 
 #include <verbena/plugins/posixfs.hpp>
@@ -10,7 +11,6 @@
 #include <boost/test/data/test_case.hpp>
 
 #include <filesystem>
-#include <thread>
 
 BOOST_AUTO_TEST_SUITE(nfs4_open_files_test)
 
@@ -22,17 +22,6 @@ namespace {
 
 const auto back_ends = data::make({"memfs", "posixfs"});
 const auto minors = data::make({0u, 2u});
-
-/// Threads work for the back end: until they have, virtual time stands still.
-class busy_threads final : public event_source {
-public:
-    bool poll() noexcept override
-    {
-        std::this_thread::yield();
-        return false;
-    }
-    bool pending() const noexcept override { return true; }
-};
 
 struct opened {
     stateid4 id;

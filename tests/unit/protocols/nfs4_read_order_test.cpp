@@ -3,6 +3,7 @@
 // its client let go of the file, however late the client receives the bytes. With the bytes in memory and in files, which posixfs has sent
 // from the file itself where the transport can (call::takes_files()).
 #include "../plugins/temporary_directory.hpp"
+#include "busy_threads.hpp"
 #include "nfs4_called_host.hpp"
 #include "raw_requester.hpp"
 
@@ -15,7 +16,6 @@
 
 #include <algorithm>
 #include <sys/socket.h>
-#include <thread>
 
 BOOST_AUTO_TEST_SUITE(nfs4_read_order_test)
 
@@ -58,17 +58,6 @@ public:
         co_return there;
     }
     int taken = 0, stay = 0;
-};
-
-/// Threads work for the back end: until they have, virtual time stands still, and nobody finds that there is nothing left to do.
-class busy_threads final : public event_source {
-public:
-    bool poll() noexcept override
-    {
-        std::this_thread::yield();
-        return false;
-    }
-    bool pending() const noexcept override { return true; }
 };
 
 struct opened_file {
