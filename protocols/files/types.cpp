@@ -51,7 +51,8 @@ result<byte_range> byte_range::of(std::uint64_t offset, std::uint64_t length) no
 {
     if (length == to_the_end)
         return byte_range{offset, to_the_end};
-    if (length == 0 || length - 1 > to_the_end - offset)
+    // The last byte of all is in a range to the end alone (8881 18.10.3).
+    if (length == 0 || length > to_the_end - offset)
         return error(errc::invalid, "a range of no bytes, or beyond 2^64 - 1", offset);
     return byte_range{offset, offset + (length - 1)};
 }

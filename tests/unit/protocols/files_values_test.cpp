@@ -38,9 +38,10 @@ BOOST_AUTO_TEST_CASE(a_range_is_of_bytes_that_can_be)
         bool good;
         std::uint64_t last;
     } const rows[] = {
-        {0, 1, true, 0},        {5, 10, true, 14},     {0, 0, false, 0},   {7, top, true, top},
-        {0, top, true, top},    {top, 1, true, top},   {top, 2, false, 0}, {2, top - 1, true, top},
-        {3, top - 1, false, 0}, {top, top, true, top},
+        {0, 1, true, 0},       {5, 10, true, 14},           {0, 0, false, 0},
+        {7, top, true, top},   {0, top, true, top},         {top, 1, false, 0},
+        {top, 2, false, 0},    {2, top - 1, false, 0},      {3, top - 1, false, 0},
+        {top, top, true, top}, {1, top - 1, true, top - 1},
     };
     for (const auto& row : rows) {
         const auto r = byte_range::of(row.offset, row.length);

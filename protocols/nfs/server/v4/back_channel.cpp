@@ -64,6 +64,12 @@ void back_channel::bind(std::shared_ptr<rpc::reverse_channel> channel, const sha
     granted_.store(true, std::memory_order_release);
 }
 
+bool back_channel::is_bound(const rpc::reverse_channel& channel) const
+{
+    const std::lock_guard held(lock_);
+    return std::ranges::any_of(ways_, [&](const way& w) { return w.channel.get() == &channel; });
+}
+
 std::optional<back_channel::way> back_channel::find() const
 {
     const std::lock_guard held(lock_);

@@ -209,6 +209,12 @@ struct server::compound {
             return nfsstat4::nofilehandle;
         return check_file(current, why);
     }
+    /// For who gives back what it has open: nobody has anything of the pseudo file system.
+    nfsstat4 need_file_of_state() const noexcept
+    {
+        const nfsstat4 status = need_file(purpose::reading);
+        return status == nfsstat4::isdir ? nfsstat4::bad_stateid : status;
+    }
     static nfsstat4 check_file(const object& o, purpose why) noexcept
     {
         if (o.is_pseudo())
@@ -231,6 +237,17 @@ struct server::compound {
     nfsstat4 resolve(stateid4& id) const noexcept
     {
         return minor() == 0 ? nfsstat4::ok : resolve(id, current_id);
+    }
+    /// The same for CLOSE and OPEN_DOWNGRADE, which take the number that goes with it (8881 8.2.3): what another OPEN of the owner has
+    /// changed since is not closed unseen.
+    nfsstat4 resolve_with_number(stateid4& id) const noexcept
+    {
+        if (!id.is_current() || minor() == 0)
+            return nfsstat4::ok;
+        if (!current_id)
+            return nfsstat4::bad_stateid;
+        id = *current_id;
+        return nfsstat4::ok;
     }
     /// The same with the one that was saved with the saved handle.
     nfsstat4 resolve_saved(stateid4& id) const noexcept { return resolve(id, saved_id); }

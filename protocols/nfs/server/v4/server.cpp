@@ -393,11 +393,6 @@ task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args)
         }
         co_return rpc::outcome::success;
     }
-    // What no repeat may change, nor a failure: the lease is renewed by what runs.
-    if (verdict == slot_verdict::run) {
-        task<nfsstat4> renewing = renew(*s);
-        status = co_await renewing;
-    }
     std::size_t limit = SIZE_MAX;
     if (status == nfsstat4::ok) {
         limit = s->fore().maxresponsesize;
@@ -407,6 +402,21 @@ task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args)
     }
     compound k(c, args, limit);
     SEQUENCE4res res;
+    k.kept = sequence.cachethis;
+    if (status == nfsstat4::ok && (!k.results.ok() || !k.results.has_room_for<SEQUENCE4res>())) {
+        // Not even SEQUENCE fits. It is answered all the same, in what a failure takes, and lease and slot stay as they were (8881 18.46.3).
+        status = k.too_big();
+        c.results().truncate(start);
+        compound_results refusal(c.results(), args.head().tag);
+        refusal.fail(nfs_opnum4::sequence, status);
+        counters_.note(nfs_opnum4::sequence, status);
+        co_return rpc::outcome::success;
+    }
+    // What no repeat may change, nor a failure: the lease is renewed by what runs.
+    if (status == nfsstat4::ok && verdict == slot_verdict::run) {
+        task<nfsstat4> renewing = renew(*s);
+        status = co_await renewing;
+    }
     if (status == nfsstat4::ok) {
         res.sessionid = sequence.sessionid;
         res.sequenceid = sequence.sequenceid;
@@ -416,16 +426,7 @@ task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args)
         // Until it says RECLAIM_COMPLETE (8881 18.46.3), and no longer than that is of use.
         if (s->must_reclaim() && commons_.state.is_in_grace())
             res.status_flags |= seq4_status::restart_reclaim_needed;
-        k.kept = sequence.cachethis;
-        if (!k.results.ok() || !k.results.add(res)) {
-            // Not even SEQUENCE fits. It is answered all the same, in what a failure takes, and the slot stays as it was.
-            status = k.too_big();
-            c.results().truncate(start);
-            compound_results refusal(c.results(), args.head().tag);
-            refusal.fail(nfs_opnum4::sequence, status);
-            counters_.note(nfs_opnum4::sequence, status);
-            co_return rpc::outcome::success;
-        }
+        status = k.add(res); // there is room
     }
     counters_.note(nfs_opnum4::sequence, status);
     if (status != nfsstat4::ok) {

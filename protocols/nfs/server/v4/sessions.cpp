@@ -46,8 +46,7 @@ slot_verdict slot_use::begin(std::shared_ptr<session> of, const SEQUENCE4args& a
     if (args.sequenceid == s.sequence + 1 && !s.running) {
         ++s.sequence;
         s.running = true;
-        s.kept = false;
-        s.mark = mark;
+        mark_before_ = std::exchange(s.mark, mark);
         of->running_.fetch_add(1, std::memory_order_relaxed);
         session_ = std::move(of);
         slot_ = args.slotid;
@@ -147,6 +146,7 @@ slot_use::~slot_use()
     const std::lock_guard held(s.lock);
     --s.sequence;
     s.running = false;
+    s.mark = mark_before_; // and what was kept is that call's still
     session_->running_.fetch_sub(1, std::memory_order_release);
     wake(s); // a repeat runs in its place
 }
@@ -260,6 +260,15 @@ nfsstat4 session_table::stands_against(const client& holder, const verifier4& ve
     return holder.verifier != verifier && holder.peer->first != group ? nfsstat4::delay : nfsstat4::ok;
 }
 
+// Then it has not gone, whatever its lease.
+bool session_table::runs_something(const client& c) const noexcept
+{
+    return std::ranges::any_of(c.sessions, [this](const sessionid4& id) {
+        const auto found = sessions_.find(id);
+        return found != sessions_.end() && found->second->running() != 0;
+    });
+}
+
 session_table::exchanged session_table::exchange_id(const client_owner4& owner, bool update, principal who,
                                                     std::string_view from, time_point now,
                                                     files::client_id yields)
@@ -274,17 +283,18 @@ session_table::exchanged session_table::exchange_id(const client_owner4& owner, 
         // Cases 6 to 9.
         if (confirmed == nullptr)
             out.status = nfsstat4::noent;
+        else if (confirmed->verifier != owner.verifier) // also of another principal
+            out.status = nfsstat4::not_same;
         else if (confirmed->who != who)
             out.status = nfsstat4::perm;
-        else if (confirmed->verifier != owner.verifier)
-            out.status = nfsstat4::not_same;
     } else if (confirmed != nullptr && confirmed->who != who) {
         // Case 3.
-        if (!confirmed->sessions.empty() || confirmed->creating) {
+        if (confirmed->creating || runs_something(*confirmed)) {
             out.status = nfsstat4::clid_inuse;
         } else if (confirmed->state != yields) {
             out.status = nfsstat4::clid_inuse;
             out.rival = confirmed->state;
+            out.has_sessions = !confirmed->sessions.empty();
         } else {
             out.gone = confirmed->state;
             erase(clientid4(confirmed->id));
@@ -411,7 +421,10 @@ session_table::creation session_table::begin_creation(const CREATE_SESSION4args&
         out.status = nfsstat4::seq_misordered;
         return out;
     }
-    // Neither consumes the sequence: the client may ask again with better channels.
+    if ((args.flags & ~create_session4::all) != 0) {
+        out.status = nfsstat4::inval;
+        return out;
+    }
     channel_attrs4 granted;
     const channel_attrs4& back = args.back_chan_attrs;
     const bool says_something =
@@ -513,6 +526,19 @@ CREATE_SESSION4res session_table::end_creation(const CREATE_SESSION4args& args, 
     return res;
 }
 
+void session_table::refuse_creation(const CREATE_SESSION4args& args, principal who, nfsstat4 why) noexcept
+{
+    if (why == nfsstat4::delay || why == nfsstat4::stale_clientid || why == nfsstat4::toosmall)
+        return;
+    const std::lock_guard held(lock_);
+    client* const c = find_client(args.clientid);
+    if (c == nullptr || c->who != who || args.sequence != c->sequence + 1)
+        return;
+    c->sequence = args.sequence;
+    c->last = CREATE_SESSION4res();
+    c->last.status = why;
+}
+
 void session_table::reclaimed(clientid4 id)
 {
     const std::lock_guard held(lock_);
@@ -553,6 +579,20 @@ std::vector<std::shared_ptr<session>> session_table::of(files::client_id state) 
             all.push_back(found->second);
     }
     return all;
+}
+
+bool session_table::lost_all_ways_to(clientid4 id) const noexcept
+{
+    const std::lock_guard held(lock_);
+    const client* const c = find_client(id);
+    bool lost = false;
+    for (std::size_t i = 0; c != nullptr && i < c->sessions.size(); ++i) {
+        const auto found = sessions_.find(c->sessions[i]);
+        if (found != sessions_.end() && found->second->back().is_up())
+            return false;
+        lost = lost || (found != sessions_.end() && found->second->back().is_down());
+    }
+    return lost;
 }
 
 time_point session_table::last_heard(files::client_id state) const noexcept

@@ -33,7 +33,8 @@ bool moves_seqid(nfsstat4 status) noexcept
 
 v40_verdict v40_owner::judge(nfs_opnum4 operation, std::uint32_t seqid) const noexcept
 {
-    if (is_new || seqid == files::next_seqid(seqid_))
+    // Unlike a stateid's, an owner's number goes from 2^32 - 1 to 0 (7530 9.1.7).
+    if (is_new || seqid == seqid_ + 1)
         return v40_verdict::run;
     return seqid == seqid_ && operation == operation_ ? v40_verdict::repeat : v40_verdict::bad_seqid;
 }

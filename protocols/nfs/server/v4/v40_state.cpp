@@ -32,6 +32,16 @@ nfsstat4 v40_status(nfs_opnum4 operation, nfsstat4 status) noexcept
     case nfsstat4::req_too_big:
     case nfsstat4::too_many_ops: return nfsstat4::resource;
     case nfsstat4::deleg_revoked: return nfsstat4::bad_stateid;
+    // A link is no file that these are about, and no directory (7530 16.10, 16.14, 16.23, 16.36).
+    case nfsstat4::symlink:
+        switch (operation) {
+        case nfs_opnum4::lock:
+        case nfs_opnum4::lockt:
+        case nfs_opnum4::read:
+        case nfs_opnum4::write: return nfsstat4::inval;
+        case nfs_opnum4::lookupp: return nfsstat4::notdir;
+        default: return status;
+        }
     case nfsstat4::wrong_type: return operation == nfs_opnum4::open ? nfsstat4::symlink : nfsstat4::inval;
     case nfsstat4::nofilehandle: return operation == nfs_opnum4::restorefh ? nfsstat4::restorefh : status;
     default: return status;

@@ -200,6 +200,14 @@ nfsstat4 compare_attributes(const fattr4& theirs, const bitmap4& supported, cons
         return nfsstat4::attrnotsupp;
     if (theirs.attrmask.test(attribute::rdattr_error) || !(theirs.attrmask & write_only_attributes).none())
         return nfsstat4::inval;
+    // One value may have several forms on the wire, and what is none is not compared.
+    attributes values;
+    if (!decode_values(theirs, values)) {
+        // An ACL may be too long to be read: nothing here is so long.
+        const bool may_be_too_long =
+            theirs.attrmask.test(attribute::acl) && theirs.attr_vals.size() > max_attribute_values;
+        return may_be_too_long ? nfsstat4::not_same : nfsstat4::badxdr;
+    }
     if (!theirs.attrmask.is_subset_of(ours.present))
         return nfsstat4::not_same;
     xdr::encoder out(scratch);
@@ -207,7 +215,13 @@ nfsstat4 compare_attributes(const fattr4& theirs, const bitmap4& supported, cons
     // What has no room where theirs would have is longer than theirs.
     if (!out.ok())
         return theirs.attr_vals.size() <= scratch.size() ? nfsstat4::not_same : nfsstat4::serverfault;
-    return std::ranges::equal(out.bytes(), theirs.attr_vals) ? nfsstat4::same : nfsstat4::not_same;
+    if (std::ranges::equal(out.bytes(), theirs.attr_vals))
+        return nfsstat4::same;
+    xdr::encoder again(scratch.subspan(out.size()));
+    encode_values(again, theirs.attrmask, values);
+    if (!again.ok())
+        return scratch.size() - out.size() >= out.size() ? nfsstat4::not_same : nfsstat4::serverfault;
+    return std::ranges::equal(out.bytes(), again.bytes()) ? nfsstat4::same : nfsstat4::not_same;
 }
 
 } // namespace verbena::nfs::v4

@@ -227,6 +227,31 @@ task<nfsstat4> server::values_of(compound& k, const object& of, bitmap4 wanted, 
     co_return nfsstat4::ok;
 }
 
+// Of the current file, for who compares them too: the holder of a write delegation may know better.
+task<nfsstat4> server::current_values(compound& k, bitmap4 wanted, object_values& out)
+{
+    const object& o = k.current;
+    state_home::looked looked;
+    std::optional<storage::attributes> before;
+    const bool asks = !o.is_pseudo() && !(wanted & of_content).none() &&
+                      commons_.state.stats().write_delegations.value() != 0 &&
+                      commons_.state.has_state(o.key());
+    if (asks) {
+        // First what the server has: a size that the holder said never goes with a change attribute from behind its answer.
+        const auto attrs = co_await o.backend().getattr(o.request, o.file);
+        if (!attrs)
+            co_return status_of_storage(attrs.error());
+        before = *attrs;
+        co_await learn_client(k);
+        const storage::handle file = o.key();
+        looked = co_await commons_.state.look(k.client, file);
+        if (looked.status != nfsstat4::ok)
+            co_return looked.status;
+    }
+    co_return co_await values_of(k, o, wanted, out, looked.kept ? &*looked.kept : nullptr,
+                                 before ? &*before : nullptr);
+}
+
 task<nfsstat4> server::getattr(compound& k)
 {
     GETATTR4args args;
@@ -234,29 +259,11 @@ task<nfsstat4> server::getattr(compound& k)
         co_return nfsstat4::badxdr;
     if (k.current.none())
         co_return nfsstat4::nofilehandle;
-    if (!(args.attr_request & write_only_attributes).none())
+    // What the minor version does not know yet is not there to be read or written.
+    if (!(args.attr_request & write_only_attributes & attributes_of_minor(k.minor())).none())
         co_return nfsstat4::inval;
     object_values values;
-    nfsstat4 status = nfsstat4::ok;
-    // The holder of a write delegation may know better.
-    state_home::looked looked;
-    std::optional<storage::attributes> before;
-    if (!k.current.is_pseudo() && !(args.attr_request & of_content).none() &&
-        commons_.state.stats().write_delegations.value() != 0) {
-        if (const storage::handle file = k.current.key(); commons_.state.has_state(file)) {
-            // First what the server has: a size that the holder said never goes with a change attribute from behind its answer.
-            const auto attrs = co_await k.current.backend().getattr(k.current.request, k.current.file);
-            if (!attrs)
-                co_return status_of_storage(attrs.error());
-            before = *attrs;
-            co_await learn_client(k);
-            looked = co_await commons_.state.look(k.client, file);
-        }
-        status = looked.status;
-    }
-    if (status == nfsstat4::ok)
-        status = co_await values_of(k, k.current, args.attr_request, values,
-                                    looked.kept ? &*looked.kept : nullptr, before ? &*before : nullptr);
+    const nfsstat4 status = co_await current_values(k, args.attr_request, values);
     if (status != nfsstat4::ok)
         co_return status;
     if (values.acl) {
@@ -289,6 +296,10 @@ task<nfsstat4> server::setattr(compound& k)
     }
     if (status == nfsstat4::ok)
         status = k.resolve(args.stateid);
+    // Also where no size is set, and nothing would ask for it (8881 8.2.3).
+    if (status == nfsstat4::ok && args.stateid.is_reserved() && !args.stateid.is_anonymous() &&
+        !args.stateid.is_read_bypass())
+        status = nfsstat4::bad_stateid;
     if (status == nfsstat4::ok)
         status = k.check_room<SETATTR4res>();
     files::change_hold change;
@@ -415,7 +426,7 @@ task<nfsstat4> server::compare(compound& k, const fattr4& theirs)
     if (k.current.none())
         co_return nfsstat4::nofilehandle;
     object_values values;
-    const nfsstat4 status = co_await values_of(k, k.current, theirs.attrmask, values);
+    const nfsstat4 status = co_await current_values(k, theirs.attrmask, values);
     if (status != nfsstat4::ok)
         co_return status;
     // Owners are compared by whom the text means, as SETATTR takes it: then they are called as the client does.
@@ -440,10 +451,10 @@ task<nfsstat4> server::compare(compound& k, const fattr4& theirs)
             if (found != nfsstat4::ok)
                 co_return found;
         }
-        std::vector<std::byte> large(max_attribute_values);
+        std::vector<std::byte> large(2 * max_attribute_values);
         co_return compare_attributes(theirs, known, values.all, large);
     }
-    std::array<std::byte, 2048> scratch;
+    std::array<std::byte, 6144> scratch;
     co_return compare_attributes(theirs, known, values.all, scratch);
 }
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <unistd.h>
 
 namespace verbena::nfs::v4 {
 
@@ -106,6 +107,8 @@ task<nfsstat4> server::io_advise(compound& k)
     nfsstat4 status = k.need_file(purpose::reading);
     if (status == nfsstat4::ok)
         status = co_await check_io(k, args.stateid, files::operation::read);
+    if (status == nfsstat4::ok)
+        status = co_await may_lock(k.current); // what is no regular file has no data
     co_return status == nfsstat4::ok ? k.add(IO_ADVISE4res()) : status;
 }
 
@@ -132,6 +135,27 @@ task<nfsstat4> server::begin_between(compound& k, stateid4 source, stateid4 targ
         co_return status;
     change.begin(commons_.state.changes(), k.current.key());
     co_return co_await check_io_of(k, k.current, target, files::operation::write);
+}
+
+// Rights, and what the target is: what an open file that the stateid names has passed, or the back end else finds.
+task<nfsstat4> server::may_copy_between(const object& from, const object& to)
+{
+    const auto attrs = co_await to.backend().getattr(to.request, to.file);
+    if (!attrs)
+        co_return status_of_storage(attrs.error());
+    if (attrs->type != storage::file_type::regular)
+        co_return nfsstat4::wrong_type;
+    if (from.request.open == nullptr) {
+        const auto allowed = co_await from.backend().access(from.request, from.file, R_OK);
+        if (!allowed || *allowed != R_OK)
+            co_return allowed ? nfsstat4::access : status_of_storage(allowed.error());
+    }
+    if (to.request.open == nullptr) {
+        const auto allowed = co_await to.backend().access(to.request, to.file, W_OK);
+        if (!allowed || *allowed != W_OK)
+            co_return allowed ? nfsstat4::access : status_of_storage(allowed.error());
+    }
+    co_return nfsstat4::ok;
 }
 
 task<nfsstat4> server::copy(compound& k)
@@ -171,6 +195,12 @@ task<nfsstat4> server::copy(compound& k)
     const task_context& context = co_await current_context();
     const time_point until = context.shard->clock().now() + max_copy_time;
     const std::uint64_t most = std::min(length, max_copy);
+    // Of nothing the back end would not be asked.
+    if (most == 0) {
+        status = co_await may_copy_between(from, to);
+        if (status != nfsstat4::ok)
+            co_return status;
+    }
     storage::stability committed = storage::stability::file_sync;
     std::uint64_t done = 0;
     while (done < most) {

@@ -231,8 +231,8 @@ task<nfsstat4> server::secinfo(compound& k)
         co_return nfsstat4::nofilehandle;
     object found;
     const nfsstat4 status = co_await find_child(k, k.current, args.name, found);
-    if (status != nfsstat4::ok)
-        co_return status;
+    if (status != nfsstat4::ok) // it has no SYMLINK (8881 15.2)
+        co_return status == nfsstat4::symlink ? nfsstat4::notdir : status;
     const secinfo4 sys;
     SECINFO4res res;
     res.flavours = std::span(&sys, 1);

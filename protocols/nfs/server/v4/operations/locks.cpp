@@ -126,6 +126,8 @@ task<nfsstat4> server::test_stateid(compound& k)
     for (const stateid4 id : args.stateids)
         ids.push_back(id);
     const std::vector<nfsstat4> codes = co_await commons_.state.test(k.client, ids);
+    if (const std::size_t wanted = least_listing + 4 * codes.size(); wanted > k.results.room())
+        k.lacks_memory = !co_await k.c.reserve_results(wanted);
     TEST_STATEID4res res;
     res.status_codes = std::span<const nfsstat4>(codes);
     co_return k.add(res);

@@ -31,6 +31,9 @@ task<nfsstat4> server::create(compound& k)
         status = decode_settable(args.createattrs, supported(k, k.current), attributes_for_create, wanted);
     storage::set_attributes set;
     storage::access_list acl;
+    // It has no FBIG (8881 15.2).
+    if (status == nfsstat4::ok && wanted.present.test(attribute::size) && wanted.size > last_offset)
+        status = nfsstat4::inval;
     if (status == nfsstat4::ok)
         status = from_settable(wanted, set, acl);
     if (status == nfsstat4::badowner && commons_.users != nullptr) {
@@ -203,12 +206,14 @@ task<nfsstat4> server::link(compound& k)
     const auto done = co_await o.backend().link(o.request, o.file, k.current.file, args.newname);
     if (!done) {
         status = status_of_storage(done.error());
-        if (status == nfsstat4::perm) {
-            const auto attrs = co_await o.backend().getattr(o.request, o.file);
-            if (attrs && attrs->type == storage::file_type::directory)
-                status = nfsstat4::isdir;
-        }
-        co_return status;
+        if (status != nfsstat4::perm && status != nfsstat4::noent)
+            co_return status;
+        // LINK has no NOENT: a file without a name is on its way out. Nor has it PERM: of what is no directory the kernel says so to who may
+        // not link to others' files.
+        const auto attrs = co_await o.backend().getattr(o.request, o.file);
+        if (status == nfsstat4::noent)
+            co_return !attrs || attrs->links == 0 ? nfsstat4::stale : status;
+        co_return attrs && attrs->type == storage::file_type::directory ? nfsstat4::isdir : nfsstat4::access;
     }
     LINK4res res;
     res.cinfo = to_change_info(done->directory);
@@ -290,7 +295,7 @@ task<nfsstat4> server::readdir(compound& k)
         co_return nfsstat4::badxdr;
     if (k.current.none())
         co_return nfsstat4::nofilehandle;
-    if (!(args.attr_request & write_only_attributes).none())
+    if (!(args.attr_request & write_only_attributes & attributes_of_minor(k.minor())).none())
         co_return nfsstat4::inval;
     std::uint64_t cookie = 0;
     const std::uint64_t verifier = xdr::load_u64(args.cookieverf.data());

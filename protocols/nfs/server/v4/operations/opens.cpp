@@ -115,8 +115,8 @@ task<nfsstat4> server::find_to_open(compound& k, const OPEN4args& args, open_tar
     const object directory = k.current;
     if (args.claim.claim == open_claim_type4::null || args.claim.claim == open_claim_type4::delegate_cur) {
         const nfsstat4 status = co_await find_child(k, directory, args.claim.file, to.file);
-        if (status != nfsstat4::ok)
-            co_return status;
+        if (status != nfsstat4::ok) // SYMLINK would say that of the name
+            co_return status == nfsstat4::symlink ? nfsstat4::notdir : status;
         if (to.file.is_pseudo())
             co_return nfsstat4::isdir;
         if (!directory.is_pseudo()) {
@@ -149,6 +149,9 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
     storage::set_attributes set;
     storage::access_list acl;
     nfsstat4 status = compound::check_file(k.current, purpose::changing);
+    // What suppattr_exclcreat leaves out is INVAL, be it supported elsewhere or not (8881 18.16.3).
+    if (status == nfsstat4::ok && exclusive && !how.attrs.attrmask.is_subset_of(settable))
+        status = nfsstat4::inval;
     if (status == nfsstat4::ok)
         status = decode_settable(how.attrs, supported(k, k.current), settable, wanted);
     if (status == nfsstat4::ok)
@@ -340,9 +343,9 @@ task<nfsstat4> server::open_downgrade(compound& k)
     OPEN_DOWNGRADE4args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
-    nfsstat4 status = k.need_file(purpose::reading);
+    nfsstat4 status = k.need_file_of_state();
     if (status == nfsstat4::ok)
-        status = k.resolve(args.open_stateid);
+        status = k.resolve_with_number(args.open_stateid);
     const std::uint32_t access_bits = args.share_access & ~share4::want_all;
     if (status == nfsstat4::ok &&
         (access_bits == 0 || access_bits > share4::access_both || args.share_deny > share4::deny_both))
@@ -369,9 +372,9 @@ task<nfsstat4> server::close(compound& k)
     CLOSE4args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
-    nfsstat4 status = k.need_file(purpose::reading);
+    nfsstat4 status = k.need_file_of_state();
     if (status == nfsstat4::ok)
-        status = k.resolve(args.open_stateid);
+        status = k.resolve_with_number(args.open_stateid);
     if (status == nfsstat4::ok && args.open_stateid.is_reserved())
         status = nfsstat4::bad_stateid;
     if (status == nfsstat4::ok)
@@ -393,7 +396,7 @@ task<nfsstat4> server::delegreturn(compound& k)
     DELEGRETURN4args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
-    nfsstat4 status = k.need_file(purpose::reading);
+    nfsstat4 status = k.need_file_of_state();
     if (status == nfsstat4::ok)
         status = k.resolve(args.deleg_stateid);
     if (status == nfsstat4::ok && args.deleg_stateid.is_reserved())

@@ -50,7 +50,8 @@ task<nfsstat4> server::exchange_id(compound& k)
     if (made.rival != files::nobody) {
         // Where there is a name in the way, its state is asked: an unexpired lease, and something to lose by the end of it.
         const state_home::life life = co_await commons_.state.life_of(made.rival);
-        if (!life.active || (!life.in_use && made.status == nfsstat4::clid_inuse))
+        const bool has_nothing = !life.in_use && !made.has_sessions;
+        if (!life.active || (has_nothing && made.status == nfsstat4::clid_inuse))
             made = ask(made.rival);
     }
     if (made.short_of != session_table::shortage::none) {
@@ -83,8 +84,15 @@ task<nfsstat4> server::create_session(compound& k)
         co_return nfsstat4::badxdr;
     if (const nfsstat4 room = k.check_room<CREATE_SESSION4res>(); room != nfsstat4::ok)
         co_return room;
-    if ((args.flags & ~create_session4::all) != 0)
-        co_return nfsstat4::inval;
+    task<nfsstat4> creating = create_session_of(k, args);
+    const nfsstat4 status = co_await creating;
+    if (status != nfsstat4::ok)
+        commons_.sessions.refuse_creation(args, caller(k.c), status);
+    co_return status;
+}
+
+task<nfsstat4> server::create_session_of(compound& k, const CREATE_SESSION4args& args)
+{
     const task_context& context = co_await current_context();
     const auto ask = [&] {
         return commons_.sessions.begin_creation(args, caller(k.c), context.shard->clock().now());
@@ -207,6 +215,8 @@ task<nfsstat4> server::bind_conn_to_session(compound& k)
     BIND_CONN_TO_SESSION4args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
+    if (k.session) // 8881 18.34.3: it is alone, and stands behind no SEQUENCE either
+        co_return nfsstat4::not_only_op;
     BIND_CONN_TO_SESSION4res res;
     bool back = true;
     switch (args.dir) {
@@ -221,16 +231,20 @@ task<nfsstat4> server::bind_conn_to_session(compound& k)
     if (!s)
         co_return nfsstat4::badsession;
     std::shared_ptr<rpc::reverse_channel> way;
-    if (back && s->back().max_request() != 0) // else nothing was agreed on
+    if (s->back().max_request() != 0) // else nothing was agreed on
         way = k.c.reverse();
-    if (way) {
+    // A connection is not taken off a channel.
+    if (!back && way && s->back().is_bound(*way))
+        co_return nfsstat4::inval;
+    if (back && way) {
         const nfsstat4 status = co_await commons_.state.set_callable(s->state());
         if (status != nfsstat4::ok)
             co_return status;
         s->back().bind(std::move(way), here_);
         res.dir = args.dir == channel_dir_from_client4::back ? channel_dir_from_server4::back
                                                              : channel_dir_from_server4::both;
-    } else if (args.dir == channel_dir_from_client4::back) {
+    } else if (args.dir == channel_dir_from_client4::back ||
+               args.dir == channel_dir_from_client4::back_or_both) {
         co_return nfsstat4::inval;
     } else {
         res.dir = channel_dir_from_server4::fore;
@@ -244,7 +258,14 @@ task<nfsstat4> server::backchannel_ctl(compound& k)
     BACKCHANNEL_CTL4args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
-    const auto identity = callback_identity::choose(args.cb_program, args.sec_parms);
+    auto identity = callback_identity::choose(args.cb_program, args.sec_parms);
+    // Without parameters it goes on as whom it did, in another program.
+    if (args.sec_parms.empty()) {
+        identity = k.session->back().identity();
+        if (!identity) // there is no back channel that could have another program
+            co_return k.add(BACKCHANNEL_CTL4res());
+        identity->program = args.cb_program;
+    }
     // What is left are handles of RPCSEC_GSS, of which we gave none (8881 18.33.3).
     if (!identity)
         co_return nfsstat4::noent;
@@ -257,14 +278,14 @@ std::uint32_t server::status_flags(const session& s) const
 {
     std::uint32_t flags = 0;
     const back_channel& back = s.back();
-    if (back.is_down()) {
+    const bool down = back.is_down();
+    if (down)
         flags |= seq4_status::cb_path_down_session;
-        const auto all = commons_.sessions.of(s.state());
-        if (std::ranges::none_of(all, [](const auto& other) { return other->back().is_up(); }))
-            flags |= seq4_status::cb_path_down;
-    } else if (back.has_fault()) {
+    else if (back.has_fault())
         flags |= seq4_status::backchannel_fault;
-    }
+    // It is the client's, so that each session tells it.
+    if ((down || !back.was_granted()) && commons_.sessions.lost_all_ways_to(s.client()))
+        flags |= seq4_status::cb_path_down;
     if (s.has_revoked())
         flags |= seq4_status::recallable_state_revoked;
     return flags;

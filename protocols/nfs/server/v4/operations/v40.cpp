@@ -293,6 +293,8 @@ task<nfsstat4> server::run_owned(compound& k, stateid4 Results::* id, owned<Args
     nfsstat4 refused = refusal_v40(k, k.check_room<Results>());
     if (refused == nfsstat4::nofilehandle)
         co_return refused;
+    if (refused == nfsstat4::isdir && k.current.is_pseudo()) // nobody has anything open there
+        refused = nfsstat4::bad_stateid;
     if constexpr (std::is_same_v<Args, OPEN_DOWNGRADE4args>) {
         if (refused == nfsstat4::ok && !is_share(args.share_access, args.share_deny))
             refused = nfsstat4::inval;

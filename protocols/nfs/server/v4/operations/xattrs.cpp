@@ -96,6 +96,8 @@ task<nfsstat4> server::setxattr(compound& k)
     const nfsstat4 status = co_await begin_changing_xattrs(k, args.name, change, seen);
     if (status != nfsstat4::ok)
         co_return status;
+    if (args.value.size() > max_xattr_value)
+        co_return nfsstat4::xattr2big;
     const auto mode = args.option == setxattr_option4::create    ? storage::xattr_mode::create
                       : args.option == setxattr_option4::replace ? storage::xattr_mode::replace
                                                                  : storage::xattr_mode::either;

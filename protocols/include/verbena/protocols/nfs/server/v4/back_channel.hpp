@@ -59,6 +59,10 @@ public:
     std::uint32_t minor() const noexcept { return minor_.load(std::memory_order_relaxed); }
     /// 0: no back channel was agreed on.
     std::uint32_t max_request() const noexcept { return max_request_.load(std::memory_order_relaxed); }
+    /// Whether the client is called over `channel`.
+    bool is_bound(const rpc::reverse_channel& channel) const;
+    /// Whether there has been a connection of it.
+    bool was_granted() const noexcept { return granted_.load(std::memory_order_acquire); }
     /// Whether it was granted, and no connection of it is left.
     bool is_down() const;
     /// Whether the client can be called now, as far as is known.

@@ -176,6 +176,7 @@ private:
     // Clients and sessions.
     task<nfsstat4> exchange_id(compound& k);
     task<nfsstat4> create_session(compound& k);
+    task<nfsstat4> create_session_of(compound& k, const CREATE_SESSION4args& args);
     task<nfsstat4> destroy_session(compound& k);
     task<nfsstat4> destroy_clientid(compound& k);
     task<nfsstat4> bind_conn_to_session(compound& k);
@@ -212,6 +213,7 @@ private:
     task<nfsstat4> values_of(compound& k, const object& of, bitmap4 wanted, object_values& out,
                              const kept_attributes* kept = nullptr,
                              const storage::attributes* before = nullptr);
+    task<nfsstat4> current_values(compound& k, bitmap4 wanted, object_values& out);
     void set_constants(const compound& k, const object& of, object_values& out) const noexcept;
     void set_pseudo(const rpc::call& c, const pseudo_node& node, object_values& out);
     void set_file(const object& of, const storage::attributes& attrs, object_values& out) const noexcept;
@@ -280,6 +282,7 @@ private:
     task<nfsstat4> change_extents(compound& k, extents_change what);
     task<nfsstat4> io_advise(compound& k);
     task<nfsstat4> copy(compound& k);
+    static task<nfsstat4> may_copy_between(const object& from, const object& to);
     task<nfsstat4> clone(compound& k);
     task<nfsstat4> begin_between(compound& k, stateid4 source, stateid4 target, files::change_hold& change);
     task<nfsstat4> getxattr(compound& k);

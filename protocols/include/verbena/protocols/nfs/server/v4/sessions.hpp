@@ -222,6 +222,7 @@ private:
     std::uint32_t slot_ = 0;
     bool running_ = false;
     bool counts_ = false;
+    std::uint64_t mark_before_ = 0; // the slot's, for a repeat of the call before where this one never was
     nfsstat4 status_ = nfsstat4::ok;
     std::vector<std::byte> reply_;
     std::vector<xdr::payload_item> items_;
@@ -245,6 +246,7 @@ public:
         /// With a refusal: whose it is. Where it has nothing in the state layer, or its lease is over, the question is asked again
         /// with `yields`.
         files::client_id rival = files::nobody;
+        bool has_sessions = false; ///< with that: the rival, so that it has something while its lease runs
         std::string held_by; ///< with a refusal for its name: where the client that has it came from
         shortage short_of = shortage::none;
     };
@@ -275,6 +277,10 @@ public:
     /// over the connection that it asks on, and a back channel is granted.
     CREATE_SESSION4res end_creation(const CREATE_SESSION4args& args, files::client_id state,
                                     bool must_reclaim, bool back);
+    /// One that came to nothing. Its number is used up and its repeats are answered so (8881 18.36.4), but for what is to be tried again, what is
+    /// nobody's, and TOOSMALL: pynfs' CSESS29 asks again with the number of a channel that was too small. Nor does who is not the client's
+    /// user use up its numbers.
+    void refuse_creation(const CREATE_SESSION4args& args, principal who, nfsstat4 why) noexcept;
     /// The client has, and says so.
     void reclaimed(clientid4 client);
     /// A creation that has begun; with it that goes, done or not.
@@ -295,6 +301,9 @@ public:
     std::shared_ptr<session> find(const sessionid4& id) const;
     /// Those of a client of the state layer.
     std::vector<std::shared_ptr<session>> of(files::client_id state) const;
+    /// Whether the client can be called over none of them, though it could over one of them before (8881 18.46.3). A client that has never
+    /// had a back channel asked for none, or can't have one.
+    bool lost_all_ways_to(clientid4 client) const noexcept;
     /// When the client was last heard from over one of them, as files::state_handler has it.
     time_point last_heard(files::client_id state) const noexcept;
     /// badsession, also of a client that somebody else made; delay while more than `own` calls run on it.
@@ -355,6 +364,7 @@ private:
         clientid4 confirmed = 0;
         clientid4 unconfirmed = 0;
     };
+    bool runs_something(const client& c) const noexcept;
     static nfsstat4 stands_against(const client& holder, const verifier4& verifier,
                                    const std::string& group) noexcept;
     client* find_client(clientid4 id) noexcept;

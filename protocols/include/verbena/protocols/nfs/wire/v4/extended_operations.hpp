@@ -184,7 +184,8 @@ struct SETXATTR4args {
     static constexpr nfs_opnum4 opcode = nfs_opnum4::setxattr;
     setxattr_option4 option = setxattr_option4::either;
     component4 name;
-    bytes_view<max_xattr_value> value;
+    /// The message bounds it: one longer than max_xattr_value is XATTR2BIG (8276 8.4.2).
+    bytes_view<UINT32_MAX> value;
 };
 struct SETXATTR4res {
     static constexpr nfs_opnum4 opcode = nfs_opnum4::setxattr;

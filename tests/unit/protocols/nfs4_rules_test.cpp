@@ -1,0 +1,567 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rules of the RFCs, one a row: what is sent, and what has to be answered. Each row has a server of its own.
+#include "nfs4_called_client.hpp"
+#include "nfs4_user_names.hpp"
+#include "nfs4_v40_client.hpp"
+
+#include <functional>
+
+BOOST_AUTO_TEST_SUITE(nfs4_rules_test)
+
+using namespace verbena;
+using namespace verbena::test;
+
+namespace {
+
+/// An answer as a text, so that rows of one table may ask for a status and for something else.
+struct said {
+    said(nfsstat4 status) : text(to_string(status)) {}
+    said(std::string other) : text(std::move(other)) {}
+    said(const char* other) : text(other) {}
+    std::string text;
+};
+
+template<class World>
+struct rule {
+    const char* section;
+    const char* text;
+    said expected;
+    std::function<said(World&)> ask;
+};
+
+template<class World, std::size_t count>
+void hold(const rule<World> (&rules)[count])
+{
+    for (const rule<World>& each : rules) {
+        World world;
+        const said got = each.ask(world);
+        BOOST_TEST(got.text == each.expected.text,
+                   each.section << ": " << each.text << ": " << got.text << ", not " << each.expected.text);
+    }
+}
+
+encoded sized(std::uint64_t size)
+{
+    attributes values;
+    values.present.set(attribute::size);
+    values.size = size;
+    return encoded(values);
+}
+
+/// Values of `which` that say what `text` holds, right or wrong.
+fattr4 values_of(attribute which, std::span<const std::byte> text)
+{
+    fattr4 out;
+    out.attrmask.set(which);
+    out.attr_vals = text;
+    return out;
+}
+
+CREATE4args making(std::string_view name, nfs_ftype4 type = nfs_ftype4::dir)
+{
+    CREATE4args args;
+    args.objtype.type = type;
+    args.objname = name;
+    if (type == nfs_ftype4::lnk)
+        args.objtype.linkdata = std::as_bytes(std::span("target", 6));
+    return args;
+}
+
+/// A server of minor versions 1 and 2, and clients.
+struct world : called_fixture {
+    world() { options[0].local_writers = false; }
+    ~world()
+    {
+        tasks.request_stop();
+        while (tasks.live() != 0)
+            shard->turn();
+    }
+    /// Of the first client, in the export.
+    template<class... Args>
+    answer4 here(const Args&... args)
+    {
+        return client.call(PUTROOTFH4args(), LOOKUP4args{"export"}, args...);
+    }
+    /// The status of one operation of the first client's, behind a LOOKUP of `name` in the export.
+    template<class... Args>
+    nfsstat4 at(std::string_view name, const Args&... args)
+    {
+        return here(LOOKUP4args{name}, args...).status();
+    }
+    void make(std::string_view name, nfs_ftype4 type)
+    {
+        BOOST_TEST_REQUIRE(here(making(name, type)).status() == nfsstat4::ok);
+    }
+    /// Attributes of a file, as `by` sees them.
+    attributes look(client4& by, const client4::opened& file, bitmap4 wanted)
+    {
+        answer4 out = by.call(PUTFH4args{client4::handle_of(file)}, GETATTR4args{wanted});
+        attributes values;
+        if (out.status() != nfsstat4::ok)
+            return values;
+        out.good<PUTFH4res>();
+        BOOST_TEST(decode_attributes(out.good<GETATTR4res>().obj_attributes, values));
+        return values;
+    }
+    /// The first client holds a write delegation of a file, and another one has come.
+    client4::opened delegated()
+    {
+        connect(client);
+        way = std::make_shared<called_client>(pool);
+        connect(other);
+        tend();
+        const auto file = client.open(client.creating("f"));
+        BOOST_TEST_REQUIRE((file.res.delegation.delegation_type == open_delegation_type4::write));
+        const attributes own = look(client, file, {attribute::change, attribute::size});
+        channel->values = own;
+        return file;
+    }
+    /// The first client's session keeps short replies alone, and its first call is kept.
+    SEQUENCE4args short_of_room()
+    {
+        limits.cached_response_size = 120;
+        client.connect();
+        return client.sequence(0, true);
+    }
+    /// A COMPOUND whose tag has so many bytes, which come back in the reply.
+    answer4 tagged(std::size_t bytes, const SEQUENCE4args& args)
+    {
+        const std::string tag(bytes, 't');
+        memory_call c(pool, from);
+        xdr::encoder out = c.begin(100003, 4, 1, &*user);
+        compound_head head;
+        head.minorversion = minor;
+        head.tag = std::string_view(tag);
+        compound_request request(out, head);
+        request.add(args);
+        c.end(out);
+        BOOST_REQUIRE(run_until_complete(*shard, dispatcher->dispatch(c)));
+        return answer_of(c);
+    }
+    BIND_CONN_TO_SESSION4args binding(channel_dir_from_client4 dir) const
+    {
+        BIND_CONN_TO_SESSION4args args;
+        args.sessid = client.session;
+        args.dir = dir;
+        return args;
+    }
+    /// All of the file "f", which is empty, by nobody's open.
+    nfsstat4 copy_to(std::string_view name)
+    {
+        return here(LOOKUP4args{"f"}, SAVEFH4args(), PUTROOTFH4args(), LOOKUP4args{"export"},
+                    LOOKUP4args{name}, COPY4args())
+            .status();
+    }
+    client4 client{*this, "a"};
+    client4 other{*this, "b"};
+};
+
+/// A server of minor version 0.
+struct old_world : v40_fixture {
+    std::vector<std::byte> handle_of_link()
+    {
+        answer4 out =
+            compound(PUTROOTFH4args(), LOOKUP4args{"export"}, making("l", nfs_ftype4::lnk), GETFH4args());
+        out.good<PUTROOTFH4res>();
+        out.good<LOOKUP4res>();
+        out.good<CREATE4res>();
+        const auto fh = out.good<GETFH4res>();
+        return {fh.object.begin(), fh.object.end()};
+    }
+    client0 client{*this, "a"};
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(stateids)
+{
+    static const rule<world> rules[] = {
+        {"8881 8.2.3", "CLOSE takes the current stateid with its number", nfsstat4::old_stateid,
+         [](world& w) -> said {
+             w.client.connect();
+             return w
+                 .here(w.client.creating("f"), SAVEFH4args(), PUTROOTFH4args(), LOOKUP4args{"export"},
+                       w.client.opening("f"), RESTOREFH4args(), CLOSE4args{0, stateid4::current()})
+                 .status();
+         }},
+        {"8881 8.2.3", "so does OPEN_DOWNGRADE", nfsstat4::old_stateid,
+         [](world& w) -> said {
+             w.client.connect();
+             return w
+                 .here(w.client.creating("f"), SAVEFH4args(), PUTROOTFH4args(), LOOKUP4args{"export"},
+                       w.client.opening("f"), RESTOREFH4args(),
+                       OPEN_DOWNGRADE4args{stateid4::current(), 0, share4::access_both, share4::deny_none})
+                 .status();
+         }},
+        {"8881 8.2.3", "an `other` of zeros has no other number than those of the special stateids",
+         nfsstat4::bad_stateid,
+         [](world& w) -> said {
+             w.client.connect();
+             w.make("d", nfs_ftype4::dir);
+             attributes mode;
+             mode.present.set(attribute::mode);
+             mode.mode = 0700;
+             const encoded values(mode);
+             return w.at("d", SETATTR4args{stateid4{7, {}}, values.raw});
+         }},
+    };
+    hold(rules);
+}
+
+BOOST_AUTO_TEST_CASE(attributes_that_a_delegation_holds_back)
+{
+    static const rule<world> rules[] = {
+        {"8881 10.4.3, 18.31.3", "VERIFY compares with what the holder says", nfsstat4::ok,
+         [](world& w) -> said {
+             const auto file = w.delegated();
+             w.channel->values.size = 77;
+             ++w.channel->values.change;
+             const encoded held = sized(77);
+             return w.other.call(PUTFH4args{client4::handle_of(file)}, VERIFY4args{held.raw}).status();
+         }},
+        {"8881 10.4.3, 18.15.3", "and so does NVERIFY", nfsstat4::ok,
+         [](world& w) -> said {
+             const auto file = w.delegated();
+             w.channel->values.size = 77;
+             ++w.channel->values.change;
+             const encoded before = sized(0);
+             return w.other.call(PUTFH4args{client4::handle_of(file)}, NVERIFY4args{before.raw}).status();
+         }},
+    };
+    hold(rules);
+}
+
+BOOST_AUTO_TEST_CASE(comparisons)
+{
+    static const rule<world> rules[] = {
+        {"8881 18.15.3", "NVERIFY of a value that is cut off", nfsstat4::badxdr,
+         [](world& w) -> said {
+             w.client.connect();
+             return w.here(NVERIFY4args{values_of(attribute::size, sized(0).raw.attr_vals.first(4))})
+                 .status();
+         }},
+        {"8881 18.31.3", "VERIFY with bytes that belong to no attribute", nfsstat4::badxdr,
+         [](world& w) -> said {
+             w.client.connect();
+             const std::array<std::byte, 12> longer{};
+             return w.here(VERIFY4args{values_of(attribute::size, longer)}).status();
+         }},
+        {"8881 3.2, 18.31.3", "a bitmap with a word of zeros at its end is the same bitmap", nfsstat4::ok,
+         [](world& w) -> said {
+             w.client.connect();
+             answer4 out = w.here(GETATTR4args{{attribute::supported_attrs}});
+             out.good<PUTROOTFH4res>();
+             out.good<LOOKUP4res>();
+             const std::span<const std::byte> shorter = out.good<GETATTR4res>().obj_attributes.attr_vals;
+             std::vector<std::byte> longer(shorter.begin(), shorter.end());
+             longer.resize(longer.size() + 4);
+             longer[3] = std::byte(std::to_integer<unsigned>(longer[3]) + 1);
+             return w.here(VERIFY4args{values_of(attribute::supported_attrs, longer)}).status();
+         }},
+    };
+    hold(rules);
+}
+
+BOOST_AUTO_TEST_CASE(ranges)
+{
+    static constexpr std::uint64_t longest = ~std::uint64_t(0);
+    static const rule<world> rules[] = {
+        {"8881 18.10.3", "offset and length of a lock add up to 2^64 - 1 at most", nfsstat4::inval,
+         [](world& w) -> said {
+             w.client.connect();
+             const auto file = w.client.open(w.client.creating("f"));
+             LOCKT4args args;
+             args.offset = 2;
+             args.length = longest - 1;
+             return w.client.call(PUTFH4args{client4::handle_of(file)}, args).status();
+         }},
+    };
+    hold(rules);
+}
+
+BOOST_AUTO_TEST_CASE(sessions)
+{
+    static const rule<world> rules[] = {
+        {"8881 18.36.4", "CREATE_SESSION that finds no room is answered the same when it is sent again",
+         nfsstat4::nospc,
+         [](world& w) -> said {
+             w.limits.sessions_per_client = 1;
+             w.client.connect();
+             const auto args = client4::session_of(w.client.id, w.client.create_sequence);
+             BOOST_TEST(w.compound(args).status() == nfsstat4::nospc);
+             BOOST_TEST(w.compound(DESTROY_SESSION4args{w.client.session}).status() == nfsstat4::ok);
+             return w.compound(args).status();
+         }},
+        {"8881 18.36.4", "and has used up its number", nfsstat4::ok,
+         [](world& w) -> said {
+             w.limits.sessions_per_client = 1;
+             w.client.connect();
+             auto args = client4::session_of(w.client.id, w.client.create_sequence);
+             BOOST_TEST(w.compound(args).status() == nfsstat4::nospc);
+             BOOST_TEST(w.compound(DESTROY_SESSION4args{w.client.session}).status() == nfsstat4::ok);
+             ++args.sequence;
+             return w.compound(args).status();
+         }},
+        {"8881 18.36.4", "so has one with flags that are none", nfsstat4::ok,
+         [](world& w) -> said {
+             w.client.connect();
+             auto args = client4::session_of(w.client.id, w.client.create_sequence);
+             args.flags = 0x100;
+             BOOST_TEST(w.compound(args).status() == nfsstat4::inval);
+             args.flags = 0;
+             ++args.sequence;
+             return w.compound(args).status();
+         }},
+        {"8881 18.46.3", "a SEQUENCE that fails leaves the slot the reply that it kept", "the same",
+         [](world& w) -> said {
+             const auto kept = w.short_of_room();
+             const auto first = w.compound(kept, PUTROOTFH4args());
+             BOOST_TEST(
+                 w.tagged(128, SEQUENCE4args{w.client.session, kept.sequenceid + 1, 0, 0, true}).status() ==
+                 nfsstat4::rep_too_big_to_cache);
+             const auto again = w.compound(kept, PUTROOTFH4args());
+             return first.bytes() == again.bytes() ? said("the same") : said(again.status());
+         }},
+        {"8881 18.46.3", "nor does it renew the lease", nfsstat4::ok,
+         [](world& w) -> said {
+             w.limits.cached_response_size = 120;
+             w.client.connect();
+             BOOST_TEST_REQUIRE(w.client.open(w.client.creating("f")).status == nfsstat4::ok);
+             w.other.connect();
+             w.clock.advance(60s);
+             BOOST_TEST(w.other.call(PUTROOTFH4args()).status() == nfsstat4::ok);
+             BOOST_TEST(w.tagged(128, SEQUENCE4args{w.client.session, w.client.sequences[0] + 1, 0, 0, true})
+                            .status() == nfsstat4::rep_too_big_to_cache);
+             w.clock.advance(60s);
+             return w.other.open(w.other.opening("f", share4::access_read, share4::deny_write)).status;
+         }},
+        {"8881 18.46.3", "CB_PATH_DOWN is told on each session of the client", "down",
+         [](world& w) -> said {
+             w.connect(w.client);
+             w.way.reset();
+             w.client.open_session(); // without a back channel
+             BOOST_TEST((w.flags(w.client) & seq4_status::cb_path_down) == 0u);
+             w.channel->is_open = false;
+             return (w.flags(w.client) & seq4_status::cb_path_down) != 0 ? "down" : "up";
+         }},
+        {"8881 18.35.4", "the client of another user whose lease is over gives way (case 3)", nfsstat4::ok,
+         [](world& w) -> said {
+             w.client.connect();
+             w.clock.advance(91s);
+             w.user->uid = 2000;
+             return w.compound(client4(w, "a", 2).exchange()).status();
+         }},
+        {"8881 18.35.4", "an update of another verifier and principal is NOT_SAME (case 8)",
+         nfsstat4::not_same,
+         [](world& w) -> said {
+             w.client.connect();
+             w.user->uid = 2000;
+             const client4 another(w, "a", 2);
+             EXCHANGE_ID4args args = another.exchange();
+             args.flags = exchgid4::upd_confirmed_rec_a;
+             return w.compound(args).status();
+         }},
+        {"8881 18.34.3", "BIND_CONN_TO_SESSION stands alone, also behind SEQUENCE", nfsstat4::not_only_op,
+         [](world& w) -> said {
+             w.connect(w.client);
+             return w.client.call(w.binding(channel_dir_from_client4::fore_or_both)).status();
+         }},
+        {"8881 18.34.3", "BACK_OR_BOTH of a connection that brings no calls", nfsstat4::inval,
+         [](world& w) -> said {
+             w.connect(w.client);
+             w.way.reset();
+             return w.compound(w.binding(channel_dir_from_client4::back_or_both)).status();
+         }},
+        {"8881 18.34.3", "FORE of a connection of the back channel", nfsstat4::inval,
+         [](world& w) -> said {
+             w.connect(w.client);
+             return w.compound(w.binding(channel_dir_from_client4::fore)).status();
+         }},
+        {"8881 18.33.3", "BACKCHANNEL_CTL without parameters names another program", "42",
+         [](world& w) -> said {
+             w.connect(w.client);
+             BACKCHANNEL_CTL4args args;
+             args.cb_program = 42;
+             BOOST_TEST(w.client.call(args).status() == nfsstat4::ok);
+             return std::to_string(w.commons->sessions.find(w.client.session)->back().identity()->program);
+         }},
+        {"8881 18.48.3", "TEST_STATEID answers for as many as it was asked about", nfsstat4::ok,
+         [](world& w) -> said {
+             w.client.connect();
+             const std::vector<stateid4> ids(1200, stateid4{1, {std::byte(9)}});
+             TEST_STATEID4args args;
+             args.stateids = std::span<const stateid4>(ids);
+             return w.client.call(args).status();
+         }},
+    };
+    hold(rules);
+}
+
+BOOST_AUTO_TEST_CASE(kinds_of_files)
+{
+    static const rule<world> rules[] = {
+        {"7862 15.2.3", "COPY of nothing to a directory", nfsstat4::wrong_type,
+         [](world& w) -> said {
+             w.minor = 2;
+             w.client.connect();
+             w.make("d", nfs_ftype4::dir);
+             BOOST_TEST(w.client.open(w.client.creating("f")).status == nfsstat4::ok);
+             return w.copy_to("d");
+         }},
+        {"7862 15.2.3", "COPY of nothing to a file that is not the caller's", nfsstat4::access,
+         [](world& w) -> said {
+             w.minor = 2;
+             w.client.connect();
+             BOOST_TEST(w.client.open(w.client.creating("f")).status == nfsstat4::ok);
+             auto args = w.client.creating("mine");
+             attributes mode;
+             mode.present.set(attribute::mode);
+             mode.mode = 0600;
+             const encoded values(mode);
+             args.openhow.attrs = values.raw;
+             BOOST_TEST(w.client.open(args).status == nfsstat4::ok);
+             w.user->uid = 2000;
+             return w.copy_to("mine");
+         }},
+        {"7862 15.5.2", "IO_ADVISE of a directory", nfsstat4::isdir,
+         [](world& w) -> said {
+             w.minor = 2;
+             w.client.connect();
+             w.make("d", nfs_ftype4::dir);
+             return w.at("d", IO_ADVISE4args());
+         }},
+        {"7862 15.5.2", "IO_ADVISE of a link", nfsstat4::symlink,
+         [](world& w) -> said {
+             w.minor = 2;
+             w.client.connect();
+             w.make("l", nfs_ftype4::lnk);
+             return w.at("l", IO_ADVISE4args());
+         }},
+        {"8881 18.29.3", "SECINFO with a link for a directory", nfsstat4::notdir,
+         [](world& w) -> said {
+             w.client.connect();
+             w.make("l", nfs_ftype4::lnk);
+             return w.at("l", SECINFO4args{"f"});
+         }},
+        {"8881 18.16.3", "EXCLUSIVE4_1 with an attribute that suppattr_exclcreat leaves out", nfsstat4::inval,
+         [](world& w) -> said {
+             w.client.connect();
+             auto args = w.client.creating("f", createmode4::exclusive4_1);
+             args.openhow.attrs.attrmask = {attribute::numlinks, attribute::quota_used};
+             return w.here(args).status();
+         }},
+        {"8881 18.7.3", "GETATTR of what a later minor version brings", nfsstat4::ok,
+         [](world& w) -> said {
+             w.client.connect();
+             return w.here(GETATTR4args{{attribute::mode_umask}}).status();
+         }},
+        {"8881 18.2.3", "CLOSE in the pseudo file system", nfsstat4::bad_stateid,
+         [](world& w) -> said {
+             w.client.connect();
+             const auto file = w.client.open(w.client.creating("f"));
+             return w.client.call(PUTROOTFH4args(), CLOSE4args{0, file.id}).status();
+         }},
+        {"8881 18.18.3", "OPEN_DOWNGRADE in the pseudo file system", nfsstat4::bad_stateid,
+         [](world& w) -> said {
+             w.client.connect();
+             const auto file = w.client.open(w.client.creating("f"));
+             return w.client
+                 .call(PUTROOTFH4args(),
+                       OPEN_DOWNGRADE4args{file.id, 0, share4::access_read, share4::deny_none})
+                 .status();
+         }},
+        {"8881 18.6.3", "DELEGRETURN in the pseudo file system", nfsstat4::bad_stateid,
+         [](world& w) -> said {
+             const auto file = w.delegated();
+             return w.client.call(PUTROOTFH4args(), DELEGRETURN4args{file.res.delegation.stateid}).status();
+         }},
+        {"8881 18.16.3", "OPEN of a name in a link", nfsstat4::notdir,
+         [](world& w) -> said {
+             w.client.connect();
+             w.make("l", nfs_ftype4::lnk);
+             return w.at("l", w.client.opening("f"));
+         }},
+        {"8881 18.9.4", "LINK of a file that has no name any more", nfsstat4::stale,
+         [](world& w) -> said {
+             w.client.connect();
+             const auto file = w.client.open(w.client.creating("f"));
+             BOOST_TEST(w.here(REMOVE4args{"f"}).status() == nfsstat4::ok);
+             return w.client
+                 .call(PUTFH4args{client4::handle_of(file)}, SAVEFH4args(), PUTROOTFH4args(),
+                       LOOKUP4args{"export"}, LINK4args{"g"})
+                 .status();
+         }},
+        {"8881 18.4.4", "CREATE with a size beyond all files", nfsstat4::inval,
+         [](world& w) -> said {
+             w.client.connect();
+             CREATE4args args = making("d");
+             const encoded large = sized(std::uint64_t(1) << 63);
+             args.createattrs = large.raw;
+             return w.here(args).status();
+         }},
+        {"8276 8.4.2", "SETXATTR of a value beyond 65536 bytes", nfsstat4::xattr2big,
+         [](world& w) -> said {
+             w.minor = 2;
+             w.client.connect();
+             BOOST_TEST(w.client.open(w.client.creating("f")).status == nfsstat4::ok);
+             const std::vector<std::byte> value(65537);
+             SETXATTR4args args;
+             args.name = "x";
+             args.value = std::span<const std::byte>(value);
+             return w.at("f", args);
+         }},
+    };
+    hold(rules);
+}
+
+BOOST_AUTO_TEST_CASE(owners_of_minor_version_0)
+{
+    static const rule<old_world> rules[] = {
+        {"7530 9.1.7", "0 comes behind the largest number of an owner", nfsstat4::ok,
+         [](old_world& w) -> said {
+             w.client.connect();
+             w.client.seqid = 0xfffffffe;
+             const auto file = w.client.open(w.client.creating("f"));
+             BOOST_TEST(file.status == nfsstat4::ok);
+             return w.client.confirm(file).status;
+         }},
+        {"7530 16.11.5", "LOCKT of a link", nfsstat4::inval,
+         [](old_world& w) -> said {
+             w.client.connect();
+             const auto link = w.handle_of_link();
+             LOCKT4args args;
+             args.length = 1;
+             args.owner.clientid = w.client.id;
+             return w.compound(PUTFH4args{std::span<const std::byte>(link)}, args).status();
+         }},
+        {"7530 16.10.5", "LOCK of a link", nfsstat4::inval,
+         [](old_world& w) -> said {
+             w.client.connect();
+             const auto file = w.client.ready(w.client.creating("f"));
+             const auto link = w.handle_of_link();
+             return w.compound(PUTFH4args{std::span<const std::byte>(link)}, w.client.locking(file, 0, 1))
+                 .status();
+         }},
+        {"7530 16.14.5", "LOOKUPP of a link", nfsstat4::notdir,
+         [](old_world& w) -> said {
+             w.client.connect();
+             const auto link = w.handle_of_link();
+             return w.compound(PUTFH4args{std::span<const std::byte>(link)}, LOOKUPP4args()).status();
+         }},
+        {"7530 16.23.5", "READ of a link", nfsstat4::inval,
+         [](old_world& w) -> said {
+             w.client.connect();
+             const auto link = w.handle_of_link();
+             return w.compound(PUTFH4args{std::span<const std::byte>(link)}, READ4args{{}, 0, 1}).status();
+         }},
+        {"7530 16.2.3", "CLOSE in the pseudo file system", nfsstat4::bad_stateid,
+         [](old_world& w) -> said {
+             w.client.connect();
+             const auto file = w.client.ready(w.client.creating("f"));
+             return w.compound(PUTROOTFH4args(), CLOSE4args{++w.client.seqid, file.id}).status();
+         }},
+    };
+    hold(rules);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
