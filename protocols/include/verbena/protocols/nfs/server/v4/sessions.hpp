@@ -247,7 +247,7 @@ public:
         /// with `yields`.
         files::client_id rival = files::nobody;
         bool has_sessions = false; ///< with that: the rival, so that it has something while its lease runs
-        std::string held_by; ///< with a refusal for its name: where the client that has it came from
+        std::string held_by;       ///< with a refusal for its name: where the client that has it came from
         shortage short_of = shortage::none;
     };
     /// The decision table of 8881 18.35.4. Besides, nobody ends what a client has whose lease runs from another address. A client that is
