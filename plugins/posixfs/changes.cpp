@@ -407,18 +407,27 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
             if (auto known = identify(to_fd, new_name.text(), to_directory, out.victim);
                 !known && known.error().errno_value() != ENOENT)
                 return known.error();
-            if (out.victim.handle == moved.handle)
+            const bool one_directory = from_st.st_dev == to_st.st_dev && from_st.st_ino == to_st.st_ino;
+            turn.begin(from_fd, out.from);
+            if (!one_directory)
+                turn.begin(to_fd, out.to);
+            // Two names of one file, or the same twice: nothing is done (POSIX, rename).
+            if (out.victim.fd && out.victim.file.device == moved.file.device &&
+                out.victim.file.inode == moved.file.inode) {
                 out.victim = victim();
+                change_order::turn::end_unchanged(out.from);
+                if (one_directory)
+                    out.to = out.from;
+                else
+                    change_order::turn::end_unchanged(out.to);
+                return out;
+            }
             if (out.victim.fd) {
                 auto kept = keep_open(out.victim);
                 if (!kept)
                     return kept.error();
                 removing = std::move(*kept);
             }
-            const bool one_directory = from_st.st_dev == to_st.st_dev && from_st.st_ino == to_st.st_ino;
-            turn.begin(from_fd, out.from);
-            if (!one_directory)
-                turn.begin(to_fd, out.to);
             if (::renameat(from_fd, old_name.text(), to_fd, new_name.text()) != 0)
                 return errno_error("rename");
             numbers_->changed(moved.file);

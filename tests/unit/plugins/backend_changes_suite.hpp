@@ -128,6 +128,16 @@ inline void numbered_states::change_a_directory()
     tells(*within.to.after);
     changed(must(fs->rename(me, d, "uno", e, "uno")).from);
     changed(must(fs->rename(me, e, "uno", d, "uno")).to);
+    // To its own name, and to another one of the same file.
+    changed(must(fs->link(me, find(d, "uno"), d, "two")).directory);
+    for (const char* to : {"uno", "two"}) {
+        const auto nothing = must(fs->rename(me, d, "uno", d, to));
+        tells(*nothing.from.after);
+        tells(*nothing.to.after);
+    }
+    tells(stat(d));
+    for (const char* kept : {"uno", "two"})
+        BOOST_TEST(find(d, kept).bytes().size() != 0U);
     for (int i = 0; i < 20; ++i)
         changed(must(fs->remove(me, d, std::to_string(i))));
     changed(must(fs->rmdir(me, d, "sub")));
