@@ -238,8 +238,8 @@ struct server::compound {
     {
         return minor() == 0 ? nfsstat4::ok : resolve(id, current_id);
     }
-    /// The same for CLOSE and OPEN_DOWNGRADE, which take the number that goes with it (8881 8.2.3): what another OPEN of the owner has
-    /// changed since is not closed unseen.
+    /// The same for CLOSE and OPEN_DOWNGRADE, which take the number that goes with it (8881 8.2.3): what another OPEN
+    /// of the owner has changed since is not closed unseen.
     nfsstat4 resolve_with_number(stateid4& id) const noexcept
     {
         if (!id.is_current() || minor() == 0)

@@ -404,7 +404,8 @@ task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args)
     SEQUENCE4res res;
     k.kept = sequence.cachethis;
     if (status == nfsstat4::ok && (!k.results.ok() || !k.results.has_room_for<SEQUENCE4res>())) {
-        // Not even SEQUENCE fits. It is answered all the same, in what a failure takes, and lease and slot stay as they were (8881 18.46.3).
+        // Not even SEQUENCE fits. It is answered all the same, in what a failure takes, and lease and slot stay as
+        // they were (8881 18.46.3).
         status = k.too_big();
         c.results().truncate(start);
         compound_results refusal(c.results(), args.head().tag);

@@ -237,7 +237,8 @@ task<nfsstat4> server::current_values(compound& k, bitmap4 wanted, object_values
                       commons_.state.stats().write_delegations.value() != 0 &&
                       commons_.state.has_state(o.key());
     if (asks) {
-        // First what the server has: a size that the holder said never goes with a change attribute from behind its answer.
+        // First what the server has: a size that the holder said never goes with a change attribute from behind its
+        // answer.
         const auto attrs = co_await o.backend().getattr(o.request, o.file);
         if (!attrs)
             co_return status_of_storage(attrs.error());

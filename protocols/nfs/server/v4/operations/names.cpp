@@ -208,8 +208,8 @@ task<nfsstat4> server::link(compound& k)
         status = status_of_storage(done.error());
         if (status != nfsstat4::perm && status != nfsstat4::noent)
             co_return status;
-        // LINK has no NOENT: a file without a name is on its way out. Nor has it PERM: of what is no directory the kernel says so to who may
-        // not link to others' files.
+        // LINK has no NOENT: a file without a name is on its way out. Nor has it PERM: of what is no directory the
+        // kernel says so to who may not link to others' files.
         const auto attrs = co_await o.backend().getattr(o.request, o.file);
         if (status == nfsstat4::noent)
             co_return !attrs || attrs->links == 0 ? nfsstat4::stale : status;

@@ -277,9 +277,9 @@ public:
     /// over the connection that it asks on, and a back channel is granted.
     CREATE_SESSION4res end_creation(const CREATE_SESSION4args& args, files::client_id state,
                                     bool must_reclaim, bool back);
-    /// One that came to nothing. Its number is used up and its repeats are answered so (8881 18.36.4), but for what is to be tried again, what is
-    /// nobody's, and TOOSMALL: pynfs' CSESS29 asks again with the number of a channel that was too small. Nor does who is not the client's
-    /// user use up its numbers.
+    /// One that came to nothing. Its number is used up and its repeats are answered so (8881 18.36.4), but for what
+    /// is to be tried again, what is nobody's, and TOOSMALL: pynfs' CSESS29 asks again with the number of a channel
+    /// that was too small. Nor does who is not the client's user use up its numbers.
     void refuse_creation(const CREATE_SESSION4args& args, principal who, nfsstat4 why) noexcept;
     /// The client has, and says so.
     void reclaimed(clientid4 client);
@@ -301,8 +301,8 @@ public:
     std::shared_ptr<session> find(const sessionid4& id) const;
     /// Those of a client of the state layer.
     std::vector<std::shared_ptr<session>> of(files::client_id state) const;
-    /// Whether the client can be called over none of them, though it could over one of them before (8881 18.46.3). A client that has never
-    /// had a back channel asked for none, or can't have one.
+    /// Whether the client can be called over none of them, though it could over one of them before (8881 18.46.3). A
+    /// client that has never had a back channel asked for none, or can't have one.
     bool lost_all_ways_to(clientid4 client) const noexcept;
     /// When the client was last heard from over one of them, as files::state_handler has it.
     time_point last_heard(files::client_id state) const noexcept;
