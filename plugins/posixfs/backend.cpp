@@ -47,7 +47,8 @@ backend::backend(const posixfs_options& options, blocking_pool& pool, std::uniqu
       syncs_(pool),
       pins_(pool, removals_,
             options.most_kept_files != 0 ? options.most_kept_files : pin_table::usual_bound(),
-            handles_->root_path())
+            handles_->root_path()),
+      unseen_(std::make_shared<unseen_locks>(handles_->root_path()))
 {
     std::random_device random;
     verifier_ = std::uint64_t(random()) << 32 | random();

@@ -14,6 +14,7 @@
 #include "handles.hpp"
 #include "identity.hpp"
 #include "lease_watch.hpp"
+#include "local_locks.hpp"
 #include "pins.hpp"
 
 #include <verbena/core/semaphore.hpp>
@@ -80,6 +81,7 @@ public:
     std::uint64_t write_verifier() const noexcept override { return verifier_ + syncs_.failures(); }
     std::string describe() const;
     open_file_counters counters() const noexcept { return pins_.counters(); }
+    unseen_lock_counters unseen_locks_counters() const noexcept { return unseen_->counters(); }
 
     task<result<storage::attributes>> getattr(const storage::request& r,
                                               const storage::handle& file) override;
@@ -158,6 +160,7 @@ public:
                                               const storage::handle& file) override; // acls.cpp
     task<result<std::unique_ptr<storage::file_lease>>> lease(const storage::handle& file,
                                                              storage::lease_wanted wanted) override;
+    std::unique_ptr<storage::local_locks> local_locks_of(const storage::handle& file) override;
 
 private:
     /// What belongs to one shard.
@@ -323,6 +326,7 @@ private:
 
     // leases.cpp
     class writers_elsewhere;
+    class inode_locks;
 
     // extents.cpp
     struct in_use;
@@ -385,6 +389,7 @@ private:
     sync_group syncs_;
     removal_log removals_;
     pin_table pins_;
+    const std::shared_ptr<unseen_locks> unseen_;
     std::shared_ptr<lease_watch> leases_; // nullptr: none are taken
     const std::shared_ptr<change_numbers> numbers_ = change_numbers::of_process();
     change_order order_;

@@ -6,6 +6,7 @@
 #include <verbena/core/log.hpp>
 #include <verbena/protocols/storage/module.hpp>
 
+#include <array>
 #include <filesystem>
 #include <unistd.h>
 
@@ -57,6 +58,10 @@ public:
             setting::flag("leases", true,
                           "Clients of NFSv4.1 get read delegations, for which processes of this host that "
                           "write are made to wait"),
+            setting::flag(
+                "local_locks", true,
+                "Clients' locks of bytes are also locks of the file system, so that processes of this "
+                "host see them, and theirs count for clients"),
         };
     }
 
@@ -86,6 +91,7 @@ public:
         options.async = values.flag("async");
         options.crossmnt = values.flag("crossmnt");
         options.leases = values.flag("leases");
+        options.local_locks = values.flag("local_locks");
         options.read_only = context.read_only;
         options.keep_shard_identity = context.keep_shard_identity;
         options.callers_are_daemon = context.everybody && context.everybody->uid == ::geteuid() &&
@@ -105,6 +111,8 @@ public:
             out.options.emplace_back("crossmnt");
         if (!options.leases)
             out.options.emplace_back("leases=no");
+        if (!options.local_locks)
+            out.options.emplace_back("local_locks=no");
         out.notes = describe(*out.files);
         if (options.async)
             out.warning = "async is unsafe: what a client was told is written may be lost when power fails";
@@ -121,6 +129,20 @@ public:
                                     to.value({label, "closed"}, double(c.closed));
                                     to.value({label, "lost"}, double(c.lost));
                                     to.value({label, "refused"}, double(c.refused));
+                                }));
+        out.metrics.push_back(
+            context.metrics.add({"verbena_posixfs_unseen_locks_total",
+                                 "Locks of clients that processes of this host do not see, by why.",
+                                 metric_type::counter,
+                                 "locks",
+                                 {"export", "reason"},
+                                 max_series * unseen_lock_counters::reasons},
+                                [label = context.label, files](metric_sink& to) {
+                                    const unseen_lock_counters c = unseen_locks_of(*files);
+                                    constexpr std::array<const char*, unseen_lock_counters::reasons> names = {
+                                        "no_room", "unsupported", "not_permitted", "limit", "failed"};
+                                    for (std::size_t i = 0; i < names.size(); ++i)
+                                        to.value({label, names[i]}, double(c.counts[i]));
                                 }));
         out.tells_callers_apart = takes_callers_rights();
         out.local_tree = values.text("directory");

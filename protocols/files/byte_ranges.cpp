@@ -54,6 +54,15 @@ void byte_ranges::replace(const byte_range& r, std::optional<lock_type> type)
         ranges_.erase(at + std::ptrdiff_t(in_place), at + std::ptrdiff_t(c.count));
 }
 
+std::span<const locked_range> byte_ranges::overlapping(const byte_range& r) const noexcept
+{
+    const auto first = std::partition_point(ranges_.begin(), ranges_.end(),
+                                            [&](const locked_range& l) { return l.bytes.last < r.offset; });
+    const auto end = std::partition_point(first, ranges_.end(),
+                                          [&](const locked_range& l) { return l.bytes.offset <= r.last; });
+    return {first, end};
+}
+
 const locked_range* byte_ranges::find_conflict(const byte_range& r, lock_type type) const noexcept
 {
     auto one = std::partition_point(ranges_.begin(), ranges_.end(),

@@ -166,8 +166,11 @@ struct wait_entry {
     byte_range bytes;
     lock_type type;
     bool is_told = false;
-    bool to_look = false; // at it, as bytes came free
-    time_point until{};   // what it was told holds; else, it waits if it does not ask again
+    bool is_local = false;    // it waits for a process of this host
+    bool is_watched = false;  // by a task that asks the back end
+    std::uint64_t number = 0; // of this wait
+    bool to_look = false;     // at it, as bytes came free
+    time_point until{};       // what it was told holds; else, it waits if it does not ask again
     member_of<wait_entry> of_client{*this};
     member_of<wait_entry> of_file{*this};
     member_of<wait_entry> by_end{*this};
@@ -239,8 +242,15 @@ struct file_entry {
     intrusive_list<member_of<state_entry>> opens, locks, delegations; // of locks those that have ranges
     intrusive_list<pending_open> pending;
     intrusive_list<member_of<wait_entry>> waits; // in the order of asking
-    member_of<file_entry> to_look{*this};        // while not all waiters were looked at since bytes came free
-    member_of<file_entry> to_tell{*this};        // while bytes of it came free and its waiters have not heard
+    // Locks of the file system, once bytes were locked; nullptr where it has none. Locks that it is being asked for
+    // are pending.
+    std::unique_ptr<storage::local_locks> local;
+    bool local_sought = false;
+    std::uint64_t local_calls = 0;      // of lock() and keep()
+    std::optional<byte_range> unlocked; // that `local` has not heard of
+    intrusive_list<pending_lock> pending_locks;
+    member_of<file_entry> to_look{*this}; // while not all waiters were looked at since bytes came free
+    member_of<file_entry> to_tell{*this}; // while bytes of it came free and its waiters have not heard
     intrusive_list<verbena::detail::waiter> waiters;
 };
 

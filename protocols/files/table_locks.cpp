@@ -78,7 +78,8 @@ void tell(lock_holder* holder, const byte_range& bytes, lock_type type, client_i
 
 } // namespace
 
-result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, zero_seqid zero)
+result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, zero_seqid zero,
+                                  pending_lock* local)
 {
     const auto living_one = living(r.client);
     if (!living_one)
@@ -108,12 +109,14 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
     const std::span<const std::byte> owner = l != nullptr ? bytes_of(l->owner->name) : r.owner;
     wait_entry* waits = find_wait(f, r.client, owner);
     const bool was_told = waits != nullptr && waits->is_told;
-    if (const auto found = find_lock_obstacle(f, r.client, owner, r.bytes, r.type)) {
+    auto found = find_lock_obstacle(f, r.client, owner, r.bytes, r.type);
+    const bool is_pending = !found && (found = find_pending_lock(f, r.client, owner, r.bytes, r.type));
+    if (found) {
         tell(holder, found->bytes, found->type, found->client->id, found->owner);
         if (r.reclaim)
             return refuse(errc::reclaim_conflict, "another client reclaimed the range",
                           stats_.conflicting_reclaims);
-        if (gives_way(*found->client, r.client))
+        if (!is_pending && gives_way(*found->client, r.client))
             return error(errc::needs_room, "a courtesy client has it locked");
         stats_.lock_denials.add();
         if (r.wait && by.hears_of_locks)
@@ -131,6 +134,10 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
         return refuse(*lacking, errc::too_many_locks);
     if ((l == nullptr || l->ranges.empty()) && f.lockers >= options_.limits.lockers_per_file)
         return refuse({limited::lock_owners, limit_of::file}, errc::too_many_locks);
+    if (local != nullptr && !local->is_held_ && local_of(f) != nullptr) {
+        begin_locally(*local, f, r, owner, by.hears_of_locks);
+        return error(errc::busy, "the back end is to be asked first");
+    }
 
     if (waits != nullptr && waits->bytes.overlaps(r.bytes))
         erase_wait(*waits); // and nobody hears of it before this lock stands
@@ -162,6 +169,8 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
     stats_.locks.add(growth);
     if (r.reclaim)
         stats_.reclaims.add();
+    if (local != nullptr)
+        end_locally(*local);
     // What was kept for it may be free, too.
     if (was_told || frees)
         unlocked(f);
@@ -181,8 +190,10 @@ result<void> state_table::test_lock(client_id client, const storage::handle& fil
     file_entry* f = find_file(file);
     if (f == nullptr)
         return {};
-    const auto found = find_lock_obstacle(*f, client, owner, bytes, type);
+    auto found = find_lock_obstacle(*f, client, owner, bytes, type);
     if (!found || gives_way(*found->client, client))
+        found = find_pending_lock(*f, client, owner, bytes, type);
+    if (!found)
         return {};
     tell(holder, found->bytes, found->type, found->client->id, found->owner);
     return error(errc::denied);
@@ -212,6 +223,7 @@ result<stateid> state_table::unlock(client_id client, const stateid& id, const s
     l.seqid = next_seqid(l.seqid);
     l.client.count(&client_entry::locks, &peer_use::locks, growth);
     stats_.locks.add(growth);
+    keep_locally(*l.file, bytes);
     if (frees)
         unlocked(*l.file);
     return states_->id_of(l);
@@ -243,6 +255,7 @@ bool state_table::erase_lock(lock_entry& l) noexcept
     l.client.count(&client_entry::locks, &peer_use::locks, -std::ptrdiff_t(l.ranges.size()));
     l.client.count(&client_entry::lock_states, &peer_use::lock_states, -1);
     f.lockers -= had_some;
+    note_unlocked(f, l.ranges);
     stats_.locks.add(-std::int64_t(l.ranges.size()));
     stats_.lock_states.add(-1);
     by_->states.erase(by_->states.find(state_hash::of_locks(owner, l.open)));
@@ -296,6 +309,7 @@ void state_table::wait_for(client_entry& c, file_entry& f, std::span<const std::
 {
     if (wait_entry* w = find_wait(f, c.id, owner)) {
         begin_wait(*w);
+        w->is_local = false;
         w->bytes = bytes;
         w->type = type;
         return;
@@ -306,6 +320,7 @@ void state_table::wait_for(client_entry& c, file_entry& f, std::span<const std::
         return;
     }
     auto* w = new wait_entry(c, f, owner, bytes, type);
+    w->number = ++last_wait_;
     c.waiting.push_back(w->of_client);
     f.waits.push_back(w->of_file);
     ++c.waits;
@@ -416,7 +431,7 @@ void state_table::look_at_waiters(file_entry& f) noexcept
         }
         w.to_look = false;
         stats_.waiter_checks.add();
-        if (w.is_told)
+        if (w.is_told || w.is_local)
             continue;
         // A range that is kept for an earlier waiter stands against most of the others, and is found faster. But a courtesy client's lock
         // would come first.
@@ -424,7 +439,8 @@ void state_table::look_at_waiters(file_entry& f) noexcept
             find_reservation(f, w.client.id, bytes_of(w.owner), w.bytes, w.type))
             continue;
         const auto found = find_lock_obstacle(f, w.client.id, bytes_of(w.owner), w.bytes, w.type, &steps);
-        if (found && !gives_way(*found->client, w.client.id))
+        if ((found && !gives_way(*found->client, w.client.id)) ||
+            find_pending_lock(f, w.client.id, bytes_of(w.owner), w.bytes, w.type))
             continue;
         w.is_told = true;
         w.until = now() + options_.lock_reserve;
@@ -439,6 +455,7 @@ void state_table::look_at_waiters(file_entry& f) noexcept
 void state_table::unlocked(file_entry& f) noexcept
 {
     ++f.pins;
+    let_go_locally(f);
     tell_waiters(f);
     --f.pins;
     release_file(f);

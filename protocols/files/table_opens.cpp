@@ -373,6 +373,7 @@ void state_table::remove_open(open_entry& o) noexcept
     client_entry& c = o.client;
     states_->remove(o);
     release_owner(owner);
+    let_go_locally(f);
     // Without an open of the file it can't lock anything of it.
     if (end_waits(c, f) || had_locks)
         tell_waiters(f);

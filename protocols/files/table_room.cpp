@@ -2,6 +2,8 @@
 // Operations: what is in their way, and how it goes out of it.
 #include "entries.hpp"
 
+#include <verbena/core/scope.hpp>
+
 #include <algorithm>
 
 namespace verbena::files {
@@ -383,6 +385,9 @@ void passage::end() noexcept
 
 task<void> state_table::tend()
 {
+    const task_context& context = co_await current_context();
+    scope watching(*context.shard, &context, nullptr, "waits for locks of local processes");
+    watching_ = &watching;
     for (;;) {
         age();
         lapse_reservations();
@@ -439,6 +444,9 @@ task<void> state_table::tend()
         const bool goes_on = co_await change_awaiter(tending_, next, "something to be due");
         if (!goes_on) {
             release_leases();
+            watching_ = nullptr;
+            watching.request_stop();
+            co_await watching.join();
             co_return;
         }
     }

@@ -99,6 +99,8 @@ task<result<std::unique_ptr<file_lease>>> file_backend::lease(const handle&, lea
     return unsupported<std::unique_ptr<file_lease>>();
 }
 
+std::unique_ptr<local_locks> file_backend::local_locks_of(const handle&) { return nullptr; }
+
 no_lease why_no_lease(const error& failure) noexcept
 {
     switch (failure.errno_value()) {

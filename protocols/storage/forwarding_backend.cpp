@@ -219,4 +219,9 @@ task<result<std::unique_ptr<file_lease>>> forwarding_backend::lease(const handle
     return below_.lease(file, std::move(wanted));
 }
 
+std::unique_ptr<local_locks> forwarding_backend::local_locks_of(const handle& file)
+{
+    return below_.local_locks_of(file);
+}
+
 } // namespace verbena::storage

@@ -58,12 +58,18 @@ storage::handle state_key(std::uint32_t export_id, const storage::handle& inner)
     return storage::handle(std::span(bytes).first(4 + copied.size()));
 }
 
-std::optional<file_handle> sign_state_key(const handle_key& key, const storage::handle& name) noexcept
+std::optional<opened_handle> open_state_key(const storage::handle& name) noexcept
 {
     const auto bytes = name.bytes();
-    if (bytes.size() < 4)
+    if (bytes.size() <= 4 || bytes.size() > 4 + file_handle::max_inner)
         return std::nullopt;
-    return sign_handle(key, xdr::load_u32(bytes.data()), storage::handle(bytes.subspan(4)));
+    return opened_handle{xdr::load_u32(bytes.data()), storage::handle(bytes.subspan(4))};
+}
+
+std::optional<file_handle> sign_state_key(const handle_key& key, const storage::handle& name) noexcept
+{
+    const auto opened = open_state_key(name);
+    return opened ? sign_handle(key, opened->export_id, opened->inner) : std::nullopt;
 }
 
 } // namespace verbena::nfs

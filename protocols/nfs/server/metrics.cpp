@@ -400,10 +400,11 @@ metric_registrations v4::server_commons::expose(metric_registry& registry) const
                                  metric_type::counter,
                                  "refusals",
                                  {"of"},
-                                 2},
+                                 3},
                                 [&s](metric_sink& out) {
                                     show(out, "open", s.share_denials);
                                     show(out, "lock", s.lock_denials);
+                                    show(out, "local_lock", s.local_lock_denials);
                                 }));
     made.push_back(registry.add(limit_refusals(), [&s](metric_sink& out) { show(out, s.refused_limits); }));
     made.push_back(

@@ -216,16 +216,63 @@ task<state_home::locked> lock_here(files::state_table& table, const files::lock_
 {
     state_home::locked out;
     result<files::stateid> granted = error(errc::denied);
+    files::pending_lock local;
     const auto ask = [&]() -> result<void> {
-        granted = table.lock(*request, &out.holder);
-        return granted ? result<void>() : result<void>(granted.error());
+        granted = table.lock(*request, &out.holder, files::zero_seqid::newest, &local);
+        return granted || local.asks_back_end() ? result<void>() : result<void>(granted.error());
     };
     out.status = co_await write_down(table, request->client, files::share::none, files::share::none);
     if (out.status == nfsstat4::ok)
         out.status = co_await decide(table, files::demand(*request), ask, request->client);
+    if (local.asks_back_end()) {
+        result<void> done = co_await table.lock_locally(local, *request, &out.holder);
+        if (done)
+            done = ask();
+        out.status = status_of_result(done);
+    }
     if (granted)
         out.id = to_wire(*granted);
     co_return out;
+}
+
+task<state_home::locked> test_lock_here(files::state_table& table, files::client_id client,
+                                        const storage::handle* file, std::span<const std::byte> owner,
+                                        files::byte_range bytes, files::lock_type type)
+{
+    state_home::locked out;
+    result<void> answer = table.test_lock(client, *file, owner, bytes, type, &out.holder);
+    if (answer)
+        answer = co_await table.test_locally(*file, bytes, type, &out.holder);
+    out.status = status_of_result(answer);
+    co_return out;
+}
+
+// Local processes find the bytes unlocked when the client hears that they are.
+task<state_home::locked> unlock_here(files::state_table& table, files::client_id client, stateid4 id,
+                                     const storage::handle* file, files::byte_range bytes)
+{
+    state_home::locked out;
+    files::passage hold;
+    const bool is_local = table.has_local_locks(*file, hold);
+    const auto done = table.unlock(client, to_state(id), *file, bytes);
+    if (done)
+        out.id = to_wire(*done);
+    else
+        out.status = status_of_state(done.error());
+    if (is_local)
+        co_await table.settle_locally(hold);
+    co_return out;
+}
+
+task<nfsstat4> close_here(files::state_table& table, files::client_id client, stateid4 id,
+                          const storage::handle* file)
+{
+    files::passage hold;
+    const bool is_local = table.has_local_locks(*file, hold);
+    const nfsstat4 status = status_of_result(table.close(client, to_state(id), *file));
+    if (is_local)
+        co_await table.settle_locally(hold);
+    co_return status;
 }
 
 task<nfsstat4> forget_here(files::state_table& table, files::client_id client)
@@ -462,9 +509,7 @@ task<state_home::opened> state_home::open(const files::open_request& request, co
 
 task<nfsstat4> state_home::close(files::client_id client, const stateid4& id, const storage::handle& file)
 {
-    return at_home([client, id, f = &file](files::state_table& t) {
-        return status_of_result(t.close(client, to_state(id), *f));
-    });
+    return at_home([client, id, f = &file](files::state_table& t) { return close_here(t, client, id, f); });
 }
 
 task<state_home::opened> state_home::downgrade(files::client_id client, const stateid4& id,
@@ -536,10 +581,7 @@ task<state_home::locked> state_home::test_lock(files::client_id client, const st
                                                const files::byte_range& bytes, files::lock_type type)
 {
     return at_home([client, f = &file, owner, bytes, type](files::state_table& t) {
-        locked out;
-        const auto answer = t.test_lock(client, *f, owner, bytes, type, &out.holder);
-        out.status = status_of_result(answer);
-        return out;
+        return test_lock_here(t, client, f, owner, bytes, type);
     });
 }
 
@@ -547,13 +589,7 @@ task<state_home::locked> state_home::unlock(files::client_id client, const state
                                             const storage::handle& file, const files::byte_range& bytes)
 {
     return at_home([client, id, f = &file, bytes](files::state_table& t) {
-        locked out;
-        const auto done = t.unlock(client, to_state(id), *f, bytes);
-        if (done)
-            out.id = to_wire(*done);
-        else
-            out.status = status_of_state(done.error());
-        return out;
+        return unlock_here(t, client, id, f, bytes);
     });
 }
 

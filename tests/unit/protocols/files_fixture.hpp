@@ -10,6 +10,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -46,6 +47,11 @@ public:
         const auto known = heard.find(c);
         return known == heard.end() ? time_point::min() : known->second;
     }
+    std::unique_ptr<storage::local_locks> local_locks_of(const storage::handle&) noexcept override
+    {
+        return make_local_locks ? make_local_locks() : nullptr;
+    }
+    std::function<std::unique_ptr<storage::local_locks>()> make_local_locks;
     std::map<files::client_id, time_point> heard;
     std::vector<files::recall_notice> recalls; // `file` is not to be followed
     std::vector<std::pair<files::client_id, std::size_t>> recalled_any;

@@ -250,6 +250,24 @@ BOOST_FIXTURE_TEST_CASE(leases_are_forwarded, fixture)
     BOOST_TEST(fs.asked.empty());
 }
 
+BOOST_FIXTURE_TEST_CASE(local_locks_are_forwarded, fixture)
+{
+    struct locking final : forwarding_backend {
+        using forwarding_backend::forwarding_backend;
+        std::unique_ptr<local_locks> local_locks_of(const handle& file) override
+        {
+            asked = file;
+            return nullptr;
+        }
+        handle asked;
+    };
+    locking below_it(static_cast<file_backend&>(below));
+    gate fs(below_it);
+    BOOST_TEST(fs.local_locks_of(below.handle_of(2)) == nullptr);
+    BOOST_TEST((below_it.asked == below.handle_of(2)));
+    BOOST_TEST(fs.asked.empty());
+}
+
 BOOST_AUTO_TEST_CASE(a_filter_may_own_what_is_below)
 {
     struct lives final : forwarding_backend {
@@ -391,6 +409,7 @@ BOOST_AUTO_TEST_CASE(what_a_back_end_does_not_offer_it_refuses)
     BOOST_TEST(refusal(fs.seek(me, file, 0, extent::hole)) == EOPNOTSUPP);
     BOOST_TEST(refusal(fs.getxattr(me, file, "a")) == EOPNOTSUPP);
     BOOST_TEST(refusal(fs.lease(file, [] {})) == EOPNOTSUPP);
+    BOOST_TEST(fs.local_locks_of(file) == nullptr);
     BOOST_TEST(refusal(fs.getacl(me, file)) == EOPNOTSUPP);
     BOOST_TEST(refusal(fs.listxattrs(me, file)) == EOPNOTSUPP);
     BOOST_TEST(refusal(fs.allocate(me, file, 0, 1)) == EROFS);

@@ -8,6 +8,7 @@
 #include <verbena/core/blocking.hpp>
 #include <verbena/protocols/storage/file_backend.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -51,6 +52,12 @@ struct posixfs_options {
     /// Descriptors that keep files which clients have open, for all exports that say the same; 0: an eighth of RLIMIT_NOFILE.
     /// What is open beyond them is kept by its name alone.
     std::size_t most_kept_files = 0;
+    /// Clients' locks of bytes are also locks of the file system (open file description locks), which other
+    /// processes see, and theirs deny our clients'. Each file that has some takes a descriptor.
+    bool local_locks = true;
+    /// Files with such locks, for all exports that say the same; 0: an eighth of RLIMIT_NOFILE. Beyond them only
+    /// clients see locks.
+    std::size_t most_lock_files = 0;
     /// Most files the path table remembers; handles of the longest unused ones become stale.
     std::size_t path_table_entries = std::size_t(1) << 20;
 };
@@ -85,6 +92,22 @@ struct open_file_counters {
 };
 /// `backend` must come from open_posixfs(). Any thread.
 open_file_counters counters_of(const storage::file_backend& backend);
+
+/// Locks that clients have, and that processes of this host do not see; or that were not unlocked for them at once.
+struct unseen_lock_counters {
+    enum class reason : std::uint8_t {
+        no_room,       ///< ENOLCK
+        unsupported,   ///< the file system has none
+        not_permitted, ///< this process may not open the file
+        limit,         ///< of descriptors
+        failed,        ///< anything else
+    };
+    static constexpr std::size_t reasons = 5;
+    std::array<std::uint64_t, reasons> counts{};
+    std::uint64_t operator[](reason why) const noexcept { return counts[std::size_t(why)]; }
+};
+/// `backend` must come from open_posixfs(). Any thread.
+unseen_lock_counters unseen_locks_of(const storage::file_backend& backend);
 
 /// True if requests run with their callers' rights, false if all of them run with the process's own. Decided when first asked.
 bool takes_callers_rights() noexcept;

@@ -188,6 +188,13 @@ time_point callback_sender::last_heard(files::client_id client) noexcept
     return commons_.sessions.last_heard(client);
 }
 
+std::unique_ptr<storage::local_locks> callback_sender::local_locks_of(const storage::handle& file) noexcept
+{
+    const auto named = open_state_key(file);
+    const export_options* const exported = named ? commons_.exports.by_id(named->export_id) : nullptr;
+    return exported == nullptr ? nullptr : exported->backend->local_locks_of(named->inner);
+}
+
 void callback_sender::recall_any(files::client_id client, std::size_t keep) noexcept
 {
     notice told(client, kind::recall_any);

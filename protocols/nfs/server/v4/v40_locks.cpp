@@ -99,8 +99,10 @@ task<state_home::locked> v40_state::test_lock_here(const LOCKT4args* args, const
     if (out.status != nfsstat4::ok)
         co_return out;
     const std::span<const std::byte> owner = args->owner.owner;
-    const auto answer =
-        state_.table().test_lock(client, *file, owner, *bytes, type_of(args->locktype), &out.holder);
+    const files::lock_type type = type_of(args->locktype);
+    result<void> answer = state_.table().test_lock(client, *file, owner, *bytes, type, &out.holder);
+    if (answer)
+        answer = co_await state_.table().test_locally(*file, *bytes, type, &out.holder);
     if (!answer)
         out.status = v40_status(answer.error());
     co_return out;

@@ -469,38 +469,55 @@ task<v40_answer> v40_state::downgrade(const OPEN_DOWNGRADE4args& args, const sto
     });
 }
 
+namespace {
+
+// Local processes find bytes unlocked when the client hears that they are.
+task<v40_answer> settled(files::state_table& table, const storage::handle* file, task<v40_answer> unlocks)
+{
+    files::passage hold;
+    const bool is_local = table.has_local_locks(*file, hold);
+    v40_answer out = co_await unlocks;
+    if (is_local)
+        co_await table.settle_locally(hold);
+    co_return out;
+}
+
+} // namespace
+
 task<v40_answer> v40_state::close(const CLOSE4args& args, const storage::handle& file, nfsstat4 refused)
 {
-    return state_.at_home([this, a = &args, f = &file, refused](files::state_table&) {
-        return in_turn(nfs_opnum4::close, a->seqid, a->open_stateid, false, refused,
-                       [this, a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o) {
-                           v40_answer out;
-                           const auto done =
-                               t.close(o->client, to_state(a->open_stateid), *f, files::zero_seqid::a_number);
-                           if (!done) {
-                               out.status = v40_status(done.error());
-                           } else {
-                               // Of no use to anybody: the open is no more.
-                               out.id = stateid4(a->open_stateid);
-                               out.id.seqid = files::next_seqid(out.id.seqid);
-                               owners_.note_closed(o, a->open_stateid);
-                           }
-                           return out;
-                       });
+    return state_.at_home([this, a = &args, f = &file, refused](files::state_table& table) {
+        return settled(table, f,
+                       in_turn(nfs_opnum4::close, a->seqid, a->open_stateid, false, refused,
+                               [this, a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o) {
+                                   v40_answer out;
+                                   const auto done = t.close(o->client, to_state(a->open_stateid), *f,
+                                                             files::zero_seqid::a_number);
+                                   if (!done) {
+                                       out.status = v40_status(done.error());
+                                   } else {
+                                       // Of no use to anybody: the open is no more.
+                                       out.id = stateid4(a->open_stateid);
+                                       out.id.seqid = files::next_seqid(out.id.seqid);
+                                       owners_.note_closed(o, a->open_stateid);
+                                   }
+                                   return out;
+                               }));
     });
 }
 
 task<v40_answer> v40_state::unlock(const LOCKU4args& args, const storage::handle& file, nfsstat4 refused)
 {
-    return state_.at_home([this, a = &args, f = &file, refused](files::state_table&) {
-        return in_turn(nfs_opnum4::locku, a->seqid, a->lock_stateid, true, refused,
-                       [a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o) {
-                           const auto bytes = files::byte_range::of(a->offset, a->length);
-                           if (!bytes)
-                               return answer_of(bytes.error());
-                           return answer_of(t.unlock(o->client, to_state(a->lock_stateid), *f, *bytes,
-                                                     files::zero_seqid::a_number));
-                       });
+    return state_.at_home([this, a = &args, f = &file, refused](files::state_table& table) {
+        return settled(table, f,
+                       in_turn(nfs_opnum4::locku, a->seqid, a->lock_stateid, true, refused,
+                               [a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o) {
+                                   const auto bytes = files::byte_range::of(a->offset, a->length);
+                                   if (!bytes)
+                                       return answer_of(bytes.error());
+                                   return answer_of(t.unlock(o->client, to_state(a->lock_stateid), *f, *bytes,
+                                                             files::zero_seqid::a_number));
+                               }));
     });
 }
 

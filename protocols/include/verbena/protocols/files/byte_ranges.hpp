@@ -31,6 +31,8 @@ public:
     /// The first range that stands against a lock of this type.
     const locked_range* find_conflict(const byte_range& r, lock_type type) const noexcept;
 
+    /// Those that have bytes of `r`.
+    std::span<const locked_range> overlapping(const byte_range& r) const noexcept;
     std::span<const locked_range> all() const noexcept { return ranges_; }
     bool empty() const noexcept { return ranges_.empty(); }
     std::size_t size() const noexcept { return ranges_.size(); }

@@ -9,11 +9,13 @@
 #include <verbena/protocols/files/stateid.hpp>
 #include <verbena/protocols/files/types.hpp>
 #include <verbena/protocols/storage/file_lease.hpp>
+#include <verbena/protocols/storage/local_locks.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -101,6 +103,9 @@ public:
     /// time_point::min() where it had none. Asked where a lease would end: it does not while a compound runs, nor earlier than a whole
     /// lease after it (RFC 8881 8.3).
     virtual time_point last_heard(client_id client) noexcept = 0;
+    /// As storage::file_backend::local_locks_of() of the file that the state layer calls `file`. Asked before its
+    /// first lock.
+    virtual std::unique_ptr<storage::local_locks> local_locks_of(const storage::handle& file) noexcept;
 
 protected:
     ~state_handler() = default;
@@ -166,6 +171,7 @@ struct state_stats {
     counter ended_recalls,
         recall_microseconds; ///< from the recall until it is back or revoked, all of these together
     counter share_denials, lock_denials;
+    counter local_lock_denials; ///< for the lock of a process of this host; not counted as lock_denials
     counter waiter_checks,
         waiter_steps; ///< looks at whether a waiter's lock is free, and at holders for these
     limit_counters refused_limits;

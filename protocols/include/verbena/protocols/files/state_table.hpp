@@ -6,6 +6,7 @@
 #include <verbena/core/log.hpp>
 #include <verbena/core/task.hpp>
 #include <verbena/core/wait_queue.hpp>
+#include <verbena/protocols/files/byte_ranges.hpp>
 #include <verbena/protocols/files/conflicts.hpp>
 #include <verbena/protocols/files/in_flight.hpp>
 #include <verbena/protocols/files/options.hpp>
@@ -24,6 +25,10 @@
 #include <string_view>
 #include <unordered_map>
 #include <vector>
+
+namespace verbena {
+class scope;
+}
 
 // Nobody else's: not exported.
 namespace verbena::files::detail {
@@ -215,6 +220,31 @@ private:
     storage::no_lease why_no_lease_ = storage::no_lease::failed;
 };
 
+/// A lock that the table would grant, for as long as the back end is asked for it (storage::local_locks): locks of
+/// other owners that contradict it are denied meanwhile. Owned by who locks; the table outlives it. Shard-local.
+class pending_lock : list_hook {
+public:
+    pending_lock() = default;
+    pending_lock(const pending_lock&) = delete;
+    /// Not granted: it never was. The back end lets go of it.
+    ~pending_lock();
+    /// Whether state_table::lock() has begun it: then lock_locally() is awaited, and lock() asked again.
+    bool asks_back_end() const noexcept { return table_ != nullptr && !is_held_; }
+
+private:
+    friend class state_table;
+    friend class intrusive_list<pending_lock>;
+    state_table* table_ = nullptr;
+    detail::file_entry* file_ = nullptr; // pinned
+    client_id client_ = nobody;
+    std::string owner_;
+    byte_range bytes_;
+    lock_type type_ = lock_type::read;
+    bool waits_ = false;         // if a local process has it locked
+    bool is_held_ = false;       // by the back end
+    std::uint64_t asked_at_ = 0; // of file_entry::local_calls
+};
+
 /// The state of files whose home is one shard, and the clients that have it. Shard-local, but for has_state() and stats().
 ///
 /// Plain functions decide and have granted, or have changed nothing. Errors of all of them that take a client: stale_client, expired,
@@ -334,9 +364,27 @@ public:
     // --- Byte-range locks
 
     /// `holder`, if given, hears what stands against it. Errors: denied, needs_room, open_mode, grace, no_grace, reclaim_bad,
-    /// reclaim_conflict, too_many_locks.
+    /// reclaim_conflict, too_many_locks. With `local`: where processes of this host lock bytes of the file, too,
+    /// and the table would grant it, it is begun, and the answer is busy (pending_lock::asks_back_end()).
     result<stateid> lock(const lock_request& r, lock_holder* holder = nullptr,
-                         zero_seqid zero = zero_seqid::newest);
+                         zero_seqid zero = zero_seqid::newest, pending_lock* local = nullptr);
+    /// Asks the back end for a lock that was begun. Then the same lock() grants it, unless its client or its open
+    /// went meanwhile. Completes when: the back end has answered. On cancel: it goes on. Errors: denied, for a
+    /// process of this host, of which `holder`, if given, hears, and for whose end the lock's owner waits as for
+    /// others; reclaim_conflict; busy, where the file can't be asked. Lifetime: the table, `local`, `r` and
+    /// `holder` outlive it. Shard: the table's.
+    task<result<void>> lock_locally(pending_lock& local, const lock_request& r, lock_holder* holder);
+    /// After test_lock(): whether a process of this host stands against it. Completes when: the back end has
+    /// answered; at once where it has no such locks. On cancel: it goes on. Errors: denied. Lifetime: the table,
+    /// `file` and `holder` outlive it. Shard: the table's.
+    task<result<void>> test_locally(const storage::handle& file, byte_range bytes, lock_type type,
+                                    lock_holder* holder);
+    /// Holds on to the locks of the file system, if the file has such, for settle_locally() behind a call that
+    /// unlocks. False: it has none.
+    bool has_local_locks(const storage::handle& file, passage& hold);
+    /// Completes when: what was unlocked is unlocked for processes of this host, too. On cancel: it goes on.
+    /// Errors: none. Lifetime: the table and `hold` outlive it. Shard: the table's.
+    task<void> settle_locally(passage& hold);
     /// What would be denied, without any effect. Errors: denied, grace.
     result<void> test_lock(client_id client, const storage::handle& file, std::span<const std::byte> owner,
                            const byte_range& bytes, lock_type type, lock_holder* holder = nullptr);
@@ -431,6 +479,7 @@ public:
 private:
     friend class passage;
     friend class pending_open;
+    friend class pending_lock;
     using waiter_list = intrusive_list<verbena::detail::waiter>;
     struct obstacle;
     struct indexes;
@@ -545,6 +594,20 @@ private:
                                                          std::span<const std::byte> owner,
                                                          const byte_range& bytes, lock_type type) noexcept;
 
+    // Locks of the file system: table_local.cpp.
+    storage::local_locks* local_of(detail::file_entry& f);
+    void begin_locally(pending_lock& p, detail::file_entry& f, const lock_request& r,
+                       std::span<const std::byte> owner, bool waits);
+    void end_locally(pending_lock& p) noexcept;
+    std::optional<lock_obstacle> find_pending_lock(detail::file_entry& f, client_id client,
+                                                   std::span<const std::byte> owner, const byte_range& bytes,
+                                                   lock_type type) noexcept;
+    void keep_locally(detail::file_entry& f, const byte_range& bytes);
+    void note_unlocked(detail::file_entry& f, const byte_ranges& gone) noexcept;
+    void let_go_locally(detail::file_entry& f);
+    void wait_locally(const pending_lock& p);
+    task<void> watch_locally(client_id client, storage::handle file, std::string owner, std::uint64_t number);
+
     // Room.
     bool stands_against(const demand& d, share access, share deny) const noexcept;
     bool is_refused_for_good(detail::file_entry& f, const demand& d) noexcept;
@@ -579,6 +642,8 @@ private:
     waiter_list quiet_;   // wait for operations on files without state
     waiter_list storing_; // wait for the store's answer to somebody else
     waiter_list tending_;
+    scope* watching_ = nullptr; // of tend(): for those who wait for local processes
+    std::uint64_t last_wait_ = 0;
 };
 
 } // namespace verbena::files

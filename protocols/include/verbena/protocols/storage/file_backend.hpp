@@ -8,6 +8,7 @@
 
 #include <verbena/core/task.hpp>
 #include <verbena/protocols/storage/file_lease.hpp>
+#include <verbena/protocols/storage/local_locks.hpp>
 #include <verbena/protocols/storage/open_file.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
@@ -142,6 +143,10 @@ public:
     /// (why_no_lease()). Lifetime: `file` outlives the task; as to `wanted` and the lease, see there. Shard: any; all shards on which the back end was
     /// used still run.
     virtual task<result<std::unique_ptr<file_lease>>> lease(const handle& file, lease_wanted wanted);
+    /// For who locks bytes of `file`, a regular one: the means to make these locks of the file system as well.
+    /// nullptr: this back end has none, and no other process locks its files. With the process's own rights: there
+    /// is no request. Any shard; nothing is asked of the file system yet.
+    virtual std::unique_ptr<local_locks> local_locks_of(const handle& file);
 };
 
 } // namespace verbena::storage

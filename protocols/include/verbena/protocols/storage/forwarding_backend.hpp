@@ -102,6 +102,7 @@ public:
     task<result<change>> removexattr(const request& r, const handle& file, std::string_view name) override;
     task<result<access_list>> getacl(const request& r, const handle& file) override;
     task<result<std::unique_ptr<file_lease>>> lease(const handle& file, lease_wanted wanted) override;
+    std::unique_ptr<local_locks> local_locks_of(const handle& file) override;
 
 private:
     std::unique_ptr<file_backend> owned_;

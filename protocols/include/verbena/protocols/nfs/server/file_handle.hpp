@@ -65,6 +65,8 @@ std::optional<opened_handle> open_handle(const handle_key& key, std::span<const 
 
 /// The state layer's name for a file: a back end's handle is unique within its export only.
 storage::handle state_key(std::uint32_t export_id, const storage::handle& inner) noexcept;
+/// What has that name; nothing if it is none, or of a handle that can't be signed.
+std::optional<opened_handle> open_state_key(const storage::handle& name) noexcept;
 /// The handle that clients know of what has that name.
 std::optional<file_handle> sign_state_key(const handle_key& key, const storage::handle& name) noexcept;
 

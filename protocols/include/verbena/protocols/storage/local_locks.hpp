@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// local_locks: byte-range locks of one file that the other processes of this host see, and theirs, which we see.
+#pragma once
+
+#include <verbena/core/task.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#pragma GCC visibility push(default)
+
+namespace verbena::storage {
+
+/// Bytes `offset` to `last`, both included.
+struct lock_range {
+    std::uint64_t offset = 0;
+    std::uint64_t last = 0;
+    bool exclusive = false; ///< locked to write; else to read
+    friend bool operator==(const lock_range&, const lock_range&) = default;
+};
+
+/// What somebody outside the state layer has locked.
+struct local_holder {
+    lock_range bytes;
+    std::int64_t process = 0; ///< 0: not known
+};
+
+/// What a state layer has locked of one file, as locks of the file system. file_backend::local_locks() makes one
+/// for each file of which bytes are locked. It holds the union of what the state layer's owners hold, and does not
+/// know them: the state layer has decided between them before. It never waits for a holder.
+///
+/// This holds for its tasks. Completes when: the file system has answered, however long that takes. On cancel: it
+/// goes on. Errors: EAGAIN and the like where the file can't be asked just now. A file system that has no locks, or
+/// no room for one more, is no error: then the bytes count as locked, and the back end says so once. Lifetime: this
+/// outlives the task. Shard: that of the state layer.
+///
+/// Calls take effect in their order. The object is destroyed before the back end, on the state layer's shard. All
+/// that it holds is unlocked then, soon after; nobody waits for that.
+class local_locks {
+public:
+    local_locks() = default;
+    local_locks(const local_locks&) = delete;
+    virtual ~local_locks() = default;
+
+    /// Locks all of `bytes`, or nothing. What was held of them has the new type then. Yields who stands against it;
+    /// nothing: it is locked.
+    virtual task<result<std::optional<local_holder>>> lock(lock_range bytes) = 0;
+    /// Who would stand against it. Nothing, too, where that can't be found out.
+    virtual task<std::optional<local_holder>> test(lock_range bytes) = 0;
+    /// Of `offset` to `last`, no more than `held` is locked from now on: ranges in order, within those bytes, that
+    /// are all locked already, at least so. Returns at once.
+    virtual void keep(std::uint64_t offset, std::uint64_t last, std::span<const lock_range> held) = 0;
+    /// Completes when what keep() was told has been done.
+    virtual task<void> settle() = 0;
+};
+
+} // namespace verbena::storage
+
+#pragma GCC visibility pop

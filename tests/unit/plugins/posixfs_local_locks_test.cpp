@@ -1,0 +1,626 @@
+// SPDX-License-Identifier: Apache-2.0
+// Locks of posixfs that other processes see, and theirs that we see. Another open file description is as good as
+// another process.
+#include "../../../plugins/posixfs/local_locks.hpp"
+#include "backend_fixture.hpp"
+#include "temporary_directory.hpp"
+
+#include <verbena/plugins/posixfs.hpp>
+#include <verbena/protocols/files/state_table.hpp>
+
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstdarg>
+#include <fcntl.h>
+#include <filesystem>
+#include <random>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+namespace {
+
+// What the kernel answers to a lock that is asked for, unless it is 0; and for how many more.
+std::atomic<int> lock_fails_with{0};
+std::atomic<int> locks_to_fail{0};
+std::atomic<int> kernel_locks{0};
+
+int call_fcntl(int fd, int command, long argument)
+{
+    if (command == F_OFD_SETLK) {
+        ++kernel_locks;
+        if (lock_fails_with != 0 && locks_to_fail > 0) {
+            --locks_to_fail;
+            errno = lock_fails_with;
+            return -1;
+        }
+    }
+    return int(::syscall(SYS_fcntl, fd, command, argument));
+}
+
+} // namespace
+
+extern "C" int fcntl64(int fd, int command, ...)
+{
+    va_list all;
+    va_start(all, command);
+    const long argument = va_arg(all, long);
+    va_end(all);
+    return call_fcntl(fd, command, argument);
+}
+
+namespace suite {
+
+using files::byte_range;
+using files::client_id;
+using files::lock_type;
+using files::share;
+
+std::unique_ptr<file_backend> make_backend(blocking_pool& pool, const backend_options&)
+{
+    static temporary_directory unused; // cases open their own
+    posixfs::posixfs_options o;
+    o.root = unused.path();
+    return std::move(*posixfs::open_posixfs(o, pool));
+}
+
+namespace {
+
+constexpr auto read = lock_type::read;
+constexpr auto write = lock_type::write;
+const char* const places[] = {"/dev/shm", "/var/tmp"}; // in memory, and on a disk
+
+/// A process of this host, as far as locks go.
+class local_process {
+public:
+    explicit local_process(const std::string& path) : fd_(::open(path.c_str(), O_RDWR | O_CLOEXEC))
+    {
+        BOOST_REQUIRE(fd_ >= 0);
+    }
+    local_process(const local_process&) = delete;
+    ~local_process() { ::close(fd_); }
+    bool lock(byte_range bytes, lock_type type) { return set(bytes, type == write ? F_WRLCK : F_RDLCK); }
+    void unlock(byte_range bytes) { BOOST_REQUIRE(set(bytes, F_UNLCK)); }
+    /// What others have of one byte: F_UNLCK, F_RDLCK or F_WRLCK.
+    int sees(std::uint64_t at) const
+    {
+        for (const short wanted : {F_RDLCK, F_WRLCK}) {
+            struct flock asked = of({at, at}, wanted);
+            BOOST_REQUIRE(::fcntl(fd_, F_OFD_GETLK, &asked) == 0);
+            if (asked.l_type != F_UNLCK)
+                return asked.l_type;
+        }
+        return F_UNLCK;
+    }
+
+private:
+    static struct flock of(byte_range bytes, short type)
+    {
+        struct flock out{};
+        out.l_type = type;
+        out.l_whence = SEEK_SET;
+        out.l_start = off_t(bytes.offset);
+        out.l_len = bytes.last == byte_range::to_the_end ? 0 : off_t(bytes.last - bytes.offset + 1);
+        return out;
+    }
+    bool set(byte_range bytes, short type)
+    {
+        struct flock wanted = of(bytes, type);
+        const bool done = int(::syscall(SYS_fcntl, fd_, F_OFD_SETLK, &wanted)) == 0;
+        BOOST_REQUIRE((done || errno == EAGAIN || errno == EACCES));
+        return done;
+    }
+    const int fd_;
+};
+
+std::size_t descriptors()
+{
+    std::size_t n = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+        n += !entry.path().empty();
+    return n;
+}
+
+/// Two exports of one folder, and the state layer over both.
+struct exported : fixture {
+    explicit exported(const char* place = "/var/tmp", posixfs::posixfs_options o = {}) : where(place)
+    {
+        o.root = where.path();
+        for (auto* const to : {&fs, &second}) {
+            auto made = posixfs::open_posixfs(o, pool);
+            BOOST_REQUIRE_MESSAGE(made, (made ? std::string() : made.error().message()));
+            *to = std::move(*made);
+        }
+        file = make_file("f", "text", 0666);
+        BOOST_TEST((find(second->root(), "f") == file)); // one handle, and two names in the state layer
+        files::state_options options;
+        options.epoch = 1;
+        table.emplace(shard->clock(), store, handler, std::move(options));
+        local.emplace(path("f"));
+    }
+    ~exported()
+    {
+        lock_fails_with = locks_to_fail = 0;
+        table.reset();
+        pool.finish();
+        fs.reset();
+        second.reset();
+        BOOST_TEST(posixfs::lock_description::held() == 0u);
+    }
+    std::string path(const char* name) const { return (where.path() / name).string(); }
+    storage::handle key(int which, const storage::handle& of) const
+    {
+        std::vector<std::byte> bytes{std::byte(which)};
+        bytes.insert(bytes.end(), of.bytes().begin(), of.bytes().end());
+        return storage::handle(bytes);
+    }
+    /// Has the file open through an export.
+    struct opener {
+        client_id client = files::nobody;
+        storage::handle file;
+        files::stateid id;
+    };
+    opener open(std::string_view name, int which = 0)
+    {
+        opener out;
+        out.client = *table->add_client(name);
+        BOOST_REQUIRE(run(table->reclaim_complete(out.client)));
+        return again(out.client, which);
+    }
+    opener again(client_id client, int which = 0)
+    {
+        files::open_request r;
+        r.client = client;
+        r.owner = bytes("open");
+        r.file = key(which, file);
+        r.access = share::both;
+        r.want = files::delegation_want::none;
+        r.hears_of_locks = true;
+        file_backend& below = which == 0 ? *fs : *second;
+        r.opened = must(below.open(me, file, R_OK | W_OK, open_right::asked)).file;
+        auto opened = table->open(r);
+        BOOST_REQUIRE(opened);
+        return {client, r.file, opened->id};
+    }
+    /// As the server locks. 0, or the reason.
+    result<void> lock(const opener& by, std::string_view owner, byte_range bytes_wanted, lock_type type)
+    {
+        files::lock_request r;
+        r.client = by.client;
+        r.file = by.file;
+        r.new_owner = true;
+        r.id = by.id;
+        r.id.seqid = 0;
+        r.owner = bytes(owner);
+        r.bytes = bytes_wanted;
+        r.type = type;
+        return run(lock_task(r));
+    }
+    task<result<void>> lock_task(files::lock_request r)
+    {
+        files::pending_lock pending;
+        auto granted = table->lock(r, &holder, files::zero_seqid::newest, &pending);
+        if (pending.asks_back_end()) {
+            const result<void> asked = co_await table->lock_locally(pending, r, &holder);
+            if (!asked)
+                co_return asked;
+            granted = table->lock(r, &holder, files::zero_seqid::newest, &pending);
+        }
+        if (!granted)
+            co_return granted.error();
+        last = *granted;
+        ids[r.owner.size() == 0
+                ? std::string()
+                : std::string(reinterpret_cast<const char*>(r.owner.data()), r.owner.size())] = *granted;
+        co_return result<void>();
+    }
+    void unlock(const opener& by, std::string_view owner, byte_range bytes_wanted)
+    {
+        files::passage hold;
+        const bool is_local = table->has_local_locks(by.file, hold);
+        files::stateid id = ids.at(std::string(owner));
+        id.seqid = 0;
+        BOOST_REQUIRE(table->unlock(by.client, id, by.file, bytes_wanted));
+        if (is_local)
+            run(table->settle_locally(hold));
+    }
+    void close(const opener& by)
+    {
+        files::passage hold;
+        const bool is_local = table->has_local_locks(by.file, hold);
+        BOOST_REQUIRE(table->close(by.client, newest(by.id), by.file));
+        if (is_local)
+            run(table->settle_locally(hold));
+    }
+    static files::stateid newest(files::stateid id)
+    {
+        id.seqid = 0;
+        return id;
+    }
+    bool is_free(const opener& by, byte_range wanted, lock_type type)
+    {
+        return run(table->test_locally(by.file, wanted, type, &holder)).has_value();
+    }
+
+    struct to_back_ends final : files::state_handler {
+        explicit to_back_ends(exported& e) noexcept : of(e) {}
+        void recall(const files::recall_notice&) noexcept override {}
+        void recall_any(client_id, std::size_t) noexcept override {}
+        void lock_available(const files::lock_notice&) noexcept override {}
+        time_point last_heard(client_id) noexcept override { return time_point::max(); }
+        std::unique_ptr<storage::local_locks> local_locks_of(const storage::handle& f) noexcept override
+        {
+            file_backend& below = f.bytes()[0] == std::byte(0) ? *of.fs : *of.second;
+            return below.local_locks_of(storage::handle(f.bytes().subspan(1)));
+        }
+        exported& of;
+    };
+    temporary_directory where;
+    std::unique_ptr<file_backend> second;
+    storage::handle file;
+    to_back_ends handler{*this};
+    files::no_recovery_store store;
+    std::optional<files::state_table> table;
+    std::optional<local_process> local;
+    files::lock_holder holder;
+    files::stateid last;
+    std::map<std::string, files::stateid> ids;
+};
+
+bool is_denied(const result<void>& done) { return !done && done.error() == files::errc::denied; }
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(posixfs_local_locks_test)
+
+BOOST_DATA_TEST_CASE(locks_meet_local_ones_both_ways, boost::unit_test::data::make(places), place)
+{
+    exported e(place);
+    const auto a = e.open("a");
+    BOOST_REQUIRE(e.lock(a, "x", {0, 9}, write));
+    BOOST_TEST(e.local->sees(0) == F_WRLCK);
+    BOOST_TEST(e.local->sees(10) == F_UNLCK);
+    BOOST_TEST(!e.local->lock({9, 9}, read));
+    BOOST_TEST(e.local->lock({10, 19}, write));
+    BOOST_TEST(is_denied(e.lock(a, "x", {15, 30}, read)));
+    BOOST_TEST((e.holder.bytes == byte_range{10, 19}));
+    BOOST_TEST((e.holder.type == write));
+    BOOST_TEST(e.holder.client == files::nobody);
+    BOOST_TEST(e.holder.owner.starts_with("local process"));
+    BOOST_TEST(!e.is_free(a, {19, 19}, read));
+    BOOST_TEST(e.is_free(a, {20, 20}, write));
+    e.local->unlock({10, 19});
+    BOOST_REQUIRE(e.lock(a, "x", {15, 30}, read));
+    BOOST_TEST(e.local->lock({20, 25}, read));
+    BOOST_TEST(is_denied(e.lock(a, "x", {15, 30}, write))); // all or nothing
+    BOOST_TEST(e.local->sees(15) == F_RDLCK);
+    e.unlock(a, "x", {0, byte_range::to_the_end});
+    BOOST_TEST(e.local->lock({0, 30}, write));
+    BOOST_TEST(is_denied(e.lock(a, "x", {0, byte_range::to_the_end}, write)));
+    BOOST_TEST(posixfs::unseen_locks_of(*e.fs)[posixfs::unseen_lock_counters::reason::failed] == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(a_posix_lock_of_a_process_tells_which_one)
+{
+    exported e;
+    const auto a = e.open("a");
+    int there[2];
+    int back[2];
+    BOOST_REQUIRE((::pipe(there) == 0 && ::pipe(back) == 0));
+    const std::string path = e.path("f");
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const int fd = ::open(path.c_str(), O_RDWR);
+        struct flock wanted{};
+        wanted.l_type = F_WRLCK;
+        wanted.l_start = 5;
+        wanted.l_len = 5;
+        char done = ::syscall(SYS_fcntl, fd, F_SETLK, &wanted) == 0 ? 'y' : 'n';
+        (void)!::write(back[1], &done, 1);
+        (void)!::read(there[0], &done, 1);
+        ::_exit(0);
+    }
+    char locked = 0;
+    BOOST_REQUIRE(::read(back[0], &locked, 1) == 1);
+    BOOST_TEST(locked == 'y');
+    BOOST_TEST(is_denied(e.lock(a, "x", {0, 5}, read)));
+    BOOST_TEST(e.holder.owner == "local process " + std::to_string(child));
+    BOOST_TEST((e.holder.bytes == byte_range{5, 9}));
+    (void)!::write(there[1], "x", 1);
+    int status = 0;
+    BOOST_TEST(::waitpid(child, &status, 0) == child);
+    BOOST_TEST(e.lock(a, "x", {0, 5}, read).has_value());
+    for (const int fd : {there[0], there[1], back[0], back[1]})
+        ::close(fd);
+}
+
+// Two owners read the same bytes: the end of one's lock is not that of the other's.
+BOOST_AUTO_TEST_CASE(the_kernel_holds_the_union_of_all_owners)
+{
+    exported e;
+    const auto a = e.open("a");
+    const auto b = e.open("b");
+    BOOST_REQUIRE(e.lock(a, "x", {0, 9}, read));
+    BOOST_REQUIRE(e.lock(b, "y", {5, 14}, read));
+    e.unlock(a, "x", {0, 9});
+    BOOST_TEST(e.local->sees(4) == F_UNLCK);
+    BOOST_TEST(e.local->sees(5) == F_RDLCK);
+    BOOST_REQUIRE(e.lock(b, "y", {5, 14}, write)); // the first to write
+    BOOST_TEST(e.local->sees(5) == F_WRLCK);
+    BOOST_REQUIRE(e.lock(b, "y", {7, 8}, read)); // a downgrade
+    BOOST_TEST(e.local->sees(7) == F_RDLCK);
+    BOOST_TEST(e.local->sees(6) == F_WRLCK);
+    e.close(b);
+    BOOST_TEST(e.local->sees(6) == F_UNLCK);
+}
+
+// What is to read is locked by the description that can write before the other one goes: a local process that tries
+// all the time to lock it to write has no chance.
+BOOST_AUTO_TEST_CASE(the_description_is_replaced_without_a_gap)
+{
+    exported e;
+    const auto a = e.open("a");
+    BOOST_REQUIRE(e.lock(a, "x", {0, 9}, read));
+    BOOST_REQUIRE(e.lock(a, "x", {50, 59}, read));
+    std::atomic<bool> ends{false};
+    std::atomic<int> got{0};
+    std::thread tries([&] {
+        local_process other(e.path("f"));
+        while (!ends)
+            got += other.lock({5, 5}, write);
+    });
+    for (int i = 0; i < 50; ++i) {
+        BOOST_REQUIRE(e.lock(a, "y", {20, 29}, write));
+        e.unlock(a, "y", {20, 29});
+    }
+    ends = true;
+    tries.join();
+    BOOST_TEST(got == 0);
+    BOOST_TEST(e.local->sees(55) == F_RDLCK);
+}
+
+BOOST_AUTO_TEST_CASE(what_a_client_had_goes_with_it)
+{
+    for (const char* const how : {"forget", "revoke", "close"}) {
+        exported e;
+        const auto a = e.open("a");
+        const auto b = e.open("b");
+        BOOST_REQUIRE(e.lock(a, "x", {0, 9}, write));
+        BOOST_REQUIRE(e.lock(b, "y", {20, 29}, write));
+        if (how == std::string_view("forget"))
+            BOOST_REQUIRE(e.run(e.table->forget(a.client)));
+        else if (how == std::string_view("revoke"))
+            BOOST_REQUIRE(e.run(e.table->revoke_client(a.client)));
+        else
+            BOOST_REQUIRE(e.table->close(a.client, exported::newest(a.id), a.file));
+        files::passage hold;
+        BOOST_REQUIRE(e.table->has_local_locks(b.file, hold));
+        e.run(e.table->settle_locally(hold));
+        BOOST_TEST(e.local->sees(0) == F_UNLCK);
+        BOOST_TEST(e.local->sees(20) == F_WRLCK);
+    }
+}
+
+// The cache closes what it has open for writing after a second or two, so there may also be fewer.
+BOOST_AUTO_TEST_CASE(no_descriptor_is_left)
+{
+    exported e;
+    const auto a = e.open("a");
+    BOOST_REQUIRE(e.lock(a, "x", {0, 9}, write));
+    BOOST_TEST(posixfs::lock_description::held() == 1u);
+    const std::size_t before = descriptors();
+    for (int i = 0; i < 20; ++i) {
+        BOOST_REQUIRE(e.lock(a, "x", {20, 29}, i % 2 == 0 ? write : read));
+        e.unlock(a, "x", {20, 29});
+    }
+    BOOST_TEST(descriptors() <= before);
+    for (int i = 0; i < 20; ++i) {
+        e.unlock(a, "x", {0, 9});
+        BOOST_TEST(posixfs::lock_description::held() == 0u);
+        BOOST_REQUIRE(e.lock(a, "x", {0, 9}, write));
+    }
+    BOOST_TEST(descriptors() <= before);
+    e.unlock(a, "x", {0, 9});
+    BOOST_TEST(descriptors() <= before - 1);
+    // A lock that is denied leaves none, either.
+    BOOST_REQUIRE(e.local->lock({0, 9}, write));
+    for (int i = 0; i < 20; ++i)
+        BOOST_TEST(is_denied(e.lock(a, "x", {0, 9}, write)));
+    BOOST_TEST(descriptors() <= before - 1);
+}
+
+// A descriptor of ours that is open for writing would refuse the lease.
+BOOST_AUTO_TEST_CASE(a_lock_to_read_refuses_no_lease)
+{
+    exported e;
+    const auto a = e.open("a");
+    BOOST_REQUIRE(e.lock(a, "x", {0, 9}, read));
+    e.local.reset();
+    BOOST_TEST(e.run(e.fs->lease(e.file, [] {})).has_value());
+    BOOST_REQUIRE(e.lock(a, "x", {0, 9}, write));
+    const auto refused = e.run(e.fs->lease(e.file, [] {}));
+    BOOST_REQUIRE(!refused);
+    BOOST_TEST(bool(why_no_lease(refused.error()) == no_lease::in_use));
+}
+
+BOOST_AUTO_TEST_CASE(two_exports_of_one_tree_conflict_as_two_clients_of_one)
+{
+    exported e;
+    const auto a = e.open("a", 0);
+    const auto b = e.open("b", 1);
+    BOOST_TEST(!(a.file == b.file));
+    BOOST_REQUIRE(e.lock(a, "x", {0, 9}, write));
+    BOOST_TEST(is_denied(e.lock(b, "y", {5, 14}, read)));
+    BOOST_TEST((e.holder.bytes == byte_range{0, 9}));
+    BOOST_TEST(!e.is_free(b, {9, 9}, read));
+    BOOST_TEST(e.is_free(b, {10, 10}, write));
+    BOOST_REQUIRE(e.lock(b, "y", {10, 14}, write));
+    BOOST_TEST(posixfs::lock_description::held() == 1u);
+    BOOST_REQUIRE(e.lock(a, "x", {0, 9}, read));
+    BOOST_REQUIRE(e.lock(b, "y", {5, 14}, read));
+    // The end of one export's lock is not that of the other's.
+    e.unlock(a, "x", {0, 9});
+    BOOST_TEST(e.local->sees(4) == F_UNLCK);
+    BOOST_TEST(e.local->sees(5) == F_RDLCK);
+    e.close(b);
+    e.pool.finish(); // the file's locks went with its state
+    BOOST_TEST(e.local->sees(5) == F_UNLCK);
+}
+
+BOOST_AUTO_TEST_CASE(without_room_for_locks_clients_have_them_alone)
+{
+    using reason = posixfs::unseen_lock_counters::reason;
+    const std::pair<int, reason> all[] = {{ENOLCK, reason::no_room},
+                                          {EINVAL, reason::unsupported},
+                                          {EOPNOTSUPP, reason::unsupported},
+                                          {EIO, reason::failed}};
+    for (const auto& [failed, why] : all) {
+        exported e;
+        const auto a = e.open("a");
+        const auto b = e.open("b", 1);
+        lock_fails_with = failed;
+        locks_to_fail = 1;
+        BOOST_TEST(e.lock(a, "x", {0, 9}, write).has_value());
+        BOOST_TEST(posixfs::unseen_locks_of(*e.fs)[why] == 1u);
+        BOOST_TEST(e.local->sees(0) == F_UNLCK);
+        BOOST_TEST(is_denied(e.lock(b, "y", {0, 9}, write))); // clients see it
+        e.unlock(a, "x", {0, 9});
+        BOOST_TEST(e.lock(b, "y", {0, 9}, write).has_value());
+        BOOST_TEST(e.local->sees(0) == F_WRLCK);
+        BOOST_TEST(posixfs::unseen_locks_of(*e.fs)[why] == 1u);
+    }
+}
+
+// What the kernel would not unlock is unlocked with what comes next.
+BOOST_AUTO_TEST_CASE(an_unlock_that_failed_is_done_again)
+{
+    exported e;
+    const auto a = e.open("a");
+    BOOST_REQUIRE(e.lock(a, "x", {0, 99}, write));
+    lock_fails_with = ENOLCK;
+    locks_to_fail = 1;
+    e.unlock(a, "x", {10, 19});
+    BOOST_TEST(e.local->sees(10) == F_WRLCK);
+    BOOST_TEST(posixfs::unseen_locks_of(*e.fs)[posixfs::unseen_lock_counters::reason::no_room] == 1u);
+    e.unlock(a, "x", {50, 59});
+    BOOST_TEST(e.local->sees(10) == F_UNLCK);
+    BOOST_TEST(e.local->sees(50) == F_UNLCK);
+    BOOST_TEST(e.local->sees(0) == F_WRLCK);
+}
+
+BOOST_AUTO_TEST_CASE(descriptors_of_locks_have_a_bound)
+{
+    posixfs::posixfs_options o;
+    o.most_lock_files = 1;
+    exported e("/var/tmp", o);
+    const auto a = e.open("a");
+    BOOST_REQUIRE(e.lock(a, "x", {0, 9}, write));
+    e.file = e.make_file("g", "text", 0666);
+    const auto g = e.again(a.client);
+    local_process local(e.path("g"));
+    BOOST_TEST(e.lock(g, "x", {0, 9}, write).has_value());
+    BOOST_TEST(local.sees(0) == F_UNLCK);
+    BOOST_TEST(posixfs::unseen_locks_of(*e.fs)[posixfs::unseen_lock_counters::reason::limit] == 1u);
+    BOOST_TEST(posixfs::lock_description::held() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(local_locks_can_be_switched_off)
+{
+    posixfs::posixfs_options o;
+    o.local_locks = false;
+    exported e("/var/tmp", o);
+    const auto a = e.open("a");
+    kernel_locks = 0;
+    BOOST_REQUIRE(e.local->lock({0, 9}, write));
+    BOOST_TEST(e.lock(a, "x", {0, 9}, write).has_value());
+    BOOST_TEST(kernel_locks == 0);
+    e.unlock(a, "x", {0, 9});
+}
+
+// Bytes behind what off_t can say no process can lock.
+BOOST_AUTO_TEST_CASE(what_no_process_can_lock_clients_can)
+{
+    exported e;
+    const auto a = e.open("a");
+    constexpr std::uint64_t far = std::uint64_t(1) << 63;
+    BOOST_TEST(e.lock(a, "x", {far, far + 9}, write).has_value());
+    BOOST_TEST(e.lock(a, "x", {far - 10, far + 9}, write).has_value());
+    BOOST_TEST(e.local->sees(far - 1) == F_WRLCK);
+    e.unlock(a, "x", {far - 5, byte_range::to_the_end});
+    BOOST_TEST(e.local->sees(far - 1) == F_UNLCK);
+    BOOST_TEST(e.local->sees(far - 6) == F_WRLCK);
+    e.unlock(a, "x", {0, byte_range::to_the_end});
+    BOOST_TEST(e.local->sees(far - 6) == F_UNLCK);
+    BOOST_TEST(posixfs::unseen_locks_of(*e.fs)[posixfs::unseen_lock_counters::reason::unsupported] == 0u);
+}
+
+// Owners of two clients and two exports, and a local process, against a lock for each byte.
+namespace {
+
+void walk(std::uint64_t seed)
+{
+    BOOST_TEST_CONTEXT("seed " << seed)
+    {
+        exported e("/dev/shm");
+        std::mt19937_64 random(seed);
+        constexpr std::size_t bytes = 12;
+        constexpr std::size_t owners = 4; // two of the first client, one of each other
+        const char* const names[owners] = {"p", "q", "r", "s"};
+        std::array<exported::opener, owners> by;
+        by[0] = by[1] = e.open("a");
+        by[2] = e.open("b");
+        by[3] = e.open("c", 1);
+        std::array<std::array<int, bytes>, owners + 1> has{}; // 0, 1 to read, 2 to write; the last is local
+        const auto stands_against = [&](std::size_t who, std::uint64_t first, std::uint64_t last,
+                                        int wanted) {
+            for (std::size_t o = 0; o <= owners; ++o)
+                for (std::uint64_t at = first; o != who && at <= last; ++at)
+                    if (has[o][at] + wanted > 2 && has[o][at] != 0)
+                        return true;
+            return false;
+        };
+        for (int i = 0; i < 150; ++i) {
+            const std::size_t who = random() % (owners + 1);
+            std::uint64_t first = random() % bytes;
+            std::uint64_t last = random() % bytes;
+            if (first > last)
+                std::swap(first, last);
+            const int wanted = int(random() % 3);
+            bool done = true;
+            if (wanted == 0) {
+                if (who == owners)
+                    e.local->unlock({first, last});
+                else if (e.ids.contains(names[who]))
+                    e.unlock(by[who], names[who], {first, last});
+            } else {
+                const lock_type type = wanted == 2 ? write : read;
+                done = who == owners ? e.local->lock({first, last}, type)
+                                     : e.lock(by[who], names[who], {first, last}, type).has_value();
+                BOOST_TEST_REQUIRE(done == !stands_against(who, first, last, wanted));
+            }
+            for (std::uint64_t at = first; done && at <= last; ++at)
+                has[who][at] = wanted;
+            for (std::uint64_t at = 0; at < bytes; ++at) {
+                int all = 0;
+                for (std::size_t o = 0; o < owners; ++o)
+                    all = std::max(all, has[o][at]);
+                BOOST_TEST_REQUIRE(e.local->sees(at) == (all == 2 ? F_WRLCK : all == 1 ? F_RDLCK : F_UNLCK));
+            }
+        }
+    }
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(the_kernel_has_what_the_table_has)
+{
+    for (std::uint64_t seed = 1; seed <= 12; ++seed)
+        walk(seed);
+    walk(std::random_device()());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+} // namespace suite
