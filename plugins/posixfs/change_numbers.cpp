@@ -15,6 +15,8 @@ namespace {
 constexpr std::uint64_t second = 1'000'000'000;
 // What is stamped a tick late, as by a thread that was held up, is within this all the same.
 constexpr std::uint64_t ticks_to_rest = 4;
+// exFAT keeps so much of a ctime, the coarsest of those file systems that keep parts of a second.
+constexpr std::uint64_t coarsest_part = 10'000'000;
 // File systems that keep whole seconds, or even ones.
 constexpr std::uint64_t rest_of_seconds = 4 * second;
 // The clocks of other hosts differ from ours.
@@ -221,7 +223,12 @@ std::uint64_t change_numbers::end_of(std::uint64_t ctime, bool local) const noex
 {
     if (!local)
         return ctime + rest_of_other_hosts;
-    return ctime + (ctime % second == 0 ? rest_of_seconds : ticks_to_rest * times_.tick);
+    return ctime + (ctime % second == 0 ? rest_of_seconds : rest_of_parts());
+}
+
+std::uint64_t change_numbers::rest_of_parts() const noexcept
+{
+    return coarsest_part + ticks_to_rest * times_.tick;
 }
 
 std::uint64_t change_numbers::number_of(const mark& m, const timespec& ctime) noexcept
@@ -267,7 +274,12 @@ std::uint64_t change_numbers::settle(const mark& m, std::uint64_t stamp, std::ui
     stripe& s = found[index_of(m.key)];
     const writing w(s);
     // While the version is odd: whoever has seen a later time reads what is decided here, and only then takes the file to be at rest.
-    const bool late = !is_later(end, times_.now());
+    const std::uint64_t now = times_.now();
+    const bool late = !is_later(end, now);
+    // No number of the present is larger. This one is of a ctime that lies ahead, since the clock was set back. Until
+    // that time comes the stripe's other files would have no room for their numbers.
+    if (is_later(s.lost, now + rest_of_parts()))
+        s.lost = now;
     record* r = s.find(m.key);
     if (r == nullptr) {
         if (at_rest)

@@ -81,6 +81,8 @@ private:
 
     stripe* all() noexcept;
     std::uint64_t end_of(std::uint64_t ctime, bool local) const noexcept;
+    /// How long a file needs to come to rest whose ctime has parts of a second.
+    std::uint64_t rest_of_parts() const noexcept;
     std::size_t index_of(std::uint64_t key) const noexcept { return key % count_; }
     std::uint64_t settle(const mark& m, std::uint64_t ctime, std::uint64_t end, bool at_rest) noexcept;
 

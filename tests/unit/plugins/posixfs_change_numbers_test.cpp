@@ -418,6 +418,60 @@ BOOST_FIXTURE_TEST_CASE(a_clock_that_is_set_back_hides_no_change, clock_fixture)
     }
 }
 
+// Such a file's number goes with its record, and the next one must leave the others of its stripe their room.
+BOOST_FIXTURE_TEST_CASE(a_clock_that_is_set_back_takes_no_room_from_other_files, clock_fixture)
+{
+    change_numbers numbers(model_clock::source(), 1);
+    model_file f(1);
+    f.change();
+    numbers.changed(f.who);
+    number_now(numbers, f);
+    pass(-(3600 * second));
+    for (ino_t i = 2; i < 30; ++i) { // all of them are later than these, so that it is the last one to go
+        model_file future(i);
+        future.change();
+        future.ctime += 3600 * second + i;
+        numbers.changed(future.who);
+        number_now(numbers, future);
+    }
+    pass(10 * tick);
+    model_file g(100);
+    std::uint64_t last = 0;
+    for (int i = 0; i < 10; ++i) {
+        g.change();
+        numbers.changed(g.who);
+        const std::uint64_t number = number_now(numbers, g);
+        BOOST_TEST(number > last);
+        last = number;
+        pass(1000);
+    }
+}
+
+// exFAT: a change of the next tick, and of the one behind that, has the same ctime.
+BOOST_FIXTURE_TEST_CASE(file_systems_may_keep_hundredths_of_a_second, clock_fixture)
+{
+    constexpr std::uint64_t grain = 10'000'000;
+    for (std::uint64_t late = 0; late < grain; late += 1'000'000) {
+        for (const std::uint64_t small_tick : {std::uint64_t(1'000'000), tick}) {
+            auto source = model_clock::source();
+            source.tick = small_tick;
+            change_numbers numbers(source);
+            model_clock::real = (model_clock::real / grain + 2) * grain;
+            model_file f(1);
+            f.change();
+            f.ctime = f.ctime / grain * grain;
+            // Told as at rest it would have the largest number of this ctime.
+            pass(late);
+            const std::uint64_t first = number_now(numbers, f);
+            pass(grain - 1 - late);
+            f.change();
+            f.ctime = f.ctime / grain * grain;
+            numbers.changed(f.who);
+            BOOST_TEST(number_now(numbers, f) > first);
+        }
+    }
+}
+
 BOOST_FIXTURE_TEST_CASE(clocks_of_other_hosts_may_be_late, clock_fixture)
 {
     change_numbers numbers(model_clock::source());
