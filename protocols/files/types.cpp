@@ -24,6 +24,7 @@ const std::error_category& files_category() noexcept
             case errc::locked: return "an open denies this access to others";
             case errc::open_mode: return "not opened for this access";
             case errc::denied: return "another owner has it locked";
+            case errc::removal_denied: return "another client has it open and denies others to write it";
             case errc::locks_held: return "it is in use";
             case errc::client_busy: return "the client has state";
             case errc::needs_room: return "somebody must give way first";

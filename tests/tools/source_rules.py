@@ -30,13 +30,11 @@ BELOW = {
 }
 # The rooms of protocols/nfs, "" for what stands beside them, and what each may include besides itself.
 NFS_ROOMS = {"": (), "wire": ("",), "server": ("", "wire"), "client": ("", "wire")}
-# A room's versions don't know each other, and what they share knows none of them. Except these, until their code allows it.
+# A room's versions don't know each other, and what they share knows none of them. Except these, until their code allows it. Version 4 is
+# known to its own folders alone, without exception.
 NFS_VERSIONS_KNOWN_TO = {
-    "server/metrics.cpp": ("v3", "v4"),
-    "server/state_home.cpp": ("v4",),               # nfsstat4 of a back end's failure
     "server/v4/operations/attributes.cpp": ("v3",), # the bits of ACCESS
     "server/v4/storage.cpp": ("v3",),               # nfsstat3 of a back end's failure
-    "client/v4/session.hpp": ("v3",),               # client::max_transfer
 }
 SYSTEM_HEADER = re.compile(r"^([a-z_0-9]+|(sys|netinet|arpa|net|linux|asm)/[\w./]+|"
                            r"(dirent|dlfcn|endian|errno|fcntl|grp|limits|netdb|poll|pthread|pwd|sched|signal|"
@@ -101,21 +99,35 @@ def layers_include_only_what_stands_below():
                 yield f"{name}: <{included}>"
 
 
+def nfs_faults(name, content):
+    """What the source `name` includes or names and must not, if it is one of protocols/nfs."""
+    here = re.fullmatch(r"protocols/(?:include/verbena/protocols/)?nfs/(.*)", name)
+    if not here:
+        return
+    room, _, rest = here[1].rpartition("/")[0].partition("/")
+    for quote, included in re.findall(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', content, re.M):
+        if quote == '"': # named from where the file is
+            path = os.path.normpath(os.path.join(os.path.dirname(here[1]), included))
+        elif included.startswith("verbena/protocols/nfs/"):
+            path = included.removeprefix("verbena/protocols/nfs/")
+        else:
+            continue
+        target, _, of = path.rpartition("/")[0].partition("/")
+        known = NFS_VERSIONS_KNOWN_TO.get(here[1], ())
+        if (target not in (room,) + NFS_ROOMS.get(room, ()) or (of[:2] == "v4" and rest[:2] != "v4") or
+                (target == room != "wire" and of[:2] not in ("", rest[:2]) + known)):
+            yield f"<{included}>"
+    if room and rest[:2] != "v4":
+        for line in content.split("\n"):
+            if found := re.search(r"\bv4::\w+", line.split("//")[0]):
+                yield found[0]
+
+
 def nfs_includes_only_what_its_rooms_may():
     """NFS: wire/ knows neither end, server/ and client/ don't know each other, nor do the versions in each (docs/internals/nfs.md)"""
-    place = re.compile(r"protocols/(?:include/verbena/protocols/)?nfs/(.*)")
     for name in code():
-        if not (here := place.fullmatch(name)):
-            continue
-        room, _, rest = here[1].rpartition("/")[0].partition("/")
-        for included in INCLUDE.findall(text(name)):
-            if not (there := re.fullmatch(r"verbena/protocols/nfs/(.*)", included)):
-                continue
-            target, _, of = there[1].rpartition("/")[0].partition("/")
-            if target not in (room,) + NFS_ROOMS.get(room, ()):
-                yield f"{name}: <{included}>"
-            elif target == room != "wire" and of[:2] not in ("", rest[:2]) + NFS_VERSIONS_KNOWN_TO.get(here[1], ()):
-                yield f"{name}: <{included}>"
+        for fault in nfs_faults(name, text(name)):
+            yield f"{name}: {fault}"
 
 
 def public_headers_are_self_sufficient_in_kind():
@@ -251,4 +263,5 @@ def main():
     return 1 if failed else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -19,7 +19,7 @@ using namespace verbena::nfs::v3;
 namespace nfs = verbena::nfs;
 
 struct nfs3_fixture : memory_server {
-    explicit nfs3_fixture(nfs::v4::state_home* state = nullptr, const verbena::shard* here = nullptr)
+    explicit nfs3_fixture(nfs::state_home* state = nullptr, const verbena::shard* here = nullptr)
         : program(exports, key, state, here)
     {
         user.emplace();

@@ -602,7 +602,7 @@ public:
         };
         run_until_complete(*shard_, done());
     }
-    nfs::v4::state_home& state() { return state_; }
+    nfs::state_home& state() { return state_; }
     const shard& home() const { return home_; }
 
 private:
@@ -625,7 +625,7 @@ private:
     shard home_{0, *shard_, pool_, tasks_};
     files::no_recovery_store store_;
     deaf nobody_;
-    nfs::v4::state_home state_;
+    nfs::state_home state_;
 };
 
 /// What a client of version 4 may have kept others from, by its record.

@@ -26,7 +26,7 @@ task<rpc::outcome> server::getattr(rpc::call& c)
     GETATTR3res res;
     target file;
     res.status = open(c, args.object, purpose::reading, file);
-    v4::state_home::looked looked;
+    std::optional<kept_attributes> kept;
     std::optional<storage::attributes> before;
     if (res.status == nfsstat3::ok && state_ != nullptr && state_->stats().write_delegations.value() != 0 &&
         is_held(file)) {
@@ -34,15 +34,18 @@ task<rpc::outcome> server::getattr(rpc::call& c)
         // As in version 4.
         if (const auto attrs = co_await file.backend().getattr(file.request, file.file))
             before = *attrs;
-        looked = co_await state_->look(files::nobody, key);
-        res.status = status_of_way(c, looked.status);
+        const auto looked = co_await state_->look(files::nobody, key);
+        if (looked)
+            kept = *looked;
+        else
+            res.status = refuse_way(c, looked.error());
     }
     if (res.status == nfsstat3::ok) {
         auto attrs = co_await file.backend().getattr(file.request, file.file);
-        if (attrs && before && looked.kept && looked.kept->modified)
+        if (attrs && before && kept && kept->modified)
             attrs = *before;
-        if (attrs && looked.kept)
-            looked.kept->apply(*attrs);
+        if (attrs && kept)
+            kept->apply(*attrs);
         if (attrs)
             res.obj_attributes = to_fattr3(*attrs);
         else

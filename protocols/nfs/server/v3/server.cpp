@@ -197,20 +197,21 @@ void server::begin_io(io_list::hold& io, const target& of, files::operation op) 
 task<nfsstat3> server::make_way(rpc::call& c, const target& of, files::operation op)
 {
     const storage::handle file = state_key(of.exported->id, of.file);
-    const v4::nfsstat4 status = co_await state_->make_way(files::nobody, file, op);
-    co_return status_of_way(c, status);
+    const result<void> made = co_await state_->make_way(files::nobody, file, op);
+    co_return made ? nfsstat3::ok : refuse_way(c, made.error());
 }
 
-nfsstat3 server::status_of_way(rpc::call& c, v4::nfsstat4 status) noexcept
+nfsstat3 server::refuse_way(rpc::call& c, const error& why) noexcept
 {
-    if (status == v4::nfsstat4::ok)
-        return nfsstat3::ok;
     c.refuse(); // nothing was changed
-    switch (status) {
-    case v4::nfsstat4::delay:
-    case v4::nfsstat4::grace: return nfsstat3::jukebox;
-    case v4::nfsstat4::file_open:
-    case v4::nfsstat4::locked: return nfsstat3::acces; // an open of version 4 denies it
+    if (why.code().category() != files::files_category())
+        return nfsstat3::jukebox; // the state layer's shard has stopped
+    switch (files::errc(why.code().value())) {
+    case files::errc::needs_room:
+    case files::errc::busy:
+    case files::errc::grace: return nfsstat3::jukebox;
+    case files::errc::removal_denied:
+    case files::errc::locked: return nfsstat3::acces; // an open of version 4 denies it
     default: return nfsstat3::serverfault;
     }
 }

@@ -342,7 +342,8 @@ task<nfsstat4> server::renew(session& s)
     if (!s.is_due(context.shard->now()))
         co_return nfsstat4::ok;
     bool revoked = false;
-    const nfsstat4 status = co_await commons_.state.renew(s.state(), revoked);
+    const result<void> renewed = co_await commons_.state.renew(s.state(), revoked);
+    const nfsstat4 status = status_of_state(renewed);
     s.set_revoked(revoked);
     if (status != nfsstat4::expired && status != nfsstat4::admin_revoked)
         co_return status;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/nfs/server/state_home.hpp>
 #include <verbena/protocols/nfs/server/v3/storage.hpp>
 #include <verbena/protocols/nfs/server/v4/storage.hpp>
 
@@ -76,13 +77,6 @@ nfsstat4 refuse_type(storage::file_type type) noexcept
     case storage::file_type::symlink: return nfsstat4::symlink;
     default: return nfsstat4::wrong_type;
     }
-}
-
-changeid4 change_of(const storage::attributes& attrs) noexcept
-{
-    if (attrs.change)
-        return *attrs.change;
-    return static_cast<std::uint64_t>(attrs.ctime.seconds) * 1'000'000'000 + attrs.ctime.nanoseconds;
 }
 
 change_info4 to_change_info(const storage::change& change) noexcept

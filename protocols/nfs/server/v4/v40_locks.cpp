@@ -73,39 +73,39 @@ task<nfsstat4> v40_state::lock_by(v40_owner& o, const LOCK4args& args, const sto
     request.bytes = *bytes;
     request.type = type_of(args.locktype);
     request.reclaim = args.reclaim;
-    const state_home::locked done = co_await state_.lock(request);
-    answer.id = done.id;
-    if (done.status == nfsstat4::denied)
-        answer.holder = std::make_shared<const files::lock_holder>(done.holder);
-    co_return done.status == nfsstat4::serverfault ? nfsstat4::resource
-                                                   : v40_status(nfs_opnum4::lock, done.status);
+    files::lock_holder holder;
+    const auto done = co_await state_.lock(request, holder);
+    if (done)
+        answer.id = to_wire(*done);
+    const nfsstat4 status = status_of_state(done);
+    if (status == nfsstat4::denied)
+        answer.holder = std::make_shared<const files::lock_holder>(std::move(holder));
+    co_return status == nfsstat4::serverfault ? nfsstat4::resource : v40_status(nfs_opnum4::lock, status);
 }
 
 // --- Without a number
 
-task<state_home::locked> v40_state::test_lock(const LOCKT4args& args, const storage::handle& file,
-                                              const files::byte_range& bytes)
+task<nfsstat4> v40_state::test_lock(const LOCKT4args& args, const storage::handle& file,
+                                    const files::byte_range& bytes, files::lock_holder& holder)
 {
-    return state_.at_home(
-        [this, a = &args, f = &file, b = &bytes](files::state_table&) { return test_lock_here(a, f, b); });
+    return state_.at_home([this, a = &args, f = &file, b = &bytes, h = &holder](files::state_table&) {
+        return test_lock_here(a, f, b, h);
+    });
 }
 
-task<state_home::locked> v40_state::test_lock_here(const LOCKT4args* args, const storage::handle* file,
-                                                   const files::byte_range* bytes)
+task<nfsstat4> v40_state::test_lock_here(const LOCKT4args* args, const storage::handle* file,
+                                         const files::byte_range* bytes, files::lock_holder* holder)
 {
-    state_home::locked out;
-    out.status = co_await renew_client_here(args->owner.clientid);
+    const nfsstat4 status = co_await renew_client_here(args->owner.clientid);
     const files::client_id client = clients_.state_of(args->owner.clientid);
-    if (out.status != nfsstat4::ok)
-        co_return out;
+    if (status != nfsstat4::ok)
+        co_return status;
     const std::span<const std::byte> owner = args->owner.owner;
     const files::lock_type type = type_of(args->locktype);
-    result<void> answer = state_.table().test_lock(client, *file, owner, *bytes, type, &out.holder);
+    result<void> answer = state_.table().test_lock(client, *file, owner, *bytes, type, holder);
     if (answer)
-        answer = co_await state_.table().test_locally(*file, *bytes, type, &out.holder);
-    if (!answer)
-        out.status = v40_status(answer.error());
-    co_return out;
+        answer = co_await state_.table().test_locally(*file, *bytes, type, holder);
+    co_return answer ? nfsstat4::ok : v40_status(answer.error());
 }
 
 task<nfsstat4> v40_state::release_lock_owner(const RELEASE_LOCKOWNER4args& args)
@@ -139,9 +139,10 @@ task<nfsstat4> v40_state::check_io_here(stateid4 id, const storage::handle* file
                                         state_home::io_terms* terms)
 {
     *terms = {};
-    if (id.is_anonymous() || id.is_read_bypass())
-        co_return v40_status(nfs_opnum4::illegal,
-                             co_await state_.check_io(files::nobody, id, *file, op, *terms));
+    if (id.is_anonymous() || id.is_read_bypass()) {
+        const result<void> checked = co_await v4::check_io(state_, files::nobody, id, *file, op, *terms);
+        co_return v40_status(nfs_opnum4::illegal, status_of_state(checked));
+    }
     const auto holder = state_.table().holder_of(to_state(id));
     if (!holder)
         co_return v40_status(holder.error());
@@ -156,8 +157,10 @@ task<nfsstat4> v40_state::check_io_here(stateid4 id, const storage::handle* file
     nfsstat4 status = co_await renew_here(client);
     if (status == nfsstat4::ok && id.seqid == 0)
         status = nfsstat4::old_stateid;
-    if (status == nfsstat4::ok)
-        status = co_await state_.check_io(client, id, *file, op, *terms);
+    if (status == nfsstat4::ok) {
+        const result<void> checked = co_await v4::check_io(state_, client, id, *file, op, *terms);
+        status = status_of_state(checked);
+    }
     if (status == nfsstat4::deleg_revoked)
         state_.table().drop_revoked(client, to_state(id));
     co_return v40_status(nfs_opnum4::illegal, status);

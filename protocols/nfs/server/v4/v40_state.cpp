@@ -83,7 +83,7 @@ auto v40_state::ask_of_name(Ask ask)
 {
     auto out = ask(files::client_id(files::nobody));
     const files::client_id rival = out.rival;
-    if (rival != files::nobody && state_.yields(rival, out.status))
+    if (rival != files::nobody && state_.yields(rival, name_rule_of(out.status)))
         out = ask(rival);
     return out;
 }
@@ -137,19 +137,20 @@ task<v40_state::confirmed> v40_state::confirm_client_here(const SETCLIENTID_CONF
     } guard(clients_, args->clientid);
     // One name has one client, so the one before its restart goes first, with what it had open.
     if (made.older != files::nobody) {
-        out.status = co_await state_.forget(made.older);
-        if (out.status != nfsstat4::ok)
+        const result<void> forgotten = co_await state_.forget(made.older);
+        out.status = status_of_state(forgotten);
+        if (!forgotten)
             co_return out;
         forget(made.older);
     }
-    const state_home::added known = co_await state_.add_client(made.key, peer);
-    out.status = known.status;
-    out.is_full = known.is_full;
-    if (out.status != nfsstat4::ok)
+    const auto known = co_await state_.add_client(made.key, peer);
+    out.status = status_of_state(known);
+    out.is_full = !known && known.error() == files::errc::too_many_clients;
+    if (!known)
         co_return out;
-    (void)state_.table().set_silent(known.client);
-    guard.state = known.client;
-    paths_.set(known.client, made.calls);
+    (void)state_.table().set_silent(known->client);
+    guard.state = known->client;
+    paths_.set(known->client, made.calls);
     co_return out;
 }
 

@@ -27,6 +27,7 @@ enum class errc {
     locked,           ///< I/O against an open that denies it
     open_mode,        ///< the open or the delegation doesn't have this access
     denied,           ///< a lock against another owner's
+    removal_denied,   ///< a removal against an open that denies others to write
     locks_held,       ///< what is to be freed is in use
     client_busy,      ///< the client still has state
     needs_room,       ///< what is in the way can be made to go: make_room()

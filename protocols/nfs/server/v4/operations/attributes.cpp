@@ -231,7 +231,7 @@ task<nfsstat4> server::values_of(compound& k, const object& of, bitmap4 wanted, 
 task<nfsstat4> server::current_values(compound& k, bitmap4 wanted, object_values& out)
 {
     const object& o = k.current;
-    state_home::looked looked;
+    std::optional<kept_attributes> kept;
     std::optional<storage::attributes> before;
     const bool asks = !o.is_pseudo() && !(wanted & of_content).none() &&
                       commons_.state.stats().write_delegations.value() != 0 &&
@@ -245,12 +245,12 @@ task<nfsstat4> server::current_values(compound& k, bitmap4 wanted, object_values
         before = *attrs;
         co_await learn_client(k);
         const storage::handle file = o.key();
-        looked = co_await commons_.state.look(k.client, file);
-        if (looked.status != nfsstat4::ok)
-            co_return looked.status;
+        const auto looked = co_await commons_.state.look(k.client, file);
+        if (!looked)
+            co_return status_of_state(looked.error());
+        kept = *looked;
     }
-    co_return co_await values_of(k, o, wanted, out, looked.kept ? &*looked.kept : nullptr,
-                                 before ? &*before : nullptr);
+    co_return co_await values_of(k, o, wanted, out, kept ? &*kept : nullptr, before ? &*before : nullptr);
 }
 
 task<nfsstat4> server::getattr(compound& k)

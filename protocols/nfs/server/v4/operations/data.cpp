@@ -52,9 +52,13 @@ task<nfsstat4> server::check_io_of(compound& k, object& of, stateid4 id, files::
     if (any(access))
         k.begin_io(io_, of, access);
     const storage::handle file = of.key();
-    task<nfsstat4> checking = k.minor() == 0 ? commons_.v40.check_io(id, file, op, k.terms)
-                                             : commons_.state.check_io(k.client, id, file, op, k.terms);
-    const nfsstat4 status = co_await checking;
+    nfsstat4 status = nfsstat4::ok;
+    if (k.minor() == 0) {
+        status = co_await commons_.v40.check_io(id, file, op, k.terms);
+    } else {
+        const result<void> checked = co_await v4::check_io(commons_.state, k.client, id, file, op, k.terms);
+        status = status_of_state(checked);
+    }
     if (status == nfsstat4::ok && any(access)) {
         k.opened[k.io_count - 1] = std::move(k.terms.opened);
         of.request.open = k.opened[k.io_count - 1].get();

@@ -56,12 +56,12 @@ task<nfsstat4> server::lock(compound& k)
     // Who can't be told keeps no place.
     request.wait = (args.locktype == nfs_lock_type4::readw || args.locktype == nfs_lock_type4::writew) &&
                    k.session->back().is_up();
-    const state_home::locked done = co_await commons_.state.lock(request);
+    files::lock_holder holder;
+    const auto done = co_await commons_.state.lock(request, holder);
     LOCK4res res;
-    res.lock_stateid = done.id;
-    if (done.status == nfsstat4::ok)
-        k.current_id = done.id;
-    co_return k.add_lock(res, done.status, &done.holder);
+    if (done)
+        k.current_id = res.lock_stateid = to_wire(*done);
+    co_return k.add_lock(res, status_of_state(done), &holder);
 }
 
 task<nfsstat4> server::lockt(compound& k)
@@ -78,15 +78,18 @@ task<nfsstat4> server::lockt(compound& k)
     if (status != nfsstat4::ok)
         co_return status;
     const storage::handle file = k.current.key();
-    state_home::locked done;
+    files::lock_holder holder;
     if (k.minor() == 0) {
-        done = co_await commons_.v40.test_lock(args, file, *bytes);
+        status = co_await commons_.v40.test_lock(args, file, *bytes, holder);
     } else {
         const std::span<const std::byte> owner = args.owner.owner;
-        done = co_await commons_.state.test_lock(k.client, file, owner, *bytes, type_of(args.locktype));
+        const files::lock_type type = type_of(args.locktype);
+        const result<void> free =
+            co_await commons_.state.test_lock(k.client, file, owner, *bytes, type, holder);
+        status = status_of_state(free);
     }
     LOCKT4res res;
-    co_return k.add_lock(res, done.status, &done.holder);
+    co_return k.add_lock(res, status, &holder);
 }
 
 task<nfsstat4> server::locku(compound& k)
@@ -107,12 +110,12 @@ task<nfsstat4> server::locku(compound& k)
     if (status != nfsstat4::ok)
         co_return status;
     const storage::handle file = k.current.key();
-    const state_home::locked done = co_await commons_.state.unlock(k.client, args.lock_stateid, file, *bytes);
-    if (done.status != nfsstat4::ok)
-        co_return done.status;
-    k.current_id = done.id;
+    const files::stateid id = to_state(args.lock_stateid);
+    const auto done = co_await commons_.state.unlock(k.client, id, file, *bytes);
+    if (!done)
+        co_return status_of_state(done.error());
     LOCKU4res res;
-    res.lock_stateid = done.id;
+    k.current_id = res.lock_stateid = to_wire(*done);
     co_return k.add(res);
 }
 
@@ -121,11 +124,18 @@ task<nfsstat4> server::test_stateid(compound& k)
     TEST_STATEID4args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
-    std::vector<stateid4> ids;
+    std::vector<files::stateid> ids;
+    std::vector<nfsstat4> codes;
     ids.reserve(args.stateids.size());
-    for (const stateid4 id : args.stateids)
-        ids.push_back(id);
-    const std::vector<nfsstat4> codes = co_await commons_.state.test(k.client, ids);
+    codes.reserve(args.stateids.size());
+    for (const stateid4 id : args.stateids) {
+        ids.push_back(to_state(id));
+        codes.push_back(id.is_reserved() ? nfsstat4::bad_stateid : nfsstat4::ok);
+    }
+    const std::vector<result<void>> answers = co_await commons_.state.test(k.client, ids);
+    for (std::size_t i = 0; i < codes.size(); ++i)
+        if (codes[i] == nfsstat4::ok)
+            codes[i] = status_of_state(answers[i]);
     if (const std::size_t wanted = least_listing + 4 * codes.size(); wanted > k.results.room())
         k.lacks_memory = !co_await k.c.reserve_results(wanted);
     TEST_STATEID4res res;
@@ -145,7 +155,9 @@ task<nfsstat4> server::free_stateid(compound& k)
         status = k.check_room<FREE_STATEID4res>();
     if (status == nfsstat4::ok) {
         bool revoked = false;
-        status = co_await commons_.state.free(k.client, args.stateid, revoked);
+        const files::stateid id = to_state(args.stateid);
+        const result<void> freed = co_await commons_.state.free(k.client, id, revoked);
+        status = status_of_state(freed);
         k.session->set_revoked(revoked);
     }
     co_return status == nfsstat4::ok ? k.add(FREE_STATEID4res()) : status;

@@ -46,7 +46,7 @@ why_no_delegation4 why_of(files::no_delegation why) noexcept
     return why_no_delegation4::resource;
 }
 
-open_delegation4 delegation_of(const state_home::opened& opened, std::uint32_t share_access) noexcept
+open_delegation4 delegation_of(const files::opened& opened, std::uint32_t share_access) noexcept
 {
     open_delegation4 out;
     if (const auto& granted = opened.delegation) {
@@ -176,9 +176,10 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
                 co_return status;
         }
         // Else the file would be there and the client would not have it: a GUARDED one that comes again would find its own.
-        status = co_await commons_.state.may_open(k.client, args.owner.owner, files::share(args.share_deny));
-        if (status != nfsstat4::ok)
-            co_return status;
+        const result<void> may_open =
+            co_await commons_.state.may_open(k.client, args.owner.owner, files::share(args.share_deny));
+        if (!may_open)
+            co_return status_of_state(may_open.error());
         const auto mode = exclusive ? storage::create_mode::exclusive : storage::create_mode::guarded;
         const auto made = co_await files.create(directory.request, directory.file, args.claim.file, mode, set,
                                                 xdr::load_u64(how.verf.data()));
@@ -314,16 +315,16 @@ task<nfsstat4> server::open_file(compound& k, const OPEN4args& args, OPEN4res& r
     }
     state_home::opening opening = {&to.file.backend(), to.file.request, to.file.file, to.file.exported->id};
     opening.request.open = to.opened.get();
-    state_home::opened opened = co_await commons_.state.open(request, opening);
-    if (opened.failure && by_name && opened.failure->errno_value() == ESTALE)
+    result<files::opened> opened = co_await commons_.state.open(request, opening);
+    if (!opened && by_name && opened.error().errno_value() == ESTALE)
         co_return nfsstat4::delay;
-    if (opened.failure)
-        co_return status_of_storage(*opened.failure);
-    if (opened.status != nfsstat4::ok)
-        co_return opened.status;
+    if (!opened && opened.error().code().category() != files::files_category())
+        co_return status_of_storage(opened.error());
+    if (!opened)
+        co_return status_of_state(opened.error());
     k.set_current(to.file);
-    k.current_id = opened.id;
-    res.stateid = opened.id;
+    res.stateid = to_wire(opened->id);
+    k.current_id = res.stateid;
     res.cinfo = to.directory;
     res.rflags = open4_result::locktype_posix;
     if (request.hears_of_locks)
@@ -333,8 +334,8 @@ task<nfsstat4> server::open_file(compound& k, const OPEN4args& args, OPEN4res& r
         res.attrset.set(attribute::size);
     if (request.want == files::delegation_want::none &&
         want_of(args.share_access) != files::delegation_want::none)
-        opened.why = files::no_delegation::unsuited;
-    res.delegation = delegation_of(opened, args.share_access);
+        opened->why = files::no_delegation::unsuited;
+    res.delegation = delegation_of(*opened, args.share_access);
     co_return nfsstat4::ok;
 }
 
@@ -357,13 +358,14 @@ task<nfsstat4> server::open_downgrade(compound& k)
     if (status != nfsstat4::ok)
         co_return status;
     const storage::handle file = k.current.key();
-    const state_home::opened done = co_await commons_.state.downgrade(
-        k.client, args.open_stateid, file, files::share(access_bits), files::share(args.share_deny));
-    if (done.status != nfsstat4::ok)
-        co_return done.status;
-    k.current_id = done.id;
+    const files::stateid id = to_state(args.open_stateid);
+    const auto done = co_await commons_.state.downgrade(k.client, id, file, files::share(access_bits),
+                                                        files::share(args.share_deny));
+    if (!done)
+        co_return status_of_state(done.error());
     OPEN_DOWNGRADE4res res;
-    res.open_stateid = done.id;
+    res.open_stateid = to_wire(*done);
+    k.current_id = res.open_stateid;
     co_return k.add(res);
 }
 
@@ -382,9 +384,10 @@ task<nfsstat4> server::close(compound& k)
     if (status != nfsstat4::ok)
         co_return status;
     const storage::handle file = k.current.key();
-    status = co_await commons_.state.close(k.client, args.open_stateid, file);
-    if (status != nfsstat4::ok)
-        co_return status;
+    const files::stateid id = to_state(args.open_stateid);
+    const result<void> closed = co_await commons_.state.close(k.client, id, file);
+    if (!closed)
+        co_return status_of_state(closed.error());
     k.current_id.reset();
     CLOSE4res res;
     res.open_stateid = stateid4::invalid();
@@ -406,10 +409,13 @@ task<nfsstat4> server::delegreturn(compound& k)
     if (status != nfsstat4::ok)
         co_return status;
     const storage::handle file = k.current.key();
-    if (k.minor() == 0)
+    if (k.minor() == 0) {
         status = co_await commons_.v40.return_delegation(args.deleg_stateid, file);
-    else
-        status = co_await commons_.state.return_delegation(k.client, args.deleg_stateid, file);
+    } else {
+        const files::stateid id = to_state(args.deleg_stateid);
+        const result<void> returned = co_await commons_.state.return_delegation(k.client, id, file);
+        status = status_of_state(returned);
+    }
     co_return status == nfsstat4::ok ? k.add(DELEGRETURN4res()) : status;
 }
 
@@ -417,7 +423,8 @@ task<nfsstat4> server::make_way(compound& k, const object& of, files::operation 
 {
     const storage::handle file = of.key();
     co_await learn_client(k);
-    co_return co_await commons_.state.make_way(k.client, file, op);
+    const result<void> made = co_await commons_.state.make_way(k.client, file, op);
+    co_return status_of_state(made);
 }
 
 // The same for what has a name, if something has: whoever changes the directory finds out by himself. Another file may get the name
@@ -435,7 +442,8 @@ task<nfsstat4> server::make_way_to(compound& k, const object& directory, std::st
     if (!commons_.state.has_state(file))
         co_return nfsstat4::ok;
     co_await learn_client(k);
-    co_return co_await commons_.state.make_way(k.client, file, op);
+    const result<void> made = co_await commons_.state.make_way(k.client, file, op);
+    co_return status_of_state(made);
 }
 
 } // namespace verbena::nfs::v4

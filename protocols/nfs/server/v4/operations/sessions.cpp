@@ -119,26 +119,29 @@ task<nfsstat4> server::create_session_of(compound& k, const CREATE_SESSION4args&
     if (made.confirms) {
         // One name has one client, so the one before its restart goes first, with what it had open.
         nfsstat4 status = nfsstat4::ok;
-        if (made.older != files::nobody)
-            status = co_await commons_.state.take_name(made.older, made.stands_against);
+        if (made.older != files::nobody) {
+            const result<void> taken =
+                co_await commons_.state.take_name(made.older, name_rule_of(made.stands_against));
+            // What it would be refused by is what it is answered.
+            status = !taken && taken.error() == files::errc::client_busy ? made.stands_against
+                                                                         : status_of_state(taken);
+        }
         if (status != nfsstat4::ok && status == made.stands_against)
             commons_.note_shared_name(std::as_bytes(std::span(made.key)), made.held_by, k.c.from().address);
-        state_home::added known;
-        if (status == nfsstat4::ok) {
-            const std::string group = commons_.sessions.group_of(k.c.from().address);
-            const std::uint64_t peer = siphash(commons_.key, std::as_bytes(std::span(group)));
-            known = co_await commons_.state.add_client(made.key, peer);
-            if (known.is_full) {
-                const bool some = co_await commons_.make_room_of_state();
-                if (some)
-                    known = co_await commons_.state.add_client(made.key, peer);
-            }
-            status = known.status;
-        }
         if (status != nfsstat4::ok)
             co_return status;
-        state = known.client;
-        must_reclaim = known.must_reclaim;
+        const std::string group = commons_.sessions.group_of(k.c.from().address);
+        const std::uint64_t peer = siphash(commons_.key, std::as_bytes(std::span(group)));
+        result<state_home::added> known = co_await commons_.state.add_client(made.key, peer);
+        if (!known && known.error() == files::errc::too_many_clients) {
+            const bool some = co_await commons_.make_room_of_state();
+            if (some)
+                known = co_await commons_.state.add_client(made.key, peer);
+        }
+        if (!known)
+            co_return status_of_state(known.error());
+        state = known->client;
+        must_reclaim = known->must_reclaim;
     }
     // What can't be signed as the client wants is not said, nor over a connection that brings no calls.
     const auto identity = callback_identity::choose(args.cb_program, args.sec_parms);
@@ -147,11 +150,11 @@ task<nfsstat4> server::create_session_of(compound& k, const CREATE_SESSION4args&
         way = k.c.reverse();
     // Before the client can ask for anything that it must be called for.
     if (way) {
-        const nfsstat4 status = co_await commons_.state.set_callable(state);
-        if (status != nfsstat4::ok) {
+        const result<void> callable = co_await commons_.state.set_callable(state);
+        if (!callable) {
             if (made.confirms) // else nobody would ever name it
                 co_await commons_.state.abandon(state);
-            co_return status;
+            co_return status_of_state(callable.error());
         }
     }
     const CREATE_SESSION4res res = commons_.sessions.end_creation(args, state, must_reclaim, way != nullptr);
@@ -196,12 +199,11 @@ task<nfsstat4> server::destroy_clientid(compound& k)
     files::client_id state = files::nobody;
     nfsstat4 status = commons_.sessions.may_destroy_client(args.clientid, caller(k.c), state);
     if (status == nfsstat4::ok && state != files::nobody) {
-        bool in_use = false;
-        status = co_await commons_.state.is_in_use(state, in_use);
-        if (status == nfsstat4::ok && in_use)
-            status = nfsstat4::clientid_busy;
-        if (status == nfsstat4::ok)
-            status = co_await commons_.state.forget(state);
+        const state_home::life life = co_await commons_.state.life_of(state);
+        if (life.in_use)
+            co_return nfsstat4::clientid_busy;
+        const result<void> forgotten = co_await commons_.state.forget(state);
+        status = status_of_state(forgotten);
     }
     if (status != nfsstat4::ok)
         co_return status;
@@ -237,9 +239,9 @@ task<nfsstat4> server::bind_conn_to_session(compound& k)
     if (!back && way && s->back().is_bound(*way))
         co_return nfsstat4::inval;
     if (back && way) {
-        const nfsstat4 status = co_await commons_.state.set_callable(s->state());
-        if (status != nfsstat4::ok)
-            co_return status;
+        const result<void> callable = co_await commons_.state.set_callable(s->state());
+        if (!callable)
+            co_return status_of_state(callable.error());
         s->back().bind(std::move(way), here_);
         res.dir = args.dir == channel_dir_from_client4::back ? channel_dir_from_server4::back
                                                              : channel_dir_from_server4::both;
@@ -299,10 +301,12 @@ task<nfsstat4> server::reclaim_complete(compound& k)
     if (const nfsstat4 room = k.check_room<RECLAIM_COMPLETE4res>(); room != nfsstat4::ok)
         co_return room;
     nfsstat4 status = nfsstat4::ok;
-    if (args.one_fs) // says nothing of the other ones, and so ends nothing
+    if (args.one_fs) { // says nothing of the other ones, and so ends nothing
         status = k.current.none() ? nfsstat4::nofilehandle : nfsstat4::ok;
-    else
-        status = co_await commons_.state.reclaim_complete(k.client);
+    } else {
+        const result<void> complete = co_await commons_.state.reclaim_complete(k.client);
+        status = status_of_state(complete);
+    }
     if (status == nfsstat4::ok && !args.one_fs)
         commons_.sessions.reclaimed(k.session->client());
     co_return status == nfsstat4::ok ? k.add(RECLAIM_COMPLETE4res()) : status;

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state layer's table (docs/internals/files.md) where all programs of version 4 find it: on one shard, which the others visit.
+// The state layer's table (docs/internals/files.md) where the programs of all versions find it: on one shard, which the others visit.
+// It knows no version's types: each has its own names for what is answered here.
 #pragma once
 
 #include <verbena/core/shard.hpp>
 #include <verbena/protocols/files/state_table.hpp>
 #include <verbena/protocols/nfs/server/io_list.hpp>
-#include <verbena/protocols/nfs/wire/v4/state_operations.hpp>
-#include <verbena/protocols/nfs/wire/v4/types.hpp>
 #include <verbena/protocols/storage/file_backend.hpp>
 
 #include <algorithm>
@@ -19,26 +18,14 @@
 
 #pragma GCC visibility push(default)
 
-namespace verbena::nfs::v4 {
+namespace verbena::nfs {
 
-/// The status that answers what the state layer says.
-nfsstat4 status_of(files::errc why) noexcept;
-/// Of an error of the state layer; else, of its recovery store's, delay: what can't be written isn't promised, and may be as soon as
-/// the disk has room.
-nfsstat4 status_of_state(const error& failure) noexcept;
-
-inline files::stateid to_state(const stateid4& id) noexcept { return {id.seqid, id.other}; }
-inline stateid4 to_wire(const files::stateid& id) noexcept { return {id.seqid, id.other}; }
-
-inline files::lock_type type_of(nfs_lock_type4 type) noexcept
-{
-    return type == nfs_lock_type4::read || type == nfs_lock_type4::readw ? files::lock_type::read
-                                                                         : files::lock_type::write;
-}
+/// The change attribute: the back end's, or the time of the last change in nanoseconds where the back end has none.
+std::uint64_t change_of(const storage::attributes& attrs) noexcept;
 
 /// What the holder of a write delegation says of its file.
 struct held_attributes {
-    changeid4 change = 0;
+    std::uint64_t change = 0; ///< attribute
     std::uint64_t size = 0;
 };
 
@@ -58,12 +45,12 @@ protected:
 struct kept_attributes {
     bool modified = false;   ///< the holder has changed the file, and
     std::uint64_t size = 0;  ///< this is its size
-    changeid4 least = 0;     ///< the change attribute when the holder got it
+    std::uint64_t least = 0; ///< the change attribute when the holder got it
     std::uint64_t steps = 0; ///< how often others have seen it changed: each time it was one more
 
     /// What others see, from what the server has: more than before where it is modified, and never less, also when the holder has sent
     /// what it kept, or has given the delegation back.
-    changeid4 change_from(changeid4 known) const noexcept
+    std::uint64_t change_from(std::uint64_t known) const noexcept
     {
         return modified ? std::max(known, least) + steps : std::max(known, least + steps);
     }
@@ -71,10 +58,18 @@ struct kept_attributes {
     void apply(storage::attributes& attrs) const noexcept;
 };
 
+/// When a client that has a name loses what it has to another one that wants the name.
+enum class name_rule : std::uint8_t {
+    at_once,
+    lapsed, ///< its lease is over
+    unused, ///< likewise, or it has nothing
+};
+
 /// The table and its home. Made on any shard; used by all.
 ///
-/// This holds for all its tasks. Completes when: the table has answered. On cancel: as shard::run(). Errors: as the table's function
-/// of that name, as a status. Lifetime: what they are given is borrowed. Shard: any.
+/// This holds for all its tasks. Completes when: the table has answered. On cancel: as shard::run(). Errors: a files::errc, as the table's
+/// function of that name; busy, where the recovery store fails or the task was asked to stop: what can't be written isn't promised, and may
+/// be as soon as the disk has room. ECANCELED where the home has stopped. Lifetime: what they are given is borrowed. Shard: any.
 class state_home {
 public:
     /// `home`, `store` and `handler` outlive it, and `home` runs its table's tend().
@@ -109,80 +104,71 @@ public:
     }
 
     struct added {
-        nfsstat4 status = nfsstat4::ok;
         files::client_id client = files::nobody;
         bool must_reclaim = false; ///< it may, and is to say when it is done
-        bool is_full =
-            false; ///< all places are taken, of whichever minor version: another client has to go first
     };
-    task<added> add_client(std::string_view key, std::uint64_t peer = 0);
+    /// Errors: too_many_clients, where all places are taken, of whichever version: another client has to go first.
+    task<result<added>> add_client(std::string_view key, std::uint64_t peer = 0);
     /// `revoked`: whether the client has something that was revoked.
-    task<nfsstat4> renew(files::client_id client, bool& revoked);
-    task<nfsstat4> set_callable(files::client_id client);
+    task<result<void>> renew(files::client_id client, bool& revoked);
+    task<result<void>> set_callable(files::client_id client);
     /// Also of one that is not there.
-    task<nfsstat4> forget(files::client_id client);
-    /// The same for who wants its name. `stands_against`, unless it is ok, is the answer while the client does not yield: while the store writes
-    /// of it, while its lease runs, and, of CLID_INUSE, only if it also has something.
-    task<nfsstat4> take_name(files::client_id client, nfsstat4 stands_against);
-    /// On its home only. Whether a client gives way to who is told `stands_against` otherwise.
-    bool yields(files::client_id client, nfsstat4 stands_against);
+    task<result<void>> forget(files::client_id client);
+    /// The same for who wants its name. Errors: client_busy while it does not yield by `rule`, nor at all while the store writes of it.
+    task<result<void>> take_name(files::client_id client, name_rule rule);
+    /// On its home only. Whether a client gives way by `rule`.
+    bool yields(files::client_id client, name_rule rule);
     /// As forget(), for who has nobody to tell a failure: what the store refuses is tried again by forget_abandoned().
     task<void> abandon(files::client_id client);
     /// On its home only. Completes when: each was tried once.
     task<void> forget_abandoned();
-    task<nfsstat4> is_in_use(files::client_id client, bool& in_use);
     struct life {
         bool active = false; ///< its lease is not over
         bool in_use = false; ///< it has something
     };
     task<life> life_of(files::client_id client);
-    task<nfsstat4> reclaim_complete(files::client_id client);
+    task<result<void>> reclaim_complete(files::client_id client);
 
     /// Whether an open anew would be refused whatever the file: to be asked before one is made. The open that follows is promised.
-    task<nfsstat4> may_open(files::client_id client, std::span<const std::byte> owner, files::share deny);
+    task<result<void>> may_open(files::client_id client, std::span<const std::byte> owner, files::share deny);
     /// Opens. Between the decision and its answer the file is cut to no bytes, if the request says so, and its change attribute looked at, where
-    /// its client gets a write delegation: others may have changed the file while this waited.
+    /// its client gets a write delegation: others may have changed the file while this waited. Errors: the back end's, too, where the file
+    /// can't be cut; these are none of files::errc.
     struct opening {
         storage::file_backend* backend = nullptr;
         storage::request request;
         storage::handle file;
         std::uint32_t export_id = 0;
     };
-    struct opened {
-        nfsstat4 status = nfsstat4::ok;
-        stateid4 id;
-        std::optional<files::granted_delegation> delegation;
-        files::no_delegation why = files::no_delegation::not_wanted; ///< where there is none
-        std::optional<error> failure;                                ///< of the back end
-    };
-    task<opened> open(const files::open_request& request, const opening& file);
-    task<nfsstat4> close(files::client_id client, const stateid4& id, const storage::handle& file);
-    task<opened> downgrade(files::client_id client, const stateid4& id, const storage::handle& file,
-                           files::share access, files::share deny);
+    task<result<files::opened>> open(const files::open_request& request, const opening& file);
+    task<result<void>> close(files::client_id client, const files::stateid& id, const storage::handle& file);
+    task<result<files::stateid>> downgrade(files::client_id client, const files::stateid& id,
+                                           const storage::handle& file, files::share access,
+                                           files::share deny);
     /// What check_io() found out about the stateid: see files::passage.
     struct io_terms {
         bool guarded = false; ///< keeps_writers_out()
         std::shared_ptr<const storage::open_file> opened;
     };
-    /// Whether `client` may read, write or set the size of `file` by `id`, special ones too. Who changes the file has a hold of
-    /// changes() before: nothing that contradicts is granted until it ends.
-    task<nfsstat4> check_io(files::client_id client, const stateid4& id, const storage::handle& file,
-                            files::operation op, io_terms& terms);
+    /// Whether `client` may read, write or set the size of `file` by `id`. Who changes the file has a hold of changes() before: nothing that
+    /// contradicts is granted until it ends.
+    task<result<void>> check_io(files::client_id client, const files::stateid& id,
+                                const storage::handle& file, files::operation op, io_terms& terms);
+    /// The same without an open. `past_denies`: what reads may pass over deny bits.
+    task<result<void>> check_io_without_open(files::client_id client, const storage::handle& file,
+                                             files::operation op, bool past_denies);
     /// What others hold of `file` that has to go before `op` is made to go; `client` may be nobody. Where !has_state() there is
-    /// nothing. As to changes, see check_io().
-    task<nfsstat4> make_way(files::client_id client, const storage::handle& file, files::operation op);
+    /// nothing. As to changes, see check_io(). Errors: removal_denied.
+    task<result<void>> make_way(files::client_id client, const storage::handle& file, files::operation op);
     /// make_way() for who reads attributes: whoever has a write delegation of the file is asked for them, and recalled if it does not answer.
-    struct looked {
-        nfsstat4 status = nfsstat4::ok;
-        std::optional<kept_attributes> kept; ///< if somebody has one, and has answered
-    };
-    task<looked> look(files::client_id client, const storage::handle& file);
-    task<nfsstat4> return_delegation(files::client_id client, const stateid4& id,
-                                     const storage::handle& file);
-    /// Of each; special ones are bad_stateid.
-    task<std::vector<nfsstat4>> test(files::client_id client, std::span<const stateid4> ids);
+    /// Yields what it said, if somebody has one, and has answered.
+    task<result<std::optional<kept_attributes>>> look(files::client_id client, const storage::handle& file);
+    task<result<void>> return_delegation(files::client_id client, const files::stateid& id,
+                                         const storage::handle& file);
+    /// Of each.
+    task<std::vector<result<void>>> test(files::client_id client, std::span<const files::stateid> ids);
     /// `revoked`: whether the client still has something that was revoked.
-    task<nfsstat4> free(files::client_id client, const stateid4& id, bool& revoked);
+    task<result<void>> free(files::client_id client, const files::stateid& id, bool& revoked);
 
     /// Where what reads or writes on a shard stands before it asks check_io() or make_way(), until it is over. Any thread; `where` and what it
     /// yields are good as long as this.
@@ -207,20 +193,16 @@ public:
     }
     files::changes_under_way& changes() noexcept { return table_.changes(); }
 
-    struct locked {
-        nfsstat4 status = nfsstat4::ok;
-        stateid4 id;
-        files::lock_holder holder; ///< if denied
-    };
-    task<locked> lock(const files::lock_request& request);
-    task<locked> test_lock(files::client_id client, const storage::handle& file,
-                           std::span<const std::byte> owner, const files::byte_range& bytes,
-                           files::lock_type type);
-    task<locked> unlock(files::client_id client, const stateid4& id, const storage::handle& file,
-                        const files::byte_range& bytes);
+    /// `holder` is who has it, if it is denied.
+    task<result<files::stateid>> lock(const files::lock_request& request, files::lock_holder& holder);
+    task<result<void>> test_lock(files::client_id client, const storage::handle& file,
+                                 std::span<const std::byte> owner, const files::byte_range& bytes,
+                                 files::lock_type type, files::lock_holder& holder);
+    task<result<files::stateid>> unlock(files::client_id client, const files::stateid& id,
+                                        const storage::handle& file, const files::byte_range& bytes);
 
 private:
-    task<added> add_here(std::string_view key, std::uint64_t peer);
+    task<result<added>> add_here(std::string_view key, std::uint64_t peer);
 
     struct place {
         explicit place(const shard& s) noexcept : where(&s) {}
@@ -235,6 +217,6 @@ private:
     std::vector<files::client_id> abandoned_;    // of the home
 };
 
-} // namespace verbena::nfs::v4
+} // namespace verbena::nfs
 
 #pragma GCC visibility pop

@@ -6,6 +6,8 @@
 #include <verbena/core/buffer.hpp>
 #include <verbena/core/result.hpp>
 #include <verbena/core/task.hpp>
+#include <verbena/protocols/nfs/client/identity.hpp>
+#include <verbena/protocols/nfs/client/limits.hpp>
 #include <verbena/protocols/nfs/client/patience.hpp>
 #include <verbena/protocols/nfs/client/written_file.hpp>
 #include <verbena/protocols/nfs/wire/v3/arguments.hpp>
@@ -26,24 +28,6 @@
 #pragma GCC visibility push(default)
 
 namespace verbena::nfs {
-
-/// Who calls: an AUTH_SYS credential, encoded once.
-class identity {
-public:
-    /// AUTH_NONE.
-    identity() = default;
-    /// More than 16 groups are cut off: AUTH_SYS has no room (RFC 5531 appendix A).
-    identity(std::uint32_t uid, std::uint32_t gid, std::span<const std::uint32_t> groups,
-             std::string_view machine_name);
-    /// The process's effective ids, groups and host name.
-    static identity of_process();
-    rpc::opaque_auth credential() const noexcept { return {flavor_, {body_.data(), size_}}; }
-
-private:
-    rpc::auth_flavor flavor_ = rpc::auth_flavor::none;
-    std::size_t size_ = 0;
-    std::array<std::byte, rpc::max_auth_body> body_{};
-};
 
 /// A file as the server names and describes it.
 struct node {
@@ -89,8 +73,8 @@ bool is_name(std::string_view name) noexcept;
 class client {
 public:
     static constexpr duration jukebox_patience = patience::usual;
-    static constexpr std::size_t max_name = 1024;         ///< a longer name is ENAMETOOLONG without asking
-    static constexpr unsigned max_links = 16;             ///< symbolic links followed in one walk
+    static constexpr std::size_t max_name = client_limits::max_name;
+    static constexpr unsigned max_links = client_limits::max_links;
     static constexpr std::uint32_t max_page = 128 * 1024; ///< bytes of one READDIR or READDIRPLUS
 
     client(rpc::client_transport& transport, const identity& who) noexcept : transport_(transport), who_(who)
@@ -143,7 +127,7 @@ public:
     /// attributes, where the server knows READDIRPLUS.
     task<result<directory_page>> readdir(const v3::nfs_fh3& directory, const directory_page& before,
                                          bool plus);
-    static constexpr std::size_t listing_bytes = std::size_t(1) << 30;
+    static constexpr std::size_t listing_bytes = client_limits::listing_bytes;
     /// The whole directory, without "." and "..". Fails with value_too_large when it would hold more than `most`
     /// bytes, and with protocol_error when the server's cookies lead round in a circle.
     task<result<std::vector<directory_entry>>> list(const v3::nfs_fh3& directory, bool plus,
@@ -158,7 +142,7 @@ public:
         std::uint32_t write = 64 * 1024;
         std::uint32_t directory = 32 * 1024;
     };
-    static constexpr std::uint32_t max_transfer = 1 << 20;
+    static constexpr std::uint32_t max_transfer = client_limits::max_transfer;
     const transfer_limits& limits() const noexcept { return limits_; }
 
 private:

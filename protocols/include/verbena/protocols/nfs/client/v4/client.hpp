@@ -132,9 +132,9 @@ enum class open_how : std::uint8_t {
 /// After a restart of the server open files are reclaimed, with their delegations; those that can't be are opened again when they are next used.
 class client final : private reclaimer {
 public:
-    static constexpr std::size_t max_name = nfs::client::max_name;
-    static constexpr unsigned max_links = nfs::client::max_links;
-    static constexpr std::size_t listing_bytes = nfs::client::listing_bytes;
+    static constexpr std::size_t max_name = client_limits::max_name;
+    static constexpr unsigned max_links = client_limits::max_links;
+    static constexpr std::size_t listing_bytes = client_limits::listing_bytes;
 
     /// As client_session's constructor.
     client(rpc::client_transport& transport, const identity& who, std::string name = {},

@@ -5,8 +5,9 @@
 #include <verbena/core/event.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/core/semaphore.hpp>
+#include <verbena/protocols/nfs/client/identity.hpp>
+#include <verbena/protocols/nfs/client/limits.hpp>
 #include <verbena/protocols/nfs/client/patience.hpp>
-#include <verbena/protocols/nfs/client/v3/client.hpp>
 #include <verbena/protocols/nfs/client/v4/callback_service.hpp>
 #include <verbena/protocols/nfs/client/v4/compound_call.hpp>
 
@@ -69,7 +70,7 @@ class client_session : private called_session {
 public:
     static constexpr std::size_t max_slots = 64;
     /// The largest READ or WRITE, and what stands around it.
-    static constexpr std::uint32_t max_transfer = client::max_transfer;
+    static constexpr std::uint32_t max_transfer = client_limits::max_transfer;
     /// Bytes of a call's message without a large item: header, SEQUENCE and arguments.
     static constexpr std::size_t message_size = 8192;
     /// How often one call may find its session lost.

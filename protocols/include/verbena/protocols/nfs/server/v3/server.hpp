@@ -56,7 +56,7 @@ public:
     /// `state`, which outlives it, is what clients of version 4 have of the same files. What is in the way of that waits for it or comes
     /// again; so does, after a restart, what might contradict what they have still to take back (RFC 8881 8.4.2). nullptr: there is none.
     /// `here` is the program's shard, to be given with it.
-    server(const export_table& exports, const handle_key& key, v4::state_home* state = nullptr,
+    server(const export_table& exports, const handle_key& key, state_home* state = nullptr,
            const shard* here = nullptr)
         : exports_(exports),
           key_(key),
@@ -114,7 +114,8 @@ private:
     // From here on nothing is granted that denies what is done to the file. To be said before others are asked about, as above.
     void begin_io(io_list::hold& io, const target& of, files::operation op) noexcept;
     task<nfsstat3> make_way(rpc::call& c, const target& of, files::operation op);
-    static nfsstat3 status_of_way(rpc::call& c, v4::nfsstat4 status) noexcept;
+    /// What is in the way, as the state layer says it.
+    static nfsstat3 refuse_way(rpc::call& c, const error& why) noexcept;
     task<nfsstat3> make_way_to(rpc::call& c, const target& directory, std::string_view name,
                                files::operation op, files::change_hold& change, io_list::hold* io = nullptr);
     post_op_fh3 sign(const export_options& exported, const storage::handle& inner) const noexcept;
@@ -156,7 +157,7 @@ private:
 
     const export_table& exports_;
     handle_key key_;
-    v4::state_home* state_;
+    state_home* state_;
     const shard* here_; // if state_, as the next one
     io_list* io_;
     host_addresses host_;

@@ -11,6 +11,7 @@
 #include <verbena/protocols/nfs/server/state_home.hpp>
 #include <verbena/protocols/nfs/server/v4/back_channel.hpp>
 #include <verbena/protocols/nfs/server/v4/sessions.hpp>
+#include <verbena/protocols/nfs/wire/v4/state_operations.hpp>
 #include <verbena/protocols/nfs/wire/v4/universal_address.hpp>
 #include <verbena/protocols/rpc/client.hpp>
 #include <verbena/protocols/rpc/principal.hpp>

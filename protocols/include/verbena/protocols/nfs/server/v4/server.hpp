@@ -9,6 +9,7 @@
 #include <verbena/protocols/nfs/server/v4/callbacks.hpp>
 #include <verbena/protocols/nfs/server/v4/pseudo_tree.hpp>
 #include <verbena/protocols/nfs/server/v4/sessions.hpp>
+#include <verbena/protocols/nfs/server/v4/state_answers.hpp>
 #include <verbena/protocols/nfs/server/v4/storage.hpp>
 #include <verbena/protocols/nfs/server/v4/v40_state.hpp>
 #include <verbena/protocols/nfs/user_names.hpp>

@@ -30,8 +30,6 @@ nfs_ftype4 to_ftype4(storage::file_type type) noexcept;
 /// What CLAIM_NULL and data operations are answered for what is no regular file.
 nfsstat4 refuse_type(storage::file_type type) noexcept;
 
-/// The change attribute: the back end's, or the time of the last change in nanoseconds where the back end has none.
-changeid4 change_of(const storage::attributes& attrs) noexcept;
 /// mounted_on_fileid: another number than `fileid` at the root of a mount.
 constexpr std::uint64_t mounted_on(const storage::attributes& attrs) noexcept
 {

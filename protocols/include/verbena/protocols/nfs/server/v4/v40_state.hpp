@@ -3,7 +3,7 @@
 // docs/internals/nfs4_v40.md.
 #pragma once
 
-#include <verbena/protocols/nfs/server/state_home.hpp>
+#include <verbena/protocols/nfs/server/v4/state_answers.hpp>
 #include <verbena/protocols/nfs/server/v4/v40_clients.hpp>
 #include <verbena/protocols/nfs/server/v4/v40_owners.hpp>
 
@@ -37,7 +37,7 @@ public:
     /// `calls`: where it is called, if anywhere.
     task<v40_clients::made> set_client(const SETCLIENTID4args& args, principal who, std::string_view from,
                                        const std::optional<callback_place>& calls);
-    /// `peer` as for state_table::add_client(). `is_full` as state_home::added has it: another client has to go, and this be asked again.
+    /// `peer` as for state_table::add_client(). `is_full`: all places for clients are taken: another client has to go, and this be asked again.
     struct confirmed {
         nfsstat4 status = nfsstat4::ok;
         bool is_full = false;
@@ -73,15 +73,16 @@ public:
 
     // --- Without a number
 
-    task<state_home::locked> test_lock(const LOCKT4args& args, const storage::handle& file,
-                                       const files::byte_range& bytes);
+    /// `holder` is who has it, if it is denied.
+    task<nfsstat4> test_lock(const LOCKT4args& args, const storage::handle& file,
+                             const files::byte_range& bytes, files::lock_holder& holder);
     task<nfsstat4> release_lock_owner(const RELEASE_LOCKOWNER4args& args);
     /// The holder's lease begins anew.
     task<nfsstat4> return_delegation(const stateid4& id, const storage::handle& file);
     /// Whose stateid it is, or nobody's of this minor version.
     task<files::client_id> holder_of(const stateid4& id);
     task<files::client_id> client_of(clientid4 id, std::string_view from);
-    /// As state_home::check_io().
+    /// As v4::check_io().
     task<nfsstat4> check_io(const stateid4& id, const storage::handle& file, files::operation op,
                             state_home::io_terms& terms);
 
@@ -135,8 +136,8 @@ private:
     task<v40_answer> lock_here(const LOCK4args* args, const storage::handle* file, nfsstat4 refused);
     task<nfsstat4> lock_by(v40_owner& o, const LOCK4args& args, const storage::handle& file,
                            v40_answer& answer);
-    task<state_home::locked> test_lock_here(const LOCKT4args* args, const storage::handle* file,
-                                            const files::byte_range* bytes);
+    task<nfsstat4> test_lock_here(const LOCKT4args* args, const storage::handle* file,
+                                  const files::byte_range* bytes, files::lock_holder* holder);
     task<nfsstat4> release_here(const RELEASE_LOCKOWNER4args* args);
     task<nfsstat4> check_io_here(stateid4 id, const storage::handle* file, files::operation op,
                                  state_home::io_terms* terms);

@@ -1,50 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <verbena/protocols/nfs/server/v3/mount.hpp>
-#include <verbena/protocols/nfs/server/v3/server.hpp>
+#include "../metrics.hpp"
+
 #include <verbena/protocols/nfs/server/v4/server.hpp>
+
+#include <array>
 
 namespace verbena::nfs {
 
 namespace {
-
-metric_family of_bytes(const char* name, const char* help)
-{
-    return {name, help, metric_type::counter, "bytes"};
-}
-
-// Of all versions.
-metric_family read_bytes()
-{
-    return of_bytes("verbena_nfs_read_bytes_total", "Bytes of files that READ returned.");
-}
-metric_family written_bytes()
-{
-    return of_bytes("verbena_nfs_written_bytes_total", "Bytes of files that WRITE took.");
-}
-
-metric_family of_refusals(const char* name, const char* help)
-{
-    return {name, help, metric_type::counter, "calls", {"reason"}, 8};
-}
-
-metric_family refusals()
-{
-    return of_refusals("verbena_nfs_refusals_total",
-                       "NFS calls refused by a rule of the export: peer's address, transport or port, no "
-                       "handle of ours, export gone, read-only, or a mount beneath it.");
-}
-
-void show(metric_sink& out, std::string_view reason, const counter& count)
-{
-    out.value({reason}, static_cast<double>(count.value()));
-}
-
-void show(metric_sink& out, const access_counters& refused)
-{
-    show(out, "address", refused.address);
-    show(out, "transport", refused.transport);
-    show(out, "port", refused.port);
-}
 
 // Of what clients of version 4 have; those that are none are left out.
 metric_family limit_refusals()
@@ -60,7 +23,7 @@ metric_family limit_refusals()
             files::limit_counters::kinds * files::limit_counters::scopes};
 }
 
-void show(metric_sink& out, const files::limit_counters& refused)
+void show_limits(metric_sink& out, const files::limit_counters& refused)
 {
     static constexpr std::array<std::string_view, files::limit_counters::kinds> kinds = {
         "clients",     "sessions",    "opens",        "locks", "lock_owners",
@@ -127,32 +90,6 @@ void expose_names(metric_registry& registry, const v4::user_names_counters& name
 
 } // namespace
 
-metric_registrations v3::server::expose(metric_registry& registry) const
-{
-    const server_counters& nfs = counters();
-    metric_registrations made;
-    made.push_back(registry.add(read_bytes(), nfs.bytes_read));
-    made.push_back(registry.add(written_bytes(), nfs.bytes_written));
-    made.push_back(registry.add(refusals(), [&nfs](metric_sink& out) {
-        show(out, nfs.refused);
-        show(out, "handle", nfs.refused_handle);
-        show(out, "export", nfs.refused_export);
-        show(out, "read_only", nfs.refused_read_only);
-        show(out, "mount", nfs.refused_mount);
-    }));
-    made.push_back(registry.add({"verbena_nfs_errors_total",
-                                 "NFS calls answered with an error of NFS, by status; refusals included.",
-                                 metric_type::counter,
-                                 "calls",
-                                 {"status"},
-                                 v3::error_statuses.size()},
-                                [&nfs](metric_sink& out) {
-                                    for (std::size_t i = 0; i < v3::error_statuses.size(); ++i)
-                                        show(out, v3::to_string(v3::error_statuses[i]), nfs.errors.of(i));
-                                }));
-    return made;
-}
-
 metric_registrations v4::server::expose(metric_registry& registry) const
 {
     const server_counters& nfs = counters();
@@ -193,7 +130,7 @@ metric_registrations v4::server::expose(metric_registry& registry) const
          metric_type::counter, "calls"},
         nfs.replays));
     made.push_back(
-        registry.add(limit_refusals(), [&nfs](metric_sink& out) { show(out, nfs.refused_limits); }));
+        registry.add(limit_refusals(), [&nfs](metric_sink& out) { show_limits(out, nfs.refused_limits); }));
     made.push_back(
         registry.add(name_answers(), [&nfs](metric_sink& out) { show(out, "cached", nfs.known_names); }));
     // What all shards share is told by one.
@@ -406,29 +343,10 @@ metric_registrations v4::server_commons::expose(metric_registry& registry) const
                                     show(out, "lock", s.lock_denials);
                                     show(out, "local_lock", s.local_lock_denials);
                                 }));
-    made.push_back(registry.add(limit_refusals(), [&s](metric_sink& out) { show(out, s.refused_limits); }));
     made.push_back(
-        registry.add(limit_refusals(), [this](metric_sink& out) { show(out, v40.refused_limits()); }));
-    return made;
-}
-
-metric_registrations mount3::server::expose(metric_registry& registry) const
-{
-    const server_counters& mounts = counters();
-    metric_registrations made;
-    made.push_back(registry.add({"verbena_mount_mounts_total", "MNT calls that handed out a file handle.",
-                                 metric_type::counter, "calls"},
-                                mounts.mounted));
-    made.push_back(registry.add(of_refusals("verbena_mount_refusals_total",
-                                            "MNT calls refused: peer's address, transport or port, no such "
-                                            "path, a mount beneath the export, or "
-                                            "a failure of its files."),
-                                [&mounts](metric_sink& out) {
-                                    show(out, mounts.refused);
-                                    show(out, "path", mounts.refused_path);
-                                    show(out, "mount", mounts.refused_mount);
-                                    show(out, "failure", mounts.failed);
-                                }));
+        registry.add(limit_refusals(), [&s](metric_sink& out) { show_limits(out, s.refused_limits); }));
+    made.push_back(
+        registry.add(limit_refusals(), [this](metric_sink& out) { show_limits(out, v40.refused_limits()); }));
     return made;
 }
 
