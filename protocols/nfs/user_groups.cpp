@@ -42,7 +42,8 @@ task<user_groups::answer> user_groups::of(std::uint32_t uid)
     co_return co_await home_.run(std::move(asking), std::uint32_t(uid));
 }
 
-// Whom knfsd's helper does not find has no groups but the one that the call names; so has he here who could not be found for so long.
+// Whom knfsd's helper does not find has no groups but the one that the call names; so has he here who could not be
+// found for so long.
 user_groups::answer user_groups::not_found_out(time_point since) const noexcept
 {
     const time_point now = home_.reactor().clock().now();
@@ -78,7 +79,8 @@ task<user_groups::answer> user_groups::ask(std::uint32_t uid)
     co_return ended ? *l->said : not_found_out(l->failing_since);
 }
 
-// One that has been waited for in vain is not waited for again: else each call would take that long while the source hangs.
+// One that has been waited for in vain is not waited for again: else each call would take that long while the source
+// hangs.
 task<bool> user_groups::wait_for(std::shared_ptr<lookup> l)
 {
     const time_point now = home_.reactor().clock().now();

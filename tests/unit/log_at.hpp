@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The level of the log, which is the whole program's: a case that sets it has to put it back for those behind it, which may read lines.
+// The level of the log, which is the whole program's: a case that sets it has to put it back for those behind it,
+// which may read lines.
 #pragma once
 
 #include <verbena/core/log.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups of users as this host has them: passwd, group, initgroups and whatever else nsswitch.conf(5) names, such as LDAP or sssd.
+// Groups of users as this host has them: passwd, group, initgroups and whatever else nsswitch.conf(5) names, such as
+// LDAP or sssd.
 #pragma once
 
 #include <verbena/core/blocking.hpp>
@@ -13,8 +14,9 @@
 
 namespace verbena::nfs {
 
-/// Asks the C library on threads of `lane`, which outlives this: a lookup may block for minutes, and can't be recalled. A source that fails
-/// behind one that knows the user leaves its groups out (getgrouplist(3) does not tell), so that he has fewer until the next lookup.
+/// Asks the C library on threads of `lane`, which outlives this: a lookup may block for minutes, and can't be
+/// recalled. A source that fails behind one that knows the user leaves its groups out (getgrouplist(3) does not
+/// tell), so that he has fewer until the next lookup.
 class nsswitch_groups final : public group_source {
 public:
     explicit nsswitch_groups(blocking_pool& lane) noexcept : lane_(lane) {}

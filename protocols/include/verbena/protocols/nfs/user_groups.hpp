@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The groups of users as the server knows them (manage_gids): AUTH_SYS carries 16 at most, and takes the caller's word for them.
+// The groups of users as the server knows them (manage_gids): AUTH_SYS carries 16 at most, and takes the caller's
+// word for them.
 //
-// Whoever knows them may take seconds to tell, or never tell. So a user is looked up beside the calls, once however many calls
-// wait for him, and what was found is kept for a while. docs/internals/nfs.md, "Groups of callers".
+// Whoever knows them may take seconds to tell, or never tell. So a user is looked up beside the calls, once however
+// many calls wait for him, and what was found is kept for a while. docs/internals/nfs.md, "Groups of callers".
 #pragma once
 
 #include <verbena/core/clock.hpp>
@@ -36,8 +37,8 @@ class group_source {
 public:
     virtual ~group_source() = default;
     /// All groups of the user, in any order, with the one that he has by himself; nothing if there is no such user.
-    /// Completes when: it knows, or knows that it can't. On cancel: as it likes. Errors: what can't be found out now. Lifetime: it
-    /// outlives the task. Shard: that of the user_groups which asks.
+    /// Completes when: it knows, or knows that it can't. On cancel: as it likes. Errors: what can't be found out now.
+    /// Lifetime: it outlives the task. Shard: that of the user_groups which asks.
     virtual task<result<std::optional<std::vector<std::uint32_t>>>> find_groups(std::uint32_t uid) = 0;
 };
 
@@ -74,7 +75,8 @@ struct user_groups_counters {
     gauge cached;                       ///< users
 };
 
-/// What is known of users' groups. It runs lookups in the tasks of `home`, which end before this goes; `source` goes after it.
+/// What is known of users' groups. It runs lookups in the tasks of `home`, which end before this goes; `source` goes
+/// after it.
 class user_groups {
 public:
     user_groups(shard& home, group_source& source, user_groups_options options = {});
@@ -86,7 +88,8 @@ public:
         time_point until;              ///< if known: how long
     };
     /// The groups of `uid`.
-    /// Completes when: they are known, or patience is over. On cancel: not known. Errors: none. Lifetime: this outlives it. Shard: any.
+    /// Completes when: they are known, or patience is over. On cancel: not known. Errors: none. Lifetime: this
+    /// outlives it. Shard: any.
     task<answer> of(std::uint32_t uid);
 
     const user_groups_options& options() const noexcept { return options_; }
@@ -132,9 +135,10 @@ private:
 /// What one program of a shard knows of them.
 class caller_groups {
 public:
-    /// Has `c` act with the groups that `of` finds, where the caller is a user: root and nobody in particular are not looked up, as
-    /// rights of either do not come from groups. `of`: nullptr leaves each call as it came.
-    /// Completes when: `c` may run: true; or its groups can't be found out now: false. On cancel: false, if it waits. Errors: none.
+    /// Has `c` act with the groups that `of` finds, where the caller is a user: root and nobody in particular are not
+    /// looked up, as rights of either do not come from groups. `of`: nullptr leaves each call as it came.
+    /// Completes when: `c` may run: true; or its groups can't be found out now: false. On cancel: false, if it waits.
+    /// Errors: none.
     /// Lifetime: this, `c` and `of` outlive it. Shard: that of the call.
     task<bool> learn(rpc::call& c, user_groups* of);
     /// Whether learn() said false of `c`: it must not act as its caller.

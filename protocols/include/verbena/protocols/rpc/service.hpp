@@ -66,8 +66,8 @@ public:
     auth_status authenticate() noexcept;
     /// Whom authenticate() found.
     const principal& who() const noexcept { return who_; }
-    /// The groups of who() as the server knows them, sorted and without repeats. They stand in the place of those that the caller claims.
-    /// Empty where the server knows none: then the claim counts.
+    /// The groups of who() as the server knows them, sorted and without repeats. They stand in the place of those
+    /// that the caller claims. Empty where the server knows none: then the claim counts.
     const std::shared_ptr<const std::vector<std::uint32_t>>& known_groups() const noexcept
     {
         return known_groups_;

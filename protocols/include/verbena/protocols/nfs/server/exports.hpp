@@ -75,8 +75,8 @@ bool is_for(const export_table& exports, const rpc::peer& peer, host_addresses& 
 
 class user_groups;
 
-/// As whom the caller of `c` acts: with the groups that the server knows, where it does (manage_gids), else with those that he claims. Who is
-/// squashed has none.
+/// As whom the caller of `c` acts: with the groups that the server knows, where it does (manage_gids), else with
+/// those that he claims. Who is squashed has none.
 storage::credential squash(const export_options& exported, const rpc::call& c) noexcept;
 /// The same of who claims to be `claimed`, and of whom the server knows `known`, unless that is empty.
 storage::credential squash(const export_options& exported, const rpc::principal& claimed,
@@ -108,7 +108,8 @@ public:
 
     const std::deque<export_options>& all() const noexcept { return exports_; }
 
-    /// Has callers' groups come from `groups`, which outlives all calls; to be set before the first one. Without it they come from the calls.
+    /// Has callers' groups come from `groups`, which outlives all calls; to be set before the first one. Without it
+    /// they come from the calls.
     void look_up_groups(user_groups& groups) noexcept { groups_ = &groups; }
     user_groups* groups() const noexcept { return groups_; }
 
