@@ -10,6 +10,7 @@
 
 #include <verbena/core/printable.hpp>
 #include <verbena/protocols/files/recovery_database.hpp>
+#include <verbena/protocols/nfs/nsswitch_groups.hpp>
 #include <verbena/protocols/nfs/nsswitch_names.hpp>
 #include <verbena/protocols/nfs/server/served_exports.hpp>
 #include <verbena/protocols/nfs/server/v3/server.hpp>
@@ -27,6 +28,8 @@ namespace {
 
 // Lookups of names at once. Those that hang hold up the others.
 constexpr unsigned name_threads = 4;
+// The same of users' groups, which have threads of their own: calls can do without names, but not without these.
+constexpr unsigned group_threads = 4;
 
 std::int64_t seconds_since_1970()
 {
@@ -99,6 +102,10 @@ public:
                 "user_names", false,
                 "Tells clients of version 4 the names of users and groups, where they have any, and "
                 "not their numbers; names that clients send are looked up in either case"),
+            setting::flag(
+                "manage_gids", false,
+                "Looks up the groups of callers on this host, as many as they have, and does not take "
+                "those that calls name, which are 16 at most"),
             setting::flag("allow_public", false,
                           "Serves everybody on globally routable addresses, where AUTH_SYS lets a caller "
                           "claim any uid"),
@@ -137,6 +144,7 @@ public:
         grace_ = values.written("grace") ? std::chrono::seconds(values.number("grace")) : lease_;
         limits_ = read_limits(values.table("limits"));
         read_names(values);
+        manages_gids_ = values.flag("manage_gids");
         uses_rpcbind_ = values.text("rpcbind") == "auto";
     }
     void will_listen(std::span<const listen_target> targets) override
@@ -160,6 +168,8 @@ public:
             begin_recovery(host, state);
             begin_names(host);
         }
+        if (manages_gids_)
+            begin_groups(host);
     }
     std::vector<std::unique_ptr<rpc::program>> make_programs(shard& s) override
     {
@@ -167,6 +177,8 @@ public:
         // The first shard is the home of the state.
         if (serves4_ && !commons_)
             make_commons(s);
+        if (group_source_ && !groups_)
+            make_groups(s);
         if (serves3_)
             programs.push_back(
                 std::make_unique<v3::server>(table_, key_, serves4_ ? &commons_->state : nullptr, &s));
@@ -197,6 +209,8 @@ private:
     void read_versions(setting_values& values);
     void read_names(const setting_values& values);
     void begin_names(module_host& host);
+    void begin_groups(module_host& host);
+    void make_groups(shard& home);
     void begin_recovery(module_host& host, const std::string& state);
     std::string recovery_text() const;
     std::chrono::seconds grace_time() const;
@@ -220,16 +234,20 @@ private:
     v4::user_names_options names_;
     std::optional<v4::nsswitch_names> nsswitch_;
     std::optional<v4::user_names> users_;
+    std::optional<nsswitch_groups> group_source_;
+    std::optional<user_groups> groups_;
     std::optional<v4::stream_callback_connector> connector_;
     std::unique_ptr<v4::server_commons> commons_; // goes when the shards have ended
     metric_registry* metrics_ = nullptr;
     metric_registrations registrations_;
+    metric_registrations group_registrations_;
     std::optional<rpcbind_registration> rpcbind_;
     bool serves3_ = false;
     bool serves4_ = false;
     std::array<bool, v4::max_minor_version + 1> minors_{}; // of version 4
     bool has_mount_ = false;
     bool allow_public_ = false;
+    bool manages_gids_ = false;
     bool uses_rpcbind_ = true;
 };
 
@@ -276,6 +294,24 @@ void nfs_module::begin_names(module_host& host)
     if (!lane)
         throw config_error("nfs user names: " + lane.error().message());
     nsswitch_.emplace(**lane);
+}
+
+void nfs_module::begin_groups(module_host& host)
+{
+    metrics_ = &host.metrics();
+    const result<blocking_pool*> lane = host.shards().add_lane("nfs user groups", group_threads);
+    if (!lane)
+        throw config_error("nfs user groups: " + lane.error().message());
+    group_source_.emplace(**lane);
+}
+
+void nfs_module::make_groups(shard& home)
+{
+    user_groups_options options;
+    options.logs = true;
+    groups_.emplace(home, *group_source_, options);
+    table_.look_up_groups(*groups_);
+    group_registrations_ = groups_->expose(*metrics_);
 }
 
 // Before anything listens: that there was this start, and who may reclaim in it, is on the disk.

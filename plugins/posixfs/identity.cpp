@@ -201,7 +201,7 @@ public:
             return lost("capset");
         is_caller_ = true;
         // Groups first: should a later step fail, the thread is never root with somebody's groups forgotten.
-        if (!groups_known_ || !std::ranges::equal(who_.groups(), who.groups())) {
+        if (!groups_known_ || !has_same_groups(who_, who)) {
             groups_known_ = false;
             const auto groups = who.groups();
             if (::syscall(SYS_setgroups, groups.size(), groups.data()) != 0)

@@ -4,6 +4,7 @@
 import ctypes
 import hashlib
 import os
+import pwd
 import socket
 import struct
 import time
@@ -34,6 +35,25 @@ class Files(daemon.DaemonTest):
         self.assertGreaterEqual(d.metric("verbena_nfs_written_bytes_total"), 5_000_001)
         self.assertGreaterEqual(d.metric("verbena_nfs_read_bytes_total"), 5_000_001)
         self.assertEqual(d.stop(), 0)
+
+    def test_groups_are_those_of_this_host(self):
+        # User 1 is in group 1 here, and does not say so.
+        self.assertEqual((pwd.getpwuid(1).pw_gid, os.geteuid()), (1, 0))
+        path = os.path.join(self.data, "f")
+        with open(path, "wb") as file:
+            file.write(b"text")
+        os.chown(path, 2, 1)
+        os.chmod(path, 0o040)
+        for options, status in (((), 13), (("--manage-gids",), 0)):
+            d = self.start(*options)
+            peer = peers.TcpPeer(d.port("tcp"))
+            handle = peer.lookup(peer.mount(), "f")
+            reply = peer.call(peers.READ, peers.read_arguments(handle, 0, 4), credential=peers.auth_sys(1, 65534))
+            self.assertEqual(reply.nfs_status(), status)
+            if options:
+                self.assertEqual(d.metric('verbena_nfs_group_lookups_total{result="found"}'), 1)
+            peer.close()
+            self.assertEqual(d.stop(), 0)
 
     def test_memory_is_a_back_end_too(self):
         d = self.run_daemon("nfs", "--export", ":/scratch,backend=memfs", "--state", self.folder + "/state",

@@ -3,6 +3,7 @@
 #include <verbena/protocols/nfs/server/file_handle.hpp>
 
 #include <algorithm>
+#include <new>
 #include <tuple>
 
 namespace verbena::nfs {
@@ -78,7 +79,13 @@ bool is_for(const export_table& exports, const rpc::peer& peer, host_addresses& 
     });
 }
 
-storage::credential squash(const export_options& exported, const rpc::principal& claimed) noexcept
+storage::credential squash(const export_options& exported, const rpc::call& c) noexcept
+{
+    return squash(exported, c.who(), c.known_groups());
+}
+
+storage::credential squash(const export_options& exported, const rpc::principal& claimed,
+                           const storage::shared_groups& known) noexcept
 {
     storage::credential who(exported.anonuid, exported.anongid);
     if (claimed.is_anonymous() || exported.all_squash || claimed.uid() == no_id ||
@@ -89,6 +96,24 @@ storage::credential squash(const export_options& exported, const rpc::principal&
     };
     who.uid = claimed.uid();
     who.gid = gid(claimed.gid());
+    // Of sorted ones the squashed group is the first.
+    const bool has_squashed = known && exported.root_squash && !known->empty() && known->front() == 0;
+    if (known && !has_squashed) {
+        who.share_groups(known);
+        return who;
+    }
+    if (known) {
+        try {
+            std::vector<std::uint32_t> kept(known->begin() + 1, known->end());
+            const auto at = std::ranges::lower_bound(kept, exported.anongid);
+            if (at == kept.end() || *at != exported.anongid)
+                kept.insert(at, exported.anongid);
+            who.share_groups(std::make_shared<const std::vector<std::uint32_t>>(std::move(kept)));
+        } catch (const std::bad_alloc&) {
+            // Without groups he has no more rights than with them.
+        }
+        return who;
+    }
     std::array<std::uint32_t, rpc::principal::max_groups> groups;
     const auto others = claimed.groups();
     std::transform(others.begin(), others.end(), groups.begin(), gid);

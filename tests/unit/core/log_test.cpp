@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../log_at.hpp"
+
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/log.hpp>
@@ -13,12 +15,12 @@ using namespace verbena;
 namespace {
 
 struct captured {
+    const test::log_at level_of_log{log_level::info};
     captured()
     {
         set_log_capture(
             [](void* self, std::string_view line) { static_cast<captured*>(self)->lines.emplace_back(line); },
             this);
-        set_log_level(log_level::info);
     }
     ~captured() { set_log_capture(nullptr, nullptr); }
     std::vector<std::string> lines;

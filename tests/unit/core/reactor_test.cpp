@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../log_at.hpp"
+
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/io_watch.hpp>
@@ -297,7 +299,6 @@ public:
     };
     lines_of_the_log()
     {
-        set_log_level(log_level::info);
         set_log_capture(
             [](void* to, std::string_view text) {
                 auto& log = *static_cast<lines_of_the_log*>(to);
@@ -324,6 +325,7 @@ public:
     }
 
 private:
+    const test::log_at level_{log_level::info};
     std::mutex mutex_;
     std::condition_variable more_;
     std::vector<line> lines_;

@@ -54,6 +54,30 @@ BOOST_AUTO_TEST_CASE(permissions_bind)
     BOOST_TEST(get(bob, f) == "Blice");
 }
 
+// Lists that several callers share, as a server has them that looks groups up.
+BOOST_AUTO_TEST_CASE(more_groups_than_a_call_can_name)
+{
+    std::vector<std::uint32_t> many;
+    for (std::uint32_t g = 2001; g <= 2200; ++g)
+        many.push_back(g);
+    request in_many = user(1002, 1002);
+    in_many.who.share_groups(std::make_shared<const std::vector<std::uint32_t>>(many));
+    const handle f = make_file(user(1000, 2200), fs->root(), "f", "alice", 0640);
+    const handle g = make_file(user(1000, 3000), fs->root(), "g", "alice", 0640);
+    std::byte out[8];
+    BOOST_TEST(get(in_many, f) == "alice");
+    BOOST_TEST(fails(fs->read(in_many, g, 0, out)) == EACCES);
+    // Another caller of the same uid, who has left the last one.
+    many.pop_back();
+    request in_fewer = user(1002, 1002);
+    in_fewer.who.share_groups(std::make_shared<const std::vector<std::uint32_t>>(many));
+    BOOST_TEST(fails(fs->read(in_fewer, f, 0, out)) == EACCES);
+    const auto opened = must(fs->open(in_many, f, R_OK, open_right::asked));
+    BOOST_TEST(opened.file->lets(in_many.who, R_OK));
+    BOOST_TEST(!opened.file->lets(in_fewer.who, R_OK));
+    BOOST_TEST(get(in_many, f) == "alice");
+}
+
 BOOST_AUTO_TEST_CASE(execution_is_for_whom_the_mode_says)
 {
     const request alice = user(1000, 1000);

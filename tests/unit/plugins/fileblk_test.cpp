@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include "../allocation_count.hpp"
+#include "../log_at.hpp"
 #include "fileblk_fixture.hpp"
 
 #include <verbena/core/log.hpp>
@@ -100,9 +101,9 @@ using namespace std::chrono_literals;
 namespace {
 
 struct quiet {
+    const test::log_at level_of_log{log_level::error};
     quiet()
     {
-        set_log_level(log_level::error);
         set_log_capture([](void* lines, std::string_view) { ++*static_cast<std::atomic<int>*>(lines); },
                         &lines);
     }

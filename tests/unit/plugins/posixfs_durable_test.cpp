@@ -2,6 +2,7 @@
 // What posixfs has told a client is on the disk, and a disk that fails is told: to the caller, and by the write verifier.
 #include <boost/test/unit_test.hpp>
 
+#include "../log_at.hpp"
 #include "temporary_directory.hpp"
 
 #include <verbena/core/blocking.hpp>
@@ -667,9 +668,9 @@ namespace {
 
 /// A server of a folder on the disk and a client of it, over RPC-over-RDMA in one process.
 struct served : exported {
+    const test::log_at level_of_log{log_level::off};
     served()
     {
-        set_log_level(log_level::off);
         loop::options device;
         device.name = "server";
         server_device = fabric->make_context(device);

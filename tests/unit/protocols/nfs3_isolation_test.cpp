@@ -5,6 +5,7 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
+#include "../log_at.hpp"
 #include "../marked_memory.hpp"
 #include "nfs3_server.hpp"
 #include "raw_requester.hpp"
@@ -163,7 +164,7 @@ std::vector<std::pair<std::string, bytes>> by_rdma(bool marked, form how, const 
 {
     fixture f(marked);
     f.ask_all();
-    set_log_level(log_level::off);
+    const test::log_at quiet(log_level::off);
     raw_requester peer(*f.streams.shard, f.streams.pool, f.streams.calls, transport);
     std::vector<std::pair<std::string, bytes>> all;
     for (const question& q : f.questions) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // COMPOUNDs with several large items: each in a chunk of its own over RDMA (RFC 8267 6.4), amid the record over a stream.
+#include "../log_at.hpp"
 #include "../marked_memory.hpp"
 #include "nfs4_server.hpp"
 #include "raw_requester.hpp"
@@ -60,9 +61,9 @@ struct op_result {
 };
 
 struct chunks_fixture : nfs4_fixture {
+    const test::log_at level_of_log{log_level::off};
     chunks_fixture()
     {
-        set_log_level(log_level::off);
         for (nfs::export_options& o : options)
             BOOST_REQUIRE(o.clients.add("*"));
         client.connect();

@@ -2,6 +2,8 @@
 // A server of RTRS with devices of RNBD, over loop and its virtual clock, and what must be left of it in the end.
 #pragma once
 
+#include "../log_at.hpp"
+
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/log.hpp>
@@ -27,12 +29,12 @@ inline std::unique_ptr<storage::block_backend> ram_disk(std::uint64_t size)
 }
 
 struct world {
+    const test::log_at level_of_log;
     explicit world(const loop::fabric_options& f = {}, const loop::options& devices = {},
                    log_level level = log_level::off, std::size_t memory = 64 << 20,
                    const peer_options& share = {})
-        : budget(memory), profile(devices), peers(share)
+        : level_of_log(level), budget(memory), profile(devices), peers(share)
     {
-        set_log_level(level);
         reactor_options r;
         r.clock = &clock;
         shard = std::move(*reactor::create(r));

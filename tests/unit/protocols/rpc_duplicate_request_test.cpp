@@ -2,6 +2,7 @@
 // A call that changes something runs once, however often, from wherever and on whichever shard it comes.
 #include <boost/test/unit_test.hpp>
 
+#include "../log_at.hpp"
 #include "memory_call.hpp"
 #include "rpc_server.hpp"
 
@@ -178,7 +179,7 @@ BOOST_AUTO_TEST_CASE(a_reply_is_kept_with_its_data)
 BOOST_AUTO_TEST_CASE(a_call_that_threw_is_not_remembered)
 {
     cached_streams s;
-    set_log_level(log_level::off);
+    const test::log_at quiet(log_level::off);
     auto a = s.connect("192.0.2.1:1000");
     s.plain.program.throw_in_count = true;
     BOOST_TEST(s.ask(a, call_of(0x11, 5)) ==

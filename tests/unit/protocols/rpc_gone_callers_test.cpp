@@ -3,6 +3,7 @@
 // its end, and a repeat gets what that came to.
 #include <boost/test/unit_test.hpp>
 
+#include "../log_at.hpp"
 #include "raw_requester.hpp"
 #include "rpc_server.hpp"
 
@@ -36,9 +37,9 @@ bytes message_of(std::uint32_t xid, std::uint32_t procedure)
 
 // A server with one client, which calls, dies, and may come back.
 struct served {
+    const test::log_at level_of_log{log_level::off};
     explicit served(std::string_view over) : transport(over)
     {
-        set_log_level(log_level::off);
         calls.add(program);
         program.wait_in_count = true;
         if (is_stream())

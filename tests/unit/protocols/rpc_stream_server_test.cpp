@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include "../allocation_count.hpp"
+#include "../log_at.hpp"
 #include "rpc_server.hpp"
 
 #include <verbena/core/log.hpp>
@@ -72,7 +73,7 @@ public:
 
 BOOST_AUTO_TEST_CASE(a_dispatcher_that_throws_costs_one_connection)
 {
-    set_log_level(log_level::off);
+    const test::log_at quiet(log_level::off);
     for (const std::uint32_t xid : {1u, 2u}) {
         served_streams s;
         throwing_dispatcher calls;

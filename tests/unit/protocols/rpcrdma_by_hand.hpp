@@ -3,6 +3,7 @@
 // says so.
 #pragma once
 
+#include "../log_at.hpp"
 #include "bytes.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -240,9 +241,9 @@ public:
 };
 
 struct fixture {
+    const test::log_at level_of_log{log_level::off};
     fixture()
     {
-        set_log_level(log_level::off);
         reactor_options r;
         r.clock = &clock;
         auto made = reactor::create(r);

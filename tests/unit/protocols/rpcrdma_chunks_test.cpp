@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls and replies with several data items, each in a chunk of its own (RFC 8166 3.4, RFC 8267 6.4), over loop and iwarp.
+#include "../log_at.hpp"
 #include "raw_requester.hpp"
 
 #include <verbena/core/event.hpp>
@@ -85,10 +86,10 @@ public:
 };
 
 struct chunks_fixture {
+    const test::log_at level_of_log{log_level::off};
     explicit chunks_fixture(const char* transport, const rpcrdma::responder_options& options = {})
         : shard(std::move(*reactor::create())), pool(budget, shard.get())
     {
-        set_log_level(log_level::off);
         peer.emplace(*shard, pool, dispatcher, transport, options);
     }
     ~chunks_fixture()

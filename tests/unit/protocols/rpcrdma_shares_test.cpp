@@ -2,6 +2,7 @@
 // What one host may take of a responder: two that take all the connections they can, admitted or not, keep nobody else out.
 #include <boost/test/unit_test.hpp>
 
+#include "../log_at.hpp"
 #include "throwing_listener.hpp"
 
 #include <verbena/core/log.hpp>
@@ -48,9 +49,9 @@ public:
 };
 
 struct fixture {
+    const test::log_at level_of_log{log_level::off};
     fixture()
     {
-        set_log_level(log_level::off);
         reactor_options r;
         r.clock = &clock;
         shard = std::move(*reactor::create(r));

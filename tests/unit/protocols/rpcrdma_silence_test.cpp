@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Peers that say nothing: those of a responder that are there stay, those that are gone go; a requester wakes its server.
+#include "../log_at.hpp"
+
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/log.hpp>
@@ -59,9 +61,9 @@ public:
 };
 
 struct fixture {
+    const test::log_at level_of_log{log_level::off};
     explicit fixture(bool notices = false)
     {
-        set_log_level(log_level::off);
         reactor_options r;
         r.clock = &clock;
         shard = std::move(*reactor::create(r));

@@ -3,6 +3,7 @@
 // inline, four bytes more by chunks.
 #include <boost/test/unit_test.hpp>
 
+#include "../log_at.hpp"
 #include "rpc_server.hpp"
 
 #include <verbena/core/log.hpp>
@@ -49,9 +50,9 @@ const ends all_ends[] = {
 };
 
 struct connected {
+    const test::log_at level_of_log{log_level::off};
     explicit connected(const ends& e) : shard(std::move(*reactor::create())), dispatcher(*shard)
     {
-        set_log_level(log_level::off);
         buffers.emplace(budget, shard.get());
         dispatcher.add(program);
         calling.client.max_calls = serving.credits = 4;

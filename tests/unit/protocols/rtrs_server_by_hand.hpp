@@ -2,6 +2,8 @@
 // A server of RTRS made by hand, with one path, and a client of it, on loop and its virtual clock.
 #pragma once
 
+#include "../log_at.hpp"
+
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/log.hpp>
@@ -74,9 +76,9 @@ public:
 
 // A server with one path, and a client of it.
 struct fixture {
+    const test::log_at level_of_log{log_level::off};
     explicit fixture(bool new_keys = false, bool apart = false)
     {
-        set_log_level(log_level::off);
         reactor_options r;
         r.clock = &clock;
         shard = std::move(*reactor::create(r));

@@ -166,7 +166,7 @@ BOOST_AUTO_TEST_CASE(what_is_not_known_is_an_error_with_its_place_and_a_suggesti
         complains("[[nfs.export]]\nread-only = true\n", "nfs.export.read-only; did you mean read_only?"));
     BOOST_TEST(complains("[nfs]\nqqqqqqqq = 1\n",
                          "known: listen rdma_read_seconds iwarp_crc rpcbind versions lease grace id_domain "
-                         "user_names allow_public export "
+                         "user_names manage_gids allow_public export "
                          "limits"));
     BOOST_TEST(complains("[mount]\nexport = 1\n", "unknown key mount.export"));
     BOOST_TEST(

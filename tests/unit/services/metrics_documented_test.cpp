@@ -8,6 +8,7 @@
 #include <verbena/core/runtime.hpp>
 #include <verbena/plugins/modules.hpp>
 #include <verbena/plugins/ramblk.hpp>
+#include <verbena/protocols/nfs/nsswitch_groups.hpp>
 #include <verbena/protocols/nfs/nsswitch_names.hpp>
 #include <verbena/protocols/nfs/server/v3/mount.hpp>
 #include <verbena/protocols/nfs/server/v3/server.hpp>
@@ -109,6 +110,9 @@ std::vector<metric_family> all_families()
     nfs::v4::nsswitch_names nsswitch(lookups);
     nfs::v4::user_names users(tasks, nsswitch);
     commons.users = &users;
+    nfs::nsswitch_groups group_source(lookups);
+    const nfs::user_groups groups(home, group_source);
+    auto of_groups = groups.expose(registry);
     auto state4 = commons.expose(registry);
     const nfs::v4::server program4(commons, home);
     auto files4 = program4.expose(registry);

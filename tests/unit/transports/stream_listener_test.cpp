@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../log_at.hpp"
+
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/log.hpp>
@@ -76,7 +78,7 @@ BOOST_AUTO_TEST_CASE(it_pauses_while_connections_have_their_share_of_descriptors
 // As it may for lack of memory.
 BOOST_AUTO_TEST_CASE(an_exception_of_the_handler_costs_one_connection)
 {
-    set_log_level(log_level::off);
+    const test::log_at quiet(log_level::off);
     virtual_clock clock;
     reactor_options o;
     o.clock = &clock;

@@ -76,7 +76,13 @@ task<rpc::outcome> server::serve(rpc::call& c)
 {
     switch (procedure(c.header().procedure)) {
     case procedure::null: co_return rpc::outcome::success;
-    case procedure::mnt: co_return co_await mnt(c);
+    case procedure::mnt: {
+        const bool known = co_await groups_.learn(c, exports_.groups());
+        if (known)
+            co_return co_await mnt(c);
+        // MOUNT has no status for that, and its callers send again what is not answered. So knfsd does.
+        co_return rpc::outcome::drop;
+    }
     case procedure::dump: co_return co_await dump(c);
     case procedure::umnt: co_return umnt(c);
     case procedure::umntall: mounts_.remove_all(c.from().address); co_return rpc::outcome::success;
@@ -116,7 +122,7 @@ task<mountstat3> server::find(rpc::call& c, std::string_view path, v3::nfs_fh3& 
         co_return mountstat3::acces;
     }
     storage::request request;
-    request.who = squash(exported, c.who());
+    request.who = squash(exported, c);
     request.client = c.from().address;
     storage::handle directory = exported.backend->root();
     auto rest = found->rest;

@@ -53,6 +53,19 @@ task<rpc::outcome> server::end_with(rpc::outcome outcome) { co_return outcome; }
 
 task<rpc::outcome> server::serve(rpc::call& c)
 {
+    return exports_.groups() == nullptr ? run(c) : run_as_known(c);
+}
+
+// Where they are not known enter() says so, in the form that the procedure's results have.
+task<rpc::outcome> server::run_as_known(rpc::call& c)
+{
+    (void)co_await groups_.learn(c, exports_.groups());
+    task<rpc::outcome> running = run(c);
+    co_return co_await running;
+}
+
+task<rpc::outcome> server::run(rpc::call& c)
+{
     switch (procedure(c.header().procedure)) {
     case procedure::null: return end_with(rpc::outcome::success);
     case procedure::getattr: return getattr(c);
@@ -149,7 +162,9 @@ nfsstat3 server::enter(const rpc::call& c, target& to)
         counters_.refused.note(refusal);
         return nfsstat3::acces;
     }
-    to.request.who = squash(*to.exported, c.who());
+    if (caller_groups::are_missing(c, exports_.groups()))
+        return nfsstat3::jukebox;
+    to.request.who = squash(*to.exported, c);
     to.request.client = c.from().address;
     return nfsstat3::ok;
 }

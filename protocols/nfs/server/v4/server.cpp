@@ -18,6 +18,13 @@ namespace {
 // Room for what most calls are answered.
 constexpr std::size_t usual_results = 4096;
 
+// Whether an operation may be the first that enters an export, and so acts as the caller there.
+bool begins_at_an_export(nfs_opnum4 operation) noexcept
+{
+    return operation == nfs_opnum4::putfh || operation == nfs_opnum4::putrootfh ||
+           operation == nfs_opnum4::putpubfh;
+}
+
 } // namespace
 
 // What a repeat may not do again. WRITE may, but what came after it must not be undone by that.
@@ -524,8 +531,13 @@ task<void> server::run_operations(compound& k)
                 k.slot->counts();
         }
         counters_.note(operation, status);
+        bool knows_groups = true;
+        if (begins_at_an_export(operation) && commons_.exports.groups() != nullptr)
+            knows_groups = co_await groups_.learn(k.c, commons_.exports.groups());
         if (status != nfsstat4::ok) {
             if (!std::exchange(k.answered, false))
+        } else if (!knows_groups) {
+            status = nfsstat4::delay;
                 k.results.fail(operation, status);
             co_return;
         }

@@ -28,7 +28,9 @@ public:
         : uid_(opener.uid),
           gid_(opener.gid),
           granted_(granted),
-          groups_(opener.groups().begin(), opener.groups().end())
+          shared_(opener.shared()),
+          groups_(shared_ ? nullptr : opener.groups().data(),
+                  shared_ ? nullptr : opener.groups().data() + opener.groups().size())
     {
     }
     open_file(const open_file&) = delete;
@@ -39,14 +41,16 @@ public:
     bool lets(const credential& who, unsigned use) const noexcept
     {
         return (granted_ & use) == use && who.uid == uid_ && who.gid == gid_ &&
-               std::ranges::equal(who.groups(), groups_);
+               ((shared_ && shared_ == who.shared()) ||
+                std::ranges::equal(who.groups(), shared_ ? *shared_ : groups_));
     }
 
 private:
     const std::uint32_t uid_;
     const std::uint32_t gid_;
     const unsigned granted_;
-    const std::vector<std::uint32_t> groups_;
+    const shared_groups shared_;              // of the opener, which may be long
+    const std::vector<std::uint32_t> groups_; // or those that he has himself
 };
 
 /// Whether file_backend::open() asks for the caller's rights.

@@ -13,9 +13,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #pragma GCC visibility push(default)
 
@@ -59,9 +62,13 @@ private:
     std::uint8_t size_ = 0;
 };
 
-/// Who asks. `groups` are supplementary; AUTH_SYS carries at most 16, a directory may add more.
+/// Supplementary groups, sorted and without repeats, that many credentials share. Empty: none are known.
+using shared_groups = std::shared_ptr<const std::vector<std::uint32_t>>;
+
+/// Who asks. `groups` are supplementary; AUTH_SYS carries at most 16, the server may know of more.
 class credential {
 public:
+    /// That a credential has room for itself. share_groups() takes longer lists.
     static constexpr std::size_t max_groups = 32;
 
     credential() = default;
@@ -69,6 +76,7 @@ public:
     /// Sets the supplementary groups, sorted and without repeats; more than max_groups are cut off.
     void set_groups(std::span<const std::uint32_t> groups) noexcept
     {
+        shared_.reset();
         std::size_t n = 0;
         for (std::uint32_t g : groups.first(std::min(groups.size(), max_groups)))
             groups_[n++] = g;
@@ -76,16 +84,30 @@ public:
         group_count_ =
             static_cast<std::uint8_t>(std::unique(groups_.begin(), groups_.begin() + n) - groups_.begin());
     }
-    std::span<const std::uint32_t> groups() const noexcept { return {groups_.data(), group_count_}; }
+    /// Sets them, however many there are. No copy is made.
+    void share_groups(shared_groups groups) noexcept { shared_ = std::move(groups); }
+    /// What share_groups() set, if it did; empty where the credential has its groups itself.
+    const shared_groups& shared() const noexcept { return shared_; }
+    std::span<const std::uint32_t> groups() const noexcept
+    {
+        return shared_ ? std::span<const std::uint32_t>(*shared_)
+                       : std::span<const std::uint32_t>(groups_.data(), group_count_);
+    }
     friend bool operator==(const credential& a, const credential& b) noexcept
     {
-        return a.uid == b.uid && a.gid == b.gid && std::ranges::equal(a.groups(), b.groups());
+        return a.uid == b.uid && a.gid == b.gid && has_same_groups(a, b);
+    }
+    /// Two credentials that share one list are not compared group by group.
+    friend bool has_same_groups(const credential& a, const credential& b) noexcept
+    {
+        return (a.shared_ && a.shared_ == b.shared_) || std::ranges::equal(a.groups(), b.groups());
     }
 
     std::uint32_t uid = 65534;
     std::uint32_t gid = 65534;
 
 private:
+    shared_groups shared_; // if it is set, in the place of groups_
     std::array<std::uint32_t, max_groups> groups_{};
     std::uint8_t group_count_ = 0;
 };

@@ -8,7 +8,7 @@ void server::set_export(const rpc::call& c, const export_options& exported, obje
 {
     to.node = nullptr;
     to.exported = &exported;
-    to.request.who = squash(exported, c.who());
+    to.request.who = squash(exported, c);
     to.request.client = c.from().address;
 }
 

@@ -73,8 +73,14 @@ access_refusal check_mount_access(const export_options& exported, const rpc::pee
 /// Whether any export is for the peer's address.
 bool is_for(const export_table& exports, const rpc::peer& peer, host_addresses& host);
 
-/// As whom a caller acts that claims to be `claimed`.
-storage::credential squash(const export_options& exported, const rpc::principal& claimed) noexcept;
+class user_groups;
+
+/// As whom the caller of `c` acts: with the groups that the server knows, where it does (manage_gids), else with
+/// those that he claims. Who is squashed has none.
+storage::credential squash(const export_options& exported, const rpc::call& c) noexcept;
+/// The same of who claims to be `claimed`, and of whom the server knows `known`, unless that is empty.
+storage::credential squash(const export_options& exported, const rpc::principal& claimed,
+                           const storage::shared_groups& known = {}) noexcept;
 
 /// The exports of one server. Filled at start, then read from any shard.
 class export_table {
@@ -102,6 +108,11 @@ public:
 
     const std::deque<export_options>& all() const noexcept { return exports_; }
 
+    /// Has callers' groups come from `groups`, which outlives all calls; to be set before the first one. Without it
+    /// they come from the calls.
+    void look_up_groups(user_groups& groups) noexcept { groups_ = &groups; }
+    user_groups* groups() const noexcept { return groups_; }
+
 private:
     // An export directly beneath the pseudo-path of another one.
     struct nest {
@@ -115,6 +126,7 @@ private:
     std::deque<export_options> exports_;                               // in the order of add()
     std::vector<nest> nests_;                                          // sorted
     std::vector<std::pair<std::uint32_t, const export_options*>> ids_; // sorted
+    user_groups* groups_ = nullptr;
 };
 
 /// Takes the first component off `path`, where '/' may be repeated; empty behind the last one.

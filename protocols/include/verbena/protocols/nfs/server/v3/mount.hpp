@@ -6,6 +6,7 @@
 #include <verbena/core/metrics.hpp>
 #include <verbena/protocols/nfs/server/exports.hpp>
 #include <verbena/protocols/nfs/server/file_handle.hpp>
+#include <verbena/protocols/nfs/user_groups.hpp>
 #include <verbena/protocols/nfs/wire/v3/mount.hpp>
 #include <verbena/protocols/rpc/service.hpp>
 
@@ -85,6 +86,7 @@ private:
     const export_table& exports_;
     handle_key key_;
     mount_list& mounts_;
+    caller_groups groups_;
     host_addresses host_;
     server_counters counters_;
 };

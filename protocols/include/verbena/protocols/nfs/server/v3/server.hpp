@@ -6,6 +6,7 @@
 #include <verbena/protocols/nfs/server/exports.hpp>
 #include <verbena/protocols/nfs/server/file_handle.hpp>
 #include <verbena/protocols/nfs/server/state_home.hpp>
+#include <verbena/protocols/nfs/user_groups.hpp>
 #include <verbena/protocols/nfs/wire/v3/arguments.hpp>
 #include <verbena/protocols/nfs/wire/v3/results.hpp>
 #include <verbena/protocols/rpc/service.hpp>
@@ -126,6 +127,9 @@ private:
     task<post_op_attr> attributes_of(const target& of);
 
     static task<rpc::outcome> end_with(rpc::outcome outcome);
+    task<rpc::outcome> run(rpc::call& c);
+    // With the groups that the server knows of the caller.
+    task<rpc::outcome> run_as_known(rpc::call& c);
     task<rpc::outcome> getattr(rpc::call& c);
     task<rpc::outcome> setattr(rpc::call& c);
     task<rpc::outcome> lookup(rpc::call& c);
@@ -160,6 +164,7 @@ private:
     state_home* state_;
     const shard* here_; // if state_, as the next one
     io_list* io_;
+    caller_groups groups_;
     host_addresses host_;
     server_counters counters_;
 };

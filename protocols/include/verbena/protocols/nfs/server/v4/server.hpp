@@ -12,6 +12,7 @@
 #include <verbena/protocols/nfs/server/v4/state_answers.hpp>
 #include <verbena/protocols/nfs/server/v4/storage.hpp>
 #include <verbena/protocols/nfs/server/v4/v40_state.hpp>
+#include <verbena/protocols/nfs/user_groups.hpp>
 #include <verbena/protocols/nfs/user_names.hpp>
 #include <verbena/protocols/nfs/wire/v4/compound.hpp>
 #include <verbena/protocols/rpc/service.hpp>
@@ -321,6 +322,7 @@ private:
     io_list& io_;
     host_addresses host_;
     detail::expiring_cache<account, name_text> names_{names_at_hand, names_at_hand};
+    caller_groups groups_;
     /// Of exports that lie in others, the number of what each covers.
     std::map<const export_options*, std::uint64_t> covered_;
     server_counters counters_;
