@@ -15,16 +15,13 @@ namespace {
 
 /// A back end's locks of one file, by hand.
 struct hand_made {
-    struct call {
-        storage::lock_range bytes;
-        bool is_lock = false;
-    };
     std::optional<storage::local_holder> holder; ///< a local process's
     int fails_with = 0;
     bool holds = false; ///< calls wait for `go`
     event go;
     int locks = 0, tests = 0, objects = 0;
-    std::vector<storage::lock_range> kept; ///< of the last keep()
+    byte_range told;                       ///< of the last keep()
+    std::vector<storage::lock_range> kept; ///< likewise
     int keeps = 0;
 };
 
@@ -46,9 +43,10 @@ public:
         ++of_.tests;
         co_return against(bytes);
     }
-    void keep(std::uint64_t, std::uint64_t, std::span<const storage::lock_range> held) override
+    void keep(std::uint64_t offset, std::uint64_t last, std::span<const storage::lock_range> held) override
     {
         ++of_.keeps;
+        of_.told = {offset, last};
         of_.kept.assign(held.begin(), held.end());
     }
     task<void> settle() override { co_return; }
@@ -294,7 +292,8 @@ BOOST_FIXTURE_TEST_CASE(an_unlock_leaves_alone_what_is_pending, local_fixture)
     outcome first;
     begin(wanted(a, {0, 9}, read), first);
     unlock(a, *mine, {0, 19});
-    BOOST_TEST(back_end.keeps == 1); // of 10-19
+    BOOST_TEST(back_end.keeps == 1);
+    BOOST_TEST((back_end.told == byte_range{10, 19}));
     BOOST_TEST(back_end.kept.empty());
     back_end.go.set();
     turns();

@@ -67,7 +67,6 @@ struct fixture : v40_fixture {
         start();
         tend();
         minor = minor_version;
-        OPEN4args args;
         if (minor == 0) {
             client.emplace(*this, "client");
             client->connect();
@@ -79,6 +78,7 @@ struct fixture : v40_fixture {
             handle = made.handle;
         } else {
             modern.connect();
+            give_back_channel();
             const auto made = modern.open(modern.opening("f"));
             BOOST_TEST_REQUIRE(made.status == nfsstat4::ok);
             id = made.id;
@@ -96,6 +96,18 @@ struct fixture : v40_fixture {
             one.reset();
         work.finish();
         threads.unlink();
+    }
+    /// Another session, over which the client can be called.
+    void give_back_channel()
+    {
+        CREATE_SESSION4args args = client4::session_of(modern.id, modern.create_sequence++);
+        args.flags = create_session4::conn_back_chan;
+        args.cb_program = 0x40000000;
+        const callback_sec_parms4 none;
+        args.sec_parms = std::span(&none, 1);
+        answer4 made = compound(args);
+        modern.session = made.good<CREATE_SESSION4res>().sessionid;
+        modern.sequences.clear();
     }
     PUTFH4args at() const { return {std::span<const std::byte>(handle)}; }
     template<class... Args>
@@ -222,7 +234,7 @@ BOOST_AUTO_TEST_CASE(a_waiter_hears_of_a_local_unlock)
     for (int i = 0; i < 10'000 && f.channel->calls.empty(); ++i)
         f.pass(10ms);
     BOOST_TEST_REQUIRE(f.channel->calls.size() == 1u);
-    BOOST_CHECK(f.channel->calls[0].operation == nfs_cb_opnum4::cb_notify_lock);
+    BOOST_CHECK(f.channel->calls[0].operation == nfs_cb_opnum4::notify_lock);
     BOOST_TEST(f.channel->calls[0].owner == "owner");
     BOOST_TEST(f.lock(0, 10, nfs_lock_type4::writew).status == nfsstat4::ok);
     BOOST_TEST(!f.local->lock(0, 1, F_RDLCK));
