@@ -151,13 +151,13 @@ task<result<void>> may_open_here(files::state_table& table, files::client_id cli
 }
 
 task<result<void>> way_here(files::state_table& table, files::client_id client, const storage::handle* file,
-                            files::operation op)
+                            files::operation op, bool is_anybody = false)
 {
     files::passage p;
     const files::demand what(op, *file, client);
     const auto ask = [&] { return table.begin(what, p); };
     const auto is_kept = [&] {
-        return op == files::operation::remove && table.is_denied_removal(*file, client);
+        return op == files::operation::remove && !is_anybody && table.is_denied_removal(*file, client);
     };
     if (is_kept()) // before delegations are recalled for it
         co_return error(errc::removal_denied);
@@ -248,8 +248,9 @@ task<result<void>> test_lock_here(files::state_table& table, files::client_id cl
 }
 
 // Local processes find the bytes unlocked when the client hears that they are.
-task<result<files::stateid>> unlock_here(files::state_table& table, files::client_id client, files::stateid id,
-                                         const storage::handle* file, files::byte_range bytes)
+task<result<files::stateid>> unlock_here(files::state_table& table, files::client_id client,
+                                         files::stateid id, const storage::handle* file,
+                                         files::byte_range bytes)
 {
     files::passage hold;
     const bool is_local = table.has_local_locks(*file, hold);
@@ -493,9 +494,11 @@ task<std::vector<result<void>>> state_home::test(files::client_id client, std::s
 }
 
 task<result<void>> state_home::make_way(files::client_id client, const storage::handle& file,
-                                        files::operation op)
+                                        files::operation op, bool is_anybody)
 {
-    return at_home([client, f = &file, op](files::state_table& t) { return way_here(t, client, f, op); });
+    return at_home([client, f = &file, op, is_anybody](files::state_table& t) {
+        return way_here(t, client, f, op, is_anybody);
+    });
 }
 
 task<result<std::optional<kept_attributes>>> state_home::look(files::client_id client,

@@ -554,6 +554,15 @@ BOOST_AUTO_TEST_CASE(owners_of_minor_version_0)
              const auto link = w.handle_of_link();
              return w.compound(PUTFH4args{std::span<const std::byte>(link)}, READ4args{{}, 0, 1}).status();
          }},
+        {"7530 16.25.5", "REMOVE of a file that its client denies others to write: nothing says whose it is",
+         nfsstat4::ok,
+         [](old_world& w) -> said {
+             w.client.connect();
+             OPEN4args denying = w.client.creating("f");
+             denying.share_deny = share4::deny_write;
+             w.client.ready(denying);
+             return w.compound(PUTROOTFH4args(), LOOKUP4args{"export"}, REMOVE4args{"f"}).status();
+         }},
         {"7530 16.2.3", "CLOSE in the pseudo file system", nfsstat4::bad_stateid,
          [](old_world& w) -> said {
              w.client.connect();

@@ -538,7 +538,7 @@ task<void> server::run_operations(compound& k)
             if (!std::exchange(k.answered, false))
         } else if (!knows_groups) {
             status = nfsstat4::delay;
-                k.results.fail(operation, status);
+            k.results.fail(operation, status);
             co_return;
         }
     }

@@ -442,7 +442,10 @@ task<nfsstat4> server::make_way_to(compound& k, const object& directory, std::st
     if (!commons_.state.has_state(file))
         co_return nfsstat4::ok;
     co_await learn_client(k);
-    const result<void> made = co_await commons_.state.make_way(k.client, file, op);
+    // A removal of minor version 0 says not whose it is (RFC 7530 16.25): a client that denies others to write may
+    // remove its own file.
+    const bool is_anybody = k.client == files::nobody;
+    const result<void> made = co_await commons_.state.make_way(k.client, file, op, is_anybody);
     co_return status_of_state(made);
 }
 

@@ -158,8 +158,10 @@ public:
     task<result<void>> check_io_without_open(files::client_id client, const storage::handle& file,
                                              files::operation op, bool past_denies);
     /// What others hold of `file` that has to go before `op` is made to go; `client` may be nobody. Where !has_state() there is
-    /// nothing. As to changes, see check_io(). Errors: removal_denied.
-    task<result<void>> make_way(files::client_id client, const storage::handle& file, files::operation op);
+    /// nothing. As to changes, see check_io(). `is_anybody`: who calls may be one of those that hold the file, so that
+    /// no deny keeps it from being removed. Errors: removal_denied.
+    task<result<void>> make_way(files::client_id client, const storage::handle& file, files::operation op,
+                                bool is_anybody = false);
     /// make_way() for who reads attributes: whoever has a write delegation of the file is asked for them, and recalled if it does not answer.
     /// Yields what it said, if somebody has one, and has answered.
     task<result<std::optional<kept_attributes>>> look(files::client_id client, const storage::handle& file);
