@@ -500,8 +500,13 @@ task<void> server::run_operations(compound& k)
         if (k.c.results().room() < compound::least_room)
             k.lacks_memory = !co_await k.c.reserve_results(usual_results);
         nfsstat4 status = nfsstat4::ok;
+        bool knows_groups = true;
+        if (begins_at_an_export(operation) && commons_.exports.groups() != nullptr)
+            knows_groups = co_await groups_.learn(k.c, commons_.exports.groups());
         if (operation == nfs_opnum4::sequence) {
             status = nfsstat4::sequence_pos;
+        } else if (!knows_groups) {
+            status = nfsstat4::delay;
         } else {
             task<nfsstat4> running = k.minor() == 0 ? run_v40(k, operation) : run(k, operation);
             status = co_await running;
@@ -531,14 +536,9 @@ task<void> server::run_operations(compound& k)
                 k.slot->counts();
         }
         counters_.note(operation, status);
-        bool knows_groups = true;
-        if (begins_at_an_export(operation) && commons_.exports.groups() != nullptr)
-            knows_groups = co_await groups_.learn(k.c, commons_.exports.groups());
         if (status != nfsstat4::ok) {
             if (!std::exchange(k.answered, false))
-        } else if (!knows_groups) {
-            status = nfsstat4::delay;
-            k.results.fail(operation, status);
+                k.results.fail(operation, status);
             co_return;
         }
     }
