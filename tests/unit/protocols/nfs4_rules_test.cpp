@@ -4,6 +4,8 @@
 #include "nfs4_user_names.hpp"
 #include "nfs4_v40_client.hpp"
 
+#include <verbena/protocols/storage/forwarding_backend.hpp>
+
 #include <functional>
 
 BOOST_AUTO_TEST_SUITE(nfs4_rules_test)
@@ -66,6 +68,34 @@ CREATE4args making(std::string_view name, nfs_ftype4 type = nfs_ftype4::dir)
         args.objtype.linkdata = std::as_bytes(std::span("target", 6));
     return args;
 }
+
+/// Files that nobody may link to, as a file system without links says it, and the kernel to who does not own a file.
+class without_links final : public storage::forwarding_backend {
+public:
+    explicit without_links(storage::file_backend& below)
+        : forwarding_backend(below, storage::filter_bytes::are_those_below), info_(below.info())
+    {
+    }
+    const storage::filesystem_info& info() const noexcept override { return info_; }
+    task<result<storage::link_result>> link(const storage::request&, const storage::handle&,
+                                            const storage::handle&, std::string_view) override
+    {
+        refused = true;
+        co_return error::from_errno(EPERM);
+    }
+    task<result<storage::attributes>> getattr(const storage::request& r, const storage::handle& file) override
+    {
+        if (refused && goes)
+            co_return error::from_errno(ESTALE);
+        co_return co_await forwarding_backend::getattr(r, file);
+    }
+    void has_links(bool any) { info_.links = any; }
+    bool goes = false; ///< then the file is not there any more
+    bool refused = false;
+
+private:
+    storage::filesystem_info info_;
+};
 
 /// A server of minor versions 1 and 2, and clients.
 struct world : called_fixture {
@@ -145,6 +175,67 @@ struct world : called_fixture {
         args.dir = dir;
         return args;
     }
+    /// Another user, on another host if `address` says so.
+    void become(std::uint32_t uid, std::string_view address = {})
+    {
+        user->uid = uid;
+        if (!address.empty())
+            from.address = address;
+    }
+    /// Exports are everybody's.
+    void open_to_all()
+    {
+        for (nfs::export_options& made : options)
+            BOOST_REQUIRE(made.clients.add("*"));
+    }
+    /// The server has noticed that the first client, which has a file open, has let its lease run out.
+    void let_client_lapse()
+    {
+        client.connect();
+        BOOST_TEST_REQUIRE(client.open(client.creating("f")).status == nfsstat4::ok);
+        other.connect();
+        for (int i = 0; i < 2; ++i) {
+            clock.advance(60s);
+            BOOST_TEST(other.call(PUTROOTFH4args()).status() == nfsstat4::ok);
+        }
+    }
+    /// EXCHANGE_ID of another user who has the first client's name.
+    nfsstat4 take_name()
+    {
+        user->uid = 2000;
+        return compound(client4(*this, "a", 2).exchange()).status();
+    }
+    /// Whether a SEQUENCE of the first client's tells CB_PATH_DOWN.
+    said path_of_client()
+    {
+        clock.advance(1s); // sessions without a back channel are asked about as often
+        return (flags(client) & seq4_status::cb_path_down) != 0 ? "down" : "up";
+    }
+    /// LINK of a file of the first export.
+    nfsstat4 link_to_f()
+    {
+        options[0].backend = &linkless;
+        client.connect();
+        BOOST_TEST_REQUIRE(client.open(client.creating("f")).status == nfsstat4::ok);
+        return here(LOOKUP4args{"f"}, SAVEFH4args(), PUTROOTFH4args(), LOOKUP4args{"export"}, LINK4args{"g"})
+            .status();
+    }
+    /// VERIFY of a bitmap that is the server's, and one word of later attributes more.
+    nfsstat4 verify_longer(attribute which)
+    {
+        client.connect();
+        answer4 out = here(GETATTR4args{{which}});
+        out.good<PUTROOTFH4res>();
+        out.good<LOOKUP4res>();
+        const std::span<const std::byte> shorter = out.good<GETATTR4res>().obj_attributes.attr_vals;
+        std::vector<std::byte> longer(shorter.begin(), shorter.end());
+        for (; longer[3] != std::byte(4); longer[3] = std::byte(std::to_integer<unsigned>(longer[3]) + 1))
+            longer.resize(longer.size() + 4);
+        longer.back() = std::byte(1);
+        return here(VERIFY4args{values_of(which, longer)}).status();
+    }
+    /// CREATE_SESSION of one more session of the first client's.
+    CREATE_SESSION4args one_more() const { return client4::session_of(client.id, client.create_sequence); }
     /// All of the file "f", which is empty, by nobody's open.
     nfsstat4 copy_to(std::string_view name)
     {
@@ -152,12 +243,20 @@ struct world : called_fixture {
                     LOOKUP4args{name}, COPY4args())
             .status();
     }
+    recovery_lists lists;
+    memory_store disk{lists};
+    without_links linkless{*files};
     client4 client{*this, "a"};
     client4 other{*this, "b"};
 };
 
 /// A server of minor version 0.
 struct old_world : v40_fixture {
+    template<class... Args>
+    nfsstat4 in_root(const Args&... args)
+    {
+        return compound(PUTROOTFH4args(), args...).status();
+    }
     std::vector<std::byte> handle_of_link()
     {
         answer4 out =
@@ -227,6 +326,42 @@ BOOST_AUTO_TEST_CASE(attributes_that_a_delegation_holds_back)
              const encoded before = sized(0);
              return w.other.call(PUTFH4args{client4::handle_of(file)}, NVERIFY4args{before.raw}).status();
          }},
+        {"8881 18.31.3", "VERIFY that fails whatever the holder says does not ask it", "0 calls",
+         [](world& w) -> said {
+             const auto file = w.delegated();
+             const encoded size = sized(0);
+             const std::size_t before = w.channel->calls.size();
+             const fattr4 cut = values_of(attribute::size, size.raw.attr_vals.first(4));
+             BOOST_TEST(w.other.call(PUTFH4args{client4::handle_of(file)}, VERIFY4args{cut}).status() ==
+                        nfsstat4::badxdr);
+             fattr4 more = size.raw;
+             more.attrmask.set(attribute::quota_used);
+             BOOST_TEST(w.other.call(PUTFH4args{client4::handle_of(file)}, VERIFY4args{more}).status() ==
+                        nfsstat4::attrnotsupp);
+             return std::to_string(w.channel->calls.size() - before) + " calls";
+         }},
+        {"8276 8.4.2", "SETXATTR of a value that is too long recalls nothing", "0 calls",
+         [](world& w) -> said {
+             const auto file = w.delegated();
+             const std::size_t before = w.channel->calls.size();
+             const std::vector<std::byte> value(65537);
+             SETXATTR4args args;
+             args.name = "x";
+             args.value = std::span<const std::byte>(value);
+             w.minor = 2;
+             BOOST_TEST(w.other.call(PUTFH4args{client4::handle_of(file)}, args).status() ==
+                        nfsstat4::xattr2big);
+             return std::to_string(w.channel->calls.size() - before) + " calls";
+         }},
+        {"8881 18.33.3", "a call that follows BACKCHANNEL_CTL is one of the new program", "42",
+         [](world& w) -> said {
+             const auto file = w.delegated();
+             BACKCHANNEL_CTL4args args;
+             args.cb_program = 42;
+             BOOST_TEST(w.client.call(args).status() == nfsstat4::ok);
+             (void)w.look(w.other, file, {attribute::size});
+             return std::to_string(w.channel->calls.back().program);
+         }},
     };
     hold(rules);
 }
@@ -258,6 +393,10 @@ BOOST_AUTO_TEST_CASE(comparisons)
              longer[3] = std::byte(std::to_integer<unsigned>(longer[3]) + 1);
              return w.here(VERIFY4args{values_of(attribute::supported_attrs, longer)}).status();
          }},
+        {"8881 18.31.3", "a bitmap with one bit more is another one, also beyond all that is known",
+         nfsstat4::not_same, [](world& w) -> said { return w.verify_longer(attribute::supported_attrs); }},
+        {"8881 18.31.3", "and so is one of suppattr_exclcreat", nfsstat4::not_same,
+         [](world& w) -> said { return w.verify_longer(attribute::suppattr_exclcreat); }},
     };
     hold(rules);
 }
@@ -565,3 +704,67 @@ BOOST_AUTO_TEST_CASE(owners_of_minor_version_0)
 }
 
 BOOST_AUTO_TEST_SUITE_END()
+        {"8881 18.16.3", "also with one that only a later minor version has", nfsstat4::inval,
+         [](world& w) -> said {
+             w.client.connect();
+             auto args = w.client.creating("f", createmode4::exclusive4_1);
+             args.openhow.attrs.attrmask = {attribute::mode_umask};
+             return w.here(args).status();
+         }},
+        {"8881 18.23.3", "READDIR of what a later minor version brings", nfsstat4::ok,
+         [](world& w) -> said {
+             w.client.connect();
+             READDIR4args args;
+             args.dircount = args.maxcount = 4096;
+             args.attr_request = {attribute::fileid, attribute::mode_umask};
+             return w.here(args).status();
+         }},
+        {"8881 18.9.3", "LINK of a file that only its owner may link to", nfsstat4::access,
+         [](world& w) -> said { return w.link_to_f(); }},
+        {"8881 18.9.3", "LINK where there are no links", nfsstat4::notsupp,
+         [](world& w) -> said {
+             w.linkless.has_links(false);
+             return w.link_to_f();
+         }},
+        {"8881 18.9.3", "LINK of a file that has gone by then", nfsstat4::stale,
+         [](world& w) -> said {
+             w.linkless.goes = true;
+             return w.link_to_f();
+         }},
+        {"7530 16.36.5", "WRITE of a link", nfsstat4::inval,
+         [](old_world& w) -> said {
+             w.client.connect();
+             const auto link = w.handle_of_link();
+             return w
+                 .compound(PUTFH4args{std::span<const std::byte>(link)},
+                           WRITE4args{{}, 0, stable_how4::unstable, bytes_of("text")})
+                 .status();
+         }},
+        {"7530 16.9.4", "LINK of a file that has no name any more", nfsstat4::noent,
+         [](old_world& w) -> said {
+             w.client.connect();
+             const auto file = w.client.ready(w.client.creating("f"));
+             BOOST_TEST(w.in_root(LOOKUP4args{"export"}, REMOVE4args{"f"}) == nfsstat4::ok);
+             return w
+                 .compound(PUTFH4args{file.fh()}, SAVEFH4args(), PUTROOTFH4args(), LOOKUP4args{"export"},
+                           LINK4args{"g"})
+                 .status();
+         }},
+        {"7530 16.12.3", "LOCKU in the pseudo file system", nfsstat4::bad_stateid,
+         [](old_world& w) -> said {
+             w.client.connect();
+             const auto file = w.client.ready(w.client.creating("f"));
+             const LOCK4res locked = w.client.lock(file, w.client.locking(file, 0, 1));
+             BOOST_TEST_REQUIRE(locked.status == nfsstat4::ok);
+             LOCKU4args args;
+             args.seqid = ++w.client.lock_seqid;
+             args.lock_stateid = locked.lock_stateid;
+             args.length = 1;
+             return w.in_root(args);
+         }},
+        {"7530 16.18.3", "OPEN_CONFIRM in the pseudo file system", nfsstat4::bad_stateid,
+         [](old_world& w) -> said {
+             w.client.connect();
+             const auto file = w.client.open(w.client.creating("f"));
+             return w.in_root(OPEN_CONFIRM4args{file.id, ++w.client.seqid});
+         }},

@@ -289,8 +289,8 @@ private:
     task<nfsstat4> setxattr(compound& k);
     task<nfsstat4> listxattrs(compound& k);
     task<nfsstat4> removexattr(compound& k);
-    task<nfsstat4> begin_changing_xattrs(compound& k, std::string_view name, files::change_hold& change,
-                                         storage::attributes& seen);
+    task<nfsstat4> begin_changing_xattrs(compound& k, std::string_view name, std::size_t size,
+                                         files::change_hold& change, storage::attributes& seen);
 
     // State.
     struct open_target;
