@@ -123,7 +123,7 @@ BOOST_FIXTURE_TEST_CASE(sessions_of_who_is_gone_make_room, fixture)
     a.connect();
     b.connect();
     BOOST_TEST_REQUIRE(b.open(b.creating("f")).status == nfsstat4::ok);
-    BOOST_TEST(create(a.id, a.create_sequence++) == nfsstat4::nospc); // which uses up its number
+    BOOST_TEST(create(a.id, a.create_sequence) == nfsstat4::delay);
     pass(60s, 60s);
     BOOST_TEST(a.call(PUTROOTFH4args()).status() == nfsstat4::ok);
     pass(60s, 60s);
@@ -176,7 +176,7 @@ BOOST_FIXTURE_TEST_CASE(a_client_that_gets_no_session_has_no_state, fixture)
     slow.held = false;
     slow.go.set();
     turns();
-    BOOST_TEST(answer_of(*creating).status() == nfsstat4::nospc);
+    BOOST_TEST(answer_of(*creating).status() == nfsstat4::delay);
     BOOST_TEST(commons->state.table().stats().clients.value() == 1); // b
 }
 

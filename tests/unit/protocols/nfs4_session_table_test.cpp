@@ -348,13 +348,32 @@ BOOST_FIXTURE_TEST_CASE(a_name_is_not_taken_while_a_session_is_being_made, table
     BOOST_TEST(table().destroy_session(session, user, 0) == nfsstat4::ok);
     BOOST_TEST_REQUIRE(begin(a, 2).status == nfsstat4::ok);
     user = 1001;
-    BOOST_TEST(ask("a", state_of(a)).status == nfsstat4::clid_inuse);
+    BOOST_TEST(ask("a").status == nfsstat4::clid_inuse);
+    BOOST_TEST(ask("a").rival == state_of(a));
+    BOOST_TEST(table().name_of(state_of(a)).creating);
     {
         const session_table::creating over(table(), a);
     }
-    const auto taken = ask("a", state_of(a));
-    BOOST_TEST(taken.status == nfsstat4::ok);
-    BOOST_TEST(taken.gone == state_of(a));
+    BOOST_TEST(!table().name_of(state_of(a)).creating);
+}
+
+// What it had in the state layer is gone by then, so nothing that it still does may keep its name.
+BOOST_FIXTURE_TEST_CASE(a_name_is_free_when_what_its_client_had_is_gone, table_fixture)
+{
+    const clientid4 a = exchange("a");
+    const sessionid4 session = session_named(a);
+    BOOST_TEST(!table().name_of(state_of(a)).running);
+    BOOST_TEST(table().name_of(state_of(a)).has_sessions);
+    slot_use call;
+    BOOST_TEST((call.begin(table().find(session), {session, 1, 0, 0, false}, 7) == slot_verdict::run));
+    BOOST_TEST(table().name_of(state_of(a)).running);
+    BOOST_TEST_REQUIRE(begin(a, 2).status == nfsstat4::ok);
+    user = 1001;
+    BOOST_TEST(ask("a", state_of(a)).status == nfsstat4::ok);
+    BOOST_TEST(!table().find(session));
+    BOOST_TEST(table().end_creation(session_of(a, 2), state_of(a), false, false).status ==
+               nfsstat4::stale_clientid);
+    BOOST_TEST(table().sessions() == 0u);
 }
 
 BOOST_FIXTURE_TEST_CASE(numbers_tell_one_start_from_another, table_fixture)
@@ -386,6 +405,28 @@ BOOST_FIXTURE_TEST_CASE(one_session_is_made_at_a_time, table_fixture)
     }
     BOOST_TEST(!table().name_of(state_of(a)).creating);
     BOOST_TEST(begin(a, 2).status == nfsstat4::ok);
+}
+
+// No second call with its number comes between a refusal and its note, over whatever connection.
+BOOST_FIXTURE_TEST_CASE(a_refusal_uses_up_its_number_at_once, table_fixture)
+{
+    const clientid4 a = exchange("a");
+    CREATE_SESSION4args wrong = session_of(a, 1);
+    wrong.flags = 0x100;
+    BOOST_TEST(table().begin_creation(wrong, user, now).status == nfsstat4::inval);
+    BOOST_TEST(create(a, 1).status == nfsstat4::inval);
+    // Only in the life of its `creating`, in which no other one has its number.
+    table().refuse_creation(session_of(a, 2), nfsstat4::serverfault);
+    BOOST_TEST_REQUIRE(begin(a, 2).status == nfsstat4::ok);
+    {
+        const session_table::creating creating(table(), a);
+        table().refuse_creation(session_of(a, 3), nfsstat4::serverfault);
+        table().refuse_creation(session_of(a, 2), nfsstat4::delay);
+        table().refuse_creation(session_of(a, 2), nfsstat4::expired);
+        table().refuse_creation(session_of(a, 2), nfsstat4::serverfault);
+    }
+    BOOST_TEST(create(a, 2).status == nfsstat4::expired);
+    BOOST_TEST(create(a, 3).status == nfsstat4::ok);
 }
 
 BOOST_FIXTURE_TEST_CASE(a_channel_has_what_was_asked_for_and_no_more_than_there_is, table_fixture)
@@ -430,7 +471,7 @@ BOOST_FIXTURE_TEST_CASE(sessions_have_limits_of_client_and_of_all, table_fixture
     BOOST_TEST(create(a, 3).status == nfsstat4::nospc);
     BOOST_TEST((begin(a, 3).short_of == shortage::none)); // to end others makes no room
     const sessionid4 last = session_named(b);
-    BOOST_TEST(create(b, 2).status == nfsstat4::nospc);
+    BOOST_TEST(create(b, 2).status == nfsstat4::delay); // others may end theirs
     BOOST_TEST((begin(b, 2).short_of == shortage::of_all));
     BOOST_TEST(table().destroy_session(last, user, 0) == nfsstat4::ok);
     BOOST_TEST(create(b, 2).status == nfsstat4::ok);
@@ -448,7 +489,7 @@ BOOST_FIXTURE_TEST_CASE(what_slots_of_a_peer_take_comes_back, table_fixture)
         BOOST_TEST(table().find(made_one)->slots() == 1u);
         // There is no session without any slot.
         const auto refused = begin(a, sequence + 1);
-        BOOST_TEST(refused.status == nfsstat4::nospc);
+        BOOST_TEST(refused.status == nfsstat4::delay);
         BOOST_TEST((refused.short_of == shortage::of_peer));
         BOOST_TEST(table().destroy_session(made_one, user, 0) == nfsstat4::ok);
         BOOST_TEST(table().slot_bytes() == 0u);
@@ -463,7 +504,7 @@ BOOST_FIXTURE_TEST_CASE(who_is_late_has_no_session, table_fixture)
     BOOST_TEST_REQUIRE(begin(a).status == nfsstat4::ok);
     BOOST_TEST_REQUIRE(begin(b).status == nfsstat4::ok);
     BOOST_TEST(table().end_creation(session_of(a, 1), state_of(a), false, false).status == nfsstat4::ok);
-    BOOST_TEST(table().end_creation(session_of(b, 1), state_of(b), false, false).status == nfsstat4::nospc);
+    BOOST_TEST(table().end_creation(session_of(b, 1), state_of(b), false, false).status == nfsstat4::delay);
     BOOST_TEST(table().sessions() == 1u);
 }
 

@@ -88,15 +88,23 @@ std::optional<callback_identity> back_channel::identity() const
 
 bool back_channel::has_way() const
 {
-    const std::lock_guard held(lock_);
     return std::ranges::any_of(ways_, [](const way& w) { return w.channel->open(); });
 }
 
-bool back_channel::is_down() const { return granted_.load(std::memory_order_acquire) && !has_way(); }
+bool back_channel::is_down() const
+{
+    if (!was_granted())
+        return false;
+    const std::lock_guard held(lock_);
+    return !has_way();
+}
 
 bool back_channel::is_up() const
 {
-    return granted_.load(std::memory_order_acquire) && !has_fault() && identity() && has_way();
+    if (!was_granted() || has_fault())
+        return false;
+    const std::lock_guard held(lock_);
+    return identity_.has_value() && has_way();
 }
 
 std::optional<std::uint32_t> back_channel::take_slot()

@@ -206,6 +206,26 @@ task<bool> server_commons::make_room_v40(session_table::shortage of, std::string
     co_return co_await end_some(choose);
 }
 
+namespace {
+
+task<nfsstat4> keep_rival() { co_return nfsstat4::clid_inuse; }
+
+} // namespace
+
+// Nothing comes between the question and the end of what it has: see state_table::take_state().
+task<nfsstat4> server_commons::end_rival(files::client_id client)
+{
+    const auto ending = [this, client](files::state_table&) -> task<nfsstat4> {
+        const session_table::name named = sessions.name_of(client);
+        // Who has sessions and nothing else gives way as who has something: when the lease is over.
+        const nfsstat4 against = named.has_sessions ? nfsstat4::delay : nfsstat4::clid_inuse;
+        if (named.creating || named.running || !state.yields(client, against))
+            return keep_rival();
+        return state.forget(client);
+    };
+    return state.at_home(ending);
+}
+
 void server_commons::note_shared_name(std::span<const std::byte> name, std::string_view holder,
                                       std::string_view from)
 {
@@ -352,6 +372,9 @@ task<nfsstat4> server::renew(session& s)
     const result<void> renewed = co_await commons_.state.renew(s.state(), revoked);
     const nfsstat4 status = status_of_state(renewed);
     s.set_revoked(revoked);
+    // With each call it would cost the lock that all sessions share.
+    if (!s.back().was_granted() && s.back().max_request() != 0)
+        s.set_lost_all_ways(commons_.sessions.lost_all_ways_to(s.client()));
     if (status != nfsstat4::expired && status != nfsstat4::admin_revoked)
         co_return status;
     commons_.sessions.forget(s.client());
@@ -431,7 +454,7 @@ task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args)
         res.sequenceid = sequence.sequenceid;
         res.slotid = sequence.slotid;
         res.highest_slotid = res.target_highest_slotid = s->slots() - 1;
-        res.status_flags = status_flags(*s);
+        res.status_flags = status_flags(c, *s);
         // Until it says RECLAIM_COMPLETE (8881 18.46.3), and no longer than that is of use.
         if (s->must_reclaim() && commons_.state.is_in_grace())
             res.status_flags |= seq4_status::restart_reclaim_needed;

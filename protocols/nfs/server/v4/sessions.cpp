@@ -122,6 +122,7 @@ void slot_use::finish(std::span<const std::byte> reply, std::span<const xdr::pay
         return;
     session::slot& s = session_->slots_[slot_];
     const std::lock_guard held(s.lock);
+    s.kept = false; // there may be no memory for the items: then the call before has no reply any more
     s.reply.assign(reply.begin(), reply.end());
     s.items.assign(items.begin(), items.end());
     end(s, true);
@@ -289,14 +290,10 @@ session_table::exchanged session_table::exchange_id(const client_owner4& owner, 
             out.status = nfsstat4::perm;
     } else if (confirmed != nullptr && confirmed->who != who) {
         // Case 3.
-        if (confirmed->creating || runs_something(*confirmed)) {
-            out.status = nfsstat4::clid_inuse;
-        } else if (confirmed->state != yields) {
+        if (confirmed->state != yields) {
             out.status = nfsstat4::clid_inuse;
             out.rival = confirmed->state;
-            out.has_sessions = !confirmed->sessions.empty();
-        } else {
-            out.gone = confirmed->state;
+        } else { // what it had in the state layer is gone
             erase(clientid4(confirmed->id));
             confirmed = nullptr;
         }
@@ -423,6 +420,7 @@ session_table::creation session_table::begin_creation(const CREATE_SESSION4args&
     }
     if ((args.flags & ~create_session4::all) != 0) {
         out.status = nfsstat4::inval;
+        refuse(*c, args, out.status);
         return out;
     }
     channel_attrs4 granted;
@@ -437,10 +435,13 @@ session_table::creation session_table::begin_creation(const CREATE_SESSION4args&
         out.status = nfsstat4::nospc;
     if (out.status == nfsstat4::ok) {
         out.short_of = grant_slots(*c, granted);
-        out.status = out.short_of == shortage::none ? nfsstat4::ok : nfsstat4::nospc;
+        // Others may give it back.
+        out.status = out.short_of == shortage::none ? nfsstat4::ok : nfsstat4::delay;
     }
-    if (out.status != nfsstat4::ok)
+    if (out.status != nfsstat4::ok) {
+        refuse(*c, args, out.status);
         return out;
+    }
     c->creating = true;
     out.confirms = !c->confirmed;
     out.state = c->state;
@@ -491,7 +492,7 @@ CREATE_SESSION4res session_table::end_creation(const CREATE_SESSION4args& args, 
     // First what may find no memory.
     (void)grant(args.fore_chan_attrs, res.fore_chan_attrs);
     if (grant_slots(*c, res.fore_chan_attrs) != shortage::none) { // others were quicker
-        res.status = nfsstat4::nospc;
+        res.status = nfsstat4::delay;
         return res;
     }
     res.sessionid = make_session_id();
@@ -526,17 +527,23 @@ CREATE_SESSION4res session_table::end_creation(const CREATE_SESSION4args& args, 
     return res;
 }
 
-void session_table::refuse_creation(const CREATE_SESSION4args& args, principal who, nfsstat4 why) noexcept
+// With `lock_` held since its number was found to be the next one, or with `creating` set since then.
+void session_table::refuse(client& c, const CREATE_SESSION4args& args, nfsstat4 why) noexcept
 {
     if (why == nfsstat4::delay || why == nfsstat4::stale_clientid || why == nfsstat4::toosmall)
         return;
+    c.sequence = args.sequence;
+    c.last = CREATE_SESSION4res();
+    c.last.status = why;
+}
+
+void session_table::refuse_creation(const CREATE_SESSION4args& args, nfsstat4 why) noexcept
+{
     const std::lock_guard held(lock_);
     client* const c = find_client(args.clientid);
-    if (c == nullptr || c->who != who || args.sequence != c->sequence + 1)
-        return;
-    c->sequence = args.sequence;
-    c->last = CREATE_SESSION4res();
-    c->last.status = why;
+    // Without `creating` another one with this number may have begun; and a session may have been made of it.
+    if (c != nullptr && c->creating && args.sequence == c->sequence + 1)
+        refuse(*c, args, why);
 }
 
 void session_table::reclaimed(clientid4 id)
@@ -649,7 +656,8 @@ session_table::name session_table::name_of(files::client_id state) const
     const auto found = by_state_.find(state);
     if (found == by_state_.end())
         return {};
-    return {found->second, find_client(found->second)->creating};
+    const client& c = *find_client(found->second);
+    return {c.id, c.creating, runs_something(c), !c.sessions.empty()};
 }
 
 std::vector<files::client_id> session_table::states_of(std::string_view from) const

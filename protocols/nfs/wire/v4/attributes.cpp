@@ -193,21 +193,48 @@ nfsstat4 decode_settable(const fattr4& raw, const bitmap4& supported, const bitm
     return legal(values) ? nfsstat4::ok : nfsstat4::inval;
 }
 
-nfsstat4 compare_attributes(const fattr4& theirs, const bitmap4& supported, const attributes& ours,
-                            std::span<std::byte> scratch) noexcept
+namespace {
+
+// Whether a bitmap among them has bits that we know none of: these are lost when it is written again.
+bool says_more(const attributes& values) noexcept
+{
+    const open_arguments4& open = values.open_arguments;
+    const auto beyond = [](const auto&... each) { return (each.beyond() || ...); };
+    return beyond(values.supported_attrs, values.suppattr_exclcreat, open.share_access, open.share_deny,
+                  open.share_access_want, open.open_claim, open.create_mode);
+}
+
+// `values` are theirs.
+nfsstat4 read_compared(const fattr4& theirs, const bitmap4& supported, attributes& values) noexcept
 {
     if (!theirs.attrmask.is_subset_of(supported & known_attributes))
         return nfsstat4::attrnotsupp;
     if (theirs.attrmask.test(attribute::rdattr_error) || !(theirs.attrmask & write_only_attributes).none())
         return nfsstat4::inval;
     // One value may have several forms on the wire, and what is none is not compared.
-    attributes values;
     if (!decode_values(theirs, values)) {
         // An ACL may be too long to be read: nothing here is so long.
         const bool may_be_too_long =
             theirs.attrmask.test(attribute::acl) && theirs.attr_vals.size() > max_attribute_values;
         return may_be_too_long ? nfsstat4::not_same : nfsstat4::badxdr;
     }
+    return says_more(values) ? nfsstat4::not_same : nfsstat4::ok;
+}
+
+} // namespace
+
+nfsstat4 check_compared(const fattr4& theirs, const bitmap4& supported) noexcept
+{
+    attributes values;
+    return read_compared(theirs, supported, values);
+}
+
+nfsstat4 compare_attributes(const fattr4& theirs, const bitmap4& supported, const attributes& ours,
+                            std::span<std::byte> scratch) noexcept
+{
+    attributes values;
+    if (const nfsstat4 found = read_compared(theirs, supported, values); found != nfsstat4::ok)
+        return found;
     if (!theirs.attrmask.is_subset_of(ours.present))
         return nfsstat4::not_same;
     xdr::encoder out(scratch);

@@ -387,6 +387,13 @@ attributes called_otherwise(const fattr4& theirs, const attributes& told)
     return others;
 }
 
+// What has no ACL in it. As a plain function: its memory is no part of the frame of each VERIFY.
+nfsstat4 compare_on_stack(const fattr4& theirs, const bitmap4& known, const attributes& ours) noexcept
+{
+    std::array<std::byte, 6144> scratch;
+    return compare_attributes(theirs, known, ours, scratch);
+}
+
 bool is_same_entry(const nfsace4& one, const nfsace4& other) noexcept
 {
     return one.type == other.type && one.flag == other.flag && one.access_mask == other.access_mask &&
@@ -426,8 +433,13 @@ task<nfsstat4> server::compare(compound& k, const fattr4& theirs)
 {
     if (k.current.none())
         co_return nfsstat4::nofilehandle;
+    // Before a holder is asked, or loses what it holds.
+    const bitmap4 known = supported(k, k.current);
+    nfsstat4 status = check_compared(theirs, known);
+    if (status != nfsstat4::ok)
+        co_return status;
     object_values values;
-    const nfsstat4 status = co_await current_values(k, theirs.attrmask, values);
+    status = co_await current_values(k, theirs.attrmask, values);
     if (status != nfsstat4::ok)
         co_return status;
     // Owners are compared by whom the text means, as SETATTR takes it: then they are called as the client does.
@@ -445,7 +457,6 @@ task<nfsstat4> server::compare(compound& k, const fattr4& theirs)
         if (found == nfsstat4::ok && meant.gid == values.gid)
             values.all.owner_group = owners.owner_group;
     }
-    const bitmap4 known = supported(k, k.current);
     if (values.acl) {
         if (attributes said; decode_attributes(theirs, said)) {
             const nfsstat4 found = co_await compare_acl(k, said.acl, values);
@@ -455,8 +466,7 @@ task<nfsstat4> server::compare(compound& k, const fattr4& theirs)
         std::vector<std::byte> large(2 * max_attribute_values);
         co_return compare_attributes(theirs, known, values.all, large);
     }
-    std::array<std::byte, 6144> scratch;
-    co_return compare_attributes(theirs, known, values.all, scratch);
+    co_return compare_on_stack(theirs, known, values.all);
 }
 
 task<nfsstat4> server::verify(compound& k)

@@ -206,14 +206,19 @@ task<nfsstat4> server::link(compound& k)
     const auto done = co_await o.backend().link(o.request, o.file, k.current.file, args.newname);
     if (!done) {
         status = status_of_storage(done.error());
-        if (status != nfsstat4::perm && status != nfsstat4::noent)
+        // From minor version 1 on LINK has no NOENT: a file without a name is on its way out. It never has PERM, which
+        // file systems without links say, and the kernel to who may not link to others' files.
+        const bool has_status = status == nfsstat4::noent ? k.minor() == 0 : status != nfsstat4::perm;
+        if (has_status)
             co_return status;
-        // LINK has no NOENT: a file without a name is on its way out. Nor has it PERM: of what is no directory the
-        // kernel says so to who may not link to others' files.
         const auto attrs = co_await o.backend().getattr(o.request, o.file);
         if (status == nfsstat4::noent)
             co_return !attrs || attrs->links == 0 ? nfsstat4::stale : status;
-        co_return attrs && attrs->type == storage::file_type::directory ? nfsstat4::isdir : nfsstat4::access;
+        if (!attrs)
+            co_return status_of_storage(attrs.error());
+        if (attrs->type == storage::file_type::directory)
+            co_return nfsstat4::isdir;
+        co_return o.backend().info().links ? nfsstat4::access : nfsstat4::notsupp;
     }
     LINK4res res;
     res.cinfo = to_change_info(done->directory);

@@ -150,7 +150,8 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
     storage::access_list acl;
     nfsstat4 status = compound::check_file(k.current, purpose::changing);
     // What suppattr_exclcreat leaves out is INVAL, be it supported elsewhere or not (8881 18.16.3).
-    if (status == nfsstat4::ok && exclusive && !how.attrs.attrmask.is_subset_of(settable))
+    if (status == nfsstat4::ok && exclusive &&
+        !how.attrs.attrmask.is_subset_of(settable & supported(k, k.current)))
         status = nfsstat4::inval;
     if (status == nfsstat4::ok)
         status = decode_settable(how.attrs, supported(k, k.current), settable, wanted);

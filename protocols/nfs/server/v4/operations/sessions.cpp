@@ -47,11 +47,19 @@ task<nfsstat4> server::exchange_id(compound& k)
                                              k.c.from().address, context.shard->clock().now(), yields);
     };
     session_table::exchanged made = ask(files::nobody);
-    if (made.rival != files::nobody) {
-        // Where there is a name in the way, its state is asked: an unexpired lease, and something to lose by the end of it.
+    if (made.rival != files::nobody && made.status == nfsstat4::clid_inuse) {
+        // Before its sessions: who comes back until then must find all it had, or nothing.
+        const nfsstat4 ended = co_await commons_.end_rival(made.rival);
+        if (ended == nfsstat4::ok) {
+            made = ask(made.rival);
+        } else if (ended != made.status) { // then it is not the name that is in the way
+            made = session_table::exchanged();
+            made.status = ended;
+        }
+    } else if (made.rival != files::nobody) {
+        // It keeps all until CREATE_SESSION confirms the new one.
         const state_home::life life = co_await commons_.state.life_of(made.rival);
-        const bool has_nothing = !life.in_use && !made.has_sessions;
-        if (!life.active || (has_nothing && made.status == nfsstat4::clid_inuse))
+        if (!life.active)
             made = ask(made.rival);
     }
     if (made.short_of != session_table::shortage::none) {
@@ -61,8 +69,6 @@ task<nfsstat4> server::exchange_id(compound& k)
     }
     if (made.short_of != session_table::shortage::none)
         counters_.refused_limits.add(files::limited::clients, whose(made.short_of));
-    if (made.gone != files::nobody)
-        co_await commons_.state.abandon(made.gone);
     if (!made.held_by.empty())
         commons_.note_shared_name(args.clientowner.ownerid, made.held_by, k.c.from().address);
     if (made.status != nfsstat4::ok)
@@ -84,15 +90,6 @@ task<nfsstat4> server::create_session(compound& k)
         co_return nfsstat4::badxdr;
     if (const nfsstat4 room = k.check_room<CREATE_SESSION4res>(); room != nfsstat4::ok)
         co_return room;
-    task<nfsstat4> creating = create_session_of(k, args);
-    const nfsstat4 status = co_await creating;
-    if (status != nfsstat4::ok)
-        commons_.sessions.refuse_creation(args, caller(k.c), status);
-    co_return status;
-}
-
-task<nfsstat4> server::create_session_of(compound& k, const CREATE_SESSION4args& args)
-{
     const task_context& context = co_await current_context();
     const auto ask = [&] {
         return commons_.sessions.begin_creation(args, caller(k.c), context.shard->clock().now());
@@ -103,7 +100,7 @@ task<nfsstat4> server::create_session_of(compound& k, const CREATE_SESSION4args&
         if (some)
             made = ask();
     }
-    if (made.status == nfsstat4::nospc && !made.repeat)
+    if (!made.repeat && (made.status == nfsstat4::nospc || made.short_of != session_table::shortage::none))
         counters_.refused_limits.add(files::limited::sessions, whose(made.short_of));
     if (made.repeat) {
         if (made.status != nfsstat4::ok)
@@ -114,6 +111,16 @@ task<nfsstat4> server::create_session_of(compound& k, const CREATE_SESSION4args&
         co_return made.status;
     // Whatever ends this, the next one is not told to come again for ever.
     const session_table::creating begun(commons_.sessions, args.clientid);
+    task<nfsstat4> making = make_session(k, args, made);
+    const nfsstat4 status = co_await making;
+    if (status != nfsstat4::ok)
+        commons_.sessions.refuse_creation(args, status);
+    co_return status;
+}
+
+task<nfsstat4> server::make_session(compound& k, const CREATE_SESSION4args& args,
+                                    const session_table::creation& made)
+{
     files::client_id state = made.state;
     bool must_reclaim = false;
     if (made.confirms) {
@@ -276,7 +283,7 @@ task<nfsstat4> server::backchannel_ctl(compound& k)
 }
 
 // Each stays set for as long as its cause is there: a client repairs it, and would do so for ever if one stayed longer.
-std::uint32_t server::status_flags(const session& s) const
+std::uint32_t server::status_flags(rpc::call& c, const session& s) const
 {
     std::uint32_t flags = 0;
     const back_channel& back = s.back();
@@ -285,8 +292,10 @@ std::uint32_t server::status_flags(const session& s) const
         flags |= seq4_status::cb_path_down_session;
     else if (back.has_fault())
         flags |= seq4_status::backchannel_fault;
-    // It is the client's, so that each session tells it.
-    if ((down || !back.was_granted()) && commons_.sessions.lost_all_ways_to(s.client()))
+    // It is the client's, so each session tells it that could be bound to end it. Others would hear of it for ever.
+    const bool lost = down ? commons_.sessions.lost_all_ways_to(s.client())
+                           : !back.was_granted() && s.lost_all_ways() && c.reverse() != nullptr;
+    if (lost)
         flags |= seq4_status::cb_path_down;
     if (s.has_revoked())
         flags |= seq4_status::recallable_state_revoked;

@@ -62,15 +62,18 @@ task<nfsstat4> server::getxattr(compound& k)
     co_return k.add(res);
 }
 
-// What SETXATTR and REMOVEXATTR must pass. Others' delegations go first (8276 8.4.2). `seen` is what the file was before.
-task<nfsstat4> server::begin_changing_xattrs(compound& k, std::string_view name, files::change_hold& change,
-                                             storage::attributes& seen)
+// What SETXATTR, of a value of `size` bytes, and REMOVEXATTR must pass. Others' delegations go first (8276 8.4.2).
+// `seen` is what the file was before.
+task<nfsstat4> server::begin_changing_xattrs(compound& k, std::string_view name, std::size_t size,
+                                             files::change_hold& change, storage::attributes& seen)
 {
     nfsstat4 status = k.need_file(purpose::changing);
     if (status == nfsstat4::ok)
         status = check_xattr_name(name);
     if (status == nfsstat4::ok)
         status = k.check_room<SETXATTR4res>();
+    if (status == nfsstat4::ok && size > max_xattr_value)
+        status = nfsstat4::xattr2big;
     if (status != nfsstat4::ok)
         co_return status;
     change.begin(commons_.state.changes(), k.current.key());
@@ -93,11 +96,9 @@ task<nfsstat4> server::setxattr(compound& k)
         co_return nfsstat4::badxdr;
     files::change_hold change;
     storage::attributes seen;
-    const nfsstat4 status = co_await begin_changing_xattrs(k, args.name, change, seen);
+    const nfsstat4 status = co_await begin_changing_xattrs(k, args.name, args.value.size(), change, seen);
     if (status != nfsstat4::ok)
         co_return status;
-    if (args.value.size() > max_xattr_value)
-        co_return nfsstat4::xattr2big;
     const auto mode = args.option == setxattr_option4::create    ? storage::xattr_mode::create
                       : args.option == setxattr_option4::replace ? storage::xattr_mode::replace
                                                                  : storage::xattr_mode::either;
@@ -117,7 +118,7 @@ task<nfsstat4> server::removexattr(compound& k)
         co_return nfsstat4::badxdr;
     files::change_hold change;
     storage::attributes seen;
-    const nfsstat4 status = co_await begin_changing_xattrs(k, args.name, change, seen);
+    const nfsstat4 status = co_await begin_changing_xattrs(k, args.name, 0, change, seen);
     if (status != nfsstat4::ok)
         co_return status;
     const object& o = k.current;

@@ -89,7 +89,7 @@ public:
     event freed;
 
 private:
-    bool has_way() const;
+    bool has_way() const; // with `lock_`
 
     mutable std::mutex lock_;
     std::vector<way> ways_;

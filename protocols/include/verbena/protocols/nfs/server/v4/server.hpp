@@ -54,6 +54,12 @@ struct server_commons {
     /// The same among all clients, for one that the state layer has no place for.
     task<bool> make_room_of_state();
 
+    /// Ends what `client` has for another user who wants its name, and then it is gone from the state layer. CLID_INUSE
+    /// if it does not give way: while its lease runs and it has sessions or something in the state layer, while a call
+    /// of its runs, or a session of it is being created. In one step, so that nothing is granted to it in between.
+    /// Completes when: it is gone, or stays. On cancel: as the state layer's store says. Errors: as a status, DELAY
+    /// where the store refuses; then it stays. Lifetime: this outlives it. Shard: any.
+    task<nfsstat4> end_rival(files::client_id client);
     /// Says in the log that the client `from` waits, or is refused, since the one at `holder` has its name. Any thread.
     void note_shared_name(std::span<const std::byte> name, std::string_view holder, std::string_view from);
 
@@ -178,12 +184,13 @@ private:
     // Clients and sessions.
     task<nfsstat4> exchange_id(compound& k);
     task<nfsstat4> create_session(compound& k);
-    task<nfsstat4> create_session_of(compound& k, const CREATE_SESSION4args& args);
+    task<nfsstat4> make_session(compound& k, const CREATE_SESSION4args& args,
+                                const session_table::creation& made);
     task<nfsstat4> destroy_session(compound& k);
     task<nfsstat4> destroy_clientid(compound& k);
     task<nfsstat4> bind_conn_to_session(compound& k);
     task<nfsstat4> backchannel_ctl(compound& k);
-    std::uint32_t status_flags(const session& s) const;
+    std::uint32_t status_flags(rpc::call& c, const session& s) const;
     task<nfsstat4> reclaim_complete(compound& k);
 
     // Handles and names.
@@ -291,8 +298,8 @@ private:
     task<nfsstat4> setxattr(compound& k);
     task<nfsstat4> listxattrs(compound& k);
     task<nfsstat4> removexattr(compound& k);
-    task<nfsstat4> begin_changing_xattrs(compound& k, std::string_view name, files::change_hold& change,
-                                         storage::attributes& seen);
+    task<nfsstat4> begin_changing_xattrs(compound& k, std::string_view name, std::size_t size,
+                                         files::change_hold& change, storage::attributes& seen);
 
     // State.
     struct open_target;

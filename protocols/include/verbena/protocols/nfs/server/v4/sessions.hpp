@@ -118,6 +118,9 @@ public:
     /// Whether something that the client holds was revoked and is not freed yet, as the state layer said with the last renewal.
     bool has_revoked() const noexcept { return revoked_.load(std::memory_order_relaxed); }
     void set_revoked(bool revoked) noexcept { revoked_.store(revoked, std::memory_order_relaxed); }
+    /// Whether its client had lost all ways back with the last renewal: asked for by sessions that have had none.
+    bool lost_all_ways() const noexcept { return lost_ways_.load(std::memory_order_relaxed); }
+    void set_lost_all_ways(bool lost) noexcept { lost_ways_.store(lost, std::memory_order_relaxed); }
     /// Whether its client has still to take back what it had before a restart of the server, or to say that it did.
     bool must_reclaim() const noexcept { return must_reclaim_.load(std::memory_order_relaxed); }
     void reclaimed() noexcept { must_reclaim_.store(false, std::memory_order_relaxed); }
@@ -160,6 +163,7 @@ private:
     std::atomic<duration::rep> renewed_{0};
     std::atomic<duration::rep> heard_{time_point::min().time_since_epoch().count()};
     std::atomic<bool> revoked_{false};
+    std::atomic<bool> lost_ways_{false};
     back_channel back_;
     std::atomic<bool> must_reclaim_;
 };
@@ -242,12 +246,11 @@ public:
         clientid4 client = 0;
         std::uint32_t sequence = 0; ///< of the next CREATE_SESSION
         bool confirmed = false;
-        files::client_id gone = files::nobody; ///< to be forgotten by the state layer
-        /// With a refusal: whose it is. Where it has nothing in the state layer, or its lease is over, the question is asked again
-        /// with `yields`.
+        /// With a refusal: whose it is. After CLID_INUSE the state layer ends what the rival has, if the rival gives
+        /// way; after DELAY it is asked whether the rival's lease is over. Then the question is asked again, with
+        /// `yields`.
         files::client_id rival = files::nobody;
-        bool has_sessions = false; ///< with that: the rival, so that it has something while its lease runs
-        std::string held_by;       ///< with a refusal for its name: where the client that has it came from
+        std::string held_by; ///< with a refusal for its name: where the client that has it came from
         shortage short_of = shortage::none;
     };
     /// The decision table of 8881 18.35.4. Besides, nobody ends what a client has whose lease runs from another address. A client that is
@@ -277,10 +280,11 @@ public:
     /// over the connection that it asks on, and a back channel is granted.
     CREATE_SESSION4res end_creation(const CREATE_SESSION4args& args, files::client_id state,
                                     bool must_reclaim, bool back);
-    /// One that came to nothing. Its number is used up and its repeats are answered so (8881 18.36.4), but for what
-    /// is to be tried again, what is nobody's, and TOOSMALL: pynfs' CSESS29 asks again with the number of a channel
-    /// that was too small. Nor does who is not the client's user use up its numbers.
-    void refuse_creation(const CREATE_SESSION4args& args, principal who, nfsstat4 why) noexcept;
+    /// One that came to nothing after begin_creation(), in the life of its `creating`. Its number is used up and its
+    /// repeats are answered so (8881 18.36.4), but for what is to be tried again, what is nobody's, and TOOSMALL:
+    /// pynfs' CSESS29 asks again with the number of a channel that was too small. Nor does who is not the client's
+    /// user use up its numbers. begin_creation() notes its own refusals.
+    void refuse_creation(const CREATE_SESSION4args& args, nfsstat4 why) noexcept;
     /// The client has, and says so.
     void reclaimed(clientid4 client);
     /// A creation that has begun; with it that goes, done or not.
@@ -313,10 +317,12 @@ public:
     nfsstat4 may_destroy_client(clientid4 client, principal who, files::client_id& state) const;
     /// The client and its sessions are no more.
     void forget(clientid4 client);
-    /// Who a client of the state layer is, and whether its first session is being created just now.
+    /// Who a client of the state layer is, and what it does.
     struct name {
-        clientid4 client = 0; ///< 0: nobody
-        bool creating = false;
+        clientid4 client = 0;      ///< 0: nobody
+        bool creating = false;     ///< a session of it is being created just now
+        bool running = false;      ///< a call runs on one of its sessions
+        bool has_sessions = false; ///< so that it has something while its lease runs
     };
     name name_of(files::client_id state) const;
     /// The names in the state layer of a peer group's clients.
@@ -365,6 +371,7 @@ private:
         clientid4 unconfirmed = 0;
     };
     bool runs_something(const client& c) const noexcept;
+    static void refuse(client& c, const CREATE_SESSION4args& args, nfsstat4 why) noexcept;
     static nfsstat4 stands_against(const client& holder, const verifier4& verifier,
                                    const std::string& group) noexcept;
     client* find_client(clientid4 id) noexcept;

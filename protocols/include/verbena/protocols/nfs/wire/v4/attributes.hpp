@@ -315,9 +315,13 @@ void encode_attributes(xdr::encoder& out, const bitmap4& wanted, const attribute
 nfsstat4 decode_settable(const fattr4& raw, const bitmap4& supported, const bitmap4& settable,
                          attributes& values) noexcept;
 
-/// VERIFY and NVERIFY: same or not_same, ATTRNOTSUPP and INVAL for what can't be compared, or BADXDR for values that
-/// can't be read. It compares an owner as the text that it is. `scratch` has room for our values twice: each time
-/// max_attribute_values at most; SERVERFAULT where it had not.
+/// What compare_attributes() says of theirs alone, whatever ours are: ATTRNOTSUPP and INVAL for what can't be compared,
+/// BADXDR for values that can't be read, NOT_SAME for an ACL that is too long to be read, and for a value with bits of
+/// attributes that are none here. Else OK.
+nfsstat4 check_compared(const fattr4& theirs, const bitmap4& supported) noexcept;
+
+/// VERIFY and NVERIFY: same or not_same, or what check_compared() finds. It compares an owner as the text that it is.
+/// `scratch` has room for our values twice: each time max_attribute_values at most; SERVERFAULT where it had not.
 nfsstat4 compare_attributes(const fattr4& theirs, const bitmap4& supported, const attributes& ours,
                             std::span<std::byte> scratch) noexcept;
 
