@@ -28,7 +28,7 @@ task<nfsstat4> server::create(compound& k)
         status = check_name(args.objname);
     attributes wanted;
     if (status == nfsstat4::ok)
-        status = decode_settable(args.createattrs, supported(k, k.current), attributes_for_create, wanted);
+        status = decode_settable(args.createattrs, supported(k, k.current), settable_at_creation, wanted);
     storage::set_attributes set;
     storage::access_list acl;
     // It has no FBIG (8881 15.2).

@@ -144,7 +144,7 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
 {
     const openflag4& how = args.openhow;
     const bool exclusive = how.mode == createmode4::exclusive || how.mode == createmode4::exclusive4_1;
-    const bitmap4& settable = exclusive ? attributes_for_exclusive : attributes_for_create;
+    const bitmap4& settable = exclusive ? attributes_for_exclusive : settable_at_creation;
     attributes wanted;
     storage::set_attributes set;
     storage::access_list acl;
