@@ -57,6 +57,12 @@ inline bitmap4 set_at_creation(bitmap4 asked, const storage::set_attributes& set
 /// Bytes of an empty listing: opcode, status, verifier, and the two words behind the entries.
 inline constexpr std::size_t least_listing = 24;
 
+/// Of what READDIR fails with: back ends say of the verifier alone that it is no longer good (8881 18.23.3).
+inline nfsstat4 status_of_listing(const error& failure) noexcept
+{
+    return failure == storage::errc::bad_cookie ? nfsstat4::not_same : status_of_storage(failure);
+}
+
 /// A view of `holder`.
 LOCK4denied to_denied(const files::lock_holder& holder) noexcept;
 
