@@ -35,6 +35,7 @@ backend::backend(const memfs_options& options) : options_(options)
     info_.clone_block = file_data::block_size;
     info_.xattrs = true;
     info_.acls = true;
+    info_.birth_times = true;
     instance_ = (std::uint64_t(random()) << 32 | random()) | 1;
     node& n = nodes_[root_id];
     n.attrs.type = storage::file_type::directory;
@@ -45,6 +46,7 @@ backend::backend(const memfs_options& options) : options_(options)
     n.attrs.fileid = root_id;
     n.touch(now());
     n.attrs.atime = n.attrs.mtime = n.attrs.ctime;
+    n.attrs.birth = n.attrs.ctime;
     n.parent = root_id;
 }
 

@@ -65,6 +65,7 @@ result<storage::create_result> backend::make(const storage::request& r, const st
     n.parent = d.attrs.fileid;
     n.touch(now());
     n.attrs.atime = n.attrs.mtime = n.attrs.ctime;
+    n.attrs.birth = n.attrs.ctime;
     if (!set.acl)
         inherit_acl(n, d, set.mode);
     if (cost_of(name) + cost_of_acl(n) > free_bytes())

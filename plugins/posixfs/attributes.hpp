@@ -8,6 +8,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
+#include <optional>
 #include <string_view>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -56,6 +58,21 @@ inline storage::attributes attributes_of(const looked& st, std::uint64_t fsid) n
 inline timespec to_timespec(const struct statx_timestamp& t) noexcept
 {
     return {static_cast<time_t>(t.tv_sec), static_cast<long>(t.tv_nsec)};
+}
+
+/// When the file was made; nothing where its file system does not tell. Any thread, of files that ask no other host.
+inline std::optional<storage::file_time> birth_of(const struct statx& x) noexcept
+{
+    if ((x.stx_mask & STATX_BTIME) == 0)
+        return std::nullopt;
+    return time_of(to_timespec(x.stx_btime));
+}
+inline std::optional<storage::file_time> birth_of(int fd) noexcept
+{
+    struct statx x{};
+    if (::statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &x) != 0)
+        return std::nullopt;
+    return birth_of(x);
 }
 
 /// All of STATX_BASIC_STATS.

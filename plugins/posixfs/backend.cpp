@@ -63,6 +63,8 @@ backend::backend(const posixfs_options& options, blocking_pool& pool, std::uniqu
     if (!options.read_only)
         info_.max_file_size = find_max_file_size(root).value_or(info_.max_file_size);
     info_.acls = has_acls(root);
+    info_.birth_times = handles_->root_mount().local && birth_of(root).has_value();
+    info_.lasting_handles = !handles_->uses_paths();
     info_.xattrs = ::fgetxattr(root, "user.verbena", nullptr, 0) >= 0 || errno == ENODATA;
     files_per_shard_ = options.cached_files;
     if (files_per_shard_ == 0) {

@@ -228,6 +228,7 @@ private:
     storage::attributes attributes(const looked& st, const cached_file& f) const noexcept
     {
         storage::attributes a = attributes_of(st, f.fsid);
+        a.birth = f.birth;
         if (f.ino == f.mount->root && f.dev == f.mount->dev)
             a.covered_fileid = f.mount->covered;
         return a;

@@ -7,6 +7,7 @@
 // the references meanwhile.
 #pragma once
 
+#include "attributes.hpp"
 #include "handles.hpp"
 #include "unique_fd.hpp"
 
@@ -22,6 +23,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <sys/stat.h>
 #include <utility>
@@ -152,7 +154,8 @@ struct cached_file : list_hook {
           fsid(of_filesystem),
           format(st.st_mode & S_IFMT),
           dev(st.st_dev),
-          ino(st.st_ino)
+          ino(st.st_ino),
+          birth(m->local ? birth_of(path.get()) : std::nullopt)
     {
     }
     cached_file(const cached_file&) = delete;
@@ -189,6 +192,8 @@ struct cached_file : list_hook {
     // What `path` keeps alive keeps its number: no other file has it meanwhile.
     dev_t dev;
     ino_t ino;
+    /// When it was made; nothing where its file system does not tell, or would ask another host.
+    std::optional<storage::file_time> birth;
     /// Readable, for fsync; opened with the daemon's rights when first needed. What wrote unstably leaves it behind: whoever
     /// opened the file later would hear of no error before that, and nobody can run a file that is open for writing.
     unique_fd sync;

@@ -154,6 +154,8 @@ bool backend::describe_entry(const cached_file& d, bool is_root, listed_entry& e
     const numbered_file file{st.st_dev, st.st_ino, mount->local};
     numbers_->look_again(file, fd->get(), st, before);
     e.attrs = attributes_of(st, handles_->fsid_of(fd->get(), st, *mount));
+    if (mount->local && info_.birth_times)
+        e.attrs->birth = birth_of(fd->get());
     // The listing has the number of the directory that a mount covers.
     if (mount != d.mount || e.attrs->fsid != d.fsid)
         e.attrs->covered_fileid = e.raw.inode;

@@ -121,6 +121,9 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
         stats_.lock_denials.add();
         if (r.wait && by.hears_of_locks)
             wait_for(c, f, owner, r.bytes, r.type);
+        else if (waits != nullptr && waits->bytes == r.bytes && waits->type == r.type)
+            erase_wait(
+                *waits); // it asks without waiting for what it waited for, so it waits no more (8881 9.6)
         else if (waits != nullptr) // it keeps its place, but no range
             begin_wait(*waits);
         if (was_told) // what was kept for it is free

@@ -42,6 +42,30 @@ BOOST_AUTO_TEST_CASE(names_are_checked_everywhere)
     BOOST_TEST((find(root, longest) == l));
 }
 
+BOOST_AUTO_TEST_CASE(whoever_knows_times_of_birth_tells_them_everywhere)
+{
+    const handle root = fs->root();
+    const bool known = fs->info().birth_times;
+    const auto made = must(fs->create(me, root, "f", create_mode::guarded, {}, 0));
+    const handle d = make_directory(root, "d");
+    const auto born = stat(made.made.handle).birth;
+    BOOST_TEST(born.has_value() == known);
+    BOOST_TEST(stat(d).birth.has_value() == known);
+    BOOST_TEST(stat(root).birth.has_value() == known);
+    put(me, made.made.handle, 0, "text");
+    set_attributes set;
+    set.mtime = {set_time::kind::value, {5, 0}};
+    must(fs->setattr(me, made.made.handle, set, std::nullopt));
+    BOOST_TEST((stat(made.made.handle).birth == born));
+    const auto found = must(fs->lookup(me, root, "f"));
+    BOOST_TEST((found.found.attrs && found.found.attrs->birth == born));
+    listing l;
+    must(fs->readdir(me, root, 0, 0, true, l));
+    BOOST_TEST((l.attrs.at("f").birth == born));
+    if (known)
+        BOOST_TEST((born->seconds > 1'700'000'000));
+}
+
 BOOST_AUTO_TEST_CASE(dot_and_dot_dot)
 {
     const handle root = fs->root();

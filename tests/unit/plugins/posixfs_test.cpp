@@ -102,6 +102,20 @@ task<unsigned> write_at_once(file_backend& fs, const request& r, const handle& f
 } // namespace
 
 // ext4 and tmpfs, of which TMPDIR mostly is, share no extents.
+BOOST_FIXTURE_TEST_CASE(times_of_birth_are_those_of_the_file_system, restartable)
+{
+    struct statx x{};
+    BOOST_REQUIRE(::statx(AT_FDCWD, directory.path().c_str(), 0, STATX_BTIME, &x) == 0);
+    BOOST_TEST(fs->info().birth_times == ((x.stx_mask & STATX_BTIME) != 0));
+    const handle f = make_file("f");
+    BOOST_REQUIRE(::statx(AT_FDCWD, (directory.path() / "f").c_str(), 0, STATX_BTIME, &x) == 0);
+    if ((x.stx_mask & STATX_BTIME) != 0)
+        BOOST_TEST((stat(f).birth == file_time{x.stx_btime.tv_sec, x.stx_btime.tv_nsec}));
+    BOOST_TEST(fs->info().lasting_handles);
+    restart(posixfs::handle_mode::path_table);
+    BOOST_TEST(!fs->info().lasting_handles);
+}
+
 BOOST_FIXTURE_TEST_CASE(a_clone_shares_what_it_can_or_says_so, restartable)
 {
     const std::uint64_t block = fs->info().clone_block;

@@ -331,6 +331,22 @@ BOOST_FIXTURE_TEST_CASE(waiters_hear_in_the_order_of_asking, locks_fixture)
     BOOST_TEST((told() == names{"third"}));
 }
 
+// 8881 9.6.
+BOOST_FIXTURE_TEST_CASE(whoever_asks_for_the_same_without_waiting_waits_no_more, locks_fixture)
+{
+    const auto held = lock(a, "x", {0, 99}, write);
+    BOOST_TEST(is(lock(b, "first", {0, 9}, write, true), errc::denied));
+    BOOST_TEST(is(lock(b, "second", {0, 9}, write, true), errc::denied));
+    // Something else it only tries.
+    BOOST_TEST(is(lock(b, "first", {5, 9}, write), errc::denied));
+    BOOST_TEST(is(lock(b, "first", {0, 9}, read), errc::denied));
+    BOOST_TEST(table->stats().lock_waiters.value() == 2);
+    BOOST_TEST(is(lock(b, "first", {0, 9}, write), errc::denied));
+    BOOST_TEST(table->stats().lock_waiters.value() == 1);
+    BOOST_REQUIRE(unlock(a, *held, {0, 99}));
+    BOOST_TEST((told() == names{"second"}));
+}
+
 BOOST_FIXTURE_TEST_CASE(whoever_was_told_and_does_not_come_loses_the_place, locks_fixture)
 {
     const auto held = lock(a, "x", {0, 9}, write);

@@ -69,6 +69,42 @@ BOOST_FIXTURE_TEST_CASE(a_repeat_of_what_was_not_kept_says_so, fixture)
     BOOST_TEST(compound(alone).status() == nfsstat4::ok);
 }
 
+// 8881 2.10.6.1.3.1.
+BOOST_FIXTURE_TEST_CASE(a_repeat_is_told_from_a_call_that_only_begins_like_it, fixture)
+{
+    const std::string name(100, 'd');
+    const std::string_view long_name = name;
+    std::uint32_t slot = 0;
+    // `again` behind the same long way, in a call with the number of the one that did `first`.
+    const auto comes_again = [&](const auto& first, const auto& again) -> std::string {
+        const SEQUENCE4args sequence = client.sequence(slot++ % 4, true);
+        const auto ask = [&](const auto& last) {
+            return compound(sequence, PUTROOTFH4args(), LOOKUP4args{"export"}, LOOKUP4args{long_name}, last);
+        };
+        const answer4 one = ask(first);
+        const answer4 other = ask(again);
+        return std::ranges::equal(one.bytes(), other.bytes()) ? "a repeat" : to_string(other.status());
+    };
+    CREATE4args made;
+    made.objtype.type = nfs_ftype4::dir;
+    made.objname = long_name;
+    BOOST_TEST(client.call(PUTROOTFH4args(), LOOKUP4args{"export"}, made).status() == nfsstat4::ok);
+    made.objname = "a";
+    CREATE4args other = made;
+    other.objname = "b";
+    BOOST_TEST(comes_again(made, made) == "a repeat");
+    BOOST_TEST(comes_again(other, REMOVE4args{"b"}) == "NFS4ERR_SEQ_FALSE_RETRY");
+    BOOST_TEST(comes_again(REMOVE4args{"a"}, REMOVE4args{"b"}) == "NFS4ERR_SEQ_FALSE_RETRY");
+    BOOST_TEST(comes_again(made, other) == "NFS4ERR_SEQ_FALSE_RETRY");
+    // Pages of a file may have changed when a client sends them again.
+    const auto writing = [](std::string_view text, std::uint64_t offset) {
+        return WRITE4args{{}, offset, stable_how4::unstable, std::as_bytes(std::span(text))};
+    };
+    BOOST_TEST(comes_again(writing("data", 0), writing("DATA", 0)) == "a repeat");
+    BOOST_TEST(comes_again(writing("data", 0), writing("data", 8)) == "NFS4ERR_SEQ_FALSE_RETRY");
+    BOOST_TEST(comes_again(writing("data", 0), writing("more data", 0)) == "NFS4ERR_SEQ_FALSE_RETRY");
+}
+
 BOOST_FIXTURE_TEST_CASE(slots_refuse_what_is_out_of_turn, fixture)
 {
     SEQUENCE4args sequence = client.sequence();

@@ -205,6 +205,63 @@ BOOST_AUTO_TEST_CASE(an_owners_turn_goes_home_from_another_shard)
     BOOST_TEST(answer4(opened->reply()).status() == nfsstat4::ok);
 }
 
+BOOST_AUTO_TEST_CASE(a_repeat_by_another_shard_gets_the_answer_of_the_call_that_runs)
+{
+    two_shards s;
+    const auto known = s.alone<EXCHANGE_ID4res>(EXCHANGE_ID4args());
+    const auto made = s.alone<CREATE_SESSION4res>(client4::session_of(known.clientid, known.sequenceid));
+    OPEN4args opening;
+    opening.share_access = share4::access_both;
+    opening.openhow.opentype = opentype4::create;
+    opening.claim.file = "f";
+    two_shards::calls before;
+    before.push_back(s.prepare(0, [&](compound_request& out) {
+        out.add(SEQUENCE4args{made.sessionid, 1, 0, 0, false}).add(RECLAIM_COMPLETE4args());
+    }));
+    before.push_back(s.prepare(0, [&](compound_request& out) {
+        out.add(SEQUENCE4args{made.sessionid, 2, 0, 0, false})
+            .add(PUTROOTFH4args())
+            .add(LOOKUP4args{"export"})
+            .add(opening);
+    }));
+    s.serve(0, before);
+    BOOST_TEST_REQUIRE(answer4(before[1]->reply()).status() == nfsstat4::ok);
+    const auto write = [&](compound_request& out) {
+        out.add(SEQUENCE4args{made.sessionid, 3, 0, 0, true})
+            .add(PUTROOTFH4args())
+            .add(LOOKUP4args{"export"})
+            .add(LOOKUP4args{"f"})
+            .add(WRITE4args{{}, 0, stable_how4::unstable, std::as_bytes(std::span("text", 4))});
+    };
+    s.slow.held = true;
+    std::array<std::unique_ptr<memory_call>, 2> calls = {s.prepare(0, write), s.prepare(1, write)};
+    std::array<std::promise<void>, 2> ended;
+    for (std::size_t at = 0; at < 2; ++at) {
+        const auto begin = [&, at](shard& here) {
+            here.tasks().spawn([&s, &calls, &ended, at]() -> task<void> {
+                (void)co_await s.dispatchers[at]->dispatch(*calls[at]);
+                ended[at].set_value();
+            });
+        };
+        s.rt->call(at, begin);
+        while (s.slow.waiting == 0)
+            std::this_thread::yield();
+    }
+    // It has had its turns, and neither ran nor was put off.
+    for (int i = 0; i < 10; ++i)
+        s.rt->call(1, [](shard&) {});
+    auto answered = ended[1].get_future();
+    BOOST_TEST((answered.wait_for(0s) == std::future_status::timeout));
+    BOOST_TEST(s.slow.waiting == 1);
+    s.slow.held = false;
+    ended[0].get_future().wait();
+    answered.wait();
+    BOOST_TEST(answer4(calls[0]->reply()).status() == nfsstat4::ok);
+    BOOST_TEST(answer4(calls[1]->reply()).status() == nfsstat4::ok);
+    BOOST_TEST(std::ranges::equal(calls[0]->whole_reply(), calls[1]->whole_reply()));
+    BOOST_TEST(s.programs[1]->counters().replays.value() == 1u);
+}
+
 // A shard asks where names are looked up, and then has them at hand.
 BOOST_AUTO_TEST_CASE(names_of_owners_come_from_another_shard)
 {

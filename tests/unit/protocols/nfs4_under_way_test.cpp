@@ -158,6 +158,48 @@ BOOST_FIXTURE_TEST_CASE(a_repeat_of_a_call_that_runs_gets_its_answer, fixture)
     }
 }
 
+BOOST_FIXTURE_TEST_CASE(a_session_stays_while_a_repeat_waits_for_its_answer, fixture)
+{
+    const SEQUENCE4args sequence = second.sequence();
+    const auto write = [&] {
+        return begin(sequence, PUTFH4args{client4::handle_of(file)},
+                     WRITE4args{{}, 0, stable_how4::unstable, std::as_bytes(std::span("text", 4))});
+    };
+    slow.hold();
+    const auto call = write(), repeat = write();
+    BOOST_TEST(compound(DESTROY_SESSION4args{second.session}).status() == nfsstat4::delay);
+    BOOST_TEST(!repeat->is_done);
+    slow.release();
+    // The session goes as soon as the call has ended, whatever the repeat has heard by then.
+    nfsstat4 destroyed = nfsstat4::delay;
+    for (int i = 0; i < 20 && destroyed == nfsstat4::delay; ++i) {
+        turns(1);
+        destroyed = compound(DESTROY_SESSION4args{second.session}).status();
+    }
+    BOOST_TEST(destroyed == nfsstat4::ok);
+    turns();
+    BOOST_TEST_REQUIRE((call->is_done && repeat->is_done));
+    BOOST_TEST(status_of(*call) == nfsstat4::ok);
+    BOOST_TEST(status_of(*repeat) == nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_repeat_that_waits_ends_with_its_call_when_the_server_stops, fixture)
+{
+    const SEQUENCE4args sequence = second.sequence();
+    const auto write = [&] {
+        return begin(sequence, PUTFH4args{client4::handle_of(file)},
+                     WRITE4args{{}, 0, stable_how4::unstable, std::as_bytes(std::span("text", 4))});
+    };
+    slow.hold();
+    const auto call = write(), repeat = write();
+    BOOST_TEST((!call->is_done && !repeat->is_done));
+    slow.release(); // as a back end does when it hears of the stop
+    tasks.request_stop();
+    turns();
+    BOOST_TEST((call->is_done && repeat->is_done));
+    BOOST_TEST(tasks.live() == 0u);
+}
+
 BOOST_FIXTURE_TEST_CASE(an_open_waits_for_what_it_denies, fixture)
 {
     slow.hold();

@@ -36,9 +36,13 @@ bool changes_something(nfs_opnum4 operation) noexcept;
 /// What READDIR may say of an entry without asking the back end for its attributes.
 inline constexpr bitmap4 of_names = {attribute::fileid, attribute::mounted_on_fileid,
                                      attribute::rdattr_error};
+/// What SETATTR may name, and what CREATE and OPEN may. No back end sets a time of birth, so that who tries hears
+/// INVAL, as of all that can only be read.
+inline constexpr bitmap4 settable_attributes = attributes_for_setattr - bitmap4{attribute::time_create};
+inline constexpr bitmap4 settable_at_creation = attributes_for_create - bitmap4{attribute::time_create};
 /// What EXCLUSIVE4_1 may name (8881 5.8.1.14): a back end may keep the verifier in the times.
 inline constexpr bitmap4 attributes_for_exclusive =
-    attributes_for_create - bitmap4{attribute::time_access_set, attribute::time_modify_set};
+    settable_at_creation - bitmap4{attribute::time_access_set, attribute::time_modify_set};
 /// `asked` but for what a creation left as it would have been anyway: back ends let root alone give files away, and take no notice of
 /// others who name an owner.
 inline bitmap4 set_at_creation(bitmap4 asked, const storage::set_attributes& set,
@@ -52,6 +56,12 @@ inline bitmap4 set_at_creation(bitmap4 asked, const storage::set_attributes& set
 }
 /// Bytes of an empty listing: opcode, status, verifier, and the two words behind the entries.
 inline constexpr std::size_t least_listing = 24;
+
+/// Of what READDIR fails with: back ends say of the verifier alone that it is no longer good (8881 18.23.3).
+inline nfsstat4 status_of_listing(const error& failure) noexcept
+{
+    return failure == storage::errc::bad_cookie ? nfsstat4::not_same : status_of_storage(failure);
+}
 
 /// A view of `holder`.
 LOCK4denied to_denied(const files::lock_holder& holder) noexcept;

@@ -332,7 +332,7 @@ task<rpc::outcome> server::serve_compound(rpc::call& c)
         co_return results.ok() ? rpc::outcome::success : rpc::outcome::system_error;
     }
     if (args.opcode() == nfs_opnum4::sequence) {
-        task<rpc::outcome> served = serve_session(c, args);
+        task<rpc::outcome> served = serve_session(c, args, whole);
         co_return co_await served;
     }
     task<rpc::outcome> served = serve_alone(c, args);
@@ -382,7 +382,32 @@ task<nfsstat4> server::renew(session& s)
     co_return nfsstat4::badsession;
 }
 
-task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args)
+namespace {
+
+// Whether a COMPOUND, which begins like the one that `known` is of, has the same operations, as far as that one ran.
+// What can't be read in one piece is taken for the same.
+bool is_same_call(xdr::decoder ahead, const call_digest& known)
+{
+    compound_arguments args(ahead);
+    SEQUENCE4args sequence;
+    if (!args.next() || !args.read(sequence))
+        return true;
+    call_digest digest;
+    while (digest.operations() < known.operations()) {
+        const std::size_t begun = ahead.position();
+        const auto bytes = ahead.rest();
+        if (!args.next())
+            return false;
+        if (!args.visit([](const auto&) {}))
+            return true;
+        digest.add(args.opcode(), bytes.first(std::min(bytes.size(), ahead.position() - begun)));
+    }
+    return digest == known;
+}
+
+} // namespace
+
+task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args, const xdr::decoder& entire)
 {
     const std::size_t whole = c.args().position() + c.args().unread();
     SEQUENCE4args sequence;
@@ -410,6 +435,10 @@ task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args)
         }
         if (verdict == slot_verdict::refused)
             status = slot.status();
+        if (verdict == slot_verdict::repeat && !is_same_call(entire, slot.digest())) {
+            verdict = slot_verdict::refused;
+            status = nfsstat4::seq_false_retry;
+        }
     }
     if (verdict == slot_verdict::repeat) {
         counters_.replays.add();
@@ -512,6 +541,8 @@ task<void> server::run_operations(compound& k)
 {
     for (;;) {
         const std::size_t begun = k.c.args().position();
+        const std::span<const std::byte> bytes = k.c.args().rest();
+        bool is_read = false;
         if (!k.args.next())
             co_return;
         const nfs_opnum4 operation = k.args.opcode();
@@ -533,6 +564,7 @@ task<void> server::run_operations(compound& k)
         } else {
             task<nfsstat4> running = k.minor() == 0 ? run_v40(k, operation) : run(k, operation);
             status = co_await running;
+            is_read = k.c.args().ok();
             k.end_io();
             // They are there, but not in one piece, as the arguments of an operation have to be. It has read them first.
             if (status == nfsstat4::badxdr && lies_apart(k.c.args())) {
@@ -547,6 +579,8 @@ task<void> server::run_operations(compound& k)
             if (k.minor() == 0)
                 status = v40_status(operation, status);
         }
+        if (k.slot != nullptr && is_read)
+            k.slot->note(operation, bytes.first(std::min(bytes.size(), k.c.args().position() - begun)));
         if (k.dropped) {
             // Nobody hears it now. Where the call is not run again, whoever repeats it does.
             if (k.changed)

@@ -31,6 +31,29 @@ session::session(const sessionid4& id, clientid4 client, files::client_id state,
 {
 }
 
+void call_digest::mix(std::uint64_t value) noexcept
+{
+    value_ = (value_ ^ value) * 0x9e3779b97f4a7c15;
+    value_ ^= value_ >> 32;
+}
+
+// No secret: who deceives it gets what its own call was answered.
+void call_digest::add(nfs_opnum4 operation, std::span<const std::byte> bytes) noexcept
+{
+    ++operations_;
+    // Up to the length of a large item, which is the last argument of WRITE, and for a link stands amid those of
+    // CREATE.
+    constexpr std::size_t before_data = 36, before_link = 12;
+    const bool makes_link = operation == nfs_opnum4::create && bytes.size() >= before_link &&
+                            xdr::load_u32(bytes.data() + 4) == static_cast<std::uint32_t>(nfs_ftype4::lnk);
+    if (operation == nfs_opnum4::write || makes_link)
+        bytes = bytes.first(std::min(bytes.size(), makes_link ? before_link : before_data));
+    for (; bytes.size() >= 8; bytes = bytes.subspan(8))
+        mix(xdr::load_u64(bytes.data()));
+    for (; bytes.size() >= 4; bytes = bytes.subspan(4))
+        mix(xdr::load_u32(bytes.data()));
+}
+
 slot_verdict slot_use::begin(std::shared_ptr<session> of, const SEQUENCE4args& args, std::uint64_t mark)
 {
     const auto refuse = [this](nfsstat4 why) {
@@ -43,8 +66,8 @@ slot_verdict slot_use::begin(std::shared_ptr<session> of, const SEQUENCE4args& a
         return refuse(nfsstat4::bad_high_slot);
     session::slot& s = of->slots_[args.slotid];
     const std::lock_guard held(s.lock);
-    if (args.sequenceid == s.sequence + 1 && !s.running) {
-        ++s.sequence;
+    if (s.number.is_next(args.sequenceid) && !s.running) {
+        number_before_ = std::exchange(s.number, s.number.next());
         s.running = true;
         mark_before_ = std::exchange(s.mark, mark);
         of->running_.fetch_add(1, std::memory_order_relaxed);
@@ -53,8 +76,7 @@ slot_verdict slot_use::begin(std::shared_ptr<session> of, const SEQUENCE4args& a
         running_ = true;
         return slot_verdict::run;
     }
-    // Nothing ran on a slot that has no number yet.
-    if (args.sequenceid != s.sequence || s.sequence == 0)
+    if (!s.number.is_last(args.sequenceid))
         return refuse(nfsstat4::seq_misordered);
     if (s.running && s.mark == mark && s.waiting == nullptr) {
         session_ = std::move(of);
@@ -71,6 +93,7 @@ slot_verdict slot_use::begin(std::shared_ptr<session> of, const SEQUENCE4args& a
         return slot_verdict::uncached;
     reply_ = s.reply;
     items_ = s.items;
+    digest_ = s.digest;
     return slot_verdict::repeat;
 }
 
@@ -125,6 +148,7 @@ void slot_use::finish(std::span<const std::byte> reply, std::span<const xdr::pay
     s.kept = false; // there may be no memory for the items: then the call before has no reply any more
     s.reply.assign(reply.begin(), reply.end());
     s.items.assign(items.begin(), items.end());
+    s.digest = digest_;
     end(s, true);
 }
 
@@ -145,7 +169,7 @@ slot_use::~slot_use()
         return;
     session::slot& s = session_->slots_[slot_];
     const std::lock_guard held(s.lock);
-    --s.sequence;
+    s.number = number_before_;
     s.running = false;
     s.mark = mark_before_; // and what was kept is that call's still
     session_->running_.fetch_sub(1, std::memory_order_release);

@@ -107,6 +107,10 @@ void object_values::set(const storage::attributes& attrs) noexcept
     all.time_access = to_time(attrs.atime);
     all.time_metadata = to_time(attrs.ctime);
     all.time_modify = to_time(attrs.mtime);
+    if (attrs.birth) {
+        all.time_create = to_time(*attrs.birth);
+        all.present.set(attribute::time_create);
+    }
     set_owners(attrs.uid, attrs.gid);
 }
 

@@ -162,6 +162,8 @@ struct attributes {
     file_time atime;
     file_time mtime;
     file_time ctime;
+    /// When the file was made, where info().birth_times says that the back end knows. Empty: not of this file.
+    std::optional<file_time> birth;
     /// A number of this state of the file: later states have larger ones, as far as the back end can tell them apart. A new back end object on the
     /// same files goes on behind the numbers of the one before. Empty: the back end has none, and users take `ctime`.
     std::optional<std::uint64_t> change;
@@ -292,6 +294,8 @@ struct filesystem_info {
     bool xattrs = false;           ///< extended attributes of the name space "user"
     bool leases = false;           ///< file_backend::lease() may be asked for
     bool acls = false;             ///< access control lists: file_backend::getacl() and set_attributes::acl
+    bool birth_times = false;      ///< attributes::birth
+    bool lasting_handles = true;   ///< a handle is good as long as its file is there, also after a restart
     bool links = true, symlinks = true, case_insensitive = false, chown_restricted = true;
 };
 

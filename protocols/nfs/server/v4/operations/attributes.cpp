@@ -66,6 +66,7 @@ constexpr bitmap4 supported_attributes = of_space | bitmap4{
 
 // Where the back end has any.
 constexpr bitmap4 of_acls = {attribute::acl, attribute::aclsupport};
+constexpr bitmap4 of_births = {attribute::time_create};
 
 // What a client that has a write delegation may have changed without our knowing.
 constexpr bitmap4 of_content = {attribute::change, attribute::size, attribute::space_used,
@@ -80,8 +81,12 @@ constexpr std::uint32_t nanoseconds_per_second = 1'000'000'000;
 
 bitmap4 server::supported(const compound& k, const object& of) noexcept
 {
-    const bool acls = !of.is_pseudo() && of.backend().info().acls;
-    return (acls ? supported_attributes | of_acls : supported_attributes) & attributes_of_minor(k.minor());
+    bitmap4 all = supported_attributes;
+    if (!of.is_pseudo() && of.backend().info().acls)
+        all = all | of_acls;
+    if (!of.is_pseudo() && of.backend().info().birth_times)
+        all = all | of_births;
+    return all & attributes_of_minor(k.minor());
 }
 
 void server::set_constants(const compound& k, const object& of, object_values& out) const noexcept
@@ -91,7 +96,8 @@ void server::set_constants(const compound& k, const object& of, object_values& o
     attributes& a = out.all;
     a.supported_attrs = supported(k, of);
     a.aclsupport = acl4_support::allow | acl4_support::deny;
-    a.fh_expire_type = fh4::persistent;
+    // What does not last answers STALE, not FHEXPIRED: of that Linux makes EIO, where it looks a stale name up again.
+    a.fh_expire_type = info.lasting_handles ? fh4::persistent : fh4::volatile_any;
     a.link_support = info.links;
     a.symlink_support = info.symlinks;
     a.unique_handles = true;
@@ -285,8 +291,7 @@ task<nfsstat4> server::setattr(compound& k)
     nfsstat4 status = k.need_file(purpose::changing);
     attributes wanted;
     if (status == nfsstat4::ok)
-        status =
-            decode_settable(args.obj_attributes, supported(k, k.current), attributes_for_setattr, wanted);
+        status = decode_settable(args.obj_attributes, supported(k, k.current), settable_attributes, wanted);
     storage::set_attributes set;
     storage::access_list acl;
     if (status == nfsstat4::ok)

@@ -149,8 +149,9 @@ task<nfsstat4> server::putfh(compound& k)
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
     object found;
-    if (const nfsstat4 status = find(k.c, args.object, found); status != nfsstat4::ok)
-        co_return status;
+    const nfsstat4 status = find(k.c, args.object, found);
+    if (status != nfsstat4::ok) // it has no ACCESS (8881 15.2); knfsd says this, too
+        co_return status == nfsstat4::access ? nfsstat4::stale : status;
     k.set_current(found);
     co_return k.add(PUTFH4res());
 }

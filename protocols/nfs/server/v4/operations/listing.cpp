@@ -130,7 +130,7 @@ task<nfsstat4> server::list_one_by_one(compound& k, const READDIR4args& args, st
         gathering found;
         const auto done = co_await o.backend().readdir(o.request, o.file, cookie, verifier, true, found);
         if (!done)
-            co_return status_of_storage(done.error());
+            co_return status_of_listing(done.error());
         if (says_names(wanted)) {
             std::vector<account> unknown;
             for (const gathered_entry& each : found.entries) {
@@ -180,6 +180,8 @@ task<nfsstat4> server::list_one_by_one(compound& k, const READDIR4args& args, st
         }
         if (status == nfsstat4::ok && (!writer.fits() || (writer.entries() == 0 && !all)))
             status = args.maxcount > room ? k.too_big() : nfsstat4::toosmall;
+        if (status == nfsstat4::io)
+            status = co_await why_unseen(o);
         if (status != nfsstat4::ok) {
             k.results.undo();
             co_return status;

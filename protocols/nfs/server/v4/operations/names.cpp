@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <string>
+#include <unistd.h>
 
 namespace verbena::nfs::v4 {
 
@@ -28,7 +29,7 @@ task<nfsstat4> server::create(compound& k)
         status = check_name(args.objname);
     attributes wanted;
     if (status == nfsstat4::ok)
-        status = decode_settable(args.createattrs, supported(k, k.current), attributes_for_create, wanted);
+        status = decode_settable(args.createattrs, supported(k, k.current), settable_at_creation, wanted);
     storage::set_attributes set;
     storage::access_list acl;
     // It has no FBIG (8881 15.2).
@@ -176,12 +177,31 @@ task<nfsstat4> server::rename(compound& k)
     const object& o = k.saved;
     const auto done =
         co_await o.backend().rename(o.request, o.file, args.oldname, k.current.file, args.newname);
-    if (!done)
-        co_return status_of_storage(done.error());
+    if (!done) {
+        status = status_of_storage(done.error());
+        co_return co_await status_of_renaming(k, status);
+    }
     RENAME4res res;
     res.source_cinfo = to_change_info(done->from);
     res.target_cinfo = to_change_info(done->to);
     co_return k.add(res);
+}
+
+// A target that is no directory where the source is one, or the other way, is EXIST (8881 18.26.3). So is a directory
+// with something in it, by the RFC, but its NOTEMPTY stays: RENAME has that, too (15.2), knfsd says so, and programs
+// get what rename(2) on a local disk gives.
+task<nfsstat4> server::status_of_renaming(compound& k, nfsstat4 status)
+{
+    if (status == nfsstat4::isdir)
+        co_return nfsstat4::exist;
+    if (status != nfsstat4::notdir)
+        co_return status;
+    // Unless it is a handle that is none.
+    const auto from = co_await k.saved.backend().getattr(k.saved.request, k.saved.file);
+    const auto to = co_await k.current.backend().getattr(k.current.request, k.current.file);
+    const bool both = from && to && from->type == storage::file_type::directory &&
+                      to->type == storage::file_type::directory;
+    co_return both ? nfsstat4::exist : status;
 }
 
 task<nfsstat4> server::link(compound& k)
@@ -241,14 +261,22 @@ bool server::set_entry(const compound& k, const storage::directory_entry& e, bit
         return true;
     }
     out.all.fileid = out.all.mounted_on_fileid = e.fileid;
-    out.all.rdattr_error = names_alone ? nfsstat4::ok : nfsstat4::noent;
+    out.all.rdattr_error = names_alone ? nfsstat4::ok : nfsstat4::access;
     out.all.present = of_names;
     if (names_alone)
         return true;
-    // It went meanwhile, or can't be looked at.
+    // It can't be looked at, as where the caller may list the directory and not search it: what went meanwhile is
+    // left out.
     const bool told = said.test(attribute::rdattr_error);
     said = said & of_names;
     return told;
+}
+
+// Of entries that could not be looked at, for who asked for no place to be told so (8881 18.23.3).
+task<nfsstat4> server::why_unseen(const object& directory)
+{
+    const auto allowed = co_await directory.backend().access(directory.request, directory.file, X_OK);
+    co_return allowed && (*allowed & X_OK) == 0 ? nfsstat4::access : nfsstat4::io;
 }
 
 /// Entries go straight from the back end into the reply.
@@ -344,9 +372,11 @@ task<nfsstat4> server::readdir(compound& k)
         }
         // Of an entry that could not be told the back end knows only that it was not taken.
         nfsstat4 status = sink.failed();
-        if (status == nfsstat4::ok && !done)
-            status = status_of_storage(done.error());
-        else if (status == nfsstat4::ok && (!writer.fits() || (writer.entries() == 0 && !done->end)))
+        if (status != nfsstat4::ok)
+            status = co_await why_unseen(o);
+        else if (!done)
+            status = status_of_listing(done.error());
+        else if (!writer.fits() || (writer.entries() == 0 && !done->end))
             status = args.maxcount > room ? k.too_big() : nfsstat4::toosmall;
         if (status != nfsstat4::ok) {
             k.results.undo();
@@ -365,6 +395,8 @@ task<nfsstat4> server::list_pseudo(compound& k, const READDIR4args& args)
     const std::size_t room = k.results.room();
     if (room < least_listing)
         co_return k.too_big();
+    if (args.cookieverf != verifier4{}) // it always is that one
+        co_return nfsstat4::not_same;
     readdir_writer writer(k.results.begin(nfs_opnum4::readdir), args, {}, room - 8);
     std::uint64_t cookie = 2;
     bool all = true;

@@ -58,7 +58,8 @@ open_delegation4 delegation_of(const files::opened& opened, std::uint32_t share_
     if ((share_access & share4::want_delegation_mask) == share4::want_no_preference)
         return out;
     out.delegation_type = open_delegation_type4::none_ext;
-    out.why = why_of(opened.why);
+    const bool cancels = (share_access & share4::want_delegation_mask) == share4::want_cancel;
+    out.why = cancels ? why_no_delegation4::cancelled : why_of(opened.why);
     return out;
 }
 
@@ -144,7 +145,7 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
 {
     const openflag4& how = args.openhow;
     const bool exclusive = how.mode == createmode4::exclusive || how.mode == createmode4::exclusive4_1;
-    const bitmap4& settable = exclusive ? attributes_for_exclusive : attributes_for_create;
+    const bitmap4& settable = exclusive ? attributes_for_exclusive : settable_at_creation;
     attributes wanted;
     storage::set_attributes set;
     storage::access_list acl;
@@ -243,6 +244,8 @@ task<nfsstat4> server::open_file(compound& k, const OPEN4args& args, OPEN4res& r
     const std::uint32_t access_bits = args.share_access & ~share4::want_all;
     if (access_bits == 0 || access_bits > share4::access_both || args.share_deny > share4::deny_both)
         co_return nfsstat4::inval;
+    const bool opens_by_itself =
+        args.claim.claim == open_claim_type4::delegate_cur && args.openhow.mode == createmode4::unchecked;
     nfsstat4 status = nfsstat4::ok;
     switch (args.claim.claim) {
     case open_claim_type4::null: break;
@@ -252,9 +255,11 @@ task<nfsstat4> server::open_file(compound& k, const OPEN4args& args, OPEN4res& r
         break;
     case open_claim_type4::delegate_cur:
     case open_claim_type4::deleg_cur_fh:
-        status = args.openhow.opentype == opentype4::create  ? nfsstat4::inval
-                 : args.claim.delegate_stateid.is_reserved() ? nfsstat4::bad_stateid
-                                                             : nfsstat4::ok;
+        // What the client opened by itself under its delegation was there, as an UNCHECKED creation finds it (8881
+        // 10.4.1).
+        status = args.openhow.opentype == opentype4::create && !opens_by_itself ? nfsstat4::inval
+                 : args.claim.delegate_stateid.is_reserved()                    ? nfsstat4::bad_stateid
+                                                                                : nfsstat4::ok;
         break;
     case open_claim_type4::delegate_prev:
     case open_claim_type4::deleg_prev_fh: status = nfsstat4::notsupp; break;
@@ -278,8 +283,9 @@ task<nfsstat4> server::open_file(compound& k, const OPEN4args& args, OPEN4res& r
         args.claim.claim == open_claim_type4::null || args.claim.claim == open_claim_type4::delegate_cur;
     open_target to;
     if (status == nfsstat4::ok) {
-        task<nfsstat4> finding = args.openhow.opentype == opentype4::create ? create_to_open(k, args, to)
-                                                                            : find_to_open(k, args, to);
+        // It is not cut again either: the client has written to it since.
+        const bool creates = args.openhow.opentype == opentype4::create && !opens_by_itself;
+        task<nfsstat4> finding = creates ? create_to_open(k, args, to) : find_to_open(k, args, to);
         status = co_await finding;
     }
     if (status == nfsstat4::ok)

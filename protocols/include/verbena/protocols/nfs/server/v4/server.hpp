@@ -153,7 +153,7 @@ private:
 
     static task<rpc::outcome> end_with(rpc::outcome outcome);
     task<rpc::outcome> serve_compound(rpc::call& c);
-    task<rpc::outcome> serve_session(rpc::call& c, compound_arguments& args);
+    task<rpc::outcome> serve_session(rpc::call& c, compound_arguments& args, const xdr::decoder& entire);
     task<rpc::outcome> serve_alone(rpc::call& c, compound_arguments& args);
     task<void> run_operations(compound& k);
     task<nfsstat4> run(compound& k, nfs_opnum4 operation);
@@ -260,9 +260,11 @@ private:
     static nfsstat4 need_both(const compound& k);
     nfsstat4 may_change(const object& directory, std::string_view name) const noexcept;
     task<nfsstat4> rename(compound& k);
+    static task<nfsstat4> status_of_renaming(compound& k, nfsstat4 status);
     task<nfsstat4> link(compound& k);
     task<nfsstat4> readdir(compound& k);
     task<nfsstat4> list_pseudo(compound& k, const READDIR4args& args);
+    static task<nfsstat4> why_unseen(const object& directory);
     bool set_entry(const compound& k, const storage::directory_entry& e, bitmap4& said,
                    object_values& out) const;
     task<nfsstat4> list_one_by_one(compound& k, const READDIR4args& args, std::uint64_t cookie,
@@ -327,9 +329,9 @@ private:
     server_commons& commons_;
     const shard& here_;
     io_list& io_;
+    caller_groups groups_;
     host_addresses host_;
     detail::expiring_cache<account, name_text> names_{names_at_hand, names_at_hand};
-    caller_groups groups_;
     /// Of exports that lie in others, the number of what each covers.
     std::map<const export_options*, std::uint64_t> covered_;
     server_counters counters_;

@@ -87,6 +87,38 @@ enum class slot_verdict : std::uint8_t {
     refused, ///< slot_use::status() says why; the slot is as it was
 };
 
+/// The number of a slot's last call (8881 2.10.6.1): 0 follows 2^32 - 1, and a slot that had no call yet has none
+/// that could be repeated.
+class slot_number {
+public:
+    slot_number() = default;
+    /// Of a slot whose last call had the number `last`.
+    explicit slot_number(std::uint32_t last) noexcept : last_(last), used_(true) {}
+    bool is_next(std::uint32_t number) const noexcept { return number == last_ + 1; }
+    bool is_last(std::uint32_t number) const noexcept { return used_ && number == last_; }
+    slot_number next() const noexcept { return slot_number(last_ + 1); }
+
+private:
+    std::uint32_t last_ = 0;
+    bool used_ = false;
+};
+
+/// What two calls with one sequence id are told apart by, beside how they begin (8881 2.10.6.1.3.1): the arguments of
+/// the operations that ran. Large items are left out: they may lie elsewhere, and a client that sends a WRITE again
+/// may send what its file's pages hold by now.
+class call_digest {
+public:
+    /// The next operation, from its opcode on.
+    void add(nfs_opnum4 operation, std::span<const std::byte> bytes) noexcept;
+    std::uint32_t operations() const noexcept { return operations_; }
+    friend bool operator==(const call_digest&, const call_digest&) = default;
+
+private:
+    void mix(std::uint64_t value) noexcept;
+    std::uint64_t value_ = 0;
+    std::uint32_t operations_ = 0;
+};
+
 class session_table;
 class slot_use;
 
@@ -145,11 +177,12 @@ private:
     friend class slot_use;
     struct slot {
         std::mutex lock;
-        std::uint32_t sequence = 0; // of the last call
+        slot_number number;
         bool running = false;
         bool kept = false;           // `reply` is that call's
         slot_use* waiting = nullptr; // a repeat of it, while it runs
         std::uint64_t mark = 0;
+        call_digest digest;                   // if `kept`
         std::vector<std::byte> reply;         // of COMPOUND, from its status on
         std::vector<xdr::payload_item> items; // in it, for who offers chunks for them
     };
@@ -205,6 +238,13 @@ public:
     /// Of slot_verdict::repeat: the whole reply, and the places of data items in it.
     std::span<const std::byte> reply() const noexcept { return reply_; }
     std::span<const xdr::payload_item> items() const noexcept { return items_; }
+    /// Likewise: of the call that was run.
+    const call_digest& digest() const noexcept { return digest_; }
+    /// Of this one, while it runs: an operation that was read.
+    void note(nfs_opnum4 operation, std::span<const std::byte> bytes) noexcept
+    {
+        digest_.add(operation, bytes);
+    }
     /// The call has changed something: whatever becomes of it, it does not run again.
     void counts() noexcept { counts_ = true; }
     /// The call has run, and nothing is kept.
@@ -226,8 +266,11 @@ private:
     std::uint32_t slot_ = 0;
     bool running_ = false;
     bool counts_ = false;
-    std::uint64_t mark_before_ = 0; // the slot's, for a repeat of the call before where this one never was
+    // The slot's, for a repeat of the call before where this one never was.
+    std::uint64_t mark_before_ = 0;
+    slot_number number_before_;
     nfsstat4 status_ = nfsstat4::ok;
+    call_digest digest_;
     std::vector<std::byte> reply_;
     std::vector<xdr::payload_item> items_;
 };
