@@ -447,6 +447,15 @@ task<nfsstat4> state_home::reclaim_complete(files::client_id client)
     return at_home([client](files::state_table& t) { return status_of_task(t.reclaim_complete(client)); });
 }
 
+task<storage::handle> state_home::file_of_delegation(files::client_id client, const stateid4& id)
+{
+    return at_home([client, id = to_state(id)](files::state_table& t) {
+        const auto holder = t.holder_of(id);
+        const bool is_its = holder && holder->client == client && !holder->has_owner;
+        return is_its ? holder->file : storage::handle();
+    });
+}
+
 task<nfsstat4> state_home::may_open(files::client_id client, std::span<const std::byte> owner,
                                     files::share deny)
 {

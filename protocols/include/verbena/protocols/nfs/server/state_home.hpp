@@ -137,6 +137,8 @@ public:
     };
     task<life> life_of(files::client_id client);
     task<nfsstat4> reclaim_complete(files::client_id client);
+    /// Of which file the client's delegation is; empty where it has none such.
+    task<storage::handle> file_of_delegation(files::client_id client, const stateid4& id);
 
     /// Whether an open anew would be refused whatever the file: to be asked before one is made. The open that follows is promised.
     task<nfsstat4> may_open(files::client_id client, std::span<const std::byte> owner, files::share deny);

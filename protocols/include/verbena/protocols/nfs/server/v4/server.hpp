@@ -299,8 +299,10 @@ private:
     task<nfsstat4> open(compound& k);
     task<nfsstat4> open_file(compound& k, const OPEN4args& args, OPEN4res& res);
     task<nfsstat4> find_to_open(compound& k, const OPEN4args& args, open_target& to);
+    task<nfsstat4> find_by_delegation(compound& k, const stateid4& id, open_target& to);
     task<nfsstat4> create_to_open(compound& k, const OPEN4args& args, open_target& to);
-    static task<void> unmake(const object& directory, std::string_view name, const storage::handle& file);
+    task<void> unmake(const object& directory, std::string_view name, const storage::handle& file);
+    task<nfsstat4> status_of_stale(compound& k, std::string_view name, const object& file);
     task<nfsstat4> open_target_for(open_target& to, files::share access);
     task<nfsstat4> open_downgrade(compound& k);
     task<nfsstat4> close(compound& k);
