@@ -271,6 +271,25 @@ BOOST_FIXTURE_TEST_CASE(what_frees_many_blocks_is_closed_by_the_pool, held_pool)
     BOOST_TEST(!is_open(drop(posixfs::large_file, true)));
 }
 
+// Its client is told nothing, as the file is open by its handle.
+BOOST_FIXTURE_TEST_CASE(an_open_without_a_descriptor_is_counted_once, held_pool)
+{
+    const posixfs::file_ref f = file(1, false);
+    const posixfs::pin_table::known_file known{name, f->path.get(), mount};
+    {
+        const none_left taken;
+        const auto pin = pins.add(known);
+        BOOST_TEST(bool(pin));
+        BOOST_TEST(pins.keeps(known, false));
+        BOOST_TEST(pins.counters().closed == 1u);
+    }
+    const auto pin = pins.add(known);
+    BOOST_TEST(bool(pin));
+    BOOST_TEST(posixfs::pin_table::held() == 1U);
+    BOOST_TEST(pins.counters().closed == 1u);
+    end();
+}
+
 BOOST_FIXTURE_TEST_CASE(so_it_is_by_who_held_it_last, held_pool)
 {
     auto f = file(posixfs::large_file, true);
