@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // posixfs in a process that may open few files.
 #include "../../../plugins/posixfs/descriptor_cache.hpp"
+#include "../../../plugins/posixfs/directory.hpp"
 #include "../../../plugins/posixfs/kernel_buffer.hpp"
 #include "../../../plugins/posixfs/pins.hpp"
 #include "backend_fixture.hpp"
@@ -371,6 +372,24 @@ BOOST_FIXTURE_TEST_CASE(many_acls_close_nothing, held_pool)
     set_many();
     BOOST_TEST(!cache->find(name));
     end();
+}
+
+// The first time a name of it may have gone meanwhile.
+BOOST_AUTO_TEST_CASE(an_entry_that_is_stale_for_good_is_there)
+{
+    unsigned looks = 0;
+    const auto after = [&](int first, int second) {
+        looks = 0;
+        return posixfs::is_there([&] { return ++looks == 1 ? first : second; });
+    };
+    BOOST_TEST(after(0, ENOENT));
+    BOOST_TEST(looks == 1u);
+    BOOST_TEST(!after(ENOENT, 0));
+    BOOST_TEST(after(EACCES, ENOENT));
+    BOOST_TEST(!after(ESTALE, ENOENT));
+    BOOST_TEST(after(ESTALE, 0));
+    BOOST_TEST(after(ESTALE, ESTALE));
+    BOOST_TEST(looks == 2u);
 }
 
 BOOST_AUTO_TEST_CASE(a_handle_whose_inode_number_is_just_given_away_is_asked_for_again)
