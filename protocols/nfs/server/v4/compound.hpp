@@ -36,6 +36,9 @@ bool changes_something(nfs_opnum4 operation) noexcept;
 /// What READDIR may say of an entry without asking the back end for its attributes.
 inline constexpr bitmap4 of_names = {attribute::fileid, attribute::mounted_on_fileid,
                                      attribute::rdattr_error};
+/// What is asked of the file system, not of the file.
+inline constexpr bitmap4 of_space = {attribute::files_avail, attribute::files_free, attribute::files_total,
+                                     attribute::space_avail, attribute::space_free, attribute::space_total};
 /// What EXCLUSIVE4_1 may name (8881 5.8.1.14): a back end may keep the verifier in the times.
 inline constexpr bitmap4 attributes_for_exclusive =
     attributes_for_create - bitmap4{attribute::time_access_set, attribute::time_modify_set};
