@@ -55,8 +55,8 @@ int backend::refuses_acl(const node& n, std::span<const storage::ace> list) cons
 {
     if (n.attrs.type == storage::file_type::symlink)
         return EOPNOTSUPP; // its mode counts for nothing either
-    const bool hands_on =
-        std::ranges::any_of(list, [](const storage::ace& entry) { return entry.flags != 0; });
+    const bool hands_on = std::ranges::any_of(
+        list, [](const storage::ace& entry) { return (entry.flags & storage::ace_flag::all) != 0; });
     if (hands_on && !n.is_directory())
         return EOPNOTSUPP;
     const std::uint64_t gone = cost_of_acl(n);
@@ -97,7 +97,12 @@ task<result<storage::access_list>> backend::getacl(const storage::request& r, co
     const node& f = **n;
     if (rights_of(f, r.who, read_acl) == 0)
         co_return fails(EACCES, "reading an ACL");
-    co_return f.acl != nullptr ? *f.acl : storage::with_mode({}, f.attrs.mode);
+    if (f.acl == nullptr)
+        co_return storage::with_mode({}, f.attrs.mode);
+    storage::access_list list = *f.acl;
+    for (storage::ace& entry : list) // what with_mode() knows its own by is nobody else's
+        entry.flags &= storage::ace_flag::all;
+    co_return std::move(list);
 }
 
 } // namespace verbena::memfs

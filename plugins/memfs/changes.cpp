@@ -225,6 +225,8 @@ result<storage::change> backend::take_away(const storage::request& r, const stor
     if (child == d.children.end())
         return fails(ENOENT, "remove");
     node& n = nodes_.at(child->second.fileid);
+    if (r.victim != nullptr && !(handle_of(n.attrs.fileid) == *r.victim))
+        return fails(ESTALE, "remove");
     if (const int e = refuses_removal(d, n, r.who))
         return fails(e, "remove");
     if (n.is_directory() != is_rmdir)

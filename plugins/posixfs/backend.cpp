@@ -5,9 +5,13 @@
 
 #include <verbena/core/reactor.hpp>
 
+#include <atomic>
 #include <cassert>
+#include <chrono>
+#include <condition_variable>
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <mutex>
 #include <optional>
 #include <random>
 #include <sys/resource.h>
@@ -38,12 +42,84 @@ std::optional<std::uint64_t> find_max_file_size(int directory) noexcept
     return good == 0 ? std::nullopt : std::optional(good);
 }
 
+// A frozen file system makes no files until it is thawed. The start waits no longer than that.
+constexpr std::chrono::milliseconds patience_with_size(250);
+
 } // namespace
+
+/// Outlives a back end whose file system hangs.
+struct backend::measured {
+    storage::filesystem_info info;
+    std::atomic<bool> is_known{false};
+    std::mutex mutex;
+    std::condition_variable known;
+
+    void end(std::optional<std::uint64_t> max_file_size)
+    {
+        {
+            const std::lock_guard lock(mutex);
+            info.max_file_size = max_file_size.value_or(info.max_file_size);
+            is_known.store(true, std::memory_order_release);
+        }
+        known.notify_all();
+    }
+    bool wait()
+    {
+        std::unique_lock lock(mutex);
+        return known.wait_for(lock, patience_with_size, [this] { return is_known.load(); });
+    }
+};
+
+bool backend::is_measured() const noexcept { return measured_->is_known.load(std::memory_order_acquire); }
+
+const storage::filesystem_info& backend::info() const noexcept
+{
+    return is_measured() ? measured_->info : info_;
+}
+
+class backend::measuring final : public blocking_pool::job {
+public:
+    measuring(std::shared_ptr<measured> result, unique_fd root) noexcept
+        : result_(std::move(result)), root_(std::move(root))
+    {
+    }
+    ~measuring() = default;
+    void execute() noexcept override
+    {
+        result_->end(find_max_file_size(root_.get()));
+        delete this;
+    }
+    void deliver() noexcept override {}
+
+private:
+    const std::shared_ptr<measured> result_;
+    const unique_fd root_;
+};
+
+void backend::measure()
+{
+    measured_->info = info_;
+    unique_fd root(::fcntl(handles_->root_mount().fd.get(), F_DUPFD_CLOEXEC, 0));
+    if (!root || options_.read_only) {
+        measured_->end(std::nullopt);
+        return;
+    }
+    auto* const job = new measuring(measured_, std::move(root)); // deletes itself
+    if (!pool_.submit(*job)) {
+        delete job;
+        measured_->end(std::nullopt);
+    } else if (!measured_->wait()) {
+        log(log_level::warning, "posixfs",
+            "the file system makes no file yet, so its largest file size is not known; is it frozen?",
+            {{"export", handles_->root_path()}});
+    }
+}
 
 backend::backend(const posixfs_options& options, blocking_pool& pool, std::unique_ptr<handle_source> handles)
     : options_(options),
       pool_(pool),
       handles_(std::move(handles)),
+      measured_(std::make_shared<measured>()),
       syncs_(pool),
       pins_(pool, removals_,
             options.most_kept_files != 0 ? options.most_kept_files : pin_table::usual_bound(),
@@ -60,8 +136,6 @@ backend::backend(const posixfs_options& options, blocking_pool& pool, std::uniqu
     struct statfs of_root{};
     if (::fstatfs(root, &of_root) == 0)
         info_.clone_block = static_cast<std::uint32_t>(of_root.f_bsize);
-    if (!options.read_only)
-        info_.max_file_size = find_max_file_size(root).value_or(info_.max_file_size);
     info_.acls = has_acls(root);
     info_.birth_times = handles_->root_mount().local && birth_of(root).has_value();
     info_.lasting_handles = !handles_->uses_paths();
@@ -87,13 +161,16 @@ result<void> backend::start()
     self_.reset(::open("/proc/self/fd", O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!self_)
         return errno_error("/proc/self/fd; is /proc mounted?");
-    if (!options_.leases)
+    if (!options_.leases) {
+        measure();
         return {};
+    }
     auto watch = lease_watch::of(options_.lease_signal);
     if (!watch)
         return watch.error();
     leases_ = std::move(*watch);
     info_.leases = true;
+    measure();
     return {};
 }
 

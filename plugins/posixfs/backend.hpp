@@ -76,7 +76,7 @@ public:
     result<void> start();
 
     std::string_view kind() const noexcept override { return "posixfs"; }
-    const storage::filesystem_info& info() const noexcept override { return info_; }
+    const storage::filesystem_info& info() const noexcept override;
     storage::handle root() const noexcept override { return handles_->root(); }
     std::uint64_t write_verifier() const noexcept override { return verifier_ + syncs_.failures(); }
     std::string describe() const;
@@ -378,12 +378,20 @@ private:
     // readdir.cpp
     /// False for a name that leads nowhere any more.
     bool describe_entry(const cached_file& d, bool is_root, listed_entry& e) const;
+    /// Of what the name leads to: 0, or an errno value.
+    int describe_named(const cached_file& d, listed_entry& e) const;
+
+    struct measured;
+    class measuring;
+    void measure();
+    bool is_measured() const noexcept;
 
     const posixfs_options options_;
     blocking_pool& pool_;
     std::unique_ptr<handle_source> handles_;
-    unique_fd self_; ///< /proc/self/fd
-    storage::filesystem_info info_;
+    unique_fd self_;                     ///< /proc/self/fd
+    storage::filesystem_info info_;      // until it is measured
+    std::shared_ptr<measured> measured_; // with what a file had to be made for
     std::uint64_t verifier_;
     std::uint64_t cookie_verifier_;
     std::size_t files_per_shard_;

@@ -267,7 +267,7 @@ task<result<storage::change>> backend::unlink(const storage::request& r, const s
     const file_ref d = std::move(*opened);
     const bool here = changes_here(r.who, *d);
     auto job = [this, fd = d->path.get(), &order = order_of(*d), &directory, &checked, flags, &who = r.who,
-                cache = here ? &s : nullptr, &d = *d]() -> result<change_job> {
+                only = r.victim, cache = here ? &s : nullptr, &d = *d]() -> result<change_job> {
         change_job out;
         struct stat st{};
         if (auto live = live_directory(fd, st); !live)
@@ -291,6 +291,8 @@ task<result<storage::change>> backend::unlink(const storage::request& r, const s
         } else if (auto known = identify(fd, checked.text(), directory, out.victim); !known) {
             return known.error();
         }
+        if (only != nullptr && !(out.victim.handle == *only))
+            return error::from_errno(ESTALE, "the name leads to another file");
         auto removing = keep_open(out.victim);
         if (!removing)
             return removing.error();

@@ -34,10 +34,17 @@ struct backend::naming {
     }
     /// To be called right after the name was made.
     void made() { turn.end(directory, change); }
-    /// Takes away what was made.
-    void undo(int flags = 0) const noexcept
+    /// Takes away what was made: `file`, or whatever has the name where that is -1. What somebody local has put there
+    /// meanwhile stays.
+    void undo(int file, int flags = 0) const noexcept
     {
-        ::unlinkat(directory, name, flags);
+        struct stat made{};
+        struct stat there{};
+        const bool other = file >= 0 && file_status(file, made) == 0 &&
+                           ::fstatat(directory, name, &there, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) == 0 &&
+                           (made.st_ino != there.st_ino || made.st_dev != there.st_dev);
+        if (!other)
+            ::unlinkat(directory, name, flags);
         change.numbers->changed(change.file);
     }
 

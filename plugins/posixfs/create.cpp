@@ -231,7 +231,7 @@ result<backend::made> backend::create_file(naming& at, storage::create_mode mode
         if (ready)
             ready = apply_to_new(m.path.get(), m.st, exclusive ? list_alone : set, who, m.own_attributes);
         if (!ready) {
-            at.undo();
+            at.undo(m.write.get());
             return ready.error();
         }
         return m;
@@ -338,7 +338,7 @@ result<backend::made> backend::finish_new(naming& at, mode_t format, const stora
     made m;
     auto opened = open_name(at.directory, at.name);
     if (!opened) {
-        at.undo(format == S_IFDIR ? AT_REMOVEDIR : 0);
+        at.undo(-1, format == S_IFDIR ? AT_REMOVEDIR : 0);
         return opened.error();
     }
     m.path = std::move(*opened);
@@ -347,7 +347,7 @@ result<backend::made> backend::finish_new(naming& at, mode_t format, const stora
     if ((m.st.st_mode & S_IFMT) != format)
         return error::from_errno(EEXIST, made_again);
     if (auto done = apply_to_new(m.path.get(), m.st, set, who, m.own_attributes); !done) {
-        at.undo(format == S_IFDIR ? AT_REMOVEDIR : 0);
+        at.undo(m.path.get(), format == S_IFDIR ? AT_REMOVEDIR : 0);
         return done.error();
     }
     return m;

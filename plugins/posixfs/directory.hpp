@@ -8,6 +8,7 @@
 #include <verbena/core/result.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
+#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -68,6 +69,18 @@ struct listed_entry {
     std::optional<storage::handle> handle;
     bool gone = false; ///< since the kernel listed it
 };
+
+/// Whether a name that the kernel has listed is there. `look` looks at what it leads to, and gives 0 or an errno value. That
+/// is ESTALE where the file was removed meanwhile. But network file systems have broken entries, of which it lasts: so this
+/// looks again.
+template<class Look>
+bool is_there(Look&& look)
+{
+    int failed = look();
+    if (failed == ESTALE)
+        failed = look();
+    return failed != ENOENT;
+}
 
 /// One shard's listings that may go on.
 class stream_cache {

@@ -168,7 +168,7 @@ task<result<storage::opened_file>> backend::open(const storage::request& r, cons
     const bool is_made_here = !is_path_only(f->path.get());
     std::optional<pin_table::pin> pin;
     const auto keep = [&](int fd, bool later) -> result<void> {
-        auto added = pins_.add({file, fd, *f->mount}, later);
+        auto added = pins_.add({file, fd, *f->mount}, later, r.client);
         if (!added)
             return added.error();
         pin = std::move(*added);

@@ -5,6 +5,9 @@
 #include "fnv1a.hpp"
 #include "mount_table.hpp"
 
+#include <verbena/core/peer_shares.hpp>
+
+#include <algorithm>
 #include <cassert>
 #include <cerrno>
 #include <fcntl.h>
@@ -13,9 +16,6 @@
 namespace verbena::posixfs {
 
 namespace {
-
-// One call looks at so many files that may be closed. Each one without a name is looked at once in all.
-constexpr unsigned most_looks = 64;
 
 // An O_PATH descriptor of what `fd` has open. What was made here is open for writing by `fd`, and nobody
 // could run it. To open it anew might ask another host.
@@ -53,26 +53,58 @@ pin_table::entry* pin_table::find_open(const storage::handle& file) noexcept
     return at != entries_.end() && at->second.opens != 0 ? &at->second : nullptr;
 }
 
+void pin_table::charge(entry& e) noexcept
+{
+    if (e.charged || !e.nameless || !e.fd || e.opener == nullptr)
+        return;
+    e.charged = true;
+    ++e.opener->second.nameless;
+}
+
+// It is not open any more.
+void pin_table::forget(entry& e) noexcept
+{
+    if (e.opener == nullptr)
+        return;
+    if (e.charged)
+        --e.opener->second.nameless;
+    if (--e.opener->second.files == 0)
+        peers_.erase(peers_.find(e.opener->first));
+    e.opener = nullptr;
+}
+
+// Of a name that is about to go: whether its file would be one too many of its peer's without a name.
+bool pin_table::share_is_used(const entry& e, const known_file& file) const noexcept
+{
+    if (e.opener == nullptr || e.nameless || e.opener->second.nameless < std::max<std::size_t>(most_ / 2, 1))
+        return false;
+    struct stat st{};
+    return !file.mount.local || file_status(file.fd, st) != 0 || st.st_nlink <= 1;
+}
+
 void pin_table::use(entry& e) noexcept
 {
+    charge(e);
     if (e.fd && !e.nameless && e.removals == 0)
         closable_.push_back(e);
     else
         e.unlink();
 }
 
-bool pin_table::make_room() const noexcept
+bool pin_table::make_room(unsigned looks) const noexcept
 {
-    for (unsigned looks = 0; held() >= most_; ++looks) {
+    for (; held() >= most_; --looks) {
         entry* const e = closable_.front();
-        if (e == nullptr || looks == most_looks)
+        if (e == nullptr || looks == 0)
             return false;
         e->unlink();
         // Other hosts are not asked here: what was removed there is gone in any case.
         struct stat st{};
         e->nameless = e->mount.local && file_status(e->fd.get(), st) == 0 && st.st_nlink == 0;
-        if (e->nameless)
+        if (e->nameless) {
+            charge(*e);
             continue;
+        }
         held_.fetch_sub(1, std::memory_order_relaxed);
         e->of.closed_.fetch_add(1, std::memory_order_relaxed);
         close_where_it_may_last(e->of.pool_, std::move(e->fd), !e->mount.local);
@@ -80,28 +112,48 @@ bool pin_table::make_room() const noexcept
     return true;
 }
 
-int pin_table::give(entry& e, int fd) noexcept
+int pin_table::give(entry& e, int fd, unsigned looks) noexcept
 {
     if (e.fd)
         return 0;
-    if (!make_room())
+    if (!make_room(looks))
         return EAGAIN;
     e.fd = path_of(fd, e.mount.local);
     if (!e.fd)
         return errno;
-    e.later = e.lost = false;
+    e.later = e.lost = e.unkept = false;
     held_.fetch_add(1, std::memory_order_relaxed);
     return 0;
 }
 
-result<pin_table::pin> pin_table::add(const known_file& file, bool later)
+int pin_table::try_to_give(entry& e, int fd) noexcept
 {
+    const int failed = give(e, fd);
+    // At the bound that is how it should be, and told when it is in somebody's way.
+    if (failed == 0 || failed == EAGAIN || std::exchange(e.unkept, true))
+        return failed;
+    closed_.fetch_add(1, std::memory_order_relaxed);
+    log_limited(
+        closed_logged_, log_level::warning, "posixfs",
+        "a file that a client has open has no descriptor, and will be lost if somebody removes or moves it "
+        "here: there is none left: raise the limit of descriptors (LimitNOFILE=)",
+        {{"export", root_}, {"error", std::error_code(failed, std::system_category()).message()}});
+    return failed;
+}
+
+result<pin_table::pin> pin_table::add(const known_file& file, bool later, std::string_view client)
+{
+    const std::string group = client.empty() ? std::string() : peer_group(client);
     std::optional<pin> closed; // behind the lock
     const std::lock_guard lock(mutex_);
     entry& e = entry_of(file);
     later = later && e.removals == 0;
     e.later = e.later || (later && !e.fd);
-    const int failed = later ? 0 : give(e, file.fd);
+    if (e.opener == nullptr && !group.empty()) {
+        e.opener = &*peers_.try_emplace(group).first;
+        ++e.opener->second.files;
+    }
+    const int failed = later ? 0 : try_to_give(e, file.fd);
     if (failed != 0 && e.removals != 0)
         return error::from_errno(failed, "a descriptor of a file that is just being removed");
     pin made(e, &entry::opens);
@@ -121,7 +173,7 @@ void pin_table::give_later(const storage::handle& file, int fd) noexcept
     const std::lock_guard lock(mutex_);
     if (entry* const e = find_open(file); e != nullptr && e->later) {
         e->later = false;
-        (void)give(*e, fd);
+        (void)try_to_give(*e, fd);
         use(*e);
     }
 }
@@ -129,11 +181,13 @@ void pin_table::give_later(const storage::handle& file, int fd) noexcept
 result<pin_table::removal> pin_table::removing(const known_file& file)
 {
     int failed = 0;
+    bool is_share = false;
     {
         const std::lock_guard lock(mutex_);
         entry& e = entry_of(file);
+        is_share = e.opens != 0 && share_is_used(e, file);
         if (e.opens != 0)
-            failed = give(e, file.fd);
+            failed = is_share ? EAGAIN : give(e, file.fd, looks_of_removal);
         if (failed == 0) {
             removal made(e, &entry::removals);
             use(e);
@@ -143,11 +197,14 @@ result<pin_table::removal> pin_table::removing(const known_file& file)
     if (failed != EAGAIN)
         return error::from_errno(failed, "a descriptor of an open file that is to be removed");
     refused_.fetch_add(1, std::memory_order_relaxed);
-    log_limited(refused_logged_, log_level::warning, "posixfs",
-                "a file is not removed, because a client has it open and posixfs has no descriptor left that "
-                "would keep it: raise the "
-                "limit of descriptors (LimitNOFILE=)",
-                {{"export", root_}});
+    log_limited(
+        refused_logged_, log_level::warning, "posixfs",
+        is_share
+            ? "a file is not removed, because the client that has it open has as many open files without "
+              "names as one may have: raise the limit of descriptors (LimitNOFILE=)"
+            : "a file is not removed, because a client has it open and posixfs has no descriptor left that "
+              "would keep it: raise the limit of descriptors (LimitNOFILE=)",
+        {{"export", root_}});
     return error::from_errno(EAGAIN, "as many open files without names as there may be");
 }
 
@@ -166,7 +223,7 @@ bool pin_table::keeps(const known_file& file, bool nameless) noexcept
     if (e == nullptr)
         return false;
     e->nameless = e->nameless || nameless;
-    (void)give(*e, file.fd); // without it the file lasts as long as it is cached
+    (void)try_to_give(*e, file.fd); // without it the file lasts as long as it is cached
     use(*e);
     return true;
 }
@@ -216,6 +273,7 @@ void pin_table::end(entry& e, std::size_t entry::* count) noexcept
         fd = std::move(e.fd);
         if (fd)
             held_.fetch_sub(1, std::memory_order_relaxed);
+        forget(e);
         file = *e.handle;
         of.entries_.erase(of.entries_.find(file));
     }

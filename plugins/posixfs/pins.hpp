@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -27,7 +28,9 @@ namespace verbena::posixfs {
 /// The open files of one back end, by handle. An O_PATH descriptor keeps each file. It hinders neither leases
 /// nor the execution of the file. All tables of the process together have a bound of such descriptors. At the
 /// bound a table closes the descriptor that was unused longest and whose file has a name; that file is opened
-/// again by its handle when it is next needed. A file without a name never loses its descriptor.
+/// again by its handle when it is next needed. A file without a name never loses its descriptor. Files without
+/// names of one peer may have half of the bound: then files that it has open are not removed, but those of others
+/// are.
 ///
 /// Any thread. A READ or WRITE of a cached file does not come here. Outlived by the pool and by the log of
 /// removals.
@@ -88,12 +91,13 @@ public:
     /// Without a free descriptor the file is open all the same, by its handle alone. But while a name of it
     /// is being removed that is refused: EAGAIN at the bound, or why there is no descriptor. ESTALE if it has no
     /// name any more, nobody has it open, and there is no descriptor.
-    /// `later`: the cache that holds `file.fd` calls give_later() before it closes that.
-    result<pin> add(const known_file& file, bool later = false);
+    /// `later`: the cache that holds `file.fd` calls give_later() before it closes that. `client`: the address of who
+    /// opens it, or nothing; the file counts as that peer's as long as anybody has it open.
+    result<pin> add(const known_file& file, bool later = false, std::string_view client = {});
     /// The file gets the descriptor that add() put off.
     void give_later(const storage::handle& file, int fd) noexcept;
-    /// Gives the file a descriptor before the name goes, if somebody has it open. EAGAIN at the bound, or why
-    /// there is none: the name must stay.
+    /// Gives the file a descriptor before the name goes, if somebody has it open. EAGAIN at the bound or at the peer's
+    /// share of it, or why there is none: the name must stay.
     result<removal> removing(const known_file& file);
     /// True if somebody has the file open; then it has a descriptor again, if there is one. `nameless`: its
     /// last name is gone.
@@ -111,6 +115,11 @@ public:
     static std::size_t usual_bound() noexcept { return descriptor_cache::budget() / 4; }
 
 private:
+    struct use_of_peer {
+        std::size_t files = 0;    ///< that it has opened
+        std::size_t nameless = 0; ///< those of them with a descriptor and without a name
+    };
+    using peer = std::pair<const std::string, use_of_peer>;
     struct entry : list_hook {
         entry(pin_table& t, const mount_point& m) noexcept : of(t), mount(m) {}
         pin_table& of;
@@ -122,6 +131,9 @@ private:
         bool later = false;       ///< a cache has it open yet
         bool nameless = false;    ///< somebody saw that its last name is gone
         bool lost = false;        ///< it went while it was closed
+        bool unkept = false;      ///< it was counted that there was no descriptor
+        bool charged = false;     ///< it is among the nameless ones of its peer
+        peer* opener = nullptr;   ///< who opened it first, if that is known
     };
     struct handle_hash {
         std::size_t operator()(const storage::handle& h) const noexcept;
@@ -130,14 +142,26 @@ private:
     // These with the lock.
     entry& entry_of(const known_file& file);
     entry* find_open(const storage::handle& file) noexcept;
-    int give(entry& e, int fd) noexcept;
-    bool make_room() const noexcept;
+    int give(entry& e, int fd, unsigned looks = usual_looks) noexcept;
+    /// give() where the file stays open without it.
+    int try_to_give(entry& e, int fd) noexcept;
+    bool make_room(unsigned looks) const noexcept;
     static void use(entry& e) noexcept;
+    static void charge(entry& e) noexcept;
+    static void forget(entry& e) noexcept;
+    bool share_is_used(const entry& e, const known_file& file) const noexcept;
 
     static void end(entry& e, std::size_t entry::* count) noexcept;
 
+    /// How many files that may be closed one call looks at. Each one without a name is looked at once in all.
+    static constexpr unsigned usual_looks = 64;
+    /// The same for a removal, which is refused if there is none: somebody local may have removed many open files at
+    /// once.
+    static constexpr unsigned looks_of_removal = 1024;
+
     // Of all tables of the process.
     static inline std::mutex mutex_;
+    static inline std::unordered_map<std::string, use_of_peer> peers_; // that have a file open
     static inline intrusive_list<entry> closable_; // what may be closed, the longest unused first
     static inline std::atomic<std::size_t> held_{0};
 
@@ -150,6 +174,7 @@ private:
     std::atomic<std::uint64_t> lost_{0};
     std::atomic<std::uint64_t> refused_{0};
     log_limiter lost_logged_{1, std::chrono::hours(1)};
+    log_limiter closed_logged_{1, std::chrono::hours(1)};
     log_limiter refused_logged_{1, std::chrono::minutes(1)};
 };
 

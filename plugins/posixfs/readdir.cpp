@@ -13,12 +13,6 @@ namespace {
 // and what the caller has no room for is gathered in vain.
 constexpr std::size_t batch_size = 64;
 
-// By name: the name leads nowhere any more.
-bool has_gone(const error& why) noexcept
-{
-    return why.errno_value() == ENOENT || why.errno_value() == ESTALE;
-}
-
 } // namespace
 
 task<result<storage::readdir_result>> backend::readdir(const storage::request& r,
@@ -138,19 +132,24 @@ bool backend::describe_entry(const cached_file& d, bool is_root, listed_entry& e
         e.handle = d.handle;
         return true;
     }
+    return is_there([&] { return describe_named(d, e); });
+}
+
+int backend::describe_named(const cached_file& d, listed_entry& e) const
+{
     // By one descriptor, so that attributes and handle are of the same file whatever happens meanwhile.
     // The name is the kernel's own, which ends it with a NUL.
     auto fd = open_name(d.path.get(), e.raw.name.data()); // NOLINT(bugprone-suspicious-stringview-data-usage)
     if (!fd)
-        return !has_gone(fd.error());
+        return fd.error().errno_value();
     looked st{};
     const std::uint64_t before = numbers_->now();
     if (file_status(fd->get(), st) != 0)
-        return errno != ESTALE;
+        return errno;
     const mount_point* mount = nullptr;
     auto handle = handles_->handle_of(fd->get(), st, d.handle, e.raw.name, &mount);
     if (!handle)
-        return !has_gone(handle.error());
+        return handle.error().errno_value();
     const numbered_file file{st.st_dev, st.st_ino, mount->local};
     numbers_->look_again(file, fd->get(), st, before);
     e.attrs = attributes_of(st, handles_->fsid_of(fd->get(), st, *mount));
@@ -160,7 +159,7 @@ bool backend::describe_entry(const cached_file& d, bool is_root, listed_entry& e
     if (mount != d.mount || e.attrs->fsid != d.fsid)
         e.attrs->covered_fileid = e.raw.inode;
     e.handle = *handle;
-    return true;
+    return 0;
 }
 
 } // namespace verbena::posixfs

@@ -124,6 +124,8 @@ result<state_holder> state_table::holder_of(const stateid& id) const
         return error(errc::bad_stateid, "there is none");
     state_holder out;
     out.client = s->client.id;
+    if (s->file != nullptr)
+        out.file = s->file->handle;
     if (s->owner != nullptr) {
         out.has_owner = true;
         out.locks = s->owner->locks;

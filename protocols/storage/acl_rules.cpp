@@ -3,6 +3,7 @@
 #include <verbena/protocols/storage/permissions.hpp>
 
 #include <algorithm>
+#include <utility>
 
 namespace verbena::storage {
 
@@ -33,6 +34,10 @@ constexpr bool is_named(const ace& entry) noexcept
 {
     return entry.who == ace_who::named_user || entry.who == ace_who::named_group;
 }
+
+// A flag that no client can give an entry: with_mode() has made it, and takes it out again.
+constexpr std::uint8_t made_by_mode = 0x80;
+static_assert((made_by_mode & ace_flag::all) == 0);
 
 constexpr bool is_effective(const ace& entry) noexcept { return (entry.flags & ace_flag::inherit_only) == 0; }
 
@@ -106,7 +111,10 @@ access_list with_mode(std::span<const ace> list, std::uint32_t mode)
     const std::uint32_t other = mode & 7;
     const std::uint32_t taken_from_named =
         (of_mode & ~rights_of_bits(group)) | ((group & 2) == 0 ? delete_child : 0);
+    // What others have and the group has not would be theirs by EVERYONE@.
+    const std::uint32_t denied_to_named = rights_of_bits(~group & other);
     access_list out;
+    access_list denials;
     const auto add = [&out](ace_type type, ace_who who, std::uint32_t mask) {
         if (mask != 0)
             out.push_back({type, who, 0, mask, 0});
@@ -115,6 +123,10 @@ access_list with_mode(std::span<const ace> list, std::uint32_t mode)
     add(ace_type::deny, ace_who::owner, rights_of_bits(~owner & (group | other)));
     add(ace_type::allow, ace_who::owner, rights_of_bits(owner) | of_all | of_owner);
     for (const ace& entry : list) {
+        if (is_named(entry) && is_effective(entry) && denied_to_named != 0)
+            denials.push_back({ace_type::deny, entry.who, made_by_mode, denied_to_named, entry.id});
+        if ((entry.flags & made_by_mode) != 0)
+            continue;
         std::uint32_t taken = 0;
         if (is_named(entry)) {
             taken = entry.type == ace_type::allow ? taken_from_named : 0;
@@ -138,6 +150,10 @@ access_list with_mode(std::span<const ace> list, std::uint32_t mode)
         if (effective.mask != 0)
             out.push_back(effective);
     }
+    const auto by_who = [](const ace& entry) { return std::pair(entry.who, entry.id); };
+    std::ranges::sort(denials, {}, by_who);
+    const auto repeats = std::ranges::unique(denials);
+    out.insert(out.end(), denials.begin(), repeats.begin());
     add(ace_type::allow, ace_who::group, rights_of_bits(group) | of_all);
     add(ace_type::deny, ace_who::group, rights_of_bits(~group & other));
     add(ace_type::allow, ace_who::everyone, rights_of_bits(other) | of_all);

@@ -30,6 +30,16 @@ bool good_pseudo_path(std::string_view path) noexcept
     return true;
 }
 
+// What stands in `inner` behind `outer` and a '/'; nothing where it does not begin so.
+std::string_view path_within(std::string_view outer, std::string_view inner) noexcept
+{
+    if (outer == "/")
+        outer = {};
+    if (inner.size() < outer.size() + 2 || !inner.starts_with(outer) || inner[outer.size()] != '/')
+        return {};
+    return inner.substr(outer.size() + 1);
+}
+
 } // namespace
 
 std::string_view next_component(std::string_view& path) noexcept
@@ -173,42 +183,57 @@ const export_options* export_table::by_id(std::uint32_t id) const noexcept
 
 bool export_table::comes_before(const nest& one, const nest& other) noexcept
 {
-    return std::tie(one.outer, one.name) < std::tie(other.outer, other.name);
+    return std::tie(one.outer->id, one.path) < std::tie(other.outer->id, other.path);
 }
 
+void export_table::note_nest(const nest& made)
+{
+    nests_.insert(std::upper_bound(nests_.begin(), nests_.end(), made, comes_before), made);
+}
+
+// Each lies in the nearest one alone.
 void export_table::note_nests(const export_options& added)
 {
-    const auto note = [this](const export_options& outer, const export_options& inner) {
-        std::string_view rest = inner.pseudo;
-        if (outer.pseudo != "/") {
-            if (!rest.starts_with(outer.pseudo))
-                return;
-            rest.remove_prefix(outer.pseudo.size());
-        }
-        if (rest.size() < 2 || rest.front() != '/' || rest.find('/', 1) != rest.npos)
-            return;
-        const nest made = {outer.id, rest.substr(1), &inner};
-        nests_.insert(std::upper_bound(nests_.begin(), nests_.end(), made, comes_before), made);
-    };
+    const export_options* around = nullptr;
     for (const export_options& other : exports_) {
-        note(other, added);
-        if (&other != &added)
-            note(added, other);
+        if (&other == &added || path_within(other.pseudo, added.pseudo).empty())
+            continue;
+        if (around == nullptr || other.pseudo.size() > around->pseudo.size())
+            around = &other;
     }
+    for (const export_options& other : exports_) {
+        const std::string_view path = path_within(added.pseudo, other.pseudo);
+        if (&other == &added || path.empty())
+            continue;
+        const nest* const known = nest_around(other);
+        if (known != nullptr && known->outer->pseudo.size() > added.pseudo.size())
+            continue;
+        if (known != nullptr)
+            nests_.erase(nests_.begin() + (known - nests_.data()));
+        note_nest({&added, path, &other});
+    }
+    if (around != nullptr)
+        note_nest({around, path_within(around->pseudo, added.pseudo), &added});
 }
 
 const export_options* export_table::nested(const export_options& outer, std::string_view name) const noexcept
 {
-    const nest wanted = {outer.id, name, nullptr};
-    const auto found = std::lower_bound(nests_.begin(), nests_.end(), wanted, comes_before);
-    return found != nests_.end() && found->outer == outer.id && found->name == name ? found->inner : nullptr;
+    const auto inside = nests_of(outer);
+    const auto found = std::ranges::lower_bound(inside, name, {}, &nest::path);
+    return found != inside.end() && found->path == name ? found->inner : nullptr;
 }
 
-bool export_table::has_nested(const export_options& outer) const noexcept
+std::span<const export_table::nest> export_table::nests_of(const export_options& outer) const noexcept
 {
     const auto found =
-        std::lower_bound(nests_.begin(), nests_.end(), nest{outer.id, {}, nullptr}, comes_before);
-    return found != nests_.end() && found->outer == outer.id;
+        std::ranges::equal_range(nests_, outer.id, {}, [](const nest& n) { return n.outer->id; });
+    return {found.begin(), found.end()};
+}
+
+const export_table::nest* export_table::nest_around(const export_options& inner) const noexcept
+{
+    const auto found = std::ranges::find(nests_, &inner, &nest::inner);
+    return found != nests_.end() ? &*found : nullptr;
 }
 
 std::optional<export_table::match> export_table::by_path(std::string_view path) const noexcept

@@ -438,6 +438,15 @@ task<result<void>> state_home::reclaim_complete(files::client_id client)
     return at_home([client](files::state_table& t) { return complete_here(t, client); });
 }
 
+task<storage::handle> state_home::file_of_delegation(files::client_id client, const files::stateid& id)
+{
+    return at_home([client, id](files::state_table& t) {
+        const auto holder = t.holder_of(id);
+        const bool is_its = holder && holder->client == client && !holder->has_owner;
+        return is_its ? holder->file : storage::handle();
+    });
+}
+
 task<result<void>> state_home::may_open(files::client_id client, std::span<const std::byte> owner,
                                         files::share deny)
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // posixfs in a process that may open few files.
 #include "../../../plugins/posixfs/descriptor_cache.hpp"
+#include "../../../plugins/posixfs/directory.hpp"
 #include "../../../plugins/posixfs/kernel_buffer.hpp"
 #include "../../../plugins/posixfs/pins.hpp"
 #include "backend_fixture.hpp"
@@ -271,6 +272,25 @@ BOOST_FIXTURE_TEST_CASE(what_frees_many_blocks_is_closed_by_the_pool, held_pool)
     BOOST_TEST(!is_open(drop(posixfs::large_file, true)));
 }
 
+// Its client is told nothing, as the file is open by its handle.
+BOOST_FIXTURE_TEST_CASE(an_open_without_a_descriptor_is_counted_once, held_pool)
+{
+    const posixfs::file_ref f = file(1, false);
+    const posixfs::pin_table::known_file known{name, f->path.get(), mount};
+    {
+        const none_left taken;
+        const auto pin = pins.add(known);
+        BOOST_TEST(bool(pin));
+        BOOST_TEST(pins.keeps(known, false));
+        BOOST_TEST(pins.counters().closed == 1u);
+    }
+    const auto pin = pins.add(known);
+    BOOST_TEST(bool(pin));
+    BOOST_TEST(posixfs::pin_table::held() == 1U);
+    BOOST_TEST(pins.counters().closed == 1u);
+    end();
+}
+
 BOOST_FIXTURE_TEST_CASE(so_it_is_by_who_held_it_last, held_pool)
 {
     auto f = file(posixfs::large_file, true);
@@ -352,6 +372,24 @@ BOOST_FIXTURE_TEST_CASE(many_acls_close_nothing, held_pool)
     set_many();
     BOOST_TEST(!cache->find(name));
     end();
+}
+
+// The first time a name of it may have gone meanwhile.
+BOOST_AUTO_TEST_CASE(an_entry_that_is_stale_for_good_is_there)
+{
+    unsigned looks = 0;
+    const auto after = [&](int first, int second) {
+        looks = 0;
+        return posixfs::is_there([&] { return ++looks == 1 ? first : second; });
+    };
+    BOOST_TEST(after(0, ENOENT));
+    BOOST_TEST(looks == 1u);
+    BOOST_TEST(!after(ENOENT, 0));
+    BOOST_TEST(after(EACCES, ENOENT));
+    BOOST_TEST(!after(ESTALE, ENOENT));
+    BOOST_TEST(after(ESTALE, 0));
+    BOOST_TEST(after(ESTALE, ESTALE));
+    BOOST_TEST(looks == 2u);
 }
 
 BOOST_AUTO_TEST_CASE(a_handle_whose_inode_number_is_just_given_away_is_asked_for_again)

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <fcntl.h>
+#include <future>
 #include <linux/magic.h>
 #include <sys/ioctl.h>
 #include <sys/statfs.h>
@@ -132,15 +133,41 @@ BOOST_AUTO_TEST_CASE(subvolumes_of_btrfs_have_ids_of_their_own)
     subvolume = 0;
 }
 
+// As where the file system is frozen, and makes no file until it is thawed.
+BOOST_AUTO_TEST_CASE(a_file_system_that_makes_no_file_does_not_hold_up_the_start)
+{
+    class frozen final : public blocking_pool::job {
+    public:
+        ~frozen() = default;
+        void execute() noexcept override { thawed.get_future().wait(); }
+        void deliver() noexcept override {}
+        std::promise<void> thawed;
+    } holds;
+    suite::temporary_directory folder;
+    blocking_pool pool(1);
+    BOOST_REQUIRE(pool.submit(holds));
+    posixfs::posixfs_options o;
+    o.root = folder.path();
+    longest = 12345;
+    auto fs = posixfs::open_posixfs(o, pool);
+    BOOST_REQUIRE(fs);
+    BOOST_TEST((*fs)->info().max_file_size == std::uint64_t(INT64_MAX));
+    holds.thawed.set_value();
+    pool.finish();
+    BOOST_TEST((*fs)->info().max_file_size == 12345u);
+    longest = 0;
+}
+
 BOOST_AUTO_TEST_CASE(the_longest_file_is_found_out)
 {
     suite::temporary_directory folder;
-    blocking_pool pool(1);
     posixfs::posixfs_options o;
     o.root = folder.path();
     const auto told = [&] {
+        blocking_pool pool(1);
         auto fs = posixfs::open_posixfs(o, pool);
         BOOST_REQUIRE(fs);
+        pool.finish(); // the start may not have waited so long
         return (*fs)->info().max_file_size;
     };
     // As the file system that the test runs on has it.

@@ -656,6 +656,97 @@ BOOST_AUTO_TEST_CASE(what_nobody_has_open_and_has_no_name_is_not_opened_without_
     BOOST_TEST(!t.pins.keeps({t.b, b.get(), t.mount}, true));
 }
 
+BOOST_AUTO_TEST_CASE(a_peers_files_without_names_take_half_of_the_bound)
+{
+    const captured_log log;
+    table t(4);
+    struct made {
+        handle name;
+        std::string path;
+        posixfs::unique_fd fd;
+    };
+    const auto make = [&](const std::string& name) {
+        made m;
+        m.name = handle(std::as_bytes(std::span(name)));
+        m.path = (t.where.path() / name).string();
+        m.fd.reset(::open(m.path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+        BOOST_REQUIRE(m.fd);
+        return m;
+    };
+    const auto remove = [&](const made& m) -> int {
+        auto removing = t.pins.removing({m.name, m.fd.get(), t.mount});
+        if (!removing)
+            return removing.error().errno_value();
+        BOOST_REQUIRE(::unlink(m.path.c_str()) == 0);
+        BOOST_TEST(removing->keeps());
+        return 0;
+    };
+    const auto open = [&](const made& m, std::string_view by) {
+        auto pin = t.pins.add({m.name, m.fd.get(), t.mount}, false, by);
+        BOOST_REQUIRE(pin);
+        return std::move(*pin);
+    };
+    const made files[] = {make("a"), make("b"), make("c"), make("d"), make("e")};
+    std::vector<posixfs::pin_table::pin> greedy;
+    for (int i = 0; i < 3; ++i) // one peer has all addresses of a /64
+        greedy.push_back(open(files[i], i == 0 ? "2001:db8::1" : "2001:db8::2"));
+    const auto other = open(files[3], "192.0.2.1");
+    const auto unknown = open(files[4], {});
+    BOOST_TEST(remove(files[0]) == 0);
+    BOOST_TEST(remove(files[1]) == 0);
+    BOOST_TEST(remove(files[2]) == EAGAIN);
+    BOOST_TEST(t.pins.counters().refused == 1U);
+    BOOST_TEST(log.count("as one may have") == 1U);
+    // One of several names may go, and so may files of others. In the end there is room again.
+    const std::string link = files[2].path + "2";
+    BOOST_REQUIRE(::link(files[2].path.c_str(), link.c_str()) == 0);
+    BOOST_TEST(bool(t.pins.removing({files[2].name, files[2].fd.get(), t.mount})));
+    BOOST_REQUIRE(::unlink(link.c_str()) == 0);
+    BOOST_TEST(remove(files[3]) == 0);
+    BOOST_TEST(remove(files[4]) == 0);
+    greedy.erase(greedy.begin());
+    BOOST_TEST(remove(files[2]) == 0);
+    greedy.clear();
+}
+
+BOOST_AUTO_TEST_CASE(a_name_that_leads_to_another_file_than_the_victim_stays)
+{
+    exported e("/var/tmp", few_kept(2));
+    const handle file = e.make_file("f", "text");
+    const handle other = e.make_file("g");
+    request only = e.me;
+    only.victim = &other;
+    BOOST_TEST(e.fails(e.fs->remove(only, e.fs->root(), "f")) == ESTALE);
+    BOOST_TEST(e.get(e.me, e.find(e.fs->root(), "f")) == "text");
+    only.victim = &file;
+    e.must(e.fs->remove(only, e.fs->root(), "f"));
+}
+
+// As behind `rm -r` of a tree that clients have open.
+BOOST_AUTO_TEST_CASE(files_without_names_hide_none_that_may_be_closed, *boost::unit_test::timeout(60))
+{
+    table t(310);
+    const std::string path = (t.where.path() / "f").string();
+    const posixfs::unique_fd fd(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+    BOOST_REQUIRE(fd);
+    std::vector<handle> names;
+    for (int i = 0; i < 311; ++i)
+        names.emplace_back(std::as_bytes(std::span(&i, 1)));
+    std::vector<posixfs::pin_table::pin> pins;
+    for (int i = 0; i < 310; ++i) {
+        auto pin = t.pins.add({names[i], i < 300 ? fd.get() : t.fd.get(), t.mount});
+        BOOST_REQUIRE(pin);
+        pins.push_back(std::move(*pin));
+    }
+    BOOST_TEST(posixfs::pin_table::held() == 310U);
+    BOOST_REQUIRE(::unlink(path.c_str()) == 0);
+    auto last = t.pins.add(t.file(names[310]));
+    BOOST_REQUIRE(last);
+    BOOST_TEST(bool(t.pins.removing(t.file(names[310]))));
+    BOOST_TEST(t.is_open(names[310]));
+    BOOST_TEST(t.is_open(names[0]));
+}
+
 // Two shards open files and read them by their opens, a third one removes them and makes others, and few are kept open at a time.
 BOOST_AUTO_TEST_CASE(no_open_is_lost_to_removals_of_ours_at_the_bound)
 {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -47,6 +48,7 @@ public:
     bool sync_fails_meanwhile =
         false; ///< another's sync, while write() runs, so that write_verifier() changes
     std::uint64_t directory_verifier = 0xaabbccdd00112233;
+    bool folds_case = false;  ///< names in lower case are found by all spellings
     bool give_before = false; ///< changes have attributes from before
     std::string called;       ///< the last procedure but getattr and access
     storage::credential who;
@@ -126,6 +128,11 @@ public:
         if (parent->attrs.type != storage::file_type::directory)
             co_return error::from_errno(ENOTDIR);
         std::uint64_t id = 0;
+        std::string folded(name);
+        if (folds_case)
+            std::ranges::transform(folded, folded.begin(),
+                                   [](unsigned char c) { return char(std::tolower(c)); });
+        name = folded;
         if (name == ".")
             id = parent->attrs.fileid;
         else if (name == "..")

@@ -310,6 +310,9 @@ BOOST_FIXTURE_TEST_CASE(no_way_leads_beneath_an_export_in_another_one, fixture)
     BOOST_TEST(opened->export_id == export_id_of("/export/inner"));
     BOOST_TEST(mount("/export/./inner").status == mountstat3::acces);
     BOOST_TEST(mount("/export/./inner/d").status == mountstat3::acces);
+    files.folds_case = true;
+    BOOST_TEST(mount("/export/INNER").status == mountstat3::acces);
+    BOOST_TEST(mount("/export/INNER/d").status == mountstat3::acces);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -531,4 +531,80 @@ BOOST_FIXTURE_TEST_CASE(an_export_in_another_one_that_refuses_the_peer, fixture)
     BOOST_TEST(call<LOOKUP3res>(procedure::lookup, args).status == nfsstat3::noent);
 }
 
+// The file system takes all spellings for one name, and lists one that is not the export's.
+BOOST_FIXTURE_TEST_CASE(an_export_in_another_one_by_another_spelling, fixture)
+{
+    const auto covered = files.add(1, "inner", file_type::directory);
+    const auto beneath = files.add(covered, "secret", file_type::directory);
+    files.add(1, "plain", file_type::directory);
+    files.folds_case = true;
+    fake_backend inside;
+    nfs::export_options inner = options("/export/INNER", inside);
+    start();
+    BOOST_REQUIRE(exports.add(inner));
+    LOOKUP3args args;
+    for (const char* name : {"INNER", "inner", "InNeR"}) {
+        args.what = in_root(name);
+        const auto res = call<LOOKUP3res>(procedure::lookup, args);
+        BOOST_TEST(res.status == nfsstat3::ok);
+        BOOST_TEST((res.object == handle(fake_backend::root_id, &inner)), name);
+    }
+    args.what = in_root("PLAIN");
+    BOOST_TEST(call<LOOKUP3res>(procedure::lookup, args).status == nfsstat3::ok);
+    const listing list = readdirplus(10000, 10000);
+    BOOST_TEST_REQUIRE(list.status == nfsstat3::ok);
+    for (std::size_t i = 0; i < list.names.size(); ++i)
+        BOOST_TEST(list.handles[i].has_value() == (list.names[i] != "inner"), list.names[i]);
+    RENAME3args rename;
+    rename.from = in_root("inner");
+    rename.to = in_root("moved");
+    BOOST_TEST(call<RENAME3res>(procedure::rename, rename).status == nfsstat3::acces);
+    rename.from = in_root("plain");
+    rename.to = in_root("inner");
+    BOOST_TEST(call<RENAME3res>(procedure::rename, rename).status == nfsstat3::acces);
+    RMDIR3args rmdir;
+    rmdir.object = in_root("inner");
+    BOOST_TEST(call<RMDIR3res>(procedure::rmdir, rmdir).status == nfsstat3::acces);
+    REMOVE3args remove;
+    remove.object = in_root("inner");
+    BOOST_TEST(call<REMOVE3res>(procedure::remove, remove).status == nfsstat3::acces);
+    // By a handle from before, and by what lies beneath it.
+    GETATTR3args get;
+    get.object = handle(covered);
+    BOOST_TEST(call<GETATTR3res>(procedure::getattr, get).status == nfsstat3::stale);
+    args.what = {handle(beneath), ".."};
+    BOOST_TEST(call<LOOKUP3res>(procedure::lookup, args).status == nfsstat3::stale);
+}
+
+// Beneath directories that are no exports.
+BOOST_FIXTURE_TEST_CASE(an_export_deep_in_another_one, fixture)
+{
+    const auto above = files.add(1, "a", file_type::directory);
+    const auto between = files.add(above, "b", file_type::directory);
+    const auto covered = files.add(between, "inner", file_type::directory);
+    fake_backend inside;
+    nfs::export_options inner = options("/export/a/b/inner", inside);
+    start();
+    BOOST_REQUIRE(exports.add(inner));
+    LOOKUP3args args;
+    args.what = in_root("a");
+    BOOST_TEST((call<LOOKUP3res>(procedure::lookup, args).object == handle(above)));
+    args.what = {handle(above), "b"};
+    BOOST_TEST((call<LOOKUP3res>(procedure::lookup, args).object == handle(between)));
+    args.what = {handle(between), "inner"};
+    BOOST_TEST((call<LOOKUP3res>(procedure::lookup, args).object == handle(fake_backend::root_id, &inner)));
+    GETATTR3args get;
+    get.object = handle(covered);
+    BOOST_TEST(call<GETATTR3res>(procedure::getattr, get).status == nfsstat3::stale);
+    // Moved, what leads there would let the other export's directory be had by this one's rules.
+    RENAME3args rename;
+    rename.from = in_root("a");
+    rename.to = in_root("moved");
+    BOOST_TEST(call<RENAME3res>(procedure::rename, rename).status == nfsstat3::acces);
+    rename.from = {handle(above), "b"};
+    BOOST_TEST(call<RENAME3res>(procedure::rename, rename).status == nfsstat3::acces);
+    rename.from = {handle(between), "inner"};
+    BOOST_TEST(call<RENAME3res>(procedure::rename, rename).status == nfsstat3::acces);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -2,9 +2,11 @@
 // What creations set, what is left of those that are refused, and what others do meanwhile; and removals of what is open.
 #include "nfs4_version3.hpp"
 
+#include <verbena/core/event.hpp>
 #include <verbena/protocols/storage/forwarding_backend.hpp>
 
 #include <functional>
+#include <optional>
 
 BOOST_AUTO_TEST_SUITE(nfs4_creations_test)
 
@@ -21,18 +23,36 @@ public:
                                           const storage::set_attributes& set,
                                           std::optional<storage::file_time> guard) override
     {
+        if (hold != nullptr)
+            (void)co_await hold->wait();
         co_await meddle(before_setattr);
+        if (is_broken)
+            co_return error::from_errno(ESTALE, "a test");
         co_return co_await forwarding_backend::setattr(r, file, set, guard);
     }
     task<result<storage::opened_file>> open(const storage::request& r, const storage::handle& file,
                                             unsigned wanted, storage::open_right right) override
     {
         co_await meddle(before_open);
+        if (is_broken)
+            co_return error::from_errno(ESTALE, "a test");
         co_return co_await forwarding_backend::open(r, file, wanted, right);
+    }
+    task<result<storage::change>> remove(const storage::request& r, const storage::handle& directory,
+                                         std::string_view name) override
+    {
+        storage::request root;
+        root.who = storage::credential(0, 0);
+        if (replaces)
+            (void)co_await below().rename(root, below().root(), "other", below().root(), "f");
+        co_return co_await forwarding_backend::remove(r, directory, name);
     }
     /// How often each removes "f".
     int before_setattr = 0;
     int before_open = 0;
+    bool replaces = false;  ///< removals of "f" come when "other" has that name
+    bool is_broken = false; ///< all handles are stale
+    event* hold = nullptr;  ///< what setattr() waits for
 
 private:
     task<void> meddle(int& times)
@@ -151,6 +171,52 @@ BOOST_FIXTURE_TEST_CASE(nothing_is_left_of_a_refused_creation, fixture)
     args.openhow.attrs = foreign.raw;
     BOOST_TEST(client.open(args).status == nfsstat4::perm);
     BOOST_TEST(is_there("f"));
+}
+
+// Somebody renames another file to its name, or opens it.
+BOOST_FIXTURE_TEST_CASE(of_a_refused_creation_no_other_file_goes, fixture)
+{
+    close(client.open(client.creating("other")));
+    const auto handle_of = [&](std::string_view name) {
+        const auto there = run_until_complete(*shard, files->lookup(storage::request(), files->root(), name));
+        return there ? std::optional(there->found.handle) : std::nullopt;
+    };
+    const auto other = handle_of("other");
+    const encoded foreign(owners("1000", "4242"));
+    OPEN4args args = client.creating("f", createmode4::exclusive4_1);
+    args.openhow.attrs = foreign.raw;
+    between.replaces = true;
+    BOOST_TEST(client.open(args).status == nfsstat4::perm);
+    BOOST_CHECK(handle_of("f") == other);
+    BOOST_TEST(remove(client, "f") == nfsstat4::ok);
+    between.replaces = false;
+
+    client4 another(*this, "b");
+    another.connect();
+    event held;
+    between.hold = &held;
+    const auto creating = begin(client.sequence(), PUTROOTFH4args(), LOOKUP4args{"export"}, args);
+    BOOST_TEST(!creating->is_done);
+    const auto opened = another.open(another.opening("f"));
+    BOOST_TEST(opened.status == nfsstat4::ok);
+    held.set();
+    turns();
+    BOOST_TEST_REQUIRE(creating->is_done);
+    BOOST_TEST(answer_of(*creating).status() == nfsstat4::perm);
+    BOOST_TEST(is_there("f"));
+}
+
+// A client that came again would do so for ever.
+BOOST_FIXTURE_TEST_CASE(a_name_that_leads_to_what_is_stale_for_good_is_stale, fixture)
+{
+    close(client.open(client.creating("f")));
+    between.is_broken = true;
+    BOOST_TEST(client.open(client.opening("f")).status == nfsstat4::stale);
+    BOOST_TEST(client.open(client.creating("f", createmode4::unchecked)).status == nfsstat4::stale);
+    const encoded mine(owners("", ""));
+    OPEN4args args = client.creating("g", createmode4::exclusive4_1);
+    args.openhow.attrs = mine.raw;
+    BOOST_TEST(client.open(args).status == nfsstat4::stale);
 }
 
 BOOST_FIXTURE_TEST_CASE(a_name_that_is_removed_while_it_is_opened_is_not_stale, fixture)

@@ -197,6 +197,26 @@ BOOST_FIXTURE_TEST_CASE(an_open_that_conflicts_waits_for_its_return, fixture)
     BOOST_TEST(stats().recall_microseconds.value() >= 2'000'000u); // as long as both waited
 }
 
+// As somebody local removes it. The client has opened it by itself, and says so now.
+BOOST_FIXTURE_TEST_CASE(under_a_delegation_a_file_is_opened_that_has_lost_its_name, fixture)
+{
+    begin();
+    const auto file = delegated("f");
+    storage::request root;
+    root.who = storage::credential(0, 0);
+    BOOST_REQUIRE(run_until_complete(*shard, files->remove(root, files->root(), "f")));
+    OPEN4args under = first.opening("f", share4::access_read);
+    under.claim.claim = open_claim_type4::delegate_cur;
+    under.claim.delegate_stateid = file.res.delegation.stateid;
+    const auto opened = first.open(under);
+    BOOST_TEST_REQUIRE(opened.status == nfsstat4::ok);
+    BOOST_CHECK(opened.handle == file.handle);
+    // Of another client's delegation, and of what is none.
+    BOOST_TEST(second.open(under).status == nfsstat4::noent);
+    under.claim.delegate_stateid = opened.id;
+    BOOST_TEST(first.open(under).status == nfsstat4::noent);
+}
+
 BOOST_FIXTURE_TEST_CASE(an_open_that_cuts_the_file_conflicts_whatever_its_access, fixture)
 {
     begin();

@@ -2,6 +2,12 @@
 // An export whose path lies in another one's.
 #include "nfs4_server.hpp"
 
+#include <verbena/core/event.hpp>
+#include <verbena/protocols/storage/forwarding_backend.hpp>
+
+#include <algorithm>
+#include <cctype>
+
 BOOST_AUTO_TEST_SUITE(nfs4_nested_exports_test)
 
 using namespace verbena;
@@ -12,6 +18,60 @@ namespace {
 constexpr bitmap4 all_of_entry{attribute::type,       attribute::fsid,   attribute::rdattr_error,
                                attribute::filehandle, attribute::fileid, attribute::mounted_on_fileid};
 
+/// A file system that takes all spellings of a name for one. Its listings have another one than the exports' paths.
+class folding final : public storage::forwarding_backend {
+public:
+    using forwarding_backend::forwarding_backend;
+    task<result<storage::lookup_result>> lookup(const storage::request& r, const storage::handle& directory,
+                                                std::string_view name) override
+    {
+        ++lookups;
+        std::string folded(name);
+        std::ranges::transform(folded, folded.begin(), [](unsigned char c) { return char(std::tolower(c)); });
+        if (hangs != nullptr && folded == hanging)
+            (void)co_await hangs->wait();
+        co_return co_await forwarding_backend::lookup(r, directory, folded);
+    }
+    task<result<storage::readdir_result>> readdir(const storage::request& r, const storage::handle& directory,
+                                                  std::uint64_t cookie, std::uint64_t verifier,
+                                                  bool with_attributes,
+                                                  storage::directory_sink& sink) override
+    {
+        struct shouting final : storage::directory_sink {
+            explicit shouting(storage::directory_sink& s) : to(s) {}
+            bool take(const storage::directory_entry& e) override
+            {
+                std::string name(e.name);
+                std::ranges::transform(name, name.begin(),
+                                       [](unsigned char c) { return char(std::toupper(c)); });
+                storage::directory_entry loud = e;
+                loud.name = name;
+                return to.take(loud);
+            }
+            storage::directory_sink& to;
+        } loud(sink);
+        co_return co_await forwarding_backend::readdir(r, directory, cookie, verifier, with_attributes, loud);
+    }
+    unsigned lookups = 0;
+    event* hangs = nullptr; ///< for who looks for `hanging`
+    std::string hanging;
+};
+
+/// One that hangs while it is told to.
+class hanging final : public storage::forwarding_backend {
+public:
+    using forwarding_backend::forwarding_backend;
+    task<result<storage::attributes>> getattr(const storage::request& r, const storage::handle& file) override
+    {
+        ++asked;
+        if (hangs != nullptr)
+            (void)co_await hangs->wait();
+        co_return co_await forwarding_backend::getattr(r, file);
+    }
+    unsigned asked = 0;
+    event* hangs = nullptr;
+};
+
 struct fixture : nfs4_fixture {
     fixture()
     {
@@ -21,15 +81,37 @@ struct fixture : nfs4_fixture {
         inner = &add("/export/inner", *inside);
         options[0].root_squash = inner->root_squash = false;
     }
-    std::uint64_t make(std::string_view name)
+    std::uint64_t make(std::string_view name) { return make_in(files->root(), name)->attrs->fileid; }
+    std::optional<storage::entry> make_in(const storage::handle& directory, std::string_view name)
     {
         storage::request root;
         root.who = storage::credential(0, 0);
         storage::set_attributes set;
         set.mode = 0755;
-        const auto made = run_until_complete(*shard, files->mkdir(root, files->root(), name, set));
+        const auto made = run_until_complete(*shard, files->mkdir(root, directory, name, set));
         BOOST_REQUIRE(made);
-        return made->made.attrs->fileid;
+        return made->made;
+    }
+    storage::handle handle_of(std::string_view name)
+    {
+        const storage::request root;
+        const auto found = run_until_complete(*shard, files->lookup(root, files->root(), name));
+        BOOST_REQUIRE(found);
+        return found->found.handle;
+    }
+    void rename(std::string_view from, std::string_view to)
+    {
+        storage::request root;
+        root.who = storage::credential(0, 0);
+        BOOST_REQUIRE(
+            run_until_complete(*shard, files->rename(root, files->root(), from, files->root(), to)));
+    }
+    /// What a client had before there was the other export.
+    nfsstat4 by_handle(const storage::handle& file)
+    {
+        const auto made = nfs::sign_handle(key, nfs::export_id_of("/export"), file);
+        BOOST_REQUIRE(made);
+        return client.call(PUTFH4args{made->bytes()}).status();
     }
     template<class... Args>
     nfsstat4 here(const Args&... args)
@@ -43,14 +125,23 @@ struct fixture : nfs4_fixture {
     };
     std::map<std::string, entry> list(bitmap4 wanted)
     {
-        std::map<std::string, entry> found;
         READDIR4args args;
         args.maxcount = 16384;
         args.attr_request = wanted;
-        answer4 out = client.call(PUTROOTFH4args(), LOOKUP4args{"export"}, args);
+        return entries_of(client.call(PUTROOTFH4args(), LOOKUP4args{"export"}, args));
+    }
+    static std::map<std::string, entry> entries_of(answer4 out)
+    {
+        std::map<std::string, entry> found;
         BOOST_TEST_REQUIRE(out.status() == nfsstat4::ok);
-        out.good<PUTROOTFH4res>();
-        out.good<LOOKUP4res>();
+        while (out.in().rest().size() > 8) { // up to READDIR's
+            if (xdr::decoder(out.in()).u32() == std::uint32_t(nfs_opnum4::readdir))
+                break;
+            if (xdr::decoder(out.in()).u32() == std::uint32_t(nfs_opnum4::lookup))
+                out.good<LOOKUP4res>();
+            else
+                out.good<PUTROOTFH4res>();
+        }
         out.good<READDIR4res>();
         readdir_reader reader(out.in());
         entry4 each;
@@ -153,6 +244,181 @@ BOOST_FIXTURE_TEST_CASE(what_an_export_covers_stays_where_it_is, fixture)
     BOOST_TEST(here(LOOKUP4args{"plain"}, SAVEFH4args(), RENAME4args{"inner", "other"}) == nfsstat4::ok);
     BOOST_TEST(here(LOOKUP4args{"plain"}, REMOVE4args{"other"}) == nfsstat4::ok);
     BOOST_TEST(here(SAVEFH4args(), RENAME4args{"plain", "moved"}) == nfsstat4::ok);
+}
+
+namespace {
+
+struct folding_fixture : fixture {
+    folding_fixture() { options[0].backend = &folds; }
+    folding folds{*files};
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(its_rules_are_gone_by_however_it_is_spelt, folding_fixture)
+{
+    client.connect();
+    const entry known = looked_up("inner");
+    for (const char* name : {"INNER", "InNeR"}) {
+        const entry found = looked_up(name);
+        BOOST_CHECK(found.handle == known.handle);
+        BOOST_CHECK(found.values.fsid == known.values.fsid);
+    }
+    BOOST_TEST(here(LOOKUP4args{"PLAIN"}) == nfsstat4::ok);
+    auto listed = list(all_of_entry);
+    BOOST_CHECK(listed["INNER"].said == all_of_entry);
+    BOOST_CHECK(listed["INNER"].handle == known.handle);
+    BOOST_TEST(listed["INNER"].values.mounted_on_fileid == covered);
+    BOOST_TEST(here(REMOVE4args{"INNER"}) == nfsstat4::access);
+    BOOST_TEST(here(SAVEFH4args(), RENAME4args{"INNER", "moved"}) == nfsstat4::access);
+    BOOST_TEST(here(SAVEFH4args(), RENAME4args{"plain", "INNER"}) == nfsstat4::access);
+}
+
+BOOST_FIXTURE_TEST_CASE(who_may_not_use_it_is_refused_however_it_is_spelt, folding_fixture)
+{
+    inner->transports = {"iwarp"};
+    client.connect();
+    for (const char* name : {"inner", "INNER"}) {
+        BOOST_TEST(here(LOOKUP4args{name}) == nfsstat4::access);
+        BOOST_TEST(here(SECINFO4args{name}) == nfsstat4::access);
+        BOOST_TEST(client.open(client.opening(name)).status == nfsstat4::access);
+    }
+    auto listed = list(all_of_entry);
+    BOOST_CHECK(listed["INNER"].said == (bitmap4{attribute::rdattr_error, attribute::mounted_on_fileid}));
+    BOOST_CHECK(listed["PLAIN"].said == all_of_entry);
+    BOOST_TEST(listed["INNER"].values.rdattr_error == nfsstat4::access);
+}
+
+// Somebody local may move what is covered: within a second it is another directory.
+BOOST_FIXTURE_TEST_CASE(what_is_covered_is_looked_up_again, folding_fixture)
+{
+    client.connect();
+    BOOST_TEST(here(LOOKUP4args{"INNER"}) == nfsstat4::ok);
+    const storage::handle before = handle_of("inner");
+    const storage::handle after = handle_of("plain");
+    BOOST_TEST(by_handle(before) == nfsstat4::stale);
+    BOOST_TEST(by_handle(after) == nfsstat4::ok);
+    rename("inner", "old");
+    rename("plain", "inner");
+    pass(1s, 100ms);
+    BOOST_CHECK(looked_up("INNER").handle == looked_up("inner").handle);
+    BOOST_TEST(by_handle(before) == nfsstat4::ok);
+    BOOST_TEST(by_handle(after) == nfsstat4::stale);
+    // No call looks for itself while that is known.
+    folds.lookups = 0;
+    for (int i = 0; i < 10; ++i)
+        BOOST_TEST(here(LOOKUP4args{"OLD"}) == nfsstat4::ok);
+    BOOST_TEST(folds.lookups == 10u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_directory_that_hangs_holds_up_no_other_lookups, folding_fixture)
+{
+    event never;
+    folds.hangs = &never;
+    folds.hanging = "inner";
+    client.connect();
+    const auto waiting =
+        begin(client.sequence(), PUTROOTFH4args(), LOOKUP4args{"export"}, LOOKUP4args{"PLAIN"});
+    pass(2s, 100ms);
+    BOOST_TEST(waiting->is_done);
+    // Nor is it waited for again.
+    BOOST_TEST(here(LOOKUP4args{"PLAIN"}) == nfsstat4::ok);
+    never.set();
+    turns();
+    BOOST_TEST(by_handle(handle_of("inner")) == nfsstat4::stale);
+}
+
+// Beneath a directory that is no export.
+BOOST_FIXTURE_TEST_CASE(an_export_deep_in_another_one, fixture)
+{
+    const auto between = make_in(handle_of("plain"), "between");
+    const auto beneath = make_in(between->handle, "deep");
+    const std::unique_ptr<storage::file_backend> third = make_files(lane);
+    add("/export/plain/between/deep", *third).root_squash = false;
+    client.connect();
+    const auto at = [&](const auto&... args) {
+        return client.call(PUTROOTFH4args(), LOOKUP4args{"export"}, LOOKUP4args{"plain"},
+                           LOOKUP4args{"between"}, args...);
+    };
+    const auto handle_at = [&](const auto&... args) {
+        answer4 out = at(args..., GETFH4args());
+        BOOST_TEST_REQUIRE(out.status() == nfsstat4::ok);
+        const auto bytes = out.bytes();
+        return std::vector<std::byte>(bytes.end() - 32, bytes.end());
+    };
+    const nfs::export_options& deep = options.back();
+    answer4 found = at(LOOKUP4args{"deep"}, GETATTR4args{all_of_entry});
+    BOOST_TEST_REQUIRE(found.status() == nfsstat4::ok);
+    READDIR4args args;
+    args.maxcount = 16384;
+    args.attr_request = all_of_entry;
+    auto listed = entries_of(at(args));
+    BOOST_CHECK(listed["deep"].said == all_of_entry);
+    const auto opened = nfs::open_handle(key, listed["deep"].handle);
+    BOOST_TEST_REQUIRE(opened.has_value());
+    BOOST_TEST(opened->export_id == nfs::export_id_of(deep.pseudo));
+    BOOST_TEST(listed["deep"].values.mounted_on_fileid == beneath->attrs->fileid);
+    // And back.
+    BOOST_CHECK(handle_at() == handle_at(LOOKUP4args{"deep"}, LOOKUPP4args()));
+    BOOST_TEST(by_handle(beneath->handle) == nfsstat4::stale);
+    BOOST_TEST(here(SAVEFH4args(), RENAME4args{"plain", "moved"}) == nfsstat4::access);
+    BOOST_TEST(at(SAVEFH4args(), RENAME4args{"deep", "moved"}).status() == nfsstat4::access);
+    BOOST_TEST(at(REMOVE4args{"deep"}).status() == nfsstat4::access);
+}
+
+// A listing waits a second in all for file systems that begin in it, and does not ask again while one hangs.
+BOOST_FIXTURE_TEST_CASE(an_export_that_hangs_does_not_hold_up_the_listing_around_it, fixture)
+{
+    event never;
+    hanging within(*inside);
+    inner->backend = &within;
+    client.connect();
+    BOOST_CHECK(list(all_of_entry)["inner"].said == all_of_entry);
+    within.hangs = &never;
+    within.asked = 0;
+    for (int i = 0; i < 2; ++i) {
+        READDIR4args args;
+        args.maxcount = 16384;
+        args.attr_request = all_of_entry;
+        const auto c = begin(client.sequence(), PUTROOTFH4args(), LOOKUP4args{"export"}, args);
+        pass(i == 0 ? 1s : 0s, 100ms);
+        BOOST_TEST_REQUIRE(c->is_done);
+        answer4 out = answer_of(*c);
+        out.good<SEQUENCE4res>();
+        auto listed = entries_of(std::move(out));
+        BOOST_CHECK(listed["plain"].said == all_of_entry);
+        BOOST_TEST(listed["inner"].values.rdattr_error == nfsstat4::delay);
+        BOOST_TEST(listed["inner"].values.mounted_on_fileid == covered);
+    }
+    BOOST_TEST(within.asked == 1u);
+    within.hangs = nullptr;
+    never.set();
+    turns();
+    BOOST_CHECK(list(all_of_entry)["inner"].said == all_of_entry);
+}
+
+// The same in the pseudo file system.
+BOOST_FIXTURE_TEST_CASE(an_export_that_hangs_does_not_hold_up_the_listing_above_it, fixture)
+{
+    event never;
+    hanging within(*files);
+    options[0].backend = &within;
+    client.connect();
+    within.hangs = &never;
+    READDIR4args args;
+    args.maxcount = 16384;
+    args.attr_request = all_of_entry;
+    const auto c = begin(client.sequence(), PUTROOTFH4args(), args);
+    pass(1s, 100ms);
+    BOOST_TEST_REQUIRE(c->is_done);
+    answer4 out = answer_of(*c);
+    out.good<SEQUENCE4res>();
+    auto listed = entries_of(std::move(out));
+    BOOST_TEST(listed["export"].values.rdattr_error == nfsstat4::delay);
+    BOOST_CHECK(listed["deep"].said == all_of_entry);
+    within.hangs = nullptr;
+    never.set();
+    turns();
 }
 
 BOOST_AUTO_TEST_SUITE_END()

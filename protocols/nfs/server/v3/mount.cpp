@@ -145,6 +145,13 @@ task<mountstat3> server::find(rpc::call& c, std::string_view path, v3::nfs_fh3& 
             co_return to_mountstat3(v3::to_status(next.error()));
         }
         directory = next->found.handle;
+        // By another spelling, where the file system takes it for the same name.
+        if (exports_.has_nested(exported))
+            co_await covered_.look(exported);
+        if (covered_.at(exported, directory) != nullptr) {
+            counters_.refused_path.add();
+            co_return mountstat3::acces;
+        }
     }
     auto attrs = co_await exported.backend->getattr(request, directory);
     if (!attrs) {

@@ -18,35 +18,41 @@ task<rpc::outcome> server::lookup(rpc::call& c)
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
     // The rules of an export that begins here are gone by, whatever this one's are.
-    const export_options* const inner = nested_at(directory, args.what.name);
+    const export_options* inner = nested_at(directory, args.what.name);
     target root;
-    const nfsstat3 entered = inner != nullptr ? open_root(c, *inner, root) : nfsstat3::noent;
-    if (entered == nfsstat3::ok) {
-        res.dir_attributes = co_await attributes_of(directory);
-        if (const auto object = sign(*inner, root.file)) {
-            res.object = *object;
-            res.obj_attributes = co_await attributes_of(root);
-        } else {
-            res.status = nfsstat3::serverfault;
+    nfsstat3 entered = inner != nullptr ? open_root(c, *inner, root) : nfsstat3::noent;
+    if (entered != nfsstat3::ok) {
+        auto done = co_await directory.backend().lookup(directory.request, directory.file, args.what.name);
+        if (!done) {
+            // With these a client can remember that the name does not exist.
+            res.status = status_of(done.error());
+            res.dir_attributes = co_await attributes_of(directory);
+            co_return reply(c, res);
         }
-        co_return reply(c, res);
+        if (inner == nullptr && exports_.has_nested(*directory.exported)) {
+            inner = co_await covering(directory, done->found);
+            // What has a handle from before stands beneath it.
+            if (inner != nullptr)
+                entered = args.what.name == ".." ? nfsstat3::stale : open_root(c, *inner, root);
+        }
+        if (entered != nfsstat3::ok) {
+            res.dir_attributes = to_post_op(done->directory);
+            const auto object = sign(*directory.exported, done->found.handle);
+            if (inner != nullptr) {
+                res.status = entered;
+            } else if (object) {
+                res.object = *object;
+                res.obj_attributes = to_post_op(done->found.attrs);
+            } else {
+                res.status = nfsstat3::serverfault;
+            }
+            co_return reply(c, res);
+        }
     }
-    auto done = co_await directory.backend().lookup(directory.request, directory.file, args.what.name);
-    if (done && inner != nullptr) {
-        res.status = entered;
-        res.dir_attributes = to_post_op(done->directory);
-        co_return reply(c, res);
-    }
-    if (!done) {
-        // With these a client can remember that the name does not exist.
-        res.status = status_of(done.error());
-        res.dir_attributes = co_await attributes_of(directory);
-        co_return reply(c, res);
-    }
-    res.dir_attributes = to_post_op(done->directory);
-    if (const auto object = sign(*directory.exported, done->found.handle)) {
+    res.dir_attributes = co_await attributes_of(directory);
+    if (const auto object = sign(*inner, root.file)) {
         res.object = *object;
-        res.obj_attributes = to_post_op(done->found.attrs);
+        res.obj_attributes = co_await attributes_of(root);
     } else {
         res.status = nfsstat3::serverfault;
     }
@@ -208,7 +214,7 @@ task<rpc::outcome> server::remove(rpc::call& c)
     target directory;
     res.status = open_outside_grace(c, args.object.dir, purpose::changing, directory);
     if (res.status == nfsstat3::ok)
-        res.status = may_change(c, directory, args.object.name);
+        res.status = co_await may_change(c, directory, args.object.name);
     files::change_hold change;
     if (res.status == nfsstat3::ok)
         res.status = co_await make_way_to(c, directory, args.object.name, files::operation::remove, change);
@@ -238,7 +244,7 @@ task<rpc::outcome> server::rmdir(rpc::call& c)
     if (res.status == nfsstat3::ok && args.object.name == "..")
         res.status = nfsstat3::exist;
     if (res.status == nfsstat3::ok)
-        res.status = may_change(c, directory, args.object.name);
+        res.status = co_await may_change(c, directory, args.object.name);
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
     auto done = co_await directory.backend().rmdir(directory.request, directory.file, args.object.name);
@@ -266,9 +272,9 @@ task<rpc::outcome> server::rename(rpc::call& c)
     if (res.status == nfsstat3::ok && from.exported != to.exported)
         res.status = nfsstat3::xdev;
     if (res.status == nfsstat3::ok)
-        res.status = may_change(c, from, args.from.name);
+        res.status = co_await may_change(c, from, args.from.name);
     if (res.status == nfsstat3::ok)
-        res.status = may_change(c, to, args.to.name);
+        res.status = co_await may_change(c, to, args.to.name);
     files::change_hold source, overwritten;
     if (res.status == nfsstat3::ok)
         res.status = co_await make_way_to(c, from, args.from.name, files::operation::rename, source);

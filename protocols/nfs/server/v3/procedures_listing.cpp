@@ -15,7 +15,8 @@ class entry_sink;
 template<>
 class entry_sink<readdir_writer> final : public storage::directory_sink {
 public:
-    entry_sink(readdir_writer& writer, const handle_key&, const export_options&, const export_table*) noexcept
+    entry_sink(readdir_writer& writer, const handle_key&, const export_options&, const export_table*,
+               const covered_directories&) noexcept
         : writer_(writer)
     {
     }
@@ -31,10 +32,11 @@ private:
 template<>
 class entry_sink<readdirplus_writer> final : public storage::directory_sink {
 public:
-    /// `nests`, if there may be any in the directory: what other exports cover is named alone, and LOOKUP leads into them.
+    /// `nests`, if there may be any by the names of the directory: what other exports cover is named alone, and LOOKUP
+    /// leads into them.
     entry_sink(readdirplus_writer& writer, const handle_key& key, const export_options& exported,
-               const export_table* nests) noexcept
-        : writer_(writer), key_(key), exported_(exported), nests_(nests)
+               const export_table* nests, const covered_directories& covered) noexcept
+        : writer_(writer), key_(key), exported_(exported), nests_(nests), covered_(covered)
     {
     }
     bool take(const storage::directory_entry& e) override
@@ -44,6 +46,8 @@ public:
         entry.name = e.name;
         entry.cookie = e.cookie;
         if (nests_ != nullptr && nests_->nested(exported_, e.name) != nullptr)
+            return writer_.add(entry);
+        if (e.handle && covered_.at(exported_, *e.handle) != nullptr)
             return writer_.add(entry);
         entry.name_attributes = to_post_op(e.attrs);
         if (e.handle) {
@@ -60,6 +64,7 @@ private:
     const handle_key& key_;
     const export_options& exported_;
     const export_table* nests_;
+    const covered_directories& covered_;
 };
 
 // What stands in front of the resok that `count` and `maxcount` bound, and a failed result.
@@ -88,9 +93,11 @@ task<rpc::outcome> server::list(rpc::call& c, Arguments args, std::uint32_t size
     const std::size_t start = out.size();
     Writer writer(out, args, head);
     const std::size_t verifier_at = out.size() - verifier_size;
-    const bool has_nests =
-        exports_.has_nested(*directory.exported) && directory.file == directory.backend().root();
-    entry_sink<Writer> sink(writer, key_, *directory.exported, has_nests ? &exports_ : nullptr);
+    const bool has_nests = exports_.has_nested(*directory.exported);
+    if (plus && has_nests)
+        co_await covered_.look(*directory.exported);
+    const bool by_name = has_nests && directory.file == directory.backend().root();
+    entry_sink<Writer> sink(writer, key_, *directory.exported, by_name ? &exports_ : nullptr, covered_);
     auto done = co_await directory.backend().readdir(directory.request, directory.file, args.cookie,
                                                      from_verifier(args.cookieverf), plus, sink);
     if (!done || !writer.fits() || (writer.entries() == 0 && !done->end)) {

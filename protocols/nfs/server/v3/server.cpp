@@ -142,6 +142,11 @@ nfsstat3 server::find(const rpc::call& c, const nfs_fh3& handle, purpose why, ta
         return nfsstat3::rofs;
     }
     to.file = opened->inner;
+    // Whoever has a handle from before looks its name up again, and gets the other export's.
+    if (covered_.at(*to.exported, to.file) != nullptr) {
+        counters_.refused_export.add();
+        return nfsstat3::stale;
+    }
     return nfsstat3::ok;
 }
 
@@ -175,13 +180,29 @@ const export_options* server::nested_at(const target& directory, std::string_vie
     return inner != nullptr && directory.file == directory.backend().root() ? inner : nullptr;
 }
 
-// Moved elsewhere, what another export covers would be reached by this one's rules.
-nfsstat3 server::may_change(rpc::call& c, const target& directory, std::string_view name) const noexcept
+task<const export_options*> server::covering(const target& directory, const storage::entry& found)
 {
-    if (nested_at(directory, name) == nullptr)
-        return nfsstat3::ok;
+    if (found.attrs && found.attrs->type != storage::file_type::directory)
+        co_return nullptr;
+    co_await covered_.look(*directory.exported);
+    co_return covered_.at(*directory.exported, found.handle);
+}
+
+// Moved elsewhere, what another export covers would be reached by this one's rules.
+task<nfsstat3> server::may_change(rpc::call& c, const target& directory, std::string_view name)
+{
+    bool stays = nested_at(directory, name) != nullptr;
+    if (!stays && exports_.has_nested(*directory.exported)) {
+        co_await covered_.look(*directory.exported);
+        if (covered_.is_above(*directory.exported, directory.file)) {
+            const auto found = co_await directory.backend().lookup(directory.request, directory.file, name);
+            stays = found && covered_.must_stay(*directory.exported, found->found.handle);
+        }
+    }
+    if (!stays)
+        co_return nfsstat3::ok;
     c.refuse();
-    return nfsstat3::acces;
+    co_return nfsstat3::acces;
 }
 
 bool server::is_in_grace() const noexcept { return state_ != nullptr && state_->is_in_grace(); }

@@ -40,6 +40,9 @@ inline constexpr bitmap4 of_names = {attribute::fileid, attribute::mounted_on_fi
 /// INVAL, as of all that can only be read.
 inline constexpr bitmap4 settable_attributes = attributes_for_setattr - bitmap4{attribute::time_create};
 inline constexpr bitmap4 settable_at_creation = attributes_for_create - bitmap4{attribute::time_create};
+/// What is asked of the file system, not of the file.
+inline constexpr bitmap4 of_space = {attribute::files_avail, attribute::files_free, attribute::files_total,
+                                     attribute::space_avail, attribute::space_free, attribute::space_total};
 /// What EXCLUSIVE4_1 may name (8881 5.8.1.14): a back end may keep the verifier in the times.
 inline constexpr bitmap4 attributes_for_exclusive =
     settable_at_creation - bitmap4{attribute::time_access_set, attribute::time_modify_set};

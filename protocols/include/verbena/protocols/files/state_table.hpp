@@ -133,6 +133,7 @@ struct state_holder {
     bool has_owner = false; ///< false: a delegation
     bool locks = false;     ///< the owner is one of locks
     std::string_view owner; ///< good until the table changes
+    storage::handle file;   ///< empty of a delegation that was revoked
 };
 
 /// What somebody wants to do, as far as others may be in the way of it.

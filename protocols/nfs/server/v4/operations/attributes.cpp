@@ -14,9 +14,6 @@ namespace verbena::nfs::v4 {
 
 namespace {
 
-constexpr bitmap4 of_space = {attribute::files_avail, attribute::files_free, attribute::files_total,
-                              attribute::space_avail, attribute::space_free, attribute::space_total};
-
 constexpr bitmap4 supported_attributes = of_space | bitmap4{
                                                         attribute::supported_attrs,
                                                         attribute::type,
@@ -166,24 +163,31 @@ void server::set_file(const object& of, const storage::attributes& attrs, object
 // disk to hang, who uses this one would wait for it.
 task<void> server::set_covered(const rpc::call& c, const object& root, object_values& out)
 {
-    if (const auto known = covered_.find(root.exported); known != covered_.end()) {
+    if (const auto known = covered_numbers_.find(root.exported); known != covered_numbers_.end()) {
         out.all.mounted_on_fileid = known->second;
         co_return;
     }
-    const pseudo_node* const place = commons_.tree.of(*root.exported);
-    if (place == nullptr || place->parent == nullptr || place->parent->exported == nullptr)
+    const export_table::nest* const nest = commons_.exports.nest_around(*root.exported);
+    if (nest == nullptr)
         co_return;
     object outer;
-    set_export(c, *place->parent->exported, outer);
+    set_export(c, *nest->outer, outer);
     outer.request.who = storage::credential(0, 0); // whoever asks first, all are told the same
     outer.file = outer.backend().root();
-    const auto found = co_await outer.backend().lookup(outer.request, outer.file, place->name);
-    if (found && found->found.attrs)
-        out.all.mounted_on_fileid = mounted_on(*found->found.attrs);
-    const bool never =
-        !found && (found.error() == storage::errc::crosses_mount || found.error().errno_value() == ENOENT);
-    if (found || never)
-        covered_[root.exported] = out.all.mounted_on_fileid;
+    std::string_view rest = nest->path;
+    for (auto name = next_component(rest); !name.empty();) {
+        const auto found = co_await outer.backend().lookup(outer.request, outer.file, name);
+        const bool never = !found && (found.error() == storage::errc::crosses_mount ||
+                                      found.error().errno_value() == ENOENT);
+        if (!found && !never)
+            co_return;
+        if (found)
+            outer.file = found->found.handle;
+        name = found ? next_component(rest) : std::string_view();
+        if (found && name.empty() && found->found.attrs)
+            out.all.mounted_on_fileid = mounted_on(*found->found.attrs);
+    }
+    covered_numbers_[root.exported] = out.all.mounted_on_fileid;
 }
 
 task<nfsstat4> server::values_of(compound& k, const object& of, bitmap4 wanted, object_values& out,

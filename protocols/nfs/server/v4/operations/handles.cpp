@@ -43,6 +43,11 @@ nfsstat4 server::find_exported(const rpc::call& c, std::uint32_t export_id, cons
         counters_.refused.note(refusal);
         return nfsstat4::access;
     }
+    // Whoever has a handle from before looks its name up again, and gets the other export's.
+    if (covered_.at(*exported, file) != nullptr) {
+        counters_.refused_export.add();
+        return nfsstat4::stale;
+    }
     set_export(c, *exported, to);
     to.file = file;
     return nfsstat4::ok;
@@ -89,6 +94,15 @@ nfsstat4 server::enter_nested(const rpc::call& c, const pseudo_node& place, obje
     return nfsstat4::access;
 }
 
+task<const pseudo_node*> server::place_covering(const object& directory, const storage::attributes* attrs)
+{
+    if (attrs != nullptr && attrs->type != storage::file_type::directory)
+        co_return nullptr;
+    co_await covered_.look(*directory.exported);
+    const export_options* const inner = covered_.at(*directory.exported, directory.file);
+    co_return inner != nullptr ? commons_.tree.of(*inner) : nullptr;
+}
+
 task<nfsstat4> server::find_child(compound& k, const object& directory, std::string_view name, object& to)
 {
     if (const nfsstat4 status = check_name(name); status != nfsstat4::ok)
@@ -105,8 +119,14 @@ task<nfsstat4> server::find_child(compound& k, const object& directory, std::str
     if (found && place != nullptr)
         co_return nfsstat4::access;
     if (found) {
-        to = directory;
-        to.file = found->found.handle;
+        object there = directory;
+        there.file = found->found.handle;
+        if (const auto& attrs = found->found.attrs; commons_.exports.has_nested(*there.exported)) {
+            const pseudo_node* const covering = co_await place_covering(there, attrs ? &*attrs : nullptr);
+            if (covering != nullptr)
+                co_return enter_nested(k.c, *covering, to);
+        }
+        to = there;
         co_return nfsstat4::ok;
     }
     const nfsstat4 status = status_of_storage(found.error());
@@ -126,12 +146,23 @@ task<nfsstat4> server::find_parent(compound& k, const object& of, object& to)
     if (place != nullptr) {
         if (place->parent == nullptr)
             co_return nfsstat4::noent;
+        if (!of.is_pseudo() && place->parent->exported == nullptr) {
+            const nfsstat4 status = co_await find_parent_of_export(k, *place, to);
+            if (status == nfsstat4::ok)
+                co_return status;
+        }
         co_return enter(k.c, *place->parent, to);
     }
     const auto found = co_await of.backend().lookup(of.request, of.file, "..");
     if (found) {
-        to = of;
-        to.file = found->found.handle;
+        object there = of;
+        there.file = found->found.handle;
+        if (const auto& attrs = found->found.attrs; commons_.exports.has_nested(*there.exported)) {
+            const pseudo_node* const covering = co_await place_covering(there, attrs ? &*attrs : nullptr);
+            if (covering != nullptr) // what has a handle from before stands beneath it
+                co_return nfsstat4::stale;
+        }
+        to = there;
         co_return nfsstat4::ok;
     }
     const nfsstat4 status = status_of_storage(found.error());
@@ -141,6 +172,26 @@ task<nfsstat4> server::find_parent(compound& k, const object& of, object& to)
     if (attrs && attrs->type == storage::file_type::symlink)
         co_return nfsstat4::symlink;
     co_return status;
+}
+
+// The directory of the export around it by which LOOKUP leads here.
+task<nfsstat4> server::find_parent_of_export(compound& k, const pseudo_node& place, object& to)
+{
+    const export_table::nest* const nest = commons_.exports.nest_around(*place.exported);
+    if (nest == nullptr || check_access(*nest->outer, k.c.from(), host_) != access_refusal::none)
+        co_return nfsstat4::noent;
+    object outer;
+    set_export(k.c, *nest->outer, outer);
+    outer.file = outer.backend().root();
+    std::string_view rest = nest->path.substr(0, nest->path.rfind('/'));
+    for (auto name = next_component(rest); !name.empty(); name = next_component(rest)) {
+        const auto found = co_await outer.backend().lookup(outer.request, outer.file, name);
+        if (!found)
+            co_return status_of_storage(found.error());
+        outer.file = found->found.handle;
+    }
+    to = outer;
+    co_return nfsstat4::ok;
 }
 
 task<nfsstat4> server::putfh(compound& k)

@@ -4,7 +4,11 @@
 
 #include <verbena/protocols/xdr/byte_order.hpp>
 
+#include <verbena/core/combine.hpp>
+#include <verbena/core/event.hpp>
+
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -64,16 +68,93 @@ nfsstat4 leave_acl_out(std::uint32_t minor, bitmap4& said, object_values& out) n
 
 } // namespace
 
+/// It outlives a call that waits no longer for it.
+struct server::root_look {
+    explicit root_look(const object& root) : files(root.backend()), file(root.file)
+    {
+        request.who = root.request.who;
+    }
+    storage::file_backend& files;
+    const storage::handle file;
+    storage::request request;
+    bool wants_space = false, wants_acl = false;
+    result<storage::attributes> attrs = error(std::errc::timed_out);
+    result<storage::filesystem_stat> space = error(std::errc::timed_out);
+    result<storage::access_list> acl = error(std::errc::timed_out);
+    event over;
+};
+
+task<void> server::look_at_root(std::shared_ptr<root_look> l)
+{
+    l->attrs = co_await l->files.getattr(l->request, l->file);
+    if (l->attrs && l->wants_space)
+        l->space = co_await l->files.statfs(l->request, l->file);
+    if (l->attrs && l->wants_acl)
+        l->acl = co_await l->files.getacl(l->request, l->file);
+    l->over.set();
+}
+
+time_point server::roots_until() const noexcept { return here_.reactor().now() + patience_with_roots; }
+
+task<nfsstat4> server::values_of_root(compound& k, const object& root, bitmap4 wanted, object_values& out,
+                                      time_point until)
+{
+    if (root.is_pseudo())
+        co_return co_await values_of(k, root, wanted, out);
+    if (const auto late = late_roots_.find(root.exported); late != late_roots_.end()) {
+        if (!late->second->over.is_set())
+            co_return nfsstat4::delay;
+        late_roots_.erase(late);
+    }
+    const auto look = std::make_shared<root_look>(root);
+    look->wants_space = !(wanted & of_space).none();
+    look->wants_acl = wanted.test(attribute::acl) && root.backend().info().acls;
+    here_.tasks().spawn(&server::look_at_root, look);
+    if (const time_point now = here_.reactor().now(); !look->over.is_set() && now < until) {
+        const auto wait = [](std::shared_ptr<root_look> of) -> task<result<bool>> {
+            const bool ended = co_await of->over.wait();
+            co_return ended;
+        };
+        task<result<bool>> waiting = wait(look);
+        (void)co_await with_timeout(until - now, std::move(waiting));
+    }
+    if (!look->over.is_set()) {
+        late_roots_.emplace(root.exported, look);
+        co_return nfsstat4::delay;
+    }
+    if (!look->attrs)
+        co_return status_of_storage(look->attrs.error());
+    set_constants(k, root, out);
+    if (file_handle handle; wanted.test(attribute::filehandle) && sign(root, handle))
+        out.set_handle(handle);
+    set_file(root, *look->attrs, out);
+    if (const auto known = covered_numbers_.find(root.exported); known != covered_numbers_.end())
+        out.all.mounted_on_fileid = known->second;
+    if (look->wants_space && !look->space)
+        co_return status_of_storage(look->space.error());
+    if (look->wants_space)
+        out.set_space(*look->space);
+    if (says_names(wanted)) {
+        task<void> saying = say_names(k, wanted, out);
+        co_await saying;
+    }
+    if (look->wants_acl && !look->acl)
+        co_return status_of_storage(look->acl.error());
+    if (look->wants_acl)
+        out.set_acl(*look->acl);
+    co_return nfsstat4::ok;
+}
+
 // The export that begins here, if the peer may use it. Else the entry is named alone: what the export covers is not for the peer either, and
 // the listing of all others is.
 task<void> server::say_nested(compound& k, const pseudo_node& place, std::uint64_t covered, bitmap4& said,
-                              object_values& out)
+                              object_values& out, time_point until)
 {
     object entry;
     nfsstat4 status = enter(k.c, place, entry) == nfsstat4::ok ? nfsstat4::ok : nfsstat4::access;
     if (status == nfsstat4::ok) {
         const bitmap4 known = said & supported(k, entry);
-        status = co_await values_of(k, entry, known, out);
+        status = co_await values_of_root(k, entry, known, out, until);
         if (status == nfsstat4::ok)
             said = known;
     }
@@ -89,10 +170,15 @@ task<void> server::say_nested(compound& k, const pseudo_node& place, std::uint64
 // An entry's attributes, or what is told in their place. Where the client asked for no place to tell an error, that one is yielded: it is the
 // whole listing's, but for an entry that is not there any more. `said` is what is asked for, and then what is told.
 task<nfsstat4> server::say_entry(compound& k, const storage::directory_entry& e, bitmap4& said,
-                                 object_values& out)
+                                 object_values& out, time_point until)
 {
-    if (const pseudo_node* const place = nested_at(k.current, e.name)) {
-        co_await say_nested(k, *place, e.fileid, said, out);
+    const pseudo_node* place = nested_at(k.current, e.name);
+    const export_options* const covering =
+        place == nullptr && e.handle ? covered_.at(*k.current.exported, *e.handle) : nullptr;
+    if (covering != nullptr)
+        place = commons_.tree.of(*covering);
+    if (place != nullptr) {
+        co_await say_nested(k, *place, e.fileid, said, out, until);
         co_return nfsstat4::ok;
     }
     said = said & supported(k, k.current);
@@ -126,6 +212,7 @@ task<nfsstat4> server::list_one_by_one(compound& k, const READDIR4args& args, st
     // A larger maxcount would get no more.
     const bool asks_for_all = args.maxcount >= std::min<std::size_t>(room - 8, max_listing);
     const bitmap4 wanted = args.attr_request & supported(k, o);
+    const time_point until = roots_until();
     for (unsigned pages = 0; pages < most_pages; ++pages) {
         gathering found;
         const auto done = co_await o.backend().readdir(o.request, o.file, cookie, verifier, true, found);
@@ -152,7 +239,7 @@ task<nfsstat4> server::list_one_by_one(compound& k, const READDIR4args& args, st
         for (const gathered_entry& each : found.entries) {
             object_values values;
             bitmap4 said = args.attr_request;
-            status = co_await say_entry(k, each.view(), said, values);
+            status = co_await say_entry(k, each.view(), said, values, until);
             // It went meanwhile. The client would take it for the directory's.
             if (status == nfsstat4::stale || status == nfsstat4::noent) {
                 status = nfsstat4::ok;

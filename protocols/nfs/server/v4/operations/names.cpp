@@ -104,7 +104,7 @@ task<nfsstat4> server::remove(compound& k)
     if (status == nfsstat4::ok)
         status = check_name(args.target);
     if (status == nfsstat4::ok)
-        status = may_change(k.current, args.target);
+        status = co_await may_change(k.current, args.target);
     if (status == nfsstat4::ok)
         status = k.check_room<REMOVE4res>();
     // The file may be one that a client has still to reclaim.
@@ -131,9 +131,19 @@ task<nfsstat4> server::remove(compound& k)
 }
 
 // Moved elsewhere, what another export covers would be reached by this one's rules.
-nfsstat4 server::may_change(const object& directory, std::string_view name) const noexcept
+task<nfsstat4> server::may_change(const object& directory, std::string_view name)
 {
-    return nested_at(directory, name) == nullptr ? nfsstat4::ok : nfsstat4::access;
+    if (nested_at(directory, name) != nullptr)
+        co_return nfsstat4::access;
+    const export_options& outer = *directory.exported;
+    if (!commons_.exports.has_nested(outer))
+        co_return nfsstat4::ok;
+    co_await covered_.look(outer);
+    if (!covered_.is_above(outer, directory.file))
+        co_return nfsstat4::ok;
+    const auto found = co_await directory.backend().lookup(directory.request, directory.file, name);
+    const bool stays = found && covered_.must_stay(outer, found->found.handle);
+    co_return stays ? nfsstat4::access : nfsstat4::ok;
 }
 
 // Of RENAME and LINK: the saved handle and the current one.
@@ -159,9 +169,9 @@ task<nfsstat4> server::rename(compound& k)
     if (status == nfsstat4::ok)
         status = check_name(args.newname);
     if (status == nfsstat4::ok)
-        status = may_change(k.saved, args.oldname);
+        status = co_await may_change(k.saved, args.oldname);
     if (status == nfsstat4::ok)
-        status = may_change(k.current, args.newname);
+        status = co_await may_change(k.current, args.newname);
     if (status == nfsstat4::ok)
         status = k.check_room<RENAME4res>();
     // The file may be one that a client has still to reclaim.
@@ -344,8 +354,11 @@ task<nfsstat4> server::readdir(compound& k)
     }
     const bitmap4 known = supported(k, k.current);
     // An entry where another export begins has more of its own than the number of the directory that it covers.
+    const bool has_nests = commons_.exports.has_nested(*k.current.exported);
+    if (has_nests)
+        co_await covered_.look(*k.current.exported);
     const bool leads_on =
-        k.current.is_export_root() && commons_.exports.has_nested(*k.current.exported) &&
+        has_nests && (k.current.is_export_root() || covered_.is_above(*k.current.exported, k.current.file)) &&
         !args.attr_request.is_subset_of({attribute::mounted_on_fileid, attribute::rdattr_error});
     if (leads_on || (args.attr_request & known).test(attribute::acl)) {
         task<nfsstat4> listing = list_one_by_one(k, args, cookie, verifier);
@@ -400,6 +413,7 @@ task<nfsstat4> server::list_pseudo(compound& k, const READDIR4args& args)
     readdir_writer writer(k.results.begin(nfs_opnum4::readdir), args, {}, room - 8);
     std::uint64_t cookie = 2;
     bool all = true;
+    const time_point until = roots_until();
     for (const auto& [name, child] : k.current.node->children) {
         object entry;
         // Those that the peer may see are counted alone.
@@ -407,7 +421,8 @@ task<nfsstat4> server::list_pseudo(compound& k, const READDIR4args& args)
             continue;
         object_values values;
         bitmap4 said = args.attr_request & supported(k, entry);
-        const nfsstat4 status = co_await values_of(k, entry, said, values);
+        task<nfsstat4> looking = values_of_root(k, entry, said, values, until);
+        const nfsstat4 status = co_await looking;
         if (status != nfsstat4::ok) {
             values.all.present = of_names;
             values.all.fileid = values.all.mounted_on_fileid = child->fileid;

@@ -86,6 +86,7 @@ struct server::open_target {
     bool created = false;            // whoever makes a file may open it, whatever its mode
     std::optional<changeid4> change; // attribute, if it is known
     bool truncates = false;
+    bool by_delegation = false; // found by that, and not by name
     std::shared_ptr<const storage::open_file> opened;
 };
 
@@ -115,7 +116,12 @@ task<nfsstat4> server::find_to_open(compound& k, const OPEN4args& args, open_tar
 {
     const object directory = k.current;
     if (args.claim.claim == open_claim_type4::null || args.claim.claim == open_claim_type4::delegate_cur) {
-        const nfsstat4 status = co_await find_child(k, directory, args.claim.file, to.file);
+        nfsstat4 status = co_await find_child(k, directory, args.claim.file, to.file);
+        if (status == nfsstat4::noent && args.claim.claim == open_claim_type4::delegate_cur &&
+            !directory.is_pseudo()) {
+            task<nfsstat4> finding = find_by_delegation(k, args.claim.delegate_stateid, to);
+            status = co_await finding;
+        }
         if (status != nfsstat4::ok) // SYMLINK would say that of the name
             co_return status == nfsstat4::symlink ? nfsstat4::notdir : status;
         if (to.file.is_pseudo())
@@ -133,12 +139,45 @@ task<nfsstat4> server::find_to_open(compound& k, const OPEN4args& args, open_tar
     co_return nfsstat4::ok;
 }
 
-// Of a file that was just made, and then refused: nothing is to be left of it. Another file that has its name by now is.
+// Of a file that was just made, and then refused: nothing is to be left of it. But another file that has its name by now
+// is, and so is what somebody else has opened meanwhile.
 task<void> server::unmake(const object& directory, std::string_view name, const storage::handle& file)
 {
-    const auto found = co_await directory.backend().lookup(directory.request, directory.file, name);
+    const storage::handle key = state_key(directory.exported->id, file);
+    files::change_hold change;
+    change.begin(commons_.state.changes(), key);
+    if (commons_.state.has_state(key))
+        co_return;
+    storage::request request = directory.request;
+    request.victim = &file;
+    // For back ends that do not know of a victim.
+    const auto found = co_await directory.backend().lookup(request, directory.file, name);
     if (found && found->found.handle == file)
-        (void)co_await directory.backend().remove(directory.request, directory.file, name);
+        (void)co_await directory.backend().remove(request, directory.file, name);
+}
+
+// What was found by name was stale. Mostly somebody removed it between the two: then the name leads elsewhere by now, or
+// nowhere, and the client, which knows no handle that would be stale, tries again (delay). Where the name still leads to
+// it the file is broken, and will be: whoever came again would do so for ever.
+task<nfsstat4> server::status_of_stale(compound& k, std::string_view name, const object& file)
+{
+    object again;
+    const nfsstat4 status = co_await find_child(k, k.current, name, again);
+    const bool is_same = status == nfsstat4::ok && again.exported == file.exported && again.file == file.file;
+    co_return is_same || status == nfsstat4::stale ? nfsstat4::stale : nfsstat4::delay;
+}
+
+// Its name is gone, as after a removal on this host. The client has opened it all the same, by its delegation.
+task<nfsstat4> server::find_by_delegation(compound& k, const stateid4& id, open_target& to)
+{
+    const storage::handle name = co_await commons_.state.file_of_delegation(k.client, to_state(id));
+    const auto wire = sign_state_key(commons_.key, name);
+    object found;
+    if (!wire || find(k.c, wire->bytes(), found) != nfsstat4::ok || found.exported != k.current.exported)
+        co_return nfsstat4::noent;
+    to.file = found;
+    to.by_delegation = true;
+    co_return nfsstat4::ok;
 }
 
 task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_target& to)
@@ -168,6 +207,7 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
         co_return status;
     const object directory = k.current;
     storage::file_backend& files = directory.backend();
+    storage::handle stale;
     for (int race = 0; race < most_races; ++race) {
         // Of a file that is there UNCHECKED sets the size alone, and only to 0 (8881 18.16.3).
         if (how.mode == createmode4::unchecked) {
@@ -210,8 +250,13 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
             rest.uid.reset();
         // The back end has kept the verifier, perhaps in the times: the client hears that these are not its own yet.
         const auto done = co_await files.setattr(to.file.request, to.file.file, rest, std::nullopt);
-        if (!done && done.error().errno_value() == ESTALE) // somebody has removed it: it is made again
+        // Somebody has removed it: it is made again. Where it is there the second time it is broken.
+        if (!done && done.error().errno_value() == ESTALE) {
+            if (to.file.file == stale)
+                co_return nfsstat4::stale;
+            stale = to.file.file;
             continue;
+        }
         if (!done) {
             if (!made->existed)
                 co_await unmake(directory, args.claim.file, to.file.file);
@@ -293,9 +338,11 @@ task<nfsstat4> server::open_file(compound& k, const OPEN4args& args, OPEN4res& r
                                                                                          : purpose::reading);
     if (status == nfsstat4::ok)
         status = co_await open_target_for(to, request.access);
-    // What the name led to somebody has removed since: by then it leads elsewhere, or nowhere. The client knows no handle that would be stale.
-    if (status == nfsstat4::stale && by_name)
-        status = nfsstat4::delay;
+    if (status == nfsstat4::stale && by_name && !to.by_delegation) {
+        status = co_await status_of_stale(k, args.claim.file, to.file);
+        if (status == nfsstat4::stale)
+            status = co_await open_target_for(to, request.access);
+    }
     if (status != nfsstat4::ok)
         co_return status;
     request.file = to.file.key();
@@ -323,8 +370,8 @@ task<nfsstat4> server::open_file(compound& k, const OPEN4args& args, OPEN4res& r
     state_home::opening opening = {&to.file.backend(), to.file.request, to.file.file, to.file.exported->id};
     opening.request.open = to.opened.get();
     result<files::opened> opened = co_await commons_.state.open(request, opening);
-    if (!opened && by_name && opened.error().errno_value() == ESTALE)
-        co_return nfsstat4::delay;
+    if (!opened && by_name && !to.by_delegation && opened.error().errno_value() == ESTALE)
+        co_return co_await status_of_stale(k, args.claim.file, to.file);
     if (!opened && opened.error().code().category() != files::files_category())
         co_return status_of_storage(opened.error());
     if (!opened)

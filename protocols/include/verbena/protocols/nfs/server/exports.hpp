@@ -100,11 +100,21 @@ public:
     /// The export with the longest pseudo-path that is `path` or one of its ancestors.
     std::optional<match> by_path(std::string_view path) const noexcept;
 
-    /// The export whose pseudo-path is that of `outer` and `name` behind it: it covers what the root of `outer` has by this name.
-    /// nullptr if there is none. "/a/b" covers nothing in the root of "/" where nothing is exported as "/a".
+    /// An export whose pseudo-path lies in another one's: it covers what that one has at this path.
+    struct nest {
+        const export_options* outer;
+        std::string_view
+            path; ///< of the inner one's pseudo-path, what stands behind the outer one's; without '/' in front
+        const export_options* inner;
+    };
+    /// The export whose pseudo-path is that of `outer` and `name` behind it: it covers what the root of `outer` has by
+    /// this name. nullptr if there is none.
     const export_options* nested(const export_options& outer, std::string_view name) const noexcept;
-    /// Whether nested() finds one by any name.
-    bool has_nested(const export_options& outer) const noexcept;
+    /// The exports within `outer`, at any depth, but for those within another one of them.
+    std::span<const nest> nests_of(const export_options& outer) const noexcept;
+    bool has_nested(const export_options& outer) const noexcept { return !nests_of(outer).empty(); }
+    /// The one whose inner export this is; nullptr if it lies in no other one.
+    const nest* nest_around(const export_options& inner) const noexcept;
 
     const std::deque<export_options>& all() const noexcept { return exports_; }
 
@@ -114,13 +124,8 @@ public:
     user_groups* groups() const noexcept { return groups_; }
 
 private:
-    // An export directly beneath the pseudo-path of another one.
-    struct nest {
-        std::uint32_t outer;
-        std::string_view name; // of the inner one's pseudo-path
-        const export_options* inner;
-    };
     static bool comes_before(const nest& one, const nest& other) noexcept;
+    void note_nest(const nest& made);
     void note_nests(const export_options& added);
 
     std::deque<export_options> exports_;                               // in the order of add()

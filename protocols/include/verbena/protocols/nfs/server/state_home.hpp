@@ -128,6 +128,8 @@ public:
     };
     task<life> life_of(files::client_id client);
     task<result<void>> reclaim_complete(files::client_id client);
+    /// Of which file the client's delegation is; empty where it has none such.
+    task<storage::handle> file_of_delegation(files::client_id client, const files::stateid& id);
 
     /// Whether an open anew would be refused whatever the file: to be asked before one is made. The open that follows is promised.
     task<result<void>> may_open(files::client_id client, std::span<const std::byte> owner, files::share deny);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <verbena/core/metrics.hpp>
+#include <verbena/protocols/nfs/server/covered.hpp>
 #include <verbena/protocols/nfs/server/exports.hpp>
 #include <verbena/protocols/nfs/server/file_handle.hpp>
 #include <verbena/protocols/nfs/user_groups.hpp>
@@ -59,7 +60,7 @@ struct server_counters {
 class server final : public rpc::program {
 public:
     server(const export_table& exports, const handle_key& key, mount_list& mounts)
-        : exports_(exports), key_(key), mounts_(mounts)
+        : exports_(exports), covered_(exports, nullptr), key_(key), mounts_(mounts)
     {
     }
 
@@ -84,6 +85,7 @@ private:
     task<rpc::outcome> list_exports(rpc::call& c);
 
     const export_table& exports_;
+    covered_directories covered_;
     handle_key key_;
     mount_list& mounts_;
     caller_groups groups_;

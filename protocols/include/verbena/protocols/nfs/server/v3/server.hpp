@@ -3,6 +3,7 @@
 #pragma once
 
 #include <verbena/core/metrics.hpp>
+#include <verbena/protocols/nfs/server/covered.hpp>
 #include <verbena/protocols/nfs/server/exports.hpp>
 #include <verbena/protocols/nfs/server/file_handle.hpp>
 #include <verbena/protocols/nfs/server/state_home.hpp>
@@ -63,6 +64,7 @@ public:
           key_(key),
           state_(state),
           here_(here),
+          covered_(exports, here),
           io_(state != nullptr ? &state->io_of(*here) : nullptr)
     {
     }
@@ -94,7 +96,9 @@ private:
 
     // The export that covers what `directory` has by this name; nullptr if none does.
     const export_options* nested_at(const target& directory, std::string_view name) const noexcept;
-    nfsstat3 may_change(rpc::call& c, const target& directory, std::string_view name) const noexcept;
+    // The one that covers what was found there under whatever name.
+    task<const export_options*> covering(const target& directory, const storage::entry& found);
+    task<nfsstat3> may_change(rpc::call& c, const target& directory, std::string_view name);
     bool is_in_grace() const noexcept;
     bool is_in_grace(files::operation op) const noexcept;
     // What a back end's failure is to a caller. A rule of the export is counted here, so that none is missed.
@@ -164,6 +168,7 @@ private:
     state_home* state_;
     const shard* here_; // if state_, as the next one
     io_list* io_;
+    covered_directories covered_;
     caller_groups groups_;
     host_addresses host_;
     server_counters counters_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <verbena/core/metrics.hpp>
+#include <verbena/protocols/nfs/server/covered.hpp>
 #include <verbena/protocols/nfs/server/exports.hpp>
 #include <verbena/protocols/nfs/server/file_handle.hpp>
 #include <verbena/protocols/nfs/server/state_home.hpp>
@@ -21,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -121,9 +123,11 @@ public:
     static constexpr duration max_copy_time = std::chrono::seconds(2);
     /// Names of owners that a shard keeps at hand, and as many numbers that have none: more than a listing has.
     static constexpr std::size_t names_at_hand = 8192;
+    /// How long one listing waits for what other exports that begin in it tell of their roots.
+    static constexpr duration patience_with_roots = std::chrono::seconds(1);
 
     server(server_commons& commons, const shard& here)
-        : commons_(commons), here_(here), io_(commons.state.io_of(here))
+        : commons_(commons), here_(here), covered_(commons.exports, &here), io_(commons.state.io_of(here))
     {
     }
 
@@ -203,6 +207,9 @@ private:
     /// The place in the pseudo file system of an export that begins by `name` in `directory`, the root of another one; else nullptr.
     const pseudo_node* nested_at(const object& directory, std::string_view name) const noexcept;
     nfsstat4 enter_nested(const rpc::call& c, const pseudo_node& place, object& to);
+    /// The place of the export that covers `directory`, found in its export under whatever name; nullptr if none does.
+    task<const pseudo_node*> place_covering(const object& directory, const storage::attributes* attrs);
+    task<nfsstat4> find_parent_of_export(compound& k, const pseudo_node& place, object& to);
     task<nfsstat4> find_child(compound& k, const object& directory, std::string_view name, object& to);
     task<nfsstat4> find_parent(compound& k, const object& of, object& to);
     task<nfsstat4> putfh(compound& k);
@@ -258,7 +265,7 @@ private:
     task<nfsstat4> create(compound& k);
     task<nfsstat4> remove(compound& k);
     static nfsstat4 need_both(const compound& k);
-    nfsstat4 may_change(const object& directory, std::string_view name) const noexcept;
+    task<nfsstat4> may_change(const object& directory, std::string_view name);
     task<nfsstat4> rename(compound& k);
     static task<nfsstat4> status_of_renaming(compound& k, nfsstat4 status);
     task<nfsstat4> link(compound& k);
@@ -270,9 +277,18 @@ private:
     task<nfsstat4> list_one_by_one(compound& k, const READDIR4args& args, std::uint64_t cookie,
                                    std::uint64_t verifier);
     task<nfsstat4> say_entry(compound& k, const storage::directory_entry& e, bitmap4& said,
-                             object_values& out);
+                             object_values& out, time_point until);
     task<void> say_nested(compound& k, const pseudo_node& place, std::uint64_t covered, bitmap4& said,
-                          object_values& out);
+                          object_values& out, time_point until);
+    /// What a look at an export's root gives.
+    struct root_look;
+    static task<void> look_at_root(std::shared_ptr<root_look> l);
+    /// values_of() an export's root, for a listing of what lies around it: another file system that hangs holds it up
+    /// until then at most. delay where it does.
+    task<nfsstat4> values_of_root(compound& k, const object& root, bitmap4 wanted, object_values& out,
+                                  time_point until);
+    /// When a listing that begins now waits for no other export any longer.
+    time_point roots_until() const noexcept;
 
     // Data.
     task<nfsstat4> refuse_data(const object& of, nfsstat4 status);
@@ -310,8 +326,10 @@ private:
     task<nfsstat4> open(compound& k);
     task<nfsstat4> open_file(compound& k, const OPEN4args& args, OPEN4res& res);
     task<nfsstat4> find_to_open(compound& k, const OPEN4args& args, open_target& to);
+    task<nfsstat4> find_by_delegation(compound& k, const stateid4& id, open_target& to);
     task<nfsstat4> create_to_open(compound& k, const OPEN4args& args, open_target& to);
-    static task<void> unmake(const object& directory, std::string_view name, const storage::handle& file);
+    task<void> unmake(const object& directory, std::string_view name, const storage::handle& file);
+    task<nfsstat4> status_of_stale(compound& k, std::string_view name, const object& file);
     task<nfsstat4> open_target_for(open_target& to, files::share access);
     task<nfsstat4> open_downgrade(compound& k);
     task<nfsstat4> close(compound& k);
@@ -328,12 +346,15 @@ private:
 
     server_commons& commons_;
     const shard& here_;
+    covered_directories covered_;
     io_list& io_;
     caller_groups groups_;
     host_addresses host_;
     detail::expiring_cache<account, name_text> names_{names_at_hand, names_at_hand};
     /// Of exports that lie in others, the number of what each covers.
-    std::map<const export_options*, std::uint64_t> covered_;
+    std::map<const export_options*, std::uint64_t> covered_numbers_;
+    /// Looks that were waited for in vain. While one lasts its export is not asked again.
+    std::map<const export_options*, std::shared_ptr<root_look>> late_roots_;
     server_counters counters_;
 };
 
