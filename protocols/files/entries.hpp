@@ -34,7 +34,11 @@ inline std::span<const std::byte> bytes_of(std::string_view text) noexcept
     return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-enum class state_kind : std::uint8_t { open, lock, delegation };
+enum class state_kind : std::uint8_t { open, lock, delegation, other };
+constexpr bool is_recallable(state_kind k) noexcept
+{
+    return k == state_kind::delegation || k == state_kind::other;
+}
 
 /// What a stateid names. Owned by the stateid_table.
 struct state_entry {
@@ -50,8 +54,8 @@ struct state_entry {
     std::uint32_t place = 0;
     std::uint32_t tag = 0;
     client_entry& client;
-    owner_entry* owner; // nullptr of a delegation
-    file_entry* file;   // nullptr of a delegation that was revoked
+    owner_entry* owner; // nullptr of recallable state
+    file_entry* file;   // nullptr of recallable state that was revoked
     member_of<state_entry> of_client{*this};
     member_of<state_entry> of_file{*this};
     member_of<state_entry> of_owner{*this};
@@ -88,12 +92,24 @@ struct lock_entry final : state_entry {
     member_of<lock_entry> of_open{*this};
 };
 
-struct delegation_entry final : state_entry {
+/// What its client gives back when it is asked to, or loses. A delegation, or of a recallable_kind.
+struct recallable_entry : state_entry {
+    recallable_entry(state_kind k, client_entry& c, file_entry& f) noexcept : state_entry(k, c, nullptr, f) {}
+    /// Whether it has to go before another client's `op`.
+    virtual bool is_against(operation op) const noexcept = 0;
+    bool is_recalled = false;
+    time_point deadline{}; // to return it; of one that is revoked: when it was
+    member_of<recallable_entry> by_deadline{*this};
+    bool is_revoked() const noexcept { return file == nullptr; }
+};
+
+struct delegation_entry final : recallable_entry {
     delegation_entry(client_entry& c, file_entry& f, delegation_type t,
                      std::optional<std::uint64_t> ch) noexcept
-        : state_entry(state_kind::delegation, c, nullptr, f), type(t), change(ch)
+        : recallable_entry(state_kind::delegation, c, f), type(t), change(ch)
     {
     }
+    bool is_against(operation op) const noexcept override { return conflicts(holding_of(type), op); }
     delegation_type type;
     std::shared_ptr<const storage::open_file> by; // of the open that it came with
     std::optional<std::uint64_t> change;          // of the file, as it was granted
@@ -111,10 +127,30 @@ struct delegation_entry final : state_entry {
     }
     std::unique_ptr<storage::file_lease>
         lease; // while it is held, and the delegation is neither back nor revoked
-    bool is_recalled = false;
-    time_point deadline{}; // to return it; of one that is revoked: when it was
-    member_of<delegation_entry> by_deadline{*this};
-    bool is_revoked() const noexcept { return file == nullptr; }
+};
+
+/// What is gone, while something may still come of it. Made with what it is of, so that its beginning can't fail. Its file is pinned.
+struct fence_entry {
+    fence_entry(recallable_kind& k, client_id c, file_entry& f) noexcept : kind(k), client(c), file(f) {}
+    recallable_kind& kind;
+    const client_id client;
+    file_entry& file;
+    stateid id;
+    lock_type type = lock_type::read;
+    time_point begun{};
+    member_of<fence_entry> of_file{*this}, by_age{*this};
+};
+
+struct other_entry final : recallable_entry {
+    other_entry(client_entry& c, file_entry& f, recallable_kind& k, std::unique_ptr<fence_entry> e) noexcept
+        : recallable_entry(state_kind::other, c, f), of(k), fence(std::move(e))
+    {
+    }
+    lock_type type() const noexcept { return held[1].empty() ? lock_type::read : lock_type::write; }
+    bool is_against(operation op) const noexcept override { return of.conflicts(type(), op); }
+    recallable_kind& of;
+    std::array<byte_ranges, 2> held; // to read, and to write as well
+    std::unique_ptr<fence_entry> fence;
 };
 
 /// An open owner or a lock owner. Lives as long as it has states.
@@ -210,8 +246,10 @@ struct client_entry {
     time_point trusted_from{};  // no delegation at all before: it did not give back several
     time_point last_revocation{};
     unsigned revoked_lately = 0;
-    std::size_t opens = 0, pending = 0, locks = 0, lock_states = 0, delegations = 0, revoked = 0, waits = 0,
-                owner_names = 0;
+    std::size_t opens = 0, pending = 0, locks = 0, lock_states = 0, waits = 0, owner_names = 0;
+    std::size_t recallables = 0, revoked = 0, others = 0; // revoked ones are among the first, and no others
+    std::size_t delegations() const noexcept { return recallables - revoked - others; }
+    std::size_t fences = 0;   // under way
     peer_use* peer = nullptr; // nullptr: its own alone
     member_of<client_entry> by_lease{*this};
     member_of<client_entry> unrecorded{*this};
@@ -231,15 +269,16 @@ struct file_entry {
     const storage::handle handle;
     const std::uint64_t hash;
     const std::uint64_t since;                         // in_flight_list::next() when it was made
-    std::uint32_t states = 0;                          // opens, locks, delegations
-    std::uint32_t pins = 0;                            // passages, pending opens, waits for locks
+    std::uint32_t states = 0;                          // opens, locks, recallable ones
+    std::uint32_t pins = 0;                            // passages, pending opens, waits for locks, fences
     std::uint32_t asking = 0;                          // in make_room()
     std::uint32_t lockers = 0, waiting = 0;            // in `locks` and `waits`
     std::array<std::uint32_t, 2> accesses{}, denies{}; // opens, pending ones too, by read and write
     std::array<std::uint32_t, 2>
         anonymous{}; // operations under way without an open, and cuts by opens that are begun, so
     std::array<std::uint32_t, operation_count> passing{};
-    intrusive_list<member_of<state_entry>> opens, locks, delegations; // of locks those that have ranges
+    intrusive_list<member_of<state_entry>> opens, locks, recallables; // of locks those that have ranges
+    intrusive_list<member_of<fence_entry>> fences;
     intrusive_list<pending_open> pending;
     intrusive_list<member_of<wait_entry>> waits; // in the order of asking
     // Locks of the file system, once bytes were locked; nullptr where it has none. Locks that it is being asked for
@@ -253,6 +292,15 @@ struct file_entry {
     member_of<file_entry> to_tell{*this}; // while bytes of it came free and its waiters have not heard
     intrusive_list<verbena::detail::waiter> waiters;
 };
+
+/// The first delegation of the file; one to write is alone.
+inline delegation_entry* delegation_of(file_entry& f) noexcept
+{
+    for (auto* m = f.recallables.front(); m != nullptr; m = f.recallables.next(*m))
+        if (m->owner.kind == state_kind::delegation)
+            return static_cast<delegation_entry*>(&m->owner);
+    return nullptr;
+}
 
 struct file_hash {
     using is_transparent = void;
@@ -324,23 +372,27 @@ private:
     verbena::detail::waiter waiter_;
 };
 
-/// An owner's open of a file, its locks by an open, a client's delegation of a file.
+/// An owner's open of a file, its locks by an open, a client's delegation of a file, what it has of another kind.
 struct state_key {
-    const void* whose; // owner_entry; client_entry of a delegation
+    const void* whose; // owner_entry; client_entry of recallable state
     const void* of;    // file_entry; state_entry of the open where it is of locks
+    const recallable_kind* kind = nullptr;
     friend bool operator==(const state_key&, const state_key&) = default;
 };
 struct state_hash {
     using is_transparent = void;
     std::size_t operator()(const state_key& k) const noexcept
     {
-        return std::size_t((std::uintptr_t(k.whose) * 0x9e3779b97f4a7c15) ^ (std::uintptr_t(k.of) >> 4));
+        return std::size_t((std::uintptr_t(k.whose) * 0x9e3779b97f4a7c15) ^ (std::uintptr_t(k.of) >> 4) ^
+                           std::uintptr_t(k.kind));
     }
     std::size_t operator()(const state_entry* s) const noexcept { return (*this)(key(s)); }
     static state_key key(const state_entry* s) noexcept
     {
         if (s->kind == state_kind::lock)
             return of_locks(*s->owner, static_cast<const lock_entry*>(s)->open);
+        if (s->kind == state_kind::other)
+            return {&s->client, s->file, &static_cast<const other_entry*>(s)->of};
         return {s->owner != nullptr ? static_cast<const void*>(s->owner) : &s->client, s->file};
     }
     static state_key of_locks(const owner_entry& o, const open_entry& by) noexcept
@@ -364,8 +416,8 @@ struct state_table::obstacle {
         none,
         courtesy,  // `client`, whose lease is over
         overdue,   // `id` was not returned in time
-        recalled,  // delegations that are to be returned until `until`
-        operation, // one under way on this file
+        recalled,  // what is to be returned until `until`
+        operation, // one under way on this file, or a fence
         earlier,   // one under way that began before the file had state
     } what = kind::none;
     client_id client = nobody;
@@ -391,7 +443,9 @@ struct state_table::indexes {
     intrusive_list<detail::member_of<detail::client_entry>>
         in_way; // of those: of a local process, which can't take their state itself
     intrusive_list<detail::member_of<detail::client_entry>> unrecorded; // their records went for nothing
-    intrusive_list<detail::member_of<detail::delegation_entry>> recalled;
+    intrusive_list<detail::member_of<detail::recallable_entry>> recalled;
+    enum fence_state : std::uint8_t { waits, runs, late };
+    std::array<intrusive_list<detail::member_of<detail::fence_entry>>, 3> fences; // of each the oldest first
     intrusive_list<detail::member_of<detail::wait_entry>> told, untold; // those that end first first
     intrusive_list<detail::member_of<detail::file_entry>> to_look;      // pinned
     std::unordered_set<detail::state_entry*, detail::state_hash, detail::state_equal> states;

@@ -38,6 +38,10 @@ state_table::state_table(const clock_source& clock, recovery_store& store, state
 state_table::~state_table()
 {
     assert(stats_.passages.value() == 0 && "a passage outlives its table");
+    ends_ = true;
+    for (auto& of_state : by_->fences)
+        while (auto* m = of_state.front())
+            delete &m->owner;
     for (auto& [id, c] : clients_) // first, so that nobody is told of what goes
         while (auto* w = c->waiting.front())
             erase_wait(w->owner);
@@ -237,15 +241,15 @@ bool state_table::has_revoked(client_id client) noexcept
 bool state_table::has_delegations(client_id client) noexcept
 {
     const client_entry* c = find_client(client);
-    return c != nullptr && c->delegations > c->revoked;
+    return c != nullptr && c->delegations() > 0;
 }
 
 bool state_table::is_recalled(client_id client) noexcept
 {
     client_entry* c = find_client(client);
     for (auto* m = c == nullptr ? nullptr : c->states.front(); m != nullptr; m = c->states.next(*m)) {
-        if (m->owner.kind == state_kind::delegation && m->owner.file != nullptr &&
-            static_cast<delegation_entry&>(m->owner).is_recalled)
+        if (is_recallable(m->owner.kind) && m->owner.file != nullptr &&
+            static_cast<recallable_entry&>(m->owner).is_recalled)
             return true;
     }
     return false;
@@ -346,6 +350,9 @@ task<result<void>> state_table::take_state(client_id id, client_state into, bool
         if (more)
             (void)co_await sleep_for(duration::zero());
     }
+    // Who makes room looks at what is in his way himself, and has less patience.
+    if (removed && !only_courtesy)
+        co_await fences_of(id);
     c->storing = c->leaving = false;
     wake(storing_);
     if (!removed) {
@@ -467,7 +474,8 @@ std::size_t state_table::has_of(const client_entry& c, limited what) noexcept
     case limited::locks: return c.locks;
     case limited::lock_owners: return c.lock_states;
     case limited::owner_names: return c.owner_names;
-    case limited::delegations: return c.delegations;
+    case limited::delegations: return c.delegations();
+    case limited::other_states: return c.others;
     case limited::waiters: return c.waits;
     case limited::clients:
     case limited::sessions:
@@ -509,6 +517,7 @@ std::optional<state_table::shortage> state_table::lacks(const client_entry& c, l
     case limited::sessions:
     case limited::owners:
     case limited::delegations:
+    case limited::other_states:
     case limited::waiters: return std::nullopt; // no peer has a share of these
     }
     if (more == 0)

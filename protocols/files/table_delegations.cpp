@@ -2,9 +2,6 @@
 // Delegations: whether one is granted, and how it comes back.
 #include "entries.hpp"
 
-#include <verbena/core/printable.hpp>
-#include <verbena/core/sleep.hpp>
-
 #include <algorithm>
 #include <chrono>
 
@@ -18,8 +15,6 @@ namespace {
 constexpr unsigned most_opens_looked_at = 64;
 // No client is asked more often to give back what it does not use.
 constexpr duration between_requests = std::chrono::seconds(10);
-// Of a client's states, or of recalls that are overdue, before others have their turn.
-constexpr std::size_t looked_at_at_once = 256;
 
 // By whomever: to a lease of the back end all are one.
 bool is_written(const file_entry& f) noexcept { return f.accesses[1] != 0 || f.anonymous[1] != 0; }
@@ -95,19 +90,16 @@ std::optional<no_delegation> state_table::refuse_delegation(const open_request& 
         return no_delegation::not_callable;
     if (!(type == delegation_type::read ? options_.read_delegations : options_.write_delegations))
         return no_delegation::unsuited;
-    const bool of_client = c.delegations >= options_.limits.delegations_per_client;
+    const bool of_client = c.recallables - c.others >= options_.limits.delegations_per_client;
     if (of_client || std::size_t(stats_.read_delegations.value() + stats_.write_delegations.value()) >=
                          options_.limits.delegations) {
         stats_.refused_limits.add(limited::delegations, of_client ? limit_of::client : limit_of::all);
         keep_from_limits(c);
         return no_delegation::resource;
     }
-    if (now() < c.trusted_from)
-        return no_delegation::contention;
     if (r.leased && (c.revoked > 0 || now() < c.leases_from))
         return no_delegation::contention;
-    // Somebody waits for the file, or had to wait lately: else those who come for a delegation starve him.
-    if (r.claim != open_claim::reclaim && (f.asking > 0 || recent_->contains(f.hash, now())))
+    if (r.claim == open_claim::reclaim ? now() < c.trusted_from : is_contended(c, f))
         return no_delegation::contention;
     return std::nullopt;
 }
@@ -154,7 +146,7 @@ std::optional<delegation_type> state_table::may_delegate(const open_request& r, 
     if (r.leased && !reclaims && is_written(f))
         return std::nullopt;
     // Two readers may have one each. Beside a writer's there is no open of another client to bring one.
-    if (*type == delegation_type::write && f.delegations.front() != nullptr)
+    if (*type == delegation_type::write && delegation_of(f) != nullptr)
         return std::nullopt;
     out.why = no_delegation::resource;
     if (!may_be_granted(c, kept_out_by(*type, r.leased)))
@@ -249,46 +241,13 @@ delegation_entry& state_table::grant(client_entry& c, file_entry& f, delegation_
         states_->add(std::make_unique<delegation_entry>(c, f, type, r.change)));
     d.by = r.opened;
     c.keeps_out = c.keeps_out | kept_out_by(type, r.leased);
-    by_->states.insert(&d);
-    c.states.push_back(d.of_client);
-    f.delegations.push_back(d.of_file);
-    ++f.states;
-    ++c.delegations;
+    add_recallable(d);
     gauge_of(type).add(1);
     keep_from_limits(c);
     return d;
 }
 
 // --- To get it back
-
-void state_table::recall(delegation_entry& d) noexcept
-{
-    if (d.is_reserved()) // nobody has it yet, and nobody will
-        d.leased = delegation_entry::lease_state::unwanted;
-    if (d.is_recalled || d.is_reserved())
-        return;
-    d.is_recalled = true;
-    d.deadline = now() + options_.recall_time;
-    by_->recalled.push_back(d.by_deadline);
-    stats_.recalls.add();
-    stats_.recalled_delegations.add(1);
-    recent_->add(d.file->hash, now());
-    handler_.recall({d.client.id, states_->id_of(d), &d.file->handle, d.type});
-    wake(tending_);
-}
-
-result<void> state_table::recall(const stateid& id)
-{
-    state_entry* s = states_->find(id);
-    if (s == nullptr || s->kind != state_kind::delegation || s->file == nullptr)
-        return error(errc::bad_stateid);
-    auto& d = static_cast<delegation_entry&>(*s);
-    if (!d.is_recalled)
-        stats_.local_recalls.add();
-    recall(d);
-    give_way_if_gone(d);
-    return {};
-}
 
 // A local process can only wait. So what a client whose lease is over has goes as soon as it makes one wait, as it does for whoever asks the table.
 void state_table::give_way_if_gone(delegation_entry& d) noexcept
@@ -303,13 +262,13 @@ void state_table::give_way_if_gone(delegation_entry& d) noexcept
 void state_table::recall_any(std::size_t keep)
 {
     for (const auto& [id, c] : clients_)
-        if (c->delegations - c->revoked > keep)
+        if (c->delegations() > keep)
             handler_.recall_any(id, keep);
 }
 
 void state_table::ask_back(client_entry& c, std::size_t keep) noexcept
 {
-    if (now() < c.next_ask_back || !c.callable || c.delegations - c.revoked <= keep)
+    if (now() < c.next_ask_back || !c.callable || c.delegations() <= keep)
         return;
     c.next_ask_back = now() + between_requests;
     handler_.recall_any(c.id, keep);
@@ -319,7 +278,7 @@ void state_table::ask_back(client_entry& c, std::size_t keep) noexcept
 void state_table::keep_from_limits(client_entry& c) noexcept
 {
     const limits& most = options_.limits;
-    if (c.delegations > most.delegations_per_client - spare(most.delegations_per_client))
+    if (c.recallables - c.others > most.delegations_per_client - spare(most.delegations_per_client))
         ask_back(c, most.delegations_per_client * 3 / 4);
     const auto all = std::size_t(stats_.read_delegations.value() + stats_.write_delegations.value());
     if (all > most.delegations - spare(most.delegations))
@@ -334,7 +293,7 @@ void state_table::ask_all_back(std::size_t of) noexcept
     next_ask_back_ = now() + between_requests;
     std::size_t holders = 0;
     for (const auto& [id, one] : clients_)
-        holders += one->delegations > one->revoked;
+        holders += one->delegations() > 0;
     for (const auto& [id, one] : clients_)
         ask_back(*one, of * 3 / 4 / std::max<std::size_t>(holders, 1));
 }
@@ -358,10 +317,10 @@ std::optional<state_table::writer> state_table::writer_of(const storage::handle&
 {
     age();
     file_entry* f = find_file(file);
-    auto* m = f == nullptr ? nullptr : f->delegations.front();
-    if (m == nullptr) // a writer's is alone
+    const delegation_entry* const held = f == nullptr ? nullptr : delegation_of(*f);
+    if (held == nullptr)
         return std::nullopt;
-    const auto& d = static_cast<delegation_entry&>(m->owner);
+    const delegation_entry& d = *held;
     if (d.type != delegation_type::write || d.is_recalled || !d.change || d.client.id == who ||
         d.client.state != client_state::active)
         return std::nullopt;
@@ -403,177 +362,12 @@ result<void> state_table::return_delegation(client_id client, const stateid& id,
     return {};
 }
 
-// Off the file, be it revoked or gone. The file may go, too.
-void state_table::leave_file(delegation_entry& d) noexcept
+// Off the file, be it revoked or gone.
+void state_table::leave_delegation(delegation_entry& d) noexcept
 {
-    file_entry& f = *d.file;
-    if (d.is_recalled) {
-        recent_->add(f.hash, now()); // the rest begins with its end
-        const duration took = now() - (d.deadline - options_.recall_time);
-        stats_.ended_recalls.add();
-        stats_.recall_microseconds.add(
-            static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(took).count()));
-        stats_.recalled_delegations.add(-1);
-    }
     d.lease.reset(); // before anybody who waits for this goes on
-    by_->states.erase(by_->states.find(state_key{&d.client, &f}));
-    d.of_file.unlink();
-    d.by_deadline.unlink();
-    d.file = nullptr;
-    d.by.reset(); // one that is revoked stays, and keeps no file
-    --f.states;
+    d.by.reset();    // one that is revoked stays, and keeps no file
     gauge_of(d.type).add(-1);
-    changed(f);
-}
-
-void state_table::remove_delegation(delegation_entry& d) noexcept
-{
-    client_entry& c = d.client;
-    if (d.is_revoked()) {
-        --c.revoked;
-        stats_.revoked_delegations.add(-1);
-    } else {
-        leave_file(d);
-    }
-    --c.delegations;
-    states_->remove(d);
-}
-
-// So all of it has one deadline and is revoked together. This yields between pieces, and the client may go meanwhile.
-task<void> state_table::recall_what_it_has(client_id client, held what)
-{
-    client_entry* c = find_client(client);
-    std::size_t left = c == nullptr ? 0 : c->opens + c->lock_states + c->delegations;
-    while (left > 0 && (c = find_client(client)) != nullptr && !c->states.empty()) {
-        for (std::size_t i = 0; i < looked_at_at_once && left > 0; ++i, --left) {
-            auto* m = c->states.front();
-            m->unlink(); // so that the next one is in front
-            c->states.push_back(*m);
-            if (m->owner.kind != state_kind::delegation || m->owner.file == nullptr)
-                continue;
-            auto& d = static_cast<delegation_entry&>(m->owner);
-            if (what == held::all || d.leased != delegation_entry::lease_state::none)
-                recall(d);
-        }
-        if (left > 0)
-            (void)co_await sleep_for(duration::zero());
-    }
-}
-
-void state_table::revoke_now(delegation_entry& d) noexcept
-{
-    client_entry& c = d.client;
-    // It let local processes wait in vain, and would again with all that it has under leases.
-    if (d.leased == delegation_entry::lease_state::held)
-        c.leases_from = now() + options_.distrust;
-    // One that can't answer for a while is not to be blamed for it: its lease is over, too.
-    if (c.state == client_state::active) {
-        c.revoked_lately = now() - c.last_revocation > options_.distrust ? 1 : c.revoked_lately + 1;
-        c.last_revocation = now();
-    }
-    leave_file(d);
-    d.deadline = now();
-    ++c.revoked;
-    stats_.revoked_delegations.add(1);
-    stats_.revocations.add();
-}
-
-// Revokes what else the client has not returned in time. Its record is gone already, so this needs no further write.
-void state_table::revoke_overdue(client_entry& c) noexcept
-{
-    auto* m = by_->recalled.front();
-    for (std::size_t i = 0; i < looked_at_at_once && m != nullptr && m->owner.deadline <= now(); ++i) {
-        delegation_entry& d = m->owner;
-        m = by_->recalled.next(*m);
-        if (&d.client == &c)
-            revoke_now(d);
-    }
-}
-
-// True if the client was trusted until now.
-bool state_table::trusts_no_more(client_entry& c) noexcept
-{
-    if (c.revoked_lately < options_.trusted_revocations)
-        return false;
-    const bool begins = now() >= c.trusted_from;
-    c.trusted_from = now() + options_.distrust;
-    if (!begins)
-        return false;
-    stats_.distrusted_clients.add();
-    const auto minutes = std::chrono::ceil<std::chrono::minutes>(options_.distrust).count();
-    log_limited(
-        distrusted_, log_level::warning, "nfs",
-        "a client renews its lease and returns no delegation that is recalled, which others wait for: it "
-        "gets none for a while, and what it has is recalled",
-        {{"client", printable(c.key)},
-         {"revoked", c.revoked_lately},
-         {"minutes", minutes},
-         {"cure", "see whether it can be called back: verbena_nfs4_callbacks_total"}});
-    return true;
-}
-
-task<result<void>> state_table::revoke(stateid id)
-{
-    const auto live = [this, &id]() -> delegation_entry* {
-        state_entry* s = states_->find(id);
-        return s != nullptr && s->file != nullptr ? static_cast<delegation_entry*>(s) : nullptr;
-    };
-    delegation_entry* d;
-    while ((d = live()) != nullptr && d->client.storing) {
-        const bool goes_on = co_await change_awaiter(storing_, time_point::max(), "the recovery store");
-        if (!goes_on)
-            co_return error(std::errc::operation_canceled);
-    }
-    if (d == nullptr)
-        co_return result<void>();
-    client_entry& c = d->client; // stays while `storing` is set
-    c.storing = true;
-    const result<void> removed = co_await store_.remove(c.key);
-    c.storing = false;
-    wake(storing_);
-    if (!removed) {
-        stats_.store_failures.add();
-        co_return removed;
-    }
-    c.recorded = false;
-    if ((d = live()) == nullptr) { // it came back after all
-        if (c.complete || c.silent)
-            record_later(c); // write_record() leaves it out while another is revoked
-        co_return result<void>();
-    }
-    const client_id client = c.id;
-    const bool was_leased = d->leased == delegation_entry::lease_state::held;
-    revoke_now(*d);
-    revoke_overdue(c);
-    const bool begins = trusts_no_more(c);
-    if (begins || was_leased)
-        co_await recall_what_it_has(client, begins ? held::all : held::under_leases);
-    co_return result<void>();
-}
-
-task<result<void>> state_table::free_stateid(client_id client, stateid id)
-{
-    const auto c = living(client);
-    if (!c)
-        co_return c.error();
-    const auto s = check(**c, id, nullptr, zero_seqid::newest);
-    if (s) {
-        if ((*s)->kind != state_kind::lock || !static_cast<lock_entry&>(**s).ranges.empty())
-            co_return error(errc::locks_held);
-        remove(**s);
-        co_return result<void>();
-    }
-    if (s.error() != errc::deleg_revoked)
-        co_return s.error();
-    // First the record, if this is the last one: were it refused after that, nobody would ask for it again.
-    if ((*c)->complete) {
-        const result<void> written = co_await write_record(client, true);
-        if (!written)
-            co_return written;
-    }
-    if (state_entry* revoked = states_->find(id))
-        remove(*revoked);
-    co_return result<void>();
 }
 
 } // namespace verbena::files

@@ -126,7 +126,8 @@ void state_table::remove(state_entry& s) noexcept
     switch (s.kind) {
     case state_kind::open: return remove_open(static_cast<open_entry&>(s));
     case state_kind::lock: return remove_lock(static_cast<lock_entry&>(s));
-    case state_kind::delegation: return remove_delegation(static_cast<delegation_entry&>(s));
+    case state_kind::delegation:
+    case state_kind::other: return remove_recallable(static_cast<recallable_entry&>(s));
     }
 }
 

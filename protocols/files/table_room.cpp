@@ -14,12 +14,19 @@ namespace {
 
 constexpr std::uint32_t bit(operation op) noexcept { return std::uint32_t(1) << unsigned(op); }
 
-bool conflicts_any(holding h, std::uint32_t operations) noexcept
+// `is_against(op)` of any of these.
+template<class Against>
+bool is_any(std::uint32_t operations, Against is_against) noexcept
 {
     for (unsigned op = 0; op < operation_count; ++op)
-        if ((operations >> op & 1) != 0 && conflicts(h, operation(op)))
+        if ((operations >> op & 1) != 0 && is_against(operation(op)))
             return true;
     return false;
+}
+
+bool is_against_any(const recallable_entry& r, std::uint32_t operations) noexcept
+{
+    return is_any(operations, [&r](operation op) { return r.is_against(op); });
 }
 
 bool overlaps(const std::array<std::uint32_t, 2>& counts, share s) noexcept
@@ -132,28 +139,40 @@ std::optional<client_id> state_table::courtesy_holder(file_entry& f, const deman
             if (gives_way(l.client, d.who_) && l.ranges.find_conflict(d.bytes_, d.type_) != nullptr)
                 return l.client.id;
         }
-    for (auto* m = f.delegations.front(); m != nullptr; m = f.delegations.next(*m)) {
-        const auto& held = static_cast<delegation_entry&>(m->owner);
-        if (gives_way(held.client, d.who_) && conflicts_any(holding_of(held.type), d.operations_))
+    for (auto* m = f.recallables.front(); m != nullptr; m = f.recallables.next(*m)) {
+        const auto& held = static_cast<recallable_entry&>(m->owner);
+        if (gives_way(held.client, d.who_) && is_against_any(held, d.operations_))
             return held.client.id;
     }
     return std::nullopt;
 }
 
-bool state_table::is_in_way(const delegation_entry& d, const demand& what) noexcept
+bool state_table::is_in_way(const recallable_entry& r, const demand& what) noexcept
 {
+    if (r.client.id != what.who_)
+        return is_against_any(r, what.operations_);
     // What a client had before a restart it has, and gives its delegation back for it; see commit().
-    if (d.client.id == what.who_)
-        return d.leased != delegation_entry::lease_state::none && (what.operations_ & writing) != 0 &&
-               !what.reclaims_;
-    return conflicts_any(holding_of(d.type), what.operations_);
+    return r.kind == state_kind::delegation &&
+           static_cast<const delegation_entry&>(r).leased != delegation_entry::lease_state::none &&
+           (what.operations_ & writing) != 0 && !what.reclaims_;
 }
 
-bool state_table::is_delegated_against(file_entry& f, const demand& d) noexcept
+bool state_table::is_held_against(file_entry& f, const demand& d) noexcept
 {
-    for (auto* m = f.delegations.front(); m != nullptr; m = f.delegations.next(*m))
-        if (is_in_way(static_cast<delegation_entry&>(m->owner), d))
+    for (auto* m = f.recallables.front(); m != nullptr; m = f.recallables.next(*m))
+        if (is_in_way(static_cast<recallable_entry&>(m->owner), d))
             return true;
+    return false;
+}
+
+// Also by the client that had it: what comes of it still is nothing that it does.
+bool state_table::is_fenced_against(file_entry& f, const demand& d) noexcept
+{
+    for (auto* m = f.fences.front(); m != nullptr; m = f.fences.next(*m)) {
+        const fence_entry& e = m->owner;
+        if (is_any(d.operations_, [&e](operation op) { return e.kind.conflicts(e.type, op); }))
+            return true;
+    }
     return false;
 }
 
@@ -169,8 +188,10 @@ result<void> state_table::decide_shares(file_entry* f, const demand& d) noexcept
         return error(d.kind_ == demand::kind::open ? errc::share_denied : errc::locked);
     if (overlaps(f->denies, d.access_) || overlaps(f->accesses, d.deny_))
         return error(errc::needs_room, "a courtesy client has it open");
-    if (is_delegated_against(*f, d))
+    if (is_held_against(*f, d))
         return error(errc::needs_room, "a delegation is out");
+    if (is_fenced_against(*f, d))
+        return error(errc::needs_room, "what was taken is not fenced yet");
     if (d.minds_operations_ && (overlaps(f->anonymous, d.deny_) || !in_flight_.over_before(f->since)))
         return error(errc::needs_room, "operations are under way");
     return {};
@@ -186,12 +207,12 @@ state_table::obstacle state_table::find_obstacle(file_entry& f, const demand& d)
         found.client = *holder;
         return found;
     }
-    for (auto* m = f.delegations.front(); m != nullptr; m = f.delegations.next(*m)) {
-        auto& held = static_cast<delegation_entry&>(m->owner);
+    for (auto* m = f.recallables.front(); m != nullptr; m = f.recallables.next(*m)) {
+        auto& held = static_cast<recallable_entry&>(m->owner);
         if (!is_in_way(held, d))
             continue;
         recall(held);
-        if (held.is_reserved()) {
+        if (held.kind == state_kind::delegation && static_cast<delegation_entry&>(held).is_reserved()) {
             if (found.what == obstacle::kind::none)
                 found.what = obstacle::kind::operation; // an open, whose end wakes
         } else if (held.deadline <= now()) {
@@ -202,6 +223,8 @@ state_table::obstacle state_table::find_obstacle(file_entry& f, const demand& d)
             found.until = std::min(found.until, held.deadline);
         }
     }
+    if (found.what == obstacle::kind::none && is_fenced_against(f, d))
+        found.what = obstacle::kind::operation;
     if (found.what != obstacle::kind::none)
         return found;
     if (d.minds_operations_) {
@@ -338,6 +361,8 @@ result<void> state_table::begin_io(client_id client, const stateid& id, const st
         if (any(access & share::write) && static_cast<delegation_entry&>(**s).type == delegation_type::read)
             return error(errc::open_mode, "a read delegation");
         p.opened_ = static_cast<delegation_entry&>(**s).by;
+    } else if ((*s)->kind == state_kind::other) {
+        return error(errc::bad_stateid, "of a kind that reads and writes nothing by calls");
     } else {
         const auto& o = (*s)->kind == state_kind::open ? static_cast<open_entry&>(**s)
                                                        : static_cast<lock_entry&>(**s).open;
@@ -388,6 +413,8 @@ task<void> state_table::tend()
     const task_context& context = co_await current_context();
     scope watching(*context.shard, &context, nullptr, "waits for locks of local processes");
     watching_ = &watching;
+    scope fences(*context.shard, &context, nullptr, "fences");
+    fences.spawn(&state_table::run_fences, this, &fences);
     for (;;) {
         age();
         lapse_reservations();
@@ -447,6 +474,8 @@ task<void> state_table::tend()
             watching_ = nullptr;
             watching.request_stop();
             co_await watching.join();
+            fences.request_stop();
+            co_await fences.join();
             co_return;
         }
     }

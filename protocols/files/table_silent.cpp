@@ -62,8 +62,7 @@ void state_table::drop_revoked_until(client_id client, time_point t) noexcept
     for (auto* m = c->states.front(); m != nullptr;) {
         state_entry& s = m->owner;
         m = c->states.next(*m);
-        if (s.kind == state_kind::delegation && s.file == nullptr &&
-            static_cast<delegation_entry&>(s).deadline <= t)
+        if (is_recallable(s.kind) && s.file == nullptr && static_cast<recallable_entry&>(s).deadline <= t)
             remove(s);
     }
     if (c->revoked == 0 && !c->recorded)

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <ctime>
+#include <exception>
+#include <iterator>
 
 namespace verbena::nfs {
 
@@ -73,11 +75,11 @@ task<result<void>> write_down(files::state_table& table, files::client_id client
     co_return table.lacks_record(client, keeps_out) ? answer_of(written) : result<void>();
 }
 
-task<result<files::opened>> open_here(state_home& state, shard& home, files::state_table& table,
-                                      const files::open_request* request, const state_home::opening* file)
+// What is granted by end_open(). Until then nobody gets in its way.
+task<result<void>> begin_open(state_home& state, files::state_table& table,
+                              const files::open_request* request, files::pending_open* pending)
 {
-    files::pending_open pending;
-    const auto ask = [&] { return table.begin_open(*request, pending); };
+    const auto ask = [&] { return table.begin_open(*request, *pending); };
     result<void> begun = co_await decide(table, files::demand(*request), ask, request->client);
     // A client that has to open what it has open under a delegation can't do without: it closes something else meanwhile.
     if (!begun && begun.error() == errc::too_many_opens &&
@@ -87,25 +89,20 @@ task<result<files::opened>> open_here(state_home& state, shard& home, files::sta
         begun = co_await write_down(table, request->client, table.surely_keeps_out(*request),
                                     table.may_keep_out(*request));
     if (!begun)
-        co_return begun.error();
+        co_return begun;
     // Nobody begins to read or write any more what it denies, and who began before is waited for. What is reclaimed was denied then already.
     if (any(request->deny) && request->claim != files::open_claim::reclaim) {
         const bool alone = co_await state.io_ends(request->file, request->deny, patience);
         if (!alone)
             co_return error(errc::busy, "what began before the open that denies it");
     }
-    if (request->truncates) {
-        storage::set_attributes none;
-        none.size = 0;
-        io_list::hold cut_now;
-        cut_now.begin(state.io_of(home), file->export_id, file->file, files::share::write);
-        files::change_hold change;
-        change.begin(table.changes(), request->file);
-        const auto cut = co_await file->backend->setattr(file->request, file->file, none, std::nullopt);
-        if (!cut)
-            co_return cut.error();
-        pending.set_change(cut->after ? std::optional(change_of(*cut->after)) : std::nullopt);
-    }
+    co_return begun;
+}
+
+task<result<files::opened>> end_open(files::state_table& table, const files::open_request* request,
+                                     const state_home::opening* file, files::pending_open* begun)
+{
+    files::pending_open& pending = *begun;
     // Whoever the delegation is in the way of waits from here on; and whoever is not asked here, on the lease.
     if (const auto reserved = table.reserve_delegation(pending)) {
         storage::lease_wanted wanted = [&table, id = *reserved] { (void)table.recall(id); };
@@ -134,6 +131,16 @@ task<result<files::opened>> open_here(state_home& state, shard& home, files::sta
         table.note_change(done->delegation->id, attrs ? std::optional(change_of(*attrs)) : std::nullopt);
     }
     co_return done;
+}
+
+task<result<files::opened>> open_here(state_home& state, files::state_table& table,
+                                      const files::open_request* request, const state_home::opening* file)
+{
+    files::pending_open pending;
+    const result<void> begun = co_await begin_open(state, table, request, &pending);
+    if (!begun)
+        co_return begun.error();
+    co_return co_await end_open(table, request, file, &pending);
 }
 
 task<result<void>> may_open_here(files::state_table& table, files::client_id client,
@@ -456,8 +463,69 @@ task<result<void>> state_home::may_open(files::client_id client, std::span<const
 
 task<result<files::opened>> state_home::open(const files::open_request& request, const opening& file)
 {
+    if (request.truncates)
+        return open_and_cut(request, file);
     return at_home(
-        [r = &request, f = &file, this](files::state_table& t) { return open_here(*this, home_, t, r, f); });
+        [r = &request, f = &file, this](files::state_table& t) { return open_here(*this, t, r, f); });
+}
+
+// The file is cut on the caller's shard, as a disk may take its time. What is begun stands at home meanwhile, and nobody gets in its way.
+task<result<files::opened>> state_home::open_and_cut(const files::open_request& request, const opening& file)
+{
+    auto begin = [r = &request, this](files::state_table& t) { return begin_to_cut(t, r); };
+    const result<begun_open*> begun = co_await at_home(std::move(begin));
+    if (!begun)
+        co_return begun.error();
+    result<storage::change> cut = error(errc::busy);
+    std::exception_ptr thrown;
+    {
+        io_list::hold cut_now;
+        cut_now.begin(*file.io, file.export_id, file.file, files::share::write);
+        files::change_hold change;
+        change.begin(changes(), request.file);
+        storage::set_attributes none;
+        none.size = 0;
+        try {
+            cut = co_await file.backend->setattr(file.request, file.file, none, std::nullopt);
+        } catch (...) { // what is begun has to end all the same
+            thrown = std::current_exception();
+        }
+    }
+    auto end = [r = &request, f = &file, b = *begun, c = &cut, this](files::state_table& t) {
+        return end_cut(t, r, f, b, c);
+    };
+    result<files::opened> done = co_await at_home(std::move(end));
+    if (thrown)
+        std::rethrow_exception(thrown);
+    co_return done;
+}
+
+task<result<state_home::begun_open*>> state_home::begin_to_cut(files::state_table& table,
+                                                               const files::open_request* request)
+{
+    begun_open& made = begun_.emplace_back();
+    made.at = std::prev(begun_.end());
+    const result<void> begun = co_await begin_open(*this, table, request, &made.pending);
+    if (!begun) {
+        begun_.erase(made.at);
+        co_return begun.error();
+    }
+    co_return &made;
+}
+
+task<result<files::opened>> state_home::end_cut(files::state_table& table, const files::open_request* request,
+                                                const opening* file, begun_open* begun,
+                                                const result<storage::change>* cut)
+{
+    result<files::opened> done = error(errc::busy);
+    if (*cut) {
+        begun->pending.set_change((*cut)->after ? std::optional(change_of(*(*cut)->after)) : std::nullopt);
+        done = co_await end_open(table, request, file, &begun->pending);
+    } else {
+        done = (*cut).error();
+    }
+    begun_.erase(begun->at);
+    co_return done;
 }
 
 task<result<void>> state_home::close(files::client_id client, const files::stateid& id,

@@ -20,16 +20,23 @@ using namespace verbena::test;
 
 namespace {
 
-/// Writes wait while it is `held`, on whichever shard. Files are not made while it `throws`.
+/// Writes wait while it is `held`, on whichever shard, and so do changes of attributes if it `sees_cuts`. Files are not made while it `throws`.
 class slow_files final : public storage::gated_backend {
 public:
     using gated_backend::gated_backend;
     bool gates(storage::operation op) const noexcept override
     {
-        return op == storage::operation::write || op == storage::operation::create;
+        return op == storage::operation::write || op == storage::operation::create ||
+               (op == storage::operation::setattr && sees_cuts);
     }
     task<result<void>> enter(storage::operation op, const storage::request&, std::uint64_t) override
     {
+        if (op == storage::operation::setattr) {
+            const task_context& context = co_await current_context();
+            cut_on = context.shard;
+            if (cut_fails)
+                throw std::bad_alloc();
+        }
         if (op == storage::operation::create) {
             if (throws)
                 throw std::bad_alloc();
@@ -41,7 +48,8 @@ public:
         --waiting;
         co_return result<void>();
     }
-    std::atomic<bool> held{false}, throws{false};
+    std::atomic<bool> held{false}, throws{false}, sees_cuts{false}, cut_fails{false};
+    std::atomic<const reactor*> cut_on{nullptr};
     std::atomic<int> waiting{0};
 };
 
@@ -426,6 +434,75 @@ BOOST_AUTO_TEST_CASE(an_open_waits_for_what_another_shard_writes, *boost::unit_t
     BOOST_TEST(out.status() == nfsstat4::ok);
     answer4 wrote(write[0]->reply());
     BOOST_TEST(wrote.status() == nfsstat4::ok);
+}
+
+// The state of all files is on one shard: to cut a file takes a disk's time, which others there do not have to wait for.
+BOOST_AUTO_TEST_CASE(an_open_cuts_its_file_on_its_own_shard, *boost::unit_test::timeout(60))
+{
+    two_shards s;
+    EXCHANGE_ID4args exchange;
+    const auto known = s.alone<EXCHANGE_ID4res>(exchange);
+    const auto made = s.alone<CREATE_SESSION4res>(client4::session_of(known.clientid, known.sequenceid));
+    const auto opening = [&](std::size_t at, std::uint32_t slot, std::uint32_t n, bool cuts,
+                             std::string_view name, std::uint32_t deny = share4::deny_none) {
+        static constexpr std::array<std::string_view, 2> owners = {"first", "second"};
+        OPEN4args args;
+        args.share_access = share4::access_both;
+        args.share_deny = deny;
+        args.owner.owner = std::as_bytes(std::span(owners[at]));
+        args.openhow.opentype = opentype4::create;
+        args.claim.file = name;
+        const std::array<std::byte, 8> zero{};
+        if (cuts) {
+            args.openhow.attrs.attrmask.set(attribute::size);
+            args.openhow.attrs.attr_vals = std::span<const std::byte>(zero);
+        }
+        two_shards::calls one;
+        one.push_back(s.prepare(at, [&](compound_request& out) {
+            out.add(SEQUENCE4args{made.sessionid, n, slot, 1, false})
+                .add(PUTROOTFH4args())
+                .add(LOOKUP4args{"export"})
+                .add(args)
+                .add(CLOSE4args{0, stateid4::current()});
+        }));
+        return one;
+    };
+    two_shards::calls first;
+    first.push_back(s.prepare(0, [&](compound_request& out) {
+        out.add(SEQUENCE4args{made.sessionid, 1, 1, 1, false}).add(RECLAIM_COMPLETE4args());
+    }));
+    s.serve(0, first);
+    const auto status = [](const two_shards::calls& one) { return answer4(one[0]->reply()).status(); };
+    const auto creating = opening(0, 0, 1, false, "f");
+    s.serve(0, creating);
+    BOOST_TEST_REQUIRE(status(creating) == nfsstat4::ok);
+    s.slow.sees_cuts = true;
+    s.slow.held = true;
+    const auto cutting = opening(1, 1, 2, true, "f");
+    std::thread other([&] { s.serve(1, cutting); });
+    while (s.slow.waiting == 0)
+        std::this_thread::yield();
+    BOOST_TEST(s.slow.cut_on == &s.rt->at(1).reactor());
+    // Meanwhile other files are opened, and nobody gets in its way.
+    const auto beside = opening(0, 0, 2, false, "g"),
+               denying = opening(0, 0, 3, false, "f", share4::deny_write);
+    s.serve(0, beside);
+    BOOST_TEST(status(beside) == nfsstat4::ok);
+    s.serve(0, denying);
+    BOOST_TEST(status(denying) == nfsstat4::share_denied);
+    s.slow.held = false;
+    other.join();
+    BOOST_TEST(status(cutting) == nfsstat4::ok);
+    // It is over also where it comes to nothing.
+    s.slow.cut_fails = true;
+    const auto failing = opening(1, 1, 3, true, "f");
+    s.serve(1, failing);
+    (void)failing[0]->reply();
+    BOOST_TEST(!failing[0]->header_of_reply.success());
+    s.slow.cut_fails = false;
+    const auto later = opening(0, 0, 4, false, "f", share4::deny_write);
+    s.serve(0, later);
+    BOOST_TEST(status(later) == nfsstat4::ok);
 }
 
 // What the state layer has a client told goes to where the client's connection is.

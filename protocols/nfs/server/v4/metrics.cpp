@@ -26,8 +26,8 @@ metric_family limit_refusals()
 void show_limits(metric_sink& out, const files::limit_counters& refused)
 {
     static constexpr std::array<std::string_view, files::limit_counters::kinds> kinds = {
-        "clients",     "sessions",    "opens",        "locks", "lock_owners",
-        "owner_names", "delegations", "lock_waiters", "owners"};
+        "clients",     "sessions",    "opens",        "locks",  "lock_owners",
+        "owner_names", "delegations", "lock_waiters", "owners", "other_states"};
     static constexpr std::array<std::string_view, files::limit_counters::scopes> scopes = {"client", "peer",
                                                                                            "all", "file"};
     for (std::size_t what = 0; what < kinds.size(); ++what) {
@@ -177,6 +177,26 @@ metric_registrations v4::server::expose(metric_registry& registry) const
          "minutes, and what it has is recalled at once.",
          metric_type::counter, "clients"},
         state.distrusted_clients));
+    made.push_back(registry.add(
+        {"verbena_nfs4_fences",
+         "What clients of version 4 had and is being put out of their reach: memory that they read and write "
+         "by themselves. Others wait for that where they want the file.",
+         metric_type::gauge, "states"},
+        state.fences));
+    made.push_back(registry.add({"verbena_nfs4_fences_ended_total",
+                                 "Of these, how many are out of reach; verbena_nfs4_fence_seconds_total is "
+                                 "how long that took, all together.",
+                                 metric_type::counter, "states"},
+                                state.ended_fences));
+    made.push_back(registry.add(
+        {"verbena_nfs4_fence_seconds_total",
+         "From the end of what a client had until it is out of its reach.", metric_type::counter, "seconds"},
+        [&state](metric_sink& out) {
+            out.value({}, static_cast<double>(state.fence_microseconds.value()) / 1e6);
+        }));
+    made.push_back(registry.add({"verbena_nfs4_late_fences_total",
+                                 "Of these, those that took 10 s or longer.", metric_type::counter, "states"},
+                                state.late_fences));
     const callback_counters& calls = commons_.callbacks.counters();
     made.push_back(registry.add(
         {"verbena_nfs4_callbacks_total",

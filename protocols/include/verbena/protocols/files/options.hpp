@@ -5,6 +5,7 @@
 #include <verbena/core/clock.hpp>
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/siphash.hpp>
+#include <verbena/protocols/files/recallable.hpp>
 #include <verbena/protocols/files/recovery.hpp>
 #include <verbena/protocols/files/stateid.hpp>
 #include <verbena/protocols/files/types.hpp>
@@ -59,6 +60,8 @@ struct state_options {
     /// and all that it has is recalled at once. Otherwise each would cost somebody `recall_time`.
     unsigned trusted_revocations = 3;
     duration distrust = std::chrono::minutes(15);
+    /// How long a fence (recallable.hpp) has before it is asked to end by force, and how long the end of a client's state waits for those of it.
+    duration fence_time = std::chrono::seconds(10);
     duration rest_after_recall =
         std::chrono::seconds(30); ///< no delegation of a file for so long, or twice it at most
     duration lock_reserve = std::chrono::seconds(
@@ -75,13 +78,6 @@ struct state_options {
     std::vector<reclaimer> reclaimers;
 };
 
-/// A delegation that its client is to return.
-struct recall_notice {
-    client_id client = nobody;
-    stateid id;
-    const storage::handle* file = nullptr;
-    delegation_type type = delegation_type::read;
-};
 /// A waiter that may ask for its lock again. The range is kept for it for state_options::lock_reserve.
 struct lock_notice {
     client_id client = nobody;
@@ -95,7 +91,7 @@ struct lock_notice {
 /// not call the table. Arguments are good during the call.
 class state_handler {
 public:
-    virtual void recall(const recall_notice& n) noexcept = 0;
+    virtual void recall(const recall_notice& n) noexcept = 0; ///< of a delegation
     /// The client is asked to give back what it can spare, so that `keep` delegations are left to it.
     virtual void recall_any(client_id client, std::size_t keep) noexcept = 0;
     virtual void lock_available(const lock_notice& n) noexcept = 0;
@@ -121,7 +117,8 @@ enum class limited : std::uint8_t {
     owner_names,
     delegations,
     waiters,
-    owners, ///< of the protocol, with those that have nothing
+    owners,       ///< of the protocol, with those that have nothing
+    other_states, ///< recallable ones, but for delegations
 };
 /// Whose limit one is.
 enum class limit_of : std::uint8_t { client, peer, all, file };
@@ -129,7 +126,7 @@ enum class limit_of : std::uint8_t { client, peer, all, file };
 /// How often something was refused, or a delegation or a wait not given, for each limit.
 class limit_counters {
 public:
-    static constexpr std::size_t kinds = 9, scopes = 4;
+    static constexpr std::size_t kinds = 10, scopes = 4;
     void add(limited what, limit_of whose) noexcept { counts_[std::size_t(what)][std::size_t(whose)].add(); }
     std::uint64_t value(limited what, limit_of whose) const noexcept
     {
@@ -159,7 +156,11 @@ struct state_stats {
     gauge lock_states, locks; ///< stateids, and ranges
     gauge owner_names;        ///< bytes
     gauge read_delegations, write_delegations, revoked_delegations;
-    gauge recalled_delegations; ///< asked for and not returned yet
+    gauge
+        recalled_delegations; ///< asked for and not returned yet; this and what is counted of recalls is of all recallable state
+    gauge other_states;                                    ///< of other kinds than delegations
+    gauge fences;                                          ///< under way
+    counter ended_fences, late_fences, fence_microseconds; ///< of those that ended: from their beginning
     gauge lock_waiters;
     gauge passages;                            ///< operations under way
     counter expired_clients, returned_clients; ///< of courtesy clients: state taken, and back in time

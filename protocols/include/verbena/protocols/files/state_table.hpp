@@ -4,12 +4,14 @@
 
 #include <verbena/core/intrusive_list.hpp>
 #include <verbena/core/log.hpp>
+#include <verbena/core/scope.hpp>
 #include <verbena/core/task.hpp>
 #include <verbena/core/wait_queue.hpp>
 #include <verbena/protocols/files/byte_ranges.hpp>
 #include <verbena/protocols/files/conflicts.hpp>
 #include <verbena/protocols/files/in_flight.hpp>
 #include <verbena/protocols/files/options.hpp>
+#include <verbena/protocols/files/recallable.hpp>
 #include <verbena/protocols/files/recovery.hpp>
 #include <verbena/protocols/files/stateid.hpp>
 #include <verbena/protocols/files/types.hpp>
@@ -40,7 +42,10 @@ struct state_entry;
 enum class state_kind : std::uint8_t;
 struct open_entry;
 struct lock_entry;
+struct recallable_entry;
 struct delegation_entry;
+struct other_entry;
+struct fence_entry;
 struct wait_entry;
 template<class T>
 struct member_of;
@@ -424,14 +429,27 @@ public:
     };
     /// The holder of `id` has said which change attribute the file has for it. Nothing if the delegation is back, or recalled.
     std::optional<answer> note_answer(const stateid& id, std::uint64_t change) noexcept;
-    /// Recalls one, for a reason that the table doesn't know of (a local process wants the file). One that is reserved is not granted then.
-    result<void> recall(const stateid& id);
     /// The back end has no room for another lease: clients are asked to give back what they don't use, every 10 s at most.
     void lacks_leases();
     /// Releases all leases, and takes none any more: the shard goes. tend() does so at its end.
     void release_leases() noexcept;
     /// Where memory is short: asks each client that has more than `keep` delegations to give some back. Also done where a limit comes near.
     void recall_any(std::size_t keep);
+
+    // --- Recallable state of any kind
+
+    /// Gives the client `bytes` of the file, besides those that it has of that kind; its answer is the next number of the stateid that names
+    /// all of them. Errors: open_mode, where the client may not do with the file what `type` says; those of begin() for a read or a write of the
+    /// client; busy, where it is asked to return them, somebody waits for the file or had to lately, something that is against it is under
+    /// way, or what was there before is not fenced yet; too_many_locks for limits of the client, all_is_full.
+    result<stateid> hold(const hold_request& r);
+    /// Gives `bytes` back, those to read or to write alone if `type` says so. Yields the next number, or nothing where none are left: then the
+    /// state goes, and is fenced. Who gives back some of several has seen to it before that nothing more can come of those.
+    result<std::optional<stateid>> give_back(client_id client, const stateid& id, const storage::handle& file,
+                                             const byte_range& bytes, std::optional<lock_type> type);
+    /// Recalls it, for a reason that the table doesn't know of (a local process wants the file). A delegation that is reserved is not granted
+    /// then.
+    result<void> recall(const stateid& id);
 
     // --- Stateids
 
@@ -553,24 +571,36 @@ private:
                                                 std::optional<no_delegation>& refused);
     void settle_reserved(pending_open& p, opened& out);
     detail::delegation_entry* reserved_of(const pending_open& p) noexcept;
-    static bool is_in_way(const detail::delegation_entry& d, const demand& what) noexcept;
+    static bool is_in_way(const detail::recallable_entry& d, const demand& what) noexcept;
     void ask_all_back(std::size_t of) noexcept;
     void give_way_if_gone(detail::delegation_entry& d) noexcept;
-    enum class held : bool { under_leases, all };
-    task<void> recall_what_it_has(client_id client, held what);
-    void revoke_overdue(detail::client_entry& c) noexcept;
-    void revoke_now(detail::delegation_entry& d) noexcept;
-    bool trusts_no_more(detail::client_entry& c) noexcept;
-    void record_later(detail::client_entry& c) noexcept;
     detail::delegation_entry& grant(detail::client_entry& c, detail::file_entry& f, delegation_type type,
                                     const open_request& r);
-    void recall(detail::delegation_entry& d) noexcept;
-    task<result<void>> revoke(stateid id);
-    void leave_file(detail::delegation_entry& d) noexcept;
-    void remove_delegation(detail::delegation_entry& d) noexcept;
     gauge& gauge_of(delegation_type type) noexcept;
     void ask_back(detail::client_entry& c, std::size_t keep) noexcept;
     void keep_from_limits(detail::client_entry& c) noexcept;
+    void leave_delegation(detail::delegation_entry& d) noexcept;
+
+    // Recallable state of any kind.
+    bool is_contended(const detail::client_entry& c, detail::file_entry& f) noexcept;
+    void add_recallable(detail::recallable_entry& r);
+    void recall(detail::recallable_entry& r) noexcept;
+    task<result<void>> revoke(stateid id);
+    enum class held : bool { under_leases, all };
+    task<void> recall_what_it_has(client_id client, held what);
+    void revoke_overdue(detail::client_entry& c) noexcept;
+    void revoke_now(detail::recallable_entry& r) noexcept;
+    bool trusts_no_more(detail::client_entry& c) noexcept;
+    void record_later(detail::client_entry& c) noexcept;
+    void leave_file(detail::recallable_entry& r) noexcept;
+    void remove_recallable(detail::recallable_entry& r) noexcept;
+    result<detail::other_entry*> other_for(const hold_request& r, detail::client_entry& c,
+                                           detail::file_entry*& f);
+    void begin_fence(detail::other_entry& o) noexcept;
+    void end_fence(detail::fence_entry& e) noexcept;
+    task<void> run_fence(detail::fence_entry* e);
+    task<void> run_fences(scope* running);
+    task<void> fences_of(client_id client);
 
     // Locks.
     detail::wait_entry* find_wait(detail::file_entry& f, client_id client,
@@ -613,7 +643,8 @@ private:
     bool stands_against(const demand& d, share access, share deny) const noexcept;
     bool is_refused_for_good(detail::file_entry& f, const demand& d) noexcept;
     std::optional<client_id> courtesy_holder(detail::file_entry& f, const demand& d) noexcept;
-    bool is_delegated_against(detail::file_entry& f, const demand& d) noexcept;
+    bool is_held_against(detail::file_entry& f, const demand& d) noexcept;
+    bool is_fenced_against(detail::file_entry& f, const demand& d) noexcept;
     obstacle find_obstacle(detail::file_entry& f, const demand& d) noexcept;
     result<void> decide_shares(detail::file_entry* f, const demand& d) noexcept;
     void pin(detail::file_entry& f, passage& p) noexcept;
@@ -636,8 +667,10 @@ private:
     std::uint64_t last_client_ = 0;
     limited last_lacking_ = limited::opens;
     time_point next_ask_back_{}; // of all clients
-    log_limiter distrusted_;
+    log_limiter distrusted_, late_;
     bool takes_leases_ = true;
+    bool ends_ = false; // in its destructor
+    std::size_t running_fences_ = 0;
     std::unique_ptr<indexes>
         by_; // clients by their lease, recalls and reservations by their end, states by owner and file
     waiter_list quiet_;   // wait for operations on files without state
@@ -645,6 +678,8 @@ private:
     waiter_list tending_;
     scope* watching_ = nullptr; // of tend(): for those who wait for local processes
     std::uint64_t last_wait_ = 0;
+    waiter_list fencing_; // the task that begins fences
+    waiter_list fenced_;  // wait for fences of a client
 };
 
 } // namespace verbena::files

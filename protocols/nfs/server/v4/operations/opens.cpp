@@ -367,7 +367,8 @@ task<nfsstat4> server::open_file(compound& k, const OPEN4args& args, OPEN4res& r
         request.gives_back = is_shared && !request.leased;
         request.change.reset();
     }
-    state_home::opening opening = {&to.file.backend(), to.file.request, to.file.file, to.file.exported->id};
+    state_home::opening opening = {&to.file.backend(), to.file.request, to.file.file, to.file.exported->id,
+                                   &io_};
     opening.request.open = to.opened.get();
     result<files::opened> opened = co_await commons_.state.open(request, opening);
     if (!opened && by_name && !to.by_delegation && opened.error().errno_value() == ESTALE)

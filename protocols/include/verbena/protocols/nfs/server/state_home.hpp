@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -141,6 +142,7 @@ public:
         storage::request request;
         storage::handle file;
         std::uint32_t export_id = 0;
+        io_list* io = nullptr; ///< of the caller's shard, where the file is cut
     };
     task<result<files::opened>> open(const files::open_request& request, const opening& file);
     task<result<void>> close(files::client_id client, const files::stateid& id, const storage::handle& file);
@@ -207,6 +209,16 @@ public:
 
 private:
     task<result<added>> add_here(std::string_view key, std::uint64_t peer);
+    // An open of a file that is being cut on another shard. It stays here for good if its end does not come home, as the home has stopped.
+    struct begun_open {
+        files::pending_open pending;
+        std::list<begun_open>::iterator at;
+    };
+    task<result<files::opened>> open_and_cut(const files::open_request& request, const opening& file);
+    task<result<begun_open*>> begin_to_cut(files::state_table& table, const files::open_request* request);
+    task<result<files::opened>> end_cut(files::state_table& table, const files::open_request* request,
+                                        const opening* file, begun_open* begun,
+                                        const result<storage::change>* cut);
 
     struct place {
         explicit place(const shard& s) noexcept : where(&s) {}
@@ -216,6 +228,7 @@ private:
     shard& home_;
     holder_inquiry* inquiry_ = nullptr;
     files::state_table table_;
+    std::list<begun_open> begun_; // of the home
     std::mutex places_lock_;
     std::vector<std::unique_ptr<place>> places_; // one for each shard that serves
     std::vector<files::client_id> abandoned_;    // of the home

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recallable state of another kind than delegations: what a client has by memory that must be fenced before anybody else gets in.
+#include "files_fixture.hpp"
+
+#include <verbena/core/event.hpp>
+#include <verbena/core/log.hpp>
+#include <verbena/core/sleep.hpp>
+
+#include <algorithm>
+
+BOOST_AUTO_TEST_SUITE(files_recallable_test)
+
+using namespace verbena;
+using namespace verbena::files;
+using namespace verbena::test;
+
+namespace {
+
+using enum share;
+
+constexpr byte_range all_bytes{0, byte_range::to_the_end};
+
+/// Memory that clients write by themselves: in the way of who opens to write, and of who writes.
+class memory_kind final : public recallable_kind {
+public:
+    std::string_view name() const noexcept override { return "memory"; }
+    bool conflicts(lock_type type, operation op) const noexcept override
+    {
+        return op == operation::open_write || op == operation::set_size ||
+               (type == lock_type::write && op == operation::open_read);
+    }
+    void recall(const recall_notice& n) noexcept override { recalls.push_back(n); }
+    task<result<void>> fence(client_id client, stateid id, const storage::handle&) override
+    {
+        begun.push_back({client, id});
+        ++under_way;
+        // One that takes no time ends in the turn in which it begins.
+        bool goes_on = true;
+        if (takes > 0s)
+            goes_on = co_await sleep_for(takes);
+        if (!goes_on) {
+            ++stopped;
+            if (ignores_stop) {
+                const task_context& context = co_await current_context();
+                scope nobody_stops(*context.shard);
+                nobody_stops.spawn([this]() -> task<void> { (void)co_await released.wait(); });
+                co_await nobody_stops.join();
+            }
+        }
+        --under_way;
+        if (fails > 0) {
+            --fails;
+            co_return error(std::errc::io_error, "a fence");
+        }
+        ended.push_back(client);
+        co_return result<void>();
+    }
+    std::size_t most() const noexcept override { return limit; }
+    std::size_t most_of_client() const noexcept override { return of_client; }
+    std::size_t most_ranges() const noexcept override { return ranges; }
+
+    duration takes = 0s;
+    bool ignores_stop = false;
+    event released;
+    int fails = 0;
+    std::size_t limit = 100, of_client = 100, ranges = 4;
+    std::vector<recall_notice> recalls;
+    std::vector<std::pair<client_id, stateid>> begun;
+    std::vector<client_id> ended;
+    unsigned under_way = 0, stopped = 0;
+};
+
+struct fixture : files_fixture {
+    fixture()
+    {
+        a = client("a");
+        b = client("b");
+    }
+    ~fixture() { stop(); }
+    hold_request asks(client_id c, const stateid& by, byte_range bytes = all_bytes,
+                      lock_type type = lock_type::write)
+    {
+        hold_request r;
+        r.client = c;
+        r.file = file_named("f");
+        r.kind = &memory;
+        r.by = by;
+        r.bytes = bytes;
+        r.type = type;
+        return r;
+    }
+    /// Without the open by which it is asked for.
+    stateid only_memory(client_id c)
+    {
+        const auto o = open(c, "o", "f", both);
+        BOOST_REQUIRE(o);
+        const auto held = table->hold(asks(c, o->id));
+        BOOST_REQUIRE(held);
+        BOOST_REQUIRE(table->close(c, o->id, file_named("f")));
+        return *held;
+    }
+    demand opening() { return demand(request(b, "o", "f", both)); }
+    /// Makes room for an open of b, and notes whether the fence was over by then.
+    task<void> opens(duration patience, result<void>& made)
+    {
+        passage hold;
+        made = co_await table->make_room(opening(), patience, hold);
+        if (made)
+            BOOST_TEST(open(b, "o", "f", both).has_value());
+        over_by_then = memory.under_way == 0;
+    }
+    /// Runs `body` beside tend().
+    template<class Body>
+    void beside_tend(Body body)
+    {
+        const auto all = [&]() -> task<void> {
+            scope s(*shard);
+            s.spawn([this] { return table->tend(); });
+            task<void> running = body();
+            co_await running;
+            s.request_stop();
+            co_await s.join();
+        };
+        run(all());
+    }
+    memory_kind memory;
+    client_id a = 0, b = 0;
+    bool over_by_then = false;
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(a_client_has_one_state_for_all_its_ranges_of_a_file, fixture)
+{
+    const auto o = open(a, "o", "f", both);
+    const auto first = table->hold(asks(a, o->id, {0, 99}, lock_type::read));
+    BOOST_REQUIRE(first);
+    const auto second = table->hold(asks(a, *first, {200, 299}));
+    BOOST_REQUIRE(second);
+    BOOST_TEST((first->other == second->other));
+    BOOST_TEST(second->seqid == first->seqid + 1);
+    BOOST_TEST(table->stats().other_states.value() == 1);
+    // Part of them, then the rest.
+    const auto some = table->give_back(a, *second, file_named("f"), {0, 249}, std::nullopt);
+    BOOST_REQUIRE((some && *some));
+    BOOST_TEST((*some)->seqid == second->seqid + 1);
+    BOOST_TEST(memory.begun.empty());
+    const auto none_to_read = table->give_back(a, **some, file_named("f"), all_bytes, lock_type::read);
+    BOOST_REQUIRE((none_to_read && *none_to_read));
+    const auto rest = table->give_back(a, **none_to_read, file_named("f"), all_bytes, lock_type::write);
+    BOOST_REQUIRE(rest);
+    BOOST_TEST(!rest->has_value());
+    BOOST_TEST(table->stats().other_states.value() == 0);
+    BOOST_TEST(is(table->test_stateid(a, **none_to_read), errc::bad_stateid));
+}
+
+BOOST_FIXTURE_TEST_CASE(who_may_not_have_it_is_told, fixture)
+{
+    const auto reads = open(a, "o", "f", read);
+    BOOST_TEST(is(table->hold(asks(a, reads->id)), errc::open_mode));
+    const auto held = table->hold(asks(a, reads->id, all_bytes, lock_type::read));
+    BOOST_REQUIRE(held);
+    BOOST_TEST(is(table->hold(asks(b, *held)), errc::bad_stateid));
+    // It reads and writes nothing by calls, and is no delegation.
+    passage p;
+    BOOST_TEST(is(table->begin_io(a, *held, file_named("f"), read, p), errc::bad_stateid));
+    BOOST_TEST(is(table->return_delegation(a, *held, file_named("f")), errc::bad_stateid));
+    // Ranges, states of a client, and all of them are limited, and each refusal is counted.
+    stateid by = *held;
+    for (std::uint64_t i = 0; i < 4; ++i) {
+        const auto given = table->give_back(a, by, file_named("f"), {100 * i, 100 * i + 9}, std::nullopt);
+        BOOST_REQUIRE((given && *given));
+        by = **given;
+    }
+    BOOST_TEST(is(table->give_back(a, by, file_named("f"), {1000, 1009}, std::nullopt), errc::busy));
+    memory.of_client = 1;
+    const auto other = open(a, "o", "g", read);
+    hold_request more = asks(a, other->id, all_bytes, lock_type::read);
+    more.file = file_named("g");
+    BOOST_TEST(is(table->hold(more), errc::too_many_locks));
+    memory.of_client = 100;
+    memory.limit = 1;
+    BOOST_TEST(is(table->hold(more), errc::all_is_full));
+    const limit_counters& refused = table->stats().refused_limits;
+    BOOST_TEST(refused.value(limited::other_states, limit_of::file) == 1u);
+    BOOST_TEST(refused.value(limited::other_states, limit_of::client) == 1u);
+    BOOST_TEST(refused.value(limited::other_states, limit_of::all) == 1u);
+}
+
+BOOST_FIXTURE_TEST_CASE(it_is_recalled_for_who_wants_the_file, fixture)
+{
+    const stateid held = only_memory(a);
+    BOOST_TEST(is(open(b, "o", "f", both), errc::needs_room));
+    result<void> made;
+    beside_tend([&]() -> task<void> {
+        scope s(*shard);
+        s.spawn([&] { return opens(60s, made); });
+        (void)co_await sleep_for(1s);
+        BOOST_REQUIRE(memory.recalls.size() == 1u);
+        BOOST_TEST((memory.recalls[0].id == held));
+        BOOST_TEST(handler.recalls.empty());
+        BOOST_TEST(table->is_recalled(a));
+        const auto o = open(a, "o", "f", read);
+        BOOST_TEST(is(table->hold(asks(a, o->id, all_bytes, lock_type::read)), errc::busy));
+        BOOST_TEST(table->close(a, o->id, file_named("f")).has_value());
+        BOOST_TEST(table->give_back(a, held, file_named("f"), all_bytes, std::nullopt).has_value());
+        co_await s.join();
+    });
+    BOOST_TEST(made.has_value());
+    BOOST_TEST(memory.ended.size() == 1u);
+    BOOST_TEST(table->stats().recalls.value() == 1u);
+    BOOST_TEST(table->stats().ended_recalls.value() == 1u);
+    BOOST_TEST(table->stats().recalled_delegations.value() == 0);
+}
+
+// The promise: nobody is let in while what the other one had may still change.
+BOOST_FIXTURE_TEST_CASE(what_was_revoked_is_in_the_way_until_it_is_fenced, fixture)
+{
+    const stateid held = only_memory(a);
+    memory.takes = 5s;
+    result<void> made;
+    beside_tend([&]() -> task<void> {
+        passage hold;
+        const auto early = co_await table->make_room(opening(), 0s, hold);
+        BOOST_TEST(is(early, errc::busy));
+        hold.end();
+        clock.advance(table->options().recall_time);
+        BOOST_REQUIRE(table->renew(a));
+        BOOST_REQUIRE(table->renew(b));
+        const time_point begun = clock.now();
+        task<void> opening_it = opens(60s, made);
+        co_await opening_it;
+        BOOST_TEST((clock.now() - begun == 5s));
+    });
+    BOOST_TEST(made.has_value());
+    BOOST_TEST(over_by_then);
+    BOOST_REQUIRE(memory.begun.size() == 1u);
+    BOOST_TEST((memory.begun[0].second.other == held.other));
+    BOOST_TEST(is(table->test_stateid(a, held), errc::deleg_revoked));
+    BOOST_TEST(table->stats().revocations.value() == 1u);
+    BOOST_TEST(table->stats().ended_fences.value() == 1u);
+    BOOST_TEST(table->stats().fence_microseconds.value() == 5'000'000u);
+    BOOST_TEST(!lists.new_list.contains("a"));
+    BOOST_TEST(run(table->free_stateid(a, held)).has_value());
+    BOOST_TEST(!table->has_revoked(a));
+}
+
+// So is what was given back.
+BOOST_FIXTURE_TEST_CASE(what_is_back_is_fenced_too, fixture)
+{
+    const stateid held = only_memory(a);
+    memory.takes = 5s;
+    result<void> made;
+    beside_tend([&]() -> task<void> {
+        BOOST_TEST(table->give_back(a, held, file_named("f"), all_bytes, std::nullopt).has_value());
+        BOOST_TEST(is(open(b, "o", "f", both), errc::needs_room));
+        BOOST_TEST(table->stats().fences.value() == 1);
+        // Nor does its client get another one before.
+        const auto o = open(a, "o", "f", read);
+        BOOST_REQUIRE(o);
+        BOOST_TEST(is(table->hold(asks(a, o->id, all_bytes, lock_type::read)), errc::busy));
+        BOOST_TEST(table->close(a, o->id, file_named("f")).has_value());
+        task<void> opening_it = opens(60s, made);
+        co_await opening_it;
+    });
+    BOOST_TEST(made.has_value());
+    BOOST_TEST(over_by_then);
+}
+
+// The end of a client's state waits for its fences, and is no shorter way past them.
+BOOST_FIXTURE_TEST_CASE(the_end_of_a_client_waits_for_its_fences, fixture)
+{
+    (void)only_memory(a);
+    memory.takes = 5s;
+    beside_tend([&]() -> task<void> {
+        const time_point begun = clock.now();
+        const auto gone = co_await table->forget(a);
+        BOOST_TEST(gone.has_value());
+        BOOST_TEST((clock.now() - begun == 5s));
+        BOOST_TEST(memory.ended.size() == 1u);
+        BOOST_TEST(open(b, "o", "f", both).has_value());
+    });
+    BOOST_TEST(table->stats().fences.value() == 0);
+    BOOST_TEST(table->stats().clients.value() == 1);
+}
+
+// Of a client whose lease is over: who makes room waits for no longer than he likes.
+BOOST_FIXTURE_TEST_CASE(a_fence_is_waited_for_with_ones_own_patience, fixture)
+{
+    (void)only_memory(a);
+    memory.takes = 5s;
+    result<void> first, second;
+    beside_tend([&]() -> task<void> {
+        clock.advance(60s);
+        BOOST_REQUIRE(table->renew(b));
+        clock.advance(60s);
+        const time_point begun = clock.now();
+        task<void> opening_it = opens(1s, first);
+        co_await opening_it;
+        BOOST_TEST((clock.now() - begun == 1s));
+        task<void> again = opens(60s, second);
+        co_await again;
+        BOOST_TEST((clock.now() - begun == 5s));
+    });
+    BOOST_TEST(is(first, errc::busy));
+    BOOST_TEST(second.has_value());
+    BOOST_TEST(over_by_then);
+    BOOST_TEST(table->stats().expired_clients.value() == 1u);
+}
+
+// One that does not end is told to, counted and logged; who waits for it waits no longer than he likes, and nobody else does.
+BOOST_FIXTURE_TEST_CASE(a_dead_fence_keeps_its_file_and_nothing_else, fixture)
+{
+    std::vector<std::string> said;
+    set_log_capture(
+        [](void* to, std::string_view line) {
+            static_cast<std::vector<std::string>*>(to)->emplace_back(line);
+        },
+        &said);
+    (void)only_memory(a);
+    memory.takes = std::chrono::hours(24);
+    memory.ignores_stop = true;
+    result<void> first, second;
+    beside_tend([&]() -> task<void> {
+        const time_point begun = clock.now();
+        const auto gone = co_await table->forget(a);
+        BOOST_TEST(gone.has_value());
+        BOOST_TEST((clock.now() - begun == table->options().fence_time));
+        task<void> opening_it = opens(1s, first);
+        co_await opening_it;
+        BOOST_TEST((clock.now() - begun == table->options().fence_time + 1s));
+        BOOST_TEST(open(b, "o", "g", both).has_value());
+        BOOST_TEST(memory.stopped == 1u);
+        memory.released.set();
+        task<void> again = opens(1s, second);
+        co_await again;
+    });
+    set_log_capture(nullptr, nullptr);
+    BOOST_TEST(is(first, errc::busy));
+    BOOST_TEST(second.has_value());
+    BOOST_TEST(over_by_then);
+    BOOST_TEST(table->stats().late_fences.value() == 1u);
+    BOOST_REQUIRE(said.size() == 1u);
+    BOOST_TEST(said[0].find("kind=memory") != std::string::npos);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_fence_that_fails_is_tried_again, fixture)
+{
+    const stateid held = only_memory(a);
+    memory.fails = 2;
+    result<void> made;
+    beside_tend([&]() -> task<void> {
+        BOOST_TEST(table->give_back(a, held, file_named("f"), all_bytes, std::nullopt).has_value());
+        const time_point begun = clock.now();
+        task<void> opening_it = opens(60s, made);
+        co_await opening_it;
+        BOOST_TEST((clock.now() - begun == 2s));
+    });
+    BOOST_TEST(made.has_value());
+    BOOST_TEST(memory.begun.size() == 3u);
+    BOOST_TEST(memory.ended.size() == 1u);
+}
+
+// A client that renews and returns nothing loses all that it has of any kind together.
+BOOST_FIXTURE_TEST_CASE(who_is_trusted_no_more_is_asked_for_this_too, fixture)
+{
+    const stateid held = only_memory(a);
+    std::vector<stateid> delegations;
+    for (const char* file : {"1", "2", "3"}) {
+        const auto o = open(a, "o", file, both, none, delegation_want::any);
+        BOOST_REQUIRE((o && o->delegation));
+        BOOST_REQUIRE(table->close(a, o->id, file_named(file)));
+        delegations.push_back(o->delegation->id);
+    }
+    beside_tend([&]() -> task<void> {
+        for (const char* file : {"1", "2", "3"}) {
+            passage hold;
+            const demand removal(operation::remove, file_named(file), b);
+            const auto early = co_await table->make_room(removal, 0s, hold);
+            BOOST_TEST(is(early, errc::busy));
+        }
+        clock.advance(table->options().recall_time);
+        BOOST_REQUIRE(table->renew(a));
+        passage hold;
+        const demand removal(operation::remove, file_named("1"), b);
+        const auto made = co_await table->make_room(removal, 1s, hold);
+        BOOST_TEST(made.has_value());
+    });
+    BOOST_TEST(table->stats().distrusted_clients.value() == 1u);
+    BOOST_REQUIRE(memory.recalls.size() == 1u);
+    BOOST_TEST((memory.recalls[0].id == held));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
