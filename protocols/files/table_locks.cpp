@@ -471,7 +471,7 @@ std::size_t state_table::tell_later(file_entry& f, file_list& files) noexcept
         return 0;
     ++f.pins;
     files.push_back(f.to_tell);
-    return std::size_t(f.waiting) * f.lockers / 64;
+    return (std::size_t(f.waiting) + (f.local != nullptr ? 4 : 0)) * f.lockers / 64;
 }
 
 void state_table::tell_all(file_list& files) noexcept

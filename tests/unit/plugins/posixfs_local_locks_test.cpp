@@ -5,12 +5,17 @@
 #include "backend_fixture.hpp"
 #include "temporary_directory.hpp"
 
+#include <verbena/core/metrics.hpp>
+#include <verbena/core/module.hpp>
+#include <verbena/plugins/modules.hpp>
 #include <verbena/plugins/posixfs.hpp>
 #include <verbena/protocols/files/state_table.hpp>
+#include <verbena/protocols/storage/module.hpp>
 
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdarg>
@@ -26,11 +31,13 @@ namespace {
 std::atomic<int> lock_fails_with{0};
 std::atomic<int> locks_to_fail{0};
 std::atomic<int> kernel_locks{0};
+std::atomic<int> locks_on_shard{0}; // which a file system could hold up
 
 int call_fcntl(int fd, int command, long argument)
 {
     if (command == F_OFD_SETLK) {
         ++kernel_locks;
+        locks_on_shard += ::gettid() == ::getpid();
         if (lock_fails_with != 0 && locks_to_fail > 0) {
             --locks_to_fail;
             errno = lock_fails_with;
@@ -148,6 +155,7 @@ struct exported : fixture {
         fs.reset();
         second.reset();
         BOOST_TEST(posixfs::lock_description::held() == 0u);
+        BOOST_TEST(locks_on_shard == 0);
     }
     std::string path(const char* name) const { return (where.path() / name).string(); }
     storage::handle key(int which, const storage::handle& of) const
@@ -537,6 +545,28 @@ BOOST_AUTO_TEST_CASE(local_locks_can_be_switched_off)
     BOOST_TEST(e.lock(a, "x", {0, 9}, write).has_value());
     BOOST_TEST(kernel_locks == 0);
     e.unlock(a, "x", {0, 9});
+}
+
+BOOST_AUTO_TEST_CASE(local_locks_are_a_setting)
+{
+    metric_registry registry;
+    blocking_pool lane(1);
+    const storage::open_context context{"export /a", "/a", registry, lane};
+    module_table table;
+    table.add(modules::posixfs);
+    auto& folders = *table.find<storage::backend_module>("posixfs");
+    const temporary_directory where;
+    for (const bool on : {true, false}) {
+        setting_values folder;
+        folder.set("directory", {where.path().string()});
+        folder.set("leases", {false});
+        if (!on)
+            folder.set("local_locks", {false});
+        check(folders.settings(), folder);
+        const storage::opened_backend opened = folders.open(folder, context);
+        BOOST_TEST((opened.files->local_locks_of(opened.files->root()) != nullptr) == on);
+        BOOST_TEST((std::ranges::find(opened.options, "local_locks=no") == opened.options.end()) == on);
+    }
 }
 
 // Bytes behind what off_t can say no process can lock.
