@@ -11,7 +11,7 @@ packages_for() {
     tests) words libboost-test-dev libnfs-dev libuv1-dev libasio-dev libarchive-dev systemd gdb binutils abigail-tools \
         nbdkit nbdkit-plugin-dev libnbd-bin qemu-utils ;;
     gcc) words g++-12 llvm-19 ;;
-    sanitizers) words libclang-rt-19-dev llvm-19 ;;
+    sanitizers) words libclang-rt-19-dev llvm-19 llvm-19-dev ;;
     format) words clang-format-19 ;;
     tidy) words clang-tidy-19 ;;
     reuse) words reuse ;;
