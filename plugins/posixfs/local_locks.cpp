@@ -88,10 +88,10 @@ void unseen_locks::add(unseen_lock_counters::reason why, const char* error) noex
         return;
     constexpr std::array<const char*, unseen_lock_counters::reasons> cures = {
         "the file system has no room for locks: a file server behind it may lack its lock daemon",
-        "the file system has no locks: keep local programs away from this export, or say local_locks=no",
+        "the file system has no locks: keep local programs away from this export, or take local_locks away",
         "let this process's user read and write the files, or give it CAP_DAC_OVERRIDE",
         "raise the limit of descriptors (LimitNOFILE=)",
-        "look at the file system; local_locks=no does without it",
+        "look at the file system; without local_locks nobody asks it",
     };
     log(log_level::warning, "posixfs",
         "a lock is not one of the file system: its clients have it, and processes of this host do not see "

@@ -70,6 +70,7 @@ std::unique_ptr<file_backend> make_backend(blocking_pool& pool, const backend_op
     static temporary_directory unused; // cases open their own
     posixfs::posixfs_options o;
     o.root = unused.path();
+    o.local_locks = true;
     return std::move(*posixfs::open_posixfs(o, pool));
 }
 
@@ -130,9 +131,16 @@ std::size_t descriptors()
     return n;
 }
 
+posixfs::posixfs_options locking()
+{
+    posixfs::posixfs_options o;
+    o.local_locks = true;
+    return o;
+}
+
 /// Two exports of one folder, and the state layer over both.
 struct exported : fixture {
-    explicit exported(const char* place = "/var/tmp", posixfs::posixfs_options o = {}) : where(place)
+    explicit exported(const char* place = "/var/tmp", posixfs::posixfs_options o = locking()) : where(place)
     {
         o.root = where.path();
         for (auto* const to : {&fs, &second}) {
@@ -520,7 +528,7 @@ BOOST_AUTO_TEST_CASE(an_unlock_that_failed_is_done_again)
 
 BOOST_AUTO_TEST_CASE(descriptors_of_locks_have_a_bound)
 {
-    posixfs::posixfs_options o;
+    posixfs::posixfs_options o = locking();
     o.most_lock_files = 1;
     exported e("/var/tmp", o);
     const auto a = e.open("a");
@@ -534,11 +542,9 @@ BOOST_AUTO_TEST_CASE(descriptors_of_locks_have_a_bound)
     BOOST_TEST(posixfs::lock_description::held() == 1u);
 }
 
-BOOST_AUTO_TEST_CASE(local_locks_can_be_switched_off)
+BOOST_AUTO_TEST_CASE(without_being_asked_for_there_are_no_local_locks)
 {
-    posixfs::posixfs_options o;
-    o.local_locks = false;
-    exported e("/var/tmp", o);
+    exported e("/var/tmp", {});
     const auto a = e.open("a");
     kernel_locks = 0;
     BOOST_REQUIRE(e.local->lock({0, 9}, write));
@@ -560,12 +566,12 @@ BOOST_AUTO_TEST_CASE(local_locks_are_a_setting)
         setting_values folder;
         folder.set("directory", {where.path().string()});
         folder.set("leases", {false});
-        if (!on)
-            folder.set("local_locks", {false});
+        if (on)
+            folder.set("local_locks", {true});
         check(folders.settings(), folder);
         const storage::opened_backend opened = folders.open(folder, context);
         BOOST_TEST((opened.files->local_locks_of(opened.files->root()) != nullptr) == on);
-        BOOST_TEST((std::ranges::find(opened.options, "local_locks=no") == opened.options.end()) == on);
+        BOOST_TEST((std::ranges::find(opened.options, "local_locks") != opened.options.end()) == on);
     }
 }
 

@@ -54,6 +54,7 @@ struct fixture : v40_fixture {
         posixfs::posixfs_options o;
         o.root = directory.path();
         o.leases = false;
+        o.local_locks = true;
         const std::filesystem::path path = directory.path() / "f";
         local.emplace(path);
         std::filesystem::permissions(path, std::filesystem::perms(0666));

@@ -54,7 +54,7 @@ struct posixfs_options {
     std::size_t most_kept_files = 0;
     /// Clients' locks of bytes are also locks of the file system (open file description locks), which other
     /// processes see, and theirs deny our clients'. Each file that has some takes a descriptor.
-    bool local_locks = true;
+    bool local_locks = false;
     /// Files with such locks, for all exports that say the same; 0: an eighth of RLIMIT_NOFILE. Beyond them only
     /// clients see locks.
     std::size_t most_lock_files = 0;

@@ -166,9 +166,9 @@ private:
     const export_table& exports_;
     handle_key key_;
     state_home* state_;
-    const shard* here_; // if state_, as the next one
-    io_list* io_;
+    const shard* here_; // if state_
     covered_directories covered_;
+    io_list* io_; // if state_
     caller_groups groups_;
     host_addresses host_;
     server_counters counters_;
