@@ -70,9 +70,9 @@ struct listed_entry {
     bool gone = false; ///< since the kernel listed it
 };
 
-/// Whether a name that the kernel has listed is there. `look` looks at what it leads to, and gives 0 or an errno value. That
-/// is ESTALE where the file was removed meanwhile. But network file systems have broken entries, of which it lasts: so this
-/// looks again.
+/// Whether a name that the kernel has listed is there. `look` looks at what it leads to, and gives 0 or an errno
+/// value. That is ESTALE where the file was removed meanwhile. But network file systems have broken entries, of which
+/// it lasts: so this looks again.
 template<class Look>
 bool is_there(Look&& look)
 {

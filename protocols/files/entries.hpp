@@ -129,7 +129,8 @@ struct delegation_entry final : recallable_entry {
         lease; // while it is held, and the delegation is neither back nor revoked
 };
 
-/// What is gone, while something may still come of it. Made with what it is of, so that its beginning can't fail. Its file is pinned.
+/// What is gone, while something may still come of it. Made with what it is of, so that its beginning can't fail. Its
+/// file is pinned.
 struct fence_entry {
     fence_entry(recallable_kind& k, client_id c, file_entry& f) noexcept : kind(k), client(c), file(f) {}
     recallable_kind& kind;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recallable state of any kind: how it is asked back, taken away and fenced; and what clients have of other kinds than delegations.
+// Recallable state of any kind: how it is asked back, taken away and fenced; and what clients have of other kinds
+// than delegations.
 #include "entries.hpp"
 
 #include <verbena/core/combine.hpp>
@@ -37,7 +38,8 @@ bool is_under_lease(const recallable_entry& r) noexcept
 
 // --- To have it
 
-// Somebody waits for the file, or had to wait lately: else those who come for more starve him. Or the client returns nothing.
+// Somebody waits for the file, or had to wait lately: else those who come for more starve him. Or the client returns
+// nothing.
 bool state_table::is_contended(const client_entry& c, file_entry& f) noexcept
 {
     return now() < c.trusted_from || f.asking > 0 || recent_->contains(f.hash, now());
@@ -462,8 +464,8 @@ task<void> state_table::run_fences(scope* running)
     }
 }
 
-// Those of a client: who asks for the end of all that it has may rely on that, unless it takes too long. Others wait for
-// each where they want the file.
+// Those of a client: who asks for the end of all that it has may rely on that, unless it takes too long. Others wait
+// for each where they want the file.
 task<void> state_table::fences_of(client_id client)
 {
     const time_point end = now() + options_.fence_time;

@@ -469,7 +469,8 @@ task<result<files::opened>> state_home::open(const files::open_request& request,
         [r = &request, f = &file, this](files::state_table& t) { return open_here(*this, t, r, f); });
 }
 
-// The file is cut on the caller's shard, as a disk may take its time. What is begun stands at home meanwhile, and nobody gets in its way.
+// The file is cut on the caller's shard, as a disk may take its time. What is begun stands at home meanwhile, and
+// nobody gets in its way.
 task<result<files::opened>> state_home::open_and_cut(const files::open_request& request, const opening& file)
 {
     auto begin = [r = &request, this](files::state_table& t) { return begin_to_cut(t, r); };

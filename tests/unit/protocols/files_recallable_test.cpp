@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recallable state of another kind than delegations: what a client has by memory that must be fenced before anybody else gets in.
+// Recallable state of another kind than delegations: what a client has by memory that must be fenced before anybody
+// else gets in.
 #include "files_fixture.hpp"
 
 #include <verbena/core/event.hpp>
@@ -308,7 +309,8 @@ BOOST_FIXTURE_TEST_CASE(a_fence_is_waited_for_with_ones_own_patience, fixture)
     BOOST_TEST(table->stats().expired_clients.value() == 1u);
 }
 
-// One that does not end is told to, counted and logged; who waits for it waits no longer than he likes, and nobody else does.
+// One that does not end is told to, counted and logged; who waits for it waits no longer than he likes, and nobody
+// else does.
 BOOST_FIXTURE_TEST_CASE(a_dead_fence_keeps_its_file_and_nothing_else, fixture)
 {
     std::vector<std::string> said;

@@ -78,7 +78,8 @@ nfsstat4 listed_by_another_verifier(world& w, bool in_export)
     return in_export ? w.here(args).status() : w.client.call(PUTROOTFH4args(), args).status();
 }
 
-/// What the open of "f" under the first client's delegation, with `mode` and a size of 0, comes to: its status, or what the file holds.
+/// What the open of "f" under the first client's delegation, with `mode` and a size of 0, comes to: its status, or
+/// what the file holds.
 said opened_under_delegation(world& w, createmode4 mode)
 {
     const auto file = w.delegated();

@@ -20,7 +20,8 @@ using namespace verbena::test;
 
 namespace {
 
-/// Writes wait while it is `held`, on whichever shard, and so do changes of attributes if it `sees_cuts`. Files are not made while it `throws`.
+/// Writes wait while it is `held`, on whichever shard, and so do changes of attributes if it `sees_cuts`. Files are
+/// not made while it `throws`.
 class slow_files final : public storage::gated_backend {
 public:
     using gated_backend::gated_backend;
@@ -436,7 +437,8 @@ BOOST_AUTO_TEST_CASE(an_open_waits_for_what_another_shard_writes, *boost::unit_t
     BOOST_TEST(wrote.status() == nfsstat4::ok);
 }
 
-// The state of all files is on one shard: to cut a file takes a disk's time, which others there do not have to wait for.
+// The state of all files is on one shard: to cut a file takes a disk's time, which others there do not have to wait
+// for.
 BOOST_AUTO_TEST_CASE(an_open_cuts_its_file_on_its_own_shard, *boost::unit_test::timeout(60))
 {
     two_shards s;

@@ -208,22 +208,24 @@ task<bool> server_commons::make_room_v40(session_table::shortage of, std::string
 
 namespace {
 
-task<nfsstat4> keep_rival() { co_return nfsstat4::clid_inuse; }
+task<result<void>> keep_rival() { co_return error(files::errc::client_busy); }
 
 } // namespace
 
 // Nothing comes between the question and the end of what it has: see state_table::take_state().
 task<nfsstat4> server_commons::end_rival(files::client_id client)
 {
-    const auto ending = [this, client](files::state_table&) -> task<nfsstat4> {
+    const auto ending = [this, client](files::state_table&) -> task<result<void>> {
         const session_table::name named = sessions.name_of(client);
         // Who has sessions and nothing else gives way as who has something: when the lease is over.
-        const nfsstat4 against = named.has_sessions ? nfsstat4::delay : nfsstat4::clid_inuse;
-        if (named.creating || named.running || !state.yields(client, against))
+        const name_rule rule = named.has_sessions ? name_rule::lapsed : name_rule::unused;
+        if (named.creating || named.running || !state.yields(client, rule))
             return keep_rival();
         return state.forget(client);
     };
-    return state.at_home(ending);
+    const result<void> ended = co_await state.at_home(ending);
+    const bool keeps = !ended && ended.error() == files::errc::client_busy;
+    co_return keeps ? nfsstat4::clid_inuse : status_of_state(ended);
 }
 
 void server_commons::note_shared_name(std::span<const std::byte> name, std::string_view holder,

@@ -29,8 +29,9 @@ nfsstat4 status_of(errc why) noexcept
     case errc::too_many_clients:
     case errc::peer_is_full:
     case errc::all_is_full: return nfsstat4::delay;
-    // What only the client itself can give back: its user hears of it. OPEN and LOCK have no RESOURCE in minor version 1 (8881 15.2). Linux
-    // makes ENOSPC of the one, as of its own limits of watches, and EREMOTEIO of the other, whose RFC has no NOSPC.
+    // What only the client itself can give back: its user hears of it. OPEN and LOCK have no RESOURCE in minor
+    // version 1 (8881 15.2). Linux makes ENOSPC of the one, as of its own limits of watches, and EREMOTEIO of the
+    // other, whose RFC has no NOSPC.
     case errc::too_many_opens: return nfsstat4::nospc;
     case errc::too_many_locks: return nfsstat4::serverfault;
     case errc::grace: return nfsstat4::grace;

@@ -25,19 +25,23 @@ struct recall_notice {
     delegation_type type = delegation_type::read; ///< of a delegation
 };
 
-/// A kind of recallable state besides delegations, which the table knows by itself. A protocol brings it along; a layout is one. A client has
-/// one state of a kind for a file, and with it ranges of bytes, each to read or to write as well. Outlives the table, on whose shard it is used.
+/// A kind of recallable state besides delegations, which the table knows by itself. A protocol brings it along; a
+/// layout is one. A client has one state of a kind for a file, and with it ranges of bytes, each to read or to write
+/// as well. Outlives the table, on whose shard it is used.
 class recallable_kind {
 public:
     virtual std::string_view name() const noexcept = 0; ///< for the log
     /// Whether such a range to read, or to write, has to go before another client's `op`.
     virtual bool conflicts(lock_type type, operation op) const noexcept = 0;
-    /// Its client is to return it. Called in the middle of a decision: it notes what it is told and sends it later, and does not call the table.
+    /// Its client is to return it. Called in the middle of a decision: it notes what it is told and sends it later,
+    /// and does not call the table.
     virtual void recall(const recall_notice& n) noexcept = 0;
-    /// The client has it no more, as it gave it back, or it was taken away. Ends what the client may still do with it by other ways than calls,
-    /// such as access to memory. Until this has ended nobody gets what it was in the way of.
-    /// Completes when: nothing more can come of it. On cancel: its time is over (state_options::fence_time): it ends by force what it waits for,
-    /// as by closing connections, and completes. Errors: any, where it does not know: it is called again after a second.
+    /// The client has it no more, as it gave it back, or it was taken away. Ends what the client may still do with it
+    /// by other ways than calls, such as access to memory. Until this has ended nobody gets what it was in the way
+    /// of.
+    /// Completes when: nothing more can come of it. On cancel: its time is over (state_options::fence_time): it ends
+    /// by force what it waits for, as by closing connections, and completes. Errors: any, where it does not know: it
+    /// is called again after a second.
     /// Lifetime: `file` is kept by the caller. Shard: the table's.
     virtual task<result<void>> fence(client_id client, stateid id, const storage::handle& file) = 0;
     virtual std::size_t most() const noexcept = 0;           ///< pairs of a client and a file that have one

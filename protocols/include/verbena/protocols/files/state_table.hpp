@@ -438,17 +438,19 @@ public:
 
     // --- Recallable state of any kind
 
-    /// Gives the client `bytes` of the file, besides those that it has of that kind; its answer is the next number of the stateid that names
-    /// all of them. Errors: open_mode, where the client may not do with the file what `type` says; those of begin() for a read or a write of the
-    /// client; busy, where it is asked to return them, somebody waits for the file or had to lately, something that is against it is under
-    /// way, or what was there before is not fenced yet; too_many_locks for limits of the client, all_is_full.
+    /// Gives the client `bytes` of the file, besides those that it has of that kind; its answer is the next number of
+    /// the stateid that names all of them. Errors: open_mode, where the client may not do with the file what `type`
+    /// says; those of begin() for a read or a write of the client; busy, where it is asked to return them, somebody
+    /// waits for the file or had to lately, something that is against it is under way, or what was there before is
+    /// not fenced yet; too_many_locks for limits of the client, all_is_full.
     result<stateid> hold(const hold_request& r);
-    /// Gives `bytes` back, those to read or to write alone if `type` says so. Yields the next number, or nothing where none are left: then the
-    /// state goes, and is fenced. Who gives back some of several has seen to it before that nothing more can come of those.
+    /// Gives `bytes` back, those to read or to write alone if `type` says so. Yields the next number, or nothing
+    /// where none are left: then the state goes, and is fenced. Who gives back some of several has seen to it before
+    /// that nothing more can come of those.
     result<std::optional<stateid>> give_back(client_id client, const stateid& id, const storage::handle& file,
                                              const byte_range& bytes, std::optional<lock_type> type);
-    /// Recalls it, for a reason that the table doesn't know of (a local process wants the file). A delegation that is reserved is not granted
-    /// then.
+    /// Recalls it, for a reason that the table doesn't know of (a local process wants the file). A delegation that is
+    /// reserved is not granted then.
     result<void> recall(const stateid& id);
 
     // --- Stateids

@@ -28,7 +28,8 @@ std::uint32_t rights_by(std::span<const ace> list, const attributes& of, const c
 /// The nine bits of a mode that the list amounts to (6.3.2).
 std::uint32_t mode_of(std::span<const ace> list) noexcept;
 /// The list after a change of the mode (6.4.1.1): mode_of() of it is `mode` & 0777, and entries for named users and groups give no more of reading, writing and executing than
-/// the group's bits. Where others have more by EVERYONE@, they are denied that, until the next mode. What is only inherited stays. An empty list yields what a mode alone means.
+/// the group's bits. Where others have more by EVERYONE@, they are denied that, until the next mode. What is only
+/// inherited stays. An empty list yields what a mode alone means.
 access_list with_mode(std::span<const ace> list, std::uint32_t mode);
 /// What a new file, or a new directory, gets of its directory's list (6.4.3); empty if nothing.
 access_list inherited(std::span<const ace> of_directory, bool makes_directory);

@@ -139,8 +139,8 @@ task<nfsstat4> server::find_to_open(compound& k, const OPEN4args& args, open_tar
     co_return nfsstat4::ok;
 }
 
-// Of a file that was just made, and then refused: nothing is to be left of it. But another file that has its name by now
-// is, and so is what somebody else has opened meanwhile.
+// Of a file that was just made, and then refused: nothing is to be left of it. But another file that has its name by
+// now is, and so is what somebody else has opened meanwhile.
 task<void> server::unmake(const object& directory, std::string_view name, const storage::handle& file)
 {
     const storage::handle key = state_key(directory.exported->id, file);
@@ -156,9 +156,9 @@ task<void> server::unmake(const object& directory, std::string_view name, const 
         (void)co_await directory.backend().remove(request, directory.file, name);
 }
 
-// What was found by name was stale. Mostly somebody removed it between the two: then the name leads elsewhere by now, or
-// nowhere, and the client, which knows no handle that would be stale, tries again (delay). Where the name still leads to
-// it the file is broken, and will be: whoever came again would do so for ever.
+// What was found by name was stale. Mostly somebody removed it between the two: then the name leads elsewhere by now,
+// or nowhere, and the client, which knows no handle that would be stale, tries again (delay). Where the name still
+// leads to it the file is broken, and will be: whoever came again would do so for ever.
 task<nfsstat4> server::status_of_stale(compound& k, std::string_view name, const object& file)
 {
     object again;

@@ -16,9 +16,10 @@
 
 namespace verbena::nfs {
 
-/// What another export covers is reached by that one's rules alone. Its name does not tell: a file system may ignore case,
-/// and a client may have a handle from before. So what was found is compared with the directories that are covered, which this
-/// object has looked up by the exports' paths, at most a second ago. What somebody local moves within that second is missed.
+/// What another export covers is reached by that one's rules alone. Its name does not tell: a file system may ignore
+/// case, and a client may have a handle from before. So what was found is compared with the directories that are
+/// covered, which this object has looked up by the exports' paths, at most a second ago. What somebody local moves
+/// within that second is missed.
 ///
 /// One for each program of a shard; that shard only.
 class covered_directories {
@@ -28,23 +29,23 @@ public:
     /// So long a call waits while a lookup hangs. Then what was known before counts.
     static constexpr duration patience = std::chrono::seconds(1);
 
-    /// `exports`, with their back ends, outlive it and the tasks of `here`, the program's shard. Lookups begin at once where
-    /// that is given. Without it, and on another thread, look() begins them.
+    /// `exports`, with their back ends, outlive it and the tasks of `here`, the program's shard. Lookups begin at
+    /// once where that is given. Without it, and on another thread, look() begins them.
     explicit covered_directories(const export_table& exports, const shard* here);
     covered_directories(const covered_directories&) = delete;
     ~covered_directories();
 
     /// Looks up again what is covered of `outer`, where that is due. At once where nothing is.
-    /// Completes when: it is known, or `patience` is over. On cancel: it ends. Errors: none. Lifetime: this outlives it. Shard:
-    /// `here`.
+    /// Completes when: it is known, or `patience` is over. On cancel: it ends. Errors: none. Lifetime: this outlives
+    /// it. Shard: `here`.
     task<void> look(const export_options& outer);
 
     /// The export that covers `file` of `outer`; nullptr if none is known.
     const export_options* at(const export_options& outer, const storage::handle& file) const noexcept;
     /// Whether something in this directory of `outer` may be covered, or lead to what is.
     bool is_above(const export_options& outer, const storage::handle& directory) const noexcept;
-    /// Whether this directory of `outer` is covered or leads to one that is: moved elsewhere, that one would be reached by the
-    /// rules of `outer`.
+    /// Whether this directory of `outer` is covered or leads to one that is: moved elsewhere, that one would be
+    /// reached by the rules of `outer`.
     bool must_stay(const export_options& outer, const storage::handle& directory) const noexcept;
 
 private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state layer's table (docs/internals/files.md) where the programs of all versions find it: on one shard, which the others visit.
-// It knows no version's types: each has its own names for what is answered here.
+// The state layer's table (docs/internals/files.md) where the programs of all versions find it: on one shard, which
+// the others visit. It knows no version's types: each has its own names for what is answered here.
 #pragma once
 
 #include <verbena/core/shard.hpp>
@@ -68,9 +68,11 @@ enum class name_rule : std::uint8_t {
 
 /// The table and its home. Made on any shard; used by all.
 ///
-/// This holds for all its tasks. Completes when: the table has answered. On cancel: as shard::run(). Errors: a files::errc, as the table's
-/// function of that name; busy, where the recovery store fails or the task was asked to stop: what can't be written isn't promised, and may
-/// be as soon as the disk has room. ECANCELED where the home has stopped. Lifetime: what they are given is borrowed. Shard: any.
+/// This holds for all its tasks. Completes when: the table has answered. On cancel: as shard::run(). Errors: a
+/// files::errc, as the table's function of that name; busy, where the recovery store fails or the task was asked to
+/// stop: what can't be written isn't promised, and may be as soon as the disk has room. ECANCELED where the home has
+/// stopped. Lifetime: what they are given is borrowed.
+/// Shard: any.
 class state_home {
 public:
     /// `home`, `store` and `handler` outlive it, and `home` runs its table's tend().
@@ -115,7 +117,8 @@ public:
     task<result<void>> set_callable(files::client_id client);
     /// Also of one that is not there.
     task<result<void>> forget(files::client_id client);
-    /// The same for who wants its name. Errors: client_busy while it does not yield by `rule`, nor at all while the store writes of it.
+    /// The same for who wants its name. Errors: client_busy while it does not yield by `rule`, nor at all while the
+    /// store writes of it.
     task<result<void>> take_name(files::client_id client, name_rule rule);
     /// On its home only. Whether a client gives way by `rule`.
     bool yields(files::client_id client, name_rule rule);
@@ -135,8 +138,8 @@ public:
     /// Whether an open anew would be refused whatever the file: to be asked before one is made. The open that follows is promised.
     task<result<void>> may_open(files::client_id client, std::span<const std::byte> owner, files::share deny);
     /// Opens. Between the decision and its answer the file is cut to no bytes, if the request says so, and its change attribute looked at, where
-    /// its client gets a write delegation: others may have changed the file while this waited. Errors: the back end's, too, where the file
-    /// can't be cut; these are none of files::errc.
+    /// its client gets a write delegation: others may have changed the file while this waited. Errors: the back
+    /// end's, too, where the file can't be cut; these are none of files::errc.
     struct opening {
         storage::file_backend* backend = nullptr;
         storage::request request;
@@ -154,8 +157,8 @@ public:
         bool guarded = false; ///< keeps_writers_out()
         std::shared_ptr<const storage::open_file> opened;
     };
-    /// Whether `client` may read, write or set the size of `file` by `id`. Who changes the file has a hold of changes() before: nothing that
-    /// contradicts is granted until it ends.
+    /// Whether `client` may read, write or set the size of `file` by `id`. Who changes the file has a hold of
+    /// changes() before: nothing that contradicts is granted until it ends.
     task<result<void>> check_io(files::client_id client, const files::stateid& id,
                                 const storage::handle& file, files::operation op, io_terms& terms);
     /// The same without an open. `past_denies`: what reads may pass over deny bits.
@@ -209,7 +212,8 @@ public:
 
 private:
     task<result<added>> add_here(std::string_view key, std::uint64_t peer);
-    // An open of a file that is being cut on another shard. It stays here for good if its end does not come home, as the home has stopped.
+    // An open of a file that is being cut on another shard. It stays here for good if its end does not come home, as
+    // the home has stopped.
     struct begun_open {
         files::pending_open pending;
         std::list<begun_open>::iterator at;

@@ -12,8 +12,8 @@ namespace verbena::nfs::v4 {
 
 /// The status that answers what the state layer says.
 nfsstat4 status_of(files::errc why) noexcept;
-/// Of an error of the state layer; else, of its recovery store's, delay: what can't be written isn't promised, and may be as soon as
-/// the disk has room.
+/// Of an error of the state layer; else, of its recovery store's, delay: what can't be written isn't promised, and
+/// may be as soon as the disk has room.
 nfsstat4 status_of_state(const error& failure) noexcept;
 template<class T>
 nfsstat4 status_of_state(const result<T>& answer) noexcept
@@ -38,8 +38,10 @@ inline name_rule name_rule_of(nfsstat4 refused) noexcept
     return refused == nfsstat4::clid_inuse ? name_rule::unused : name_rule::lapsed;
 }
 
-/// state_home::check_io(), where `id` may be a special one. Others of those that are reserved are bad_stateid. All as of that.
-/// Completes when: the table has answered. On cancel: as shard::run(). Errors: as there. Lifetime: all is borrowed. Shard: any.
+/// state_home::check_io(), where `id` may be a special one. Others of those that are reserved are bad_stateid. All as
+/// of that.
+/// Completes when: the table has answered. On cancel: as shard::run(). Errors: as there. Lifetime: all is borrowed.
+/// Shard: any.
 task<result<void>> check_io(state_home& state, files::client_id client, const stateid4& id,
                             const storage::handle& file, files::operation op, state_home::io_terms& terms);
 

@@ -37,7 +37,8 @@ public:
     /// `calls`: where it is called, if anywhere.
     task<v40_clients::made> set_client(const SETCLIENTID4args& args, principal who, std::string_view from,
                                        const std::optional<callback_place>& calls);
-    /// `peer` as for state_table::add_client(). `is_full`: all places for clients are taken: another client has to go, and this be asked again.
+    /// `peer` as for state_table::add_client(). `is_full`: all places for clients are taken: another client has to
+    /// go, and this be asked again.
     struct confirmed {
         nfsstat4 status = nfsstat4::ok;
         bool is_full = false;
