@@ -55,7 +55,7 @@ class OddNames(daemon.DaemonTest):
 class Metrics(daemon.DaemonTest):
     def setUp(self):
         super().setUp()
-        self.daemon = self.start("--shards", "3")
+        self.daemon = self.start("--shards", "3", "--manage-gids")
         with open(os.path.join(self.data, "file"), "wb") as file:
             file.write(bytes(100_000))
         self.run_tool("nfs-cp", self.daemon.nfs_url("file"), os.path.join(self.folder, "copy"))

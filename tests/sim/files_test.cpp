@@ -731,6 +731,9 @@ private:
                 w->type = type;
             } else if (r.wait) {
                 waits_.push_back({client, owner, o->file, bytes, type, false, until});
+            } else if (w != nullptr && w->bytes == bytes && w->type == type) {
+                // It asks without waiting for what it waited for.
+                std::erase_if(waits_, [w](const m_wait& one) { return &one == w; });
             }
         } else if (expected == lock_answer::needs_room) {
             SIM_REQUIRE((!made && made.error() == errc::needs_room));
