@@ -143,6 +143,12 @@ task<void> covered_directories::find_all(const export_table& exports, std::share
                 made = *before;
             break;
         }
+        // A file covers nothing. Whoever may write there can link another one's to that name, which is not stale for it.
+        if (!made.directory.empty()) {
+            const auto attrs = co_await files.getattr(request, made.directory);
+            if (attrs && attrs->type != storage::file_type::directory)
+                made.directory = storage::handle();
+        }
         if (!made.directory.empty())
             places.push_back(std::move(made));
     }

@@ -229,6 +229,22 @@ BOOST_FIXTURE_TEST_CASE(who_may_not_use_it_does_not_hear_of_it_where_it_covers_n
     BOOST_TEST(here(LOOKUP4args{"free"}) == nfsstat4::access);
 }
 
+// Somebody links a file to the name of an export that covers nothing.
+BOOST_FIXTURE_TEST_CASE(what_is_no_directory_covers_nothing, fixture)
+{
+    storage::request root;
+    root.who = storage::credential(0, 0);
+    BOOST_REQUIRE(run_until_complete(
+        *shard, files->create(root, files->root(), "file", storage::create_mode::guarded, {}, 0)));
+    BOOST_REQUIRE(run_until_complete(*shard, files->link(root, handle_of("file"), files->root(), "free")));
+    add("/export/free", *inside);
+    client.connect();
+    BOOST_TEST(here(LOOKUP4args{"plain"}) == nfsstat4::ok);
+    BOOST_TEST(by_handle(handle_of("file")) == nfsstat4::ok);
+    BOOST_TEST(by_handle(handle_of("inner")) == nfsstat4::stale);
+    BOOST_TEST(here(REMOVE4args{"file"}) == nfsstat4::ok);
+}
+
 // Elsewhere in the outer export it would be had by the rules of that one.
 BOOST_FIXTURE_TEST_CASE(what_an_export_covers_stays_where_it_is, fixture)
 {
