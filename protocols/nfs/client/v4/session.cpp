@@ -5,6 +5,7 @@
 #include <verbena/core/in_context.hpp>
 #include <verbena/core/reactor.hpp>
 #include <verbena/core/sleep.hpp>
+#include <verbena/protocols/nfs/client/written_file.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
 #include <algorithm>
