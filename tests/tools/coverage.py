@@ -9,11 +9,13 @@ clang 19 has built, with these objects in the place of its own. That is a tenth 
 What a back end reads out of a file handle is not here: nfs/server/file_handle.cpp lets in only what the server signed.
 """
 import concurrent.futures
-import json
 import os
 import shlex
 import subprocess
 import sys
+
+sys.dont_write_bytecode = True
+import compile_commands # beside this file
 
 LEAST = 95
 NFS4 = ["attributes", "callback", "compound", "directory", "extended_operations", "file_operations", "layout_operations", "session_operations", "state_operations", "types"]
@@ -60,43 +62,44 @@ class Measured:
         self.build = os.path.abspath(build)
         self.folder = os.path.abspath(folder)
         os.makedirs(self.folder, exist_ok=True)
-        with open(os.path.join(self.build, "compile_commands.json"), encoding="utf-8") as commands:
-            entries = json.load(commands)
-        self.source_of = {entry["output"]: self.name(entry) for entry in entries}
         wanted = {source for sources in SOURCES.values() for source in sources if source.endswith(".cpp")}
-        self.commands = {}
-        for entry in entries:
-            source = self.name(entry)
-            if source in wanted or source in WITH_HEADERS:
-                self.commands.setdefault(source, self.compiler(source, entry))
-        if missing := sorted(wanted.union(WITH_HEADERS).difference(self.commands)):
+        found = set()
+        self.commands = {}    # by the object, which may be of some sources
+        self.tests = {}       # likewise, of WITH_HEADERS
+        self.replaced = set() # objects in whose place the archive is linked
+        for entry, paths in compile_commands.compiled(self.build):
+            sources = {os.path.relpath(path) for path in paths}
+            if sources.intersection(wanted):
+                self.replaced.add(entry["output"])
+            if new := sources.intersection(wanted).difference(found):
+                self.commands[entry["output"]] = self.compiler(entry)
+                found.update(new)
+            if new := sources.intersection(WITH_HEADERS).difference(found):
+                self.tests[entry["output"]] = self.compiler(entry)
+                found.update(new)
+        if missing := sorted(wanted.union(WITH_HEADERS).difference(found)):
             raise SystemExit(f"{build} does not compile {', '.join(missing)}\n0 passed, 1 failed")
         self.archive = os.path.join(self.folder, "measured.a")
 
-    @staticmethod
-    def name(entry):
-        return os.path.relpath(os.path.join(entry["directory"], entry["file"]))
+    def object_of(self, output):
+        return os.path.join(self.folder, output.replace("/", "_"))
 
-    def object_of(self, source):
-        return os.path.join(self.folder, source.replace("/", "_") + ".o")
-
-    def compiler(self, source, entry):
+    def compiler(self, entry):
         words = shlex.split(entry["command"])
-        words[words.index("-o") + 1] = self.object_of(source)
+        words[words.index("-o") + 1] = self.object_of(entry["output"])
         if "-include-pch" in words: # which is compiled with other flags, and may hold what is measured
             at = words.index("-include-pch")
             del words[at:at + 2]
         at = words.index("-MD") # -MD -MQ target -MF file
         return words[:at] + words[at + 5:] + FLAGS
 
-    def compile(self, source):
-        run(self.commands[source], cwd=self.build)
+    def compile(self, command):
+        run(command, cwd=self.build)
 
     def pack(self):
         if os.path.exists(self.archive):
             os.remove(self.archive)
-        run(["llvm-ar-19", "rcsT", self.archive,
-             *(self.object_of(source) for source in self.commands if source not in WITH_HEADERS)])
+        run(["llvm-ar-19", "rcsT", self.archive, *map(self.object_of, self.commands)])
 
     def link(self, test):
         """The link command of BUILD; an archive that stands before the others is asked first."""
@@ -105,12 +108,11 @@ class Measured:
         # Of an inline function that several objects have, the linker takes the first.
         first, linked = [], []
         for word in words:
-            source = self.source_of.get(word)
-            if source in WITH_HEADERS:
-                first.append(self.object_of(source))
+            if word in self.tests:
+                first.append(self.object_of(word))
             elif word == test:
                 linked.append(self.program(test))
-            elif source not in self.commands:
+            elif word not in self.replaced:
                 linked.append(word)
         linked.insert(linked.index("-Wl,--start-group"), self.archive)
         linked[1:1] = first
@@ -168,7 +170,7 @@ def main():
     measured = Measured(build, folder)
     tests = [f"tests/unit/{name}" for name in TESTS] + [f"tests/fuzz/{CORPORA}"]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(measured.compile, measured.commands))
+        list(pool.map(measured.compile, [*measured.commands.values(), *measured.tests.values()]))
         measured.pack()
         list(pool.map(measured.link, tests))
         list(pool.map(measured.measure, tests))

@@ -13,21 +13,27 @@ cd "$(dirname "$0")/../.."
 build=${1:?tidy.sh BUILD}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mapfile -t units < <(python3 - "$build" "$work" <<'PY'
+mapfile -t units < <(PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=tests/tools python3 - "$build" "$work" <<'PY'
 import collections, json, os, re, sys
+import compile_commands
 build, work = sys.argv[1:]
 targets = collections.defaultdict(dict)
 commands = []
-with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
-    entries = json.load(file)
-for entry in entries:
-    path = os.path.normpath(os.path.join(entry["directory"], entry["file"]))
-    if not path.endswith(".cpp") or os.path.relpath(path).startswith((build, "..", "tests/")):
-        continue
+
+def command_for(path, entry):
+    command, count = re.subn(r" -o \S+ -c \S+$", f" -c {path}", entry["command"])
+    if count != 1:
+        sys.exit(f"unknown form of a command: {entry['command']}")
+    return {"directory": entry["directory"], "file": path, "command": command}
+
+for entry, paths in compile_commands.compiled(build):
     # Without the precompiled headers: checks of the preprocessor see nothing of what is in them.
     entry["command"] = re.sub(r" -include-pch \S+| -Winvalid-pch", "", entry["command"])
-    commands.append(entry)
-    targets[os.path.dirname(entry["output"])][path] = entry
+    for path in paths:
+        if not path.endswith(".cpp") or os.path.relpath(path).startswith((build, "..", "tests/")):
+            continue
+        commands.append(command_for(path, entry))
+        targets[os.path.dirname(entry["output"])][path] = entry
 units = []
 
 def add_unit(paths, entry):
@@ -35,10 +41,7 @@ def add_unit(paths, entry):
     with open(unit, "w", encoding="utf-8") as file:
         file.writelines(f'#include "{path}" // NOLINT(bugprone-suspicious-include)\n' for path in paths)
     for path in [unit] + [path for path in paths if path.startswith(work)]:
-        command, count = re.subn(r" -o \S+ -c \S+$", f" -c {path}", entry["command"])
-        if count != 1:
-            sys.exit(f"unknown form of a command: {entry['command']}")
-        commands.append({"directory": entry["directory"], "file": path, "command": command})
+        commands.append(command_for(path, entry))
     units.append([unit, *(path if path.startswith(work) else os.path.relpath(path) for path in paths)])
 
 # The first one has defects that must be found, or nothing is.
@@ -48,7 +51,7 @@ with open(planted[0], "w", encoding="utf-8") as file:
     file.write("namespace planted_here { void unused(); }\nusing planted_here::unused;\n")
 with open(planted[1], "w", encoding="utf-8") as file:
     file.write("bool planted(int n) { return n == n; }\n")
-add_unit(planted, commands[0])
+add_unit(planted, next(iter(next(iter(targets.values())).values())))
 known = set()
 for target, files in sorted(targets.items()):
     paths = sorted(set(files) - known)
