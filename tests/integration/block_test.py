@@ -119,10 +119,15 @@ class Block(daemon.DaemonTest):
         for bench in benches:
             self.addCleanup(bench.wait)
             self.addCleanup(bench.kill)
-        done = 'verbena_rnbd_device_operations_total{device="disk%d",operation="write"}'
-        while self.daemon.metric("verbena_rtrs_sessions") < sessions or not all(self.daemon.metric(done % n) for n in range(sessions)):
+        done = [f'verbena_rnbd_device_operations_total{{device="disk{n}",operation="write"}}' for n in range(sessions)]
+        while True:
+            here = self.daemon.metric("verbena_rtrs_sessions")
+            # All by one page, which takes its time beside so much work.
+            written_to = self.daemon.metrics(done)
+            self.assertEqual([bench.poll() for bench in benches], [None] * sessions)
+            if here == sessions and len(written_to) == sessions and all(written_to):
+                break
             time.sleep(0.05)
-        self.assertEqual([bench.poll() for bench in benches], [None] * sessions)
         for bench in benches:
             bench.kill()
         while self.daemon.metric("verbena_rtrs_sessions") > 0:
