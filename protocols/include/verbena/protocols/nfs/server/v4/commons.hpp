@@ -28,11 +28,11 @@
 
 namespace verbena::nfs::v4 {
 
-/// What the programs of all shards share: clients, sessions, state, names. Made when the exports are known; outlives the
-/// programs.
+/// What the programs of all shards share: clients, sessions, state, names. Made when the exports are known; outlives
+/// the programs.
 struct server_commons {
-    /// `home` is the shard of the state layer. `store`, which outlives this, has begun, and `options` has what that said;
-    /// its key is made of `key`. `now` is the time of day of this start in seconds since 1970.
+    /// `home` is the shard of the state layer. `store`, which outlives this, has begun, and `options` has what that
+    /// said; its key is made of `key`. `now` is the time of day of this start in seconds since 1970.
     server_commons(const export_table& exports, const handle_key& key, shard& home,
                    files::recovery_store& store, files::state_options options, std::int64_t now,
                    session_limits limits = {});
@@ -40,14 +40,15 @@ struct server_commons {
     /// verbena_nfs4_* of the state, which all shards share.
     metric_registrations expose(metric_registry& registry) const;
 
-    /// Once a lease, ends the clients that have nothing to come back for: what they had was taken, or they had nothing and
-    /// their lease is over.
-    /// Completes when: its task is stopped. On cancel: it ends. Errors: none. Lifetime: this outlives it. Shard: `home`.
+    /// Once a lease, ends the clients that have nothing to come back for: what they had was taken, or they had
+    /// nothing and their lease is over.
+    /// Completes when: its task is stopped. On cancel: it ends. Errors: none. Lifetime: this outlives it. Shard:
+    /// `home`.
     task<void> tend();
-    /// Ends clients whose lease is over, those first that have nothing or whose lease ended first: of the peer's group, or of
-    /// all. True if there was one. At most once a second.
-    /// Completes when: they are gone. On cancel: as the state layer's store says. Errors: none. Lifetime: `from` is borrowed.
-    /// Shard: any.
+    /// Ends clients whose lease is over, those first that have nothing or whose lease ended first: of the peer's
+    /// group, or of all. True if there was one. At most once a second.
+    /// Completes when: they are gone. On cancel: as the state layer's store says. Errors: none. Lifetime: `from` is
+    /// borrowed. Shard: any.
     task<bool> make_room(session_table::shortage of, std::string_view from);
     /// The same among clients of minor version 0.
     task<bool> make_room_v40(session_table::shortage of, std::string_view from);
