@@ -125,11 +125,11 @@ task<bool> server_commons::end_some(Choose choose)
     co_return co_await making != 0;
 }
 
-// To end a client of another minor version makes no room.
-task<bool> server_commons::make_room(session_table::shortage of, std::string_view from)
+// To end a client of another minor version would be of no use.
+task<bool> server_commons::expire_lapsed(session_table::shortage of, std::string_view from)
 {
     const task_context& context = co_await current_context();
-    if (!sessions.may_make_room(of, from, context.shard->clock().now()))
+    if (!sessions.may_expire_lapsed(of, from, context.shard->clock().now()))
         co_return false;
     const auto choose = [this, of, from](files::state_table& table) {
         if (of == session_table::shortage::of_peer)
@@ -141,11 +141,11 @@ task<bool> server_commons::make_room(session_table::shortage of, std::string_vie
     co_return co_await end_some(choose);
 }
 
-task<bool> server_commons::make_room_v40(session_table::shortage of, std::string_view from)
+task<bool> server_commons::expire_lapsed_v40(session_table::shortage of, std::string_view from)
 {
     const auto choose = [this, of, from](files::state_table& table) {
         std::vector<files::client_id> those;
-        if (!v40.clients().may_make_room(of, from, state.now()))
+        if (!v40.clients().may_expire_lapsed(of, from, state.now()))
             return those;
         if (of == session_table::shortage::of_peer)
             return v40.clients().states_of(from);
@@ -192,10 +192,10 @@ void server_commons::note_shared_name(std::span<const std::byte> name, std::stri
                  {"cure", "give each its own, by nfs.nfs4_unique_id or its host name (docs/howto/nfs4.md)"}});
 }
 
-task<bool> server_commons::make_room_of_state()
+task<bool> server_commons::expire_lapsed_of_any()
 {
     const auto choose = [this](files::state_table& table) {
-        return made_room_of_state_.may(state.now()) ? table.lapsed() : std::vector<files::client_id>();
+        return expired_of_any_.may(state.now()) ? table.lapsed() : std::vector<files::client_id>();
     };
     co_return co_await end_some(choose);
 }

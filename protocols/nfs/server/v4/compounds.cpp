@@ -97,7 +97,7 @@ bool changes_something(nfs_opnum4 operation) noexcept
     }
 }
 
-principal caller_of(const server_commons& commons, const rpc::call& c) noexcept
+principal_digest caller_of(const server_commons& commons, const rpc::call& c) noexcept
 {
     std::array<std::byte, 12> who{};
     if (!c.who().is_anonymous()) {

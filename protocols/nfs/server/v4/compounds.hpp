@@ -17,7 +17,7 @@ namespace verbena::nfs::v4 {
 inline constexpr std::size_t usual_results = 4096;
 
 /// Who calls, by the server's key.
-principal caller_of(const server_commons& commons, const rpc::call& c) noexcept;
+principal_digest caller_of(const server_commons& commons, const rpc::call& c) noexcept;
 
 task<rpc::outcome> serve_compound(server_parts& server, rpc::call& c);
 /// All operations that `k` has from here on, until one fails.

@@ -30,7 +30,7 @@ std::uint64_t mark_of(const server_commons& commons, rpc::call& c, const compoun
 }
 
 // A client whose state was taken begins anew: what it has left is taken too, so that it learns of it by BADSESSION.
-task<nfsstat4> renew(server_commons& commons, session& s)
+task<nfsstat4> renew_lease(server_commons& commons, session& s)
 {
     const task_context& context = co_await current_context();
     if (!s.is_due(context.shard->now()))
@@ -161,7 +161,7 @@ task<rpc::outcome> serve_in_session(server_parts& server, rpc::call& c, compound
     }
     // What no repeat may change, nor a failure: the lease is renewed by what runs.
     if (status == nfsstat4::ok && verdict == slot_verdict::run) {
-        task<nfsstat4> renewing = renew(server.commons, *s);
+        task<nfsstat4> renewing = renew_lease(server.commons, *s);
         status = co_await renewing;
     }
     if (status == nfsstat4::ok) {

@@ -50,7 +50,7 @@ task<nfsstat4> current_values(compound& k, bitmap4 wanted, object_values& out)
                                                  before ? &*before : nullptr);
 }
 
-task<void> make_room(compound& k, const object_values& values)
+task<void> reserve_for_acl(compound& k, const object_values& values)
 {
     const std::size_t wanted = values.acl->size() + rest_of_acl;
     if (wanted > k.results.room())
@@ -76,7 +76,7 @@ task<nfsstat4> getattr(compound& k)
     if (values.acl) {
         if (values.all.acl.size() > max_sent_aces) // before memory is taken for it
             co_return nfsstat4::rep_too_big;
-        co_await make_room(k, values);
+        co_await reserve_for_acl(k, values);
     }
     encode_attributes(k.results.begin(GETATTR4args::opcode), args.attr_request & k.supported(k.current),
                       values.all);

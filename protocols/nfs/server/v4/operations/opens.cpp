@@ -225,10 +225,10 @@ task<nfsstat4> create_to_open(compound& k, const OPEN4args& args, open_target& t
                 co_return status;
         }
         // Else the file would be there and the client would not have it: a GUARDED one that comes again would find its own.
-        const result<void> may_open =
-            co_await k.server.state.may_open(k.client, args.owner.owner, files::share(args.share_deny));
-        if (!may_open)
-            co_return status_of_state(may_open.error());
+        const result<void> promised =
+            co_await k.server.state.promise_open(k.client, args.owner.owner, files::share(args.share_deny));
+        if (!promised)
+            co_return status_of_state(promised.error());
         const auto mode = exclusive ? storage::create_mode::exclusive : storage::create_mode::guarded;
         const auto made = co_await files.create(directory.request, directory.file, args.claim.file, mode, set,
                                                 xdr::load_u64(how.verf.data()));

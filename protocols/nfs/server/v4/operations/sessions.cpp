@@ -67,7 +67,7 @@ task<nfsstat4> exchange_id(compound& k)
             made = ask(made.rival);
     }
     if (made.short_of != session_table::shortage::none) {
-        const bool some = co_await k.server.commons.make_room(made.short_of, k.c.from().address);
+        const bool some = co_await k.server.commons.expire_lapsed(made.short_of, k.c.from().address);
         if (some)
             made = ask(files::nobody);
     }
@@ -112,7 +112,7 @@ task<nfsstat4> make_session(compound& k, const CREATE_SESSION4args& args, const 
         const std::uint64_t peer = siphash(k.server.commons.key, std::as_bytes(std::span(group)));
         result<state_home::added> known = co_await k.server.state.add_client(made.key, peer);
         if (!known && known.error() == files::errc::too_many_clients) {
-            const bool some = co_await k.server.commons.make_room_of_state();
+            const bool some = co_await k.server.commons.expire_lapsed_of_any();
             if (some)
                 known = co_await k.server.state.add_client(made.key, peer);
         }
@@ -170,7 +170,7 @@ task<nfsstat4> create_session(compound& k)
     };
     session_table::creation made = ask();
     if (made.short_of != session_table::shortage::none) {
-        const bool some = co_await k.server.commons.make_room(made.short_of, k.c.from().address);
+        const bool some = co_await k.server.commons.expire_lapsed(made.short_of, k.c.from().address);
         if (some)
             made = ask();
     }

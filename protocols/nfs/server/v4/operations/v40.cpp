@@ -41,7 +41,7 @@ task<nfsstat4> setclientid(compound& k)
     v40_clients::made made = co_await k.server.commons.v40.set_client(args, caller_of(k.server.commons, k.c),
                                                                       k.c.from().address, calls);
     if (made.short_of != session_table::shortage::none) {
-        const bool some = co_await k.server.commons.make_room_v40(made.short_of, k.c.from().address);
+        const bool some = co_await k.server.commons.expire_lapsed_v40(made.short_of, k.c.from().address);
         if (some)
             made = co_await k.server.commons.v40.set_client(args, caller_of(k.server.commons, k.c),
                                                             k.c.from().address, calls);
@@ -79,7 +79,7 @@ task<nfsstat4> setclientid_confirm(compound& k)
     v40_state::confirmed done =
         co_await k.server.commons.v40.confirm_client(args, caller_of(k.server.commons, k.c), peer);
     if (done.is_full) {
-        const bool some = co_await k.server.commons.make_room_of_state();
+        const bool some = co_await k.server.commons.expire_lapsed_of_any();
         if (some)
             done = co_await k.server.commons.v40.confirm_client(args, caller_of(k.server.commons, k.c), peer);
     }

@@ -49,11 +49,11 @@ struct server_commons {
     /// group, or of all. True if there was one. At most once a second.
     /// Completes when: they are gone. On cancel: as the state layer's store says. Errors: none. Lifetime: `from` is
     /// borrowed. Shard: any.
-    task<bool> make_room(session_table::shortage of, std::string_view from);
+    task<bool> expire_lapsed(session_table::shortage of, std::string_view from);
     /// The same among clients of minor version 0.
-    task<bool> make_room_v40(session_table::shortage of, std::string_view from);
+    task<bool> expire_lapsed_v40(session_table::shortage of, std::string_view from);
     /// The same among all clients, for one that the state layer has no place for.
-    task<bool> make_room_of_state();
+    task<bool> expire_lapsed_of_any();
 
     /// Ends what `client` has for another user who wants its name, and then it is gone from the state layer. CLID_INUSE
     /// if it does not give way: while its lease runs and it has sessions or something in the state layer, while a call
@@ -85,7 +85,7 @@ private:
     task<std::size_t> end_lapsed(std::vector<files::client_id> clients, ending what, std::size_t most);
     template<class Choose>
     task<bool> end_some(Choose choose);
-    seldom made_room_of_state_; // of the state layer's shard
+    seldom expired_of_any_; // of the state layer's shard
     log_limiter shared_names_{3, std::chrono::minutes(1)};
 };
 
