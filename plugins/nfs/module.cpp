@@ -14,6 +14,7 @@
 #include <verbena/protocols/nfs/nsswitch_names.hpp>
 #include <verbena/protocols/nfs/server/served_exports.hpp>
 #include <verbena/protocols/nfs/server/v3/server.hpp>
+#include <verbena/protocols/nfs/server/v4/commons.hpp>
 #include <verbena/protocols/nfs/server/v4/server.hpp>
 #include <verbena/protocols/rpc/module.hpp>
 

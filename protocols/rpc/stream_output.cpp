@@ -138,7 +138,7 @@ bool stream_output::copy(std::span<const std::byte> bytes)
     return true;
 }
 
-void stream_output::make_room()
+void stream_output::reserve_segment()
 {
     if (segments_.capacity() == 0)
         segments_.reserve(usual_segments);
@@ -154,14 +154,14 @@ void stream_output::drop_sent() noexcept
 
 void stream_output::refer(std::span<const std::byte> bytes, lease owner)
 {
-    make_room();
+    reserve_segment();
     segments_.emplace_back(bytes, std::move(owner));
     queued_ += bytes.size();
 }
 
 void stream_output::refer(file_range file)
 {
-    make_room();
+    reserve_segment();
     queued_ += file.size;
     segments_.emplace_back(std::move(file));
 }

@@ -57,7 +57,7 @@ private:
         std::unique_ptr<stream_call> keeper; // a call whose own memory `bytes` may be
     };
     bool copy(std::span<const std::byte> bytes);
-    void make_room();
+    void reserve_segment();
     void drop_sent() noexcept;
     void refer(std::span<const std::byte> bytes, lease owner);
     void refer(file_range file);

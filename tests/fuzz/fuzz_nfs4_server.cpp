@@ -17,6 +17,7 @@
 #include <verbena/core/blocking.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/plugins/memfs.hpp>
+#include <verbena/protocols/nfs/server/v4/commons.hpp>
 #include <verbena/protocols/nfs/server/v4/server.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>

@@ -12,6 +12,7 @@
 
 #include <verbena/core/shard.hpp>
 #include <verbena/protocols/nfs/client/v4/file.hpp>
+#include <verbena/protocols/nfs/server/v4/commons.hpp>
 #include <verbena/protocols/nfs/server/v4/server.hpp>
 #include <verbena/protocols/rpc/auth_sys.hpp>
 

@@ -143,8 +143,8 @@ task<result<files::opened>> open_here(state_home& state, files::state_table& tab
     co_return co_await end_open(table, request, file, &pending);
 }
 
-task<result<void>> may_open_here(files::state_table& table, files::client_id client,
-                                 std::span<const std::byte> owner, files::share deny)
+task<result<void>> promise_open_here(files::state_table& table, files::client_id client,
+                                     std::span<const std::byte> owner, files::share deny)
 {
     int tries = most_dropped;
     for (;;) {
@@ -454,11 +454,11 @@ task<storage::handle> state_home::file_of_delegation(files::client_id client, co
     });
 }
 
-task<result<void>> state_home::may_open(files::client_id client, std::span<const std::byte> owner,
-                                        files::share deny)
+task<result<void>> state_home::promise_open(files::client_id client, std::span<const std::byte> owner,
+                                            files::share deny)
 {
     return at_home(
-        [client, owner, deny](files::state_table& t) { return may_open_here(t, client, owner, deny); });
+        [client, owner, deny](files::state_table& t) { return promise_open_here(t, client, owner, deny); });
 }
 
 task<result<files::opened>> state_home::open(const files::open_request& request, const opening& file)

@@ -6,7 +6,7 @@
 #include "nfs3_server.hpp"
 
 #include <verbena/protocols/nfs/server/v3/mount.hpp>
-#include <verbena/protocols/nfs/server/v4/server.hpp>
+#include <verbena/protocols/nfs/server/v4/commons.hpp>
 
 BOOST_AUTO_TEST_SUITE(nfs3_server_cost_test)
 

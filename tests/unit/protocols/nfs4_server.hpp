@@ -6,6 +6,7 @@
 
 #include <verbena/core/blocking.hpp>
 #include <verbena/plugins/memfs.hpp>
+#include <verbena/protocols/nfs/server/v4/commons.hpp>
 #include <verbena/protocols/nfs/server/v4/server.hpp>
 #include <verbena/protocols/nfs/wire/v4/callback.hpp>
 #include <verbena/protocols/rpc/auth_sys.hpp>

@@ -89,7 +89,7 @@ struct table_fixture {
 
     std::uint32_t epoch = 3;
     session_limits limits;
-    principal user = 1000;
+    principal_digest user = 1000;
     std::string_view from = "192.0.2.1";
     time_point now{1h};
     std::optional<session_table> made;
@@ -280,14 +280,14 @@ BOOST_FIXTURE_TEST_CASE(nothing_stays_of_who_is_gone, table_fixture)
     table().drop_unconfirmed(now);
     BOOST_TEST(table().clients() == 1u);
     BOOST_TEST(table().names() == 1u);
-    BOOST_TEST(table().may_make_room(shortage::of_peer, from, now));
+    BOOST_TEST(table().may_expire_lapsed(shortage::of_peer, from, now));
     table().forget(there);
     BOOST_TEST(!table().find(session));
     BOOST_TEST(table().name_of(state_of(there)).client == none);
     BOOST_TEST(table().states_of(from).empty());
     BOOST_TEST(table().names() == 0u);
     BOOST_TEST(table().slot_bytes() == 0u);
-    BOOST_TEST(!table().may_make_room(shortage::of_peer, from, now + 1s)); // there is no such peer
+    BOOST_TEST(!table().may_expire_lapsed(shortage::of_peer, from, now + 1s)); // there is no such peer
 }
 
 // Nor of a peer that got no client.
@@ -299,7 +299,7 @@ BOOST_FIXTURE_TEST_CASE(nothing_stays_of_who_came_in_vain, table_fixture)
     const auto refused = ask("b");
     BOOST_TEST(refused.status == nfsstat4::delay);
     BOOST_TEST((refused.short_of == shortage::of_all));
-    BOOST_TEST(!table().may_make_room(shortage::of_peer, from, now));
+    BOOST_TEST(!table().may_expire_lapsed(shortage::of_peer, from, now));
     BOOST_TEST(table().names() == 1u);
 }
 
@@ -546,12 +546,12 @@ BOOST_FIXTURE_TEST_CASE(a_session_stays_while_a_call_runs_on_it, table_fixture)
 BOOST_FIXTURE_TEST_CASE(room_is_looked_for_once_a_second, table_fixture)
 {
     (void)session_named(exchange("a"));
-    BOOST_TEST(!table().may_make_room(shortage::none, from, now));
-    BOOST_TEST(table().may_make_room(shortage::of_all, from, now));
-    BOOST_TEST(table().may_make_room(shortage::of_peer, from, now)); // each peer has its own
+    BOOST_TEST(!table().may_expire_lapsed(shortage::none, from, now));
+    BOOST_TEST(table().may_expire_lapsed(shortage::of_all, from, now));
+    BOOST_TEST(table().may_expire_lapsed(shortage::of_peer, from, now)); // each peer has its own
     for (const shortage of : {shortage::of_all, shortage::of_peer}) {
-        BOOST_TEST(!table().may_make_room(of, from, now + 999ms));
-        BOOST_TEST(table().may_make_room(of, from, now + 1s));
+        BOOST_TEST(!table().may_expire_lapsed(of, from, now + 999ms));
+        BOOST_TEST(table().may_expire_lapsed(of, from, now + 1s));
     }
 }
 

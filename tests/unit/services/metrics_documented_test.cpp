@@ -12,6 +12,7 @@
 #include <verbena/protocols/nfs/nsswitch_names.hpp>
 #include <verbena/protocols/nfs/server/v3/mount.hpp>
 #include <verbena/protocols/nfs/server/v3/server.hpp>
+#include <verbena/protocols/nfs/server/v4/commons.hpp>
 #include <verbena/protocols/nfs/server/v4/server.hpp>
 #include <verbena/protocols/rnbd/server.hpp>
 #include <verbena/protocols/rpc/typed_program.hpp>

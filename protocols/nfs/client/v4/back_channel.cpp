@@ -107,8 +107,8 @@ task<void> client_session::mend_way_back()
             break;
     }
     const time_point now = shard_->clock().now();
-    if (may_begin_anew && state_ == state::up && (!renewed_ || now - *renewed_ >= lease_)) {
-        renewed_ = now;
+    if (may_begin_anew && state_ == state::up && (!begun_anew_ || now - *begun_anew_ >= lease_)) {
+        begun_anew_ = now;
         discards_ = true;
         change_to(state::none);
         operations<> nothing;

@@ -309,7 +309,7 @@ task<result<void>> client_session::begin()
         co_return closed;
     if (!tasks_) {
         tasks_.emplace(*shard_, nullptr, nullptr, "lease of NFS version 4");
-        tasks_->spawn(&client_session::renew, this);
+        tasks_->spawn(&client_session::keep_lease, this);
     }
     // Delegations of the session before can't be recalled in this one.
     if (!way_back_ && reclaimer_ != nullptr)
@@ -804,7 +804,7 @@ task<result<void>> client_session::null()
 }
 
 // A third of the lease without a call is answered by one that does nothing.
-task<void> client_session::renew()
+task<void> client_session::keep_lease()
 {
     for (;;) {
         const duration period = lease_ / 3;

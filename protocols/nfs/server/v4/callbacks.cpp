@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/nfs/server/v4/callbacks.hpp>
-#include <verbena/protocols/nfs/server/v4/server.hpp>
+#include <verbena/protocols/nfs/server/v4/commons.hpp>
 
 #include <verbena/core/combine.hpp>
 #include <verbena/core/scope.hpp>

@@ -2,8 +2,16 @@
 // What the operations of one COMPOUND share.
 #pragma once
 
-#include <verbena/core/siphash.hpp>
-#include <verbena/protocols/nfs/server/v4/server.hpp>
+#include "call_context.hpp"
+#include "object.hpp"
+#include "server_parts.hpp"
+
+#include <verbena/protocols/nfs/server/io_list.hpp>
+#include <verbena/protocols/nfs/server/v4/sessions.hpp>
+#include <verbena/protocols/nfs/server/v4/state_answers.hpp>
+#include <verbena/protocols/nfs/server/v4/storage.hpp>
+#include <verbena/protocols/nfs/wire/v4/compound.hpp>
+#include <verbena/protocols/rpc/service.hpp>
 
 #include <algorithm>
 #include <array>
@@ -15,66 +23,11 @@ namespace verbena::nfs::v4 {
 /// What off_t can say.
 inline constexpr std::uint64_t last_offset = ~std::uint64_t(0) >> 1;
 
-/// What a handle stands for, once it was found that the caller may use it.
-struct server::object {
-    const pseudo_node* node = nullptr; // of the pseudo file system, unless `exported`
-    const export_options* exported = nullptr;
-    storage::handle file;
-    storage::request request;
-
-    bool none() const noexcept { return node == nullptr && exported == nullptr; }
-    bool is_pseudo() const noexcept { return exported == nullptr; }
-    storage::file_backend& backend() const noexcept { return *exported->backend; }
-    bool is_export_root() const noexcept { return exported != nullptr && file == backend().root(); }
-    /// The state layer's name for the file.
-    storage::handle key() const noexcept { return state_key(exported->id, file); }
-};
-
-/// What an operation does that a repeat may not do again.
-bool changes_something(nfs_opnum4 operation) noexcept;
-
-/// What READDIR may say of an entry without asking the back end for its attributes.
-inline constexpr bitmap4 of_names = {attribute::fileid, attribute::mounted_on_fileid,
-                                     attribute::rdattr_error};
-/// What SETATTR may name, and what CREATE and OPEN may. No back end sets a time of birth, so that who tries hears
-/// INVAL, as of all that can only be read.
-inline constexpr bitmap4 settable_attributes = attributes_for_setattr - bitmap4{attribute::time_create};
-inline constexpr bitmap4 settable_at_creation = attributes_for_create - bitmap4{attribute::time_create};
-/// What is asked of the file system, not of the file.
-inline constexpr bitmap4 of_space = {attribute::files_avail, attribute::files_free, attribute::files_total,
-                                     attribute::space_avail, attribute::space_free, attribute::space_total};
-/// What EXCLUSIVE4_1 may name (8881 5.8.1.14): a back end may keep the verifier in the times.
-inline constexpr bitmap4 attributes_for_exclusive =
-    settable_at_creation - bitmap4{attribute::time_access_set, attribute::time_modify_set};
-/// `asked` but for what a creation left as it would have been anyway: back ends let root alone give files away, and take no notice of
-/// others who name an owner.
-inline bitmap4 set_at_creation(bitmap4 asked, const storage::set_attributes& set,
-                               const std::optional<storage::attributes>& made) noexcept
-{
-    if (set.uid && (!made || made->uid != *set.uid))
-        asked.reset(attribute::owner);
-    if (set.gid && (!made || made->gid != *set.gid))
-        asked.reset(attribute::owner_group);
-    return asked;
-}
-/// Bytes of an empty listing: opcode, status, verifier, and the two words behind the entries.
-inline constexpr std::size_t least_listing = 24;
-
-/// Of what READDIR fails with: back ends say of the verifier alone that it is no longer good (8881 18.23.3).
-inline nfsstat4 status_of_listing(const error& failure) noexcept
-{
-    return failure == storage::errc::bad_cookie ? nfsstat4::not_same : status_of_storage(failure);
-}
-
-/// A view of `holder`.
-LOCK4denied to_denied(const files::lock_holder& holder) noexcept;
-
-/// `type` is read, write or none.
-open_delegation4 delegation4_of(open_delegation_type4 type, const stateid4& id, bool recalled) noexcept;
-
-struct server::compound {
-    compound(rpc::call& from, compound_arguments& arguments, std::size_t most) noexcept
-        : c(from),
+/// One COMPOUND while it runs. Operations are functions over it.
+struct compound : call_context {
+    compound(server_parts& of, rpc::call& from, compound_arguments& arguments, std::size_t most) noexcept
+        : call_context(from, arguments.head().minorversion),
+          server(of),
           args(arguments),
           start(from.results().position()),
           limit(most),
@@ -85,7 +38,7 @@ struct server::compound {
     /// Bytes that an operation finds for its results, unless there is no memory. Those that need more say so.
     static constexpr std::size_t least_room = 1536;
 
-    rpc::call& c;
+    server_parts& server;
     compound_arguments& args;
     const std::size_t start; // where the results begin in the reply
     const std::size_t limit; // bytes that they may take
@@ -103,22 +56,15 @@ struct server::compound {
     bool may_delegate = false;           // of OPEN in minor version 0: see v40_state::begun
     bool client_sought = false;          // in minor version 0: see learn_client()
     const xdr::decoder* whole = nullptr; // the COMPOUND from its beginning, in minor version 0
-    duration names_waited{0};            // for lookups of owners' names, by all operations so far
-    bool gave_a_name_up = false;         // the last one could not be looked up
 
-    std::array<io_list::hold, 2>
-        io; // of the operation that runs: an operation reads and writes two files at most
+    // Of the operation that runs: an operation reads and writes two files at most.
+    std::array<io_list::hold, 2> io;
     unsigned io_count = 0;
     // By which that is done, if it is by one: as long as their holds.
     std::array<std::shared_ptr<const storage::open_file>, 2> opened;
     object current, saved;
     std::optional<stateid4> current_id, saved_id;
 
-    /// Of a name that was looked up to compare it: nobody knows whom it means, so that neither answer would be true.
-    bool is_undecided(nfsstat4 found) const noexcept
-    {
-        return found == nfsstat4::delay || (found == nfsstat4::badowner && gave_a_name_up);
-    }
     void begin_io(io_list& list, const object& of, files::share access) noexcept
     {
         assert(io_count < io.size() && "an operation on three files");
@@ -132,7 +78,7 @@ struct server::compound {
             opened[io_count].reset();
         }
     }
-    std::uint32_t minor() const noexcept { return args.head().minorversion; }
+    bitmap4 supported(const object& of) const noexcept { return supported_attributes_of(of, minor()); }
     bool is_last() const noexcept { return args.index() == args.head().operations; }
     nfsstat4 too_big() const noexcept
     {
@@ -151,19 +97,6 @@ struct server::compound {
     {
         static_assert(least_room >= 4 + xdr::max_size<Results> + 12);
         return results.has_room_for<Results>() ? nfsstat4::ok : too_big();
-    }
-    /// What LOCK or LOCKT is answered: DENIED says for what.
-    template<class Results>
-    nfsstat4 add_lock(Results& res, nfsstat4 status, const files::lock_holder* holder) noexcept
-    {
-        res.status = status;
-        if (status == nfsstat4::denied && holder != nullptr)
-            res.denied = to_denied(*holder);
-        else if (status != nfsstat4::ok)
-            return status;
-        const nfsstat4 added = add(res);
-        answered = added == nfsstat4::ok && status != nfsstat4::ok;
-        return added == nfsstat4::ok ? status : added;
     }
     /// Whether a READ or a READLINK gives its data to the transport, in the order of which Write chunks are used (8267 6.4.1).
     bool may_attach() const noexcept { return c.results().payloads().size() < xdr::encoder::max_payloads; }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../metrics.hpp"
 
+#include "server_parts.hpp"
+
 #include <verbena/protocols/nfs/server/v4/server.hpp>
 
 #include <array>
@@ -134,11 +136,11 @@ metric_registrations v4::server::expose(metric_registry& registry) const
     made.push_back(
         registry.add(name_answers(), [&nfs](metric_sink& out) { show(out, "cached", nfs.known_names); }));
     // What all shards share is told by one.
-    if (!commons_.state.is_home(here_))
+    if (!parts_->commons.state.is_home(parts_->here))
         return made;
-    if (commons_.users != nullptr)
-        expose_names(registry, commons_.users->counters(), made);
-    const files::state_stats& state = commons_.state.stats();
+    if (parts_->commons.users != nullptr)
+        expose_names(registry, parts_->commons.users->counters(), made);
+    const files::state_stats& state = parts_->commons.state.stats();
     made.push_back(registry.add({"verbena_nfs4_delegations",
                                  "Delegations that clients of version 4 hold.",
                                  metric_type::gauge,
@@ -197,7 +199,7 @@ metric_registrations v4::server::expose(metric_registry& registry) const
     made.push_back(registry.add({"verbena_nfs4_late_fences_total",
                                  "Of these, those that took 10 s or longer.", metric_type::counter, "states"},
                                 state.late_fences));
-    const callback_counters& calls = commons_.callbacks.counters();
+    const callback_counters& calls = parts_->commons.callbacks.counters();
     made.push_back(registry.add(
         {"verbena_nfs4_callbacks_total",
          "Calls to clients of version 4, by what came of them: ok, later (it is made again, as the client "

@@ -294,9 +294,9 @@ bool session_table::runs_something(const client& c) const noexcept
     });
 }
 
-session_table::exchanged session_table::exchange_id(const client_owner4& owner, bool update, principal who,
-                                                    std::string_view from, time_point now,
-                                                    files::client_id yields)
+session_table::exchanged session_table::exchange_id(const client_owner4& owner, bool update,
+                                                    principal_digest who, std::string_view from,
+                                                    time_point now, files::client_id yields)
 {
     const std::lock_guard held(lock_);
     exchanged out;
@@ -415,7 +415,7 @@ session_table::shortage session_table::grant_slots(const client& c, channel_attr
     return shortage::none;
 }
 
-session_table::creation session_table::begin_creation(const CREATE_SESSION4args& args, principal who,
+session_table::creation session_table::begin_creation(const CREATE_SESSION4args& args, principal_digest who,
                                                       time_point now)
 {
     const std::lock_guard held(lock_);
@@ -641,7 +641,7 @@ time_point session_table::last_heard(files::client_id state) const noexcept
     return last;
 }
 
-nfsstat4 session_table::destroy_session(const sessionid4& id, principal who, unsigned own)
+nfsstat4 session_table::destroy_session(const sessionid4& id, principal_digest who, unsigned own)
 {
     const std::lock_guard held(lock_);
     const auto found = sessions_.find(id);
@@ -656,7 +656,7 @@ nfsstat4 session_table::destroy_session(const sessionid4& id, principal who, uns
     return nfsstat4::ok;
 }
 
-nfsstat4 session_table::may_destroy_client(clientid4 id, principal who, files::client_id& state) const
+nfsstat4 session_table::may_destroy_client(clientid4 id, principal_digest who, files::client_id& state) const
 {
     const std::lock_guard held(lock_);
     const client* const c = find_client(id);
@@ -696,14 +696,14 @@ std::vector<files::client_id> session_table::states_of(std::string_view from) co
     return all;
 }
 
-bool session_table::may_make_room(shortage of, std::string_view from, time_point now)
+bool session_table::may_expire_lapsed(shortage of, std::string_view from, time_point now)
 {
     const std::string group = peer_group(from, limits_.v6_prefix);
     const std::lock_guard held(lock_);
     const auto peer = peers_.find(group);
     if (of == shortage::none || (of == shortage::of_peer && peer == peers_.end()))
         return false;
-    return (of == shortage::of_all ? made_room_ : peer->second.made_room).may(now);
+    return (of == shortage::of_all ? last_expired_ : peer->second.last_expired).may(now);
 }
 
 void session_table::drop_unconfirmed(time_point now)

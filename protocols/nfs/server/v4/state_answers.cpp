@@ -9,7 +9,7 @@ nfsstat4 status_of(errc why) noexcept
 {
     switch (why) {
     case errc::invalid: return nfsstat4::inval;
-    // A client that the session layer knows has lost what it had; see renew().
+    // A client that the session layer knows has lost what it had; see renew_lease().
     case errc::stale_client: return nfsstat4::expired;
     case errc::expired: return nfsstat4::expired;
     case errc::admin_revoked: return nfsstat4::admin_revoked;

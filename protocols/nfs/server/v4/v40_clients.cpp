@@ -134,7 +134,7 @@ session_table::shortage v40_clients::make_room(peer_entry& peer, time_point now)
 }
 
 // What keeps somebody from the name of `holder`, for as long as that doesn't yield.
-nfsstat4 v40_clients::stands_against(const record& holder, principal who, const verifier4& verifier,
+nfsstat4 v40_clients::stands_against(const record& holder, principal_digest who, const verifier4& verifier,
                                      const std::string& group) noexcept
 {
     if (holder.who != who)
@@ -143,7 +143,7 @@ nfsstat4 v40_clients::stands_against(const record& holder, principal who, const 
     return holder.verifier != verifier && holder.peer->first != group ? nfsstat4::delay : nfsstat4::ok;
 }
 
-v40_clients::made v40_clients::set(const SETCLIENTID4args& args, principal who, std::string_view from,
+v40_clients::made v40_clients::set(const SETCLIENTID4args& args, principal_digest who, std::string_view from,
                                    const std::optional<callback_place>& calls, time_point now,
                                    files::client_id yields)
 {
@@ -207,8 +207,9 @@ v40_clients::made v40_clients::set(const SETCLIENTID4args& args, principal who, 
     return out;
 }
 
-v40_clients::confirmation v40_clients::begin_confirming(clientid4 id, const verifier4& confirm, principal who,
-                                                        time_point now, files::client_id yields)
+v40_clients::confirmation v40_clients::begin_confirming(clientid4 id, const verifier4& confirm,
+                                                        principal_digest who, time_point now,
+                                                        files::client_id yields)
 {
     confirmation out;
     const auto found = by_id_.find(id);
@@ -321,12 +322,13 @@ std::string_view v40_clients::peer_of(files::client_id state) const noexcept
                                     : std::string_view(found->second->second.confirmed->peer->first);
 }
 
-bool v40_clients::may_make_room(session_table::shortage of, std::string_view from, time_point now)
+bool v40_clients::may_expire_lapsed(session_table::shortage of, std::string_view from, time_point now)
 {
     if (of == session_table::shortage::of_all)
-        return made_room_.may(now);
+        return last_expired_.may(now);
     const auto peer = peers_.find(peer_group(from, limits_.v6_prefix));
-    return of == session_table::shortage::of_peer && peer != peers_.end() && peer->second.made_room.may(now);
+    return of == session_table::shortage::of_peer && peer != peers_.end() &&
+           peer->second.last_expired.may(now);
 }
 
 void v40_clients::forget(files::client_id state)

@@ -68,7 +68,7 @@ v40_state::v40_state(state_home& state, const siphash_key& key, const session_li
 
 // --- Clients
 
-task<v40_clients::made> v40_state::set_client(const SETCLIENTID4args& args, principal who,
+task<v40_clients::made> v40_state::set_client(const SETCLIENTID4args& args, principal_digest who,
                                               std::string_view from,
                                               const std::optional<callback_place>& calls)
 {
@@ -88,7 +88,7 @@ auto v40_state::ask_of_name(Ask ask)
     return out;
 }
 
-task<v40_clients::made> v40_state::set_client_here(const SETCLIENTID4args* args, principal who,
+task<v40_clients::made> v40_state::set_client_here(const SETCLIENTID4args* args, principal_digest who,
                                                    std::string_view from,
                                                    const std::optional<callback_place>* calls)
 {
@@ -104,15 +104,15 @@ task<v40_clients::made> v40_state::set_client_here(const SETCLIENTID4args* args,
         [&](files::client_id yields) { return clients_.set(*args, who, from, *calls, now(), yields); });
 }
 
-task<v40_state::confirmed> v40_state::confirm_client(const SETCLIENTID_CONFIRM4args& args, principal who,
-                                                     std::uint64_t peer)
+task<v40_state::confirmed> v40_state::confirm_client(const SETCLIENTID_CONFIRM4args& args,
+                                                     principal_digest who, std::uint64_t peer)
 {
     return state_.at_home(
         [this, a = &args, who, peer](files::state_table&) { return confirm_client_here(a, who, peer); });
 }
 
-task<v40_state::confirmed> v40_state::confirm_client_here(const SETCLIENTID_CONFIRM4args* args, principal who,
-                                                          std::uint64_t peer)
+task<v40_state::confirmed> v40_state::confirm_client_here(const SETCLIENTID_CONFIRM4args* args,
+                                                          principal_digest who, std::uint64_t peer)
 {
     confirmed out;
     // Nothing comes between this and the end of what the older one has: see state_table::take_state().

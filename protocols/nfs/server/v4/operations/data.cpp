@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // READ, WRITE, COMMIT, READLINK.
-#include "../compound.hpp"
+#include "operations.hpp"
+#include "steps.hpp"
 
+#include <verbena/protocols/nfs/server/v4/server.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
 #include <algorithm>
 #include <cstring>
 #include <string>
 
-namespace verbena::nfs::v4 {
+namespace verbena::nfs::v4::operations {
 
 namespace {
 
@@ -28,46 +30,7 @@ verifier4 to_verifier(std::uint64_t value) noexcept
 
 } // namespace
 
-// Of what is no regular file a back end says EISDIR or EINVAL.
-task<nfsstat4> server::refuse_data(const object& of, nfsstat4 status)
-{
-    if (status != nfsstat4::inval)
-        co_return status;
-    const auto attrs = co_await of.backend().getattr(of.request, of.file);
-    const nfsstat4 type = attrs ? refuse_type(attrs->type) : nfsstat4::ok;
-    co_return type == nfsstat4::ok ? status : type;
-}
-
-// From here on until the operation ends it is under way.
-task<nfsstat4> server::check_io(compound& k, stateid4 id, files::operation op)
-{
-    if (const nfsstat4 status = k.resolve(id); status != nfsstat4::ok)
-        return answer_with(status);
-    return check_io_of(k, k.current, id, op);
-}
-
-task<nfsstat4> server::check_io_of(compound& k, object& of, stateid4 id, files::operation op)
-{
-    const files::share access = files::access_of(op);
-    if (any(access))
-        k.begin_io(io_, of, access);
-    const storage::handle file = of.key();
-    nfsstat4 status = nfsstat4::ok;
-    if (k.minor() == 0) {
-        status = co_await commons_.v40.check_io(id, file, op, k.terms);
-    } else {
-        const result<void> checked = co_await v4::check_io(commons_.state, k.client, id, file, op, k.terms);
-        status = status_of_state(checked);
-    }
-    if (status == nfsstat4::ok && any(access)) {
-        k.opened[k.io_count - 1] = std::move(k.terms.opened);
-        of.request.open = k.opened[k.io_count - 1].get();
-    }
-    k.terms.opened.reset();
-    co_return status;
-}
-
-task<nfsstat4> server::read(compound& k)
+task<nfsstat4> read(compound& k)
 {
     READ4args args;
     if (!k.args.read(args))
@@ -85,7 +48,8 @@ task<nfsstat4> server::read(compound& k)
     if (args.count != 0 && most == 0)
         co_return k.too_big();
     // A READ may return less than was asked for (8881 18.22.3).
-    most = std::min<std::uint64_t>({most, args.count, max_transfer, last_offset - offset, k.c.most_result()});
+    most = std::min<std::uint64_t>(
+        {most, args.count, server::max_transfer, last_offset - offset, k.c.most_result()});
     if (!attaches) {
         (void)co_await k.c.reserve_results(most + read_overhead + usual_rest);
         const std::size_t room = k.results.room();
@@ -105,7 +69,7 @@ task<nfsstat4> server::read(compound& k)
             status = k.add(res);
             if (status == nfsstat4::ok) {
                 k.c.attach(std::move(there->bytes));
-                counters_.bytes_read.add(res.data.length);
+                k.server.counters.bytes_read.add(res.data.length);
             }
             co_return status;
         }
@@ -130,13 +94,13 @@ task<nfsstat4> server::read(compound& k)
     status = k.add(res);
     if (status != nfsstat4::ok)
         co_return status;
-    counters_.bytes_read.add(bytes.size());
+    k.server.counters.bytes_read.add(bytes.size());
     if (attaches)
         k.c.attach(rpc::payload(std::move(buffer), bytes));
     co_return nfsstat4::ok;
 }
 
-task<nfsstat4> server::write(compound& k)
+task<nfsstat4> write(compound& k)
 {
     WRITE4args args;
     if (!k.args.read(args))
@@ -148,7 +112,7 @@ task<nfsstat4> server::write(compound& k)
         status = k.check_room<WRITE4res>();
     files::change_hold change;
     if (status == nfsstat4::ok) {
-        change.begin(commons_.state.changes(), k.current.key());
+        change.begin(k.server.state.changes(), k.current.key());
         status = co_await check_io(k, args.stateid, files::operation::write);
     }
     if (status != nfsstat4::ok)
@@ -176,11 +140,11 @@ task<nfsstat4> server::write(compound& k)
     }
     res.count = done->count;
     res.committed = stable_how4(done->committed);
-    counters_.bytes_written.add(done->count);
+    k.server.counters.bytes_written.add(done->count);
     co_return k.add(res);
 }
 
-task<nfsstat4> server::commit(compound& k)
+task<nfsstat4> commit(compound& k)
 {
     COMMIT4args args;
     if (!k.args.read(args))
@@ -202,7 +166,7 @@ task<nfsstat4> server::commit(compound& k)
     co_return k.add(res);
 }
 
-task<nfsstat4> server::readlink(compound& k)
+task<nfsstat4> readlink(compound& k)
 {
     if (const nfsstat4 status = k.need_file(purpose::reading); status != nfsstat4::ok)
         co_return status == nfsstat4::isdir ? nfsstat4::wrong_type : status;
@@ -233,4 +197,4 @@ task<nfsstat4> server::readlink(compound& k)
     co_return status;
 }
 
-} // namespace verbena::nfs::v4
+} // namespace verbena::nfs::v4::operations

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // What minor version 2 adds for data: SEEK, ALLOCATE, DEALLOCATE, IO_ADVISE, COPY, CLONE (7862 15).
-#include "../compound.hpp"
+#include "operations.hpp"
+#include "steps.hpp"
 
 #include <verbena/core/reactor.hpp>
 #include <verbena/core/yield.hpp>
+#include <verbena/protocols/nfs/server/v4/server.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
 #include <algorithm>
 #include <cerrno>
 #include <unistd.h>
 
-namespace verbena::nfs::v4 {
+namespace verbena::nfs::v4::operations {
 
 namespace {
 
@@ -30,7 +32,7 @@ nfsstat4 as_wrong_type(nfsstat4 status) noexcept
 
 } // namespace
 
-task<nfsstat4> server::seek(compound& k)
+task<nfsstat4> seek(compound& k)
 {
     SEEK4args args;
     if (!k.args.read(args))
@@ -58,9 +60,15 @@ task<nfsstat4> server::seek(compound& k)
     co_return k.add(res);
 }
 
+namespace {
+
+using extents_change = task<result<storage::change>> (storage::file_backend::*)(const storage::request&,
+                                                                                const storage::handle&,
+                                                                                std::uint64_t, std::uint64_t);
+
 // ALLOCATE and DEALLOCATE, which are writes of a kind.
 template<class Arguments, class Results>
-task<nfsstat4> server::change_extents(compound& k, extents_change what)
+task<nfsstat4> change_extents(compound& k, extents_change what)
 {
     Arguments args;
     if (!k.args.read(args))
@@ -75,7 +83,7 @@ task<nfsstat4> server::change_extents(compound& k, extents_change what)
     if (status != nfsstat4::ok)
         co_return status;
     files::change_hold change;
-    change.begin(commons_.state.changes(), k.current.key());
+    change.begin(k.server.state.changes(), k.current.key());
     status = co_await check_io(k, args.stateid, files::operation::write);
     if (status != nfsstat4::ok)
         co_return status;
@@ -88,18 +96,20 @@ task<nfsstat4> server::change_extents(compound& k, extents_change what)
     co_return k.add(Results());
 }
 
-task<nfsstat4> server::allocate(compound& k)
+} // namespace
+
+task<nfsstat4> allocate(compound& k)
 {
     return change_extents<ALLOCATE4args, ALLOCATE4res>(k, &storage::file_backend::allocate);
 }
 
-task<nfsstat4> server::deallocate(compound& k)
+task<nfsstat4> deallocate(compound& k)
 {
     return change_extents<DEALLOCATE4args, DEALLOCATE4res>(k, &storage::file_backend::deallocate);
 }
 
 // No hint is taken, and none is said to be.
-task<nfsstat4> server::io_advise(compound& k)
+task<nfsstat4> io_advise(compound& k)
 {
     IO_ADVISE4args args;
     if (!k.args.read(args))
@@ -108,13 +118,14 @@ task<nfsstat4> server::io_advise(compound& k)
     if (status == nfsstat4::ok)
         status = co_await check_io(k, args.stateid, files::operation::read);
     if (status == nfsstat4::ok)
-        status = co_await may_lock(k.current); // what is no regular file has no data
+        status = co_await need_regular(k.current); // what is no regular file has no data
     co_return status == nfsstat4::ok ? k.add(IO_ADVISE4res()) : status;
 }
 
+namespace {
+
 // What COPY and CLONE must pass: from the saved handle, which is read, to the current one, which is written.
-task<nfsstat4> server::begin_between(compound& k, stateid4 source, stateid4 target,
-                                     files::change_hold& change)
+task<nfsstat4> begin_between(compound& k, stateid4 source, stateid4 target, files::change_hold& change)
 {
     nfsstat4 status = k.saved.none() ? nfsstat4::nofilehandle : k.need_file(purpose::changing);
     if (status == nfsstat4::ok)
@@ -133,12 +144,12 @@ task<nfsstat4> server::begin_between(compound& k, stateid4 source, stateid4 targ
     status = co_await check_io_of(k, k.saved, source, files::operation::read);
     if (status != nfsstat4::ok)
         co_return status;
-    change.begin(commons_.state.changes(), k.current.key());
+    change.begin(k.server.state.changes(), k.current.key());
     co_return co_await check_io_of(k, k.current, target, files::operation::write);
 }
 
 // Rights, and what the target is: what an open file that the stateid names has passed, or the back end else finds.
-task<nfsstat4> server::may_copy_between(const object& from, const object& to)
+task<nfsstat4> may_copy_between(const object& from, const object& to)
 {
     const auto attrs = co_await to.backend().getattr(to.request, to.file);
     if (!attrs)
@@ -158,7 +169,9 @@ task<nfsstat4> server::may_copy_between(const object& from, const object& to)
     co_return nfsstat4::ok;
 }
 
-task<nfsstat4> server::copy(compound& k)
+} // namespace
+
+task<nfsstat4> copy(compound& k)
 {
     COPY4args args;
     if (!k.args.read(args))
@@ -193,8 +206,8 @@ task<nfsstat4> server::copy(compound& k)
     // It is answered when it is done, and goes from the begin to the end, whatever the client would have allowed.
     res.requirements.consecutive = res.requirements.synchronous = true;
     const task_context& context = co_await current_context();
-    const time_point until = context.shard->clock().now() + max_copy_time;
-    const std::uint64_t most = std::min(length, max_copy);
+    const time_point until = context.shard->clock().now() + server::max_copy_time;
+    const std::uint64_t most = std::min(length, server::max_copy);
     // Of nothing the back end would not be asked.
     if (most == 0) {
         status = co_await may_copy_between(from, to);
@@ -225,7 +238,7 @@ task<nfsstat4> server::copy(compound& k)
     co_return k.add(res);
 }
 
-task<nfsstat4> server::clone(compound& k)
+task<nfsstat4> clone(compound& k)
 {
     CLONE4args args;
     if (!k.args.read(args))
@@ -252,4 +265,4 @@ task<nfsstat4> server::clone(compound& k)
     co_return k.add(CLONE4res());
 }
 
-} // namespace verbena::nfs::v4
+} // namespace verbena::nfs::v4::operations

@@ -1,234 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
 // Handles and the way through names: PUTFH and its like, LOOKUP, LOOKUPP, SECINFO.
-#include "../compound.hpp"
+#include "operations.hpp"
 
-namespace verbena::nfs::v4 {
+namespace verbena::nfs::v4::operations {
 
-void server::set_export(const rpc::call& c, const export_options& exported, object& to)
-{
-    to.node = nullptr;
-    to.exported = &exported;
-    to.request.who = squash(exported, c);
-    to.request.client = c.from().address;
-}
-
-nfsstat4 server::find(const rpc::call& c, std::span<const std::byte> wire, object& to)
-{
-    const auto opened = open_handle(commons_.key, wire);
-    if (!opened) {
-        counters_.refused_handle.add();
-        return nfsstat4::badhandle;
-    }
-    if (opened->export_id == pseudo_tree::export_id) {
-        const pseudo_node* const node = commons_.tree.by_handle(opened->inner);
-        if (node == nullptr)
-            return nfsstat4::stale;
-        to = object();
-        to.node = node;
-        return is_visible(*node, c.from(), host_) ? nfsstat4::ok : nfsstat4::access;
-    }
-    return find_exported(c, opened->export_id, opened->inner, to);
-}
-
-nfsstat4 server::find_exported(const rpc::call& c, std::uint32_t export_id, const storage::handle& file,
-                               object& to)
-{
-    const export_options* const exported = commons_.exports.by_id(export_id);
-    if (exported == nullptr) {
-        counters_.refused_export.add();
-        return nfsstat4::stale;
-    }
-    // Again for each call: a handle says what a peer may have learnt, not that it may use it.
-    if (const auto refusal = check_access(*exported, c.from(), host_); refusal != access_refusal::none) {
-        counters_.refused.note(refusal);
-        return nfsstat4::access;
-    }
-    // Whoever has a handle from before looks its name up again, and gets the other export's.
-    if (covered_.at(*exported, file) != nullptr) {
-        counters_.refused_export.add();
-        return nfsstat4::stale;
-    }
-    set_export(c, *exported, to);
-    to.file = file;
-    return nfsstat4::ok;
-}
-
-// Into what stands at a place of the pseudo file system: the export that begins there, if the peer may use it.
-nfsstat4 server::enter(const rpc::call& c, const pseudo_node& node, object& to)
-{
-    if (!is_visible(node, c.from(), host_))
-        return nfsstat4::noent;
-    to = object();
-    if (node.exported != nullptr && check_access(*node.exported, c.from(), host_) == access_refusal::none) {
-        set_export(c, *node.exported, to);
-        to.file = to.backend().root();
-    } else {
-        to.node = &node;
-    }
-    return nfsstat4::ok;
-}
-
-bool server::sign(const object& of, file_handle& to) const noexcept
-{
-    const auto made =
-        of.is_pseudo() ? sign_handle(commons_.key, pseudo_tree::export_id, pseudo_tree::handle_of(*of.node))
-                       : sign_handle(commons_.key, of.exported->id, of.file);
-    if (made)
-        to = *made;
-    return made.has_value();
-}
-
-const pseudo_node* server::nested_at(const object& directory, std::string_view name) const noexcept
-{
-    const export_options* const inner =
-        directory.is_pseudo() ? nullptr : commons_.exports.nested(*directory.exported, name);
-    return inner != nullptr && directory.is_export_root() ? commons_.tree.of(*inner) : nullptr;
-}
-
-// Who may not use the export gets nothing of what it covers either.
-nfsstat4 server::enter_nested(const rpc::call& c, const pseudo_node& place, object& to)
-{
-    if (enter(c, place, to) == nfsstat4::ok)
-        return nfsstat4::ok;
-    counters_.refused.note(check_access(*place.exported, c.from(), host_));
-    return nfsstat4::access;
-}
-
-task<const pseudo_node*> server::place_covering(const object& directory, const storage::attributes* attrs)
-{
-    if (attrs != nullptr && attrs->type != storage::file_type::directory)
-        co_return nullptr;
-    co_await covered_.look(*directory.exported);
-    const export_options* const inner = covered_.at(*directory.exported, directory.file);
-    co_return inner != nullptr ? commons_.tree.of(*inner) : nullptr;
-}
-
-task<nfsstat4> server::find_child(compound& k, const object& directory, std::string_view name, object& to)
-{
-    if (const nfsstat4 status = check_name(name); status != nfsstat4::ok)
-        co_return status;
-    if (directory.is_pseudo()) {
-        const auto child = directory.node->children.find(name);
-        co_return child == directory.node->children.end() ? nfsstat4::noent : enter(k.c, *child->second, to);
-    }
-    // An export's own directories are not hidden by what only leads to another export.
-    const pseudo_node* const place = nested_at(directory, name);
-    if (place != nullptr && enter_nested(k.c, *place, to) == nfsstat4::ok)
-        co_return nfsstat4::ok;
-    const auto found = co_await directory.backend().lookup(directory.request, directory.file, name);
-    if (found && place != nullptr)
-        co_return nfsstat4::access;
-    if (found) {
-        object there = directory;
-        there.file = found->found.handle;
-        if (const auto& attrs = found->found.attrs; commons_.exports.has_nested(*there.exported)) {
-            const pseudo_node* const covering = co_await place_covering(there, attrs ? &*attrs : nullptr);
-            if (covering != nullptr)
-                co_return enter_nested(k.c, *covering, to);
-        }
-        to = there;
-        co_return nfsstat4::ok;
-    }
-    const nfsstat4 status = status_of_storage(found.error());
-    if (status != nfsstat4::notdir)
-        co_return status;
-    const auto attrs = co_await directory.backend().getattr(directory.request, directory.file);
-    if (attrs && attrs->type == storage::file_type::symlink)
-        co_return nfsstat4::symlink;
-    co_return status;
-}
-
-task<nfsstat4> server::find_parent(compound& k, const object& of, object& to)
-{
-    const pseudo_node* const place = of.is_pseudo()        ? of.node
-                                     : of.is_export_root() ? commons_.tree.of(*of.exported)
-                                                           : nullptr;
-    if (place != nullptr) {
-        if (place->parent == nullptr)
-            co_return nfsstat4::noent;
-        if (!of.is_pseudo() && place->parent->exported == nullptr) {
-            const nfsstat4 status = co_await find_parent_of_export(k, *place, to);
-            if (status == nfsstat4::ok)
-                co_return status;
-        }
-        co_return enter(k.c, *place->parent, to);
-    }
-    const auto found = co_await of.backend().lookup(of.request, of.file, "..");
-    if (found) {
-        object there = of;
-        there.file = found->found.handle;
-        if (const auto& attrs = found->found.attrs; commons_.exports.has_nested(*there.exported)) {
-            const pseudo_node* const covering = co_await place_covering(there, attrs ? &*attrs : nullptr);
-            if (covering != nullptr) // what has a handle from before stands beneath it
-                co_return nfsstat4::stale;
-        }
-        to = there;
-        co_return nfsstat4::ok;
-    }
-    const nfsstat4 status = status_of_storage(found.error());
-    if (status != nfsstat4::notdir)
-        co_return status;
-    const auto attrs = co_await of.backend().getattr(of.request, of.file);
-    if (attrs && attrs->type == storage::file_type::symlink)
-        co_return nfsstat4::symlink;
-    co_return status;
-}
-
-// The directory of the export around it by which LOOKUP leads here.
-task<nfsstat4> server::find_parent_of_export(compound& k, const pseudo_node& place, object& to)
-{
-    const export_table::nest* const nest = commons_.exports.nest_around(*place.exported);
-    if (nest == nullptr || check_access(*nest->outer, k.c.from(), host_) != access_refusal::none)
-        co_return nfsstat4::noent;
-    object outer;
-    set_export(k.c, *nest->outer, outer);
-    outer.file = outer.backend().root();
-    std::string_view rest = nest->path.substr(0, nest->path.rfind('/'));
-    for (auto name = next_component(rest); !name.empty(); name = next_component(rest)) {
-        const auto found = co_await outer.backend().lookup(outer.request, outer.file, name);
-        if (!found)
-            co_return status_of_storage(found.error());
-        outer.file = found->found.handle;
-    }
-    to = outer;
-    co_return nfsstat4::ok;
-}
-
-task<nfsstat4> server::putfh(compound& k)
+task<nfsstat4> putfh(compound& k)
 {
     PUTFH4args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
     object found;
-    const nfsstat4 status = find(k.c, args.object, found);
+    const nfsstat4 status = k.server.handles.find(k.c, args.object, found);
     if (status != nfsstat4::ok) // it has no ACCESS (8881 15.2); knfsd says this, too
         co_return status == nfsstat4::access ? nfsstat4::stale : status;
     k.set_current(found);
     co_return k.add(PUTFH4res());
 }
 
-task<nfsstat4> server::put_root(compound& k, nfs_opnum4 as)
+namespace {
+
+template<class Results>
+nfsstat4 enter_the_root(compound& k)
 {
     object root;
-    if (const nfsstat4 status = enter(k.c, commons_.tree.root(), root); status != nfsstat4::ok)
-        co_return status;
+    if (const nfsstat4 status = k.server.handles.enter_root(k.c, root); status != nfsstat4::ok)
+        return status;
     k.set_current(root);
-    co_return as == nfs_opnum4::putrootfh ? k.add(PUTROOTFH4res()) : k.add(PUTPUBFH4res());
+    return k.add(Results());
 }
 
-task<nfsstat4> server::getfh(compound& k)
+} // namespace
+
+task<nfsstat4> putrootfh(compound& k) { co_return enter_the_root<PUTROOTFH4res>(k); }
+
+task<nfsstat4> putpubfh(compound& k) { co_return enter_the_root<PUTPUBFH4res>(k); }
+
+task<nfsstat4> getfh(compound& k)
 {
     if (k.current.none())
         co_return nfsstat4::nofilehandle;
     file_handle handle;
-    if (!sign(k.current, handle))
+    if (!k.server.handles.sign(k.current, handle))
         co_return nfsstat4::serverfault;
     GETFH4res res;
     res.object = handle.bytes();
     co_return k.add(res);
 }
 
-task<nfsstat4> server::savefh(compound& k)
+task<nfsstat4> savefh(compound& k)
 {
     if (k.current.none())
         co_return nfsstat4::nofilehandle;
@@ -237,7 +56,7 @@ task<nfsstat4> server::savefh(compound& k)
     co_return k.add(SAVEFH4res());
 }
 
-task<nfsstat4> server::restorefh(compound& k)
+task<nfsstat4> restorefh(compound& k)
 {
     if (k.saved.none())
         co_return nfsstat4::nofilehandle;
@@ -246,7 +65,7 @@ task<nfsstat4> server::restorefh(compound& k)
     co_return k.add(RESTOREFH4res());
 }
 
-task<nfsstat4> server::lookup(compound& k)
+task<nfsstat4> lookup(compound& k)
 {
     LOOKUP4args args;
     if (!k.args.read(args))
@@ -254,19 +73,19 @@ task<nfsstat4> server::lookup(compound& k)
     if (k.current.none())
         co_return nfsstat4::nofilehandle;
     object found;
-    const nfsstat4 status = co_await find_child(k, k.current, args.objname, found);
+    const nfsstat4 status = co_await k.server.handles.find_child(k.c, k.current, args.objname, found);
     if (status != nfsstat4::ok)
         co_return status;
     k.set_current(found);
     co_return k.add(LOOKUP4res());
 }
 
-task<nfsstat4> server::lookupp(compound& k)
+task<nfsstat4> lookupp(compound& k)
 {
     if (k.current.none())
         co_return nfsstat4::nofilehandle;
     object found;
-    const nfsstat4 status = co_await find_parent(k, k.current, found);
+    const nfsstat4 status = co_await k.server.handles.find_parent(k.c, k.current, found);
     if (status != nfsstat4::ok)
         co_return status;
     k.set_current(found);
@@ -274,7 +93,7 @@ task<nfsstat4> server::lookupp(compound& k)
 }
 
 // Both consume the current handle (8881 2.6.3.1.1.8), but in minor version 0.
-task<nfsstat4> server::secinfo(compound& k)
+task<nfsstat4> secinfo(compound& k)
 {
     SECINFO4args args;
     if (!k.args.read(args))
@@ -282,7 +101,7 @@ task<nfsstat4> server::secinfo(compound& k)
     if (k.current.none())
         co_return nfsstat4::nofilehandle;
     object found;
-    const nfsstat4 status = co_await find_child(k, k.current, args.name, found);
+    const nfsstat4 status = co_await k.server.handles.find_child(k.c, k.current, args.name, found);
     if (status != nfsstat4::ok) // it has no SYMLINK (8881 15.2)
         co_return status == nfsstat4::symlink ? nfsstat4::notdir : status;
     const secinfo4 sys;
@@ -293,7 +112,7 @@ task<nfsstat4> server::secinfo(compound& k)
     co_return k.add(res);
 }
 
-task<nfsstat4> server::secinfo_no_name(compound& k)
+task<nfsstat4> secinfo_no_name(compound& k)
 {
     SECINFO_NO_NAME4args args;
     if (!k.args.read(args))
@@ -304,7 +123,7 @@ task<nfsstat4> server::secinfo_no_name(compound& k)
         co_return nfsstat4::inval;
     if (args.style == secinfo_style4::parent) {
         object parent;
-        const nfsstat4 status = co_await find_parent(k, k.current, parent);
+        const nfsstat4 status = co_await k.server.handles.find_parent(k.c, k.current, parent);
         if (status != nfsstat4::ok)
             co_return status;
     }
@@ -315,4 +134,4 @@ task<nfsstat4> server::secinfo_no_name(compound& k)
     co_return k.add(res);
 }
 
-} // namespace verbena::nfs::v4
+} // namespace verbena::nfs::v4::operations

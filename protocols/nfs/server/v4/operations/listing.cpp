@@ -1,282 +1,210 @@
 // SPDX-License-Identifier: Apache-2.0
-// READDIR where entries are asked about one by one: for their ACLs, and where other exports begin in the directory.
-#include "../compound.hpp"
+// READDIR: of the pseudo file system, and straight from a back end. Where that does not do: listing_one_by_one.cpp.
+#include "listing.hpp"
+#include "operations.hpp"
 
+#include <verbena/protocols/nfs/server/v4/server.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
-#include <verbena/core/combine.hpp>
-#include <verbena/core/event.hpp>
-
 #include <algorithm>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
+#include <unistd.h>
 #include <vector>
 
-namespace verbena::nfs::v4 {
+namespace verbena::nfs::v4::operations {
 
 namespace {
 
-// Entries of one such READDIR: each may be another question to the back end.
-constexpr std::size_t most_entries = 128;
+// What stands around a listing in the reply.
+constexpr std::size_t around_listing = 256;
 
-// How often one READDIR asks for so many where all of them are gone when they are asked for their ACLs.
-constexpr unsigned most_pages = 8;
+} // namespace
 
-struct gathered_entry {
-    std::uint64_t fileid = 0;
-    std::uint64_t cookie = 0;
-    std::string name;
-    std::optional<storage::attributes> attrs;
-    std::optional<storage::handle> handle;
+bool set_entry(const compound& k, const storage::directory_entry& e, bitmap4& said, object_values& out)
+{
+    const bool names_alone = said.is_subset_of(of_names);
+    if (e.attrs && !names_alone) {
+        object entry = k.current;
+        entry.file = e.handle ? *e.handle : storage::handle();
+        k.server.values.set_constants(entry, k.minor(), out);
+        k.server.values.set_file(entry, *e.attrs, out);
+        file_handle handle;
+        if (said.test(attribute::filehandle) && e.handle && k.server.handles.sign(entry, handle))
+            out.set_handle(handle);
+        return true;
+    }
+    out.all.fileid = out.all.mounted_on_fileid = e.fileid;
+    out.all.rdattr_error = names_alone ? nfsstat4::ok : nfsstat4::access;
+    out.all.present = of_names;
+    if (names_alone)
+        return true;
+    // It can't be looked at, as where the caller may list the directory and not search it: what went meanwhile is
+    // left out.
+    const bool told = said.test(attribute::rdattr_error);
+    said = said & of_names;
+    return told;
+}
 
-    storage::directory_entry view() const { return {fileid, cookie, name, attrs, handle}; }
-};
+task<nfsstat4> why_unseen(const object& directory)
+{
+    const auto allowed = co_await directory.backend().access(directory.request, directory.file, X_OK);
+    co_return allowed && (*allowed & X_OK) == 0 ? nfsstat4::access : nfsstat4::io;
+}
 
-class gathering final : public storage::directory_sink {
+namespace {
+
+// Entries go straight from the back end into the reply.
+class entry_sink final : public storage::directory_sink {
 public:
+    // `may_learn`: owners whose names this shard does not know are kept in unknown().
+    entry_sink(compound& k, readdir_writer& writer, const bitmap4& wanted, bool may_learn)
+        : k_(k),
+          writer_(writer),
+          wanted_(wanted),
+          says_names_(k.server.names.says(wanted)),
+          may_learn_(may_learn)
+    {
+    }
     bool take(const storage::directory_entry& e) override
     {
         if (e.name == "." || e.name == "..")
             return true;
-        if (entries.size() == most_entries)
+        object_values values;
+        bitmap4 said = wanted_ & k_.supported(k_.current);
+        if (!set_entry(k_, e, said, values)) {
+            failed_ = nfsstat4::io;
             return false;
-        entries.push_back({e.fileid, e.cookie, std::string(e.name), e.attrs, e.handle});
-        return true;
+        }
+        if (says_names_)
+            k_.server.names.say_known(said, values, may_learn_ ? &unknown_ : nullptr);
+        return writer_.add(to_wire_cookie(e.cookie), e.name, said, values.all);
     }
-    std::vector<gathered_entry> entries;
+    nfsstat4 failed() const noexcept { return failed_; }
+    // Owners that were told as numbers, since this shard does not know their names.
+    std::vector<account>& unknown() noexcept { return unknown_; }
+
+private:
+    compound& k_;
+    readdir_writer& writer_;
+    const bitmap4& wanted_;
+    const bool says_names_;
+    const bool may_learn_;
+    std::vector<account> unknown_;
+    nfsstat4 failed_ = nfsstat4::ok;
 };
 
-// Yields ok.
-nfsstat4 tell_error(std::uint32_t minor, nfsstat4 error, bitmap4& said, object_values& out) noexcept
+// An entry is what begins at its place, with that one's attributes. An export that can't be reached does not spoil
+// the listing.
+task<nfsstat4> list_pseudo(compound& k, const READDIR4args& args)
 {
-    out.all.rdattr_error = minor == 0 ? v40_status(nfs_opnum4::readdir, error) : error;
-    out.all.present = of_names;
-    said = said & of_names;
-    return nfsstat4::ok;
-}
-
-// Of an ACL that no reply has room for: the directory can be listed all the same. Yields ok.
-nfsstat4 leave_acl_out(std::uint32_t minor, bitmap4& said, object_values& out) noexcept
-{
-    if (said.test(attribute::rdattr_error))
-        return tell_error(minor, nfsstat4::rep_too_big, said, out);
-    said.reset(attribute::acl);
-    return nfsstat4::ok;
+    const std::size_t room = k.results.room();
+    if (room < least_listing)
+        co_return k.too_big();
+    if (args.cookieverf != verifier4{}) // it always is that one
+        co_return nfsstat4::not_same;
+    readdir_writer writer(k.results.begin(nfs_opnum4::readdir), args, {}, room - 8);
+    std::uint64_t cookie = 2;
+    bool all = true;
+    const time_point until = k.server.roots.until();
+    for (const auto& [name, child] : k.current.node->children) {
+        object entry;
+        // Those that the peer may see are counted alone.
+        if (k.server.handles.enter(k.c, *child, entry) != nfsstat4::ok || ++cookie <= args.cookie)
+            continue;
+        object_values values;
+        bitmap4 said = args.attr_request & k.supported(entry);
+        task<nfsstat4> looking = k.server.roots.values_of(k, entry, said, values, until);
+        const nfsstat4 status = co_await looking;
+        if (status != nfsstat4::ok) {
+            values.all.present = of_names;
+            values.all.fileid = values.all.mounted_on_fileid = child->fileid;
+            values.all.rdattr_error = status;
+            said = said & of_names;
+        }
+        if (!writer.add(cookie, name, said, values.all)) {
+            all = false;
+            break;
+        }
+    }
+    if (!writer.fits() || (writer.entries() == 0 && !all)) {
+        k.results.undo();
+        co_return nfsstat4::toosmall;
+    }
+    writer.finish(all);
+    co_return k.results.end() ? nfsstat4::ok : k.too_big();
 }
 
 } // namespace
 
-/// It outlives a call that waits no longer for it.
-struct server::root_look {
-    explicit root_look(const object& root) : files(root.backend()), file(root.file)
-    {
-        request.who = root.request.who;
-    }
-    storage::file_backend& files;
-    const storage::handle file;
-    storage::request request;
-    bool wants_space = false, wants_acl = false;
-    result<storage::attributes> attrs = error(std::errc::timed_out);
-    result<storage::filesystem_stat> space = error(std::errc::timed_out);
-    result<storage::access_list> acl = error(std::errc::timed_out);
-    event over;
-};
-
-task<void> server::look_at_root(std::shared_ptr<root_look> l)
+task<nfsstat4> readdir(compound& k)
 {
-    l->attrs = co_await l->files.getattr(l->request, l->file);
-    if (l->attrs && l->wants_space)
-        l->space = co_await l->files.statfs(l->request, l->file);
-    if (l->attrs && l->wants_acl)
-        l->acl = co_await l->files.getacl(l->request, l->file);
-    l->over.set();
-}
-
-time_point server::roots_until() const noexcept { return here_.reactor().now() + patience_with_roots; }
-
-task<nfsstat4> server::values_of_root(compound& k, const object& root, bitmap4 wanted, object_values& out,
-                                      time_point until)
-{
-    if (root.is_pseudo())
-        co_return co_await values_of(k, root, wanted, out);
-    if (const auto late = late_roots_.find(root.exported); late != late_roots_.end()) {
-        if (!late->second->over.is_set())
-            co_return nfsstat4::delay;
-        late_roots_.erase(late);
-    }
-    const auto look = std::make_shared<root_look>(root);
-    look->wants_space = !(wanted & of_space).none();
-    look->wants_acl = wanted.test(attribute::acl) && root.backend().info().acls;
-    here_.tasks().spawn(&server::look_at_root, look);
-    if (const time_point now = here_.reactor().now(); !look->over.is_set() && now < until) {
-        const auto wait = [](std::shared_ptr<root_look> of) -> task<result<bool>> {
-            const bool ended = co_await of->over.wait();
-            co_return ended;
-        };
-        task<result<bool>> waiting = wait(look);
-        (void)co_await with_timeout(until - now, std::move(waiting));
-    }
-    if (!look->over.is_set()) {
-        late_roots_.emplace(root.exported, look);
+    READDIR4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    if (k.current.none())
+        co_return nfsstat4::nofilehandle;
+    if (!(args.attr_request & write_only_attributes & attributes_of_minor(k.minor())).none())
+        co_return nfsstat4::inval;
+    std::uint64_t cookie = 0;
+    const std::uint64_t verifier = xdr::load_u64(args.cookieverf.data());
+    if (!from_wire_cookie(args.cookie, cookie) || (args.cookie == 0 && verifier != 0))
+        co_return nfsstat4::bad_cookie;
+    args.maxcount = std::min(args.maxcount, server::max_listing);
+    k.c.expect_results(k.attached_bytes() + args.maxcount + around_listing);
+    if (!co_await k.c.reserve_results(args.maxcount + around_listing))
         co_return nfsstat4::delay;
+    if (k.current.is_pseudo()) {
+        task<nfsstat4> listing = list_pseudo(k, args);
+        co_return co_await listing;
     }
-    if (!look->attrs)
-        co_return status_of_storage(look->attrs.error());
-    set_constants(k, root, out);
-    if (file_handle handle; wanted.test(attribute::filehandle) && sign(root, handle))
-        out.set_handle(handle);
-    set_file(root, *look->attrs, out);
-    if (const auto known = covered_numbers_.find(root.exported); known != covered_numbers_.end())
-        out.all.mounted_on_fileid = known->second;
-    if (look->wants_space && !look->space)
-        co_return status_of_storage(look->space.error());
-    if (look->wants_space)
-        out.set_space(*look->space);
-    if (says_names(wanted)) {
-        task<void> saying = say_names(k, wanted, out);
-        co_await saying;
+    const bitmap4 known = k.supported(k.current);
+    // An entry where another export begins has more of its own than the number of the directory that it covers.
+    const bool has_nests = k.server.handles.has_nested(k.current);
+    if (has_nests)
+        co_await k.server.handles.look(k.current);
+    const bool leads_on =
+        has_nests && k.server.handles.may_lead_on(k.current) &&
+        !args.attr_request.is_subset_of({attribute::mounted_on_fileid, attribute::rdattr_error});
+    if (leads_on || (args.attr_request & known).test(attribute::acl)) {
+        task<nfsstat4> listing = list_one_by_one(k, args, cookie, verifier);
+        co_return co_await listing;
     }
-    if (look->wants_acl && !look->acl)
-        co_return status_of_storage(look->acl.error());
-    if (look->wants_acl)
-        out.set_acl(*look->acl);
-    co_return nfsstat4::ok;
-}
-
-// The export that begins here, if the peer may use it. Else the entry is named alone: what the export covers is not for the peer either, and
-// the listing of all others is.
-task<void> server::say_nested(compound& k, const pseudo_node& place, std::uint64_t covered, bitmap4& said,
-                              object_values& out, time_point until)
-{
-    object entry;
-    nfsstat4 status = enter(k.c, place, entry) == nfsstat4::ok ? nfsstat4::ok : nfsstat4::access;
-    if (status == nfsstat4::ok) {
-        const bitmap4 known = said & supported(k, entry);
-        status = co_await values_of_root(k, entry, known, out, until);
-        if (status == nfsstat4::ok)
-            said = known;
-    }
-    if (status == nfsstat4::ok && out.acl && out.all.acl.size() > max_sent_aces)
-        leave_acl_out(k.minor(), said, out);
-    if (status != nfsstat4::ok) {
-        said = said & bitmap4{attribute::mounted_on_fileid, attribute::rdattr_error};
-        tell_error(k.minor(), status, said, out);
-    }
-    out.all.mounted_on_fileid = covered;
-}
-
-// An entry's attributes, or what is told in their place. Where the client asked for no place to tell an error, that one is yielded: it is the
-// whole listing's, but for an entry that is not there any more. `said` is what is asked for, and then what is told.
-task<nfsstat4> server::say_entry(compound& k, const storage::directory_entry& e, bitmap4& said,
-                                 object_values& out, time_point until)
-{
-    const pseudo_node* place = nested_at(k.current, e.name);
-    const export_options* const covering =
-        place == nullptr && e.handle ? covered_.at(*k.current.exported, *e.handle) : nullptr;
-    if (covering != nullptr)
-        place = commons_.tree.of(*covering);
-    if (place != nullptr) {
-        co_await say_nested(k, *place, e.fileid, said, out, until);
-        co_return nfsstat4::ok;
-    }
-    said = said & supported(k, k.current);
-    if (!set_entry(k, e, said, out))
-        co_return nfsstat4::io;
-    if (says_names(said))
-        say_known_names(said, out, nullptr);
-    if (!said.test(attribute::acl))
-        co_return nfsstat4::ok;
-    nfsstat4 status = nfsstat4::io;
-    if (e.handle) {
-        object entry = k.current;
-        entry.file = *e.handle;
-        status = co_await values_of_acl(entry, out);
-    }
-    if (status == nfsstat4::ok && out.all.acl.size() > max_sent_aces)
-        status = leave_acl_out(k.minor(), said, out);
-    else if (status != nfsstat4::ok && said.test(attribute::rdattr_error))
-        status = tell_error(k.minor(), status, said, out);
-    co_return status;
-}
-
-// The back end gives its entries under a lock of its own, and so is asked about them when it has given them.
-task<nfsstat4> server::list_one_by_one(compound& k, const READDIR4args& args, std::uint64_t cookie,
-                                       std::uint64_t verifier)
-{
-    const object& o = k.current;
     const std::size_t room = k.results.room();
     if (room < least_listing)
         co_return k.too_big();
-    // A larger maxcount would get no more.
-    const bool asks_for_all = args.maxcount >= std::min<std::size_t>(room - 8, max_listing);
-    const bitmap4 wanted = args.attr_request & supported(k, o);
-    const time_point until = roots_until();
-    for (unsigned pages = 0; pages < most_pages; ++pages) {
-        gathering found;
-        const auto done = co_await o.backend().readdir(o.request, o.file, cookie, verifier, true, found);
-        if (!done)
-            co_return status_of_listing(done.error());
-        if (says_names(wanted)) {
-            std::vector<account> unknown;
-            for (const gathered_entry& each : found.entries) {
-                object_values owners;
-                if (each.attrs)
-                    owners.set(*each.attrs);
-                if (each.attrs)
-                    say_known_names(wanted, owners, &unknown);
-            }
-            if (!unknown.empty())
-                co_await learn_names(k, unknown);
-        }
-        verifier4 told{};
-        xdr::store_u64(told.data(), done->verifier);
-        readdir_writer writer(k.results.begin(nfs_opnum4::readdir), args, told, room - 8);
-        std::size_t gone = 0;
-        bool all = done->end;
-        nfsstat4 status = nfsstat4::ok;
-        for (const gathered_entry& each : found.entries) {
-            object_values values;
-            bitmap4 said = args.attr_request;
-            status = co_await say_entry(k, each.view(), said, values, until);
-            // It went meanwhile. The client would take it for the directory's.
-            if (status == nfsstat4::stale || status == nfsstat4::noent) {
-                status = nfsstat4::ok;
-                ++gone;
-                continue;
-            }
-            const std::uint64_t at = to_wire_cookie(each.cookie);
-            bool added = status == nfsstat4::ok && writer.add(at, each.name, said, values.all);
-            if (status == nfsstat4::ok && !added && writer.entries() == 0 && asks_for_all &&
-                said.test(attribute::acl)) {
-                status = leave_acl_out(k.minor(), said, values);
-                added = writer.add(at, each.name, said, values.all);
-            }
-            if (!added) {
-                all = false;
-                break;
-            }
-        }
-        // There is more, and no entry to go on from.
-        if (writer.fits() && gone != 0 && gone == found.entries.size() && !done->end) {
+    const bool plus = !(args.attr_request & known).is_subset_of(of_names);
+    const object& o = k.current;
+    // An entry can't wait for its owners' names: a page with some that this shard does not know is made again when it
+    // does.
+    bool may_learn = k.server.names.says(args.attr_request);
+    for (;;) {
+        xdr::encoder& out = k.results.begin(nfs_opnum4::readdir);
+        readdir_writer writer(out, args, {}, room - 8);
+        const std::size_t verifier_at = out.size() - 8;
+        entry_sink sink(k, writer, args.attr_request, may_learn);
+        const auto done = co_await o.backend().readdir(o.request, o.file, cookie, verifier, plus, sink);
+        if (done && !sink.unknown().empty()) {
             k.results.undo();
-            cookie = found.entries.back().cookie;
-            verifier = done->verifier;
+            co_await k.server.names.learn(k.waits, sink.unknown());
+            may_learn = false;
             continue;
         }
-        if (status == nfsstat4::ok && (!writer.fits() || (writer.entries() == 0 && !all)))
-            status = args.maxcount > room ? k.too_big() : nfsstat4::toosmall;
-        if (status == nfsstat4::io)
+        // Of an entry that could not be told the back end knows only that it was not taken.
+        nfsstat4 status = sink.failed();
+        if (status != nfsstat4::ok)
             status = co_await why_unseen(o);
+        else if (!done)
+            status = status_of_listing(done.error());
+        else if (!writer.fits() || (writer.entries() == 0 && !done->end))
+            status = args.maxcount > room ? k.too_big() : nfsstat4::toosmall;
         if (status != nfsstat4::ok) {
             k.results.undo();
             co_return status;
         }
-        writer.finish(all);
+        out.patch_u32(verifier_at, static_cast<std::uint32_t>(done->verifier >> 32));
+        out.patch_u32(verifier_at + 4, static_cast<std::uint32_t>(done->verifier));
+        writer.finish(done->end);
         co_return k.results.end() ? nfsstat4::ok : k.too_big();
     }
-    co_return nfsstat4::io;
 }
 
-} // namespace verbena::nfs::v4
+} // namespace verbena::nfs::v4::operations

@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // LOCK, LOCKT, LOCKU, TEST_STATEID, FREE_STATEID.
-#include "../compound.hpp"
+#include "locks.hpp"
+#include "operations.hpp"
+#include "steps.hpp"
 
 #include <vector>
 
-namespace verbena::nfs::v4 {
+namespace verbena::nfs::v4::operations {
+
+namespace {
+
+// What TEST_STATEID's answer takes beside its codes, at most.
+constexpr std::size_t around_codes = 24;
+
+} // namespace
 
 LOCK4denied to_denied(const files::lock_holder& holder) noexcept
 {
@@ -18,13 +27,7 @@ LOCK4denied to_denied(const files::lock_holder& holder) noexcept
     return denied;
 }
 
-task<nfsstat4> server::may_lock(const object& file)
-{
-    const auto attrs = co_await file.backend().getattr(file.request, file.file);
-    co_return attrs ? refuse_type(attrs->type) : status_of_storage(attrs.error());
-}
-
-task<nfsstat4> server::lock(compound& k)
+task<nfsstat4> lock(compound& k)
 {
     LOCK4args args;
     if (!k.args.read(args))
@@ -41,7 +44,7 @@ task<nfsstat4> server::lock(compound& k)
     if (status == nfsstat4::ok)
         status = k.check_room<LOCK4res>();
     if (status == nfsstat4::ok)
-        status = co_await may_lock(k.current);
+        status = co_await need_regular(k.current);
     if (status != nfsstat4::ok)
         co_return status;
     files::lock_request request;
@@ -57,14 +60,14 @@ task<nfsstat4> server::lock(compound& k)
     request.wait = (args.locktype == nfs_lock_type4::readw || args.locktype == nfs_lock_type4::writew) &&
                    k.session->back().is_up();
     files::lock_holder holder;
-    const auto done = co_await commons_.state.lock(request, holder);
+    const auto done = co_await k.server.state.lock(request, holder);
     LOCK4res res;
     if (done)
         k.current_id = res.lock_stateid = to_wire(*done);
-    co_return k.add_lock(res, status_of_state(done), &holder);
+    co_return add_lock(k, res, status_of_state(done), &holder);
 }
 
-task<nfsstat4> server::lockt(compound& k)
+task<nfsstat4> lockt(compound& k)
 {
     LOCKT4args args;
     if (!k.args.read(args))
@@ -74,25 +77,25 @@ task<nfsstat4> server::lockt(compound& k)
     if (status == nfsstat4::ok && !bytes)
         status = nfsstat4::inval;
     if (status == nfsstat4::ok)
-        status = co_await may_lock(k.current);
+        status = co_await need_regular(k.current);
     if (status != nfsstat4::ok)
         co_return status;
     const storage::handle file = k.current.key();
     files::lock_holder holder;
     if (k.minor() == 0) {
-        status = co_await commons_.v40.test_lock(args, file, *bytes, holder);
+        status = co_await k.server.commons.v40.test_lock(args, file, *bytes, holder);
     } else {
         const std::span<const std::byte> owner = args.owner.owner;
         const files::lock_type type = type_of(args.locktype);
         const result<void> free =
-            co_await commons_.state.test_lock(k.client, file, owner, *bytes, type, holder);
+            co_await k.server.state.test_lock(k.client, file, owner, *bytes, type, holder);
         status = status_of_state(free);
     }
     LOCKT4res res;
-    co_return k.add_lock(res, status, &holder);
+    co_return add_lock(k, res, status, &holder);
 }
 
-task<nfsstat4> server::locku(compound& k)
+task<nfsstat4> locku(compound& k)
 {
     LOCKU4args args;
     if (!k.args.read(args))
@@ -111,7 +114,7 @@ task<nfsstat4> server::locku(compound& k)
         co_return status;
     const storage::handle file = k.current.key();
     const files::stateid id = to_state(args.lock_stateid);
-    const auto done = co_await commons_.state.unlock(k.client, id, file, *bytes);
+    const auto done = co_await k.server.state.unlock(k.client, id, file, *bytes);
     if (!done)
         co_return status_of_state(done.error());
     LOCKU4res res;
@@ -119,7 +122,7 @@ task<nfsstat4> server::locku(compound& k)
     co_return k.add(res);
 }
 
-task<nfsstat4> server::test_stateid(compound& k)
+task<nfsstat4> test_stateid(compound& k)
 {
     TEST_STATEID4args args;
     if (!k.args.read(args))
@@ -132,18 +135,18 @@ task<nfsstat4> server::test_stateid(compound& k)
         ids.push_back(to_state(id));
         codes.push_back(id.is_reserved() ? nfsstat4::bad_stateid : nfsstat4::ok);
     }
-    const std::vector<result<void>> answers = co_await commons_.state.test(k.client, ids);
+    const std::vector<result<void>> answers = co_await k.server.state.test(k.client, ids);
     for (std::size_t i = 0; i < codes.size(); ++i)
         if (codes[i] == nfsstat4::ok)
             codes[i] = status_of_state(answers[i]);
-    if (const std::size_t wanted = least_listing + 4 * codes.size(); wanted > k.results.room())
+    if (const std::size_t wanted = around_codes + 4 * codes.size(); wanted > k.results.room())
         k.lacks_memory = !co_await k.c.reserve_results(wanted);
     TEST_STATEID4res res;
     res.status_codes = std::span<const nfsstat4>(codes);
     co_return k.add(res);
 }
 
-task<nfsstat4> server::free_stateid(compound& k)
+task<nfsstat4> free_stateid(compound& k)
 {
     FREE_STATEID4args args;
     if (!k.args.read(args))
@@ -156,11 +159,11 @@ task<nfsstat4> server::free_stateid(compound& k)
     if (status == nfsstat4::ok) {
         bool revoked = false;
         const files::stateid id = to_state(args.stateid);
-        const result<void> freed = co_await commons_.state.free(k.client, id, revoked);
+        const result<void> freed = co_await k.server.state.free(k.client, id, revoked);
         status = status_of_state(freed);
         k.session->set_revoked(revoked);
     }
     co_return status == nfsstat4::ok ? k.add(FREE_STATEID4res()) : status;
 }
 
-} // namespace verbena::nfs::v4
+} // namespace verbena::nfs::v4::operations

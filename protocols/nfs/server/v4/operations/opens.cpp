@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// OPEN, OPEN_DOWNGRADE, CLOSE, DELEGRETURN; and what others' delegations are recalled for.
-#include "../compound.hpp"
+// OPEN, OPEN_DOWNGRADE, CLOSE, DELEGRETURN.
+#include "opens.hpp"
+#include "operations.hpp"
+#include "steps.hpp"
 
+#include <verbena/protocols/nfs/server/v4/storage_acl.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
 #include <cerrno>
 #include <unistd.h>
 
-namespace verbena::nfs::v4 {
+namespace verbena::nfs::v4::operations {
 
 namespace {
 
@@ -78,8 +81,10 @@ open_delegation4 delegation4_of(open_delegation_type4 type, const stateid4& id, 
     return out;
 }
 
-/// What is to be opened, once it is there.
-struct server::open_target {
+namespace {
+
+// What is to be opened, once it is there.
+struct open_target {
     object file;
     change_info4 directory;
     bitmap4 attrset;
@@ -90,7 +95,7 @@ struct server::open_target {
     std::shared_ptr<const storage::open_file> opened;
 };
 
-task<nfsstat4> server::open_target_for(open_target& to, files::share access)
+task<nfsstat4> open_target_for(open_target& to, files::share access)
 {
     const object& file = to.file;
     unsigned wanted = any(access & files::share::read) ? R_OK : 0;
@@ -111,12 +116,26 @@ task<nfsstat4> server::open_target_for(open_target& to, files::share access)
     co_return nfsstat4::ok;
 }
 
+// Its name is gone, as after a removal on this host. The client has opened it all the same, by its delegation.
+task<nfsstat4> find_by_delegation(compound& k, const stateid4& id, open_target& to)
+{
+    const storage::handle name = co_await k.server.state.file_of_delegation(k.client, to_state(id));
+    const auto wire = sign_state_key(k.server.commons.key, name);
+    object found;
+    if (!wire || k.server.handles.find(k.c, wire->bytes(), found) != nfsstat4::ok ||
+        found.exported != k.current.exported)
+        co_return nfsstat4::noent;
+    to.file = found;
+    to.by_delegation = true;
+    co_return nfsstat4::ok;
+}
+
 // An existing file, by its name or by the current handle.
-task<nfsstat4> server::find_to_open(compound& k, const OPEN4args& args, open_target& to)
+task<nfsstat4> find_to_open(compound& k, const OPEN4args& args, open_target& to)
 {
     const object directory = k.current;
     if (args.claim.claim == open_claim_type4::null || args.claim.claim == open_claim_type4::delegate_cur) {
-        nfsstat4 status = co_await find_child(k, directory, args.claim.file, to.file);
+        nfsstat4 status = co_await k.server.handles.find_child(k.c, directory, args.claim.file, to.file);
         if (status == nfsstat4::noent && args.claim.claim == open_claim_type4::delegate_cur &&
             !directory.is_pseudo()) {
             task<nfsstat4> finding = find_by_delegation(k, args.claim.delegate_stateid, to);
@@ -141,12 +160,13 @@ task<nfsstat4> server::find_to_open(compound& k, const OPEN4args& args, open_tar
 
 // Of a file that was just made, and then refused: nothing is to be left of it. But another file that has its name by
 // now is, and so is what somebody else has opened meanwhile.
-task<void> server::unmake(const object& directory, std::string_view name, const storage::handle& file)
+task<void> unmake(state_home& state, const object& directory, std::string_view name,
+                  const storage::handle& file)
 {
     const storage::handle key = state_key(directory.exported->id, file);
     files::change_hold change;
-    change.begin(commons_.state.changes(), key);
-    if (commons_.state.has_state(key))
+    change.begin(state.changes(), key);
+    if (state.has_state(key))
         co_return;
     storage::request request = directory.request;
     request.victim = &file;
@@ -159,28 +179,15 @@ task<void> server::unmake(const object& directory, std::string_view name, const 
 // What was found by name was stale. Mostly somebody removed it between the two: then the name leads elsewhere by now,
 // or nowhere, and the client, which knows no handle that would be stale, tries again (delay). Where the name still
 // leads to it the file is broken, and will be: whoever came again would do so for ever.
-task<nfsstat4> server::status_of_stale(compound& k, std::string_view name, const object& file)
+task<nfsstat4> status_of_stale(compound& k, std::string_view name, const object& file)
 {
     object again;
-    const nfsstat4 status = co_await find_child(k, k.current, name, again);
+    const nfsstat4 status = co_await k.server.handles.find_child(k.c, k.current, name, again);
     const bool is_same = status == nfsstat4::ok && again.exported == file.exported && again.file == file.file;
     co_return is_same || status == nfsstat4::stale ? nfsstat4::stale : nfsstat4::delay;
 }
 
-// Its name is gone, as after a removal on this host. The client has opened it all the same, by its delegation.
-task<nfsstat4> server::find_by_delegation(compound& k, const stateid4& id, open_target& to)
-{
-    const storage::handle name = co_await commons_.state.file_of_delegation(k.client, to_state(id));
-    const auto wire = sign_state_key(commons_.key, name);
-    object found;
-    if (!wire || find(k.c, wire->bytes(), found) != nfsstat4::ok || found.exported != k.current.exported)
-        co_return nfsstat4::noent;
-    to.file = found;
-    to.by_delegation = true;
-    co_return nfsstat4::ok;
-}
-
-task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_target& to)
+task<nfsstat4> create_to_open(compound& k, const OPEN4args& args, open_target& to)
 {
     const openflag4& how = args.openhow;
     const bool exclusive = how.mode == createmode4::exclusive || how.mode == createmode4::exclusive4_1;
@@ -191,14 +198,14 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
     nfsstat4 status = compound::check_file(k.current, purpose::changing);
     // What suppattr_exclcreat leaves out is INVAL, be it supported elsewhere or not (8881 18.16.3).
     if (status == nfsstat4::ok && exclusive &&
-        !how.attrs.attrmask.is_subset_of(settable & supported(k, k.current)))
+        !how.attrs.attrmask.is_subset_of(settable & k.supported(k.current)))
         status = nfsstat4::inval;
     if (status == nfsstat4::ok)
-        status = decode_settable(how.attrs, supported(k, k.current), settable, wanted);
+        status = decode_settable(how.attrs, k.supported(k.current), settable, wanted);
     if (status == nfsstat4::ok)
         status = from_settable(wanted, set, acl);
-    if (status == nfsstat4::badowner && commons_.users != nullptr) {
-        task<nfsstat4> naming = named_settable(k, wanted, set, acl);
+    if (status == nfsstat4::badowner && k.server.names.may_be_said()) {
+        task<nfsstat4> naming = k.server.names.to_settable(k.waits, wanted, set, acl);
         status = co_await naming;
     }
     if (status == nfsstat4::ok)
@@ -218,10 +225,10 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
                 co_return status;
         }
         // Else the file would be there and the client would not have it: a GUARDED one that comes again would find its own.
-        const result<void> may_open =
-            co_await commons_.state.may_open(k.client, args.owner.owner, files::share(args.share_deny));
-        if (!may_open)
-            co_return status_of_state(may_open.error());
+        const result<void> promised =
+            co_await k.server.state.promise_open(k.client, args.owner.owner, files::share(args.share_deny));
+        if (!promised)
+            co_return status_of_state(promised.error());
         const auto mode = exclusive ? storage::create_mode::exclusive : storage::create_mode::guarded;
         const auto made = co_await files.create(directory.request, directory.file, args.claim.file, mode, set,
                                                 xdr::load_u64(how.verf.data()));
@@ -259,7 +266,7 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
         }
         if (!done) {
             if (!made->existed)
-                co_await unmake(directory, args.claim.file, to.file.file);
+                co_await unmake(k.server.state, directory, args.claim.file, to.file.file);
             co_return status_of_setting(done.error(), set);
         }
         to.attrset = set_at_creation(how.attrs.attrmask, set, done->after);
@@ -271,7 +278,9 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
     co_return nfsstat4::delay;
 }
 
-task<nfsstat4> server::open(compound& k)
+} // namespace
+
+task<nfsstat4> open(compound& k)
 {
     OPEN4args args;
     if (!k.args.read(args))
@@ -281,8 +290,7 @@ task<nfsstat4> server::open(compound& k)
     co_return status == nfsstat4::ok ? k.add(res) : status;
 }
 
-// All but the answer: for that `res` was found to have room.
-task<nfsstat4> server::open_file(compound& k, const OPEN4args& args, OPEN4res& res)
+task<nfsstat4> open_file(compound& k, const OPEN4args& args, OPEN4res& res)
 {
     if (k.current.none())
         co_return nfsstat4::nofilehandle;
@@ -368,9 +376,9 @@ task<nfsstat4> server::open_file(compound& k, const OPEN4args& args, OPEN4res& r
         request.change.reset();
     }
     state_home::opening opening = {&to.file.backend(), to.file.request, to.file.file, to.file.exported->id,
-                                   &io_};
+                                   &k.server.io};
     opening.request.open = to.opened.get();
-    result<files::opened> opened = co_await commons_.state.open(request, opening);
+    result<files::opened> opened = co_await k.server.state.open(request, opening);
     if (!opened && by_name && !to.by_delegation && opened.error().errno_value() == ESTALE)
         co_return co_await status_of_stale(k, args.claim.file, to.file);
     if (!opened && opened.error().code().category() != files::files_category())
@@ -394,7 +402,7 @@ task<nfsstat4> server::open_file(compound& k, const OPEN4args& args, OPEN4res& r
     co_return nfsstat4::ok;
 }
 
-task<nfsstat4> server::open_downgrade(compound& k)
+task<nfsstat4> open_downgrade(compound& k)
 {
     OPEN_DOWNGRADE4args args;
     if (!k.args.read(args))
@@ -414,7 +422,7 @@ task<nfsstat4> server::open_downgrade(compound& k)
         co_return status;
     const storage::handle file = k.current.key();
     const files::stateid id = to_state(args.open_stateid);
-    const auto done = co_await commons_.state.downgrade(k.client, id, file, files::share(access_bits),
+    const auto done = co_await k.server.state.downgrade(k.client, id, file, files::share(access_bits),
                                                         files::share(args.share_deny));
     if (!done)
         co_return status_of_state(done.error());
@@ -424,7 +432,7 @@ task<nfsstat4> server::open_downgrade(compound& k)
     co_return k.add(res);
 }
 
-task<nfsstat4> server::close(compound& k)
+task<nfsstat4> close(compound& k)
 {
     CLOSE4args args;
     if (!k.args.read(args))
@@ -440,7 +448,7 @@ task<nfsstat4> server::close(compound& k)
         co_return status;
     const storage::handle file = k.current.key();
     const files::stateid id = to_state(args.open_stateid);
-    const result<void> closed = co_await commons_.state.close(k.client, id, file);
+    const result<void> closed = co_await k.server.state.close(k.client, id, file);
     if (!closed)
         co_return status_of_state(closed.error());
     k.current_id.reset();
@@ -449,7 +457,7 @@ task<nfsstat4> server::close(compound& k)
     co_return k.add(res);
 }
 
-task<nfsstat4> server::delegreturn(compound& k)
+task<nfsstat4> delegreturn(compound& k)
 {
     DELEGRETURN4args args;
     if (!k.args.read(args))
@@ -465,43 +473,13 @@ task<nfsstat4> server::delegreturn(compound& k)
         co_return status;
     const storage::handle file = k.current.key();
     if (k.minor() == 0) {
-        status = co_await commons_.v40.return_delegation(args.deleg_stateid, file);
+        status = co_await k.server.commons.v40.return_delegation(args.deleg_stateid, file);
     } else {
         const files::stateid id = to_state(args.deleg_stateid);
-        const result<void> returned = co_await commons_.state.return_delegation(k.client, id, file);
+        const result<void> returned = co_await k.server.state.return_delegation(k.client, id, file);
         status = status_of_state(returned);
     }
     co_return status == nfsstat4::ok ? k.add(DELEGRETURN4res()) : status;
 }
 
-task<nfsstat4> server::make_way(compound& k, const object& of, files::operation op)
-{
-    const storage::handle file = of.key();
-    co_await learn_client(k);
-    const result<void> made = co_await commons_.state.make_way(k.client, file, op);
-    co_return status_of_state(made);
-}
-
-// The same for what has a name, if something has: whoever changes the directory finds out by himself. Another file may get the name
-// between this and that; it is not asked about then.
-task<nfsstat4> server::make_way_to(compound& k, const object& directory, std::string_view name,
-                                   files::operation op, files::change_hold& change)
-{
-    if (name == "." || name == "..")
-        co_return nfsstat4::ok;
-    const auto found = co_await directory.backend().lookup(directory.request, directory.file, name);
-    if (!found)
-        co_return nfsstat4::ok;
-    const storage::handle file = state_key(directory.exported->id, found->found.handle);
-    change.begin(commons_.state.changes(), file);
-    if (!commons_.state.has_state(file))
-        co_return nfsstat4::ok;
-    co_await learn_client(k);
-    // A removal of minor version 0 says not whose it is (RFC 7530 16.25): a client that denies others to write may
-    // remove its own file.
-    const bool is_anybody = k.client == files::nobody;
-    const result<void> made = co_await commons_.state.make_way(k.client, file, op, is_anybody);
-    co_return status_of_state(made);
-}
-
-} // namespace verbena::nfs::v4
+} // namespace verbena::nfs::v4::operations

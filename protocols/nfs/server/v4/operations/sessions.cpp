@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // EXCHANGE_ID, CREATE_SESSION, DESTROY_SESSION, DESTROY_CLIENTID, BIND_CONN_TO_SESSION, BACKCHANNEL_CTL, RECLAIM_COMPLETE.
-#include "../compound.hpp"
+#include "../compounds.hpp"
+#include "operations.hpp"
+
+#include <verbena/core/siphash.hpp>
 
 #include <algorithm>
 
-namespace verbena::nfs::v4 {
+namespace verbena::nfs::v4::operations {
 
 namespace {
 
-// What EXCHANGE_ID is answered: numbers, and commons_.owner twice. The type's largest size allows for names of others.
+// What EXCHANGE_ID is answered: numbers, and server_commons::owner twice. The type's largest size allows for names of
+// others.
 constexpr std::size_t exchange_results = 256;
 
 files::limit_of whose(session_table::shortage of) noexcept
@@ -23,7 +27,7 @@ files::limit_of whose(session_table::shortage of) noexcept
 
 } // namespace
 
-task<nfsstat4> server::exchange_id(compound& k)
+task<nfsstat4> exchange_id(compound& k)
 {
     EXCHANGE_ID4args args;
     if (!k.args.read(args))
@@ -38,18 +42,18 @@ task<nfsstat4> server::exchange_id(compound& k)
     if (k.results.room() < exchange_results)
         co_return k.too_big();
     // Whoever may use no export is not remembered.
-    if (!is_visible_at_all(commons_.tree.root(), k.c.from(), host_))
+    if (!k.server.handles.shows_anything_to(k.c.from()))
         co_return nfsstat4::perm;
     const task_context& context = co_await current_context();
     const auto ask = [&](files::client_id yields) {
-        return commons_.sessions.exchange_id(args.clientowner,
-                                             (args.flags & exchgid4::upd_confirmed_rec_a) != 0, caller(k.c),
-                                             k.c.from().address, context.shard->clock().now(), yields);
+        return k.server.commons.sessions.exchange_id(
+            args.clientowner, (args.flags & exchgid4::upd_confirmed_rec_a) != 0,
+            caller_of(k.server.commons, k.c), k.c.from().address, context.shard->clock().now(), yields);
     };
     session_table::exchanged made = ask(files::nobody);
     if (made.rival != files::nobody && made.status == nfsstat4::clid_inuse) {
         // Before its sessions: who comes back until then must find all it had, or nothing.
-        const nfsstat4 ended = co_await commons_.end_rival(made.rival);
+        const nfsstat4 ended = co_await k.server.commons.end_rival(made.rival);
         if (ended == nfsstat4::ok) {
             made = ask(made.rival);
         } else if (ended != made.status) { // then it is not the name that is in the way
@@ -58,68 +62,34 @@ task<nfsstat4> server::exchange_id(compound& k)
         }
     } else if (made.rival != files::nobody) {
         // It keeps all until CREATE_SESSION confirms the new one.
-        const state_home::life life = co_await commons_.state.life_of(made.rival);
+        const state_home::life life = co_await k.server.state.life_of(made.rival);
         if (!life.active)
             made = ask(made.rival);
     }
     if (made.short_of != session_table::shortage::none) {
-        const bool some = co_await commons_.make_room(made.short_of, k.c.from().address);
+        const bool some = co_await k.server.commons.expire_lapsed(made.short_of, k.c.from().address);
         if (some)
             made = ask(files::nobody);
     }
     if (made.short_of != session_table::shortage::none)
-        counters_.refused_limits.add(files::limited::clients, whose(made.short_of));
+        k.server.counters.refused_limits.add(files::limited::clients, whose(made.short_of));
     if (!made.held_by.empty())
-        commons_.note_shared_name(args.clientowner.ownerid, made.held_by, k.c.from().address);
+        k.server.commons.note_shared_name(args.clientowner.ownerid, made.held_by, k.c.from().address);
     if (made.status != nfsstat4::ok)
         co_return made.status;
     EXCHANGE_ID4res res;
     res.clientid = made.client;
     res.sequenceid = made.sequence;
     res.flags = exchgid4::use_non_pnfs | (made.confirmed ? exchgid4::confirmed_r : 0);
-    const auto owner = std::as_bytes(std::span(commons_.owner));
+    const auto owner = std::as_bytes(std::span(k.server.commons.owner));
     res.server_owner.major_id = owner;
     res.server_scope = owner;
     co_return k.add(res);
 }
 
-task<nfsstat4> server::create_session(compound& k)
-{
-    CREATE_SESSION4args args;
-    if (!k.args.read(args))
-        co_return nfsstat4::badxdr;
-    if (const nfsstat4 room = k.check_room<CREATE_SESSION4res>(); room != nfsstat4::ok)
-        co_return room;
-    const task_context& context = co_await current_context();
-    const auto ask = [&] {
-        return commons_.sessions.begin_creation(args, caller(k.c), context.shard->clock().now());
-    };
-    session_table::creation made = ask();
-    if (made.short_of != session_table::shortage::none) {
-        const bool some = co_await commons_.make_room(made.short_of, k.c.from().address);
-        if (some)
-            made = ask();
-    }
-    if (!made.repeat && (made.status == nfsstat4::nospc || made.short_of != session_table::shortage::none))
-        counters_.refused_limits.add(files::limited::sessions, whose(made.short_of));
-    if (made.repeat) {
-        if (made.status != nfsstat4::ok)
-            co_return made.status;
-        co_return k.add(*made.repeat);
-    }
-    if (made.status != nfsstat4::ok)
-        co_return made.status;
-    // Whatever ends this, the next one is not told to come again for ever.
-    const session_table::creating begun(commons_.sessions, args.clientid);
-    task<nfsstat4> making = make_session(k, args, made);
-    const nfsstat4 status = co_await making;
-    if (status != nfsstat4::ok)
-        commons_.sessions.refuse_creation(args, status);
-    co_return status;
-}
+namespace {
 
-task<nfsstat4> server::make_session(compound& k, const CREATE_SESSION4args& args,
-                                    const session_table::creation& made)
+task<nfsstat4> make_session(compound& k, const CREATE_SESSION4args& args, const session_table::creation& made)
 {
     files::client_id state = made.state;
     bool must_reclaim = false;
@@ -128,22 +98,23 @@ task<nfsstat4> server::make_session(compound& k, const CREATE_SESSION4args& args
         nfsstat4 status = nfsstat4::ok;
         if (made.older != files::nobody) {
             const result<void> taken =
-                co_await commons_.state.take_name(made.older, name_rule_of(made.stands_against));
+                co_await k.server.state.take_name(made.older, name_rule_of(made.stands_against));
             // What it would be refused by is what it is answered.
             status = !taken && taken.error() == files::errc::client_busy ? made.stands_against
                                                                          : status_of_state(taken);
         }
         if (status != nfsstat4::ok && status == made.stands_against)
-            commons_.note_shared_name(std::as_bytes(std::span(made.key)), made.held_by, k.c.from().address);
+            k.server.commons.note_shared_name(std::as_bytes(std::span(made.key)), made.held_by,
+                                              k.c.from().address);
         if (status != nfsstat4::ok)
             co_return status;
-        const std::string group = commons_.sessions.group_of(k.c.from().address);
-        const std::uint64_t peer = siphash(commons_.key, std::as_bytes(std::span(group)));
-        result<state_home::added> known = co_await commons_.state.add_client(made.key, peer);
+        const std::string group = k.server.commons.sessions.group_of(k.c.from().address);
+        const std::uint64_t peer = siphash(k.server.commons.key, std::as_bytes(std::span(group)));
+        result<state_home::added> known = co_await k.server.state.add_client(made.key, peer);
         if (!known && known.error() == files::errc::too_many_clients) {
-            const bool some = co_await commons_.make_room_of_state();
+            const bool some = co_await k.server.commons.expire_lapsed_of_any();
             if (some)
-                known = co_await commons_.state.add_client(made.key, peer);
+                known = co_await k.server.state.add_client(made.key, peer);
         }
         if (!known)
             co_return status_of_state(known.error());
@@ -157,32 +128,71 @@ task<nfsstat4> server::make_session(compound& k, const CREATE_SESSION4args& args
         way = k.c.reverse();
     // Before the client can ask for anything that it must be called for.
     if (way) {
-        const result<void> callable = co_await commons_.state.set_callable(state);
+        const result<void> callable = co_await k.server.state.set_callable(state);
         if (!callable) {
             if (made.confirms) // else nobody would ever name it
-                co_await commons_.state.abandon(state);
+                co_await k.server.state.abandon(state);
             co_return status_of_state(callable.error());
         }
     }
-    const CREATE_SESSION4res res = commons_.sessions.end_creation(args, state, must_reclaim, way != nullptr);
+    const CREATE_SESSION4res res =
+        k.server.commons.sessions.end_creation(args, state, must_reclaim, way != nullptr);
     if (res.status != nfsstat4::ok) {
         if (made.confirms)
-            co_await commons_.state.abandon(state);
+            co_await k.server.state.abandon(state);
         co_return res.status;
     }
-    if (const auto made_session = commons_.sessions.find(res.sessionid)) {
+    if (const auto made_session = k.server.commons.sessions.find(res.sessionid)) {
         back_channel& back = made_session->back();
         // Also where this connection is none: another one may be bound later.
         back.set_up(k.minor(), args.back_chan_attrs);
         if (identity)
             back.set_identity(*identity);
         if (way)
-            back.bind(std::move(way), here_);
+            back.bind(std::move(way), k.server.here);
     }
     co_return k.add(res);
 }
 
-task<nfsstat4> server::destroy_session(compound& k)
+} // namespace
+
+task<nfsstat4> create_session(compound& k)
+{
+    CREATE_SESSION4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    if (const nfsstat4 room = k.check_room<CREATE_SESSION4res>(); room != nfsstat4::ok)
+        co_return room;
+    const task_context& context = co_await current_context();
+    const auto ask = [&] {
+        return k.server.commons.sessions.begin_creation(args, caller_of(k.server.commons, k.c),
+                                                        context.shard->clock().now());
+    };
+    session_table::creation made = ask();
+    if (made.short_of != session_table::shortage::none) {
+        const bool some = co_await k.server.commons.expire_lapsed(made.short_of, k.c.from().address);
+        if (some)
+            made = ask();
+    }
+    if (!made.repeat && (made.status == nfsstat4::nospc || made.short_of != session_table::shortage::none))
+        k.server.counters.refused_limits.add(files::limited::sessions, whose(made.short_of));
+    if (made.repeat) {
+        if (made.status != nfsstat4::ok)
+            co_return made.status;
+        co_return k.add(*made.repeat);
+    }
+    if (made.status != nfsstat4::ok)
+        co_return made.status;
+    // Whatever ends this, the next one is not told to come again for ever.
+    const session_table::creating begun(k.server.commons.sessions, args.clientid);
+    task<nfsstat4> making = make_session(k, args, made);
+    const nfsstat4 status = co_await making;
+    if (status != nfsstat4::ok)
+        k.server.commons.sessions.refuse_creation(args, status);
+    co_return status;
+}
+
+task<nfsstat4> destroy_session(compound& k)
 {
     DESTROY_SESSION4args args;
     if (!k.args.read(args))
@@ -192,11 +202,12 @@ task<nfsstat4> server::destroy_session(compound& k)
     const bool own = k.session && k.session->id() == args.sessionid;
     if (own && !k.is_last())
         co_return nfsstat4::not_only_op;
-    const nfsstat4 status = commons_.sessions.destroy_session(args.sessionid, caller(k.c), own ? 1 : 0);
+    const nfsstat4 status = k.server.commons.sessions.destroy_session(
+        args.sessionid, caller_of(k.server.commons, k.c), own ? 1 : 0);
     co_return status == nfsstat4::ok ? k.add(DESTROY_SESSION4res()) : status;
 }
 
-task<nfsstat4> server::destroy_clientid(compound& k)
+task<nfsstat4> destroy_clientid(compound& k)
 {
     DESTROY_CLIENTID4args args;
     if (!k.args.read(args))
@@ -204,22 +215,23 @@ task<nfsstat4> server::destroy_clientid(compound& k)
     if (const nfsstat4 room = k.check_room<DESTROY_CLIENTID4res>(); room != nfsstat4::ok)
         co_return room;
     files::client_id state = files::nobody;
-    nfsstat4 status = commons_.sessions.may_destroy_client(args.clientid, caller(k.c), state);
+    nfsstat4 status =
+        k.server.commons.sessions.may_destroy_client(args.clientid, caller_of(k.server.commons, k.c), state);
     if (status == nfsstat4::ok && state != files::nobody) {
-        const state_home::life life = co_await commons_.state.life_of(state);
+        const state_home::life life = co_await k.server.state.life_of(state);
         if (life.in_use)
             co_return nfsstat4::clientid_busy;
-        const result<void> forgotten = co_await commons_.state.forget(state);
+        const result<void> forgotten = co_await k.server.state.forget(state);
         status = status_of_state(forgotten);
     }
     if (status != nfsstat4::ok)
         co_return status;
-    commons_.sessions.forget(args.clientid);
+    k.server.commons.sessions.forget(args.clientid);
     co_return k.add(DESTROY_CLIENTID4res());
 }
 
 // A session is used over any connection (SP4_NONE, 8881 2.10.3.1): only the way back is bound.
-task<nfsstat4> server::bind_conn_to_session(compound& k)
+task<nfsstat4> bind_conn_to_session(compound& k)
 {
     BIND_CONN_TO_SESSION4args args;
     if (!k.args.read(args))
@@ -236,7 +248,7 @@ task<nfsstat4> server::bind_conn_to_session(compound& k)
     case channel_dir_from_client4::back_or_both: break;
     default: co_return nfsstat4::inval;
     }
-    const std::shared_ptr<session> s = commons_.sessions.find(args.sessid);
+    const std::shared_ptr<session> s = k.server.commons.sessions.find(args.sessid);
     if (!s)
         co_return nfsstat4::badsession;
     std::shared_ptr<rpc::reverse_channel> way;
@@ -246,10 +258,10 @@ task<nfsstat4> server::bind_conn_to_session(compound& k)
     if (!back && way && s->back().is_bound(*way))
         co_return nfsstat4::inval;
     if (back && way) {
-        const result<void> callable = co_await commons_.state.set_callable(s->state());
+        const result<void> callable = co_await k.server.state.set_callable(s->state());
         if (!callable)
             co_return status_of_state(callable.error());
-        s->back().bind(std::move(way), here_);
+        s->back().bind(std::move(way), k.server.here);
         res.dir = args.dir == channel_dir_from_client4::back ? channel_dir_from_server4::back
                                                              : channel_dir_from_server4::both;
     } else if (args.dir == channel_dir_from_client4::back ||
@@ -262,7 +274,7 @@ task<nfsstat4> server::bind_conn_to_session(compound& k)
     co_return k.add(res);
 }
 
-task<nfsstat4> server::backchannel_ctl(compound& k)
+task<nfsstat4> backchannel_ctl(compound& k)
 {
     BACKCHANNEL_CTL4args args;
     if (!k.args.read(args))
@@ -282,27 +294,7 @@ task<nfsstat4> server::backchannel_ctl(compound& k)
     co_return k.add(BACKCHANNEL_CTL4res());
 }
 
-// Each stays set for as long as its cause is there: a client repairs it, and would do so for ever if one stayed longer.
-std::uint32_t server::status_flags(rpc::call& c, const session& s) const
-{
-    std::uint32_t flags = 0;
-    const back_channel& back = s.back();
-    const bool down = back.is_down();
-    if (down)
-        flags |= seq4_status::cb_path_down_session;
-    else if (back.has_fault())
-        flags |= seq4_status::backchannel_fault;
-    // It is the client's, so each session tells it that could be bound to end it. Others would hear of it for ever.
-    const bool lost = down ? commons_.sessions.lost_all_ways_to(s.client())
-                           : !back.was_granted() && s.lost_all_ways() && c.reverse() != nullptr;
-    if (lost)
-        flags |= seq4_status::cb_path_down;
-    if (s.has_revoked())
-        flags |= seq4_status::recallable_state_revoked;
-    return flags;
-}
-
-task<nfsstat4> server::reclaim_complete(compound& k)
+task<nfsstat4> reclaim_complete(compound& k)
 {
     RECLAIM_COMPLETE4args args;
     if (!k.args.read(args))
@@ -313,12 +305,12 @@ task<nfsstat4> server::reclaim_complete(compound& k)
     if (args.one_fs) { // says nothing of the other ones, and so ends nothing
         status = k.current.none() ? nfsstat4::nofilehandle : nfsstat4::ok;
     } else {
-        const result<void> complete = co_await commons_.state.reclaim_complete(k.client);
+        const result<void> complete = co_await k.server.state.reclaim_complete(k.client);
         status = status_of_state(complete);
     }
     if (status == nfsstat4::ok && !args.one_fs)
-        commons_.sessions.reclaimed(k.session->client());
+        k.server.commons.sessions.reclaimed(k.session->client());
     co_return status == nfsstat4::ok ? k.add(RECLAIM_COMPLETE4res()) : status;
 }
 
-} // namespace verbena::nfs::v4
+} // namespace verbena::nfs::v4::operations

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Extended attributes (8276): GETXATTR, SETXATTR, LISTXATTRS, REMOVEXATTR.
-#include "../compound.hpp"
+#include "operations.hpp"
+#include "steps.hpp"
+
+#include <verbena/core/siphash.hpp>
+#include <verbena/protocols/nfs/server/v4/server.hpp>
 
 #include <algorithm>
 #include <utility>
 #include <vector>
 
-namespace verbena::nfs::v4 {
+namespace verbena::nfs::v4::operations {
 
 namespace {
 
@@ -41,7 +45,7 @@ change_info4 info_of(const storage::change& done, const storage::attributes& see
 
 } // namespace
 
-task<nfsstat4> server::getxattr(compound& k)
+task<nfsstat4> getxattr(compound& k)
 {
     GETXATTR4args args;
     if (!k.args.read(args))
@@ -62,10 +66,12 @@ task<nfsstat4> server::getxattr(compound& k)
     co_return k.add(res);
 }
 
+namespace {
+
 // What SETXATTR, of a value of `size` bytes, and REMOVEXATTR must pass. Others' delegations go first (8276 8.4.2).
 // `seen` is what the file was before.
-task<nfsstat4> server::begin_changing_xattrs(compound& k, std::string_view name, std::size_t size,
-                                             files::change_hold& change, storage::attributes& seen)
+task<nfsstat4> begin_changing_xattrs(compound& k, std::string_view name, std::size_t size,
+                                     files::change_hold& change, storage::attributes& seen)
 {
     nfsstat4 status = k.need_file(purpose::changing);
     if (status == nfsstat4::ok)
@@ -76,8 +82,8 @@ task<nfsstat4> server::begin_changing_xattrs(compound& k, std::string_view name,
         status = nfsstat4::xattr2big;
     if (status != nfsstat4::ok)
         co_return status;
-    change.begin(commons_.state.changes(), k.current.key());
-    if (commons_.state.has_state(k.current.key()))
+    change.begin(k.server.state.changes(), k.current.key());
+    if (k.server.state.has_state(k.current.key()))
         status = co_await make_way(k, k.current, files::operation::set_attributes);
     if (status != nfsstat4::ok)
         co_return status;
@@ -89,7 +95,9 @@ task<nfsstat4> server::begin_changing_xattrs(compound& k, std::string_view name,
     co_return nfsstat4::ok;
 }
 
-task<nfsstat4> server::setxattr(compound& k)
+} // namespace
+
+task<nfsstat4> setxattr(compound& k)
 {
     SETXATTR4args args;
     if (!k.args.read(args))
@@ -111,7 +119,7 @@ task<nfsstat4> server::setxattr(compound& k)
     co_return k.add(res);
 }
 
-task<nfsstat4> server::removexattr(compound& k)
+task<nfsstat4> removexattr(compound& k)
 {
     REMOVEXATTR4args args;
     if (!k.args.read(args))
@@ -132,7 +140,7 @@ task<nfsstat4> server::removexattr(compound& k)
 
 // Names are listed by a hash of theirs, which is their cookie: so what comes and goes between two calls moves no other name. With the
 // server's key, nobody can make two names that have the same.
-task<nfsstat4> server::listxattrs(compound& k)
+task<nfsstat4> listxattrs(compound& k)
 {
     LISTXATTRS4args args;
     if (!k.args.read(args))
@@ -148,7 +156,7 @@ task<nfsstat4> server::listxattrs(compound& k)
     std::size_t size = empty_list;
     for (const std::string& name : *names) {
         const std::uint64_t cookie =
-            std::max<std::uint64_t>(siphash(commons_.key, std::as_bytes(std::span(name))), 1);
+            std::max<std::uint64_t>(siphash(k.server.commons.key, std::as_bytes(std::span(name))), 1);
         if (cookie <= args.cookie)
             continue;
         left.emplace_back(cookie, name);
@@ -156,7 +164,7 @@ task<nfsstat4> server::listxattrs(compound& k)
     }
     std::ranges::sort(left);
     const std::size_t left_over = k.left() > 12 ? k.left() - 12 : 0;
-    const std::size_t most = std::min<std::size_t>({args.maxcount, max_listing, left_over});
+    const std::size_t most = std::min<std::size_t>({args.maxcount, server::max_listing, left_over});
     size = std::min(size, most);
     if (size + rest_of_xattrs > k.results.room())
         k.lacks_memory = !co_await k.c.reserve_results(size + rest_of_xattrs);
@@ -180,4 +188,4 @@ task<nfsstat4> server::listxattrs(compound& k)
     co_return k.add(res);
 }
 
-} // namespace verbena::nfs::v4
+} // namespace verbena::nfs::v4::operations

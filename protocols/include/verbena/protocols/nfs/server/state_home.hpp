@@ -136,7 +136,8 @@ public:
     task<storage::handle> file_of_delegation(files::client_id client, const files::stateid& id);
 
     /// Whether an open anew would be refused whatever the file: to be asked before one is made. The open that follows is promised.
-    task<result<void>> may_open(files::client_id client, std::span<const std::byte> owner, files::share deny);
+    task<result<void>> promise_open(files::client_id client, std::span<const std::byte> owner,
+                                    files::share deny);
     /// Opens. Between the decision and its answer the file is cut to no bytes, if the request says so, and its change attribute looked at, where
     /// its client gets a write delegation: others may have changed the file while this waited. Errors: the back
     /// end's, too, where the file can't be cut; these are none of files::errc.

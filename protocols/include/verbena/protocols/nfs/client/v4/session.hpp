@@ -191,7 +191,7 @@ private:
     void change_to(state next) noexcept;
     void allow(std::size_t slots) noexcept;
     void release_permit() noexcept;
-    task<void> renew();
+    task<void> keep_lease();
 
     // back_channel.cpp
     bool wants_way_back() const noexcept { return callbacks_ != nullptr && transport_.serves_calls(); }
@@ -272,7 +272,7 @@ private:
     bool mending_ = false;          // it is being bound again
     bool discards_ = false;         // the session that is there is to be ended before the next one is made
     time_point mended_{};           // when that was begun last
-    std::optional<time_point> renewed_; // when a new session was made for it
+    std::optional<time_point> begun_anew_; // when a new session was made for it
 };
 
 } // namespace verbena::nfs::v4

@@ -75,8 +75,8 @@ private:
     time_point last_{};
 };
 
-/// Who sent a call, as far as the session layer tells callers apart.
-using principal = std::uint64_t;
+/// Who sent a call, by a hash with the server's key: as far as clients and sessions tell callers apart.
+using principal_digest = std::uint64_t;
 
 /// What a call on a slot turned out to be.
 enum class slot_verdict : std::uint8_t {
@@ -299,8 +299,8 @@ public:
     /// The decision table of 8881 18.35.4. Besides, nobody ends what a client has whose lease runs from another address. A client that is
     /// not confirmed gives way to the next one of its peer group, where that has used up its share, and to anybody's where the table
     /// is full. Whoever confirmed is in nobody's way.
-    exchanged exchange_id(const client_owner4& owner, bool update, principal who, std::string_view from,
-                          time_point now, files::client_id yields = files::nobody);
+    exchanged exchange_id(const client_owner4& owner, bool update, principal_digest who,
+                          std::string_view from, time_point now, files::client_id yields = files::nobody);
 
     /// CREATE_SESSION in two parts: between them the client is made known to the state layer. Others that want to create a session of
     /// that client meanwhile are told to come again.
@@ -318,7 +318,7 @@ public:
         std::string held_by; ///< with that: where that one came from
     };
     /// Unless it answers the call, a `creating` follows, and in its life end_creation() or nothing.
-    creation begin_creation(const CREATE_SESSION4args& args, principal who, time_point now);
+    creation begin_creation(const CREATE_SESSION4args& args, principal_digest who, time_point now);
     /// `must_reclaim`: a client that it confirms has to take back what it had, or to say that it did. `back`: the client can be called
     /// over the connection that it asks on, and a back channel is granted.
     CREATE_SESSION4res end_creation(const CREATE_SESSION4args& args, files::client_id state,
@@ -354,10 +354,10 @@ public:
     /// When the client was last heard from over one of them, as files::state_handler has it.
     time_point last_heard(files::client_id state) const noexcept;
     /// badsession, also of a client that somebody else made; delay while more than `own` calls run on it.
-    nfsstat4 destroy_session(const sessionid4& id, principal who, unsigned own);
+    nfsstat4 destroy_session(const sessionid4& id, principal_digest who, unsigned own);
     /// stale_clientid, also of one that somebody else made; clientid_busy while it has sessions. Otherwise its state can be asked
     /// about, and forget() follows.
-    nfsstat4 may_destroy_client(clientid4 client, principal who, files::client_id& state) const;
+    nfsstat4 may_destroy_client(clientid4 client, principal_digest who, files::client_id& state) const;
     /// The client and its sessions are no more.
     void forget(clientid4 client);
     /// Who a client of the state layer is, and what it does.
@@ -373,7 +373,7 @@ public:
     /// Whose limits the peer at `from` shares.
     std::string group_of(std::string_view from) const { return peer_group(from, limits_.v6_prefix); }
     /// Whether it is time to look for what can be given back: once a second for each peer group, and once for all.
-    bool may_make_room(shortage of, std::string_view from, time_point now);
+    bool may_expire_lapsed(shortage of, std::string_view from, time_point now);
     /// A client that did not go on within a lease is not waited for (8881 18.35.4).
     void drop_unconfirmed(time_point now);
 
@@ -389,14 +389,14 @@ private:
     struct peer_entry {
         std::size_t clients = 0, sessions = 0, slot_bytes = 0;
         ids unconfirmed; // by age
-        seldom made_room;
+        seldom last_expired;
     };
     using peer_map = std::map<std::string, peer_entry, std::less<>>;
     struct client {
         clientid4 id = 0;
         std::string owner;
         verifier4 verifier{};
-        principal who = 0;
+        principal_digest who = 0;
         std::string from;
         peer_map::iterator peer;
         bool confirmed = false;
@@ -442,7 +442,7 @@ private:
     peer_map peers_;
     ids unconfirmed_; // by age
     std::size_t slot_bytes_ = 0;
-    seldom made_room_;
+    seldom last_expired_;
     std::uint32_t last_client_ = 0;
     std::uint64_t last_session_ = 0;
 };

@@ -42,7 +42,7 @@ public:
     };
     /// SETCLIENTID by `who` from the host `from`, to be called at `calls`. `yields`: this client of the state layer doesn't keep its name to itself, as its lease is over or it
     /// has nothing.
-    made set(const SETCLIENTID4args& args, principal who, std::string_view from,
+    made set(const SETCLIENTID4args& args, principal_digest who, std::string_view from,
              const std::optional<callback_place>& calls, time_point now, files::client_id yields);
 
     struct confirmation {
@@ -57,8 +57,8 @@ public:
         std::optional<callback_place> calls;    ///< where, of a new one and of one that moved
     };
     /// The one that has the name is asked about again, with `yields`: it may have come back since set().
-    confirmation begin_confirming(clientid4 id, const verifier4& confirm, principal who, time_point now,
-                                  files::client_id yields);
+    confirmation begin_confirming(clientid4 id, const verifier4& confirm, principal_digest who,
+                                  time_point now, files::client_id yields);
     /// `state`: the client in the state layer, or nobody where none could be made.
     void end_confirming(clientid4 id, files::client_id state) noexcept;
 
@@ -75,7 +75,7 @@ public:
     /// Whether that client is one of the peer at `from`.
     bool is_of(files::client_id state, std::string_view from) const;
     /// As session_table's.
-    bool may_make_room(session_table::shortage of, std::string_view from, time_point now);
+    bool may_expire_lapsed(session_table::shortage of, std::string_view from, time_point now);
     void forget(files::client_id state);
     /// Those that were not confirmed within a lease.
     void drop_unconfirmed(time_point now);
@@ -89,7 +89,7 @@ private:
     struct peer_entry {
         std::size_t clients = 0;
         std::list<names::iterator> unconfirmed; // the oldest first
-        seldom made_room;
+        seldom last_expired;
     };
     using peers = std::map<std::string, peer_entry>;
     using states = std::map<files::client_id, names::iterator>;
@@ -98,7 +98,7 @@ private:
         clientid4 id = 0;
         verifier4 verifier{};
         verifier4 confirm{};
-        principal who = 0;
+        principal_digest who = 0;
         peers::iterator peer;
         time_point asked{};
         std::string from;
@@ -112,7 +112,7 @@ private:
     struct entry {
         std::optional<record> confirmed, unconfirmed;
     };
-    static nfsstat4 stands_against(const record& holder, principal who, const verifier4& verifier,
+    static nfsstat4 stands_against(const record& holder, principal_digest who, const verifier4& verifier,
                                    const std::string& group) noexcept;
     clientid4 make_id();
     verifier4 make_confirm();
@@ -133,7 +133,7 @@ private:
     std::list<names::iterator> unconfirmed_; // the oldest first
     std::unordered_map<clientid4, names::iterator> by_id_;
     states by_state_;
-    seldom made_room_;
+    seldom last_expired_;
     std::size_t count_ = 0;
     std::uint64_t last_ = 0;
 };

@@ -35,8 +35,8 @@ public:
     // --- Clients
 
     /// `calls`: where it is called, if anywhere.
-    task<v40_clients::made> set_client(const SETCLIENTID4args& args, principal who, std::string_view from,
-                                       const std::optional<callback_place>& calls);
+    task<v40_clients::made> set_client(const SETCLIENTID4args& args, principal_digest who,
+                                       std::string_view from, const std::optional<callback_place>& calls);
     /// `peer` as for state_table::add_client(). `is_full`: all places for clients are taken: another client has to
     /// go, and this be asked again.
     struct confirmed {
@@ -44,7 +44,8 @@ public:
         bool is_full = false;
         std::string held_by, name; ///< as of v40_clients::confirmation
     };
-    task<confirmed> confirm_client(const SETCLIENTID_CONFIRM4args& args, principal who, std::uint64_t peer);
+    task<confirmed> confirm_client(const SETCLIENTID_CONFIRM4args& args, principal_digest who,
+                                   std::uint64_t peer);
     /// Its lease begins anew. cb_path_down: likewise, and it has delegations and can't be called.
     task<nfsstat4> renew(clientid4 id);
 
@@ -124,10 +125,10 @@ private:
     bool is_idle(const v40_owner& o);
     template<class Ask>
     auto ask_of_name(Ask ask);
-    task<v40_clients::made> set_client_here(const SETCLIENTID4args* args, principal who,
+    task<v40_clients::made> set_client_here(const SETCLIENTID4args* args, principal_digest who,
                                             std::string_view from,
                                             const std::optional<callback_place>* calls);
-    task<confirmed> confirm_client_here(const SETCLIENTID_CONFIRM4args* args, principal who,
+    task<confirmed> confirm_client_here(const SETCLIENTID_CONFIRM4args* args, principal_digest who,
                                         std::uint64_t peer);
     task<begun> begin_open_here(const OPEN4args* args);
     void end_open_here(begun& open, const OPEN4args& args, v40_answer& answer);

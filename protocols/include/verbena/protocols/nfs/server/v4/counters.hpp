@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one shard's program of version 4 counts.
+#pragma once
+
+#include <verbena/core/metrics.hpp>
+#include <verbena/protocols/files/options.hpp>
+#include <verbena/protocols/nfs/server/exports.hpp>
+#include <verbena/protocols/nfs/wire/v4/types.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#pragma GCC visibility push(default)
+
+namespace verbena::nfs::v4 {
+
+/// What one shard's program has done. Written by its shard, read from any thread.
+struct server_counters {
+    enum class result_class : std::uint8_t { ok, later, failed };
+    static constexpr std::size_t classes = 3;
+    static constexpr std::size_t kinds = static_cast<std::size_t>(last_operation) + 1;
+
+    void note(nfs_opnum4 operation, nfsstat4 status) noexcept;
+
+    /// By number; 0 counts those that are none.
+    std::array<std::array<counter, classes>, kinds> operations;
+    counter bytes_read;
+    counter bytes_written;
+    access_counters refused;
+    counter refused_handle;               ///< forged, or signed with another key
+    counter refused_export;               ///< a good handle of an export that is gone
+    files::limit_counters refused_limits; ///< clients and sessions that were not made
+    counter replays;                      ///< calls answered by what their slot kept
+    counter known_names;                  ///< owners whose names this shard knew
+};
+
+} // namespace verbena::nfs::v4
+
+#pragma GCC visibility pop

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attribute_source.hpp"
+
+#include <verbena/protocols/nfs/server/v4/server.hpp>
+
+#include <cerrno>
+#include <chrono>
+#include <string_view>
+
+namespace verbena::nfs::v4 {
+
+namespace {
+
+constexpr bitmap4 supported_attributes = of_space | bitmap4{
+                                                        attribute::supported_attrs,
+                                                        attribute::type,
+                                                        attribute::fh_expire_type,
+                                                        attribute::change,
+                                                        attribute::size,
+                                                        attribute::link_support,
+                                                        attribute::symlink_support,
+                                                        attribute::named_attr,
+                                                        attribute::fsid,
+                                                        attribute::unique_handles,
+                                                        attribute::lease_time,
+                                                        attribute::rdattr_error,
+                                                        attribute::cansettime,
+                                                        attribute::case_insensitive,
+                                                        attribute::case_preserving,
+                                                        attribute::chown_restricted,
+                                                        attribute::filehandle,
+                                                        attribute::fileid,
+                                                        attribute::homogeneous,
+                                                        attribute::maxfilesize,
+                                                        attribute::maxlink,
+                                                        attribute::maxname,
+                                                        attribute::maxread,
+                                                        attribute::maxwrite,
+                                                        attribute::mode,
+                                                        attribute::no_trunc,
+                                                        attribute::numlinks,
+                                                        attribute::owner,
+                                                        attribute::owner_group,
+                                                        attribute::rawdev,
+                                                        attribute::space_used,
+                                                        attribute::time_access,
+                                                        attribute::time_access_set,
+                                                        attribute::time_delta,
+                                                        attribute::time_metadata,
+                                                        attribute::time_modify,
+                                                        attribute::time_modify_set,
+                                                        attribute::mounted_on_fileid,
+                                                        attribute::suppattr_exclcreat,
+                                                        attribute::fs_charset_cap,
+                                                        attribute::clone_blksize,
+                                                        attribute::change_attr_type,
+                                                        attribute::mode_umask,
+                                                        attribute::xattr_support,
+                                                    };
+
+// Where the back end has any.
+constexpr bitmap4 of_acls = {attribute::acl, attribute::aclsupport};
+constexpr bitmap4 of_births = {attribute::time_create};
+
+// File systems of the pseudo file system and of exports: no device has this number.
+constexpr std::uint64_t pseudo_fsid = 0x76657262'656e6134;
+
+constexpr std::uint32_t nanoseconds_per_second = 1'000'000'000;
+
+} // namespace
+
+bitmap4 supported_attributes_of(const object& of, std::uint32_t minor) noexcept
+{
+    bitmap4 all = supported_attributes;
+    if (!of.is_pseudo() && of.backend().info().acls)
+        all = all | of_acls;
+    if (!of.is_pseudo() && of.backend().info().birth_times)
+        all = all | of_births;
+    return all & attributes_of_minor(minor);
+}
+
+void attribute_source::set_constants(const object& of, std::uint32_t minor, object_values& out) const noexcept
+{
+    static const storage::filesystem_info pseudo_info;
+    const storage::filesystem_info& info = of.is_pseudo() ? pseudo_info : of.backend().info();
+    attributes& a = out.all;
+    a.supported_attrs = supported_attributes_of(of, minor);
+    a.aclsupport = acl4_support::allow | acl4_support::deny;
+    // What does not last answers STALE, not FHEXPIRED: of that Linux makes EIO, where it looks a stale name up again.
+    a.fh_expire_type = info.lasting_handles ? fh4::persistent : fh4::volatile_any;
+    a.link_support = info.links;
+    a.symlink_support = info.symlinks;
+    a.unique_handles = true;
+    a.lease_time =
+        static_cast<std::uint32_t>(std::chrono::duration_cast<std::chrono::seconds>(options_.lease).count());
+    a.cansettime = true;
+    a.case_insensitive = info.case_insensitive;
+    a.case_preserving = true;
+    a.chown_restricted = info.chown_restricted;
+    a.homogeneous = true;
+    a.maxfilesize = info.max_file_size;
+    a.maxlink = info.max_links;
+    a.maxname = info.max_name;
+    a.maxread = a.maxwrite = server::max_transfer;
+    a.no_trunc = true;
+    a.time_delta = {info.time_granularity_ns / nanoseconds_per_second,
+                    info.time_granularity_ns % nanoseconds_per_second};
+    a.suppattr_exclcreat = a.supported_attrs & attributes_for_exclusive;
+    a.fs_charset_cap = fs_charset_cap4::contains_non_utf8;
+    a.clone_blksize = info.clone_block;
+    a.change_attr_type = change_attr_type4::undefined;
+    a.xattr_support = info.xattrs;
+    a.rdattr_error = nfsstat4::ok;
+    a.present =
+        a.present |
+        bitmap4{attribute::supported_attrs,  attribute::fh_expire_type,   attribute::link_support,
+                attribute::symlink_support,  attribute::named_attr,       attribute::unique_handles,
+                attribute::lease_time,       attribute::rdattr_error,     attribute::cansettime,
+                attribute::case_insensitive, attribute::case_preserving,  attribute::chown_restricted,
+                attribute::homogeneous,      attribute::maxfilesize,      attribute::maxlink,
+                attribute::maxname,          attribute::maxread,          attribute::maxwrite,
+                attribute::no_trunc,         attribute::time_delta,       attribute::suppattr_exclcreat,
+                attribute::fs_charset_cap,   attribute::change_attr_type, attribute::clone_blksize,
+                attribute::xattr_support,    attribute::aclsupport};
+}
+
+void attribute_source::set_pseudo(const rpc::call& c, const pseudo_node& node, object_values& out)
+{
+    storage::attributes attrs;
+    attrs.type = storage::file_type::directory;
+    attrs.mode = 0555;
+    // Of what the peer may see: exports of others are not counted out to it.
+    attrs.links = static_cast<std::uint32_t>(2 + handles_.visible_in(node, c.from()));
+    attrs.fileid = node.fileid;
+    attrs.atime = attrs.mtime = attrs.ctime = {started_, 0};
+    out.set(attrs);
+    out.all.fsid = {pseudo_fsid, 0};
+    out.all.present.set(attribute::fsid);
+}
+
+void attribute_source::set_file(const object& of, const storage::attributes& attrs,
+                                object_values& out) const noexcept
+{
+    out.set(attrs);
+    // With the export's number: two exports of one device differ.
+    out.all.fsid = {attrs.fsid, of.exported->id};
+    out.all.present.set(attribute::fsid);
+    if (of.is_export_root()) {
+        if (const pseudo_node* const place = handles_.place_of(*of.exported))
+            out.all.mounted_on_fileid = place->fileid;
+    }
+}
+
+// As a listing of the other export tells it (8881 5.8.2.23); where it tells none the place's number stays. That
+// export is asked once: were its disk to hang, who uses this one would wait for it.
+task<void> attribute_source::set_covered(const rpc::call& c, const object& root, object_values& out)
+{
+    if (const auto known = covered_numbers_.find(root.exported); known != covered_numbers_.end()) {
+        out.all.mounted_on_fileid = known->second;
+        co_return;
+    }
+    const export_table::nest* const nest = exports_.nest_around(*root.exported);
+    if (nest == nullptr)
+        co_return;
+    object outer;
+    set_export(c, *nest->outer, outer);
+    outer.request.who = storage::credential(0, 0); // whoever asks first, all are told the same
+    outer.file = outer.backend().root();
+    std::string_view rest = nest->path;
+    for (auto name = next_component(rest); !name.empty();) {
+        const auto found = co_await outer.backend().lookup(outer.request, outer.file, name);
+        const bool never = !found && (found.error() == storage::errc::crosses_mount ||
+                                      found.error().errno_value() == ENOENT);
+        if (!found && !never)
+            co_return;
+        if (found)
+            outer.file = found->found.handle;
+        name = found ? next_component(rest) : std::string_view();
+        if (found && name.empty() && found->found.attrs)
+            out.all.mounted_on_fileid = mounted_on(*found->found.attrs);
+    }
+    covered_numbers_[root.exported] = out.all.mounted_on_fileid;
+}
+
+void attribute_source::set_covered_if_known(const object& root, object_values& out) const noexcept
+{
+    if (const auto known = covered_numbers_.find(root.exported); known != covered_numbers_.end())
+        out.all.mounted_on_fileid = known->second;
+}
+
+task<nfsstat4> attribute_source::values_of(call_context& k, const object& of, bitmap4 wanted,
+                                           object_values& out, const kept_attributes* kept,
+                                           const storage::attributes* before)
+{
+    set_constants(of, k.minor(), out);
+    if (file_handle handle; wanted.test(attribute::filehandle) && handles_.sign(of, handle))
+        out.set_handle(handle);
+    if (of.is_pseudo()) {
+        set_pseudo(k.c, *of.node, out);
+        out.set_space(storage::filesystem_stat());
+        if (names_.says(wanted)) {
+            task<void> saying = names_.say(k.waits, wanted, out);
+            co_await saying;
+        }
+        co_return nfsstat4::ok;
+    }
+    std::optional<storage::attributes> attrs;
+    if (kept != nullptr && kept->modified && before != nullptr) {
+        attrs = *before;
+    } else {
+        const auto now = co_await of.backend().getattr(of.request, of.file);
+        if (!now)
+            co_return status_of_storage(now.error());
+        attrs = *now;
+    }
+    const changeid4 change = change_of(*attrs);
+    if (kept != nullptr)
+        kept->apply(*attrs);
+    set_file(of, *attrs, out);
+    if (wanted.test(attribute::mounted_on_fileid) && of.is_export_root())
+        co_await set_covered(k.c, of, out);
+    if (kept != nullptr)
+        out.all.change = kept->change_from(change);
+    if (!(wanted & of_space).none()) {
+        const auto space = co_await of.backend().statfs(of.request, of.file);
+        if (!space)
+            co_return status_of_storage(space.error());
+        out.set_space(*space);
+    }
+    if (names_.says(wanted)) {
+        task<void> saying = names_.say(k.waits, wanted, out);
+        co_await saying;
+    }
+    if (wanted.test(attribute::acl) && of.backend().info().acls)
+        co_return co_await values_of_acl(of, out);
+    co_return nfsstat4::ok;
+}
+
+task<nfsstat4> attribute_source::values_of_acl(const object& of, object_values& out)
+{
+    const auto list = co_await of.backend().getacl(of.request, of.file);
+    if (!list)
+        co_return status_of_storage(list.error());
+    out.set_acl(*list);
+    co_return nfsstat4::ok;
+}
+
+} // namespace verbena::nfs::v4

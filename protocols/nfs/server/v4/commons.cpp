@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/nfs/server/v4/commons.hpp>
+#include <verbena/protocols/nfs/server/v4/state_answers.hpp>
+
+#include <verbena/core/printable.hpp>
+#include <verbena/core/siphash.hpp>
+#include <verbena/core/sleep.hpp>
+#include <verbena/protocols/xdr/byte_order.hpp>
+
+#include <array>
+#include <cstdio>
+#include <utility>
+
+namespace verbena::nfs::v4 {
+
+namespace {
+
+siphash_key key_for(const handle_key& secret, std::uint64_t what) noexcept
+{
+    siphash_key made;
+    std::array<std::byte, 16> text{};
+    xdr::store_u64(text.data(), what);
+    for (const std::size_t half : {0, 8}) {
+        text[15] = std::byte(half);
+        xdr::store_u64(made.data() + half, siphash(secret, text));
+    }
+    return made;
+}
+// Whoever finds out about one knows nothing of the others.
+constexpr std::uint64_t for_sessions = 0x73657373'696f6e73; // "sessions"
+constexpr std::uint64_t for_state = 0x73746174'65000000;    // "state"
+constexpr std::uint64_t for_v40 = 0x76657273'696f6e30;      // "version0"
+
+files::state_options with_key(files::state_options options, const siphash_key& key)
+{
+    options.key = key;
+    return options;
+}
+
+std::string owner_of(const handle_key& key)
+{
+    static constexpr std::array<std::byte, 4> what = {std::byte('n'), std::byte('f'), std::byte('s'),
+                                                      std::byte('4')};
+    std::array<char, 17> digits{};
+    std::snprintf(digits.data(), digits.size(), "%016llx",
+                  static_cast<unsigned long long>(siphash(key, what)));
+    return "verbena-" + std::string(digits.data());
+}
+
+} // namespace
+
+server_commons::server_commons(const export_table& table, const handle_key& secret, shard& home,
+                               files::recovery_store& store, files::state_options options, std::int64_t now,
+                               session_limits limits)
+    : exports(table),
+      key(secret),
+      tree(table),
+      started(now),
+      owner(owner_of(secret)),
+      callbacks(*this),
+      state(home, store, callbacks, with_key(options, key_for(secret, for_state))),
+      sessions(key_for(secret, for_sessions), options.epoch, options.lease, limits),
+      v40(state, key_for(secret, for_v40), limits)
+{
+    state.ask_holders(callbacks);
+}
+
+// On the table's shard. A client that no session names has nothing to come back for, however much it has.
+task<std::size_t> server_commons::end_lapsed(std::vector<files::client_id> clients, ending what,
+                                             std::size_t most)
+{
+    files::state_table& table = state.table();
+    std::size_t ended = 0;
+    for (const files::client_id known : clients) {
+        if (ended == most)
+            break;
+        const auto is = table.state_of(known);
+        const session_table::name named = sessions.name_of(known);
+        if (!is || *is == files::client_state::active || named.creating)
+            continue;
+        const auto used = table.is_in_use(known);
+        const bool is_named = named.client != 0 || v40.clients().knows(known);
+        const bool may_come_back = what == ending::of_what_is_lost && is_named &&
+                                   *is == files::client_state::courtesy && used && *used;
+        if (may_come_back)
+            continue;
+        if (named.client != 0)
+            sessions.forget(named.client);
+        v40.forget(known);
+        co_await state.abandon(known);
+        ++ended;
+    }
+    co_return ended;
+}
+
+task<void> server_commons::tend()
+{
+    files::state_table& table = state.table();
+    while (co_await sleep_for(table.options().lease)) {
+        std::vector<files::client_id> lapsed = table.lapsed();
+        task<std::size_t> ending_them = end_lapsed(std::move(lapsed), ending::of_what_is_lost, SIZE_MAX);
+        (void)co_await ending_them;
+        co_await state.forget_abandoned();
+        const task_context& context = co_await current_context();
+        sessions.drop_unconfirmed(context.shard->now());
+        v40.paths().tidy();
+        // All of them each time, and others' calls between a thousand and the next.
+        bool more = v40.tend(context.shard->clock().now());
+        while (more) {
+            more = co_await sleep_for(std::chrono::milliseconds(1));
+            more = more && v40.tend(context.shard->clock().now());
+        }
+    }
+}
+
+// `choose(table)`, on the table's shard, names those that may be ended.
+template<class Choose>
+task<bool> server_commons::end_some(Choose choose)
+{
+    // Enough for those that come meanwhile.
+    constexpr std::size_t at_once = 16;
+    task<std::size_t> making = state.at_home([this, &choose](files::state_table& table) {
+        return end_lapsed(choose(table), ending::of_each, at_once);
+    });
+    co_return co_await making != 0;
+}
+
+// To end a client of another minor version would be of no use.
+task<bool> server_commons::expire_lapsed(session_table::shortage of, std::string_view from)
+{
+    const task_context& context = co_await current_context();
+    if (!sessions.may_expire_lapsed(of, from, context.shard->clock().now()))
+        co_return false;
+    const auto choose = [this, of, from](files::state_table& table) {
+        if (of == session_table::shortage::of_peer)
+            return sessions.states_of(from);
+        std::vector<files::client_id> those = table.lapsed();
+        std::erase_if(those, [this](files::client_id c) { return sessions.name_of(c).client == 0; });
+        return those;
+    };
+    co_return co_await end_some(choose);
+}
+
+task<bool> server_commons::expire_lapsed_v40(session_table::shortage of, std::string_view from)
+{
+    const auto choose = [this, of, from](files::state_table& table) {
+        std::vector<files::client_id> those;
+        if (!v40.clients().may_expire_lapsed(of, from, state.now()))
+            return those;
+        if (of == session_table::shortage::of_peer)
+            return v40.clients().states_of(from);
+        those = table.lapsed();
+        std::erase_if(those, [this](files::client_id c) { return !v40.clients().knows(c); });
+        return those;
+    };
+    co_return co_await end_some(choose);
+}
+
+namespace {
+
+task<result<void>> keep_rival() { co_return error(files::errc::client_busy); }
+
+} // namespace
+
+// Nothing comes between the question and the end of what it has: see state_table::take_state().
+task<nfsstat4> server_commons::end_rival(files::client_id client)
+{
+    const auto ending = [this, client](files::state_table&) -> task<result<void>> {
+        const session_table::name named = sessions.name_of(client);
+        // Who has sessions and nothing else gives way as who has something: when the lease is over.
+        const name_rule rule = named.has_sessions ? name_rule::lapsed : name_rule::unused;
+        if (named.creating || named.running || !state.yields(client, rule))
+            return keep_rival();
+        return state.forget(client);
+    };
+    const result<void> ended = co_await state.at_home(ending);
+    const bool keeps = !ended && ended.error() == files::errc::client_busy;
+    co_return keeps ? nfsstat4::clid_inuse : status_of_state(ended);
+}
+
+void server_commons::note_shared_name(std::span<const std::byte> name, std::string_view holder,
+                                      std::string_view from)
+{
+    const std::string_view text(reinterpret_cast<const char*>(name.data()), name.size());
+    log_limited(shared_names_, log_level::warning, "nfs",
+                "a client has the name of another one whose lease runs, and does not get in before that is "
+                "over; it may have "
+                "moved or restarted, but hosts that were cloned, and containers, often have one name",
+                {{"name", printable(text)},
+                 {"waits", from},
+                 {"has_it", holder},
+                 {"cure", "give each its own, by nfs.nfs4_unique_id or its host name (docs/howto/nfs4.md)"}});
+}
+
+task<bool> server_commons::expire_lapsed_of_any()
+{
+    const auto choose = [this](files::state_table& table) {
+        return expired_of_any_.may(state.now()) ? table.lapsed() : std::vector<files::client_id>();
+    };
+    co_return co_await end_some(choose);
+}
+
+} // namespace verbena::nfs::v4

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// COMPOUND: what a call may contain, and one operation after the other.
+#include "compounds.hpp"
+#include "operations/operations.hpp"
+#include "operations/steps.hpp"
+
+#include <verbena/core/siphash.hpp>
+#include <verbena/protocols/xdr/byte_order.hpp>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace verbena::nfs::v4 {
+
+namespace {
+
+// Whether an operation may be the first that enters an export, and so acts as the caller there.
+bool begins_at_an_export(nfs_opnum4 operation) noexcept
+{
+    return operation == nfs_opnum4::putfh || operation == nfs_opnum4::putrootfh ||
+           operation == nfs_opnum4::putpubfh;
+}
+
+bool lies_apart(const xdr::decoder& in) noexcept
+{
+    return !in.ok() && in.failure() == std::errc::no_buffer_space;
+}
+
+// Operations that are known and not served: their arguments must be right all the same (8881 15.1.1.5).
+task<nfsstat4> run(compound& k, nfs_opnum4 operation)
+{
+    if (const operations::function serves = operations::function_of(operation, k.minor()))
+        return serves(k);
+    const bool readable = k.args.visit([](const auto&) {});
+    return operations::answer_with(readable ? nfsstat4::notsupp : nfsstat4::badxdr);
+}
+
+task<rpc::outcome> serve_alone(server_parts& server, rpc::call& c, compound_arguments& args)
+{
+    compound k(server, c, args, SIZE_MAX);
+    const nfs_opnum4 operation = args.opcode();
+    nfsstat4 status = nfsstat4::ok;
+    nfs_opnum4 as = operation;
+    if (!is_operation(operation, k.minor())) {
+        as = nfs_opnum4::illegal;
+        status = nfsstat4::op_illegal;
+    } else if (!runs_without_session(operation)) {
+        status = nfsstat4::op_not_in_session;
+    } else if (args.head().operations != 1) {
+        status = nfsstat4::not_only_op;
+    } else {
+        task<nfsstat4> running = run(k, operation);
+        status = co_await running;
+    }
+    server.counters.note(as, status);
+    if (status != nfsstat4::ok && !k.answered)
+        k.results.fail(as, status);
+    co_return k.results.ok() ? rpc::outcome::success : rpc::outcome::system_error;
+}
+
+} // namespace
+
+// What a repeat may not do again. WRITE may, but what came after it must not be undone by that.
+bool changes_something(nfs_opnum4 operation) noexcept
+{
+    switch (operation) {
+    case nfs_opnum4::allocate:
+    case nfs_opnum4::clone:
+    case nfs_opnum4::close:
+    case nfs_opnum4::copy:
+    case nfs_opnum4::create:
+    case nfs_opnum4::create_session:
+    case nfs_opnum4::deallocate:
+    case nfs_opnum4::delegreturn:
+    case nfs_opnum4::destroy_clientid:
+    case nfs_opnum4::destroy_session:
+    case nfs_opnum4::exchange_id:
+    case nfs_opnum4::free_stateid:
+    case nfs_opnum4::link:
+    case nfs_opnum4::lock:
+    case nfs_opnum4::locku:
+    case nfs_opnum4::open:
+    case nfs_opnum4::open_confirm:
+    case nfs_opnum4::open_downgrade:
+    case nfs_opnum4::reclaim_complete:
+    case nfs_opnum4::release_lockowner:
+    case nfs_opnum4::remove:
+    case nfs_opnum4::removexattr:
+    case nfs_opnum4::rename:
+    case nfs_opnum4::setattr:
+    case nfs_opnum4::setclientid:
+    case nfs_opnum4::setclientid_confirm:
+    case nfs_opnum4::setxattr:
+    case nfs_opnum4::write: return true;
+    default: return false;
+    }
+}
+
+principal_digest caller_of(const server_commons& commons, const rpc::call& c) noexcept
+{
+    std::array<std::byte, 12> who{};
+    if (!c.who().is_anonymous()) {
+        xdr::store_u32(who.data(), 1);
+        xdr::store_u32(who.data() + 4, c.who().uid());
+        xdr::store_u32(who.data() + 8, c.who().gid());
+    }
+    return siphash(commons.key, who);
+}
+
+task<rpc::outcome> serve_compound(server_parts& server, rpc::call& c)
+{
+    const xdr::decoder whole = c.args();
+    compound_arguments args(c.args());
+    if (!args.ok())
+        co_return rpc::outcome::garbage_args;
+    const bool has_memory = co_await c.reserve_results(usual_results);
+    const std::uint32_t minor = args.head().minorversion;
+    if (minor > max_minor_version || !server.commons.minors[minor]) {
+        compound_results results(c.results(), args.head().tag);
+        results.refuse(nfsstat4::minor_vers_mismatch);
+        co_return rpc::outcome::success;
+    }
+    if (minor == 0 && has_memory) {
+        task<rpc::outcome> served = serve_v40(server, c, args, &whole);
+        co_return co_await served;
+    }
+    if (!args.next()) {
+        compound_results results(c.results(), args.head().tag);
+        co_return rpc::outcome::success;
+    }
+    if (!has_memory) {
+        // A client of version 4 sends nothing again on a connection that is there, so that it is told to.
+        compound_results results(c.results(), args.head().tag);
+        const nfs_opnum4 first = is_operation(args.opcode(), minor) ? args.opcode() : nfs_opnum4::illegal;
+        results.fail(first, first == nfs_opnum4::illegal ? nfsstat4::op_illegal : nfsstat4::delay);
+        server.counters.note(first, results.status());
+        co_return results.ok() ? rpc::outcome::success : rpc::outcome::system_error;
+    }
+    if (args.opcode() == nfs_opnum4::sequence) {
+        task<rpc::outcome> served = serve_in_session(server, c, args, whole);
+        co_return co_await served;
+    }
+    task<rpc::outcome> served = serve_alone(server, c, args);
+    co_return co_await served;
+}
+
+task<void> run_operations(compound& k)
+{
+    for (;;) {
+        const std::size_t begun = k.c.args().position();
+        const std::span<const std::byte> bytes = k.c.args().rest();
+        bool is_read = false;
+        if (!k.args.next())
+            co_return;
+        const nfs_opnum4 operation = k.args.opcode();
+        if (!is_operation(operation, k.minor())) {
+            k.server.counters.note(nfs_opnum4::illegal, nfsstat4::op_illegal);
+            k.results.fail(nfs_opnum4::illegal, nfsstat4::op_illegal);
+            co_return;
+        }
+        if (k.c.results().room() < compound::least_room)
+            k.lacks_memory = !co_await k.c.reserve_results(usual_results);
+        nfsstat4 status = nfsstat4::ok;
+        bool knows_groups = true;
+        if (begins_at_an_export(operation) && k.server.commons.exports.groups() != nullptr)
+            knows_groups = co_await k.server.groups.learn(k.c, k.server.commons.exports.groups());
+        if (operation == nfs_opnum4::sequence) {
+            status = nfsstat4::sequence_pos;
+        } else if (!knows_groups) {
+            status = nfsstat4::delay;
+        } else {
+            task<nfsstat4> running = run(k, operation);
+            status = co_await running;
+            is_read = k.c.args().ok();
+            k.end_io();
+            // They are there, but not in one piece, as the arguments of an operation have to be. It has read them
+            // first.
+            if (status == nfsstat4::badxdr && lies_apart(k.c.args())) {
+                const auto joined = co_await k.c.join_arguments(begun);
+                if (joined) {
+                    k.args.again();
+                    continue;
+                }
+                status =
+                    joined.error() == std::errc::not_enough_memory ? nfsstat4::delay : nfsstat4::req_too_big;
+            }
+            if (k.minor() == 0)
+                status = v40_status(operation, status);
+        }
+        if (k.slot != nullptr && is_read)
+            k.slot->note(operation, bytes.first(std::min(bytes.size(), k.c.args().position() - begun)));
+        if (k.dropped) {
+            // Nobody hears it now. Where the call is not run again, whoever repeats it does.
+            if (k.changed)
+                k.results.fail(operation, status);
+            co_return;
+        }
+        if (status == nfsstat4::ok && changes_something(operation)) {
+            k.changed = true;
+            if (k.slot != nullptr)
+                k.slot->counts();
+        }
+        k.server.counters.note(operation, status);
+        if (status != nfsstat4::ok) {
+            if (!std::exchange(k.answered, false))
+                k.results.fail(operation, status);
+            co_return;
+        }
+    }
+}
+
+} // namespace verbena::nfs::v4

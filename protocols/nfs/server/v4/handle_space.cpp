@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "handle_space.hpp"
+
+#include <verbena/protocols/nfs/server/v4/storage.hpp>
+
+#include <algorithm>
+
+namespace verbena::nfs::v4 {
+
+void set_export(const rpc::call& c, const export_options& exported, object& to)
+{
+    to.node = nullptr;
+    to.exported = &exported;
+    to.request.who = squash(exported, c);
+    to.request.client = c.from().address;
+}
+
+handle_space::handle_space(const export_table& exports, const handle_key& key, const pseudo_tree& tree,
+                           const shard& here, server_counters& counters)
+    : exports_(exports), key_(key), tree_(tree), counters_(counters), covered_(exports, &here)
+{
+}
+
+std::size_t handle_space::visible_in(const pseudo_node& node, const rpc::peer& from)
+{
+    return static_cast<std::size_t>(std::ranges::count_if(
+        node.children, [&](const auto& child) { return is_visible(*child.second, from, host_); }));
+}
+
+nfsstat4 handle_space::find(const rpc::call& c, std::span<const std::byte> wire, object& to)
+{
+    const auto opened = open_handle(key_, wire);
+    if (!opened) {
+        counters_.refused_handle.add();
+        return nfsstat4::badhandle;
+    }
+    if (opened->export_id == pseudo_tree::export_id) {
+        const pseudo_node* const node = tree_.by_handle(opened->inner);
+        if (node == nullptr)
+            return nfsstat4::stale;
+        to = object();
+        to.node = node;
+        return is_visible(*node, c.from(), host_) ? nfsstat4::ok : nfsstat4::access;
+    }
+    return find_exported(c, opened->export_id, opened->inner, to);
+}
+
+nfsstat4 handle_space::find_exported(const rpc::call& c, std::uint32_t export_id, const storage::handle& file,
+                                     object& to)
+{
+    const export_options* const exported = exports_.by_id(export_id);
+    if (exported == nullptr) {
+        counters_.refused_export.add();
+        return nfsstat4::stale;
+    }
+    // Again for each call: a handle says what a peer may have learnt, not that it may use it.
+    if (const auto refusal = check_access(*exported, c.from(), host_); refusal != access_refusal::none) {
+        counters_.refused.note(refusal);
+        return nfsstat4::access;
+    }
+    // Whoever has a handle from before looks its name up again, and gets the other export's.
+    if (covered_.at(*exported, file) != nullptr) {
+        counters_.refused_export.add();
+        return nfsstat4::stale;
+    }
+    set_export(c, *exported, to);
+    to.file = file;
+    return nfsstat4::ok;
+}
+
+nfsstat4 handle_space::enter(const rpc::call& c, const pseudo_node& node, object& to)
+{
+    if (!is_visible(node, c.from(), host_))
+        return nfsstat4::noent;
+    to = object();
+    if (node.exported != nullptr && check_access(*node.exported, c.from(), host_) == access_refusal::none) {
+        set_export(c, *node.exported, to);
+        to.file = to.backend().root();
+    } else {
+        to.node = &node;
+    }
+    return nfsstat4::ok;
+}
+
+bool handle_space::sign(const object& of, file_handle& to) const noexcept
+{
+    const auto made = of.is_pseudo()
+                          ? sign_handle(key_, pseudo_tree::export_id, pseudo_tree::handle_of(*of.node))
+                          : sign_handle(key_, of.exported->id, of.file);
+    if (made)
+        to = *made;
+    return made.has_value();
+}
+
+const pseudo_node* handle_space::nested_at(const object& directory, std::string_view name) const noexcept
+{
+    const export_options* const inner =
+        directory.is_pseudo() ? nullptr : exports_.nested(*directory.exported, name);
+    return inner != nullptr && directory.is_export_root() ? tree_.of(*inner) : nullptr;
+}
+
+// Who may not use the export gets nothing of what it covers either.
+nfsstat4 handle_space::enter_nested(const rpc::call& c, const pseudo_node& place, object& to)
+{
+    if (enter(c, place, to) == nfsstat4::ok)
+        return nfsstat4::ok;
+    counters_.refused.note(check_access(*place.exported, c.from(), host_));
+    return nfsstat4::access;
+}
+
+task<const pseudo_node*> handle_space::place_covering(const object& directory,
+                                                      const storage::attributes* attrs)
+{
+    if (attrs != nullptr && attrs->type != storage::file_type::directory)
+        co_return nullptr;
+    co_await covered_.look(*directory.exported);
+    const export_options* const inner = covered_.at(*directory.exported, directory.file);
+    co_return inner != nullptr ? tree_.of(*inner) : nullptr;
+}
+
+task<nfsstat4> handle_space::find_child(const rpc::call& c, const object& directory, std::string_view name,
+                                        object& to)
+{
+    if (const nfsstat4 status = check_name(name); status != nfsstat4::ok)
+        co_return status;
+    if (directory.is_pseudo()) {
+        const auto child = directory.node->children.find(name);
+        co_return child == directory.node->children.end() ? nfsstat4::noent : enter(c, *child->second, to);
+    }
+    // An export's own directories are not hidden by what only leads to another export.
+    const pseudo_node* const place = nested_at(directory, name);
+    if (place != nullptr && enter_nested(c, *place, to) == nfsstat4::ok)
+        co_return nfsstat4::ok;
+    const auto found = co_await directory.backend().lookup(directory.request, directory.file, name);
+    if (found && place != nullptr)
+        co_return nfsstat4::access;
+    if (found) {
+        object there = directory;
+        there.file = found->found.handle;
+        if (const auto& attrs = found->found.attrs; exports_.has_nested(*there.exported)) {
+            const pseudo_node* const covering = co_await place_covering(there, attrs ? &*attrs : nullptr);
+            if (covering != nullptr)
+                co_return enter_nested(c, *covering, to);
+        }
+        to = there;
+        co_return nfsstat4::ok;
+    }
+    const nfsstat4 status = status_of_storage(found.error());
+    if (status != nfsstat4::notdir)
+        co_return status;
+    const auto attrs = co_await directory.backend().getattr(directory.request, directory.file);
+    if (attrs && attrs->type == storage::file_type::symlink)
+        co_return nfsstat4::symlink;
+    co_return status;
+}
+
+task<nfsstat4> handle_space::find_parent(const rpc::call& c, const object& of, object& to)
+{
+    const pseudo_node* const place = of.is_pseudo()        ? of.node
+                                     : of.is_export_root() ? tree_.of(*of.exported)
+                                                           : nullptr;
+    if (place != nullptr) {
+        if (place->parent == nullptr)
+            co_return nfsstat4::noent;
+        if (!of.is_pseudo() && place->parent->exported == nullptr) {
+            const nfsstat4 status = co_await find_parent_of_export(c, *place, to);
+            if (status == nfsstat4::ok)
+                co_return status;
+        }
+        co_return enter(c, *place->parent, to);
+    }
+    const auto found = co_await of.backend().lookup(of.request, of.file, "..");
+    if (found) {
+        object there = of;
+        there.file = found->found.handle;
+        if (const auto& attrs = found->found.attrs; exports_.has_nested(*there.exported)) {
+            const pseudo_node* const covering = co_await place_covering(there, attrs ? &*attrs : nullptr);
+            if (covering != nullptr) // what has a handle from before stands beneath it
+                co_return nfsstat4::stale;
+        }
+        to = there;
+        co_return nfsstat4::ok;
+    }
+    const nfsstat4 status = status_of_storage(found.error());
+    if (status != nfsstat4::notdir)
+        co_return status;
+    const auto attrs = co_await of.backend().getattr(of.request, of.file);
+    if (attrs && attrs->type == storage::file_type::symlink)
+        co_return nfsstat4::symlink;
+    co_return status;
+}
+
+// The directory of the export around it by which LOOKUP leads here.
+task<nfsstat4> handle_space::find_parent_of_export(const rpc::call& c, const pseudo_node& place, object& to)
+{
+    const export_table::nest* const nest = exports_.nest_around(*place.exported);
+    if (nest == nullptr || check_access(*nest->outer, c.from(), host_) != access_refusal::none)
+        co_return nfsstat4::noent;
+    object outer;
+    set_export(c, *nest->outer, outer);
+    outer.file = outer.backend().root();
+    std::string_view rest = nest->path.substr(0, nest->path.rfind('/'));
+    for (auto name = next_component(rest); !name.empty(); name = next_component(rest)) {
+        const auto found = co_await outer.backend().lookup(outer.request, outer.file, name);
+        if (!found)
+            co_return status_of_storage(found.error());
+        outer.file = found->found.handle;
+    }
+    to = outer;
+    co_return nfsstat4::ok;
+}
+
+bool handle_space::may_lead_on(const object& directory) const noexcept
+{
+    return directory.is_export_root() || covered_.is_above(*directory.exported, directory.file);
+}
+
+const pseudo_node* handle_space::place_of_entry(const object& directory,
+                                                const storage::directory_entry& entry) const noexcept
+{
+    const pseudo_node* const place = nested_at(directory, entry.name);
+    const export_options* const covering =
+        place == nullptr && entry.handle ? covered_.at(*directory.exported, *entry.handle) : nullptr;
+    return covering != nullptr ? tree_.of(*covering) : place;
+}
+
+task<nfsstat4> handle_space::may_change(const object& directory, std::string_view name)
+{
+    if (nested_at(directory, name) != nullptr)
+        co_return nfsstat4::access;
+    const export_options& outer = *directory.exported;
+    if (!exports_.has_nested(outer))
+        co_return nfsstat4::ok;
+    co_await covered_.look(outer);
+    if (!covered_.is_above(outer, directory.file))
+        co_return nfsstat4::ok;
+    const auto found = co_await directory.backend().lookup(directory.request, directory.file, name);
+    const bool stays = found && covered_.must_stay(outer, found->found.handle);
+    co_return stays ? nfsstat4::access : nfsstat4::ok;
+}
+
+} // namespace verbena::nfs::v4

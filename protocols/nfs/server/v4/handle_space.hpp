@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// From handles and names to objects and back: who may use what, and where one export begins in another.
+#pragma once
+
+#include "object.hpp"
+
+#include <verbena/core/shard.hpp>
+#include <verbena/core/task.hpp>
+#include <verbena/protocols/nfs/server/covered.hpp>
+#include <verbena/protocols/nfs/server/exports.hpp>
+#include <verbena/protocols/nfs/server/file_handle.hpp>
+#include <verbena/protocols/nfs/server/v4/counters.hpp>
+#include <verbena/protocols/nfs/server/v4/pseudo_tree.hpp>
+#include <verbena/protocols/rpc/service.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace verbena::nfs::v4 {
+
+/// Makes `to` stand for something of `exported`, as whom the caller acts there; `to.file` says what.
+void set_export(const rpc::call& c, const export_options& exported, object& to);
+
+/// One shard's. Each question names the call that asks, since a handle says what a peer may have learnt, not that it
+/// may use it. Who is refused is counted here.
+class handle_space {
+public:
+    /// All but `here`, the program's shard, are borrowed for as long as this lives; so are the shard's tasks.
+    handle_space(const export_table& exports, const handle_key& key, const pseudo_tree& tree,
+                 const shard& here, server_counters& counters);
+
+    // --- Peers
+
+    /// Whether the peer may use some export.
+    bool admits(const rpc::peer& from) { return is_for(exports_, from, host_); }
+    /// The same, by what it would see of the pseudo file system.
+    bool shows_anything_to(const rpc::peer& from) { return is_visible_at_all(tree_.root(), from, host_); }
+    /// How many of the directories in `node` the peer may see.
+    std::size_t visible_in(const pseudo_node& node, const rpc::peer& from);
+
+    // --- Handles
+
+    nfsstat4 find(const rpc::call& c, std::span<const std::byte> wire, object& to);
+    nfsstat4 find_exported(const rpc::call& c, std::uint32_t export_id, const storage::handle& file,
+                           object& to);
+    bool sign(const object& of, file_handle& to) const noexcept;
+
+    // --- Places of the pseudo file system
+
+    nfsstat4 enter_root(const rpc::call& c, object& to) { return enter(c, tree_.root(), to); }
+    /// Into what stands at a place: the export that begins there, if the peer may use it.
+    nfsstat4 enter(const rpc::call& c, const pseudo_node& node, object& to);
+    /// Where an export begins.
+    const pseudo_node* place_of(const export_options& exported) const noexcept { return tree_.of(exported); }
+
+    // --- Names
+
+    task<nfsstat4> find_child(const rpc::call& c, const object& directory, std::string_view name, object& to);
+    task<nfsstat4> find_parent(const rpc::call& c, const object& of, object& to);
+
+    // --- Exports within exports
+
+    bool has_nested(const object& directory) const noexcept
+    {
+        return exports_.has_nested(*directory.exported);
+    }
+    /// Has may_lead_on(), place_of_entry() and may_change() know what is covered of the export now.
+    task<void> look(const object& directory) { return covered_.look(*directory.exported); }
+    /// Whether an entry of `directory` may be the place of another export, or lead to one.
+    bool may_lead_on(const object& directory) const noexcept;
+    /// The place of the export that covers an entry of `directory`, by its name or its handle; nullptr if none does.
+    const pseudo_node* place_of_entry(const object& directory,
+                                      const storage::directory_entry& entry) const noexcept;
+    /// Whether a name in `directory` may come to mean something else: moved elsewhere, what another export covers
+    /// would be reached by this one's rules.
+    task<nfsstat4> may_change(const object& directory, std::string_view name);
+
+private:
+    /// The place of an export that begins by `name` in `directory`, the root of another one; else nullptr.
+    const pseudo_node* nested_at(const object& directory, std::string_view name) const noexcept;
+    nfsstat4 enter_nested(const rpc::call& c, const pseudo_node& place, object& to);
+    /// The place of the export that covers `directory`, found in its export under whatever name; nullptr if none does.
+    task<const pseudo_node*> place_covering(const object& directory, const storage::attributes* attrs);
+    task<nfsstat4> find_parent_of_export(const rpc::call& c, const pseudo_node& place, object& to);
+
+    const export_table& exports_;
+    const handle_key& key_;
+    const pseudo_tree& tree_;
+    server_counters& counters_;
+    covered_directories covered_;
+    host_addresses host_;
+};
+
+} // namespace verbena::nfs::v4

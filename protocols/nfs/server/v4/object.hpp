@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a handle stands for.
+#pragma once
+
+#include <verbena/protocols/nfs/server/exports.hpp>
+#include <verbena/protocols/nfs/server/file_handle.hpp>
+#include <verbena/protocols/nfs/server/v4/pseudo_tree.hpp>
+#include <verbena/protocols/storage/types.hpp>
+
+namespace verbena::nfs::v4 {
+
+/// What a handle stands for, once it was found that the caller may use it.
+struct object {
+    const pseudo_node* node = nullptr; // of the pseudo file system, unless `exported`
+    const export_options* exported = nullptr;
+    storage::handle file;
+    storage::request request;
+
+    bool none() const noexcept { return node == nullptr && exported == nullptr; }
+    bool is_pseudo() const noexcept { return exported == nullptr; }
+    storage::file_backend& backend() const noexcept { return *exported->backend; }
+    bool is_export_root() const noexcept { return exported != nullptr && file == backend().root(); }
+    /// The state layer's name for the file.
+    storage::handle key() const noexcept { return state_key(exported->id, file); }
+};
+
+/// What an operation is about to do to an object.
+enum class purpose : bool { reading, changing };
+
+} // namespace verbena::nfs::v4

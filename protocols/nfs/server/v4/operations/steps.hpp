@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What several operations have in common: what must be asked first, and what their failure is.
+#pragma once
+
+#include "../compound.hpp"
+
+#include <verbena/core/task.hpp>
+#include <verbena/protocols/files/options.hpp>
+#include <verbena/protocols/files/state_table.hpp>
+
+#include <string_view>
+
+namespace verbena::nfs::v4::operations {
+
+/// The status itself, for functions that sometimes have nothing to wait for.
+task<nfsstat4> answer_with(nfsstat4 status);
+
+/// Whether the stateid lets the client do that to the current file. From here on until the operation ends it is under
+/// way.
+task<nfsstat4> check_io(compound& k, stateid4 id, files::operation op);
+/// The same of `of`, which is k.current or k.saved. Nothing stands for the stateid any more.
+task<nfsstat4> check_io_of(compound& k, object& of, stateid4 id, files::operation op);
+
+/// Has others' delegations returned that are in the way.
+task<nfsstat4> make_way(compound& k, const object& of, files::operation op);
+/// The same for what has a name, if something has: whoever changes the directory finds out by himself. Another file
+/// may get the name between this and that; it is not asked about then. `change` begins for the file.
+task<nfsstat4> make_way_to(compound& k, const object& directory, std::string_view name, files::operation op,
+                           files::change_hold& change);
+
+/// Whether it is a file that has bytes.
+task<nfsstat4> need_regular(const object& file);
+/// What a back end's `status` is to who reads or writes: of what is no regular file back ends say EISDIR or EINVAL.
+task<nfsstat4> refuse_data(const object& of, nfsstat4 status);
+
+} // namespace verbena::nfs::v4::operations

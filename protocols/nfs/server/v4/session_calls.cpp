@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// COMPOUND in a session: its slot, what SEQUENCE says, and what a repeat gets.
+#include "compounds.hpp"
+
+#include <verbena/core/reactor.hpp>
+#include <verbena/core/siphash.hpp>
+#include <verbena/protocols/rpc/kept_results.hpp>
+#include <verbena/protocols/xdr/byte_order.hpp>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+
+namespace verbena::nfs::v4 {
+
+namespace {
+
+// What two calls with one sequence id are told apart by (8881 2.10.6.1.3.1): who sent it, and how it begins.
+std::uint64_t mark_of(const server_commons& commons, rpc::call& c, const compound_arguments& args,
+                      const SEQUENCE4args& sequence) noexcept
+{
+    std::array<std::byte, 16 + 64> text{};
+    xdr::store_u64(text.data(), caller_of(commons, c));
+    xdr::store_u32(text.data() + 8, args.head().operations);
+    xdr::store_u32(text.data() + 12, sequence.cachethis ? 1 : 0);
+    // The rest of a call lies elsewhere over some transports; its beginning never does.
+    const auto rest = c.args().rest();
+    std::copy_n(rest.begin(), std::min<std::size_t>(rest.size(), 64), text.begin() + 16);
+    return siphash(commons.key, text);
+}
+
+// A client whose state was taken begins anew: what it has left is taken too, so that it learns of it by BADSESSION.
+task<nfsstat4> renew_lease(server_commons& commons, session& s)
+{
+    const task_context& context = co_await current_context();
+    if (!s.is_due(context.shard->now()))
+        co_return nfsstat4::ok;
+    bool revoked = false;
+    const result<void> renewed = co_await commons.state.renew(s.state(), revoked);
+    const nfsstat4 status = status_of_state(renewed);
+    s.set_revoked(revoked);
+    // With each call it would cost the lock that all sessions share.
+    if (!s.back().was_granted() && s.back().max_request() != 0)
+        s.set_lost_all_ways(commons.sessions.lost_all_ways_to(s.client()));
+    if (status != nfsstat4::expired && status != nfsstat4::admin_revoked)
+        co_return status;
+    commons.sessions.forget(s.client());
+    co_await commons.state.abandon(s.state());
+    co_return nfsstat4::badsession;
+}
+
+// Whether a COMPOUND, which begins like the one that `known` is of, has the same operations, as far as that one ran.
+// What can't be read in one piece is taken for the same.
+bool is_same_call(xdr::decoder ahead, const call_digest& known)
+{
+    compound_arguments args(ahead);
+    SEQUENCE4args sequence;
+    if (!args.next() || !args.read(sequence))
+        return true;
+    call_digest digest;
+    while (digest.operations() < known.operations()) {
+        const std::size_t begun = ahead.position();
+        const auto bytes = ahead.rest();
+        if (!args.next())
+            return false;
+        if (!args.visit([](const auto&) {}))
+            return true;
+        digest.add(args.opcode(), bytes.first(std::min(bytes.size(), ahead.position() - begun)));
+    }
+    return digest == known;
+}
+
+// Each stays set for as long as its cause is there: a client repairs it, and would do so for ever if one stayed longer.
+std::uint32_t status_flags(const server_commons& commons, rpc::call& c, const session& s)
+{
+    std::uint32_t flags = 0;
+    const back_channel& back = s.back();
+    const bool down = back.is_down();
+    if (down)
+        flags |= seq4_status::cb_path_down_session;
+    else if (back.has_fault())
+        flags |= seq4_status::backchannel_fault;
+    // It is the client's, so each session tells it that could be bound to end it. Others would hear of it for ever.
+    const bool lost = down ? commons.sessions.lost_all_ways_to(s.client())
+                           : !back.was_granted() && s.lost_all_ways() && c.reverse() != nullptr;
+    if (lost)
+        flags |= seq4_status::cb_path_down;
+    if (s.has_revoked())
+        flags |= seq4_status::recallable_state_revoked;
+    return flags;
+}
+
+} // namespace
+
+task<rpc::outcome> serve_in_session(server_parts& server, rpc::call& c, compound_arguments& args,
+                                    const xdr::decoder& entire)
+{
+    const std::size_t whole = c.args().position() + c.args().unread();
+    SEQUENCE4args sequence;
+    const bool readable = args.read(sequence);
+    const std::shared_ptr<session> s = readable ? server.commons.sessions.find(sequence.sessionid) : nullptr;
+    const std::size_t start = c.results().position();
+    nfsstat4 status = nfsstat4::ok;
+    slot_use slot;
+    slot_verdict verdict = slot_verdict::refused;
+    if (!readable)
+        status = nfsstat4::badxdr;
+    else if (!s)
+        status = nfsstat4::badsession;
+    else if (whole > s->fore().maxrequestsize)
+        status = nfsstat4::req_too_big;
+    else if (args.head().operations > s->fore().maxoperations)
+        status = nfsstat4::too_many_ops;
+    if (status == nfsstat4::ok) {
+        const std::uint64_t mark = mark_of(server.commons, c, args, sequence);
+        for (;;) {
+            verdict = slot.begin(s, sequence, mark);
+            if (verdict != slot_verdict::joins)
+                break;
+            co_await slot.first_ends(server.here.reactor());
+        }
+        if (verdict == slot_verdict::refused)
+            status = slot.status();
+        if (verdict == slot_verdict::repeat && !is_same_call(entire, slot.digest())) {
+            verdict = slot_verdict::refused;
+            status = nfsstat4::seq_false_retry;
+        }
+    }
+    if (verdict == slot_verdict::repeat) {
+        server.counters.replays.add();
+        // The session's limit on what is kept is what serve_compound() made room for.
+        static_assert(session_limits().cached_response_size <= usual_results);
+        const bool repeated = co_await rpc::answer_as_kept(c, slot.reply(), slot.items());
+        if (!repeated) {
+            c.detach();
+            c.results().truncate(start);
+            compound_results refusal(c.results(), args.head().tag);
+            refusal.fail(nfs_opnum4::sequence, nfsstat4::delay);
+        }
+        co_return rpc::outcome::success;
+    }
+    std::size_t limit = SIZE_MAX;
+    if (status == nfsstat4::ok) {
+        limit = s->fore().maxresponsesize;
+        if (sequence.cachethis)
+            limit = std::min<std::size_t>(limit, s->fore().maxresponsesize_cached);
+        limit = limit > start ? limit - start : 0;
+    }
+    compound k(server, c, args, limit);
+    SEQUENCE4res res;
+    k.kept = sequence.cachethis;
+    if (status == nfsstat4::ok && (!k.results.ok() || !k.results.has_room_for<SEQUENCE4res>())) {
+        // Not even SEQUENCE fits. It is answered all the same, in what a failure takes, and lease and slot stay as
+        // they were (8881 18.46.3).
+        status = k.too_big();
+        c.results().truncate(start);
+        compound_results refusal(c.results(), args.head().tag);
+        refusal.fail(nfs_opnum4::sequence, status);
+        server.counters.note(nfs_opnum4::sequence, status);
+        co_return rpc::outcome::success;
+    }
+    // What no repeat may change, nor a failure: the lease is renewed by what runs.
+    if (status == nfsstat4::ok && verdict == slot_verdict::run) {
+        task<nfsstat4> renewing = renew_lease(server.commons, *s);
+        status = co_await renewing;
+    }
+    if (status == nfsstat4::ok) {
+        res.sessionid = sequence.sessionid;
+        res.sequenceid = sequence.sequenceid;
+        res.slotid = sequence.slotid;
+        res.highest_slotid = res.target_highest_slotid = s->slots() - 1;
+        res.status_flags = status_flags(server.commons, c, *s);
+        // Until it says RECLAIM_COMPLETE (8881 18.46.3), and no longer than that is of use.
+        if (s->must_reclaim() && server.state.is_in_grace())
+            res.status_flags |= seq4_status::restart_reclaim_needed;
+        status = k.add(res); // there is room
+    }
+    server.counters.note(nfs_opnum4::sequence, status);
+    if (status != nfsstat4::ok) {
+        k.results.fail(nfs_opnum4::sequence, status);
+        co_return rpc::outcome::success;
+    }
+    if (verdict == slot_verdict::uncached) {
+        if (args.next()) {
+            const bool known = is_operation(args.opcode(), k.minor());
+            k.results.fail(known ? args.opcode() : nfs_opnum4::illegal,
+                           known ? nfsstat4::retry_uncached_rep : nfsstat4::op_illegal);
+        }
+        co_return rpc::outcome::success;
+    }
+    k.session = s;
+    k.client = s->state();
+    k.slot = &slot;
+    task<void> running = run_operations(k);
+    co_await running;
+    s->heard(server.here.reactor().clock().now());
+    if (k.dropped && !k.changed)
+        co_return rpc::outcome::drop;
+    if (!k.results.ok())
+        co_return rpc::outcome::system_error;
+    // A repeat that waits gets it, though nobody asked to keep it.
+    const bool is_wanted =
+        sequence.cachethis ||
+        (c.results().payloads().empty() &&
+         c.results().position() - start <= s->fore().maxresponsesize_cached && slot.is_waited_for());
+    if (!is_wanted) {
+        slot.finish();
+    } else if (c.results().payloads().empty()) {
+        slot.finish(c.results().bytes().subspan(start), {});
+    } else {
+        const rpc::kept_results kept(c, start);
+        slot.finish(kept.bytes(), kept.items());
+    }
+    co_return k.dropped ? rpc::outcome::drop : rpc::outcome::success;
+}
+
+} // namespace verbena::nfs::v4
