@@ -23,10 +23,10 @@ public:
         if (served_ == nullptr)
             throw std::logic_error("mount: the module nfs shows no exports");
     }
-    std::vector<std::unique_ptr<rpc::program>> make_programs(shard&) override
+    std::vector<std::unique_ptr<rpc::program>> make_programs(shard& here) override
     {
         std::vector<std::unique_ptr<rpc::program>> programs;
-        programs.push_back(std::make_unique<server>(served_->exports(), served_->key(), mounts_));
+        programs.push_back(std::make_unique<server>(served_->exports(), served_->key(), mounts_, &here));
         return programs;
     }
 

@@ -36,25 +36,59 @@ bool leads_nowhere(const error& why) noexcept
 /// Of one outer export.
 struct covered_directories::known {
     struct place {
-        storage::handle directory; // that is covered
+        storage::handle directory; // that is covered; empty: none is
         const export_options* inner = nullptr;
+        std::uint64_t number = 0;           // its fileid, or that of the mount's place in it
         std::vector<storage::handle> above; // what leads there, from the root on
+        friend bool operator==(const place&, const place&) = default;
     };
-    explicit known(const export_options& o) noexcept : outer(o) {}
-    const place* of(const export_options& inner) const noexcept
+    struct inner_export {
+        std::string_view path; // of the table's
+        const export_options* exported;
+        place last; // known of it
+        bool is_asked = false;
+    };
+    known(const export_table& exports, const export_options& o) : outer(o)
     {
-        const auto found = std::ranges::find(places, &inner, &place::inner);
-        return found != places.end() ? &*found : nullptr;
+        for (const export_table::nest& each : exports.nests_of(o))
+            inner.push_back({each.path, each.inner, {}, false});
     }
+    void sort();
 
     const export_options& outer;
+    std::vector<inner_export> inner;
     std::vector<place> places;          // sorted by handle
     std::vector<storage::handle> above; // all of theirs, sorted
     std::optional<time_point> looked_at;
-    bool is_looking = false;
-    time_point waits_until; // while it is
+    std::shared_ptr<round> running;
+    bool is_settling = false;
+};
+
+/// One time that all inner exports are looked up, but for those that an earlier round has asked for and not heard of.
+struct covered_directories::round {
+    static constexpr unsigned most_at_once = 4;
+    std::vector<std::size_t> due;
+    std::size_t next = 0;
+    unsigned running = 0;
+    time_point waits_until;
     event over;
 };
+
+void covered_directories::known::sort()
+{
+    places.clear();
+    above.clear();
+    for (const inner_export& each : inner) {
+        if (each.last.directory.empty())
+            continue;
+        places.push_back(each.last);
+        above.insert(above.end(), each.last.above.begin(), each.last.above.end());
+    }
+    std::ranges::sort(places, is_less, &place::directory);
+    std::ranges::sort(above, is_less);
+    const auto repeats = std::ranges::unique(above);
+    above.erase(repeats.begin(), repeats.end());
+}
 
 covered_directories::covered_directories(const export_table& exports, const shard* here)
     : exports_(exports), aside_(here != nullptr ? &here->tasks() : nullptr)
@@ -64,9 +98,11 @@ covered_directories::covered_directories(const export_table& exports, const shar
     for (const export_options& outer : exports_.all()) {
         if (exports_.has_nested(outer)) {
             const std::shared_ptr<known> k = known_of(outer);
-            k->is_looking = true;
-            k->waits_until = here->reactor().now() + patience;
-            aside_->spawn(&covered_directories::find_all, std::cref(exports_), k);
+            begin(k, here->reactor().now());
+            if (!k->looked_at) {
+                k->is_settling = true;
+                aside_->spawn(&covered_directories::settle, k);
+            }
         }
     }
 }
@@ -77,7 +113,7 @@ std::shared_ptr<covered_directories::known> covered_directories::known_of(const 
 {
     auto& k = known_[&outer];
     if (!k)
-        k = std::make_shared<known>(outer);
+        k = std::make_shared<known>(exports_, outer);
     return k;
 }
 
@@ -89,6 +125,25 @@ const covered_directories::known* covered_directories::find(const export_options
     return found != known_.end() ? found->second.get() : nullptr;
 }
 
+// A round that has lasted too long is left to itself: what it still asks for is asked by no other one.
+void covered_directories::begin(const std::shared_ptr<known>& k, time_point now)
+{
+    const auto made = std::make_shared<round>();
+    made->waits_until = now + patience;
+    for (std::size_t i = 0; i < k->inner.size(); ++i) {
+        if (!k->inner[i].is_asked)
+            made->due.push_back(i);
+    }
+    k->running = made;
+    made->running = static_cast<unsigned>(std::min<std::size_t>(made->due.size(), round::most_at_once));
+    if (made->running == 0) { // All hang. What was known counts.
+        k->looked_at = now;
+        k->running = nullptr;
+    }
+    for (unsigned left = aside_ != nullptr ? made->running : 0; left > 0; --left)
+        aside_->spawn(&covered_directories::look_up_due, k, made);
+}
+
 task<void> covered_directories::look(const export_options& outer)
 {
     if (!exports_.has_nested(outer))
@@ -98,73 +153,101 @@ task<void> covered_directories::look(const export_options& outer)
     const std::shared_ptr<known> k = known_of(outer);
     if (k->looked_at && now - *k->looked_at < look_again)
         co_return;
-    if (!k->is_looking) {
-        k->is_looking = true;
-        k->waits_until = now + patience;
-        k->over.reset();
-        if (aside_ != nullptr)
-            aside_->spawn(&covered_directories::find_all, std::cref(exports_), k);
-        else
-            co_await find_all(exports_, k);
+    if (!k->running || now >= k->running->waits_until) {
+        begin(k, now);
+        if (aside_ == nullptr && k->running) {
+            k->running->running = 1;
+            task<void> here = look_up_due(k, k->running);
+            co_await here;
+            co_return;
+        }
     }
-    // One that has been waited for in vain is not waited for again.
-    if (k->is_looking && now < k->waits_until) {
-        const auto wait = [](std::shared_ptr<known> of) -> task<result<bool>> {
-            const bool ended = co_await of->over.wait();
-            co_return ended;
-        };
-        task<result<bool>> waiting = wait(k);
-        (void)co_await with_timeout(k->waits_until - now, std::move(waiting));
-    }
+    const bool is_good = k->looked_at && now - *k->looked_at < too_old;
+    const std::shared_ptr<round> r = k->running;
+    if (is_good || !r || now >= r->waits_until)
+        co_return;
+    const duration left = r->waits_until - now;
+    task<result<bool>> waiting = until_over(r);
+    (void)co_await with_timeout(left, std::move(waiting));
 }
 
+task<result<bool>> covered_directories::until_over(std::shared_ptr<round> r)
+{
+    const bool ended = co_await r->over.wait();
+    co_return ended;
+}
+
+task<void> covered_directories::settle(std::shared_ptr<known> k)
+{
+    if (const std::shared_ptr<round> first = k->running) {
+        task<result<bool>> waiting = until_over(first);
+        (void)co_await with_timeout(patience, std::move(waiting));
+    }
+    k->is_settling = false;
+}
+
+namespace {
+
+struct asking {
+    explicit asking(bool& m) noexcept : mark(m) { mark = true; }
+    asking(const asking&) = delete;
+    ~asking() { mark = false; }
+    bool& mark;
+};
+
+} // namespace
+
 // With the rights of the process, since it is for all callers.
-task<void> covered_directories::find_all(const export_table& exports, std::shared_ptr<known> k)
+task<void> covered_directories::look_up_due(std::shared_ptr<known> k, std::shared_ptr<round> r)
 {
     storage::file_backend& files = *k->outer.backend;
     storage::request request;
     request.who = storage::credential(0, 0);
-    std::vector<known::place> places;
-    for (const export_table::nest& each : exports.nests_of(k->outer)) {
+    while (r->next < r->due.size()) {
+        known::inner_export& each = k->inner[r->due[r->next++]];
+        const asking mark(each.is_asked);
         known::place made;
-        made.inner = each.inner;
+        made.inner = each.exported;
         made.directory = files.root();
+        bool is_known = true;
         std::string_view rest = each.path;
         for (auto name = next_component(rest); !name.empty(); name = next_component(rest)) {
             made.above.push_back(made.directory);
             const auto next = co_await files.lookup(request, made.directory, name);
-            if (next) {
-                made.directory = next->found.handle;
-                continue;
+            if (!next) {
+                is_known = leads_nowhere(next.error());
+                made.directory = storage::handle();
+                break;
             }
-            made.directory = storage::handle();
-            const known::place* const before = leads_nowhere(next.error()) ? nullptr : k->of(*each.inner);
-            if (before != nullptr)
-                made = *before;
-            break;
+            made.directory = next->found.handle;
         }
         // A file covers nothing. Whoever may write there can link another one's to that name, which is not stale for it.
         if (!made.directory.empty()) {
             const auto attrs = co_await files.getattr(request, made.directory);
+            is_known = attrs.has_value();
             if (attrs && attrs->type != storage::file_type::directory)
                 made.directory = storage::handle();
+            else if (attrs)
+                made.number = attrs->covered_fileid != 0 ? attrs->covered_fileid : attrs->fileid;
         }
-        if (!made.directory.empty())
-            places.push_back(std::move(made));
+        if (is_known && made != each.last) {
+            each.last = std::move(made);
+            k->sort();
+        }
     }
-    std::ranges::sort(places, is_less, &known::place::directory);
-    std::vector<storage::handle> above;
-    for (const known::place& each : places)
-        above.insert(above.end(), each.above.begin(), each.above.end());
-    std::ranges::sort(above, is_less);
-    const auto repeats = std::ranges::unique(above);
-    above.erase(repeats.begin(), repeats.end());
-    k->places = std::move(places);
-    k->above = std::move(above);
+    if (--r->running > 0)
+        co_return;
     const task_context& context = co_await current_context();
     k->looked_at = context.shard->clock().now();
-    k->is_looking = false;
-    k->over.set();
+    if (k->running == r)
+        k->running = nullptr;
+    r->over.set();
+}
+
+bool covered_directories::is_settling(const export_options& outer) const noexcept
+{
+    const known* const k = find(outer);
+    return k != nullptr && k->is_settling;
 }
 
 const export_options* covered_directories::at(const export_options& outer,
@@ -175,6 +258,16 @@ const export_options* covered_directories::at(const export_options& outer,
         return nullptr;
     const auto found = std::ranges::lower_bound(k->places, file, is_less, &known::place::directory);
     return found != k->places.end() && found->directory == file ? found->inner : nullptr;
+}
+
+std::uint64_t covered_directories::number_of(const export_options& inner) const noexcept
+{
+    const export_table::nest* const nest = exports_.nest_around(inner);
+    const known* const k = nest != nullptr ? find(*nest->outer) : nullptr;
+    if (k == nullptr)
+        return 0;
+    const auto found = std::ranges::find(k->inner, &inner, &known::inner_export::exported);
+    return found != k->inner.end() ? found->last.number : 0;
 }
 
 bool covered_directories::is_above(const export_options& outer,

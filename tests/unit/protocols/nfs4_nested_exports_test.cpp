@@ -305,7 +305,7 @@ BOOST_FIXTURE_TEST_CASE(who_may_not_use_it_is_refused_however_it_is_spelt, foldi
     BOOST_TEST(listed["INNER"].values.rdattr_error == nfsstat4::access);
 }
 
-// Somebody local may move what is covered: within a second it is another directory.
+// Somebody local may move what is covered: within two seconds it is another directory.
 BOOST_FIXTURE_TEST_CASE(what_is_covered_is_looked_up_again, folding_fixture)
 {
     client.connect();
@@ -316,7 +316,7 @@ BOOST_FIXTURE_TEST_CASE(what_is_covered_is_looked_up_again, folding_fixture)
     BOOST_TEST(by_handle(after) == nfsstat4::ok);
     rename("inner", "old");
     rename("plain", "inner");
-    pass(1s, 100ms);
+    pass(2s, 100ms);
     BOOST_CHECK(looked_up("INNER").handle == looked_up("inner").handle);
     BOOST_TEST(by_handle(before) == nfsstat4::ok);
     BOOST_TEST(by_handle(after) == nfsstat4::stale);
@@ -342,6 +342,91 @@ BOOST_FIXTURE_TEST_CASE(a_directory_that_hangs_holds_up_no_other_lookups, foldin
     never.set();
     turns();
     BOOST_TEST(by_handle(handle_of("inner")) == nfsstat4::stale);
+}
+
+// What was known of it counts, and what becomes of the others is seen.
+BOOST_FIXTURE_TEST_CASE(a_path_that_hangs_hides_no_other_one, folding_fixture)
+{
+    const std::unique_ptr<storage::file_backend> third = make_files(lane);
+    make("other");
+    add("/export/other", *third).root_squash = false;
+    event never;
+    client.connect();
+    const storage::handle inner_place = handle_of("inner");
+    const storage::handle before = handle_of("other");
+    const storage::handle after = handle_of("plain");
+    BOOST_TEST(here(LOOKUP4args{"INNER"}) == nfsstat4::ok);
+    BOOST_TEST(by_handle(inner_place) == nfsstat4::stale);
+    BOOST_TEST(by_handle(before) == nfsstat4::stale);
+    BOOST_TEST(by_handle(after) == nfsstat4::ok);
+    folds.hangs = &never;
+    folds.hanging = "inner";
+    rename("other", "old");
+    rename("plain", "other");
+    pass(2s, 100ms);
+    const auto waiting =
+        begin(client.sequence(), PUTROOTFH4args(), LOOKUP4args{"export"}, LOOKUP4args{"OLD"});
+    pass(2s, 100ms);
+    BOOST_TEST(waiting->is_done);
+    BOOST_TEST(by_handle(inner_place) == nfsstat4::stale);
+    BOOST_TEST(by_handle(before) == nfsstat4::ok);
+    BOOST_TEST(by_handle(after) == nfsstat4::stale);
+    never.set();
+    turns();
+}
+
+// A call that finds it older than a second has it looked up again, and does not wait for that.
+BOOST_FIXTURE_TEST_CASE(a_call_does_not_wait_for_what_is_known, folding_fixture)
+{
+    event never;
+    client.connect();
+    BOOST_TEST(here(LOOKUP4args{"INNER"}) == nfsstat4::ok);
+    pass(1500ms, 100ms);
+    folds.hangs = &never;
+    folds.hanging = "inner";
+    const auto asked =
+        begin(client.sequence(), PUTROOTFH4args(), LOOKUP4args{"export"}, LOOKUP4args{"PLAIN"});
+    turns();
+    BOOST_TEST(asked->is_done);
+    never.set();
+    turns();
+}
+
+// Whoever has a handle from before a restart is not faster than the first lookup, nor does one that hangs keep all out.
+BOOST_FIXTURE_TEST_CASE(handles_wait_for_the_first_lookups, folding_fixture)
+{
+    event never;
+    folds.hangs = &never;
+    folds.hanging = "inner";
+    client.connect();
+    BOOST_TEST(by_handle(handle_of("inner")) == nfsstat4::delay);
+    BOOST_TEST(by_handle(handle_of("plain")) == nfsstat4::delay);
+    pass(1s, 100ms);
+    BOOST_TEST(by_handle(handle_of("plain")) == nfsstat4::ok);
+    never.set();
+    turns();
+    BOOST_TEST(by_handle(handle_of("inner")) == nfsstat4::stale);
+}
+
+// Nor does the inner export wait for the outer one's disk.
+BOOST_FIXTURE_TEST_CASE(attributes_of_its_root_do_not_wait_for_the_export_around_it, folding_fixture)
+{
+    event never;
+    folds.hangs = &never;
+    folds.hanging = "inner";
+    client.connect();
+    const auto asked = begin(client.sequence(), PUTROOTFH4args(), LOOKUP4args{"export"}, LOOKUP4args{"inner"},
+                             GETATTR4args{all_of_entry});
+    pass(1s, 100ms);
+    BOOST_TEST(asked->is_done);
+    // Nor for the first one again.
+    const auto again = begin(client.sequence(), PUTROOTFH4args(), LOOKUP4args{"export"}, LOOKUP4args{"inner"},
+                             GETATTR4args{all_of_entry});
+    turns();
+    BOOST_TEST(again->is_done);
+    never.set();
+    turns();
+    BOOST_TEST(looked_up("inner").values.mounted_on_fileid == covered);
 }
 
 // Beneath a directory that is no export.

@@ -142,6 +142,8 @@ nfsstat3 server::find(const rpc::call& c, const nfs_fh3& handle, purpose why, ta
         return nfsstat3::rofs;
     }
     to.file = opened->inner;
+    if (covered_.is_settling(*to.exported))
+        return nfsstat3::jukebox;
     // Whoever has a handle from before looks its name up again, and gets the other export's.
     if (covered_.at(*to.exported, to.file) != nullptr) {
         counters_.refused_export.add();

@@ -3,7 +3,6 @@
 
 #include <verbena/protocols/nfs/server/v4/server.hpp>
 
-#include <cerrno>
 #include <chrono>
 #include <string_view>
 
@@ -151,41 +150,11 @@ void attribute_source::set_file(const object& of, const storage::attributes& att
     }
 }
 
-// As a listing of the other export tells it (8881 5.8.2.23); where it tells none the place's number stays. That
-// export is asked once: were its disk to hang, who uses this one would wait for it.
-task<void> attribute_source::set_covered(const rpc::call& c, const object& root, object_values& out)
+// As a listing of the other export tells it (8881 5.8.2.23); where it tells none the place's number stays.
+void attribute_source::set_covered(const object& root, object_values& out) const noexcept
 {
-    if (const auto known = covered_numbers_.find(root.exported); known != covered_numbers_.end()) {
-        out.all.mounted_on_fileid = known->second;
-        co_return;
-    }
-    const export_table::nest* const nest = exports_.nest_around(*root.exported);
-    if (nest == nullptr)
-        co_return;
-    object outer;
-    set_export(c, *nest->outer, outer);
-    outer.request.who = storage::credential(0, 0); // whoever asks first, all are told the same
-    outer.file = outer.backend().root();
-    std::string_view rest = nest->path;
-    for (auto name = next_component(rest); !name.empty();) {
-        const auto found = co_await outer.backend().lookup(outer.request, outer.file, name);
-        const bool never = !found && (found.error() == storage::errc::crosses_mount ||
-                                      found.error().errno_value() == ENOENT);
-        if (!found && !never)
-            co_return;
-        if (found)
-            outer.file = found->found.handle;
-        name = found ? next_component(rest) : std::string_view();
-        if (found && name.empty() && found->found.attrs)
-            out.all.mounted_on_fileid = mounted_on(*found->found.attrs);
-    }
-    covered_numbers_[root.exported] = out.all.mounted_on_fileid;
-}
-
-void attribute_source::set_covered_if_known(const object& root, object_values& out) const noexcept
-{
-    if (const auto known = covered_numbers_.find(root.exported); known != covered_numbers_.end())
-        out.all.mounted_on_fileid = known->second;
+    if (const std::uint64_t number = handles_.covered_number(root); number != 0)
+        out.all.mounted_on_fileid = number;
 }
 
 task<nfsstat4> attribute_source::values_of(call_context& k, const object& of, bitmap4 wanted,
@@ -217,8 +186,10 @@ task<nfsstat4> attribute_source::values_of(call_context& k, const object& of, bi
     if (kept != nullptr)
         kept->apply(*attrs);
     set_file(of, *attrs, out);
-    if (wanted.test(attribute::mounted_on_fileid) && of.is_export_root())
-        co_await set_covered(k.c, of, out);
+    if (wanted.test(attribute::mounted_on_fileid) && of.is_export_root()) {
+        co_await handles_.look_around(of);
+        set_covered(of, out);
+    }
     if (kept != nullptr)
         out.all.change = kept->change_from(change);
     if (!(wanted & of_space).none()) {

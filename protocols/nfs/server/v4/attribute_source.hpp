@@ -13,7 +13,6 @@
 #include <verbena/protocols/nfs/wire/v4/attributes.hpp>
 
 #include <cstdint>
-#include <map>
 #include <optional>
 
 namespace verbena::nfs::v4 {
@@ -51,9 +50,9 @@ class attribute_source {
 public:
     /// All is borrowed for as long as this lives. `started` is when the server was, in seconds since 1970: the times
     /// of the pseudo file system.
-    attribute_source(const export_table& exports, handle_space& handles, owner_names& names,
-                     const files::state_options& options, std::int64_t started)
-        : exports_(exports), handles_(handles), names_(names), options_(options), started_(started)
+    attribute_source(handle_space& handles, owner_names& names, const files::state_options& options,
+                     std::int64_t started)
+        : handles_(handles), names_(names), options_(options), started_(started)
     {
     }
 
@@ -70,21 +69,16 @@ public:
     /// What is the same for all objects of a file system.
     void set_constants(const object& of, std::uint32_t minor, object_values& out) const noexcept;
     void set_file(const object& of, const storage::attributes& attrs, object_values& out) const noexcept;
-    /// mounted_on_fileid of an export's root, if values_of() has found it out before.
-    void set_covered_if_known(const object& root, object_values& out) const noexcept;
+    /// mounted_on_fileid of an export's root that lies in another one, if that one's directory is known.
+    void set_covered(const object& root, object_values& out) const noexcept;
 
 private:
     void set_pseudo(const rpc::call& c, const pseudo_node& node, object_values& out);
-    /// What mounted_on_fileid is of the root of an export that lies in another one.
-    task<void> set_covered(const rpc::call& c, const object& root, object_values& out);
 
-    const export_table& exports_;
     handle_space& handles_;
     owner_names& names_;
     const files::state_options& options_;
     const std::int64_t started_;
-    /// Of exports that lie in others, the number of what each covers.
-    std::map<const export_options*, std::uint64_t> covered_numbers_;
 };
 
 } // namespace verbena::nfs::v4

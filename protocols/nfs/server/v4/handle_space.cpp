@@ -58,6 +58,8 @@ nfsstat4 handle_space::find_exported(const rpc::call& c, std::uint32_t export_id
         counters_.refused.note(refusal);
         return nfsstat4::access;
     }
+    if (covered_.is_settling(*exported))
+        return nfsstat4::delay;
     // Whoever has a handle from before looks its name up again, and gets the other export's.
     if (covered_.at(*exported, file) != nullptr) {
         counters_.refused_export.add();
@@ -208,6 +210,14 @@ task<nfsstat4> handle_space::find_parent_of_export(const rpc::call& c, const pse
     }
     to = outer;
     co_return nfsstat4::ok;
+}
+
+// The other export is not asked again once it is known: were its disk to hang, who uses this one would wait for it.
+task<void> handle_space::look_around(const object& root)
+{
+    const export_table::nest* const nest = exports_.nest_around(*root.exported);
+    if (nest != nullptr && covered_number(root) == 0)
+        co_await covered_.look(*nest->outer);
 }
 
 bool handle_space::may_lead_on(const object& directory) const noexcept

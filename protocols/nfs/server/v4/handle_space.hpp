@@ -68,6 +68,13 @@ public:
     }
     /// Has may_lead_on(), place_of_entry() and may_change() know what is covered of the export now.
     task<void> look(const object& directory) { return covered_.look(*directory.exported); }
+    /// Has covered_number() know what the export of `root` covers, in time.
+    task<void> look_around(const object& root);
+    /// The number of the directory that the export of `root` covers; 0 if it covers none, or none is known.
+    std::uint64_t covered_number(const object& root) const noexcept
+    {
+        return covered_.number_of(*root.exported);
+    }
     /// Whether an entry of `directory` may be the place of another export, or lead to one.
     bool may_lead_on(const object& directory) const noexcept;
     /// The place of the export that covers an entry of `directory`, by its name or its handle; nullptr if none does.

@@ -72,7 +72,7 @@ task<nfsstat4> root_looks::values_of(call_context& k, const object& root, bitmap
     if (file_handle handle; wanted.test(attribute::filehandle) && handles_.sign(root, handle))
         out.set_handle(handle);
     values_.set_file(root, *asked->attrs, out);
-    values_.set_covered_if_known(root, out);
+    values_.set_covered(root, out);
     if (asked->wants_space && !asked->space)
         co_return status_of_storage(asked->space.error());
     if (asked->wants_space)

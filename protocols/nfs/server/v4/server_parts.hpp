@@ -25,7 +25,7 @@ struct server_parts {
           io(of_all.state.io_of(where)),
           handles(of_all.exports, of_all.key, of_all.tree, where, counters),
           names(of_all.users, of_all.state.home(), where, counters.known_names),
-          values(of_all.exports, handles, names, of_all.state.options(), of_all.started),
+          values(handles, names, of_all.state.options(), of_all.started),
           roots(handles, names, values, where)
     {
     }

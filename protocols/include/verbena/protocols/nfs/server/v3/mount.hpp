@@ -59,8 +59,10 @@ struct server_counters {
 /// that MNT opens nothing which LOOKUP would not.
 class server final : public rpc::program {
 public:
-    server(const export_table& exports, const handle_key& key, mount_list& mounts)
-        : exports_(exports), covered_(exports, nullptr), key_(key), mounts_(mounts)
+    /// `here` is the program's shard. Without it a MNT may wait for a directory of another export that hangs.
+    server(const export_table& exports, const handle_key& key, mount_list& mounts,
+           const shard* here = nullptr)
+        : exports_(exports), covered_(exports, here), key_(key), mounts_(mounts)
     {
     }
 
