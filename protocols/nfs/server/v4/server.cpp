@@ -298,9 +298,10 @@ std::uint64_t server::mark_of(rpc::call& c, const compound_arguments& args,
     xdr::store_u64(text.data(), caller(c));
     xdr::store_u32(text.data() + 8, args.head().operations);
     xdr::store_u32(text.data() + 12, sequence.cachethis ? 1 : 0);
-    // The rest of a call lies elsewhere over some transports; its beginning never does.
-    const auto rest = c.args().rest();
-    std::copy_n(rest.begin(), std::min<std::size_t>(rest.size(), 64), text.begin() + 16);
+    // An item that a chunk carries is left out; what comes in two pieces is not.
+    const call_digest::bytes_of begins(c.args(), 64);
+    const auto end = std::ranges::copy(begins.first, text.begin() + 16).out;
+    std::ranges::copy(begins.second, end);
     return siphash(commons_.key, text);
 }
 
@@ -386,25 +387,40 @@ task<nfsstat4> server::renew(session& s)
 
 namespace {
 
-// Whether a COMPOUND, which begins like the one that `known` is of, has the same operations, as far as that one ran.
-// What can't be read in one piece is taken for the same.
-bool is_same_call(xdr::decoder ahead, const call_digest& known)
+bool lies_apart(const xdr::decoder& in) noexcept
 {
-    compound_arguments args(ahead);
+    return !in.ok() && in.failure() == std::errc::no_buffer_space;
+}
+
+// Whether the COMPOUND of `c`, which begins at `entire` and like the one that `known` is of, has the same operations,
+// as far as that one ran: ok or seq_false_retry. delay: there is no memory to join what came in two pieces. Arguments
+// that the transport can't join are taken for the same. Reads all arguments anew; the call is not run.
+task<nfsstat4> compare_calls(rpc::call& c, xdr::decoder entire, call_digest known)
+{
+    c.args() = entire;
+    compound_arguments args(c.args());
     SEQUENCE4args sequence;
     if (!args.next() || !args.read(sequence))
-        return true;
+        co_return nfsstat4::seq_false_retry;
     call_digest digest;
     while (digest.operations() < known.operations()) {
-        const std::size_t begun = ahead.position();
-        const auto bytes = ahead.rest();
+        const std::size_t begun = c.args().position();
+        const xdr::decoder ahead = c.args();
         if (!args.next())
-            return false;
-        if (!args.visit([](const auto&) {}))
-            return true;
-        digest.add(args.opcode(), bytes.first(std::min(bytes.size(), ahead.position() - begun)));
+            co_return nfsstat4::seq_false_retry;
+        const bool is_read = args.visit([](const auto&) {});
+        if (is_read) {
+            digest.add(args.opcode(), call_digest::bytes_of(ahead, c.args().position() - begun));
+        } else if (lies_apart(c.args())) {
+            const auto joined = co_await c.join_arguments(begun);
+            if (!joined)
+                co_return joined.error() == std::errc::not_enough_memory ? nfsstat4::delay : nfsstat4::ok;
+            args.again();
+        } else {
+            co_return nfsstat4::seq_false_retry; // those of the other call could be read
+        }
     }
-    return digest == known;
+    co_return digest == known ? nfsstat4::ok : nfsstat4::seq_false_retry;
 }
 
 } // namespace
@@ -437,9 +453,11 @@ task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args,
         }
         if (verdict == slot_verdict::refused)
             status = slot.status();
-        if (verdict == slot_verdict::repeat && !is_same_call(entire, slot.digest())) {
-            verdict = slot_verdict::refused;
-            status = nfsstat4::seq_false_retry;
+        if (verdict == slot_verdict::repeat) {
+            task<nfsstat4> comparing = compare_calls(c, entire, slot.digest());
+            status = co_await comparing;
+            if (status != nfsstat4::ok)
+                verdict = slot_verdict::refused;
         }
     }
     if (verdict == slot_verdict::repeat) {
@@ -530,20 +548,12 @@ task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args,
     co_return k.dropped ? rpc::outcome::drop : rpc::outcome::success;
 }
 
-namespace {
-
-bool lies_apart(const xdr::decoder& in) noexcept
-{
-    return !in.ok() && in.failure() == std::errc::no_buffer_space;
-}
-
-} // namespace
-
 task<void> server::run_operations(compound& k)
 {
     for (;;) {
         const std::size_t begun = k.c.args().position();
         const std::span<const std::byte> bytes = k.c.args().rest();
+        const std::span<const std::byte> behind = k.c.args().rest_of_second();
         bool is_read = false;
         if (!k.args.next())
             co_return;
@@ -582,7 +592,7 @@ task<void> server::run_operations(compound& k)
                 status = v40_status(operation, status);
         }
         if (k.slot != nullptr && is_read)
-            k.slot->note(operation, bytes.first(std::min(bytes.size(), k.c.args().position() - begun)));
+            k.slot->note(operation, call_digest::bytes_of(bytes, behind, k.c.args().position() - begun));
         if (k.dropped) {
             // Nobody hears it now. Where the call is not run again, whoever repeats it does.
             if (k.changed)
