@@ -18,13 +18,6 @@ namespace {
 // Room for what most calls are answered.
 constexpr std::size_t usual_results = 4096;
 
-// Whether an operation may be the first that enters an export, and so acts as the caller there.
-bool begins_at_an_export(nfs_opnum4 operation) noexcept
-{
-    return operation == nfs_opnum4::putfh || operation == nfs_opnum4::putrootfh ||
-           operation == nfs_opnum4::putpubfh;
-}
-
 } // namespace
 
 // What a repeat may not do again. WRITE may, but what came after it must not be undone by that.
@@ -566,13 +559,8 @@ task<void> server::run_operations(compound& k)
         if (k.c.results().room() < compound::least_room)
             k.lacks_memory = !co_await k.c.reserve_results(usual_results);
         nfsstat4 status = nfsstat4::ok;
-        bool knows_groups = true;
-        if (begins_at_an_export(operation) && commons_.exports.groups() != nullptr)
-            knows_groups = co_await groups_.learn(k.c, commons_.exports.groups());
         if (operation == nfs_opnum4::sequence) {
             status = nfsstat4::sequence_pos;
-        } else if (!knows_groups) {
-            status = nfsstat4::delay;
         } else {
             task<nfsstat4> running = k.minor() == 0 ? run_v40(k, operation) : run(k, operation);
             status = co_await running;

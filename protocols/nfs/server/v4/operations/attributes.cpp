@@ -171,7 +171,8 @@ task<void> server::set_covered(const rpc::call& c, const object& root, object_va
     if (nest == nullptr)
         co_return;
     object outer;
-    set_export(c, *nest->outer, outer);
+    outer.exported = nest->outer;
+    outer.request.client = c.from().address;
     outer.request.who = storage::credential(0, 0); // whoever asks first, all are told the same
     outer.file = outer.backend().root();
     std::string_view rest = nest->path;

@@ -4,12 +4,23 @@
 
 namespace verbena::nfs::v4 {
 
-void server::set_export(const rpc::call& c, const export_options& exported, object& to)
+nfsstat4 server::set_export(const rpc::call& c, const export_options& exported, object& to)
 {
+    switch (groups_.act(exported, c, commons_.exports.groups(), to.request.who)) {
+    case groups_standing::known: break;
+    case groups_standing::later: return nfsstat4::delay;
+    case groups_standing::refused: return nfsstat4::serverfault;
+    }
     to.node = nullptr;
     to.exported = &exported;
-    to.request.who = squash(exported, c);
     to.request.client = c.from().address;
+    return nfsstat4::ok;
+}
+
+task<void> server::learn_groups(const rpc::call& c)
+{
+    task<void> learning = groups_.learn(c, *commons_.exports.groups());
+    co_await learning;
 }
 
 nfsstat4 server::find(const rpc::call& c, std::span<const std::byte> wire, object& to)
@@ -48,9 +59,10 @@ nfsstat4 server::find_exported(const rpc::call& c, std::uint32_t export_id, cons
         counters_.refused_export.add();
         return nfsstat4::stale;
     }
-    set_export(c, *exported, to);
-    to.file = file;
-    return nfsstat4::ok;
+    const nfsstat4 status = set_export(c, *exported, to);
+    if (status == nfsstat4::ok)
+        to.file = file;
+    return status;
 }
 
 // Into what stands at a place of the pseudo file system: the export that begins there, if the peer may use it.
@@ -60,12 +72,24 @@ nfsstat4 server::enter(const rpc::call& c, const pseudo_node& node, object& to)
         return nfsstat4::noent;
     to = object();
     if (node.exported != nullptr && check_access(*node.exported, c.from(), host_) == access_refusal::none) {
-        set_export(c, *node.exported, to);
+        const nfsstat4 status = set_export(c, *node.exported, to);
+        if (status != nfsstat4::ok)
+            return status;
         to.file = to.backend().root();
     } else {
         to.node = &node;
     }
     return nfsstat4::ok;
+}
+
+task<nfsstat4> server::enter_with_groups(const rpc::call& c, const pseudo_node& node, object& to)
+{
+    nfsstat4 status = enter(c, node, to);
+    if (status == nfsstat4::delay) {
+        co_await learn_groups(c);
+        status = enter(c, node, to);
+    }
+    co_return status;
 }
 
 bool server::sign(const object& of, file_handle& to) const noexcept
@@ -86,12 +110,13 @@ const pseudo_node* server::nested_at(const object& directory, std::string_view n
 }
 
 // Who may not use the export gets nothing of what it covers either.
-nfsstat4 server::enter_nested(const rpc::call& c, const pseudo_node& place, object& to)
+task<nfsstat4> server::enter_nested(const rpc::call& c, const pseudo_node& place, object& to)
 {
-    if (enter(c, place, to) == nfsstat4::ok)
-        return nfsstat4::ok;
+    const nfsstat4 status = co_await enter_with_groups(c, place, to);
+    if (status != nfsstat4::noent)
+        co_return status;
     counters_.refused.note(check_access(*place.exported, c.from(), host_));
-    return nfsstat4::access;
+    co_return nfsstat4::access;
 }
 
 task<const pseudo_node*> server::place_covering(const object& directory, const storage::attributes* attrs)
@@ -109,12 +134,17 @@ task<nfsstat4> server::find_child(compound& k, const object& directory, std::str
         co_return status;
     if (directory.is_pseudo()) {
         const auto child = directory.node->children.find(name);
-        co_return child == directory.node->children.end() ? nfsstat4::noent : enter(k.c, *child->second, to);
+        if (child == directory.node->children.end())
+            co_return nfsstat4::noent;
+        co_return co_await enter_with_groups(k.c, *child->second, to);
     }
     // An export's own directories are not hidden by what only leads to another export.
     const pseudo_node* const place = nested_at(directory, name);
-    if (place != nullptr && enter_nested(k.c, *place, to) == nfsstat4::ok)
-        co_return nfsstat4::ok;
+    if (place != nullptr) {
+        const nfsstat4 status = co_await enter_nested(k.c, *place, to);
+        if (status != nfsstat4::access)
+            co_return status;
+    }
     const auto found = co_await directory.backend().lookup(directory.request, directory.file, name);
     if (found && place != nullptr)
         co_return nfsstat4::access;
@@ -124,7 +154,7 @@ task<nfsstat4> server::find_child(compound& k, const object& directory, std::str
         if (const auto& attrs = found->found.attrs; commons_.exports.has_nested(*there.exported)) {
             const pseudo_node* const covering = co_await place_covering(there, attrs ? &*attrs : nullptr);
             if (covering != nullptr)
-                co_return enter_nested(k.c, *covering, to);
+                co_return co_await enter_nested(k.c, *covering, to);
         }
         to = there;
         co_return nfsstat4::ok;
@@ -148,10 +178,10 @@ task<nfsstat4> server::find_parent(compound& k, const object& of, object& to)
             co_return nfsstat4::noent;
         if (!of.is_pseudo() && place->parent->exported == nullptr) {
             const nfsstat4 status = co_await find_parent_of_export(k, *place, to);
-            if (status == nfsstat4::ok)
+            if (status == nfsstat4::ok || status == nfsstat4::delay)
                 co_return status;
         }
-        co_return enter(k.c, *place->parent, to);
+        co_return co_await enter_with_groups(k.c, *place->parent, to);
     }
     const auto found = co_await of.backend().lookup(of.request, of.file, "..");
     if (found) {
@@ -181,7 +211,13 @@ task<nfsstat4> server::find_parent_of_export(compound& k, const pseudo_node& pla
     if (nest == nullptr || check_access(*nest->outer, k.c.from(), host_) != access_refusal::none)
         co_return nfsstat4::noent;
     object outer;
-    set_export(k.c, *nest->outer, outer);
+    nfsstat4 entered = set_export(k.c, *nest->outer, outer);
+    if (entered == nfsstat4::delay) {
+        co_await learn_groups(k.c);
+        entered = set_export(k.c, *nest->outer, outer);
+    }
+    if (entered != nfsstat4::ok)
+        co_return entered;
     outer.file = outer.backend().root();
     std::string_view rest = nest->path.substr(0, nest->path.rfind('/'));
     for (auto name = next_component(rest); !name.empty(); name = next_component(rest)) {
@@ -200,7 +236,11 @@ task<nfsstat4> server::putfh(compound& k)
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
     object found;
-    const nfsstat4 status = find(k.c, args.object, found);
+    nfsstat4 status = find(k.c, args.object, found);
+    if (status == nfsstat4::delay) {
+        co_await learn_groups(k.c);
+        status = find(k.c, args.object, found);
+    }
     if (status != nfsstat4::ok) // it has no ACCESS (8881 15.2); knfsd says this, too
         co_return status == nfsstat4::access ? nfsstat4::stale : status;
     k.set_current(found);
@@ -210,7 +250,8 @@ task<nfsstat4> server::putfh(compound& k)
 task<nfsstat4> server::put_root(compound& k, nfs_opnum4 as)
 {
     object root;
-    if (const nfsstat4 status = enter(k.c, commons_.tree.root(), root); status != nfsstat4::ok)
+    const nfsstat4 status = co_await enter_with_groups(k.c, commons_.tree.root(), root);
+    if (status != nfsstat4::ok)
         co_return status;
     k.set_current(root);
     co_return as == nfs_opnum4::putrootfh ? k.add(PUTROOTFH4res()) : k.add(PUTPUBFH4res());

@@ -151,7 +151,9 @@ task<void> server::say_nested(compound& k, const pseudo_node& place, std::uint64
                               object_values& out, time_point until)
 {
     object entry;
-    nfsstat4 status = enter(k.c, place, entry) == nfsstat4::ok ? nfsstat4::ok : nfsstat4::access;
+    nfsstat4 status = co_await enter_with_groups(k.c, place, entry);
+    if (status == nfsstat4::noent)
+        status = nfsstat4::access;
     if (status == nfsstat4::ok) {
         const bitmap4 known = said & supported(k, entry);
         status = co_await values_of_root(k, entry, known, out, until);

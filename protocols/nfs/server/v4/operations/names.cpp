@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <string>
+#include <utility>
+
 #include <unistd.h>
 
 namespace verbena::nfs::v4 {
@@ -414,15 +416,24 @@ task<nfsstat4> server::list_pseudo(compound& k, const READDIR4args& args)
     std::uint64_t cookie = 2;
     bool all = true;
     const time_point until = roots_until();
+    bool has_asked = false;
     for (const auto& [name, child] : k.current.node->children) {
         object entry;
+        nfsstat4 status = enter(k.c, *child, entry);
+        if (status == nfsstat4::delay && !std::exchange(has_asked, true)) {
+            co_await learn_groups(k.c);
+            status = enter(k.c, *child, entry);
+        }
         // Those that the peer may see are counted alone.
-        if (enter(k.c, *child, entry) != nfsstat4::ok || ++cookie <= args.cookie)
+        if (status == nfsstat4::noent || ++cookie <= args.cookie)
             continue;
         object_values values;
-        bitmap4 said = args.attr_request & supported(k, entry);
-        task<nfsstat4> looking = values_of_root(k, entry, said, values, until);
-        const nfsstat4 status = co_await looking;
+        bitmap4 said = args.attr_request;
+        if (status == nfsstat4::ok) {
+            said = said & supported(k, entry);
+            task<nfsstat4> looking = values_of_root(k, entry, said, values, until);
+            status = co_await looking;
+        }
         if (status != nfsstat4::ok) {
             values.all.present = of_names;
             values.all.fileid = values.all.mounted_on_fileid = child->fileid;

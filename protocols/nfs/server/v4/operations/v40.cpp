@@ -259,6 +259,10 @@ task<nfsstat4> server::open_v40(compound& k)
         counters_.replays.add();
         object opened;
         answer.status = find_exported(k.c, answer.export_id, answer.file, opened);
+        if (answer.status == nfsstat4::delay) {
+            co_await learn_groups(k.c);
+            answer.status = find_exported(k.c, answer.export_id, answer.file, opened);
+        }
         if (answer.status == nfsstat4::ok)
             k.set_current(opened);
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <verbena/core/metrics.hpp>
+#include <verbena/protocols/nfs/server/caller_groups.hpp>
 #include <verbena/protocols/nfs/server/covered.hpp>
 #include <verbena/protocols/nfs/server/exports.hpp>
 #include <verbena/protocols/nfs/server/file_handle.hpp>
@@ -13,7 +14,6 @@
 #include <verbena/protocols/nfs/server/v4/state_answers.hpp>
 #include <verbena/protocols/nfs/server/v4/storage.hpp>
 #include <verbena/protocols/nfs/server/v4/v40_state.hpp>
-#include <verbena/protocols/nfs/user_groups.hpp>
 #include <verbena/protocols/nfs/user_names.hpp>
 #include <verbena/protocols/nfs/wire/v4/compound.hpp>
 #include <verbena/protocols/rpc/service.hpp>
@@ -202,11 +202,17 @@ private:
     nfsstat4 find_exported(const rpc::call& c, std::uint32_t export_id, const storage::handle& file,
                            object& to);
     nfsstat4 enter(const rpc::call& c, const pseudo_node& node, object& to);
-    void set_export(const rpc::call& c, const export_options& exported, object& to);
+    /// Likewise, when the groups of the caller have been looked up if need be.
+    task<nfsstat4> enter_with_groups(const rpc::call& c, const pseudo_node& node, object& to);
+    /// Has set_export() know the groups of the caller, which it has just not known (manage_gids).
+    task<void> learn_groups(const rpc::call& c);
+    /// delay, and no export: the groups of the caller are not known, and nothing else yields it. serverfault: for so
+    /// long that nobody should come again.
+    nfsstat4 set_export(const rpc::call& c, const export_options& exported, object& to);
     bool sign(const object& of, file_handle& to) const noexcept;
     /// The place in the pseudo file system of an export that begins by `name` in `directory`, the root of another one; else nullptr.
     const pseudo_node* nested_at(const object& directory, std::string_view name) const noexcept;
-    nfsstat4 enter_nested(const rpc::call& c, const pseudo_node& place, object& to);
+    task<nfsstat4> enter_nested(const rpc::call& c, const pseudo_node& place, object& to);
     /// The place of the export that covers `directory`, found in its export under whatever name; nullptr if none does.
     task<const pseudo_node*> place_covering(const object& directory, const storage::attributes* attrs);
     task<nfsstat4> find_parent_of_export(compound& k, const pseudo_node& place, object& to);
