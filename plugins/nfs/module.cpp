@@ -30,7 +30,7 @@ namespace {
 // Lookups of names at once. Those that hang hold up the others.
 constexpr unsigned name_threads = 4;
 // The same of users' groups, which have threads of their own: calls can do without names, but not without these.
-constexpr unsigned group_threads = 4;
+constexpr unsigned group_threads = user_groups_options().most_at_once;
 
 std::int64_t seconds_since_1970()
 {
@@ -310,6 +310,7 @@ void nfs_module::make_groups(shard& home)
 {
     user_groups_options options;
     options.logs = true;
+    options.v6_prefix = limits_.sessions.v6_prefix;
     groups_.emplace(home, *group_source_, options);
     table_.look_up_groups(*groups_);
     group_registrations_ = groups_->expose(*metrics_);

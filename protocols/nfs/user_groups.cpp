@@ -3,7 +3,6 @@
 
 #include <verbena/core/combine.hpp>
 #include <verbena/core/log.hpp>
-#include <verbena/protocols/rpc/service.hpp>
 
 #include <algorithm>
 #include <array>
@@ -36,104 +35,205 @@ void user_groups::show_levels() noexcept
     counters_.cached.set(static_cast<std::int64_t>(known_.size()));
 }
 
-task<user_groups::answer> user_groups::of(std::uint32_t uid)
+time_point user_groups::now() const noexcept { return home_.reactor().clock().now(); }
+
+task<user_groups::answer> user_groups::of(std::uint32_t uid, std::string from)
 {
-    auto asking = [this](std::uint32_t who) { return ask(who); };
-    co_return co_await home_.run(std::move(asking), std::uint32_t(uid));
+    auto asking = [this](std::uint32_t who, std::string whence) { return ask(who, std::move(whence)); };
+    co_return co_await home_.run(std::move(asking), std::uint32_t(uid), std::move(from));
 }
 
-// Whom knfsd's helper does not find has no groups but the one that the call names; so has he here who could not be
-// found for so long.
-user_groups::answer user_groups::not_found_out(time_point since) const noexcept
+// Of who could not be found out. Without groups he might have more rights than with them, so he does not act at all
+// where nobody knows which he had lately.
+user_groups::answer user_groups::tell_without(const std::optional<found>& last, time_point since,
+                                              user_groups_counters::answer how) noexcept
 {
-    const time_point now = home_.reactor().clock().now();
-    if (now - since < options_.most_later)
+    const time_point at = now();
+    if (last && at - last->when < options_.kept_old) {
+        answered(user_groups_counters::answer::old);
+        return {groups_standing::known, last->groups,
+                std::min(at + options_.kept_failure, last->when + options_.kept_old)};
+    }
+    if (at - since < options_.most_later) {
+        answered(how);
         return {};
-    return {true, none_, now + options_.kept_failure};
+    }
+    answered(user_groups_counters::answer::given_up);
+    return {groups_standing::refused, {}, at + options_.kept_failure};
 }
 
-user_groups::answer user_groups::told(const cache::entry& e) const noexcept
+user_groups::answer user_groups::tell(const cache::entry& e, user_groups_counters::answer how) noexcept
 {
     if (e.failed)
-        return not_found_out(e.failing_since);
-    return {true, e.value.value_or(none_), e.until};
+        return tell_without(e.value, e.failing_since, user_groups_counters::answer::late);
+    answered(how);
+    return {groups_standing::known, e.value ? e.value->groups : none_, e.until};
 }
 
-task<user_groups::answer> user_groups::ask(std::uint32_t uid)
+// No lookup failed, but it is the same to the user, so that it is noted since when.
+user_groups::answer user_groups::tell_refused(std::uint32_t uid) noexcept
+{
+    const time_point at = now();
+    const time_point since = known_.failing_since(uid, at, options_.most_later).value_or(at);
+    const std::optional<found> last = known_.last(uid);
+    try {
+        known_.put({uid, last, true, at, since});
+    } catch (const std::bad_alloc&) {
+        // The next one counts from then on.
+    }
+    return tell_without(last, since, user_groups_counters::answer::refused);
+}
+
+task<user_groups::answer> user_groups::ask(std::uint32_t uid, std::string from)
 {
     using how = user_groups_counters::answer;
-    if (const auto* known = known_.find(uid, home_.reactor().clock().now())) {
-        answered(how::cached);
-        co_return told(*known);
+    if (const auto* known = known_.find(uid, now()))
+        co_return tell(*known, how::cached);
+    std::shared_ptr<lookup> l;
+    try {
+        l = begin(uid, peer_group(from, options_.v6_prefix));
+    } catch (const std::bad_alloc&) {
+        l = nullptr;
     }
-    const auto l = begin(uid);
     if (!l) {
-        answered(how::refused);
-        time_point newest; // since when none of those that are under way has made place
-        for (const auto& [who, of] : under_way_)
-            newest = std::max(newest, of->begun);
-        co_return not_found_out(newest);
+        if (options_.logs)
+            log_limited(
+                refusals_, log_level::warning, "nfs",
+                "as many lookups of users' groups are under way as there may be of one peer, or of all: "
+                "calls of more users are put off; see whether all sources of nsswitch.conf answer, "
+                "and what this peer does",
+                {{"peer", from}});
+        co_return tell_refused(uid);
     }
     const bool ended = co_await wait_for(l);
-    answered(ended ? how::looked_up : how::late);
-    co_return ended ? *l->said : not_found_out(l->failing_since);
+    if (ended)
+        co_return tell(l->got, how::looked_up);
+    log_failure(*l, "no answer yet");
+    co_return tell_without(known_.last(uid), l->failing_since, how::late);
 }
 
 // One that has been waited for in vain is not waited for again: else each call would take that long while the source
 // hangs.
 task<bool> user_groups::wait_for(std::shared_ptr<lookup> l)
 {
-    const time_point now = home_.reactor().clock().now();
+    const time_point at = now();
     const time_point until = l->begun + options_.patience;
-    if (!l->over.is_set() && now < until) {
+    if (!l->over.is_set() && at < until) {
         const auto wait = [](std::shared_ptr<lookup> of) -> task<result<bool>> {
             const bool ended = co_await of->over.wait();
             co_return ended;
         };
         task<result<bool>> waiting = wait(l);
         counters_.waiting.add(1);
-        (void)co_await with_timeout(until - now, std::move(waiting));
+        (void)co_await with_timeout(until - at, std::move(waiting));
         counters_.waiting.add(-1);
     }
     co_return l->over.is_set();
 }
 
-// Nothing where too many are under way.
-std::shared_ptr<user_groups::lookup> user_groups::begin(std::uint32_t uid)
+std::size_t user_groups::share_of(std::size_t all) const noexcept
 {
-    if (const auto before = under_way_.find(uid); before != under_way_.end())
-        return before->second;
-    if (under_way_.size() >= options_.most_under_way)
+    return std::max<std::size_t>(all * options_.peer_percent / 100, 1);
+}
+
+std::size_t user_groups::running_for(std::string_view peer) const noexcept
+{
+    return static_cast<std::size_t>(std::ranges::count_if(under_way_, [&](const auto& each) {
+        const lookup& l = *each.second;
+        return l.runs_for != no_peer && l.peers[l.runs_for] == peer;
+    }));
+}
+
+// Nothing where too many are under way.
+std::shared_ptr<user_groups::lookup> user_groups::begin(std::uint32_t uid, std::string peer)
+{
+    if (const auto before = under_way_.find(uid); before != under_way_.end()) {
+        std::shared_ptr<lookup> l = before->second;
+        join(*l, std::move(peer));
+        return l;
+    }
+    const auto of_peer = static_cast<std::size_t>(std::ranges::count_if(
+        under_way_, [&](const auto& each) { return each.second->peers.front() == peer; }));
+    if (under_way_.size() >= options_.most_under_way || of_peer >= share_of(options_.most_under_way))
         return nullptr;
     auto made = std::make_shared<lookup>();
-    made->begun = home_.reactor().clock().now();
-    made->failing_since = known_.failing_since(uid, made->begun, options_.most_later).value_or(made->begun);
-    under_way_.emplace(uid, made);
-    show_levels();
+    made->uid = uid;
+    made->peers.push_back(std::move(peer));
+    made->begun = now();
+    const auto failing = known_.failing_since(uid, made->begun, options_.most_later);
+    made->failing_since = failing.value_or(made->begun);
+    made->is_told = failing.has_value();
+    waiting_.push_back(made);
     try {
-        home_.tasks().spawn(&user_groups::find, this, uid, made);
+        under_way_.emplace(uid, made);
     } catch (...) {
-        under_way_.erase(uid); // else it would be under way for ever
+        waiting_.pop_back();
         throw;
     }
+    show_levels();
+    start_next();
     return made;
 }
 
-task<void> user_groups::find(std::uint32_t uid, std::shared_ptr<lookup> l)
+// Else it would wait for a turn of the peer that began it, which may have many that hang.
+void user_groups::join(lookup& l, std::string peer)
+{
+    if (l.runs_for != no_peer || l.peers.size() == most_peers ||
+        std::ranges::find(l.peers, peer) != l.peers.end())
+        return;
+    l.peers.push_back(std::move(peer));
+    start_next();
+}
+
+// The first of those that wait for which a peer has a turn left.
+std::shared_ptr<user_groups::lookup> user_groups::take_next() noexcept
+{
+    for (auto at = waiting_.begin(); at != waiting_.end(); ++at) {
+        const std::vector<std::string>& peers = (*at)->peers;
+        const auto has_turn = [this](const std::string& peer) {
+            return running_for(peer) < share_of(options_.most_at_once);
+        };
+        const auto found = std::ranges::find_if(peers, has_turn);
+        if (found == peers.end())
+            continue;
+        std::shared_ptr<lookup> next = std::move(*at);
+        next->runs_for = static_cast<std::size_t>(found - peers.begin());
+        waiting_.erase(at);
+        return next;
+    }
+    return nullptr;
+}
+
+void user_groups::start_next() noexcept
+{
+    while (running_ < options_.most_at_once) {
+        const std::shared_ptr<lookup> next = take_next();
+        if (!next)
+            return;
+        ++running_;
+        try {
+            home_.tasks().spawn(&user_groups::find, this, std::shared_ptr<lookup>(next));
+        } catch (...) {
+            --running_;
+            end(*next, error(std::errc::not_enough_memory, says_no_groups));
+        }
+    }
+}
+
+task<void> user_groups::find(std::shared_ptr<lookup> l)
 {
     result<std::optional<std::vector<std::uint32_t>>> got = error(std::errc::io_error, says_no_groups);
     try {
-        got = co_await source_.find_groups(uid);
+        got = co_await source_.find_groups(l->uid);
     } catch (const std::exception&) {
         got = error(std::errc::io_error, says_no_groups);
     }
-    l->said = end(uid, *l, std::move(got));
-    under_way_.erase(uid);
-    show_levels();
-    l->over.set();
+    --running_;
+    end(*l, std::move(got));
+    start_next();
 }
 
-// Sorted and without repeats, and no longer than may be kept.
+// Sorted and without repeats; nothing where there are more than may be kept.
 storage::shared_groups user_groups::kept_form(std::uint32_t uid, std::vector<std::uint32_t> groups)
 {
     std::erase(groups, ~std::uint32_t(0)); // "leave it" to the kernel
@@ -143,50 +243,64 @@ storage::shared_groups user_groups::kept_form(std::uint32_t uid, std::vector<std
     if (groups.size() > options_.most_groups) {
         if (options_.logs && !std::exchange(told_too_many_, true))
             log(log_level::warning, "nfs",
-                "a user is in more groups than manage_gids keeps; those with the largest numbers count for "
-                "nothing, so put the user into fewer groups",
+                "a user is in more groups than manage_gids keeps, so that his calls are put off and then "
+                "refused; put the user into fewer groups",
                 {{"uid", std::to_string(uid)},
                  {"groups", std::to_string(groups.size())},
                  {"kept", std::to_string(options_.most_groups)}});
-        groups.resize(options_.most_groups);
+        return nullptr;
     }
     groups.shrink_to_fit();
     return std::make_shared<const std::vector<std::uint32_t>>(std::move(groups));
 }
 
-user_groups::answer user_groups::end(std::uint32_t uid, const lookup& l,
-                                     result<std::optional<std::vector<std::uint32_t>>> got) noexcept
+// Once from the first failure until a lookup succeeds.
+void user_groups::log_failure(lookup& l, std::string_view why)
+{
+    if (!options_.logs || std::exchange(l.is_told, true))
+        return;
+    log_limited(failures_, log_level::warning, "nfs",
+                "the groups of a user can't be found out, as manage_gids wants them: those that were known "
+                "count until they are an hour old; where none are, calls are put off, and refused when an "
+                "hour has passed; see whether all sources of nsswitch.conf answer",
+                {{"uid", std::to_string(l.uid)}, {"error", why}});
+}
+
+// Of a lookup: what is known now.
+void user_groups::end(lookup& l, result<std::optional<std::vector<std::uint32_t>>> got) noexcept
 {
     using outcome = user_groups_counters::outcome;
-    cache::entry made{uid, std::nullopt, !got, {}, l.failing_since};
-    std::string why;
+    const time_point at = now();
+    cache::entry made{l.uid, std::nullopt, !got, {}, l.failing_since};
     try {
+        storage::shared_groups groups;
         if (got && *got)
-            made.value = kept_form(uid, std::move(**got));
+            groups = kept_form(l.uid, std::move(**got));
+        if (groups)
+            made.value = found{std::move(groups), at};
+        else if (got && *got)
+            made.failed = true;
         if (!got)
-            why = got.error().message();
+            log_failure(l, got.error().message());
     } catch (const std::bad_alloc&) {
         made.failed = true;
     }
     const outcome how = made.failed ? outcome::failed : made.value ? outcome::found : outcome::unknown;
     counters_.lookups[static_cast<std::size_t>(how)].add();
-    made.until = home_.reactor().clock().now() + (made.failed  ? options_.kept_failure
-                                                  : made.value ? options_.kept
-                                                               : options_.kept_unknown);
-    const answer say = told(made);
+    made.until = at + (made.failed  ? options_.kept_failure
+                       : made.value ? options_.kept
+                                    : options_.kept_unknown);
+    if (made.failed)
+        made.value = known_.last(l.uid); // which tell_without() may take for too old
+    l.got = made;
     try {
-        if (made.failed && options_.logs && !std::exchange(told_failure_, true))
-            log(log_level::warning, "nfs",
-                "the groups of a user can't be found out, as manage_gids wants them: such users' calls are "
-                "put "
-                "off for a minute, and then they are in no groups but the one that the call names; see "
-                "whether all sources of nsswitch.conf answer",
-                {{"uid", std::to_string(uid)}, {"error", why}});
         known_.put(std::move(made));
     } catch (const std::bad_alloc&) {
         // Who waits has it, and who comes later asks again.
     }
-    return say;
+    under_way_.erase(l.uid);
+    show_levels();
+    l.over.set();
 }
 
 metric_registrations user_groups::expose(metric_registry& registry) const
@@ -209,16 +323,16 @@ metric_registrations user_groups::expose(metric_registry& registry) const
     made.push_back(registry.add(
         {"verbena_nfs_group_answers_total",
          "Users whose groups calls wanted and their shard did not know: cached (another shard did), "
-         "looked_up "
-         "(the call waited for it), late (it was not there in time), or refused (too many lookups were under "
-         "way). Where it is late or refused the client is asked to come again, for a minute at most.",
+         "looked_up (the call waited for it), old (they can't be found out, and those of before count), late "
+         "(they can't be found out, or were not there in time) or refused (too many lookups were under way): "
+         "the client is asked to come again, or given_up (that is so for an hour: the call is refused).",
          metric_type::counter,
          "answers",
          {"result"},
          user_groups_counters::answers},
         [this](metric_sink& out) {
             static constexpr std::array<std::string_view, user_groups_counters::answers> results = {
-                "cached", "looked_up", "late", "refused"};
+                "cached", "looked_up", "old", "late", "refused", "given_up"};
             for (std::size_t i = 0; i < results.size(); ++i)
                 out.value({results[i]}, static_cast<double>(counters_.given[i].value()));
         }));
@@ -235,33 +349,6 @@ metric_registrations user_groups::expose(metric_registry& registry) const
                                  metric_type::gauge, "users"},
                                 counters_.cached));
     return made;
-}
-
-bool caller_groups::are_missing(const rpc::call& c, const user_groups* of) noexcept
-{
-    return of != nullptr && !c.who().is_anonymous() && c.who().uid() != 0 && !c.known_groups();
-}
-
-task<bool> caller_groups::learn(rpc::call& c, user_groups* of)
-{
-    if (!are_missing(c, of))
-        co_return true;
-    const std::uint32_t uid = c.who().uid();
-    const task_context& context = co_await current_context();
-    if (const auto* known = known_.find(uid, context.shard->clock().now())) {
-        c.set_known_groups(*known->value); // each has one, of nobody's number an empty one
-        co_return true;
-    }
-    user_groups::answer said = co_await of->of(uid);
-    if (!said.known)
-        co_return false;
-    c.set_known_groups(said.groups);
-    try {
-        known_.put({uid, std::move(said.groups), false, said.until});
-    } catch (const std::bad_alloc&) {
-        // The next call asks again.
-    }
-    co_return true;
 }
 
 } // namespace verbena::nfs

@@ -7,7 +7,6 @@ namespace verbena::rpc {
 auth_status call::authenticate() noexcept
 {
     who_ = principal(); // of a call that this object was before
-    known_groups_.reset();
     const opaque_auth& credential = header_.credential;
     switch (credential.flavor) {
     case auth_flavor::none: break;

@@ -12,7 +12,6 @@ namespace {
 
 constexpr std::uint16_t first_unreserved_port = 1024;
 // Means "leave it" to chown(2) and setfsuid(2), so it must never reach a back end as an identity.
-constexpr std::uint32_t no_id = ~std::uint32_t(0);
 
 bool good_pseudo_path(std::string_view path) noexcept
 {
@@ -89,11 +88,6 @@ bool is_for(const export_table& exports, const rpc::peer& peer, host_addresses& 
     });
 }
 
-storage::credential squash(const export_options& exported, const rpc::call& c) noexcept
-{
-    return squash(exported, c.who(), c.known_groups());
-}
-
 storage::credential squash(const export_options& exported, const rpc::principal& claimed,
                            const storage::shared_groups& known) noexcept
 {
@@ -106,22 +100,8 @@ storage::credential squash(const export_options& exported, const rpc::principal&
     };
     who.uid = claimed.uid();
     who.gid = gid(claimed.gid());
-    // Of sorted ones the squashed group is the first.
-    const bool has_squashed = known && exported.root_squash && !known->empty() && known->front() == 0;
-    if (known && !has_squashed) {
-        who.share_groups(known);
-        return who;
-    }
     if (known) {
-        try {
-            std::vector<std::uint32_t> kept(known->begin() + 1, known->end());
-            const auto at = std::ranges::lower_bound(kept, exported.anongid);
-            if (at == kept.end() || *at != exported.anongid)
-                kept.insert(at, exported.anongid);
-            who.share_groups(std::make_shared<const std::vector<std::uint32_t>>(std::move(kept)));
-        } catch (const std::bad_alloc&) {
-            // Without groups he has no more rights than with them.
-        }
+        who.share_groups(known);
         return who;
     }
     std::array<std::uint32_t, rpc::principal::max_groups> groups;
@@ -129,6 +109,15 @@ storage::credential squash(const export_options& exported, const rpc::principal&
     std::transform(others.begin(), others.end(), groups.begin(), gid);
     who.set_groups({groups.data(), others.size()});
     return who;
+}
+
+storage::shared_groups without_root(const std::vector<std::uint32_t>& groups, std::uint32_t anongid)
+{
+    std::vector<std::uint32_t> kept(groups.begin() + 1, groups.end());
+    const auto at = std::ranges::lower_bound(kept, anongid);
+    if (at == kept.end() || *at != anongid)
+        kept.insert(at, anongid);
+    return std::make_shared<const std::vector<std::uint32_t>>(std::move(kept));
 }
 
 std::uint32_t export_id_of(std::string_view pseudo) noexcept

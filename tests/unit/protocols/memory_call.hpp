@@ -99,6 +99,16 @@ public:
     {
         args_ = xdr::decoder(std::span<const std::byte>(call_.data(), std::min(bytes, size_)), size_);
     }
+    /// The message comes in two pieces, of which the first one has `border` bytes: join_arguments() joins them.
+    void in_two_pieces(std::size_t border)
+    {
+        BOOST_REQUIRE(border <= size_);
+        comes_in_two_ = true;
+        const std::span<const std::byte> message(call_.data(), size_);
+        args_ = xdr::decoder(message.first(border), message.subspan(border), 0);
+    }
+    /// Bytes of the message.
+    std::size_t size() const noexcept { return size_; }
     void cut_short(std::size_t bytes)
     {
         size_ -= bytes;
@@ -125,6 +135,8 @@ public:
     rpc::reply_header header_of_reply;
     std::uint32_t xid = 0x1234;
     int pulls = 0;
+    int joins = 0;
+    bool no_memory_to_join = false;
     std::optional<std::errc> pull_fails;
     bool is_done = false; ///< for who lets it run beside others
     bool no_memory = false;
@@ -142,7 +154,9 @@ public:
         if (pull_fails)
             co_return error(*pull_fails);
         rpc::payload got;
-        if (ref.external) {
+        if (comes_in_two_) {
+            got.append(lease(), call_.subspan(ref.position, ref.length));
+        } else if (ref.external) {
             // Two pieces, as large payloads come over a stream.
             const auto all = std::span<const std::byte>(chunk_).first(ref.length);
             got.append(lease(), all.first(all.size() / 2));
@@ -151,6 +165,16 @@ public:
             got.append(lease(), ref.inline_bytes);
         }
         co_return got;
+    }
+    task<result<void>> join_arguments(std::size_t at) override
+    {
+        if (!comes_in_two_ || at > size_)
+            co_return error(std::errc::message_size, "arguments in one piece", at);
+        ++joins;
+        if (no_memory_to_join)
+            co_return error(std::errc::not_enough_memory, "no memory", at);
+        args_ = xdr::decoder(std::span<const std::byte>(call_.data() + at, size_ - at), {}, at);
+        co_return result<void>();
     }
     task<bool> reserve_results(std::size_t size) override
     {
@@ -179,6 +203,7 @@ private:
     std::size_t size_ = 0;
     std::size_t position_ = 0;
     bool in_chunk_ = false;
+    bool comes_in_two_ = false;
 };
 
 /// Programs behind a dispatcher on a reactor of their own, and who calls.

@@ -7,6 +7,9 @@
 
 #include <verbena/protocols/nfs/server/v3/mount.hpp>
 #include <verbena/protocols/nfs/server/v4/commons.hpp>
+#include <verbena/protocols/nfs/user_groups.hpp>
+
+#include <numeric>
 
 BOOST_AUTO_TEST_SUITE(nfs3_server_cost_test)
 
@@ -117,6 +120,40 @@ BOOST_FIXTURE_TEST_CASE(no_allocations_beside_version_4, fixture)
     GETATTR3args getattr;
     getattr.object = handle_of_f;
     costs_nothing(procedure::getattr, getattr);
+}
+
+namespace {
+
+/// Each user is in root's group and in as many others as an AUTH_SYS call could not name.
+class many_groups final : public nfs::group_source {
+public:
+    task<result<std::optional<std::vector<std::uint32_t>>>> find_groups(std::uint32_t) override
+    {
+        std::vector<std::uint32_t> all(100);
+        std::iota(all.begin(), all.end(), 0);
+        co_return std::optional(std::move(all));
+    }
+};
+
+} // namespace
+
+// The list is looked up once, and in an export where root's group is another one it is made once.
+BOOST_FIXTURE_TEST_CASE(no_allocations_for_groups_that_are_known, fixture)
+{
+    const auto id = files.add(1, "f", file_type::regular);
+    scope tasks(*shard);
+    verbena::shard home(0, *shard, pool, tasks);
+    many_groups source;
+    nfs::user_groups groups(home, source);
+    exports.look_up_groups(groups);
+    GETATTR3args getattr;
+    getattr.object = handle(id);
+    costs_nothing(procedure::getattr, getattr);
+    user->uid = 1001;
+    LOOKUP3args lookup;
+    lookup.what = in_root("f");
+    costs_nothing(procedure::lookup, lookup);
+    BOOST_TEST(groups.counters().lookups[0].value() == 2u);
 }
 
 BOOST_FIXTURE_TEST_CASE(metrics_show_what_was_counted, fixture)

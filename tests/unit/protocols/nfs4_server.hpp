@@ -186,6 +186,9 @@ struct nfs4_fixture {
         c.end(out);
         if (in_one_piece != 0)
             c.split_at(in_one_piece);
+        if (border != 0)
+            c.in_two_pieces(border);
+        c.no_memory_to_join = no_memory_to_join;
         return made;
     }
 
@@ -207,6 +210,8 @@ struct nfs4_fixture {
     std::optional<rpc::auth_sys> user;
     bool no_memory = false;                    ///< for results
     std::size_t in_one_piece = 0;              ///< bytes of a call, unless all are
+    std::size_t border = 0;                    ///< of a call's two pieces, unless it is one
+    bool no_memory_to_join = false;            ///< those
     int reserves = INT_MAX;                    ///< as memory_call's
     std::shared_ptr<rpc::reverse_channel> way; ///< back to who calls
     blocking_pool lane{1};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What EXCHANGE_ID, CREATE_SESSION, BIND_CONN_TO_SESSION and those that end clients and sessions refuse, and what they leave behind.
 #include "nfs4_called_client.hpp"
+#include "nfs4_log_lines.hpp"
 
 #include <verbena/core/event.hpp>
 
@@ -141,6 +142,27 @@ BOOST_FIXTURE_TEST_CASE(clients_of_the_state_layer_that_are_gone_make_room, fixt
     b.connect();
     BOOST_TEST(b.call(PUTROOTFH4args()).status() == nfsstat4::ok);
     BOOST_TEST(a.call(PUTROOTFH4args()).status() == nfsstat4::badsession);
+}
+
+// It is the name of one whose lease is over, and the room that of a third one.
+BOOST_FIXTURE_TEST_CASE(a_client_that_room_is_made_for_hears_nothing_of_who_has_given_way, fixture)
+{
+    limits.clients_per_peer = 1;
+    client4 before(*this, "a"), third(*this, "b");
+    before.connect();
+    BOOST_TEST_REQUIRE(before.open(before.creating("f")).status == nfsstat4::ok);
+    from.address = "192.0.2.9";
+    third.connect();
+    BOOST_TEST_REQUIRE(third.open(third.creating("g")).status == nfsstat4::ok);
+    clock.advance(91s);
+    const log_lines log;
+    client4 moved(*this, "a", 2);
+    answer4 out = compound(moved.exchange());
+    BOOST_TEST(out.take<EXCHANGE_ID4res>().status == nfsstat4::ok);
+    BOOST_TEST(log.of_names() == 0u);
+    moved.connect();
+    BOOST_TEST(moved.call(PUTROOTFH4args()).status() == nfsstat4::ok);
+    BOOST_TEST(third.call(PUTROOTFH4args()).status() == nfsstat4::badsession);
 }
 
 // Clients of one peer share what it may have of the state layer's.

@@ -76,13 +76,7 @@ task<rpc::outcome> server::serve(rpc::call& c)
 {
     switch (procedure(c.header().procedure)) {
     case procedure::null: co_return rpc::outcome::success;
-    case procedure::mnt: {
-        const bool known = co_await groups_.learn(c, exports_.groups());
-        if (known)
-            co_return co_await mnt(c);
-        // MOUNT has no status for that, and its callers send again what is not answered. So knfsd does.
-        co_return rpc::outcome::drop;
-    }
+    case procedure::mnt: co_return co_await mnt(c);
     case procedure::dump: co_return co_await dump(c);
     case procedure::umnt: co_return umnt(c);
     case procedure::umntall: mounts_.remove_all(c.from().address); co_return rpc::outcome::success;
@@ -98,7 +92,11 @@ task<rpc::outcome> server::mnt(rpc::call& c)
     if (!c.args().ok())
         co_return rpc::outcome::garbage_args;
     mountres3 res;
-    res.status = co_await find(c, args.path, res.fhandle);
+    const std::optional<mountstat3> status = co_await find(c, args.path, res.fhandle);
+    // MOUNT has no status for that, and its callers send again what is not answered. So knfsd does.
+    if (!status)
+        co_return rpc::outcome::drop;
+    res.status = *status;
     if (res.status == mountstat3::ok) {
         mounts_.add(c.from().address, args.path);
         counters_.mounted.add();
@@ -109,7 +107,7 @@ task<rpc::outcome> server::mnt(rpc::call& c)
     co_return rpc::outcome::success;
 }
 
-task<mountstat3> server::find(rpc::call& c, std::string_view path, v3::nfs_fh3& handle)
+task<std::optional<mountstat3>> server::find(rpc::call& c, std::string_view path, v3::nfs_fh3& handle)
 {
     const auto found = exports_.by_path(path);
     if (!found) {
@@ -122,7 +120,18 @@ task<mountstat3> server::find(rpc::call& c, std::string_view path, v3::nfs_fh3& 
         co_return mountstat3::acces;
     }
     storage::request request;
-    request.who = squash(exported, c);
+    groups_standing groups = groups_.act(exported, c, exports_.groups(), request.who);
+    if (groups == groups_standing::later) {
+        task<void> learning = groups_.learn(c, *exports_.groups());
+        co_await learning;
+        groups = groups_.act(exported, c, exports_.groups(), request.who);
+    }
+    if (groups == groups_standing::later)
+        co_return std::nullopt;
+    if (groups == groups_standing::refused) {
+        counters_.failed.add();
+        co_return mountstat3::serverfault;
+    }
     request.client = c.from().address;
     storage::handle directory = exported.backend->root();
     auto rest = found->rest;

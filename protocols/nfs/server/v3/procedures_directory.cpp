@@ -20,7 +20,13 @@ task<rpc::outcome> server::lookup(rpc::call& c)
     // The rules of an export that begins here are gone by, whatever this one's are.
     const export_options* inner = nested_at(directory, args.what.name);
     target root;
-    nfsstat3 entered = inner != nullptr ? open_root(c, *inner, root) : nfsstat3::noent;
+    nfsstat3 entered = nfsstat3::noent;
+    if (inner != nullptr)
+        entered = co_await open_root(c, *inner, root);
+    if (entered == nfsstat3::jukebox || entered == nfsstat3::serverfault) {
+        res.status = entered;
+        co_return reply(c, res);
+    }
     if (entered != nfsstat3::ok) {
         auto done = co_await directory.backend().lookup(directory.request, directory.file, args.what.name);
         if (!done) {
@@ -32,8 +38,10 @@ task<rpc::outcome> server::lookup(rpc::call& c)
         if (inner == nullptr && exports_.has_nested(*directory.exported)) {
             inner = co_await covering(directory, done->found);
             // What has a handle from before stands beneath it.
-            if (inner != nullptr)
-                entered = args.what.name == ".." ? nfsstat3::stale : open_root(c, *inner, root);
+            if (inner != nullptr && args.what.name == "..")
+                entered = nfsstat3::stale;
+            else if (inner != nullptr)
+                entered = co_await open_root(c, *inner, root);
         }
         if (entered != nfsstat3::ok) {
             res.dir_attributes = to_post_op(done->directory);

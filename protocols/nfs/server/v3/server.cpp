@@ -51,15 +51,50 @@ bool server::repeats_in_turn(std::uint32_t of_version, std::uint32_t number) con
 
 task<rpc::outcome> server::end_with(rpc::outcome outcome) { co_return outcome; }
 
-task<rpc::outcome> server::serve(rpc::call& c)
+task<rpc::outcome> server::serve(rpc::call& c) { return must_learn(c) ? learn_and_run(c) : run(c); }
+
+// Whoever may do nothing here has nothing looked up: lookups take long, and there are not many at once.
+bool server::must_learn(rpc::call& c)
 {
-    return exports_.groups() == nullptr ? run(c) : run_as_known(c);
+    const auto what = procedure(c.header().procedure);
+    if (exports_.groups() == nullptr || what == procedure::null || what > procedure::commit ||
+        !groups_.lacks(c.who(), *exports_.groups()))
+        return false;
+    xdr::decoder ahead = c.args();
+    nfs_fh3 handle;
+    decode(ahead, handle);
+    if (ahead.ok() && opens_with_groups(c, handle))
+        return true;
+    // Two procedures have another one behind it, which may be of another export.
+    if (what == procedure::rename) {
+        RENAME3args both;
+        ahead = c.args();
+        decode(ahead, both);
+        handle = both.to.dir;
+    } else if (what == procedure::link) {
+        LINK3args both;
+        ahead = c.args();
+        decode(ahead, both);
+        handle = both.link.dir;
+    } else {
+        return false;
+    }
+    return ahead.ok() && opens_with_groups(c, handle);
+}
+
+bool server::opens_with_groups(const rpc::call& c, const nfs_fh3& handle)
+{
+    const auto opened = open_handle(key_, handle.bytes());
+    const export_options* const exported = opened ? exports_.by_id(opened->export_id) : nullptr;
+    return exported != nullptr && caller_groups::matter(*exported, c.who()) &&
+           check_access(*exported, c.from(), host_) == access_refusal::none;
 }
 
 // Where they are not known enter() says so, in the form that the procedure's results have.
-task<rpc::outcome> server::run_as_known(rpc::call& c)
+task<rpc::outcome> server::learn_and_run(rpc::call& c)
 {
-    (void)co_await groups_.learn(c, exports_.groups());
+    task<void> learning = groups_.learn(c, *exports_.groups());
+    co_await learning;
     task<rpc::outcome> running = run(c);
     co_return co_await running;
 }
@@ -152,14 +187,20 @@ nfsstat3 server::find(const rpc::call& c, const nfs_fh3& handle, purpose why, ta
     return nfsstat3::ok;
 }
 
-nfsstat3 server::open_root(rpc::call& c, const export_options& exported, target& to)
+task<nfsstat3> server::open_root(rpc::call& c, const export_options& exported, target& to)
 {
     to.exported = &exported;
     to.file = to.backend().root();
-    const nfsstat3 status = enter(c, to);
+    nfsstat3 status = enter(c, to);
+    // Groups may not matter in the export that the call came by.
+    if (status == nfsstat3::jukebox) {
+        task<void> learning = groups_.learn(c, *exports_.groups());
+        co_await learning;
+        status = enter(c, to);
+    }
     if (status != nfsstat3::ok)
         c.refuse();
-    return status;
+    co_return status;
 }
 
 // Again for each call: a handle says what a peer may have learnt, not that it may use it.
@@ -169,9 +210,11 @@ nfsstat3 server::enter(const rpc::call& c, target& to)
         counters_.refused.note(refusal);
         return nfsstat3::acces;
     }
-    if (caller_groups::are_missing(c, exports_.groups()))
-        return nfsstat3::jukebox;
-    to.request.who = squash(*to.exported, c);
+    switch (groups_.act(*to.exported, c, exports_.groups(), to.request.who)) {
+    case groups_standing::known: break;
+    case groups_standing::later: return nfsstat3::jukebox;
+    case groups_standing::refused: return nfsstat3::serverfault;
+    }
     to.request.client = c.from().address;
     return nfsstat3::ok;
 }

@@ -15,18 +15,6 @@ namespace verbena::nfs::v4 {
 
 namespace {
 
-// Whether an operation may be the first that enters an export, and so acts as the caller there.
-bool begins_at_an_export(nfs_opnum4 operation) noexcept
-{
-    return operation == nfs_opnum4::putfh || operation == nfs_opnum4::putrootfh ||
-           operation == nfs_opnum4::putpubfh;
-}
-
-bool lies_apart(const xdr::decoder& in) noexcept
-{
-    return !in.ok() && in.failure() == std::errc::no_buffer_space;
-}
-
 // Operations that are known and not served: their arguments must be right all the same (8881 15.1.1.5).
 task<nfsstat4> run(compound& k, nfs_opnum4 operation)
 {
@@ -150,6 +138,7 @@ task<void> run_operations(compound& k)
     for (;;) {
         const std::size_t begun = k.c.args().position();
         const std::span<const std::byte> bytes = k.c.args().rest();
+        const std::span<const std::byte> behind = k.c.args().rest_of_second();
         bool is_read = false;
         if (!k.args.next())
             co_return;
@@ -162,13 +151,8 @@ task<void> run_operations(compound& k)
         if (k.c.results().room() < compound::least_room)
             k.lacks_memory = !co_await k.c.reserve_results(usual_results);
         nfsstat4 status = nfsstat4::ok;
-        bool knows_groups = true;
-        if (begins_at_an_export(operation) && k.server.commons.exports.groups() != nullptr)
-            knows_groups = co_await k.server.groups.learn(k.c, k.server.commons.exports.groups());
         if (operation == nfs_opnum4::sequence) {
             status = nfsstat4::sequence_pos;
-        } else if (!knows_groups) {
-            status = nfsstat4::delay;
         } else {
             task<nfsstat4> running = run(k, operation);
             status = co_await running;
@@ -189,7 +173,7 @@ task<void> run_operations(compound& k)
                 status = v40_status(operation, status);
         }
         if (k.slot != nullptr && is_read)
-            k.slot->note(operation, bytes.first(std::min(bytes.size(), k.c.args().position() - begun)));
+            k.slot->note(operation, call_digest::bytes_of(bytes, behind, k.c.args().position() - begun));
         if (k.dropped) {
             // Nobody hears it now. Where the call is not run again, whoever repeats it does.
             if (k.changed)

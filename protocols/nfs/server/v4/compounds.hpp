@@ -16,6 +16,11 @@ namespace verbena::nfs::v4 {
 /// Room for what most calls are answered.
 inline constexpr std::size_t usual_results = 4096;
 
+/// Whether what could not be read is there, but not in one piece.
+inline bool lies_apart(const xdr::decoder& in) noexcept
+{
+    return !in.ok() && in.failure() == std::errc::no_buffer_space;
+}
 /// Who calls, by the server's key.
 principal_digest caller_of(const server_commons& commons, const rpc::call& c) noexcept;
 

@@ -7,18 +7,29 @@
 
 namespace verbena::nfs::v4 {
 
-void set_export(const rpc::call& c, const export_options& exported, object& to)
-{
-    to.node = nullptr;
-    to.exported = &exported;
-    to.request.who = squash(exported, c);
-    to.request.client = c.from().address;
-}
-
 handle_space::handle_space(const export_table& exports, const handle_key& key, const pseudo_tree& tree,
                            const shard& here, server_counters& counters)
     : exports_(exports), key_(key), tree_(tree), counters_(counters), covered_(exports, &here)
 {
+}
+
+nfsstat4 handle_space::set_export(const rpc::call& c, const export_options& exported, object& to)
+{
+    switch (groups_.act(exported, c, exports_.groups(), to.request.who)) {
+    case groups_standing::known: break;
+    case groups_standing::later: return nfsstat4::delay;
+    case groups_standing::refused: return nfsstat4::serverfault;
+    }
+    to.node = nullptr;
+    to.exported = &exported;
+    to.request.client = c.from().address;
+    return nfsstat4::ok;
+}
+
+task<void> handle_space::learn_groups(const rpc::call& c)
+{
+    if (user_groups* const all = exports_.groups())
+        co_await groups_.learn(c, *all);
 }
 
 std::size_t handle_space::visible_in(const pseudo_node& node, const rpc::peer& from)
@@ -65,9 +76,10 @@ nfsstat4 handle_space::find_exported(const rpc::call& c, std::uint32_t export_id
         counters_.refused_export.add();
         return nfsstat4::stale;
     }
-    set_export(c, *exported, to);
-    to.file = file;
-    return nfsstat4::ok;
+    const nfsstat4 status = set_export(c, *exported, to);
+    if (status == nfsstat4::ok)
+        to.file = file;
+    return status;
 }
 
 nfsstat4 handle_space::enter(const rpc::call& c, const pseudo_node& node, object& to)
@@ -76,12 +88,24 @@ nfsstat4 handle_space::enter(const rpc::call& c, const pseudo_node& node, object
         return nfsstat4::noent;
     to = object();
     if (node.exported != nullptr && check_access(*node.exported, c.from(), host_) == access_refusal::none) {
-        set_export(c, *node.exported, to);
+        const nfsstat4 status = set_export(c, *node.exported, to);
+        if (status != nfsstat4::ok)
+            return status;
         to.file = to.backend().root();
     } else {
         to.node = &node;
     }
     return nfsstat4::ok;
+}
+
+task<nfsstat4> handle_space::enter_with_groups(const rpc::call& c, const pseudo_node& node, object& to)
+{
+    nfsstat4 status = enter(c, node, to);
+    if (status == nfsstat4::delay) {
+        co_await learn_groups(c);
+        status = enter(c, node, to);
+    }
+    co_return status;
 }
 
 bool handle_space::sign(const object& of, file_handle& to) const noexcept
@@ -102,12 +126,13 @@ const pseudo_node* handle_space::nested_at(const object& directory, std::string_
 }
 
 // Who may not use the export gets nothing of what it covers either.
-nfsstat4 handle_space::enter_nested(const rpc::call& c, const pseudo_node& place, object& to)
+task<nfsstat4> handle_space::enter_nested(const rpc::call& c, const pseudo_node& place, object& to)
 {
-    if (enter(c, place, to) == nfsstat4::ok)
-        return nfsstat4::ok;
+    const nfsstat4 status = co_await enter_with_groups(c, place, to);
+    if (status != nfsstat4::noent)
+        co_return status;
     counters_.refused.note(check_access(*place.exported, c.from(), host_));
-    return nfsstat4::access;
+    co_return nfsstat4::access;
 }
 
 task<const pseudo_node*> handle_space::place_covering(const object& directory,
@@ -127,12 +152,17 @@ task<nfsstat4> handle_space::find_child(const rpc::call& c, const object& direct
         co_return status;
     if (directory.is_pseudo()) {
         const auto child = directory.node->children.find(name);
-        co_return child == directory.node->children.end() ? nfsstat4::noent : enter(c, *child->second, to);
+        if (child == directory.node->children.end())
+            co_return nfsstat4::noent;
+        co_return co_await enter_with_groups(c, *child->second, to);
     }
     // An export's own directories are not hidden by what only leads to another export.
     const pseudo_node* const place = nested_at(directory, name);
-    if (place != nullptr && enter_nested(c, *place, to) == nfsstat4::ok)
-        co_return nfsstat4::ok;
+    if (place != nullptr) {
+        const nfsstat4 status = co_await enter_nested(c, *place, to);
+        if (status != nfsstat4::access)
+            co_return status;
+    }
     const auto found = co_await directory.backend().lookup(directory.request, directory.file, name);
     if (found && place != nullptr)
         co_return nfsstat4::access;
@@ -142,7 +172,7 @@ task<nfsstat4> handle_space::find_child(const rpc::call& c, const object& direct
         if (const auto& attrs = found->found.attrs; exports_.has_nested(*there.exported)) {
             const pseudo_node* const covering = co_await place_covering(there, attrs ? &*attrs : nullptr);
             if (covering != nullptr)
-                co_return enter_nested(c, *covering, to);
+                co_return co_await enter_nested(c, *covering, to);
         }
         to = there;
         co_return nfsstat4::ok;
@@ -166,10 +196,10 @@ task<nfsstat4> handle_space::find_parent(const rpc::call& c, const object& of, o
             co_return nfsstat4::noent;
         if (!of.is_pseudo() && place->parent->exported == nullptr) {
             const nfsstat4 status = co_await find_parent_of_export(c, *place, to);
-            if (status == nfsstat4::ok)
+            if (status == nfsstat4::ok || status == nfsstat4::delay)
                 co_return status;
         }
-        co_return enter(c, *place->parent, to);
+        co_return co_await enter_with_groups(c, *place->parent, to);
     }
     const auto found = co_await of.backend().lookup(of.request, of.file, "..");
     if (found) {
@@ -199,7 +229,13 @@ task<nfsstat4> handle_space::find_parent_of_export(const rpc::call& c, const pse
     if (nest == nullptr || check_access(*nest->outer, c.from(), host_) != access_refusal::none)
         co_return nfsstat4::noent;
     object outer;
-    set_export(c, *nest->outer, outer);
+    nfsstat4 entered = set_export(c, *nest->outer, outer);
+    if (entered == nfsstat4::delay) {
+        co_await learn_groups(c);
+        entered = set_export(c, *nest->outer, outer);
+    }
+    if (entered != nfsstat4::ok)
+        co_return entered;
     outer.file = outer.backend().root();
     std::string_view rest = nest->path.substr(0, nest->path.rfind('/'));
     for (auto name = next_component(rest); !name.empty(); name = next_component(rest)) {

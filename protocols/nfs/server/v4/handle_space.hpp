@@ -6,6 +6,7 @@
 
 #include <verbena/core/shard.hpp>
 #include <verbena/core/task.hpp>
+#include <verbena/protocols/nfs/server/caller_groups.hpp>
 #include <verbena/protocols/nfs/server/covered.hpp>
 #include <verbena/protocols/nfs/server/exports.hpp>
 #include <verbena/protocols/nfs/server/file_handle.hpp>
@@ -19,9 +20,6 @@
 #include <string_view>
 
 namespace verbena::nfs::v4 {
-
-/// Makes `to` stand for something of `exported`, as whom the caller acts there; `to.file` says what.
-void set_export(const rpc::call& c, const export_options& exported, object& to);
 
 /// One shard's. Each question names the call that asks, since a handle says what a peer may have learnt, not that it
 /// may use it. Who is refused is counted here.
@@ -42,6 +40,8 @@ public:
 
     // --- Handles
 
+    /// Has find() and find_exported() know the groups of the caller, for want of which they were delay (manage_gids).
+    task<void> learn_groups(const rpc::call& c);
     nfsstat4 find(const rpc::call& c, std::span<const std::byte> wire, object& to);
     nfsstat4 find_exported(const rpc::call& c, std::uint32_t export_id, const storage::handle& file,
                            object& to);
@@ -49,9 +49,14 @@ public:
 
     // --- Places of the pseudo file system
 
-    nfsstat4 enter_root(const rpc::call& c, object& to) { return enter(c, tree_.root(), to); }
+    task<nfsstat4> enter_root(const rpc::call& c, object& to)
+    {
+        return enter_with_groups(c, tree_.root(), to);
+    }
     /// Into what stands at a place: the export that begins there, if the peer may use it.
     nfsstat4 enter(const rpc::call& c, const pseudo_node& node, object& to);
+    /// Likewise, when the groups of the caller have been looked up if need be.
+    task<nfsstat4> enter_with_groups(const rpc::call& c, const pseudo_node& node, object& to);
     /// Where an export begins.
     const pseudo_node* place_of(const export_options& exported) const noexcept { return tree_.of(exported); }
 
@@ -85,9 +90,12 @@ public:
     task<nfsstat4> may_change(const object& directory, std::string_view name);
 
 private:
+    /// Makes `to` stand for something of `exported`, as whom the caller acts there; `to.file` says what. delay, and no
+    /// export: the groups of the caller are not known. serverfault: for so long that nobody should come again.
+    nfsstat4 set_export(const rpc::call& c, const export_options& exported, object& to);
     /// The place of an export that begins by `name` in `directory`, the root of another one; else nullptr.
     const pseudo_node* nested_at(const object& directory, std::string_view name) const noexcept;
-    nfsstat4 enter_nested(const rpc::call& c, const pseudo_node& place, object& to);
+    task<nfsstat4> enter_nested(const rpc::call& c, const pseudo_node& place, object& to);
     /// The place of the export that covers `directory`, found in its export under whatever name; nullptr if none does.
     task<const pseudo_node*> place_covering(const object& directory, const storage::attributes* attrs);
     task<nfsstat4> find_parent_of_export(const rpc::call& c, const pseudo_node& place, object& to);
@@ -97,6 +105,7 @@ private:
     const pseudo_tree& tree_;
     server_counters& counters_;
     covered_directories covered_;
+    caller_groups groups_;
     host_addresses host_;
 };
 

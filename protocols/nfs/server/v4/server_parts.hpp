@@ -11,7 +11,6 @@
 #include <verbena/protocols/nfs/server/io_list.hpp>
 #include <verbena/protocols/nfs/server/v4/commons.hpp>
 #include <verbena/protocols/nfs/server/v4/counters.hpp>
-#include <verbena/protocols/nfs/user_groups.hpp>
 
 namespace verbena::nfs::v4 {
 
@@ -35,7 +34,6 @@ struct server_parts {
     state_home& state; ///< the one of `commons`
     io_list& io;       ///< what is under way on this shard
     server_counters counters;
-    caller_groups groups;
     handle_space handles;
     owner_names names;
     attribute_source values;

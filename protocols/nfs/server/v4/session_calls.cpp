@@ -23,9 +23,10 @@ std::uint64_t mark_of(const server_commons& commons, rpc::call& c, const compoun
     xdr::store_u64(text.data(), caller_of(commons, c));
     xdr::store_u32(text.data() + 8, args.head().operations);
     xdr::store_u32(text.data() + 12, sequence.cachethis ? 1 : 0);
-    // The rest of a call lies elsewhere over some transports; its beginning never does.
-    const auto rest = c.args().rest();
-    std::copy_n(rest.begin(), std::min<std::size_t>(rest.size(), 64), text.begin() + 16);
+    // An item that a chunk carries is left out; what comes in two pieces is not.
+    const call_digest::bytes_of begins(c.args(), 64);
+    const auto end = std::ranges::copy(begins.first, text.begin() + 16).out;
+    std::ranges::copy(begins.second, end);
     return siphash(commons.key, text);
 }
 
@@ -49,25 +50,35 @@ task<nfsstat4> renew_lease(server_commons& commons, session& s)
     co_return nfsstat4::badsession;
 }
 
-// Whether a COMPOUND, which begins like the one that `known` is of, has the same operations, as far as that one ran.
-// What can't be read in one piece is taken for the same.
-bool is_same_call(xdr::decoder ahead, const call_digest& known)
+// Whether the COMPOUND of `c`, which begins at `entire` and like the one that `known` is of, has the same operations,
+// as far as that one ran: ok or seq_false_retry. delay: there is no memory to join what came in two pieces. Arguments
+// that the transport can't join are taken for the same. Reads all arguments anew; the call is not run.
+task<nfsstat4> compare_calls(rpc::call& c, xdr::decoder entire, call_digest known)
 {
-    compound_arguments args(ahead);
+    c.args() = entire;
+    compound_arguments args(c.args());
     SEQUENCE4args sequence;
     if (!args.next() || !args.read(sequence))
-        return true;
+        co_return nfsstat4::seq_false_retry;
     call_digest digest;
     while (digest.operations() < known.operations()) {
-        const std::size_t begun = ahead.position();
-        const auto bytes = ahead.rest();
+        const std::size_t begun = c.args().position();
+        const xdr::decoder ahead = c.args();
         if (!args.next())
-            return false;
-        if (!args.visit([](const auto&) {}))
-            return true;
-        digest.add(args.opcode(), bytes.first(std::min(bytes.size(), ahead.position() - begun)));
+            co_return nfsstat4::seq_false_retry;
+        const bool is_read = args.visit([](const auto&) {});
+        if (is_read) {
+            digest.add(args.opcode(), call_digest::bytes_of(ahead, c.args().position() - begun));
+        } else if (lies_apart(c.args())) {
+            const auto joined = co_await c.join_arguments(begun);
+            if (!joined)
+                co_return joined.error() == std::errc::not_enough_memory ? nfsstat4::delay : nfsstat4::ok;
+            args.again();
+        } else {
+            co_return nfsstat4::seq_false_retry; // those of the other call could be read
+        }
     }
-    return digest == known;
+    co_return digest == known ? nfsstat4::ok : nfsstat4::seq_false_retry;
 }
 
 // Each stays set for as long as its cause is there: a client repairs it, and would do so for ever if one stayed longer.
@@ -121,9 +132,11 @@ task<rpc::outcome> serve_in_session(server_parts& server, rpc::call& c, compound
         }
         if (verdict == slot_verdict::refused)
             status = slot.status();
-        if (verdict == slot_verdict::repeat && !is_same_call(entire, slot.digest())) {
-            verdict = slot_verdict::refused;
-            status = nfsstat4::seq_false_retry;
+        if (verdict == slot_verdict::repeat) {
+            task<nfsstat4> comparing = compare_calls(c, entire, slot.digest());
+            status = co_await comparing;
+            if (status != nfsstat4::ok)
+                verdict = slot_verdict::refused;
         }
     }
     if (verdict == slot_verdict::repeat) {

@@ -3,6 +3,8 @@
 #include <verbena/protocols/xdr/byte_order.hpp>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <utility>
 
 namespace verbena::nfs::v4 {
@@ -37,21 +39,46 @@ void call_digest::mix(std::uint64_t value) noexcept
     value_ ^= value_ >> 32;
 }
 
+namespace {
+
+// What stands at `at`, in whichever piece. Operations are whole words, so that few of them lie in both.
+std::uint32_t word_at(const call_digest::bytes_of& bytes, std::size_t at) noexcept
+{
+    if (at + 4 <= bytes.first.size())
+        return xdr::load_u32(bytes.first.data() + at);
+    if (at >= bytes.first.size())
+        return xdr::load_u32(bytes.second.data() + (at - bytes.first.size()));
+    std::array<std::byte, 4> word{};
+    const auto rest = bytes.first.subspan(at);
+    std::ranges::copy(rest, word.begin());
+    std::ranges::copy(bytes.second.first(4 - rest.size()),
+                      word.begin() + static_cast<std::ptrdiff_t>(rest.size()));
+    return xdr::load_u32(word.data());
+}
+
+} // namespace
+
 // No secret: who deceives it gets what its own call was answered.
-void call_digest::add(nfs_opnum4 operation, std::span<const std::byte> bytes) noexcept
+void call_digest::add(nfs_opnum4 operation, const bytes_of& bytes) noexcept
 {
     ++operations_;
     // Up to the length of a large item, which is the last argument of WRITE, and for a link stands amid those of
     // CREATE.
     constexpr std::size_t before_data = 36, before_link = 12;
-    const bool makes_link = operation == nfs_opnum4::create && bytes.size() >= before_link &&
-                            xdr::load_u32(bytes.data() + 4) == static_cast<std::uint32_t>(nfs_ftype4::lnk);
+    std::size_t size = bytes.first.size() + bytes.second.size();
+    const bool makes_link = operation == nfs_opnum4::create && size >= before_link &&
+                            word_at(bytes, 4) == static_cast<std::uint32_t>(nfs_ftype4::lnk);
     if (operation == nfs_opnum4::write || makes_link)
-        bytes = bytes.first(std::min(bytes.size(), makes_link ? before_link : before_data));
-    for (; bytes.size() >= 8; bytes = bytes.subspan(8))
-        mix(xdr::load_u64(bytes.data()));
-    for (; bytes.size() >= 4; bytes = bytes.subspan(4))
-        mix(xdr::load_u32(bytes.data()));
+        size = std::min(size, makes_link ? before_link : before_data);
+    std::size_t at = 0;
+    for (; at + 8 <= size; at += 8) {
+        if (at + 8 <= bytes.first.size())
+            mix(xdr::load_u64(bytes.first.data() + at));
+        else
+            mix(std::uint64_t(word_at(bytes, at)) << 32 | word_at(bytes, at + 4));
+    }
+    if (at + 4 <= size)
+        mix(word_at(bytes, at));
 }
 
 slot_verdict slot_use::begin(std::shared_ptr<session> of, const SEQUENCE4args& args, std::uint64_t mark)

@@ -66,17 +66,6 @@ public:
     auth_status authenticate() noexcept;
     /// Whom authenticate() found.
     const principal& who() const noexcept { return who_; }
-    /// The groups of who() as the server knows them, sorted and without repeats. They stand in the place of those
-    /// that the caller claims. Empty where the server knows none: then the claim counts.
-    const std::shared_ptr<const std::vector<std::uint32_t>>& known_groups() const noexcept
-    {
-        return known_groups_;
-    }
-    /// For the program, before it acts as who().
-    void set_known_groups(std::shared_ptr<const std::vector<std::uint32_t>> groups) noexcept
-    {
-        known_groups_ = std::move(groups);
-    }
     const rpc::peer& from() const noexcept { return *peer_; }
     /// The arguments, after the call header.
     xdr::decoder& args() noexcept { return args_; }
@@ -191,7 +180,6 @@ public:
 protected:
     call_header header_;
     principal who_;
-    std::shared_ptr<const std::vector<std::uint32_t>> known_groups_;
     bool refused_ = false;
     bool keeps_failure_ = false;
     bool is_call_ = true;

@@ -124,9 +124,18 @@ public:
     /// The bytes that remaining() counts.
     std::span<const std::byte> rest() const noexcept { return {next_, remaining()}; }
 
+    /// The bytes that follow rest() in the second piece; none where that is being read already, or there is none.
+    std::span<const std::byte> rest_of_second() const noexcept
+    {
+        return {second_, second_ == nullptr ? 0 : tail_};
+    }
+
     /// Ends the reading with a rule of the caller's, unless an earlier failure stands. `rule` has
     /// static storage duration.
     void fail(const char* rule) noexcept { fail(rule, std::errc::bad_message); }
+
+    /// Ends the reading with no_buffer_space: the caller needs in one piece what lies in two.
+    void fail_apart() noexcept { fail("need more contiguous bytes", std::errc::no_buffer_space); }
 
     std::uint32_t u32() noexcept
     {
@@ -315,7 +324,7 @@ private:
         if (reduced_ && end_ != real_end_)
             fail("an item that is not the call's payload lies in a Read chunk", std::errc::bad_message);
         else if (wanted <= remaining() + tail_)
-            fail("need more contiguous bytes", std::errc::no_buffer_space);
+            fail_apart();
         else
             fail("message ends inside an item", std::errc::bad_message);
     }

@@ -10,7 +10,11 @@ task<nfsstat4> putfh(compound& k)
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
     object found;
-    const nfsstat4 status = k.server.handles.find(k.c, args.object, found);
+    nfsstat4 status = k.server.handles.find(k.c, args.object, found);
+    if (status == nfsstat4::delay) {
+        co_await k.server.handles.learn_groups(k.c);
+        status = k.server.handles.find(k.c, args.object, found);
+    }
     if (status != nfsstat4::ok) // it has no ACCESS (8881 15.2); knfsd says this, too
         co_return status == nfsstat4::access ? nfsstat4::stale : status;
     k.set_current(found);
@@ -20,20 +24,21 @@ task<nfsstat4> putfh(compound& k)
 namespace {
 
 template<class Results>
-nfsstat4 enter_the_root(compound& k)
+task<nfsstat4> enter_the_root(compound& k)
 {
     object root;
-    if (const nfsstat4 status = k.server.handles.enter_root(k.c, root); status != nfsstat4::ok)
-        return status;
+    const nfsstat4 status = co_await k.server.handles.enter_root(k.c, root);
+    if (status != nfsstat4::ok)
+        co_return status;
     k.set_current(root);
-    return k.add(Results());
+    co_return k.add(Results());
 }
 
 } // namespace
 
-task<nfsstat4> putrootfh(compound& k) { co_return enter_the_root<PUTROOTFH4res>(k); }
+task<nfsstat4> putrootfh(compound& k) { return enter_the_root<PUTROOTFH4res>(k); }
 
-task<nfsstat4> putpubfh(compound& k) { co_return enter_the_root<PUTPUBFH4res>(k); }
+task<nfsstat4> putpubfh(compound& k) { return enter_the_root<PUTPUBFH4res>(k); }
 
 task<nfsstat4> getfh(compound& k)
 {

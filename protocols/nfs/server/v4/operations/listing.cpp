@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace verbena::nfs::v4::operations {
@@ -105,15 +106,24 @@ task<nfsstat4> list_pseudo(compound& k, const READDIR4args& args)
     std::uint64_t cookie = 2;
     bool all = true;
     const time_point until = k.server.roots.until();
+    bool has_asked = false;
     for (const auto& [name, child] : k.current.node->children) {
         object entry;
+        nfsstat4 status = k.server.handles.enter(k.c, *child, entry);
+        if (status == nfsstat4::delay && !std::exchange(has_asked, true)) {
+            co_await k.server.handles.learn_groups(k.c);
+            status = k.server.handles.enter(k.c, *child, entry);
+        }
         // Those that the peer may see are counted alone.
-        if (k.server.handles.enter(k.c, *child, entry) != nfsstat4::ok || ++cookie <= args.cookie)
+        if (status == nfsstat4::noent || ++cookie <= args.cookie)
             continue;
         object_values values;
-        bitmap4 said = args.attr_request & k.supported(entry);
-        task<nfsstat4> looking = k.server.roots.values_of(k, entry, said, values, until);
-        const nfsstat4 status = co_await looking;
+        bitmap4 said = args.attr_request;
+        if (status == nfsstat4::ok) {
+            said = said & k.supported(entry);
+            task<nfsstat4> looking = k.server.roots.values_of(k, entry, said, values, until);
+            status = co_await looking;
+        }
         if (status != nfsstat4::ok) {
             values.all.present = of_names;
             values.all.fileid = values.all.mounted_on_fileid = child->fileid;

@@ -69,8 +69,9 @@ task<void> say_nested(compound& k, const pseudo_node& place, std::uint64_t cover
                       object_values& out, time_point until)
 {
     object entry;
-    nfsstat4 status =
-        k.server.handles.enter(k.c, place, entry) == nfsstat4::ok ? nfsstat4::ok : nfsstat4::access;
+    nfsstat4 status = co_await k.server.handles.enter_with_groups(k.c, place, entry);
+    if (status == nfsstat4::noent)
+        status = nfsstat4::access;
     if (status == nfsstat4::ok) {
         const bitmap4 known = said & k.supported(entry);
         status = co_await k.server.roots.values_of(k, entry, known, out, until);

@@ -50,12 +50,14 @@ task<nfsstat4> exchange_id(compound& k)
             args.clientowner, (args.flags & exchgid4::upd_confirmed_rec_a) != 0,
             caller_of(k.server.commons, k.c), k.c.from().address, context.shard->clock().now(), yields);
     };
-    session_table::exchanged made = ask(files::nobody);
+    files::client_id yields = files::nobody; // who does, by what was asked so far
+    session_table::exchanged made = ask(yields);
     if (made.rival != files::nobody && made.status == nfsstat4::clid_inuse) {
         // Before its sessions: who comes back until then must find all it had, or nothing.
         const nfsstat4 ended = co_await k.server.commons.end_rival(made.rival);
         if (ended == nfsstat4::ok) {
-            made = ask(made.rival);
+            yields = made.rival;
+            made = ask(yields);
         } else if (ended != made.status) { // then it is not the name that is in the way
             made = session_table::exchanged();
             made.status = ended;
@@ -63,13 +65,16 @@ task<nfsstat4> exchange_id(compound& k)
     } else if (made.rival != files::nobody) {
         // It keeps all until CREATE_SESSION confirms the new one.
         const state_home::life life = co_await k.server.state.life_of(made.rival);
-        if (!life.active)
-            made = ask(made.rival);
+        if (!life.active) {
+            yields = made.rival;
+            made = ask(yields);
+        }
     }
     if (made.short_of != session_table::shortage::none) {
         const bool some = co_await k.server.commons.expire_lapsed(made.short_of, k.c.from().address);
+        // Without `yields` the client would hear once more of the one that has just given way.
         if (some)
-            made = ask(files::nobody);
+            made = ask(yields);
     }
     if (made.short_of != session_table::shortage::none)
         k.server.counters.refused_limits.add(files::limited::clients, whose(made.short_of));

@@ -169,6 +169,10 @@ task<nfsstat4> open_v40(compound& k)
         k.server.counters.replays.add();
         object opened;
         answer.status = k.server.handles.find_exported(k.c, answer.export_id, answer.file, opened);
+        if (answer.status == nfsstat4::delay) {
+            co_await k.server.handles.learn_groups(k.c);
+            answer.status = k.server.handles.find_exported(k.c, answer.export_id, answer.file, opened);
+        }
         if (answer.status == nfsstat4::ok)
             k.set_current(opened);
     }

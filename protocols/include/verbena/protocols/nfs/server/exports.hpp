@@ -75,12 +75,16 @@ bool is_for(const export_table& exports, const rpc::peer& peer, host_addresses& 
 
 class user_groups;
 
-/// As whom the caller of `c` acts: with the groups that the server knows, where it does (manage_gids), else with
-/// those that he claims. Who is squashed has none.
-storage::credential squash(const export_options& exported, const rpc::call& c) noexcept;
-/// The same of who claims to be `claimed`, and of whom the server knows `known`, unless that is empty.
+/// As whom a caller that claims to be `claimed` acts: with `known`, unless that is empty, else with the groups that it
+/// claims. Who is squashed has none. `known` counts as it is, and is shared: root's group, where it is squashed, is
+/// none of them (without_root()). With manage_gids caller_groups knows them.
 storage::credential squash(const export_options& exported, const rpc::principal& claimed,
                            const storage::shared_groups& known = {}) noexcept;
+/// `groups`, which are sorted and begin with root's, with `anongid` in its place. Throws std::bad_alloc.
+storage::shared_groups without_root(const std::vector<std::uint32_t>& groups, std::uint32_t anongid);
+
+/// Who nobody is: chown(2) and setfsuid(2) read it as "leave it".
+inline constexpr std::uint32_t no_id = ~std::uint32_t(0);
 
 /// The exports of one server. Filled at start, then read from any shard.
 class export_table {

@@ -4,10 +4,10 @@
 #pragma once
 
 #include <verbena/core/metrics.hpp>
+#include <verbena/protocols/nfs/server/caller_groups.hpp>
 #include <verbena/protocols/nfs/server/covered.hpp>
 #include <verbena/protocols/nfs/server/exports.hpp>
 #include <verbena/protocols/nfs/server/file_handle.hpp>
-#include <verbena/protocols/nfs/user_groups.hpp>
 #include <verbena/protocols/nfs/wire/v3/mount.hpp>
 #include <verbena/protocols/rpc/service.hpp>
 
@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -81,7 +82,8 @@ public:
 
 private:
     task<rpc::outcome> mnt(rpc::call& c);
-    task<mountstat3> find(rpc::call& c, std::string_view path, v3::nfs_fh3& handle);
+    /// Nothing where the groups of the caller are not known now: then there is no answer.
+    task<std::optional<mountstat3>> find(rpc::call& c, std::string_view path, v3::nfs_fh3& handle);
     task<rpc::outcome> dump(rpc::call& c);
     rpc::outcome umnt(rpc::call& c);
     task<rpc::outcome> list_exports(rpc::call& c);

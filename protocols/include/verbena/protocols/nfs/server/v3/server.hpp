@@ -3,11 +3,11 @@
 #pragma once
 
 #include <verbena/core/metrics.hpp>
+#include <verbena/protocols/nfs/server/caller_groups.hpp>
 #include <verbena/protocols/nfs/server/covered.hpp>
 #include <verbena/protocols/nfs/server/exports.hpp>
 #include <verbena/protocols/nfs/server/file_handle.hpp>
 #include <verbena/protocols/nfs/server/state_home.hpp>
-#include <verbena/protocols/nfs/user_groups.hpp>
 #include <verbena/protocols/nfs/wire/v3/arguments.hpp>
 #include <verbena/protocols/nfs/wire/v3/results.hpp>
 #include <verbena/protocols/rpc/service.hpp>
@@ -109,7 +109,7 @@ private:
     nfsstat3 open_outside_grace(rpc::call& c, const nfs_fh3& handle, purpose why, target& to);
     nfsstat3 open_for_io(rpc::call& c, const nfs_fh3& handle, files::operation op, target& to);
     nfsstat3 find(const rpc::call& c, const nfs_fh3& handle, purpose why, target& to);
-    nfsstat3 open_root(rpc::call& c, const export_options& exported, target& to);
+    task<nfsstat3> open_root(rpc::call& c, const export_options& exported, target& to);
     // As whom the caller acts in to.exported, if it may use that.
     nfsstat3 enter(const rpc::call& c, target& to);
     // Whether clients of version 4 have something of the file. A load where they have nothing of any file.
@@ -132,8 +132,12 @@ private:
 
     static task<rpc::outcome> end_with(rpc::outcome outcome);
     task<rpc::outcome> run(rpc::call& c);
-    // With the groups that the server knows of the caller.
-    task<rpc::outcome> run_as_known(rpc::call& c);
+    // Whether the groups of the caller have to be looked up first (manage_gids): a handle in the arguments is ours, of
+    // an export that the peer may use and where they matter.
+    bool must_learn(rpc::call& c);
+    bool opens_with_groups(const rpc::call& c, const nfs_fh3& handle);
+    // When that was done, as far as it can be.
+    task<rpc::outcome> learn_and_run(rpc::call& c);
     task<rpc::outcome> getattr(rpc::call& c);
     task<rpc::outcome> setattr(rpc::call& c);
     task<rpc::outcome> lookup(rpc::call& c);

@@ -13,6 +13,7 @@
 #include <verbena/protocols/files/types.hpp>
 #include <verbena/protocols/nfs/server/v4/back_channel.hpp>
 #include <verbena/protocols/nfs/wire/v4/session_operations.hpp>
+#include <verbena/protocols/xdr/decoder.hpp>
 #include <verbena/protocols/xdr/encoder.hpp>
 
 #include <array>
@@ -105,11 +106,26 @@ private:
 
 /// What two calls with one sequence id are told apart by, beside how they begin (8881 2.10.6.1.3.1): the arguments of
 /// the operations that ran. Large items are left out: they may lie elsewhere, and a client that sends a WRITE again
-/// may send what its file's pages hold by now.
+/// may send what its file's pages hold by now. It depends on the bytes alone, not on how the call came in pieces.
 class call_digest {
 public:
-    /// The next operation, from its opcode on.
-    void add(nfs_opnum4 operation, std::span<const std::byte> bytes) noexcept;
+    /// An operation's bytes, from its opcode on.
+    struct bytes_of {
+        /// The next `size` bytes of `in`, as far as they are in reach: all up to an item that a chunk carries.
+        bytes_of(const xdr::decoder& in, std::size_t size) noexcept
+            : bytes_of(in.rest(), in.rest_of_second(), size)
+        {
+        }
+        /// The first `size` bytes of both together.
+        bytes_of(std::span<const std::byte> one, std::span<const std::byte> other, std::size_t size) noexcept
+            : first(one.first(std::min(one.size(), size))),
+              second(other.first(std::min(other.size(), size - first.size())))
+        {
+        }
+        std::span<const std::byte> first, second;
+    };
+    /// The next operation.
+    void add(nfs_opnum4 operation, const bytes_of& bytes) noexcept;
     std::uint32_t operations() const noexcept { return operations_; }
     friend bool operator==(const call_digest&, const call_digest&) = default;
 
@@ -241,7 +257,7 @@ public:
     /// Likewise: of the call that was run.
     const call_digest& digest() const noexcept { return digest_; }
     /// Of this one, while it runs: an operation that was read.
-    void note(nfs_opnum4 operation, std::span<const std::byte> bytes) noexcept
+    void note(nfs_opnum4 operation, const call_digest::bytes_of& bytes) noexcept
     {
         digest_.add(operation, bytes);
     }

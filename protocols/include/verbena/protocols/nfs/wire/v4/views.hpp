@@ -182,13 +182,18 @@ struct codec<nfs::v4::array_view<T, Max>> {
         value = {};
         const std::uint32_t count = in.array_count(Max, codec<T>::min_size);
         const auto behind = in.rest();
+        const std::size_t begun = in.position();
         for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
             T element{};
             codec<T>::decode(in, element);
         }
+        const std::size_t taken = in.position() - begun;
+        // A number, or an element that begins there, leads into a second piece without a failure.
+        if (taken > behind.size())
+            in.fail_apart();
         if (!in.ok())
             return;
-        value.encoded_ = behind.first(behind.size() - in.remaining());
+        value.encoded_ = behind.first(taken);
         value.size_ = count;
     }
 };
