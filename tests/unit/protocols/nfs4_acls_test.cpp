@@ -3,6 +3,8 @@
 #include "../acl_text.hpp"
 #include "nfs4_version3.hpp"
 
+#include <verbena/protocols/nfs/server/v4/storage.hpp>
+#include <verbena/protocols/nfs/server/v4/storage_acl.hpp>
 #include <verbena/protocols/storage/forwarding_backend.hpp>
 #include <verbena/protocols/storage/gated_backend.hpp>
 

@@ -3,6 +3,7 @@
 #include "nfs4_server.hpp"
 
 #include <verbena/core/sleep.hpp>
+#include <verbena/protocols/nfs/server/v4/storage.hpp>
 #include <verbena/protocols/storage/forwarding_backend.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 

@@ -2,6 +2,8 @@
 // Names, attributes, data and opens.
 #include "nfs4_server.hpp"
 
+#include <verbena/protocols/nfs/server/v4/storage.hpp>
+
 #include <set>
 
 BOOST_AUTO_TEST_SUITE(nfs4_server_files_test)

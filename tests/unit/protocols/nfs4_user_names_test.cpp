@@ -8,6 +8,7 @@
 #include <verbena/core/combine.hpp>
 #include <verbena/core/log.hpp>
 #include <verbena/protocols/nfs/nsswitch_names.hpp>
+#include <verbena/protocols/nfs/server/v4/storage.hpp>
 
 BOOST_AUTO_TEST_SUITE(nfs4_user_names_test)
 

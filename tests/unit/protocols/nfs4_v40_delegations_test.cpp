@@ -2,6 +2,8 @@
 // Delegations of clients of minor version 0: who gets one, and what becomes of it.
 #include "nfs4_called_host.hpp"
 
+#include <verbena/protocols/nfs/server/v4/state_answers.hpp>
+
 #include <algorithm>
 #include <random>
 
