@@ -289,12 +289,12 @@ BOOST_AUTO_TEST_CASE(local_locks_are_a_setting)
         setting_values folder;
         folder.set("directory", {where.path().string()});
         folder.set("leases", {false});
-        if (on)
-            folder.set("local_locks", {true});
+        if (!on)
+            folder.set("local_locks", {false});
         check(folders.settings(), folder);
         const storage::opened_backend opened = folders.open(folder, context);
         BOOST_TEST((opened.files->local_locks_of(opened.files->root()) != nullptr) == on);
-        BOOST_TEST((std::ranges::find(opened.options, "local_locks") != opened.options.end()) == on);
+        BOOST_TEST((std::ranges::find(opened.options, "local_locks=no") == opened.options.end()) == on);
     }
 }
 

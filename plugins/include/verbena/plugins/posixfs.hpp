@@ -55,7 +55,7 @@ struct posixfs_options {
     /// Clients' locks of bytes are also locks of the file system (open file description locks), which other
     /// processes see, and theirs deny our clients'. Each file that has some takes a descriptor. Half of the pool's
     /// threads work for them.
-    bool local_locks = false;
+    bool local_locks = true;
     /// Files with such locks, for all exports that say the same; 0: an eighth of RLIMIT_NOFILE. Half of them are the
     /// most of one peer. Beyond them only clients see locks.
     std::size_t most_lock_files = 0;
