@@ -5,7 +5,9 @@
 #include <verbena/core/event.hpp>
 #include <verbena/core/scope.hpp>
 
+#include <algorithm>
 #include <cerrno>
+#include <map>
 
 BOOST_AUTO_TEST_SUITE(files_local_locks_test)
 
@@ -26,6 +28,7 @@ struct hand_made {
     byte_range told;                       ///< of the last keep()
     std::vector<storage::lock_range> kept; ///< likewise
     int keeps = 0;
+    std::map<std::uint64_t, bool> holding; ///< of the first bytes, by now
 };
 
 class hand_made_locks final : public storage::local_locks {
@@ -41,7 +44,10 @@ public:
             (void)co_await of_.go.wait();
         if (of_.fails_with != 0)
             co_return error::from_errno(of_.fails_with, "by hand");
-        co_return against(bytes);
+        const auto found = against(bytes);
+        for (std::uint64_t at = bytes.offset; !found && at <= std::min<std::uint64_t>(bytes.last, 99); ++at)
+            of_.holding[at] = true;
+        co_return found;
     }
     task<result<std::optional<storage::local_holder>>> test(storage::lock_range bytes) override
     {
@@ -57,6 +63,9 @@ public:
         ++of_.keeps;
         of_.told = {offset, last};
         of_.kept.assign(held.begin(), held.end());
+        for (std::uint64_t at = offset; at <= std::min<std::uint64_t>(last, 99); ++at)
+            of_.holding[at] = std::ranges::any_of(
+                held, [at](const auto& one) { return one.offset <= at && at <= one.last; });
     }
     task<void> settle() override
     {
@@ -296,6 +305,34 @@ BOOST_FIXTURE_TEST_CASE(the_back_end_keeps_the_union, local_fixture)
     BOOST_REQUIRE(table->close(a, of_a, file_named("f")));
     BOOST_TEST((back_end.kept == std::vector<storage::lock_range>{{8, 9, false}}));
     BOOST_TEST(back_end.keeps == 2);
+}
+
+// Two locks overlap, and one of them comes to nothing: of their bytes the other one's stay, whichever began first.
+BOOST_FIXTURE_TEST_CASE(of_two_pending_locks_one_stays, local_fixture)
+{
+    for (const bool stays_first : {true, false}) {
+        back_end.holds = true;
+        back_end.go.reset();
+        const client_id gone = client("gone");
+        lock_request r = wanted(b, {5, 14}, read);
+        r.client = gone;
+        r.id = open(gone, "open", "f", share::both)->id;
+        outcome stays, goes;
+        if (stays_first)
+            begin(wanted(a, {0, 9}, read), stays);
+        begin(r, goes);
+        if (!stays_first)
+            begin(wanted(a, {0, 9}, read), stays);
+        BOOST_REQUIRE(run(table->forget(gone)));
+        back_end.holding.clear();
+        back_end.go.set();
+        turns();
+        BOOST_TEST_REQUIRE(stays.id.has_value());
+        BOOST_TEST(!goes.id.has_value());
+        for (std::uint64_t at = 0; at < 15; ++at)
+            BOOST_TEST(back_end.holding[at] == (at < 10));
+        unlock(a, *stays.id, {0, 9});
+    }
 }
 
 // An unlock of bytes that are just being asked for leaves them to their own end.
