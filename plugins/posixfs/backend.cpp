@@ -124,7 +124,8 @@ backend::backend(const posixfs_options& options, blocking_pool& pool, std::uniqu
       pins_(pool, removals_,
             options.most_kept_files != 0 ? options.most_kept_files : pin_table::usual_bound(),
             handles_->root_path()),
-      unseen_(std::make_shared<unseen_locks>(handles_->root_path()))
+      unseen_(std::make_shared<unseen_locks>(handles_->root_path())),
+      lock_lane_(options.local_locks ? std::make_shared<lock_lane>(pool) : nullptr)
 {
     std::random_device random;
     verifier_ = std::uint64_t(random()) << 32 | random();
@@ -152,6 +153,8 @@ backend::backend(const posixfs_options& options, blocking_pool& pool, std::uniqu
 
 backend::~backend()
 {
+    if (lock_lane_)
+        lock_lane_->close();
     for (auto& s : shards_)
         delete s.load(std::memory_order_acquire);
 }

@@ -399,7 +399,8 @@ private:
     removal_log removals_;
     pin_table pins_;
     const std::shared_ptr<unseen_locks> unseen_;
-    std::shared_ptr<lease_watch> leases_; // nullptr: none are taken
+    const std::shared_ptr<lock_lane> lock_lane_; // nullptr: without local locks
+    std::shared_ptr<lease_watch> leases_;        // nullptr: none are taken
     const std::shared_ptr<change_numbers> numbers_ = change_numbers::of_process();
     change_order order_;
     change_order memory_order_;

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <map>
 #include <new>
+#include <unordered_map>
 #include <utility>
 
 namespace verbena::posixfs {
@@ -21,10 +22,14 @@ using files::locked_range;
 
 constexpr byte_range everything{0, byte_range::to_the_end};
 
+// A description with more ranges stays one for writing until its file has no lock.
+constexpr std::size_t most_to_read_again = 32;
+
 // Of all files of the process that have one. Never destroyed: a lane may be at work until the process ends.
 struct description_list {
     std::mutex mutex;
     std::map<std::pair<dev_t, ino_t>, std::weak_ptr<lock_description>> all;
+    std::unordered_map<std::uint64_t, std::size_t> of_peer; // those that are open
 };
 description_list& descriptions()
 {
@@ -55,6 +60,14 @@ storage::local_holder holder_of(const struct flock& lock) noexcept
 bool lacks_descriptors(int failed) noexcept
 {
     return failed == EMFILE || failed == ENFILE || failed == ENOMEM;
+}
+
+// Somebody has it.
+bool is_refused(int failed) noexcept { return failed == EAGAIN || failed == EACCES; }
+
+unique_fd open_again(int fd, int access) noexcept
+{
+    return unique_fd(::open(fd_path(fd).text(), access | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
 }
 
 } // namespace
@@ -88,10 +101,10 @@ void unseen_locks::add(unseen_lock_counters::reason why, const char* error) noex
         return;
     constexpr std::array<const char*, unseen_lock_counters::reasons> cures = {
         "the file system has no room for locks: a file server behind it may lack its lock daemon",
-        "the file system has no locks: keep local programs away from this export, or take local_locks away",
+        "the file system has no locks: keep local programs away from this export, or set local_locks=no",
         "let this process's user read and write the files, or give it CAP_DAC_OVERRIDE",
         "raise the limit of descriptors (LimitNOFILE=)",
-        "look at the file system; without local_locks nobody asks it",
+        "look at the file system; with local_locks=no nobody asks it",
     };
     log(log_level::warning, "posixfs",
         "a lock is not one of the file system: its clients have it, and processes of this host do not see "
@@ -106,6 +119,93 @@ unseen_lock_counters unseen_locks::counters() const noexcept
     for (std::size_t i = 0; i < counts_.size(); ++i)
         out.counts[i] = counts_[i].load(std::memory_order_relaxed);
     return out;
+}
+
+// --- Turns
+
+class lock_lane::worker final : public blocking_pool::job {
+public:
+    explicit worker(std::shared_ptr<lock_lane> of) noexcept : lane_(std::move(of)) {}
+    ~worker() = default;
+    void execute() noexcept override
+    {
+        const std::shared_ptr<lock_lane> lane =
+            lane_; // behind submit() another thread may run and delete this
+        do {
+            if (!lane->give_turn()) {
+                delete this;
+                return;
+            }
+        } while (!lane->pool_.submit(*this)); // behind what else waits for the lane
+    }
+    void deliver() noexcept override {}
+
+private:
+    const std::shared_ptr<lock_lane> lane_;
+};
+
+lock_lane::lock_lane(blocking_pool& pool) noexcept
+    : pool_(pool), most_(std::max<std::size_t>(1, pool.threads() / 2))
+{
+}
+
+bool lock_lane::want(std::shared_ptr<lock_description> d)
+{
+    const std::lock_guard lock(mutex_);
+    if (closed_)
+        return false;
+    if (running_ < most_) {
+        auto made = std::make_unique<worker>(shared_from_this());
+        if (pool_.submit(*made)) {
+            (void)made.release(); // it waits for the mutex, if it runs already
+            ++running_;
+        } else if (running_ == 0) {
+            return false;
+        }
+    }
+    waiting_.push_back(std::move(d));
+    return true;
+}
+
+void lock_lane::close() noexcept
+{
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+}
+
+// For one worker. False: it is not needed any more.
+bool lock_lane::give_turn() noexcept
+{
+    std::shared_ptr<lock_description> about;
+    {
+        const std::lock_guard lock(mutex_);
+        if (waiting_.empty()) {
+            --running_;
+            return false;
+        }
+        about = std::move(waiting_.front());
+        waiting_.pop_front();
+    }
+    const std::shared_ptr<lock_lane> next = about->turn();
+    const bool stays = next != nullptr && (next.get() == this || !next->want(about));
+    const std::lock_guard lock(mutex_);
+    if (stays)
+        waiting_.push_back(std::move(about));
+    if (!waiting_.empty())
+        return true;
+    --running_;
+    return false;
+}
+
+// --- Steps
+
+void lock_description::step::deliver() noexcept { waiter_->go_on(); }
+
+// Unless it is awaited, whoever asked may be gone as soon as it is done.
+void lock_description::step::end() noexcept
+{
+    if (state_.exchange(state::done, std::memory_order_acq_rel) == state::awaited)
+        waiter_->home_->post_remote(*this);
 }
 
 // --- The descriptions of the process
@@ -126,7 +226,7 @@ std::shared_ptr<lock_description> lock_description::of(dev_t device, ino_t inode
 lock_description::~lock_description()
 {
     if (fd_)
-        held_.fetch_sub(1, std::memory_order_relaxed);
+        note_closed();
     description_list& list = descriptions();
     const std::lock_guard lock(list.mutex);
     const auto at = list.all.find({device_, inode_});
@@ -138,53 +238,228 @@ lock_description::~lock_description()
 
 void lock_description::add(std::shared_ptr<step> s)
 {
-    const std::lock_guard lock(queue_mutex_);
-    queue_.push_back(std::move(s));
-}
-
-void lock_description::run(const step& s) noexcept
-{
-    const std::lock_guard working(work_mutex_);
-    for (;;) {
-        std::shared_ptr<step> next;
-        {
-            const std::lock_guard lock(queue_mutex_);
-            if (s.is_done || queue_.empty())
-                return;
-            next = std::move(queue_.front());
-            queue_.pop_front();
-        }
-        try {
-            do_step(*next);
-        } catch (const std::bad_alloc&) {
-            next->failed = ENOMEM;
-            owes_ = true;
-        }
+    const std::shared_ptr<lock_lane> lane = s->lane;
+    {
         const std::lock_guard lock(queue_mutex_);
-        next->is_done = true;
+        queue_.push_back(std::move(s));
+        if (std::exchange(is_busy_, true))
+            return;
+    }
+    if (lane->want(shared_from_this()))
+        return;
+    while (turn() != nullptr) { // the lane ends, and so nobody is held up any more
     }
 }
 
-void lock_description::do_step(step& s)
+std::shared_ptr<lock_lane> lock_description::turn() noexcept
 {
+    std::shared_ptr<step> s;
+    {
+        const std::lock_guard lock(queue_mutex_);
+        s = queue_.front();
+    }
+    bool is_done = true;
+    try {
+        is_done = do_step(*s);
+    } catch (const std::bad_alloc&) {
+        s->failed = ENOMEM;
+        owes_ = true;
+    }
+    std::shared_ptr<lock_lane> next;
+    {
+        const std::lock_guard lock(queue_mutex_);
+        if (is_done)
+            queue_.pop_front();
+        is_busy_ = !queue_.empty();
+        if (is_busy_)
+            next = queue_.front()->lane;
+    }
+    if (is_done)
+        s->end();
+    return next;
+}
+
+bool lock_description::do_step(step& s)
+{
+    calls_ = calls_of_a_turn;
+    looks_ = looks_of_a_turn;
+    bool is_done = true;
     switch (s.what) {
-    case step::kind::lock: return lock(s);
-    case step::kind::test: return test(s, fd_.get());
-    case step::kind::keep: return keep(*s.who, s.bytes.bytes, s.kept);
-    case step::kind::leave: return leave(*s.who);
-    case step::kind::nothing: return;
+    case step::kind::lock:
+        if (s.now_ == stage::begins)
+            s.now_ = begin_lock(s);
+        if (s.now_ == stage::replaces)
+            s.now_ = replace(s);
+        if (s.now_ == stage::takes)
+            s.now_ = take(s);
+        if (s.now_ == stage::undoes && sync(s))
+            s.now_ = stage::ended;
+        if (s.now_ == stage::catches_up)
+            s.now_ = catch_up(s);
+        is_done = s.now_ == stage::ended;
+        break;
+    case step::kind::test: test(s); break;
+    case step::kind::keep: is_done = keep(s); break;
+    case step::kind::nothing: break;
+    }
+    if (is_done)
+        end_step(s);
+    return is_done;
+}
+
+// --- A lock
+
+lock_description::stage lock_description::begin_lock(step& s)
+{
+    if (conflicts_with_others(s))
+        return stage::ended;
+    const byte_range bytes{s.bytes.bytes.offset, std::min(s.bytes.bytes.last, max_offset)};
+    if (bytes.offset > max_offset || has(bytes, s.bytes.type)) { // behind it no process can lock
+        grant(s);
+        return stage::ended;
+    }
+    if (!fd_) {
+        if (!may_have_another(s)) {
+            s.who->unseen->add_limit();
+            grant(s);
+            return stage::ended;
+        }
+        fd_ = open_again(s.path.get(), O_RDONLY);
+        if (!fd_)
+            return open_failed(s, errno);
+        note_open(s.peer);
+        s.opened_ = true;
+    }
+    s.at_ = bytes.offset;
+    if (s.bytes.type == lock_type::read || may_write_)
+        return stage::takes;
+    // What is denied opens nothing for writing: that breaks leases and is seen as a change by who watches the file.
+    if (finds_holder(s, fd_.get()))
+        return stage::ended;
+    s.fresh_ = open_again(fd_.get(), O_RDWR);
+    if (!s.fresh_)
+        return open_failed(s, errno);
+    s.at_ = 0;
+    return stage::replaces;
+}
+
+lock_description::stage lock_description::open_failed(step& s, int failed)
+{
+    // Under a lease, which is being broken now; or the caller makes room.
+    if (failed == EAGAIN || (lacks_descriptors(failed) && !s.is_last)) {
+        s.failed = failed;
+    } else {
+        s.who->unseen->add(failed);
+        grant(s);
+    }
+    return stage::ended;
+}
+
+// What the old description holds is locked by the new one before the old one, and its locks, go. All of that is to
+// read, so both may hold it, and no local process comes in between.
+lock_description::stage lock_description::replace(step& s)
+{
+    for (const locked_range& one : in_kernel_.overlapping({s.at_, max_offset})) {
+        if (is_spent())
+            return stage::replaces;
+        if (const int failed = set(s.fresh_.get(), one.bytes, F_RDLCK); failed != 0) {
+            s.who->unseen->add(failed);
+            grant(s);
+            return stage::ended;
+        }
+        s.at_ = one.bytes.last + 1;
+    }
+    fd_ = std::move(s.fresh_);
+    may_write_ = s.opened_ = true;
+    s.at_ = s.bytes.bytes.offset;
+    return stage::takes;
+}
+
+// Usually one call of the kernel's, all or nothing. What the party has locked to write it keeps so: then the rest is
+// taken around that.
+lock_description::stage lock_description::take(step& s)
+{
+    constexpr unsigned most_tries = 4; // the holder may have gone before we look at who it is
+    const std::uint64_t last = std::min(s.bytes.bytes.last, max_offset);
+    while (s.at_ <= last) {
+        if (is_spent())
+            return stage::takes;
+        --looks_;
+        byte_range piece{s.at_, last};
+        if (s.bytes.type == lock_type::read)
+            for (const locked_range& one : s.who->held.overlapping(piece)) {
+                if (one.type != lock_type::write)
+                    continue;
+                piece.last = one.bytes.offset > s.at_ ? one.bytes.offset - 1 : one.bytes.last;
+                break;
+            }
+        const auto own = s.who->held.overlapping({s.at_, s.at_});
+        const bool is_to_stay =
+            s.bytes.type == lock_type::read && !own.empty() && own.front().type == lock_type::write;
+        if (is_to_stay || has(piece, s.bytes.type)) {
+            s.at_ = std::min(piece.last, last) + 1;
+            continue;
+        }
+        const int failed = set(piece, s.bytes.type);
+        if (failed == 0) {
+            s.at_ = piece.last + 1;
+            continue;
+        }
+        if (!is_refused(failed)) {
+            s.who->unseen->add(failed);
+            grant(s);
+            return stage::ended;
+        }
+        if (!finds_holder(s, fd_.get())) {
+            if (++s.tries_ < most_tries)
+                continue;
+            s.holder = storage::local_holder{{piece.offset, piece.last, true}, 0};
+        }
+        if (s.at_ == s.bytes.bytes.offset)
+            return stage::ended;
+        s.last_ = s.at_ - 1;
+        s.at_ = s.bytes.bytes.offset;
+        return stage::undoes;
+    }
+    grant(s);
+    s.at_ = 0;
+    return s.opened_ ? stage::catches_up : stage::ended;
+}
+
+// A description that was just opened tries what the file system did not have before. Nobody is told of what it
+// refuses again.
+lock_description::stage lock_description::catch_up(step& s)
+{
+    for (;;) {
+        if (is_spent())
+            return stage::catches_up;
+        const segment next = wanted_from(s.at_);
+        const bool can = next.type && (*next.type == lock_type::read || may_write_);
+        if (can && !has({s.at_, next.last}, *next.type)) {
+            const int failed = set({s.at_, next.last}, next.type);
+            if (failed != 0 && !is_refused(failed))
+                return stage::ended;
+        }
+        if (next.last == max_offset)
+            return stage::ended;
+        s.at_ = next.last + 1;
     }
 }
 
-// --- What it holds
-
-void lock_description::lock(step& s)
+// The party has it, be it that the kernel has not.
+void lock_description::grant(step& s)
 {
+    files::byte_ranges& held = s.who->held;
+    std::vector<locked_range> to_write; // which stay so
+    if (s.bytes.type == lock_type::read)
+        for (const locked_range& one : held.overlapping(s.bytes.bytes))
+            if (one.type == lock_type::write)
+                to_write.push_back(one);
+    held.set(s.bytes.bytes, s.bytes.type);
+    for (const locked_range& one : to_write)
+        held.set(one.bytes, one.type);
     if (std::ranges::find(parties_, s.who) == parties_.end())
         parties_.push_back(s.who);
-    if (!conflicts_with_others(s) && take(s))
-        s.who->held.set(s.bytes.bytes, s.bytes.type);
-    close_if_unused();
 }
 
 bool lock_description::conflicts_with_others(step& s) const
@@ -201,151 +476,193 @@ bool lock_description::conflicts_with_others(step& s) const
     return false;
 }
 
-// One call of the kernel's, all or nothing: nobody else here holds the bytes otherwise, as the state layer and
-// conflicts_with_others() have found. False: somebody has them, or it is to be tried again.
-bool lock_description::take(step& s)
+bool lock_description::finds_holder(step& s, int fd) const
 {
-    const byte_range& bytes = s.bytes.bytes;
-    if (bytes.offset > max_offset) // which no process can lock
-        return true;
-    const bool to_write = s.bytes.type == lock_type::write;
-    if (!fd_ && held() >= s.most) {
-        s.who->unseen->add_limit();
-        return true;
-    }
-    if (!fd_ || (to_write && !may_write_)) {
-        const int failed = open(s, to_write);
-        // Under a lease, which is being broken now; or the caller makes room.
-        if (failed == EAGAIN || (lacks_descriptors(failed) && !s.is_last)) {
-            s.failed = failed;
-            return false;
-        }
-        if (failed != 0) {
-            s.who->unseen->add(failed);
-            return true;
-        }
-    }
-    constexpr int most_tries = 4; // the holder may have gone before we look at who it is
-    for (int tries = 0; tries < most_tries; ++tries) {
-        const int failed = set(fd_.get(), bytes, to_kernel(s.bytes.type));
-        if (failed != 0 && failed != EAGAIN && failed != EACCES)
-            s.who->unseen->add(failed);
-        if (failed != EAGAIN && failed != EACCES)
-            return true;
-        test(s, fd_.get());
-        if (s.holder)
-            return false;
-    }
-    s.holder = storage::local_holder{{bytes.offset, bytes.last, true}, 0};
-    return false;
+    struct flock found = to_kernel(s.bytes.bytes, to_kernel(s.bytes.type));
+    if (::fcntl(fd, F_OFD_GETLK, &found) == 0 && found.l_type != F_UNLCK)
+        s.holder = holder_of(found);
+    return s.holder.has_value();
 }
 
-void lock_description::test(step& s, int fd)
+void lock_description::test(step& s)
 {
     if (conflicts_with_others(s) || s.bytes.bytes.offset > max_offset)
         return;
     unique_fd for_this_call;
-    if (fd < 0) {
-        for_this_call.reset(::open(fd_path(s.path).text(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-        fd = for_this_call.get();
-    }
-    struct flock found = to_kernel(s.bytes.bytes, to_kernel(s.bytes.type));
-    if (fd >= 0 && ::fcntl(fd, F_OFD_GETLK, &found) == 0 && found.l_type != F_UNLCK)
-        s.holder = holder_of(found);
-}
-
-void lock_description::keep(party& who, const byte_range& bytes, std::span<const locked_range> held)
-{
-    who.held.clear(bytes);
-    for (const locked_range& one : held)
-        who.held.set(one.bytes, one.type);
-    bring(who, bytes);
-}
-
-void lock_description::leave(party& who)
-{
-    who.held = {};
-    bring(who, everything);
-    std::erase_if(parties_, [&](const auto& p) { return p.get() == &who; });
-}
-
-files::byte_ranges lock_description::union_of(const byte_range& bytes) const
-{
-    files::byte_ranges all;
-    for (const lock_type type : {lock_type::read, lock_type::write})
-        for (const auto& p : parties_)
-            for (const locked_range& one : p->held.overlapping(bytes))
-                if (one.type == type)
-                    all.set({std::max(one.bytes.offset, bytes.offset), std::min(one.bytes.last, bytes.last)},
-                            type);
-    return all;
-}
-
-// The kernel is to hold of `bytes` what the parties do. It has all of that, and may have more.
-void lock_description::bring(party& who, const byte_range& bytes)
-{
-    close_if_unused();
     if (!fd_)
+        for_this_call = open_again(s.path.get(), O_RDONLY);
+    if (fd_ || for_this_call)
+        (void)finds_holder(s, fd_ ? fd_.get() : for_this_call.get());
+    else if (errno == EAGAIN || lacks_descriptors(errno))
+        s.failed = errno; // anything else lock() counts as not seen
+}
+
+// --- The end of locks
+
+bool lock_description::keep(step& s)
+{
+    if (s.now_ == stage::begins) {
+        s.who->held.clear(s.bytes.bytes);
+        for (const locked_range& one : s.kept)
+            s.who->held.set(one.bytes, one.type);
+        std::erase_if(parties_, [](const auto& p) { return p->held.empty(); });
+        const byte_range area = std::exchange(owes_, false) ? everything : s.bytes.bytes;
+        s.at_ = area.offset;
+        s.last_ = std::min(area.last, max_offset);
+        s.now_ = stage::syncs;
+    }
+    return !fd_ || parties_.empty() || sync(s);
+}
+
+// Of the step's bytes the kernel is to hold no more than the parties do. What it lacks of that it lacks on.
+bool lock_description::sync(step& s)
+{
+    while (s.at_ <= s.last_) {
+        if (is_spent())
+            return false;
+        const auto there = in_kernel_.overlapping({s.at_, s.last_});
+        if (there.empty())
+            return true;
+        const locked_range first = there.front();
+        s.at_ = std::max(s.at_, first.bytes.offset);
+        const segment wanted = wanted_from(s.at_);
+        byte_range part{s.at_, std::min(wanted.last, s.last_)};
+        int failed = 0;
+        if (!wanted.type) {
+            failed = set(part, std::nullopt);
+        } else {
+            part.last = std::min(part.last, first.bytes.last);
+            if (*wanted.type == lock_type::read && first.type == lock_type::write)
+                failed = set(part, lock_type::read);
+        }
+        if (failed != 0) {
+            owes_ = true;
+            s.who->unseen->add(failed);
+        }
+        s.at_ = part.last + 1;
+    }
+    return true;
+}
+
+void lock_description::end_step(step& s)
+{
+    s.fresh_.reset();
+    if (parties_.empty()) {
+        if (fd_)
+            note_closed();
+        fd_.reset();
+        path_.reset();
+        in_kernel_ = {};
+        may_write_ = owes_ = false;
+    } else if (fd_) {
+        path_.reset();
+        read_again();
+    } else if (!path_) {
+        path_ = std::move(s.path);
+    }
+    s.path.reset(); // here, since whoever asked is on a shard
+}
+
+// Without a lock to write, a descriptor that is open for writing would prevent leases of the file for nothing.
+void lock_description::read_again()
+{
+    const auto is_to_write = [](const locked_range& one) { return one.type == lock_type::write; };
+    if (!may_write_ || in_kernel_.size() > most_to_read_again ||
+        std::ranges::any_of(in_kernel_.all(), is_to_write))
         return;
-    byte_range area = std::exchange(owes_, false) ? everything : bytes;
-    area.last = std::min(area.last, max_offset);
-    if (area.offset > area.last)
+    unique_fd fresh = open_again(fd_.get(), O_RDONLY);
+    if (!fresh)
         return;
-    const auto tell = [&](const byte_range& part, short type) {
-        const int failed = set(fd_.get(), part, type);
-        if (failed == 0 || failed == EAGAIN || failed == EACCES) // that, of what it never had
+    for (const locked_range& one : in_kernel_.all())
+        if (set(fresh.get(), one.bytes, F_RDLCK) != 0)
             return;
-        owes_ = true;
-        who.unseen->add(failed);
-    };
-    std::uint64_t at = area.offset;
-    const files::byte_ranges all = union_of(area);
-    for (const locked_range& one : all.all()) {
-        if (one.bytes.offset > at)
-            tell({at, one.bytes.offset - 1}, F_UNLCK);
-        tell(one.bytes, to_kernel(one.type));
+    fd_ = std::move(fresh);
+    may_write_ = false;
+}
+
+// --- The kernel
+
+lock_description::segment lock_description::wanted_from(std::uint64_t at) noexcept
+{
+    segment out{std::nullopt, max_offset};
+    for (const auto& p : parties_) {
+        looks_ -= looks_ > 0;
+        const auto there = p->held.overlapping({at, max_offset});
+        if (there.empty())
+            continue;
+        const locked_range& first = there.front();
+        if (first.bytes.offset > at) {
+            out.last = std::min(out.last, first.bytes.offset - 1);
+            continue;
+        }
+        out.last = std::min(out.last, first.bytes.last);
+        if (!out.type || first.type == lock_type::write)
+            out.type = first.type;
+    }
+    return out;
+}
+
+// All of `bytes`, so or more.
+bool lock_description::has(const byte_range& bytes, lock_type type) const noexcept
+{
+    std::uint64_t at = bytes.offset;
+    for (const locked_range& one : in_kernel_.overlapping(bytes)) {
+        if (one.bytes.offset > at || (type == lock_type::write && one.type == lock_type::read))
+            return false;
+        if (one.bytes.last >= bytes.last)
+            return true;
         at = one.bytes.last + 1;
     }
-    if (at <= area.last)
-        tell({at, area.last}, F_UNLCK);
-}
-
-void lock_description::close_if_unused() noexcept
-{
-    if (!fd_ || !std::ranges::all_of(parties_, [](const auto& p) { return p->held.empty(); }))
-        return;
-    fd_.reset();
-    may_write_ = owes_ = false;
-    held_.fetch_sub(1, std::memory_order_relaxed);
-}
-
-// To read first: a descriptor that is open for writing would prevent leases of the file. What is held is locked by
-// the new one before the old one, and its locks, go: all of that is to read, so both may hold it.
-int lock_description::open(const step& s, bool to_write) noexcept
-{
-    unique_fd fresh(
-        ::open(fd_path(s.path).text(), (to_write ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-    if (!fresh)
-        return errno;
-    if (fd_) {
-        for (const auto& p : parties_)
-            for (const locked_range& one : p->held.all())
-                if (const int failed =
-                        one.bytes.offset > max_offset ? 0 : set(fresh.get(), one.bytes, F_RDLCK);
-                    failed != 0)
-                    return failed;
-    } else {
-        held_.fetch_add(1, std::memory_order_relaxed);
-    }
-    fd_ = std::move(fresh);
-    may_write_ = to_write;
-    return 0;
+    return false;
 }
 
 int lock_description::set(int fd, const byte_range& bytes, short type) noexcept
 {
+    calls_ -= calls_ > 0;
     struct flock lock = to_kernel(bytes, type);
     return ::fcntl(fd, F_OFD_SETLK, &lock) == 0 ? 0 : errno;
+}
+
+// By the description, which notes what it holds. Nothing for `type`: unlocks.
+int lock_description::set(const byte_range& bytes, std::optional<lock_type> type)
+{
+    const int failed = set(fd_.get(), bytes, type ? to_kernel(*type) : short(F_UNLCK));
+    if (failed == 0 && type)
+        in_kernel_.set(bytes, *type);
+    else if (failed == 0)
+        in_kernel_.clear(bytes);
+    return failed;
+}
+
+// --- Shares of descriptors
+
+bool lock_description::may_have_another(const step& s) const noexcept
+{
+    if (held() >= s.most)
+        return false;
+    description_list& list = descriptions();
+    const std::lock_guard lock(list.mutex);
+    const auto its = list.of_peer.find(s.peer);
+    return s.peer == 0 || its == list.of_peer.end() || its->second < std::max<std::size_t>(1, s.most / 2);
+}
+
+void lock_description::note_open(std::uint64_t peer)
+{
+    held_.fetch_add(1, std::memory_order_relaxed);
+    peer_ = peer;
+    description_list& list = descriptions();
+    const std::lock_guard lock(list.mutex);
+    ++list.of_peer[peer];
+}
+
+void lock_description::note_closed() noexcept
+{
+    held_.fetch_sub(1, std::memory_order_relaxed);
+    description_list& list = descriptions();
+    const std::lock_guard lock(list.mutex);
+    const auto its = list.of_peer.find(peer_);
+    if (its != list.of_peer.end() && --its->second == 0)
+        list.of_peer.erase(its);
 }
 
 // --- The back end
@@ -360,110 +677,107 @@ public:
     }
     ~inode_locks() override
     {
-        if (about_)
-            do_later(make(lock_description::step::kind::leave));
+        if (about_ && grants_ != 0)
+            keep(everything.offset, everything.last, {});
     }
 
-    task<result<std::optional<storage::local_holder>>> lock(storage::lock_range bytes) override
+    task<result<std::optional<storage::local_holder>>> lock(storage::lock_range bytes,
+                                                            std::uint64_t peer) override
     {
-        return ask(lock_description::step::kind::lock, bytes);
+        ++grants_;
+        auto asked = co_await ask(step::kind::lock, bytes, peer);
+        const bool may_hold = asked ? !*asked : asked.error() == std::errc::operation_canceled;
+        if (!may_hold && grants_ > 0)
+            --grants_;
+        co_return asked;
     }
-    task<std::optional<storage::local_holder>> test(storage::lock_range bytes) override
+    task<result<std::optional<storage::local_holder>>> test(storage::lock_range bytes) override
     {
-        const auto asked = co_await ask(lock_description::step::kind::test, bytes);
-        co_return asked ? *asked : std::nullopt;
+        return ask(step::kind::test, bytes, 0);
     }
     void keep(std::uint64_t offset, std::uint64_t last, std::span<const storage::lock_range> held) override
     {
         if (!about_) // it has never had a lock
             return;
-        const auto s = make(lock_description::step::kind::keep);
+        if (offset == everything.offset && last == everything.last && held.empty())
+            grants_ = 0;
+        const auto s = make(step::kind::keep);
         s->bytes.bytes = {offset, last};
         for (const storage::lock_range& one : held)
             s->kept.push_back(to_files(one));
-        do_later(s);
+        last_ = s;
+        about_->add(s);
     }
     task<void> settle() override
     {
-        if (about_)
-            co_await do_now(make(lock_description::step::kind::nothing));
+        std::shared_ptr<step> s = last_.lock();
+        if (!s || s->is_done())
+            co_return;
+        if (s->is_awaited()) { // by somebody else
+            s = make(step::kind::nothing);
+            about_->add(s);
+        }
+        (void)co_await step_awaiter(std::move(s));
     }
 
 private:
     using step = lock_description::step;
-    /// Runs a step for which nobody waits.
-    class later final : public blocking_pool::job {
-    public:
-        later(std::shared_ptr<lock_description> about, std::shared_ptr<step> s) noexcept
-            : about_(std::move(about)), step_(std::move(s))
-        {
-        }
-        ~later() = default;
-        void execute() noexcept override
-        {
-            about_->run(*step_);
-            delete this;
-        }
-        void deliver() noexcept override {}
-
-    private:
-        const std::shared_ptr<lock_description> about_;
-        const std::shared_ptr<step> step_;
-    };
     static locked_range to_files(const storage::lock_range& r) noexcept
     {
         return {{r.offset, r.last}, r.exclusive ? lock_type::write : lock_type::read};
     }
-    std::shared_ptr<step> make(step::kind what) const { return std::make_shared<step>(what, me_); }
-    void do_later(std::shared_ptr<step> s)
+    std::shared_ptr<step> make(step::kind what) const
     {
-        about_->add(s);
-        auto* const job = new later(about_, std::move(s));
-        if (!of_.pool_.submit(*job)) // the lane ends, and so nobody is held up any more
-            job->execute();
+        return std::make_shared<step>(what, me_, of_.lock_lane_);
     }
-    task<void> do_now(std::shared_ptr<step> s)
-    {
-        about_->add(s);
-        auto job = [about = about_, s = std::move(s)] { about->run(*s); };
-        co_await of_.pool_.run(std::move(job));
-    }
-    task<result<std::optional<storage::local_holder>>> ask(step::kind what, storage::lock_range bytes);
+    task<result<std::optional<storage::local_holder>>> ask(step::kind what, storage::lock_range bytes,
+                                                           std::uint64_t peer);
 
     backend& of_;
     const storage::handle file_;
     const std::shared_ptr<lock_description::party> me_;
     std::shared_ptr<lock_description> about_; // once something was asked
+    std::weak_ptr<step> last_;                // of keep()
+    std::size_t grants_ = 0;                  // since it had nothing: locks that it may hold
 };
 
-task<result<std::optional<storage::local_holder>>> backend::inode_locks::ask(step::kind what,
-                                                                             storage::lock_range bytes)
+task<result<std::optional<storage::local_holder>>>
+backend::inode_locks::ask(step::kind what, storage::lock_range bytes, std::uint64_t peer)
 {
     shard& s = of_.at(co_await this_reactor());
-    file_ref f = s.files.find(file_);
-    if (!f) {
-        auto opened = co_await of_.open_slow(s, file_);
-        if (!opened)
-            co_return opened.error();
-        f = std::move(*opened);
-    }
-    if (!f->is_regular())
-        co_return error::from_errno(EINVAL, "locks of what is no regular file");
-    if (!about_)
-        about_ = lock_description::of(f->dev, f->ino);
-    s.files.keep_within_budget();
     for (bool again = false;; again = true) {
+        file_ref f = s.files.find(file_);
+        if (!f) {
+            auto opened = co_await of_.open_slow(s, file_);
+            if (!opened)
+                co_return opened.error();
+            f = std::move(*opened);
+        }
+        if (!f->is_regular())
+            co_return error::from_errno(EINVAL, "locks of what is no regular file");
+        if (!about_)
+            about_ = lock_description::of(f->dev, f->ino);
+        s.files.keep_within_budget();
         const auto asked = make(what);
         asked->bytes = to_files(bytes);
-        asked->path = f->path.get();
+        asked->peer = peer;
         asked->most =
             of_.options_.most_lock_files != 0 ? of_.options_.most_lock_files : descriptor_cache::budget() / 4;
         asked->is_last = again;
-        co_await do_now(asked);
+        // Of its own, since nobody waits for it any more where the shard stops.
+        asked->path.reset(::fcntl(f->path.get(), F_DUPFD_CLOEXEC, 0));
+        asked->failed = asked->path ? 0 : errno;
+        if (asked->path) {
+            about_->add(asked);
+            const bool is_done = co_await step_awaiter(asked);
+            if (!is_done)
+                co_return error(std::errc::operation_canceled);
+        }
         if (asked->failed == 0)
             co_return asked->holder;
         if (again || !lacks_descriptors(asked->failed))
             co_return error::from_errno(asked->failed, "a lock of the file system");
+        f = {};
         s.files.shrink();
         s.streams = stream_cache();
     }

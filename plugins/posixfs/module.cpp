@@ -59,7 +59,7 @@ public:
                           "Clients of NFSv4.1 get read delegations, for which processes of this host that "
                           "write are made to wait"),
             setting::flag(
-                "local_locks", false,
+                "local_locks", true,
                 "Clients' locks of bytes are also locks of the file system, so that processes of this "
                 "host see them, and theirs count for clients"),
         };
@@ -111,8 +111,8 @@ public:
             out.options.emplace_back("crossmnt");
         if (!options.leases)
             out.options.emplace_back("leases=no");
-        if (options.local_locks)
-            out.options.emplace_back("local_locks");
+        if (!options.local_locks)
+            out.options.emplace_back("local_locks=no");
         out.notes = describe(*out.files);
         if (options.async)
             out.warning = "async is unsafe: what a client was told is written may be lost when power fails";

@@ -204,8 +204,7 @@ struct wait_entry {
     lock_type type;
     bool is_told = false;
     bool is_local = false;    // it waits for a process of this host
-    bool is_watched = false;  // by a task that asks the back end
-    std::uint64_t number = 0; // of this wait
+    std::uint64_t number = 0; // of this wait; later ones of a file have greater ones
     bool to_look = false;     // at it, as bytes came free
     time_point until{};       // what it was told holds; else, it waits if it does not ask again
     member_of<wait_entry> of_client{*this};
@@ -274,6 +273,7 @@ struct file_entry {
     std::uint32_t pins = 0;                            // passages, pending opens, waits for locks, fences
     std::uint32_t asking = 0;                          // in make_room()
     std::uint32_t lockers = 0, waiting = 0;            // in `locks` and `waits`
+    std::size_t ranges = 0;                            // of all in `locks`
     std::array<std::uint32_t, 2> accesses{}, denies{}; // opens, pending ones too, by read and write
     std::array<std::uint32_t, 2>
         anonymous{}; // operations under way without an open, and cuts by opens that are begun, so
@@ -282,10 +282,13 @@ struct file_entry {
     intrusive_list<member_of<fence_entry>> fences;
     intrusive_list<pending_open> pending;
     intrusive_list<member_of<wait_entry>> waits; // in the order of asking
-    // Locks of the file system, once bytes were locked; nullptr where it has none. Locks that it is being asked for
-    // are pending.
-    std::unique_ptr<storage::local_locks> local;
+    // Locks of the file system: nullptr where it has none, or nothing is locked or pending, nor waits for a local
+    // process. Locks that it is being asked for are pending. Who awaits one of its tasks shares it.
+    std::shared_ptr<storage::local_locks> local;
     bool local_sought = false;
+    bool has_new_wait = false;          // for a local process, which is looked after soon
+    std::uint64_t watch = 0;            // the task that asks for those who wait; 0: there is none
+    time_point next_look{};             // its, at the latest
     std::uint64_t local_calls = 0;      // of lock() and keep()
     std::optional<byte_range> unlocked; // that `local` has not heard of
     intrusive_list<pending_lock> pending_locks;

@@ -105,6 +105,7 @@ void state_table::age() noexcept
             for (auto* w = c.waiting.front(); w != nullptr; w = c.waiting.next(*w))
                 if (w->owner.is_told)
                     (void)tell_later(w->owner.file, freed);
+            give_way_locally(c);
             if (stats_.recalled_delegations.value() > 0)
                 for (auto* s = c.states.front(); s != nullptr && !c.in_way.is_linked(); s = c.states.next(*s))
                     if (s->owner.kind == state_kind::delegation)

@@ -4,8 +4,10 @@
 
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
+#include <verbena/protocols/storage/types.hpp>
 
 #include <algorithm>
+#include <cerrno>
 #include <vector>
 
 namespace verbena::files {
@@ -36,12 +38,49 @@ void tell(lock_holder* holder, const storage::local_holder& who)
         holder->owner += " " + std::to_string(who.process);
 }
 
-bool has_open(file_entry& f, const client_entry& c) noexcept
+// What the back end could not be asked for. `what` is for the log.
+error answer_of(const error& failure, const char* what)
 {
-    for (auto* m = f.opens.front(); m != nullptr; m = f.opens.next(*m))
-        if (&m->owner.client == &c)
-            return true;
-    return false;
+    const int why = failure.errno_value();
+    if (why == ESTALE || failure == storage::errc::bad_handle)
+        return error(errc::no_file, what);
+    return error(why == EIO ? errc::io : errc::busy, what);
+}
+
+bool stand_in_way(const storage::lock_range& held, const storage::lock_range& wanted) noexcept
+{
+    return held.offset <= wanted.last && wanted.offset <= held.last && (held.exclusive || wanted.exclusive);
+}
+
+// Those of all, within `bytes`, in order. Where one owner has locked to write, nobody else has locked at all.
+std::vector<storage::lock_range> held_of(file_entry& f, const byte_range& bytes)
+{
+    std::vector<storage::lock_range> all;
+    for (auto* m = f.locks.front(); m != nullptr; m = f.locks.next(*m))
+        for (const locked_range& one : static_cast<const lock_entry&>(m->owner).ranges.overlapping(bytes))
+            all.push_back(to_storage(
+                {std::max(one.bytes.offset, bytes.offset), std::min(one.bytes.last, bytes.last)}, one.type));
+    std::ranges::sort(all, {}, &storage::lock_range::offset);
+    std::size_t n = 0;
+    for (const storage::lock_range& one : all) {
+        if (n == 0 || all[n - 1].last < one.offset) {
+            all[n++] = one;
+            continue;
+        }
+        storage::lock_range& before = all[n - 1];
+        before.last = std::max(before.last, one.last);
+        before.exclusive |= one.exclusive;
+    }
+    all.resize(n);
+    return all;
+}
+
+wait_entry* next_local_wait(file_entry& f, std::uint64_t behind) noexcept
+{
+    for (auto* m = f.waits.front(); m != nullptr; m = f.waits.next(*m))
+        if (m->owner.is_local && m->owner.number > behind)
+            return &m->owner;
+    return nullptr;
 }
 
 } // namespace
@@ -53,9 +92,21 @@ std::unique_ptr<storage::local_locks> state_handler::local_locks_of(const storag
 
 storage::local_locks* state_table::local_of(file_entry& f)
 {
-    if (!std::exchange(f.local_sought, true))
+    if (!std::exchange(f.local_sought, true)) {
         f.local = handler_.local_locks_of(f.handle);
+        local_files_ += f.local != nullptr;
+    }
     return f.local.get();
+}
+
+// Once nothing needs it: it costs memory.
+void state_table::drop_local(file_entry& f) noexcept
+{
+    if (f.local == nullptr || !f.locks.empty() || !f.pending_locks.empty() || f.watch != 0)
+        return;
+    f.local.reset();
+    f.local_sought = false;
+    --local_files_;
 }
 
 // --- Asking
@@ -66,6 +117,7 @@ void state_table::begin_locally(pending_lock& p, file_entry& f, const lock_reque
     assert(p.table_ == nullptr && "a pending_lock is used twice");
     p.owner_ = text_of(owner);
     p.client_ = r.client;
+    p.id_ = r.id;
     p.bytes_ = r.bytes;
     p.type_ = r.type;
     p.waits_ = r.wait && hears;
@@ -80,14 +132,19 @@ task<result<void>> state_table::lock_locally(pending_lock& p, const lock_request
     assert(p.asks_back_end() && "not a begun lock of this table");
     file_entry& f = *p.file_;
     p.asked_at_ = ++f.local_calls;
+    const client_entry* const c = find_client(p.client_);
+    const std::uint64_t peer = c != nullptr && c->peer != nullptr ? c->peer->number : 0;
     const result<std::optional<storage::local_holder>> asked =
-        co_await f.local->lock(to_storage(p.bytes_, p.type_));
-    if (!asked)
-        co_return error(errc::busy, "the back end could not be asked for a lock");
+        co_await f.local->lock(to_storage(p.bytes_, p.type_), peer);
+    if (!asked) {
+        p.took_nothing_ = asked.error().errno_value() != ECANCELED;
+        co_return answer_of(asked.error(), "a lock of the file system");
+    }
     if (!*asked) {
         p.is_held_ = true;
         co_return result<void>();
     }
+    p.took_nothing_ = true;
     tell(holder, **asked);
     if (r.reclaim)
         co_return refuse(errc::reclaim_conflict, "a local process has the range locked",
@@ -97,18 +154,23 @@ task<result<void>> state_table::lock_locally(pending_lock& p, const lock_request
     co_return error(errc::denied);
 }
 
-// What the table holds by now is what the back end keeps.
-void state_table::end_locally(pending_lock& p) noexcept
+// What the table holds by now is what the back end keeps. It has not weakened anything yet.
+void state_table::end_locally(pending_lock& p, bool weakens) noexcept
 {
     if (p.table_ == nullptr)
         return;
     file_entry& f = *p.file_;
     p.unlink();
     p.table_ = nullptr;
+    if (weakens)
+        p.unsettled_ = f.local;
     // Where nothing else was said of the file meanwhile, the back end has just that.
-    if (f.local_calls != p.asked_at_)
+    if (weakens || f.local_calls != p.asked_at_)
         keep_locally(f, p.bytes_);
     --f.pins; // it has a lock
+    // Its lease may have been over meanwhile.
+    if (client_entry* const c = find_client(p.client_); c != nullptr && c->state == client_state::courtesy)
+        give_way_locally(*c);
 }
 
 pending_lock::~pending_lock()
@@ -117,13 +179,15 @@ pending_lock::~pending_lock()
         return;
     file_entry& f = *file_;
     unlink();
-    if (asked_at_ != 0)
+    // Who was refused, while nothing else was said of the file, has changed nothing there.
+    if (asked_at_ != 0 && !(took_nothing_ && f.local_calls == asked_at_))
         table_->keep_locally(f, bytes_);
+    table_->drop_local(f);
     --f.pins;
     table_->unlocked(f); // others may have been denied for it
 }
 
-// One of somebody who is gone holds nothing up: it will not be granted.
+// One of somebody who is gone, or whose open is, holds nothing up: it will not be granted.
 std::optional<state_table::lock_obstacle> state_table::find_pending_lock(file_entry& f, client_id client,
                                                                          std::span<const std::byte> owner,
                                                                          const byte_range& bytes,
@@ -135,30 +199,31 @@ std::optional<state_table::lock_obstacle> state_table::find_pending_lock(file_en
             continue;
         client_entry* const c = find_client(p->client_);
         if (c != nullptr && !c->leaving &&
-            (c->state == client_state::active || c->state == client_state::courtesy))
+            (c->state == client_state::active || c->state == client_state::courtesy) &&
+            states_->find(p->id_) != nullptr)
             return lock_obstacle{p->bytes_, p->type_, c, p->owner_};
     }
     return std::nullopt;
 }
 
-task<result<void>> state_table::test_locally(const storage::handle& file, byte_range bytes, lock_type type,
+bool state_table::is_asked_for(file_entry& f, client_id client, std::span<const std::byte> owner,
+                               const byte_range& bytes) noexcept
+{
+    for (auto* p = f.pending_locks.front(); p != nullptr; p = f.pending_locks.next(*p))
+        if (p->client_ == client && p->owner_ == text_of(owner) && p->bytes_.overlaps(bytes))
+            return true;
+    return false;
+}
+
+task<result<void>> state_table::test_locally(back_end_locks asked, byte_range bytes, lock_type type,
                                              lock_holder* holder)
 {
-    passage hold;
-    std::unique_ptr<storage::local_locks> for_this_call;
-    storage::local_locks* at = nullptr;
-    if (has_local_locks(file, hold)) {
-        at = hold.file_->local.get();
-    } else {
-        for_this_call = handler_.local_locks_of(file);
-        at = for_this_call.get();
-    }
-    if (at == nullptr)
-        co_return result<void>();
-    const std::optional<storage::local_holder> held = co_await at->test(to_storage(bytes, type));
+    const result<std::optional<storage::local_holder>> held = co_await asked->test(to_storage(bytes, type));
     if (!held)
+        co_return answer_of(held.error(), "a test of a lock of the file system");
+    if (!*held)
         co_return result<void>();
-    tell(holder, *held);
+    tell(holder, **held);
     co_return error(errc::denied);
 }
 
@@ -171,24 +236,24 @@ void state_table::keep_locally(file_entry& f, const byte_range& bytes)
     if (f.local == nullptr)
         return;
     ++f.local_calls;
+    if (f.locks.empty() && f.pending_locks.empty()) {
+        f.local->keep(0, byte_range::to_the_end, {});
+        return drop_local(f);
+    }
     byte_ranges parts; // of `bytes`, of which nothing is pending
     parts.set(bytes, lock_type::read);
     for (auto* p = f.pending_locks.front(); p != nullptr; p = f.pending_locks.next(*p))
         if (p->asked_at_ != 0)
             parts.clear(p->bytes_);
+    const std::vector<storage::lock_range> all = held_of(f, bytes);
     std::vector<storage::lock_range> held;
     for (const locked_range& part : parts.all()) {
-        // Where one owner has locked to write, nobody else has locked at all.
-        byte_ranges all;
-        for (auto* m = f.locks.front(); m != nullptr; m = f.locks.next(*m))
-            for (const locked_range& one :
-                 static_cast<const lock_entry&>(m->owner).ranges.overlapping(part.bytes))
-                all.set({std::max(one.bytes.offset, part.bytes.offset),
-                         std::min(one.bytes.last, part.bytes.last)},
-                        one.type);
         held.clear();
-        for (const locked_range& one : all.all())
-            held.push_back(to_storage(one.bytes, one.type));
+        auto one = std::ranges::partition_point(
+            all, [&](const storage::lock_range& r) { return r.last < part.bytes.offset; });
+        for (; one != all.end() && one->offset <= part.bytes.last; ++one)
+            held.push_back({std::max(one->offset, part.bytes.offset), std::min(one->last, part.bytes.last),
+                            one->exclusive});
         f.local->keep(part.bytes.offset, part.bytes.last, held);
     }
 }
@@ -210,67 +275,107 @@ void state_table::let_go_locally(file_entry& f)
         keep_locally(f, *std::exchange(f.unlocked, std::nullopt));
 }
 
-bool state_table::has_local_locks(const storage::handle& file, passage& hold)
+// The kernel tells nobody that a local process wants what a client has locked whose lease is over. So its locks go at
+// once: nobody else could take them from it.
+void state_table::give_way_locally(client_entry& c) noexcept
 {
-    file_entry* const f = find_file(file);
-    if (f == nullptr || f->local == nullptr)
-        return false;
-    pin(*f, hold);
-    return true;
+    if (c.locks == 0 || local_files_ == 0 || c.in_way.is_linked())
+        return;
+    for (auto* s = c.states.front(); s != nullptr; s = c.states.next(*s)) {
+        const state_entry& one = s->owner;
+        if (one.kind != state_kind::lock || !one.of_file.is_linked() || one.file->local == nullptr)
+            continue;
+        by_->in_way.push_back(c.in_way);
+        wake(tending_);
+        return;
+    }
 }
-
-task<void> state_table::settle_locally(passage& hold) { return hold.file_->local->settle(); }
 
 // --- Waiting
 
 void state_table::wait_locally(const pending_lock& p)
 {
     const auto c = living(p.client_);
-    if (!c || !has_open(*p.file_, **c)) // it went meanwhile
+    if (!c || states_->find(p.id_) == nullptr) // it went meanwhile
         return;
+    file_entry& f = *p.file_;
+    const std::span<const std::byte> owner = bytes_of(p.owner_);
+    wait_entry* w = find_wait(f, p.client_, owner);
+    const bool was_local = w != nullptr && w->is_local;
     if (p.waits_)
-        wait_for(**c, *p.file_, bytes_of(p.owner_), p.bytes_, p.type_);
-    wait_entry* const w = find_wait(*p.file_, p.client_, bytes_of(p.owner_));
+        wait_for(**c, f, owner, p.bytes_, p.type_);
+    w = find_wait(f, p.client_, owner);
     if (w == nullptr) // it does not wait, or too many do
         return;
     begin_wait(*w); // one that was told keeps its place, but no range
     w->is_local = true;
-    if (watching_ != nullptr && !std::exchange(w->is_watched, true))
-        watching_->spawn(&state_table::watch_locally, this, p.client_, p.file_->handle, p.owner_, w->number);
+    if (!was_local || f.watch == 0)
+        look_soon(f);
 }
 
-// Until it waits for no local process any more. It hears that it may ask again as others do who wait.
-task<void> state_table::watch_locally(client_id client, storage::handle file, std::string owner,
-                                      std::uint64_t number)
+// One task asks for all who wait for local processes, so that who has waited longest is asked for first.
+void state_table::look_soon(file_entry& f)
 {
-    const auto find = [&](file_entry* f) -> wait_entry* {
-        wait_entry* const w = f == nullptr ? nullptr : find_wait(*f, client, bytes_of(owner));
-        return w != nullptr && w->number == number ? w : nullptr;
-    };
-    for (duration pause = first_look;; pause = std::min(2 * pause, last_look)) {
+    f.has_new_wait = true;
+    if (watching_ == nullptr || (f.watch != 0 && f.next_look <= now() + first_look))
+        return;
+    f.watch = ++last_watch_; // an earlier one ends when its time comes
+    f.next_look = now() + first_look;
+    watching_->spawn(&state_table::watch_locally, this, f.handle, f.watch);
+}
+
+task<void> state_table::watch_locally(storage::handle file, std::uint64_t number)
+{
+    for (duration pause = first_look;;) {
         const bool goes_on = co_await sleep_for(pause);
         file_entry* const f = find_file(file);
-        wait_entry* w = find(f);
-        if (w == nullptr)
+        if (f == nullptr || f->watch != number)
             co_return;
-        if (!goes_on || !w->is_local) {
-            w->is_watched = false;
-            co_return;
-        }
         passage hold;
         pin(*f, hold);
-        const storage::lock_range wanted = to_storage(w->bytes, w->type);
-        const std::optional<storage::local_holder> held = co_await f->local->test(wanted);
-        w = find(f);
-        if (w == nullptr)
+        f->has_new_wait = false;
+        bool some_wait = false;
+        if (goes_on)
+            some_wait = co_await look_locally(*f);
+        if (!some_wait) {
+            f->watch = 0;
+            drop_local(*f);
             co_return;
-        if (held || !w->is_local || to_storage(w->bytes, w->type) != wanted)
-            continue;
-        w->is_local = w->is_watched = false;
-        w->to_look = true;
-        look_at_waiters(*f);
-        co_return;
+        }
+        pause = f->has_new_wait ? first_look : std::min(2 * pause, last_look);
+        f->next_look = now() + pause;
     }
+}
+
+// Tests in the order of asking. Who holds bytes against one waiter holds them against others that want them. True if
+// somebody still waits.
+task<bool> state_table::look_locally(file_entry& f)
+{
+    bool some_wait = false;
+    std::optional<storage::local_holder> known;
+    for (wait_entry* w = next_local_wait(f, 0); w != nullptr;) {
+        const std::uint64_t number = w->number;
+        const storage::lock_range wanted = to_storage(w->bytes, w->type);
+        if (known && stand_in_way(known->bytes, wanted)) {
+            some_wait = true;
+            w = next_local_wait(f, number);
+            continue;
+        }
+        const result<std::optional<storage::local_holder>> asked = co_await f.local->test(wanted);
+        if (asked && *asked)
+            known = **asked;
+        w = next_local_wait(f, number - 1);
+        const bool is_it = w != nullptr && w->number == number;
+        if (is_it && asked && !*asked && to_storage(w->bytes, w->type) == wanted) {
+            w->is_local = false;
+            w->to_look = true;
+            look_at_waiters(f);
+        } else {
+            some_wait |= is_it;
+        }
+        w = next_local_wait(f, number);
+    }
+    co_return some_wait;
 }
 
 } // namespace verbena::files

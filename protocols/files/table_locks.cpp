@@ -2,6 +2,8 @@
 // Byte-range locks, and those who wait for them.
 #include "entries.hpp"
 
+#include <algorithm>
+
 namespace verbena::files {
 
 using namespace detail;
@@ -100,7 +102,12 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
         l = locks_by(*known, by); // it came with its open again
     if (!includes(by.access, r.type == lock_type::read ? share::read : share::write))
         return error(errc::open_mode);
-    if (const auto may = r.reclaim ? check_reclaim(c, share::none) : may_begin_anew(c); !may)
+    // That was judged before the back end was asked; grace may be over since.
+    const bool is_judged = local != nullptr && local->is_held_;
+    if (const auto may = is_judged   ? result<void>()
+                         : r.reclaim ? check_reclaim(c, share::none)
+                                     : may_begin_anew(c);
+        !may)
         return may.error();
     if (const auto may = may_be_granted(c, share::none); !may)
         return may.error();
@@ -137,7 +144,13 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
         return refuse(*lacking, errc::too_many_locks);
     if ((l == nullptr || l->ranges.empty()) && f.lockers >= options_.limits.lockers_per_file)
         return refuse({limited::lock_owners, limit_of::file}, errc::too_many_locks);
+    if (f.local != nullptr && growth > 0 &&
+        f.ranges + std::size_t(growth) > options_.limits.local_ranges_per_file)
+        return refuse({limited::locks, limit_of::file}, errc::too_many_locks);
     if (local != nullptr && !local->is_held_ && local_of(f) != nullptr) {
+        // Which of the two is the later one would be known to the client alone.
+        if (is_asked_for(f, r.client, owner, r.bytes))
+            return error(errc::busy, "the back end is being asked for a lock of the same owner");
         begin_locally(*local, f, r, owner, by.hears_of_locks);
         return error(errc::busy, "the back end is to be asked first");
     }
@@ -169,11 +182,12 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
     });
     l->ranges.set(r.bytes, r.type);
     c.count(&client_entry::locks, &peer_use::locks, growth);
+    f.ranges += std::size_t(growth);
     stats_.locks.add(growth);
     if (r.reclaim)
         stats_.reclaims.add();
     if (local != nullptr)
-        end_locally(*local);
+        end_locally(*local, frees);
     // What was kept for it may be free, too.
     if (was_told || frees)
         unlocked(f);
@@ -182,7 +196,7 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
 
 result<void> state_table::test_lock(client_id client, const storage::handle& file,
                                     std::span<const std::byte> owner, const byte_range& bytes, lock_type type,
-                                    lock_holder* holder)
+                                    lock_holder* holder, back_end_locks* asks)
 {
     const auto c = living(client);
     if (!c)
@@ -191,19 +205,23 @@ result<void> state_table::test_lock(client_id client, const storage::handle& fil
         return may;
     lapse_reservations();
     file_entry* f = find_file(file);
-    if (f == nullptr)
-        return {};
-    auto found = find_lock_obstacle(*f, client, owner, bytes, type);
-    if (!found || gives_way(*found->client, client))
+    std::optional<lock_obstacle> found;
+    if (f != nullptr)
+        found = find_lock_obstacle(*f, client, owner, bytes, type);
+    if (f != nullptr && (!found || gives_way(*found->client, client)))
         found = find_pending_lock(*f, client, owner, bytes, type);
-    if (!found)
+    if (!found) {
+        const bool has_none = f != nullptr && f->local == nullptr && f->local_sought;
+        if (asks != nullptr && !has_none)
+            *asks = f != nullptr && f->local != nullptr ? f->local : handler_.local_locks_of(file);
         return {};
+    }
     tell(holder, found->bytes, found->type, found->client->id, found->owner);
     return error(errc::denied);
 }
 
 result<stateid> state_table::unlock(client_id client, const stateid& id, const storage::handle& file,
-                                    const byte_range& bytes, zero_seqid zero)
+                                    const byte_range& bytes, zero_seqid zero, back_end_locks* unsettled)
 {
     const auto s = own(client, id, file, zero, state_kind::lock);
     if (!s)
@@ -211,24 +229,39 @@ result<stateid> state_table::unlock(client_id client, const stateid& id, const s
     if (bytes.offset > bytes.last)
         return error(errc::invalid, "range of an unlock");
     auto& l = static_cast<lock_entry&>(**s);
-    std::ptrdiff_t growth = l.ranges.growth(bytes, std::nullopt);
-    bool frees = l.ranges.find_conflict(bytes, lock_type::write) != nullptr;
-    for_each_beside(*l.file, l.owner, &l, [&](lock_entry& beside) {
-        growth += beside.ranges.growth(bytes, std::nullopt);
-        frees |= beside.ranges.find_conflict(bytes, lock_type::write) != nullptr;
-    });
+    file_entry& f = *l.file;
+    std::ptrdiff_t growth = 0;
+    std::optional<byte_range> gone; // all that it has of them lies there
+    const auto look = [&](const lock_entry& one) {
+        growth += one.ranges.growth(bytes, std::nullopt);
+        const auto had = one.ranges.overlapping(bytes);
+        if (had.empty())
+            return;
+        const byte_range its{std::max(bytes.offset, had.front().bytes.offset),
+                             std::min(bytes.last, had.back().bytes.last)};
+        gone = gone ? byte_range{std::min(gone->offset, its.offset), std::max(gone->last, its.last)} : its;
+    };
+    look(l);
+    for_each_beside(f, l.owner, &l, look);
     // Else a client could make as many as it likes of one.
-    if (growth > 0)
+    if (growth > 0) {
         if (const auto lacking = lacks_for_locks(l.client, std::size_t(growth), false, 0))
             return refuse(*lacking, errc::too_many_locks);
+        if (f.local != nullptr && f.ranges + std::size_t(growth) > options_.limits.local_ranges_per_file)
+            return refuse({limited::locks, limit_of::file}, errc::too_many_locks);
+    }
     clear(l, bytes);
-    for_each_beside(*l.file, l.owner, &l, [&](lock_entry& beside) { clear(beside, bytes); });
+    for_each_beside(f, l.owner, &l, [&](lock_entry& beside) { clear(beside, bytes); });
     l.seqid = next_seqid(l.seqid);
     l.client.count(&client_entry::locks, &peer_use::locks, growth);
+    f.ranges += std::size_t(growth);
     stats_.locks.add(growth);
-    keep_locally(*l.file, bytes);
-    if (frees)
-        unlocked(*l.file);
+    if (gone && unsettled != nullptr)
+        *unsettled = f.local;
+    if (gone)
+        keep_locally(f, *gone);
+    if (gone)
+        unlocked(f);
     return states_->id_of(l);
 }
 
@@ -258,6 +291,7 @@ bool state_table::erase_lock(lock_entry& l) noexcept
     l.client.count(&client_entry::locks, &peer_use::locks, -std::ptrdiff_t(l.ranges.size()));
     l.client.count(&client_entry::lock_states, &peer_use::lock_states, -1);
     f.lockers -= had_some;
+    f.ranges -= l.ranges.size();
     note_unlocked(f, l.ranges);
     stats_.locks.add(-std::int64_t(l.ranges.size()));
     stats_.lock_states.add(-1);
@@ -471,7 +505,7 @@ std::size_t state_table::tell_later(file_entry& f, file_list& files) noexcept
         return 0;
     ++f.pins;
     files.push_back(f.to_tell);
-    return (std::size_t(f.waiting) + (f.local != nullptr ? 4 : 0)) * f.lockers / 64;
+    return (std::size_t(f.waiting) * f.lockers + (f.local != nullptr ? 4 * f.ranges : 0)) / 64;
 }
 
 void state_table::tell_all(file_list& files) noexcept

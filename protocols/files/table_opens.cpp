@@ -63,6 +63,7 @@ void state_table::release_file(file_entry& f) noexcept
     if (!f.has_nothing())
         return;
     presence_.remove(f.hash);
+    local_files_ -= f.local != nullptr;
     files_->erase(files_->find(std::pair(f.hash, &f.handle)));
     stats_.files.add(-1);
 }
@@ -335,12 +336,17 @@ result<stateid> state_table::downgrade(client_id client, const stateid& id, cons
 }
 
 result<void> state_table::close(client_id client, const stateid& id, const storage::handle& file,
-                                zero_seqid zero)
+                                zero_seqid zero, back_end_locks* unsettled)
 {
     const auto s = own(client, id, file, zero, state_kind::open);
     if (!s)
         return s.error();
-    remove_open(static_cast<open_entry&>(**s));
+    auto& o = static_cast<open_entry&>(**s);
+    if (unsettled != nullptr && o.file->local != nullptr)
+        for (auto* m = o.locks.front(); m != nullptr && *unsettled == nullptr; m = o.locks.next(*m))
+            if (!m->owner.ranges.empty())
+                *unsettled = o.file->local;
+    remove_open(o);
     return {};
 }
 

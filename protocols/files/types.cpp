@@ -39,6 +39,8 @@ const std::error_category& files_category() noexcept
             case errc::too_many_locks: return "too many locks";
             case errc::peer_is_full: return "too much state of clients of one peer";
             case errc::all_is_full: return "too much state of all clients";
+            case errc::no_file: return "the back end has lost the file";
+            case errc::io: return "the back end can't reach the file";
             }
             return "unknown reason";
         }

@@ -238,44 +238,18 @@ task<result<files::stateid>> lock_here(files::state_table& table, const files::l
         done = co_await table.lock_locally(local, *request, holder);
         if (done)
             done = ask();
+        if (const files::back_end_locks unsettled = local.take_unsettled())
+            co_await unsettled->settle();
     }
     if (!done)
         co_return answer_of(done.error());
     co_return granted;
 }
 
-task<result<void>> test_lock_here(files::state_table& table, files::client_id client,
-                                  const storage::handle* file, std::span<const std::byte> owner,
-                                  files::byte_range bytes, files::lock_type type, files::lock_holder* holder)
+task<void> settle_here(files::back_end_locks* unsettled)
 {
-    result<void> answer = table.test_lock(client, *file, owner, bytes, type, holder);
-    if (answer)
-        answer = co_await table.test_locally(*file, bytes, type, holder);
-    co_return answer_of(answer);
-}
-
-// Local processes find the bytes unlocked when the client hears that they are.
-task<result<files::stateid>> unlock_here(files::state_table& table, files::client_id client,
-                                         files::stateid id, const storage::handle* file,
-                                         files::byte_range bytes)
-{
-    files::passage hold;
-    const bool is_local = table.has_local_locks(*file, hold);
-    const auto done = table.unlock(client, id, *file, bytes);
-    if (is_local)
-        co_await table.settle_locally(hold);
-    co_return done;
-}
-
-task<result<void>> close_here(files::state_table& table, files::client_id client, files::stateid id,
-                              const storage::handle* file)
-{
-    files::passage hold;
-    const bool is_local = table.has_local_locks(*file, hold);
-    const auto done = table.close(client, id, *file);
-    if (is_local)
-        co_await table.settle_locally(hold);
-    co_return done;
+    const files::back_end_locks last = std::move(*unsettled); // it goes here, at home
+    co_await last->settle();
 }
 
 task<result<void>> forget_here(files::state_table& table, files::client_id client)
@@ -530,9 +504,11 @@ task<result<files::opened>> state_home::end_cut(files::state_table& table, const
 }
 
 task<result<void>> state_home::close(files::client_id client, const files::stateid& id,
-                                     const storage::handle& file)
+                                     const storage::handle& file, files::back_end_locks* unsettled)
 {
-    return at_home([client, id, f = &file](files::state_table& t) { return close_here(t, client, id, f); });
+    return at_home([client, id, f = &file, unsettled](files::state_table& t) {
+        return t.close(client, id, *f, files::zero_seqid::newest, unsettled);
+    });
 }
 
 task<result<files::stateid>> state_home::downgrade(files::client_id client, const files::stateid& id,
@@ -605,19 +581,34 @@ task<result<files::stateid>> state_home::lock(const files::lock_request& request
 
 task<result<void>> state_home::test_lock(files::client_id client, const storage::handle& file,
                                          std::span<const std::byte> owner, const files::byte_range& bytes,
-                                         files::lock_type type, files::lock_holder& holder)
+                                         files::lock_type type, files::lock_holder& holder,
+                                         files::back_end_locks* asks)
 {
-    return at_home([client, f = &file, owner, bytes, type, h = &holder](files::state_table& t) {
-        return test_lock_here(t, client, f, owner, bytes, type, h);
+    return at_home([client, f = &file, owner, bytes, type, h = &holder, asks](files::state_table& t) {
+        return t.test_lock(client, *f, owner, bytes, type, h, asks);
+    });
+}
+
+task<result<void>> state_home::test_locally(files::back_end_locks& asks, const files::byte_range& bytes,
+                                            files::lock_type type, files::lock_holder& holder)
+{
+    return at_home([a = &asks, bytes, type, h = &holder](files::state_table& t) {
+        return t.test_locally(std::move(*a), bytes, type, h);
     });
 }
 
 task<result<files::stateid>> state_home::unlock(files::client_id client, const files::stateid& id,
-                                                const storage::handle& file, const files::byte_range& bytes)
+                                                const storage::handle& file, const files::byte_range& bytes,
+                                                files::back_end_locks* unsettled)
 {
-    return at_home([client, id, f = &file, bytes](files::state_table& t) {
-        return unlock_here(t, client, id, f, bytes);
+    return at_home([client, id, f = &file, bytes, unsettled](files::state_table& t) {
+        return t.unlock(client, id, *f, bytes, files::zero_seqid::newest, unsettled);
     });
+}
+
+task<void> state_home::settle(files::back_end_locks& unsettled)
+{
+    return at_home([u = &unsettled](files::state_table&) { return settle_here(u); });
 }
 
 } // namespace verbena::nfs

@@ -1,299 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Locks of posixfs that other processes see, and theirs that we see. Another open file description is as good as
-// another process.
-#include "../../../plugins/posixfs/local_locks.hpp"
-#include "backend_fixture.hpp"
-#include "temporary_directory.hpp"
-
-#include <verbena/core/metrics.hpp>
-#include <verbena/core/module.hpp>
-#include <verbena/plugins/modules.hpp>
-#include <verbena/plugins/posixfs.hpp>
-#include <verbena/protocols/files/state_table.hpp>
-#include <verbena/protocols/storage/module.hpp>
+// Locks of posixfs that other processes see, and theirs that we see.
+#include "local_locks_fixture.hpp"
 
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 
-#include <algorithm>
 #include <array>
-#include <atomic>
-#include <cstdarg>
-#include <fcntl.h>
-#include <filesystem>
 #include <random>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 
-namespace {
-
-// What the kernel answers to a lock that is asked for, unless it is 0; and for how many more.
-std::atomic<int> lock_fails_with{0};
-std::atomic<int> locks_to_fail{0};
-std::atomic<int> kernel_locks{0};
-std::atomic<int> locks_on_shard{0}; // which a file system could hold up
-
-int call_fcntl(int fd, int command, long argument)
-{
-    if (command == F_OFD_SETLK) {
-        ++kernel_locks;
-        locks_on_shard += ::gettid() == ::getpid();
-        if (lock_fails_with != 0 && locks_to_fail > 0) {
-            --locks_to_fail;
-            errno = lock_fails_with;
-            return -1;
-        }
-    }
-    return int(::syscall(SYS_fcntl, fd, command, argument));
-}
-
-} // namespace
-
-extern "C" int fcntl64(int fd, int command, ...)
-{
-    va_list all;
-    va_start(all, command);
-    const long argument = va_arg(all, long);
-    va_end(all);
-    return call_fcntl(fd, command, argument);
-}
-
 namespace suite {
-
-using files::byte_range;
-using files::client_id;
-using files::lock_type;
-using files::share;
-
-std::unique_ptr<file_backend> make_backend(blocking_pool& pool, const backend_options&)
-{
-    static temporary_directory unused; // cases open their own
-    posixfs::posixfs_options o;
-    o.root = unused.path();
-    o.local_locks = true;
-    return std::move(*posixfs::open_posixfs(o, pool));
-}
-
-namespace {
-
-constexpr auto read = lock_type::read;
-constexpr auto write = lock_type::write;
-const char* const places[] = {"/dev/shm", "/var/tmp"}; // in memory, and on a disk
-
-/// A process of this host, as far as locks go.
-class local_process {
-public:
-    explicit local_process(const std::string& path) : fd_(::open(path.c_str(), O_RDWR | O_CLOEXEC))
-    {
-        BOOST_REQUIRE(fd_ >= 0);
-    }
-    local_process(const local_process&) = delete;
-    ~local_process() { ::close(fd_); }
-    /// For another thread than the test's, which Boost's checks are not for.
-    bool takes(byte_range bytes, lock_type type) const noexcept
-    {
-        struct flock wanted = of(bytes, type == write ? F_WRLCK : F_RDLCK);
-        return ::syscall(SYS_fcntl, fd_, F_OFD_SETLK, &wanted) == 0;
-    }
-    bool lock(byte_range bytes, lock_type type) { return set(bytes, type == write ? F_WRLCK : F_RDLCK); }
-    void unlock(byte_range bytes) { BOOST_REQUIRE(set(bytes, F_UNLCK)); }
-    /// What others have of one byte: F_UNLCK, F_RDLCK or F_WRLCK.
-    int sees(std::uint64_t at) const
-    {
-        for (const short wanted : {F_RDLCK, F_WRLCK}) {
-            struct flock asked = of({at, at}, wanted);
-            BOOST_REQUIRE(::fcntl(fd_, F_OFD_GETLK, &asked) == 0);
-            if (asked.l_type != F_UNLCK)
-                return asked.l_type;
-        }
-        return F_UNLCK;
-    }
-
-private:
-    static struct flock of(byte_range bytes, short type)
-    {
-        struct flock out{};
-        out.l_type = type;
-        out.l_whence = SEEK_SET;
-        out.l_start = off_t(bytes.offset);
-        out.l_len = bytes.last == byte_range::to_the_end ? 0 : off_t(bytes.last - bytes.offset + 1);
-        return out;
-    }
-    bool set(byte_range bytes, short type)
-    {
-        struct flock wanted = of(bytes, type);
-        const bool done = int(::syscall(SYS_fcntl, fd_, F_OFD_SETLK, &wanted)) == 0;
-        BOOST_REQUIRE((done || errno == EAGAIN || errno == EACCES));
-        return done;
-    }
-    const int fd_;
-};
-
-std::size_t descriptors()
-{
-    std::size_t n = 0;
-    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
-        n += !entry.path().empty();
-    return n;
-}
-
-posixfs::posixfs_options locking()
-{
-    posixfs::posixfs_options o;
-    o.local_locks = true;
-    return o;
-}
-
-/// Two exports of one folder, and the state layer over both.
-struct exported : fixture {
-    explicit exported(const char* place = "/var/tmp", posixfs::posixfs_options o = locking()) : where(place)
-    {
-        o.root = where.path();
-        for (auto* const to : {&fs, &second}) {
-            auto made = posixfs::open_posixfs(o, pool);
-            BOOST_REQUIRE_MESSAGE(made, (made ? std::string() : made.error().message()));
-            *to = std::move(*made);
-        }
-        file = make_file("f", "text", 0666);
-        BOOST_TEST((find(second->root(), "f") == file)); // one handle, and two names in the state layer
-        files::state_options options;
-        options.epoch = 1;
-        table.emplace(shard->clock(), store, handler, std::move(options));
-        local.emplace(path("f"));
-    }
-    ~exported()
-    {
-        lock_fails_with = locks_to_fail = 0;
-        table.reset();
-        pool.finish();
-        fs.reset();
-        second.reset();
-        BOOST_TEST(posixfs::lock_description::held() == 0u);
-        BOOST_TEST(locks_on_shard == 0);
-    }
-    std::string path(const char* name) const { return (where.path() / name).string(); }
-    storage::handle key(int which, const storage::handle& of) const
-    {
-        std::vector<std::byte> bytes{std::byte(which)};
-        bytes.insert(bytes.end(), of.bytes().begin(), of.bytes().end());
-        return storage::handle(bytes);
-    }
-    /// Has the file open through an export.
-    struct opener {
-        client_id client = files::nobody;
-        storage::handle file;
-        files::stateid id;
-    };
-    opener open(std::string_view name, int which = 0)
-    {
-        opener out;
-        out.client = *table->add_client(name);
-        BOOST_REQUIRE(run(table->reclaim_complete(out.client)));
-        return again(out.client, which);
-    }
-    opener again(client_id client, int which = 0)
-    {
-        files::open_request r;
-        r.client = client;
-        r.owner = bytes("open");
-        r.file = key(which, file);
-        r.access = share::both;
-        r.want = files::delegation_want::none;
-        r.hears_of_locks = true;
-        file_backend& below = which == 0 ? *fs : *second;
-        r.opened = must(below.open(me, file, R_OK | W_OK, open_right::asked)).file;
-        auto opened = table->open(r);
-        BOOST_REQUIRE(opened);
-        return {client, r.file, opened->id};
-    }
-    /// As the server locks. 0, or the reason.
-    result<void> lock(const opener& by, std::string_view owner, byte_range bytes_wanted, lock_type type)
-    {
-        files::lock_request r;
-        r.client = by.client;
-        r.file = by.file;
-        r.new_owner = true;
-        r.id = by.id;
-        r.id.seqid = 0;
-        r.owner = bytes(owner);
-        r.bytes = bytes_wanted;
-        r.type = type;
-        return run(lock_task(r));
-    }
-    task<result<void>> lock_task(files::lock_request r)
-    {
-        files::pending_lock pending;
-        auto granted = table->lock(r, &holder, files::zero_seqid::newest, &pending);
-        if (pending.asks_back_end()) {
-            const result<void> asked = co_await table->lock_locally(pending, r, &holder);
-            if (!asked)
-                co_return asked;
-            granted = table->lock(r, &holder, files::zero_seqid::newest, &pending);
-        }
-        if (!granted)
-            co_return granted.error();
-        last = *granted;
-        ids[r.owner.size() == 0
-                ? std::string()
-                : std::string(reinterpret_cast<const char*>(r.owner.data()), r.owner.size())] = *granted;
-        co_return result<void>();
-    }
-    void unlock(const opener& by, std::string_view owner, byte_range bytes_wanted)
-    {
-        files::passage hold;
-        const bool is_local = table->has_local_locks(by.file, hold);
-        files::stateid id = ids.at(std::string(owner));
-        id.seqid = 0;
-        BOOST_REQUIRE(table->unlock(by.client, id, by.file, bytes_wanted));
-        if (is_local)
-            run(table->settle_locally(hold));
-    }
-    void close(const opener& by)
-    {
-        files::passage hold;
-        const bool is_local = table->has_local_locks(by.file, hold);
-        BOOST_REQUIRE(table->close(by.client, newest(by.id), by.file));
-        if (is_local)
-            run(table->settle_locally(hold));
-    }
-    static files::stateid newest(files::stateid id)
-    {
-        id.seqid = 0;
-        return id;
-    }
-    bool is_free(const opener& by, byte_range wanted, lock_type type)
-    {
-        return run(table->test_locally(by.file, wanted, type, &holder)).has_value();
-    }
-
-    struct to_back_ends final : files::state_handler {
-        explicit to_back_ends(exported& e) noexcept : of(e) {}
-        void recall(const files::recall_notice&) noexcept override {}
-        void recall_any(client_id, std::size_t) noexcept override {}
-        void lock_available(const files::lock_notice&) noexcept override {}
-        time_point last_heard(client_id) noexcept override { return time_point::max(); }
-        std::unique_ptr<storage::local_locks> local_locks_of(const storage::handle& f) noexcept override
-        {
-            file_backend& below = f.bytes()[0] == std::byte(0) ? *of.fs : *of.second;
-            return below.local_locks_of(storage::handle(f.bytes().subspan(1)));
-        }
-        exported& of;
-    };
-    temporary_directory where;
-    std::unique_ptr<file_backend> second;
-    storage::handle file;
-    to_back_ends handler{*this};
-    files::no_recovery_store store;
-    std::optional<files::state_table> table;
-    std::optional<local_process> local;
-    files::lock_holder holder;
-    files::stateid last;
-    std::map<std::string, files::stateid> ids;
-};
-
-bool is_denied(const result<void>& done) { return !done && done.error() == files::errc::denied; }
-
-} // namespace
 
 BOOST_AUTO_TEST_SUITE(posixfs_local_locks_test)
 
@@ -393,6 +109,7 @@ BOOST_AUTO_TEST_CASE(the_description_is_replaced_without_a_gap)
         while (!ends)
             got += other.takes({5, 5}, write);
     });
+    opens_to_write = 0;
     for (int i = 0; i < 50; ++i) {
         BOOST_REQUIRE(e.lock(a, "y", {20, 29}, write));
         e.unlock(a, "y", {20, 29});
@@ -400,6 +117,7 @@ BOOST_AUTO_TEST_CASE(the_description_is_replaced_without_a_gap)
     ends = true;
     tries.join();
     BOOST_TEST(got == 0);
+    BOOST_TEST(opens_to_write == 50); // there and back each time
     BOOST_TEST(e.local->sees(55) == F_RDLCK);
 }
 
@@ -417,40 +135,37 @@ BOOST_AUTO_TEST_CASE(what_a_client_had_goes_with_it)
             BOOST_REQUIRE(e.run(e.table->revoke_client(a.client)));
         else
             BOOST_REQUIRE(e.table->close(a.client, exported::newest(a.id), a.file));
-        files::passage hold;
-        BOOST_REQUIRE(e.table->has_local_locks(b.file, hold));
-        e.run(e.table->settle_locally(hold));
+        e.settle(b);
         BOOST_TEST(e.local->sees(0) == F_UNLCK);
         BOOST_TEST(e.local->sees(20) == F_WRLCK);
     }
 }
 
-// The cache closes what it has open for writing after a second or two, so there may also be fewer.
 BOOST_AUTO_TEST_CASE(no_descriptor_is_left)
 {
     exported e;
     const auto a = e.open("a");
     BOOST_REQUIRE(e.lock(a, "x", {0, 9}, write));
     BOOST_TEST(posixfs::lock_description::held() == 1u);
-    const std::size_t before = descriptors();
+    const std::size_t before = e.descriptors("f");
     for (int i = 0; i < 20; ++i) {
         BOOST_REQUIRE(e.lock(a, "x", {20, 29}, i % 2 == 0 ? write : read));
         e.unlock(a, "x", {20, 29});
     }
-    BOOST_TEST(descriptors() <= before);
+    BOOST_TEST(e.descriptors("f") == before);
     for (int i = 0; i < 20; ++i) {
         e.unlock(a, "x", {0, 9});
         BOOST_TEST(posixfs::lock_description::held() == 0u);
         BOOST_REQUIRE(e.lock(a, "x", {0, 9}, write));
     }
-    BOOST_TEST(descriptors() <= before);
+    BOOST_TEST(e.descriptors("f") == before);
     e.unlock(a, "x", {0, 9});
-    BOOST_TEST(descriptors() <= before - 1);
+    BOOST_TEST(e.descriptors("f") == before - 1);
     // A lock that is denied leaves none, either.
     BOOST_REQUIRE(e.local->lock({0, 9}, write));
     for (int i = 0; i < 20; ++i)
         BOOST_TEST(is_denied(e.lock(a, "x", {0, 9}, write)));
-    BOOST_TEST(descriptors() <= before - 1);
+    BOOST_TEST(e.descriptors("f") == before - 1);
 }
 
 // A descriptor of ours that is open for writing would refuse the lease.
@@ -548,9 +263,11 @@ BOOST_AUTO_TEST_CASE(descriptors_of_locks_have_a_bound)
     BOOST_TEST(posixfs::lock_description::held() == 1u);
 }
 
-BOOST_AUTO_TEST_CASE(without_being_asked_for_there_are_no_local_locks)
+BOOST_AUTO_TEST_CASE(local_locks_may_be_switched_off)
 {
-    exported e("/var/tmp", {});
+    posixfs::posixfs_options none;
+    none.local_locks = false;
+    exported e("/var/tmp", none);
     const auto a = e.open("a");
     kernel_locks = 0;
     BOOST_REQUIRE(e.local->lock({0, 9}, write));
@@ -572,12 +289,12 @@ BOOST_AUTO_TEST_CASE(local_locks_are_a_setting)
         setting_values folder;
         folder.set("directory", {where.path().string()});
         folder.set("leases", {false});
-        if (on)
-            folder.set("local_locks", {true});
+        if (!on)
+            folder.set("local_locks", {false});
         check(folders.settings(), folder);
         const storage::opened_backend opened = folders.open(folder, context);
         BOOST_TEST((opened.files->local_locks_of(opened.files->root()) != nullptr) == on);
-        BOOST_TEST((std::ranges::find(opened.options, "local_locks") != opened.options.end()) == on);
+        BOOST_TEST((std::ranges::find(opened.options, "local_locks=no") == opened.options.end()) == on);
     }
 }
 

@@ -5,6 +5,10 @@
 #include <verbena/core/event.hpp>
 #include <verbena/core/scope.hpp>
 
+#include <algorithm>
+#include <cerrno>
+#include <map>
+
 BOOST_AUTO_TEST_SUITE(files_local_locks_test)
 
 using namespace verbena;
@@ -19,28 +23,39 @@ struct hand_made {
     int fails_with = 0;
     bool holds = false; ///< calls wait for `go`
     event go;
-    int locks = 0, tests = 0, objects = 0;
+    int locks = 0, tests = 0, objects = 0, settles = 0;
+    std::uint64_t peer = 0;                ///< of the last lock()
     byte_range told;                       ///< of the last keep()
     std::vector<storage::lock_range> kept; ///< likewise
     int keeps = 0;
+    std::map<std::uint64_t, bool> holding; ///< of the first bytes, by now
 };
 
 class hand_made_locks final : public storage::local_locks {
 public:
     explicit hand_made_locks(hand_made& o) noexcept : of_(o) { ++of_.objects; }
     ~hand_made_locks() override { --of_.objects; }
-    task<result<std::optional<storage::local_holder>>> lock(storage::lock_range bytes) override
+    task<result<std::optional<storage::local_holder>>> lock(storage::lock_range bytes,
+                                                            std::uint64_t peer) override
     {
         ++of_.locks;
+        of_.peer = peer;
         if (of_.holds)
             (void)co_await of_.go.wait();
         if (of_.fails_with != 0)
             co_return error::from_errno(of_.fails_with, "by hand");
-        co_return against(bytes);
+        const auto found = against(bytes);
+        for (std::uint64_t at = bytes.offset; !found && at <= std::min<std::uint64_t>(bytes.last, 99); ++at)
+            of_.holding[at] = true;
+        co_return found;
     }
-    task<std::optional<storage::local_holder>> test(storage::lock_range bytes) override
+    task<result<std::optional<storage::local_holder>>> test(storage::lock_range bytes) override
     {
         ++of_.tests;
+        if (of_.holds)
+            (void)co_await of_.go.wait();
+        if (of_.fails_with != 0)
+            co_return error::from_errno(of_.fails_with, "by hand");
         co_return against(bytes);
     }
     void keep(std::uint64_t offset, std::uint64_t last, std::span<const storage::lock_range> held) override
@@ -48,8 +63,15 @@ public:
         ++of_.keeps;
         of_.told = {offset, last};
         of_.kept.assign(held.begin(), held.end());
+        for (std::uint64_t at = offset; at <= std::min<std::uint64_t>(last, 99); ++at)
+            of_.holding[at] = std::ranges::any_of(
+                held, [at](const auto& one) { return one.offset <= at && at <= one.last; });
     }
-    task<void> settle() override { co_return; }
+    task<void> settle() override
+    {
+        ++of_.settles;
+        co_return;
+    }
 
 private:
     std::optional<storage::local_holder> against(const storage::lock_range& bytes) const
@@ -106,6 +128,8 @@ struct local_fixture : files_fixture {
             else
                 out.id = asked.error();
         }
+        if (const back_end_locks unsettled = pending.take_unsettled())
+            co_await unsettled->settle();
         out.is_done = true;
     }
     /// What runs on, unless nothing holds it up.
@@ -206,11 +230,11 @@ BOOST_FIXTURE_TEST_CASE(a_lock_that_was_not_granted_leaves_nothing, local_fixtur
             back_end.holder = storage::local_holder{{9, 9, false}, 0};
         back_end.go.set();
         turns();
-        BOOST_TEST(is(first.id, fails ? errc::busy : errc::denied));
+        BOOST_TEST(is(first.id, fails ? errc::io : errc::denied));
         BOOST_TEST(table->stats().locks.value() == 0);
         BOOST_TEST(told() == 1u);
-        BOOST_TEST(back_end.kept.empty());
-        BOOST_TEST(back_end.keeps > 0);
+        BOOST_TEST(back_end.keeps == 0); // the back end has taken nothing
+        BOOST_TEST(back_end.objects == 0);
         handler.available.clear();
         back_end.fails_with = 0;
         back_end.holder.reset();
@@ -281,6 +305,34 @@ BOOST_FIXTURE_TEST_CASE(the_back_end_keeps_the_union, local_fixture)
     BOOST_REQUIRE(table->close(a, of_a, file_named("f")));
     BOOST_TEST((back_end.kept == std::vector<storage::lock_range>{{8, 9, false}}));
     BOOST_TEST(back_end.keeps == 2);
+}
+
+// Two locks overlap, and one of them comes to nothing: of their bytes the other one's stay, whichever began first.
+BOOST_FIXTURE_TEST_CASE(of_two_pending_locks_one_stays, local_fixture)
+{
+    for (const bool stays_first : {true, false}) {
+        back_end.holds = true;
+        back_end.go.reset();
+        const client_id gone = client("gone");
+        lock_request r = wanted(b, {5, 14}, read);
+        r.client = gone;
+        r.id = open(gone, "open", "f", share::both)->id;
+        outcome stays, goes;
+        if (stays_first)
+            begin(wanted(a, {0, 9}, read), stays);
+        begin(r, goes);
+        if (!stays_first)
+            begin(wanted(a, {0, 9}, read), stays);
+        BOOST_REQUIRE(run(table->forget(gone)));
+        back_end.holding.clear();
+        back_end.go.set();
+        turns();
+        BOOST_TEST_REQUIRE(stays.id.has_value());
+        BOOST_TEST(!goes.id.has_value());
+        for (std::uint64_t at = 0; at < 15; ++at)
+            BOOST_TEST(back_end.holding[at] == (at < 10));
+        unlock(a, *stays.id, {0, 9});
+    }
 }
 
 // An unlock of bytes that are just being asked for leaves them to their own end.
@@ -370,11 +422,20 @@ BOOST_FIXTURE_TEST_CASE(a_local_waiter_is_not_told_by_a_client, local_fixture)
 BOOST_FIXTURE_TEST_CASE(a_test_asks_the_back_end, local_fixture)
 {
     lock_holder found;
-    BOOST_TEST(run(table->test_locally(file_named("f"), {0, 9}, write, &found)).has_value());
+    const auto test = [&](byte_range bytes) -> result<void> {
+        back_end_locks asks;
+        const auto here = table->test_lock(a, file_named("f"), owner_named("m"), bytes, write, &found, &asks);
+        BOOST_REQUIRE(here);
+        BOOST_REQUIRE(asks != nullptr);
+        return run(table->test_locally(std::move(asks), bytes, write, &found));
+    };
+    BOOST_TEST(test({0, 9}).has_value());
     back_end.holder = storage::local_holder{{5, 20, false}, 0};
-    BOOST_TEST(is(run(table->test_locally(file_named("f"), {0, 9}, write, &found)), errc::denied));
+    BOOST_TEST(is(test({0, 9}), errc::denied));
     BOOST_TEST(found.owner == "local process");
-    BOOST_TEST(run(table->test_locally(file_named("f"), {0, 4}, write, &found)).has_value());
+    BOOST_TEST(test({0, 4}).has_value());
+    back_end.fails_with = EMFILE; // that is not free
+    BOOST_TEST(is(test({0, 4}), errc::busy));
     BOOST_TEST(back_end.objects == 0); // of a file without locks none is left
     BOOST_TEST(table->stats().lock_states.value() == 0);
 }
@@ -421,9 +482,247 @@ BOOST_AUTO_TEST_CASE(without_local_locks_nothing_is_awaited)
         BOOST_TEST(!pending.asks_back_end());
     }
     BOOST_TEST(asked == 1);
-    passage hold;
-    BOOST_TEST(!f.table->has_local_locks(file_named("f"), hold));
-    BOOST_TEST(f.table->stats().passages.value() == 0);
+    back_end_locks asks;
+    BOOST_TEST(f.table->test_lock(f.b, file_named("f"), owner_named("m"), {10, 19}, write, nullptr, &asks)
+                   .has_value());
+    BOOST_TEST(asks == nullptr);
+    BOOST_TEST(f.table->close(f.a, f.of_a, file_named("f"), zero_seqid::newest, &asks).has_value());
+    BOOST_TEST(asks == nullptr);
+    BOOST_TEST(asked == 1);
+}
+
+// The kernel tells nobody that a local process wants what such a client has locked.
+BOOST_FIXTURE_TEST_CASE(a_client_whose_lease_is_over_keeps_local_processes_out_no_more, local_fixture)
+{
+    const client_id c = client("c"); // which has no lock
+    BOOST_REQUIRE(open(c, "open", "f", share::both));
+    BOOST_REQUIRE(lock(a, {0, 9}, write));
+    BOOST_REQUIRE(lock(b, {20, 29}, read));
+    pass(80s);
+    BOOST_REQUIRE(table->renew(b));
+    pass(11s);
+    turns();
+    BOOST_TEST(bool(*table->state_of(a) == client_state::expired));
+    BOOST_TEST(bool(*table->state_of(c) == client_state::courtesy));
+    BOOST_TEST(bool(*table->state_of(b) == client_state::active));
+    BOOST_TEST((back_end.told == byte_range{0, 9}));
+    BOOST_TEST(back_end.kept.empty());
+    BOOST_TEST(table->stats().expired_clients.value() == 1u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_lock_that_is_granted_behind_its_lease_goes_at_once, local_fixture)
+{
+    back_end.holds = true;
+    outcome first;
+    begin(wanted(a, {0, 9}, write), first);
+    pass(91s);
+    turns();
+    BOOST_TEST(bool(*table->state_of(a) == client_state::courtesy));
+    back_end.go.set();
+    turns();
+    BOOST_TEST(first.id.has_value());
+    BOOST_TEST(bool(*table->state_of(a) == client_state::expired));
+    BOOST_TEST(back_end.keeps == 1);
+    BOOST_TEST(back_end.kept.empty());
+    BOOST_TEST(back_end.objects == 0);
+}
+
+// Which of them comes last the client alone would know.
+BOOST_FIXTURE_TEST_CASE(two_locks_of_an_owner_cross_on_no_byte, local_fixture)
+{
+    back_end.holds = true;
+    outcome first, again, beside, other;
+    begin(wanted(a, {0, 9}, write), first);
+    begin(wanted(a, {5, 14}, read), again);
+    BOOST_TEST(again.is_done);
+    BOOST_TEST(is(again.id, errc::busy));
+    begin(wanted(a, {10, 14}, read), beside);
+    lock_request by_other = wanted(a, {20, 29}, read);
+    by_other.owner = owner_named("m");
+    begin(by_other, other);
+    BOOST_TEST(back_end.locks == 3);
+    back_end.go.set();
+    turns();
+    BOOST_TEST(first.id.has_value());
+    BOOST_TEST(beside.id.has_value());
+    BOOST_TEST(other.id.has_value());
+    BOOST_TEST(lock(a, {5, 14}, read).has_value());
+}
+
+// lock() of a back end makes nothing weaker.
+BOOST_FIXTURE_TEST_CASE(a_write_lock_that_becomes_one_to_read_is_told, local_fixture)
+{
+    BOOST_REQUIRE(lock(a, {0, 9}, write));
+    BOOST_TEST(back_end.settles == 0);
+    BOOST_REQUIRE(lock(a, {5, 14}, read));
+    BOOST_TEST((back_end.told == byte_range{5, 14}));
+    BOOST_TEST((back_end.kept == std::vector<storage::lock_range>{{5, 14, false}}));
+    BOOST_TEST(back_end.settles == 1);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_pending_lock_of_a_closed_open_stands_against_none, local_fixture)
+{
+    back_end.holds = true;
+    outcome first, second;
+    begin(wanted(a, {0, 9}, write), first);
+    BOOST_REQUIRE(table->close(a, of_a, file_named("f")));
+    begin(wanted(b, {0, 9}, write), second);
+    BOOST_TEST(!second.is_done); // it asks the back end, too
+    back_end.go.set();
+    turns();
+    BOOST_TEST(!first.id.has_value());
+    BOOST_TEST(second.id.has_value());
+    BOOST_TEST((back_end.kept == std::vector<storage::lock_range>{{0, 9, true}}));
+}
+
+BOOST_FIXTURE_TEST_CASE(errors_that_last_are_told_as_such, local_fixture)
+{
+    const std::pair<int, errc> all[] = {{ESTALE, errc::no_file}, {EIO, errc::io}, {EAGAIN, errc::busy}};
+    for (const auto& [failed, told_as] : all) {
+        back_end.fails_with = failed;
+        BOOST_TEST(is(lock(a, {0, 9}, write), told_as));
+    }
+    // Of one that nobody awaits any more it is not known what becomes of it.
+    BOOST_TEST(back_end.keeps == 0);
+    back_end.fails_with = ECANCELED;
+    BOOST_TEST(is(lock(a, {0, 9}, write), errc::busy));
+    BOOST_TEST(back_end.keeps == 1);
+    BOOST_TEST(back_end.kept.empty());
+}
+
+BOOST_FIXTURE_TEST_CASE(a_file_without_locks_has_no_locks_of_the_back_end, local_fixture)
+{
+    const auto mine = lock(a, {0, 9}, write);
+    BOOST_TEST(back_end.objects == 1);
+    back_end_locks unsettled;
+    stateid newest = *mine;
+    newest.seqid = 0;
+    BOOST_REQUIRE(table->unlock(a, newest, file_named("f"), {0, 9}, zero_seqid::newest, &unsettled));
+    BOOST_TEST(unsettled != nullptr);
+    BOOST_TEST((back_end.told == byte_range{0, byte_range::to_the_end}));
+    BOOST_TEST(back_end.kept.empty());
+    BOOST_TEST(back_end.objects == 1); // whose end is awaited yet
+    unsettled.reset();
+    BOOST_TEST(back_end.objects == 0);
+    BOOST_REQUIRE(lock(a, {0, 9}, write));
+    BOOST_TEST(back_end.objects == 1);
+    // What it does not have costs nothing.
+    const int before = back_end.keeps;
+    newest = *lock(b, {50, 59}, write);
+    newest.seqid = 0;
+    BOOST_REQUIRE(table->unlock(b, newest, file_named("f"), {0, 49}, zero_seqid::newest, &unsettled));
+    BOOST_TEST(unsettled == nullptr);
+    BOOST_TEST(back_end.keeps == before);
+}
+
+BOOST_AUTO_TEST_CASE(ranges_of_a_file_that_the_back_end_knows_have_a_limit)
+{
+    local_fixture f([](state_options& o) { o.limits.local_ranges_per_file = 2; });
+    const auto mine = f.lock(f.a, {0, 9}, write);
+    BOOST_REQUIRE(mine);
+    BOOST_REQUIRE(f.lock(f.b, {20, 29}, write));
+    BOOST_TEST(files_fixture::is(f.lock(f.b, {40, 49}, write), errc::busy));
+    BOOST_TEST(f.table->stats().refused_limits.value(limited::locks, limit_of::file) == 1u);
+    stateid newest = *mine;
+    newest.seqid = 0;
+    BOOST_TEST(files_fixture::is(f.table->unlock(f.a, newest, file_named("f"), {4, 5}), errc::busy));
+    BOOST_TEST(f.lock(f.b, {30, 39}, write).has_value()); // it is one range with its neighbour
+    f.unlock(f.a, *mine, {0, 9});
+    BOOST_TEST(f.lock(f.b, {50, 59}, write).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(the_back_end_hears_whose_peer_asks)
+{
+    local_fixture f;
+    const client_id c = *f.table->add_client("c", 77);
+    BOOST_REQUIRE(f.run(f.table->reclaim_complete(c)));
+    lock_request r = files_fixture::lock_of(c, f.open(c, "open", "f", share::both)->id, "f");
+    local_fixture::outcome out;
+    f.begin(r, out);
+    BOOST_TEST(out.id.has_value());
+    BOOST_TEST(f.back_end.peer == 77u);
+}
+
+// Grace may be over by the time that the back end has answered. Nobody else got the bytes meanwhile.
+BOOST_AUTO_TEST_CASE(a_reclaim_is_judged_once)
+{
+    local_fixture f;
+    f.tasks.request_stop();
+    f.turns();
+    f.start();
+    const auto a = *f.table->add_client("a");
+    open_request r = f.request(a, "open", "f", share::both);
+    r.claim = open_claim::reclaim;
+    const auto opened = f.table->open(r);
+    BOOST_REQUIRE(opened);
+    lock_request l = files_fixture::lock_of(a, opened->id, "f");
+    l.reclaim = true;
+    f.back_end.holds = true;
+    local_fixture::outcome out;
+    scope tasks(*f.shard);
+    tasks.spawn(&local_fixture::lock_into, &f, l, std::ref(out));
+    f.turns();
+    BOOST_TEST(!out.is_done);
+    BOOST_REQUIRE(f.run(f.table->reclaim_complete(a)));
+    f.back_end.go.set();
+    f.turns();
+    BOOST_TEST(out.id.has_value());
+    BOOST_TEST(f.table->stats().late_reclaims.value() == 0u);
+}
+
+// Who has waited longest is asked for first, also where others came later; and one answer does for all who want what
+// it is of.
+BOOST_FIXTURE_TEST_CASE(waiters_for_a_local_process_are_told_in_their_order, local_fixture)
+{
+    back_end.holder = storage::local_holder{{0, 9, true}, 0};
+    BOOST_TEST(is(lock(a, {0, 9}, write, true), errc::denied));
+    pass_turning(3s);
+    const int before = back_end.tests;
+    pass_turning(1s);
+    BOOST_TEST(back_end.tests == before + 1);
+    BOOST_TEST(is(lock(b, {5, 14}, write, true), errc::denied));
+    pass_turning(60ms);
+    BOOST_TEST(back_end.tests == before + 2); // for both of them, soon since one is new
+    back_end.holder.reset();
+    pass_turning(120ms);
+    BOOST_TEST_REQUIRE(told() == 1u);
+    BOOST_TEST(handler.available[0].first == a);
+    BOOST_TEST(lock(a, {0, 9}, write).has_value());
+    pass_turning(5s);
+    BOOST_TEST(told() == 1u); // the other one waits for a client by now
+}
+
+BOOST_FIXTURE_TEST_CASE(a_waiter_for_other_bytes_is_told_before, local_fixture)
+{
+    back_end.holder = storage::local_holder{{0, 29, true}, 0};
+    BOOST_TEST(is(lock(a, {0, 9}, write, true), errc::denied));
+    BOOST_TEST(is(lock(b, {20, 29}, write, true), errc::denied));
+    pass_turning(60ms);
+    BOOST_TEST(back_end.tests == 1);
+    back_end.holder = storage::local_holder{{0, 9, true}, 0};
+    pass_turning(120ms);
+    BOOST_TEST_REQUIRE(told() == 1u);
+    BOOST_TEST(handler.available[0].first == b);
+    // What can't be asked is not free.
+    back_end.holder.reset();
+    back_end.fails_with = EMFILE;
+    pass_turning(5s);
+    BOOST_TEST(told() == 1u);
+    back_end.fails_with = 0;
+    pass_turning(2s);
+    BOOST_TEST(told() == 2u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_stop_does_not_wait_for_a_back_end_that_hangs, local_fixture)
+{
+    back_end.holder = storage::local_holder{{0, 9, true}, 0};
+    BOOST_TEST(is(lock(a, {0, 9}, write, true), errc::denied));
+    back_end.holds = true;
+    pass_turning(60ms);
+    BOOST_TEST(back_end.tests == 1);
+    tasks.request_stop();
+    turns();
+    BOOST_TEST(tasks.live() == 0u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

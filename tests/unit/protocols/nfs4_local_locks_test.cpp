@@ -140,6 +140,17 @@ struct fixture : v40_fixture {
         args.locker.lock_owner.owner = bytes_of("owner");
         return send<LOCK4res>(args);
     }
+    nfsstat4 lock_again(const stateid4& locked, std::uint64_t offset, std::uint64_t length,
+                        nfs_lock_type4 type)
+    {
+        LOCK4args args;
+        args.locktype = type;
+        args.offset = offset;
+        args.length = length;
+        args.locker.lock_stateid = locked;
+        args.locker.lock_seqid = minor == 0 ? 1 : 0;
+        return send<LOCK4res>(args).status;
+    }
     LOCKT4res test(std::uint64_t offset, std::uint64_t length)
     {
         LOCKT4args args;
@@ -271,6 +282,32 @@ BOOST_AUTO_TEST_CASE(another_export_of_the_tree_is_another_client)
     BOOST_TEST(f.local->lock(0, 9, F_WRLCK));
     BOOST_TEST(!f.local->lock(9, 1, F_WRLCK));
     BOOST_TEST(f.lock(0, 1).status == nfsstat4::bad_stateid);
+}
+
+// Nobody tells the server that a local process waits for what such a client has locked.
+BOOST_DATA_TEST_CASE(a_client_that_has_died_keeps_no_local_process_out, minors, minor_version)
+{
+    fixture f(minor_version);
+    BOOST_TEST_REQUIRE(f.lock(0, 10).status == nfsstat4::ok);
+    f.clock.advance(200s);
+    bool is_free = false;
+    for (int i = 0; i < 100'000 && !is_free; ++i) {
+        f.turns(1);
+        is_free = f.local->lock(0, 10, F_WRLCK);
+    }
+    BOOST_TEST(is_free);
+    BOOST_TEST(f.commons->state.stats().expired_clients.value() == 1u);
+}
+
+// A write lock that becomes one to read is that to local processes, too, when the client hears of it.
+BOOST_DATA_TEST_CASE(a_downgrade_lets_local_processes_read, minors, minor_version)
+{
+    fixture f(minor_version);
+    const LOCK4res held = f.lock(0, 10);
+    BOOST_TEST_REQUIRE(held.status == nfsstat4::ok);
+    BOOST_TEST(!f.local->lock(0, 5, F_RDLCK));
+    BOOST_TEST_REQUIRE(f.lock_again(held.lock_stateid, 0, 10, nfs_lock_type4::read) == nfsstat4::ok);
+    BOOST_TEST(f.local->lock(0, 5, F_RDLCK));
 }
 
 // A client that is gone leaves no lock behind.

@@ -53,10 +53,11 @@ struct posixfs_options {
     /// What is open beyond them is kept by its name alone.
     std::size_t most_kept_files = 0;
     /// Clients' locks of bytes are also locks of the file system (open file description locks), which other
-    /// processes see, and theirs deny our clients'. Each file that has some takes a descriptor.
-    bool local_locks = false;
-    /// Files with such locks, for all exports that say the same; 0: an eighth of RLIMIT_NOFILE. Beyond them only
-    /// clients see locks.
+    /// processes see, and theirs deny our clients'. Each file that has some takes a descriptor. Half of the pool's
+    /// threads work for them.
+    bool local_locks = true;
+    /// Files with such locks, for all exports that say the same; 0: an eighth of RLIMIT_NOFILE. Half of them are the
+    /// most of one peer. Beyond them only clients see locks.
     std::size_t most_lock_files = 0;
     /// Most files the path table remembers; handles of the longest unused ones become stale.
     std::size_t path_table_entries = std::size_t(1) << 20;

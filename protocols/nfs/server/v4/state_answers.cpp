@@ -39,6 +39,8 @@ nfsstat4 status_of(errc why) noexcept
     case errc::reclaim_bad: return nfsstat4::reclaim_bad;
     case errc::reclaim_conflict: return nfsstat4::reclaim_conflict;
     case errc::already_complete: return nfsstat4::complete_already;
+    case errc::no_file: return nfsstat4::stale;
+    case errc::io: return nfsstat4::io;
     }
     return nfsstat4::serverfault;
 }

@@ -102,9 +102,10 @@ task<nfsstat4> v40_state::test_lock_here(const LOCKT4args* args, const storage::
         co_return status;
     const std::span<const std::byte> owner = args->owner.owner;
     const files::lock_type type = type_of(args->locktype);
-    result<void> answer = state_.table().test_lock(client, *file, owner, *bytes, type, holder);
-    if (answer)
-        answer = co_await state_.table().test_locally(*file, *bytes, type, holder);
+    files::back_end_locks asks;
+    result<void> answer = state_.table().test_lock(client, *file, owner, *bytes, type, holder, &asks);
+    if (asks)
+        answer = co_await files::state_table::test_locally(std::move(asks), *bytes, type, holder);
     co_return answer ? nfsstat4::ok : v40_status(answer.error());
 }
 

@@ -423,7 +423,8 @@ void v40_state::end_open_here(begun& open, const OPEN4args& args, v40_answer& an
         (void)drop_unconfirmed(o);
 }
 
-// Those that end in one step. `act(table, owner)` is what it does.
+// Those that end in one step. `act(table, owner, unsettled)` is what it does. Local processes find bytes unlocked when
+// the client hears that they are.
 template<class Act>
 task<v40_answer> v40_state::in_turn(nfs_opnum4 operation, std::uint32_t seqid, stateid4 id, bool locks,
                                     nfsstat4 refused, Act act)
@@ -432,12 +433,15 @@ task<v40_answer> v40_state::in_turn(nfs_opnum4 operation, std::uint32_t seqid, s
     if (!b.runs)
         co_return std::move(b.answer);
     v40_owner& o = *b.turn;
+    files::back_end_locks unsettled;
     if (refused != nfsstat4::ok)
         b.answer.status = refused;
     else if (!locks && o.confirmed == (operation == nfs_opnum4::open_confirm))
         b.answer.status = nfsstat4::bad_stateid;
     else
-        b.answer = act(state_.table(), b.turn.owner());
+        b.answer = act(state_.table(), b.turn.owner(), unsettled);
+    if (unsettled)
+        co_await unsettled->settle();
     owners_.finish(o, operation, seqid, b.answer);
     co_return std::move(b.answer);
 }
@@ -446,14 +450,15 @@ task<v40_answer> v40_state::confirm_open(const OPEN_CONFIRM4args& args, const st
                                          nfsstat4 refused)
 {
     return state_.at_home([this, a = &args, f = &file, refused](files::state_table&) {
-        return in_turn(nfs_opnum4::open_confirm, a->seqid, a->open_stateid, false, refused,
-                       [a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o) {
-                           const auto done = t.renumber(o->client, to_state(a->open_stateid), *f,
-                                                        files::zero_seqid::a_number);
-                           if (done)
-                               o->confirmed = true;
-                           return answer_of(done);
-                       });
+        return in_turn(
+            nfs_opnum4::open_confirm, a->seqid, a->open_stateid, false, refused,
+            [a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o, files::back_end_locks&) {
+                const auto done =
+                    t.renumber(o->client, to_state(a->open_stateid), *f, files::zero_seqid::a_number);
+                if (done)
+                    o->confirmed = true;
+                return answer_of(done);
+            });
     });
 }
 
@@ -461,64 +466,50 @@ task<v40_answer> v40_state::downgrade(const OPEN_DOWNGRADE4args& args, const sto
                                       nfsstat4 refused)
 {
     return state_.at_home([this, a = &args, f = &file, refused](files::state_table&) {
-        return in_turn(nfs_opnum4::open_downgrade, a->seqid, a->open_stateid, false, refused,
-                       [a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o) {
-                           return answer_of(t.downgrade(
-                               o->client, to_state(a->open_stateid), *f, files::share(a->share_access),
-                               files::share(a->share_deny), files::zero_seqid::a_number));
-                       });
+        return in_turn(
+            nfs_opnum4::open_downgrade, a->seqid, a->open_stateid, false, refused,
+            [a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o, files::back_end_locks&) {
+                return answer_of(t.downgrade(o->client, to_state(a->open_stateid), *f,
+                                             files::share(a->share_access), files::share(a->share_deny),
+                                             files::zero_seqid::a_number));
+            });
     });
 }
 
-namespace {
-
-// Local processes find bytes unlocked when the client hears that they are.
-task<v40_answer> settled(files::state_table& table, const storage::handle* file, task<v40_answer> unlocks)
-{
-    files::passage hold;
-    const bool is_local = table.has_local_locks(*file, hold);
-    v40_answer out = co_await unlocks;
-    if (is_local)
-        co_await table.settle_locally(hold);
-    co_return out;
-}
-
-} // namespace
-
 task<v40_answer> v40_state::close(const CLOSE4args& args, const storage::handle& file, nfsstat4 refused)
 {
-    return state_.at_home([this, a = &args, f = &file, refused](files::state_table& table) {
-        return settled(table, f,
-                       in_turn(nfs_opnum4::close, a->seqid, a->open_stateid, false, refused,
-                               [this, a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o) {
-                                   v40_answer out;
-                                   const auto done = t.close(o->client, to_state(a->open_stateid), *f,
-                                                             files::zero_seqid::a_number);
-                                   if (!done) {
-                                       out.status = v40_status(done.error());
-                                   } else {
-                                       // Of no use to anybody: the open is no more.
-                                       out.id = stateid4(a->open_stateid);
-                                       out.id.seqid = files::next_seqid(out.id.seqid);
-                                       owners_.note_closed(o, a->open_stateid);
-                                   }
-                                   return out;
-                               }));
+    return state_.at_home([this, a = &args, f = &file, refused](files::state_table&) {
+        return in_turn(nfs_opnum4::close, a->seqid, a->open_stateid, false, refused,
+                       [this, a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o,
+                                    files::back_end_locks& unsettled) {
+                           v40_answer out;
+                           const auto done = t.close(o->client, to_state(a->open_stateid), *f,
+                                                     files::zero_seqid::a_number, &unsettled);
+                           if (!done) {
+                               out.status = v40_status(done.error());
+                           } else {
+                               // Of no use to anybody: the open is no more.
+                               out.id = stateid4(a->open_stateid);
+                               out.id.seqid = files::next_seqid(out.id.seqid);
+                               owners_.note_closed(o, a->open_stateid);
+                           }
+                           return out;
+                       });
     });
 }
 
 task<v40_answer> v40_state::unlock(const LOCKU4args& args, const storage::handle& file, nfsstat4 refused)
 {
-    return state_.at_home([this, a = &args, f = &file, refused](files::state_table& table) {
-        return settled(table, f,
-                       in_turn(nfs_opnum4::locku, a->seqid, a->lock_stateid, true, refused,
-                               [a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o) {
-                                   const auto bytes = files::byte_range::of(a->offset, a->length);
-                                   if (!bytes)
-                                       return answer_of(bytes.error());
-                                   return answer_of(t.unlock(o->client, to_state(a->lock_stateid), *f, *bytes,
-                                                             files::zero_seqid::a_number));
-                               }));
+    return state_.at_home([this, a = &args, f = &file, refused](files::state_table&) {
+        return in_turn(nfs_opnum4::locku, a->seqid, a->lock_stateid, true, refused,
+                       [a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o,
+                              files::back_end_locks& unsettled) {
+                           const auto bytes = files::byte_range::of(a->offset, a->length);
+                           if (!bytes)
+                               return answer_of(bytes.error());
+                           return answer_of(t.unlock(o->client, to_state(a->lock_stateid), *f, *bytes,
+                                                     files::zero_seqid::a_number, &unsettled));
+                       });
     });
 }
 

@@ -35,7 +35,9 @@ struct limits {
     std::size_t locks_per_client = 100'000;
     std::size_t lock_states = 1'000'000; ///< lock owners of files, also those that have no range any more
     std::size_t lock_states_per_client = 100'000;
-    std::size_t lockers_per_file = 2048;              ///< that have ranges
+    std::size_t lockers_per_file = 2048; ///< that have ranges
+    /// Ranges of a file whose locks processes of this host see, too: an unlock tells the back end what is left of them.
+    std::size_t local_ranges_per_file = 4096;
     std::size_t owner_names = std::size_t(256) << 20; ///< bytes of the names of all owners
     std::size_t owner_names_per_client = std::size_t(16) << 20;
     std::size_t delegations = 100'000;

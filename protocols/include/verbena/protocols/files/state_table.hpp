@@ -60,6 +60,9 @@ namespace verbena::files {
 
 class state_table;
 
+/// What the back end has still to be asked, or to have done; empty where no lock of the file system is concerned.
+using back_end_locks = std::shared_ptr<storage::local_locks>;
+
 enum class client_state : std::uint8_t { active, courtesy, expired, revoked };
 
 /// On what grounds somebody opens.
@@ -236,6 +239,9 @@ public:
     ~pending_lock();
     /// Whether state_table::lock() has begun it: then lock_locally() is awaited, and lock() asked again.
     bool asks_back_end() const noexcept { return table_ != nullptr && !is_held_; }
+    /// Behind a lock that was granted and made of a write lock one to read: who answers the client awaits its
+    /// settle(), so that local processes may read by then.
+    back_end_locks take_unsettled() noexcept { return std::move(unsettled_); }
 
 private:
     friend class state_table;
@@ -243,12 +249,15 @@ private:
     state_table* table_ = nullptr;
     detail::file_entry* file_ = nullptr; // pinned
     client_id client_ = nobody;
+    stateid id_; // without which it is not granted
     std::string owner_;
     byte_range bytes_;
     lock_type type_ = lock_type::read;
     bool waits_ = false;         // if a local process has it locked
     bool is_held_ = false;       // by the back end
+    bool took_nothing_ = false;  // the back end has refused it
     std::uint64_t asked_at_ = 0; // of file_entry::local_calls
+    back_end_locks unsettled_;
 };
 
 /// The state of files whose home is one shard, and the clients that have it. Shard-local, but for has_state() and stats().
@@ -363,9 +372,10 @@ public:
                              zero_seqid zero = zero_seqid::newest);
     /// All that the owner has open is closed. Errors: the client's; then it is as it was.
     result<void> close_all(client_id client, std::span<const std::byte> owner);
-    /// Locks that hang on the open go with it, and, with the client's last one of the file, whoever of its waits for one.
+    /// Locks that hang on the open go with it, and, with the client's last one of the file, whoever of its waits for
+    /// one. `unsettled` as in unlock().
     result<void> close(client_id client, const stateid& id, const storage::handle& file,
-                       zero_seqid zero = zero_seqid::newest);
+                       zero_seqid zero = zero_seqid::newest, back_end_locks* unsettled = nullptr);
 
     // --- Byte-range locks
 
@@ -377,26 +387,24 @@ public:
     /// Asks the back end for a lock that was begun. Then the same lock() grants it, unless its client or its open
     /// went meanwhile. Completes when: the back end has answered. On cancel: it goes on. Errors: denied, for a
     /// process of this host, of which `holder`, if given, hears, and for whose end the lock's owner waits as for
-    /// others; reclaim_conflict; busy, where the file can't be asked. Lifetime: the table, `local`, `r` and
-    /// `holder` outlive it. Shard: the table's.
+    /// others; reclaim_conflict; no_file, io; busy, where the file can't be asked. Lifetime: the table, `local`, `r`
+    /// and `holder` outlive it. Shard: the table's.
     task<result<void>> lock_locally(pending_lock& local, const lock_request& r, lock_holder* holder);
-    /// After test_lock(): whether a process of this host stands against it. Completes when: the back end has
-    /// answered; at once where it has no such locks. On cancel: it goes on. Errors: denied. Lifetime: the table,
-    /// `file` and `holder` outlive it. Shard: the table's.
-    task<result<void>> test_locally(const storage::handle& file, byte_range bytes, lock_type type,
-                                    lock_holder* holder);
-    /// Holds on to the locks of the file system, if the file has such, for settle_locally() behind a call that
-    /// unlocks. False: it has none.
-    bool has_local_locks(const storage::handle& file, passage& hold);
-    /// Completes when: what was unlocked is unlocked for processes of this host, too. On cancel: it goes on.
-    /// Errors: none. Lifetime: the table and `hold` outlive it. Shard: the table's.
-    task<void> settle_locally(passage& hold);
-    /// What would be denied, without any effect. Errors: denied, grace.
+    /// Where test_lock() gave `asked`: whether a process of this host stands against it. Completes when: the back end
+    /// has answered. On cancel: busy. Errors: denied; no_file, io; busy, where the file can't be asked. Lifetime:
+    /// `holder` outlives it. Shard: the table's.
+    static task<result<void>> test_locally(back_end_locks asked, byte_range bytes, lock_type type,
+                                           lock_holder* holder);
+    /// What would be denied, without any effect. Errors: denied, grace. Where it would not, and processes of this
+    /// host lock bytes of the file, too, `asks`, if given, is whom to ask by test_locally().
     result<void> test_lock(client_id client, const storage::handle& file, std::span<const std::byte> owner,
-                           const byte_range& bytes, lock_type type, lock_holder* holder = nullptr);
-    /// Of bytes that are not locked, too. Errors: too_many_locks, where a range is split.
+                           const byte_range& bytes, lock_type type, lock_holder* holder = nullptr,
+                           back_end_locks* asks = nullptr);
+    /// Of bytes that are not locked, too. Errors: too_many_locks, where a range is split. `unsettled`, if given, is
+    /// whose settle() to await, before the client hears of it, for processes of this host to find the bytes unlocked.
     result<stateid> unlock(client_id client, const stateid& id, const storage::handle& file,
-                           const byte_range& bytes, zero_seqid zero = zero_seqid::newest);
+                           const byte_range& bytes, zero_seqid zero = zero_seqid::newest,
+                           back_end_locks* unsettled = nullptr);
     /// The owner is no more. Errors: locks_held.
     result<void> release_lock_owner(client_id client, std::span<const std::byte> owner);
     /// Whether it was told that it may ask for its lock, and has not done so yet.
@@ -629,17 +637,23 @@ private:
 
     // Locks of the file system: table_local.cpp.
     storage::local_locks* local_of(detail::file_entry& f);
+    void drop_local(detail::file_entry& f) noexcept;
     void begin_locally(pending_lock& p, detail::file_entry& f, const lock_request& r,
                        std::span<const std::byte> owner, bool waits);
-    void end_locally(pending_lock& p) noexcept;
+    void end_locally(pending_lock& p, bool weakens) noexcept;
+    bool is_asked_for(detail::file_entry& f, client_id client, std::span<const std::byte> owner,
+                      const byte_range& bytes) noexcept;
     std::optional<lock_obstacle> find_pending_lock(detail::file_entry& f, client_id client,
                                                    std::span<const std::byte> owner, const byte_range& bytes,
                                                    lock_type type) noexcept;
     void keep_locally(detail::file_entry& f, const byte_range& bytes);
     void note_unlocked(detail::file_entry& f, const byte_ranges& gone) noexcept;
     void let_go_locally(detail::file_entry& f);
+    void give_way_locally(detail::client_entry& c) noexcept;
     void wait_locally(const pending_lock& p);
-    task<void> watch_locally(client_id client, storage::handle file, std::string owner, std::uint64_t number);
+    void look_soon(detail::file_entry& f);
+    task<bool> look_locally(detail::file_entry& f);
+    task<void> watch_locally(storage::handle file, std::uint64_t number);
 
     // Room.
     bool stands_against(const demand& d, share access, share deny) const noexcept;
@@ -679,9 +693,10 @@ private:
     waiter_list storing_; // wait for the store's answer to somebody else
     waiter_list tending_;
     scope* watching_ = nullptr; // of tend(): for those who wait for local processes
-    std::uint64_t last_wait_ = 0;
-    waiter_list fencing_; // the task that begins fences
-    waiter_list fenced_;  // wait for fences of a client
+    std::uint64_t last_wait_ = 0, last_watch_ = 0;
+    std::size_t local_files_ = 0; // files that have locks of the file system
+    waiter_list fencing_;         // the task that begins fences
+    waiter_list fenced_;          // wait for fences of a client
 };
 
 } // namespace verbena::files

@@ -42,6 +42,8 @@ enum class errc {
     too_many_locks,   ///< likewise
     peer_is_full,     ///< clients of its peer have together what they may have
     all_is_full,      ///< all clients have together what there may be
+    no_file,          ///< the back end has lost the file
+    io,               ///< the back end can't reach the file
 };
 const std::error_category& files_category() noexcept;
 std::error_code make_error_code(errc e) noexcept;

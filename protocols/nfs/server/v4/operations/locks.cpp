@@ -87,8 +87,11 @@ task<nfsstat4> lockt(compound& k)
     } else {
         const std::span<const std::byte> owner = args.owner.owner;
         const files::lock_type type = type_of(args.locktype);
-        const result<void> free =
-            co_await k.server.state.test_lock(k.client, file, owner, *bytes, type, holder);
+        files::back_end_locks asks;
+        result<void> free =
+            co_await k.server.state.test_lock(k.client, file, owner, *bytes, type, holder, &asks);
+        if (asks)
+            free = co_await k.server.state.test_locally(asks, *bytes, type, holder);
         status = status_of_state(free);
     }
     LOCKT4res res;
@@ -114,7 +117,10 @@ task<nfsstat4> locku(compound& k)
         co_return status;
     const storage::handle file = k.current.key();
     const files::stateid id = to_state(args.lock_stateid);
-    const auto done = co_await k.server.state.unlock(k.client, id, file, *bytes);
+    files::back_end_locks unsettled;
+    const auto done = co_await k.server.state.unlock(k.client, id, file, *bytes, &unsettled);
+    if (unsettled)
+        co_await k.server.state.settle(unsettled);
     if (!done)
         co_return status_of_state(done.error());
     LOCKU4res res;

@@ -448,7 +448,10 @@ task<nfsstat4> close(compound& k)
         co_return status;
     const storage::handle file = k.current.key();
     const files::stateid id = to_state(args.open_stateid);
-    const result<void> closed = co_await k.server.state.close(k.client, id, file);
+    files::back_end_locks unsettled;
+    const result<void> closed = co_await k.server.state.close(k.client, id, file, &unsettled);
+    if (unsettled)
+        co_await k.server.state.settle(unsettled);
     if (!closed)
         co_return status_of_state(closed.error());
     k.current_id.reset();

@@ -149,7 +149,9 @@ public:
         io_list* io = nullptr; ///< of the caller's shard, where the file is cut
     };
     task<result<files::opened>> open(const files::open_request& request, const opening& file);
-    task<result<void>> close(files::client_id client, const files::stateid& id, const storage::handle& file);
+    /// `unsettled`, if given: as in files::state_table::unlock(), to be awaited by settle().
+    task<result<void>> close(files::client_id client, const files::stateid& id, const storage::handle& file,
+                             files::back_end_locks* unsettled = nullptr);
     task<result<files::stateid>> downgrade(files::client_id client, const files::stateid& id,
                                            const storage::handle& file, files::share access,
                                            files::share deny);
@@ -205,11 +207,19 @@ public:
 
     /// `holder` is who has it, if it is denied.
     task<result<files::stateid>> lock(const files::lock_request& request, files::lock_holder& holder);
+    /// Where it yields no error and gives `asks` something, test_locally() has the answer.
     task<result<void>> test_lock(files::client_id client, const storage::handle& file,
                                  std::span<const std::byte> owner, const files::byte_range& bytes,
-                                 files::lock_type type, files::lock_holder& holder);
+                                 files::lock_type type, files::lock_holder& holder,
+                                 files::back_end_locks* asks = nullptr);
+    task<result<void>> test_locally(files::back_end_locks& asks, const files::byte_range& bytes,
+                                    files::lock_type type, files::lock_holder& holder);
+    /// `unsettled` as in close().
     task<result<files::stateid>> unlock(files::client_id client, const files::stateid& id,
-                                        const storage::handle& file, const files::byte_range& bytes);
+                                        const storage::handle& file, const files::byte_range& bytes,
+                                        files::back_end_locks* unsettled = nullptr);
+    /// Processes of this host find unlocked what close() or unlock() has unlocked. Of something, once.
+    task<void> settle(files::back_end_locks& unsettled);
 
 private:
     task<result<added>> add_here(std::string_view key, std::uint64_t peer);
