@@ -39,13 +39,15 @@ constexpr std::uint32_t not_in_grace = bit(operation::remove) | bit(operation::r
 constexpr share io_of(std::uint32_t operations) noexcept
 {
     return ((operations & bit(operation::read)) != 0 ? share::read : share::none) |
-           ((operations & (bit(operation::write) | bit(operation::set_size))) != 0 ? share::write
-                                                                                   : share::none);
+           ((operations &
+             (bit(operation::write) | bit(operation::set_size) | bit(operation::change_extents))) != 0
+                ? share::write
+                : share::none);
 }
 
 // What writes data, or opens the file for that.
-constexpr std::uint32_t writing =
-    bit(operation::open_write) | bit(operation::write) | bit(operation::set_size);
+constexpr std::uint32_t writing = bit(operation::open_write) | bit(operation::write) |
+                                  bit(operation::set_size) | bit(operation::change_extents);
 
 } // namespace
 

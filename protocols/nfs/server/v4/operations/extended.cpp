@@ -76,7 +76,7 @@ task<nfsstat4> server::change_extents(compound& k, extents_change what)
         co_return status;
     files::change_hold change;
     change.begin(commons_.state.changes(), k.current.key());
-    status = co_await check_io(k, args.stateid, files::operation::write);
+    status = co_await check_io(k, args.stateid, files::operation::change_extents);
     if (status != nfsstat4::ok)
         co_return status;
     const object& file = k.current;
@@ -134,7 +134,7 @@ task<nfsstat4> server::begin_between(compound& k, stateid4 source, stateid4 targ
     if (status != nfsstat4::ok)
         co_return status;
     change.begin(commons_.state.changes(), k.current.key());
-    co_return co_await check_io_of(k, k.current, target, files::operation::write);
+    co_return co_await check_io_of(k, k.current, target, files::operation::change_extents);
 }
 
 // Rights, and what the target is: what an open file that the stateid names has passed, or the back end else finds.
