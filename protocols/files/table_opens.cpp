@@ -50,10 +50,10 @@ file_entry& state_table::file_of(const storage::handle& h)
     if (file_entry* found = find_file(h))
         return *found;
     const std::uint64_t hash = presence_.hash(h);
-    presence_.add(hash); // before anything that is in flight is looked at
     auto made = std::make_unique<file_entry>(h, hash, in_flight_.next());
     file_entry& f = *made;
     files_->insert(std::move(made));
+    presence_.add(hash); // before anything that is in flight is looked at, and when there is memory for it
     stats_.files.add(1);
     return f;
 }
@@ -223,8 +223,8 @@ result<void> state_table::begin_open(const open_request& r, pending_open& p)
         if (const auto lacking = lacks_for_open(c, owner == nullptr ? r.owner.size() : 0))
             return refuse(*lacking, errc::too_many_opens);
     }
-    p.table_ = this;
     p.file_ = &file_of(r.file);
+    p.table_ = this; // from here on there is something to undo
     p.request_ = r;
     ++p.file_->pins;
     ++c.pending;
