@@ -201,14 +201,20 @@ task<result<void>> free_here(files::state_table& table, files::client_id client,
     co_return answer_of(done);
 }
 
-result<void> check_here(files::state_table& table, files::client_id client, const files::stateid& id,
-                        const storage::handle& file, files::operation op, state_home::io_terms& terms)
+task<result<void>> check_here(files::state_table& table, files::client_id client, files::stateid id,
+                              const storage::handle* file, files::operation op, state_home::io_terms* terms)
 {
     files::passage p;
-    const result<void> answer = table.begin_io(client, id, file, files::access_of(op), p);
-    terms.guarded = p.keeps_writers_out();
-    terms.opened = p.take_opened();
-    return answer_of(answer);
+    const auto ask = [&] { return table.begin_io(client, id, *file, op, p); };
+    result<void> answer = ask();
+    if (!answer && answer.error() == errc::needs_room) { // which is seldom
+        files::demand what(op, *file, client);
+        what.past_denies();
+        answer = co_await decide(table, what, ask, client);
+    }
+    terms->guarded = p.keeps_writers_out();
+    terms->opened = p.take_opened();
+    co_return answer_of(answer);
 }
 
 task<result<void>> check_without_open_here(files::state_table& table, files::client_id client,
@@ -278,9 +284,12 @@ task<result<void>> close_here(files::state_table& table, files::client_id client
     co_return done;
 }
 
-task<result<void>> forget_here(files::state_table& table, files::client_id client)
+using files::state_table;
+
+task<result<void>> forget_here(state_table& table, files::client_id client,
+                               state_table::fences wait = state_table::fences::awaited)
 {
-    const result<void> done = co_await table.forget(client);
+    const result<void> done = co_await table.forget(client, wait);
     // Somebody else was quicker.
     if (!done && done.error() == errc::stale_client)
         co_return result<void>();
@@ -454,7 +463,7 @@ task<void> state_home::forget_abandoned()
 {
     const std::vector<files::client_id> all = abandoned_;
     for (const files::client_id client : all) {
-        const result<void> gone = co_await forget_here(table_, client);
+        const result<void> gone = co_await forget_here(table_, client, state_table::fences::left);
         if (gone)
             std::erase(abandoned_, client);
     }
@@ -570,7 +579,7 @@ task<result<void>> state_home::check_io(files::client_id client, const files::st
                                         const storage::handle& file, files::operation op, io_terms& terms)
 {
     return at_home([client, id, f = &file, op, to = &terms](files::state_table& t) {
-        return check_here(t, client, id, *f, op, *to);
+        return check_here(t, client, id, f, op, to);
     });
 }
 

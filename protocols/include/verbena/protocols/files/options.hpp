@@ -160,7 +160,8 @@ struct state_stats {
     gauge
         recalled_delegations; ///< asked for and not returned yet; this and what is counted of recalls is of all recallable state
     gauge other_states;                                    ///< of other kinds than delegations
-    gauge fences;                                          ///< under way
+    gauge fences;                                          ///< under way, or waiting for their turn
+    counter failed_fences;                                 ///< each time that one failed: it is tried again
     counter ended_fences, late_fences, fence_microseconds; ///< of those that ended: from their beginning
     gauge lock_waiters;
     gauge passages;                            ///< operations under way

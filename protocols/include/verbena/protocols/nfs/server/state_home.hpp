@@ -123,7 +123,8 @@ public:
     task<result<void>> take_name(files::client_id client, name_rule rule);
     /// On its home only. Whether a client gives way by `rule`.
     bool yields(files::client_id client, name_rule rule);
-    /// As forget(), for who has nobody to tell a failure: what the store refuses is tried again by forget_abandoned().
+    /// As forget(), for a caller that has nobody to tell a failure: what the store refuses is tried again by
+    /// forget_abandoned(). Does not wait for fences.
     task<void> abandon(files::client_id client);
     /// On its home only. Completes when: each was tried once.
     task<void> forget_abandoned();
