@@ -541,6 +541,11 @@ task<result<void>> state_table::revoke(stateid id)
                    : nullptr;
     };
     recallable_entry* r = live();
+    if (r != nullptr && r->kind == state_kind::delegation &&
+        static_cast<delegation_entry*>(r)->is_reserved()) {
+        recall(*r); // nobody has it yet, and nobody will
+        co_return result<void>();
+    }
     if (r != nullptr) // a store that hangs leaves no memory within the client's reach
         fence_now(*r, loss::revoked);
     while ((r = live()) != nullptr && r->client.storing) {

@@ -307,6 +307,18 @@ BOOST_FIXTURE_TEST_CASE(one_may_be_revoked_at_once, fixture)
         const auto freed = co_await table->free_stateid(a, held);
         BOOST_TEST(freed.has_value());
         BOOST_TEST(lists.new_list.contains("a"));
+        // One that is only reserved is not granted.
+        open_request r = request(a, "o", "leased", read, none, delegation_want::any);
+        r.leased = true;
+        pending_open begun;
+        BOOST_REQUIRE(table->begin_open(r, begun));
+        const auto reserved = table->reserve_delegation(begun);
+        BOOST_REQUIRE(reserved);
+        const auto dropped = co_await table->revoke(*reserved);
+        BOOST_TEST(dropped.has_value());
+        BOOST_TEST(!table->has_revoked(a));
+        const auto committed = table->commit(begun);
+        BOOST_TEST((committed && !committed->delegation));
         // What is no recallable state is left alone.
         const auto o = open(a, "o", "h", both);
         const auto nothing = co_await table->revoke(o->id);

@@ -60,8 +60,8 @@ struct state_options {
     /// and all that it has is recalled at once. Otherwise each would cost somebody `recall_time`.
     unsigned trusted_revocations = 3;
     duration distrust = std::chrono::minutes(15);
-    /// How long a fence (recallable.hpp) has before it is asked to end by force, and how long the end of a client's
-    /// state waits for those of it.
+    /// How long a fence (recallable.hpp) has before it is asked to end by force; how long the end of a client's state
+    /// waits for those of it; and how long all of them have when the shard stops.
     duration fence_time = std::chrono::seconds(10);
     duration rest_after_recall =
         std::chrono::seconds(30); ///< no delegation of a file for so long, or twice it at most
