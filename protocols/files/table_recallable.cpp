@@ -364,7 +364,8 @@ void state_table::recall(recallable_entry& r) noexcept
     }
     stats_.recalls.add();
     stats_.recalled_delegations.add(1);
-    recent_->add(r.file->hash, now());
+    if (!r.for_a_holder)
+        recent_->add(r.file->hash, now());
     recall_notice told = {r.client.id, states_->id_of(r), &r.file->handle};
     if (d != nullptr) {
         told.type = d->type;
@@ -394,7 +395,8 @@ void state_table::leave_file(recallable_entry& r) noexcept
 {
     file_entry& f = *r.file;
     if (r.is_recalled) {
-        recent_->add(f.hash, now()); // the rest begins with its end
+        if (!r.for_a_holder)
+            recent_->add(f.hash, now()); // the rest begins with its end
         stats_.ended_recalls.add();
         stats_.recall_microseconds.add(in_microseconds(now() - r.recalled));
         stats_.recalled_delegations.add(-1);

@@ -224,6 +224,13 @@ state_table::obstacle state_table::find_obstacle(file_entry& f, const demand& d)
         auto& held = static_cast<recallable_entry&>(m->owner);
         if (!is_in_way(held, d))
             continue;
+        // Who makes room to hold something himself is to get it then: the file's rest keeps others from that.
+        if (!held.is_recalled) {
+            held.for_a_holder = d.holds_ != nullptr;
+        } else if (held.for_a_holder && d.holds_ == nullptr) {
+            held.for_a_holder = false;
+            recent_->add(f.hash, now());
+        }
         recall(held);
         if (held.kind == state_kind::delegation && static_cast<delegation_entry&>(held).is_reserved()) {
             if (found.what == obstacle::kind::none)

@@ -108,6 +108,7 @@ BOOST_FIXTURE_TEST_CASE(one_kind_may_exclude_another, fixture)
         s.spawn([&]() -> task<void> {
             passage room;
             made = co_await table->make_room(demand(wanted), 10s, room);
+            BOOST_TEST(table->hold(wanted).has_value()); // and not after a rest alone
         });
         (void)co_await sleep_for(1ms);
         BOOST_REQUIRE(memory.recalls.size() == 1u);
@@ -115,8 +116,27 @@ BOOST_FIXTURE_TEST_CASE(one_kind_may_exclude_another, fixture)
         BOOST_TEST(gives_back(a, *held));
         co_await s.join();
         BOOST_TEST(made.has_value());
+        // If others waited, too, the file rests.
+        scope both_wait(*shard);
+        const hold_request back = asks(a, of_a->id, {50, 149});
+        both_wait.spawn([&]() -> task<void> {
+            passage room;
+            const auto ready = co_await table->make_room(demand(back), 10s, room);
+            BOOST_TEST(ready.has_value());
+        });
+        both_wait.spawn([&]() -> task<void> {
+            passage room;
+            const demand sets(operation::set_attributes, file_named("f"), a);
+            const auto ready = co_await table->make_room(sets, 10s, room);
+            BOOST_TEST(ready.has_value());
+        });
+        (void)co_await sleep_for(1ms);
+        BOOST_REQUIRE(memory.recalls.size() == 2u);
+        BOOST_TEST(gives_back(b, memory.recalls[1].id));
+        co_await both_wait.join();
+        BOOST_TEST(is(table->hold(back), errc::busy));
     });
-    BOOST_TEST(memory.lost.size() == 2u); // with what b had at the stop
+    BOOST_TEST(memory.lost.size() == 2u);
 }
 
 // --- What it is in the way of
