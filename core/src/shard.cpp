@@ -51,7 +51,9 @@ void remote_run::begin() noexcept
         return;
     }
     try {
-        tasks_.spawn(&remote_run::serve, this);
+        // Made here: where the scope makes it, it alone hears that there was no memory, and nothing goes home.
+        task<void> serving = serve();
+        tasks_.spawn([](task<void> made) { return made; }, std::move(serving));
     } catch (...) {
         failure_ = std::current_exception();
         go_home();

@@ -16,6 +16,7 @@ bool conflicts(holding h, operation op) noexcept
         {false, true, false, false}, // get_attributes: the holder may have a newer size and change
         {true, true, false, false},  // set_attributes
         {true, true, true, true},    // set_size
+        {true, true, true, true},    // change_extents
         {true, true, false, false},  // remove
         {true, true, false, false},  // rename
         {true, true, false, false},  // link

@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 #include <unordered_set>
+#include <vector>
 
 namespace verbena::files::detail {
 
@@ -98,7 +99,9 @@ struct recallable_entry : state_entry {
     /// Whether it has to go before another client's `op`.
     virtual bool is_against(operation op) const noexcept = 0;
     bool is_recalled = false;
-    time_point deadline{}; // to return it; of one that is revoked: when it was
+    bool for_a_holder = false; // recalled for somebody who is to have the file likewise, and for nobody else
+    time_point recalled{};     // when
+    time_point deadline{};     // to return it; of one that is revoked: when it was
     member_of<recallable_entry> by_deadline{*this};
     bool is_revoked() const noexcept { return file == nullptr; }
 };
@@ -129,30 +132,64 @@ struct delegation_entry final : recallable_entry {
         lease; // while it is held, and the delegation is neither back nor revoked
 };
 
-/// What is gone, while something may still come of it. Made with what it is of, so that its beginning can't fail. Its
-/// file is pinned.
-struct fence_entry {
-    fence_entry(recallable_kind& k, client_id c, file_entry& f) noexcept : kind(k), client(c), file(f) {}
-    recallable_kind& kind;
+/// What a client has of a kind, and what of that is being fenced. Lives as long as its client, or one of its fences.
+struct kind_use {
+    kind_use(client_id c, std::string_view k, recallable_kind& o) : client(c), key(k), of(o) {}
     const client_id client;
-    file_entry& file;
-    stateid id;
-    lock_type type = lock_type::read;
-    time_point begun{};
-    member_of<fence_entry> of_file{*this}, by_age{*this};
+    const std::string key;
+    recallable_kind& of;
+    std::size_t held = 0, fences = 0;                // those that wait, too
+    std::size_t running = 0;                         // of these, that have a place
+    intrusive_list<member_of<other_entry>> unfenced; // what it has, but for what is being fenced already
+    intrusive_list<member_of<fence_entry>> waiting;
+    member_of<kind_use> in_turn{*this}; // while it has fences that wait, and may have one more place
 };
 
+/// What is gone, or is about to go, while something may still come of it. Made with what it is of, so that its
+/// beginning can't fail. Its file is pinned.
+struct fence_entry {
+    fence_entry(std::shared_ptr<kind_use> u, file_entry& f) noexcept : use(std::move(u)), file(f) {}
+    const std::shared_ptr<kind_use> use;
+    file_entry& file;
+    lost_state what;
+    lock_type type = lock_type::read;
+    time_point begun{}, started{};
+    bool has_place = false; // it runs, and others wait for its place
+    member_of<fence_entry> of_file{*this}, by_age{*this}, by_turn{*this};
+};
+
+inline lock_type type_of(const std::array<byte_ranges, 2>& held) noexcept
+{
+    return held[1].empty() ? lock_type::read : lock_type::write;
+}
+
 struct other_entry final : recallable_entry {
-    other_entry(client_entry& c, file_entry& f, recallable_kind& k, std::unique_ptr<fence_entry> e) noexcept
-        : recallable_entry(state_kind::other, c, f), of(k), fence(std::move(e))
+    other_entry(client_entry& c, file_entry& f, std::shared_ptr<kind_use> u,
+                std::unique_ptr<fence_entry> e) noexcept
+        : recallable_entry(state_kind::other, c, f), of(u->of), use(std::move(u)), fence(std::move(e))
     {
     }
-    lock_type type() const noexcept { return held[1].empty() ? lock_type::read : lock_type::write; }
+    lock_type type() const noexcept { return fence != nullptr ? type_of(held) : fenced_type; }
     bool is_against(operation op) const noexcept override { return of.conflicts(type(), op); }
+    /// Whether it has to go before another client gets what `kind` calls `type` of these bytes.
+    bool excludes(const recallable_kind& kind, lock_type type, const byte_range& bytes) const noexcept;
     recallable_kind& of;
-    std::array<byte_ranges, 2> held; // to read, and to write as well
-    std::unique_ptr<fence_entry> fence;
+    const std::shared_ptr<kind_use> use;
+    std::array<byte_ranges, 2> held;    // to read, and to write as well
+    std::unique_ptr<fence_entry> fence; // nullptr: it is being fenced, and has `held`
+    lock_type fenced_type = lock_type::read;
+    member_of<other_entry> unfenced{*this};
+    member_of<other_entry> to_fence{*this}; // while it is recalled and not being fenced
 };
+inline bool other_entry::excludes(const recallable_kind& kind, lock_type type,
+                                  const byte_range& bytes) const noexcept
+{
+    for (const lock_type mine : {lock_type::read, lock_type::write})
+        if (of.excludes(mine, kind, type) &&
+            (fence == nullptr || !held[std::size_t(mine)].overlapping(bytes).empty()))
+            return true;
+    return false;
+}
 
 /// An open owner or a lock owner. Lives as long as it has states.
 struct owner_entry {
@@ -249,13 +286,14 @@ struct client_entry {
     std::size_t opens = 0, pending = 0, locks = 0, lock_states = 0, waits = 0, owner_names = 0;
     std::size_t recallables = 0, revoked = 0, others = 0; // revoked ones are among the first, and no others
     std::size_t delegations() const noexcept { return recallables - revoked - others; }
-    std::size_t fences = 0;   // under way
-    peer_use* peer = nullptr; // nullptr: its own alone
+    std::vector<std::shared_ptr<kind_use>> uses; // one of each kind that it had something of
+    peer_use* peer = nullptr;                    // nullptr: its own alone
     member_of<client_entry> by_lease{*this};
     member_of<client_entry> unrecorded{*this};
     member_of<client_entry> in_way{*this};
     intrusive_list<member_of<state_entry>> states;
     intrusive_list<member_of<wait_entry>> waiting;
+    intrusive_list<pending_open::of_client> opening; // `pending` of them
     std::unordered_set<std::unique_ptr<owner_entry>, owner_hash, owner_equal> owners;
 };
 
@@ -272,6 +310,7 @@ struct file_entry {
     std::uint32_t states = 0;                          // opens, locks, recallable ones
     std::uint32_t pins = 0;                            // passages, pending opens, waits for locks, fences
     std::uint32_t asking = 0;                          // in make_room()
+    std::uint32_t others = 0;                          // of `recallables`: of other kinds than delegations
     std::uint32_t lockers = 0, waiting = 0;            // in `locks` and `waits`
     std::size_t ranges = 0;                            // of all in `locks`
     std::array<std::uint32_t, 2> accesses{}, denies{}; // opens, pending ones too, by read and write
@@ -447,19 +486,38 @@ struct state_table::indexes {
     intrusive_list<detail::member_of<detail::client_entry>>
         in_way; // of those: of a local process, which can't take their state itself
     intrusive_list<detail::member_of<detail::client_entry>> unrecorded; // their records went for nothing
-    intrusive_list<detail::member_of<detail::recallable_entry>> recalled;
-    enum fence_state : std::uint8_t { waits, runs, late };
-    std::array<intrusive_list<detail::member_of<detail::fence_entry>>, 3> fences; // of each the oldest first
+    // By their deadlines. Kinds may have times of their own, so they stand apart.
+    intrusive_list<detail::member_of<detail::recallable_entry>> recalled, recalled_others;
+    intrusive_list<detail::member_of<detail::other_entry>> to_fence; // of recalled_others, in their order
+    intrusive_list<detail::member_of<detail::fence_entry>> fences, late_fences; // the oldest first
+    intrusive_list<detail::member_of<detail::fence_entry>>
+        placed;                                                // those that have a place, the first one first
+    intrusive_list<detail::member_of<detail::kind_use>> turns; // whose fences wait
     intrusive_list<detail::member_of<detail::wait_entry>> told, untold; // those that end first first
     intrusive_list<detail::member_of<detail::file_entry>> to_look;      // pinned
     std::unordered_set<detail::state_entry*, detail::state_hash, detail::state_equal> states;
 };
+
+// The operations of `demand` as bits.
+constexpr std::uint32_t bit(operation op) noexcept { return std::uint32_t(1) << unsigned(op); }
+/// `is_against(op)` of any of these.
+template<class Against>
+bool is_any(std::uint32_t operations, Against is_against) noexcept
+{
+    for (unsigned op = 0; op < operation_count; ++op)
+        if ((operations >> op & 1) != 0 && is_against(operation(op)))
+            return true;
+    return false;
+}
 
 /// Whether a client's state is no obstacle to `who` but for the time that it takes to have it away.
 inline bool gives_way(const detail::client_entry& c, client_id who) noexcept
 {
     return c.state == client_state::courtesy && c.id != who;
 }
+
+/// Beyond so many opens of one file nobody looks whose they are: all of them are taken for others'.
+constexpr unsigned most_opens_looked_at = 64;
 
 // The two halves of a share.
 constexpr share halves[] = {share::read, share::write};

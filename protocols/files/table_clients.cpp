@@ -39,8 +39,8 @@ state_table::~state_table()
 {
     assert(stats_.passages.value() == 0 && "a passage outlives its table");
     ends_ = true;
-    for (auto& of_state : by_->fences)
-        while (auto* m = of_state.front())
+    for (auto* const all : {&by_->fences, &by_->late_fences})
+        while (auto* m = all->front())
             delete &m->owner;
     for (auto& [id, c] : clients_) // first, so that nobody is told of what goes
         while (auto* w = c->waiting.front())
@@ -344,6 +344,8 @@ task<result<void>> state_table::take_state(client_id id, client_state into, bool
     if (only_courtesy && c->state != client_state::courtesy) // it came back, or is gone already
         co_return result<void>();
     c->storing = c->leaving = true;
+    if (c->others > 0)
+        co_await fence_what_it_has(id);
     const result<void> removed = co_await store_.remove(c->key);
     // It may be much, and others are served meanwhile.
     for (bool more = removed.has_value(); more;) {
@@ -351,11 +353,10 @@ task<result<void>> state_table::take_state(client_id id, client_state into, bool
         if (more)
             (void)co_await sleep_for(duration::zero());
     }
-    // Who makes room looks at what is in his way himself, and has less patience.
-    if (removed && !only_courtesy)
-        co_await fences_of(id);
     c->storing = c->leaving = false;
     wake(storing_);
+    if (!removed)
+        recall_what_is_fenced(*c);
     if (!removed) {
         stats_.store_failures.add();
         co_return removed;
@@ -371,10 +372,14 @@ task<result<void>> state_table::take_state(client_id id, client_state into, bool
     co_return result<void>();
 }
 
-task<result<void>> state_table::forget(client_id client)
+task<result<void>> state_table::forget(client_id client, fences wait)
 {
-    if (find_client(client) == nullptr)
+    const client_entry* const c = find_client(client);
+    if (c == nullptr)
         co_return error(errc::stale_client);
+    uses fenced;
+    if (wait == fences::awaited)
+        fenced = c->uses;
     const result<void> taken = co_await take_state(client, client_state::expired, false);
     if (!taken)
         co_return taken;
@@ -386,14 +391,24 @@ task<result<void>> state_table::forget(client_id client)
         clients_.erase(it);
         stats_.clients.add(-1);
     }
+    // It is gone by now, and nobody but the caller waits for this.
+    task<void> fencing = fences_of(std::move(fenced));
+    co_await fencing;
     co_return result<void>();
 }
 
 task<result<void>> state_table::revoke_client(client_id client)
 {
-    if (find_client(client) == nullptr)
+    const client_entry* const c = find_client(client);
+    if (c == nullptr)
         co_return error(errc::stale_client);
-    co_return co_await take_state(client, client_state::revoked, false);
+    uses fenced = c->uses;
+    const result<void> taken = co_await take_state(client, client_state::revoked, false);
+    if (!taken)
+        co_return taken;
+    task<void> fencing = fences_of(std::move(fenced));
+    co_await fencing;
+    co_return result<void>();
 }
 
 task<result<std::size_t>> state_table::drop_courtesy(std::size_t count, std::optional<limited> what,
@@ -424,6 +439,8 @@ task<result<std::size_t>> state_table::drop_courtesy(std::size_t count, std::opt
 bool state_table::drop_some(client_entry& c, std::size_t most) noexcept
 {
     file_list freed;
+    while (auto* p = c.opening.front())
+        drop_pending(p->open);
     for (std::size_t spent = 0; spent < most; ++spent) {
         if (auto* w = c.waiting.front()) {
             file_entry& f = w->owner.file;

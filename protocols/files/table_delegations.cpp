@@ -11,8 +11,6 @@ using namespace detail;
 
 namespace {
 
-// Beyond so many opens of one file nobody looks whether all are of one client: it gets no delegation.
-constexpr unsigned most_opens_looked_at = 64;
 // No client is asked more often to give back what it does not use.
 constexpr duration between_requests = std::chrono::seconds(10);
 
@@ -68,6 +66,16 @@ gauge& state_table::gauge_of(delegation_type type) noexcept
 
 bool state_table::others_contradict(const client_entry& c, file_entry& f, delegation_type type) noexcept
 {
+    // What a client has of another kind it may use without calls, and also while that is being fenced.
+    for (auto* m = f.others > 0 ? f.recallables.front() : nullptr; m != nullptr; m = f.recallables.next(*m)) {
+        if (m->owner.kind == state_kind::other && &m->owner.client != &c &&
+            (type == delegation_type::write ||
+             static_cast<const other_entry&>(m->owner).type() == lock_type::write))
+            return true;
+    }
+    for (auto* m = f.fences.front(); m != nullptr; m = f.fences.next(*m))
+        if (type == delegation_type::write || m->owner.type == lock_type::write)
+            return true;
     // Opens that are begun count among them.
     if (type == delegation_type::read && f.accesses[1] == 0 && f.anonymous[1] == 0)
         return false;

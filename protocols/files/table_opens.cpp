@@ -50,10 +50,10 @@ file_entry& state_table::file_of(const storage::handle& h)
     if (file_entry* found = find_file(h))
         return *found;
     const std::uint64_t hash = presence_.hash(h);
-    presence_.add(hash); // before anything that is in flight is looked at
     auto made = std::make_unique<file_entry>(h, hash, in_flight_.next());
     file_entry& f = *made;
     files_->insert(std::move(made));
+    presence_.add(hash); // before anything that is in flight is looked at, and when there is memory for it
     stats_.files.add(1);
     return f;
 }
@@ -224,11 +224,12 @@ result<void> state_table::begin_open(const open_request& r, pending_open& p)
         if (const auto lacking = lacks_for_open(c, owner == nullptr ? r.owner.size() : 0))
             return refuse(*lacking, errc::too_many_opens);
     }
-    p.table_ = this;
     p.file_ = &file_of(r.file);
+    p.table_ = this; // from here on there is something to undo
     p.request_ = r;
     ++p.file_->pins;
     ++c.pending;
+    c.opening.push_back(p.of_client_);
     p.file_->pending.push_back(p);
     count_bits(p.file_->accesses, r.access, 1);
     count_bits(p.file_->anonymous, p.cut(), 1);
@@ -246,10 +247,29 @@ pending_open::~pending_open()
     count_bits(file_->denies, request_.deny, -1);
     if (delegation_entry* d = table_->reserved_of(*this))
         table_->remove(*d);
-    if (client_entry* c = table_->find_client(request_.client))
-        --c->pending;
+    if (of_client_.is_linked())
+        --table_->find_client(request_.client)->pending;
+    of_client_.unlink();
     --file_->pins;
     table_->changed(*file_);
+}
+
+// All that its client has is taken. It stands in nobody's way any more, but that a cut of the file is still under way.
+void state_table::drop_pending(pending_open& p) noexcept
+{
+    file_entry& f = *p.file_;
+    count_bits(f.accesses, p.request_.access, -1);
+    count_bits(f.denies, p.request_.deny, -1);
+    p.request_.access = p.request_.deny = share::none;
+    --find_client(p.request_.client)->pending;
+    p.of_client_.unlink();
+    wake(f.waiters);
+}
+
+bool state_table::is_lapsed(client_id client, client_id who) noexcept
+{
+    const client_entry* const c = find_client(client);
+    return c != nullptr && gives_way(*c, who);
 }
 
 result<opened> state_table::commit(pending_open& p)
@@ -259,6 +279,8 @@ result<opened> state_table::commit(pending_open& p)
     const auto living_one = living(r.client);
     if (!living_one)
         return living_one.error();
+    if (!p.of_client_.is_linked())
+        return error(errc::expired, "what the client had was taken");
     client_entry& c = **living_one;
     const share keeps_out = surely_keeps_out(r);
     if (const auto may = may_be_granted(c, keeps_out); !may)
@@ -297,6 +319,7 @@ result<opened> state_table::commit(pending_open& p)
     if (r.truncates)
         wake(f.waiters);
     --c.pending;
+    p.of_client_.unlink();
     --f.pins;
     p.table_ = nullptr;
 
@@ -381,6 +404,7 @@ void state_table::remove_open(open_entry& o) noexcept
     states_->remove(o);
     release_owner(owner);
     let_go_locally(f);
+    return_at_close(c, f);
     // Without an open of the file it can't lock anything of it.
     if (end_waits(c, f) || had_locks)
         tell_waiters(f);
@@ -395,6 +419,11 @@ bool state_table::is_denied_removal(const storage::handle& file, client_id who) 
     for (auto* m = f->opens.front(); m != nullptr; m = f->opens.next(*m)) {
         const auto& o = static_cast<open_entry&>(m->owner);
         if (o.client.id != who && any(o.deny & share::write) && !gives_way(o.client, who))
+            return true;
+    }
+    for (auto* p = f->pending.front(); p != nullptr; p = f->pending.next(*p)) {
+        const open_request& r = p->request_;
+        if (r.client != who && any(r.deny & share::write) && !is_lapsed(r.client, who))
             return true;
     }
     return false;

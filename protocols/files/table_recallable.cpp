@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recallable state of any kind: how it is asked back, taken away and fenced; and what clients have of other kinds
-// than delegations.
+// Recallable state of any kind: how it is asked back and taken away; and what clients have of other kinds than
+// delegations.
 #include "entries.hpp"
 
-#include <verbena/core/combine.hpp>
 #include <verbena/core/printable.hpp>
 #include <verbena/core/sleep.hpp>
 
@@ -18,11 +17,27 @@ namespace {
 
 // Of a client's states, or of recalls that are overdue, before others have their turn.
 constexpr std::size_t looked_at_at_once = 256;
-// Fences that run. Others wait for their turn.
-constexpr std::size_t fences_at_once = 64;
-// One that failed is tried again after that.
-constexpr duration between_fences = std::chrono::seconds(1);
 
+template<class T>
+void insert_by_deadline(intrusive_list<member_of<T>>& list, member_of<T>& m) noexcept
+{
+    auto* before = list.back();
+    while (before != nullptr && before->owner.deadline > m.owner.deadline)
+        before = list.previous(*before);
+    if (before != nullptr)
+        list.insert_after(*before, m);
+    else
+        list.push_front(m);
+}
+
+// What `held` has of `bytes`.
+byte_ranges part_of(const byte_ranges& held, const byte_range& bytes)
+{
+    byte_ranges part;
+    for (const locked_range& one : held.overlapping(bytes))
+        part.set({std::max(one.bytes.offset, bytes.offset), std::min(one.bytes.last, bytes.last)}, one.type);
+    return part;
+}
 std::uint64_t in_microseconds(duration d) noexcept
 {
     return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(d).count());
@@ -55,12 +70,75 @@ void state_table::add_recallable(recallable_entry& r)
     ++c.recallables;
 }
 
+// Calls that run side by side bear the number that was the newest when they were sent.
+result<state_entry*> state_table::check_side_by_side(client_entry& c, const stateid& id,
+                                                     const storage::handle& file) noexcept
+{
+    const auto s = check(c, id, &file, zero_seqid::newest);
+    if (s || s.error() != errc::old_stateid)
+        return s;
+    state_entry* const known = states_->find(id);
+    if (known->kind != state_kind::other ||
+        known->seqid - id.seqid > static_cast<other_entry*>(known)->of.most_behind())
+        return s;
+    return known;
+}
+
+// Whether anything is open, locked or under way that the state would be in the way of.
+bool state_table::is_used_against(const hold_request& r, client_entry& c, file_entry& f) noexcept
+{
+    const auto is_against = [&r](operation op) { return r.kind->conflicts(r.type, op); };
+    if (!in_flight_.over_before(f.since) || changes_.has(f.handle))
+        return true;
+    for (unsigned i = 0; i < operation_count; ++i)
+        if (f.passing[i] > 0 && is_against(operation(i)))
+            return true;
+    // An open that is begun may wait for its cut, or for others' I/O.
+    for (auto* p = f.pending.front(); p != nullptr; p = f.pending.next(*p)) {
+        const std::uint32_t operations = demand(p->request_).operations_;
+        const bool is_own = p->request_.client == c.id;
+        const auto is_in_its_way = [&](operation op) {
+            return is_own ? r.kind->conflicts_with_holder(r.type, op) : is_against(op);
+        };
+        if (is_any(operations, is_in_its_way))
+            return true;
+    }
+    for (auto* m = f.fences.front(); m != nullptr; m = f.fences.next(*m))
+        if (&m->owner.use->of == r.kind)
+            return true;
+    const auto is_any_against = [&](operation of_read, operation of_write) {
+        return (is_against(of_read) ? share::read : share::none) |
+               (is_against(of_write) ? share::write : share::none);
+    };
+    const share access = is_any_against(operation::open_read, operation::open_write);
+    const share deny = is_any_against(operation::open_deny_read, operation::open_deny_write);
+    unsigned seen = 0;
+    if (any(access | deny))
+        for (auto* m = f.opens.front(); m != nullptr; m = f.opens.next(*m)) {
+            const auto& o = static_cast<open_entry&>(m->owner);
+            if (++seen > most_opens_looked_at ||
+                (&o.client != &c && (any(o.access & access) || any(o.deny & deny))))
+                return true;
+        }
+    const share locked = is_any_against(operation::lock_read, operation::lock_write);
+    if (any(locked))
+        for (auto* m = f.locks.front(); m != nullptr; m = f.locks.next(*m)) {
+            const auto& l = static_cast<lock_entry&>(m->owner);
+            if (&l.client == &c)
+                continue;
+            for (const locked_range& one : l.ranges.all())
+                if (any(locked & (one.type == lock_type::read ? share::read : share::write)))
+                    return true;
+        }
+    return false;
+}
+
 // What the client has of the kind, or nullptr. Its answer is why it may have no more.
 result<other_entry*> state_table::other_for(const hold_request& r, client_entry& c, file_entry*& f)
 {
     if (const auto may = may_begin_anew(c); !may)
         return may.error();
-    const auto s = check(c, r.by, &r.file, zero_seqid::newest);
+    const auto s = check_side_by_side(c, r.by, r.file);
     if (!s)
         return s.error();
     f = (*s)->file;
@@ -75,26 +153,48 @@ result<other_entry*> state_table::other_for(const hold_request& r, client_entry&
         may = &m->owner.client == &c && any(static_cast<open_entry&>(m->owner).access & access);
     if (!may)
         return error(errc::open_mode, "the client does not have the file open so");
-    // Deny bits of others would have kept it from having the file open so.
-    const operation op = r.type == lock_type::read ? operation::read : operation::write;
-    if (const auto room = decide_shares(f, demand(op, r.file, c.id).past_denies()); !room)
+    if (const auto room = decide_shares(f, demand(r)); !room)
         return room.error();
     const auto known = by_->states.find(state_key{&c, f, r.kind});
     auto* const has = known == by_->states.end() ? nullptr : static_cast<other_entry*>(*known);
-    if (has != nullptr && has->is_recalled)
+    if (has != nullptr && (has->is_recalled || has->fence == nullptr))
         return error(errc::busy, "it is to be returned");
+    if (fences_until_)
+        return error(errc::busy, "the server stops");
     if (!c.callable)
         return error(errc::busy, "the client can't be called");
     if (const auto may_have = may_be_granted(c, share::none); !may_have)
         return may_have.error();
-    bool passed = !in_flight_.over_before(f->since) || changes_.has(f->handle);
-    for (unsigned i = 0; i < operation_count && !passed; ++i)
-        passed = f->passing[i] > 0 && r.kind->conflicts(r.type, operation(i));
-    for (auto* m = f->fences.front(); m != nullptr && !passed; m = f->fences.next(*m))
-        passed = &m->owner.kind == r.kind;
-    if (passed || is_contended(c, *f))
+    if (is_used_against(r, c, *f) || is_contended(c, *f))
         return error(errc::busy, "others are at work on the file, or wait for it");
     return has;
+}
+
+// What is fenced takes room as what is held: nobody gets more by losing much.
+result<void> state_table::may_have_more(const hold_request& r, client_entry& c, file_entry& f) noexcept
+{
+    const auto known = std::ranges::find_if(c.uses, [&](const auto& use) { return &use->of == r.kind; });
+    const std::size_t own = known == c.uses.end() ? 0 : (*known)->held + (*known)->fences;
+    // With what was revoked and is not freed.
+    if (own + c.revoked >= r.kind->most_of_client())
+        return refuse({limited::other_states, limit_of::client}, errc::too_many_locks);
+    if (r.kind->held_ + r.kind->fences_ >= r.kind->most())
+        return refuse({limited::other_states, limit_of::all}, errc::too_many_locks);
+    std::size_t holders = 0;
+    for (auto* m = f.recallables.front(); m != nullptr; m = f.recallables.next(*m))
+        holders += m->owner.kind == state_kind::other && &static_cast<other_entry&>(m->owner).of == r.kind;
+    if (holders >= r.kind->most_of_file())
+        return refuse({limited::other_states, limit_of::file}, errc::busy);
+    return {};
+}
+
+std::shared_ptr<kind_use> state_table::use_of(client_entry& c, recallable_kind& kind)
+{
+    for (const auto& use : c.uses)
+        if (&use->of == &kind)
+            return use;
+    c.uses.push_back(std::make_shared<kind_use>(c.id, c.key, kind));
+    return c.uses.back();
 }
 
 result<stateid> state_table::hold(const hold_request& r)
@@ -117,16 +217,16 @@ result<stateid> state_table::hold(const hold_request& r)
         o->seqid = next_seqid(o->seqid);
         return states_->id_of(*o);
     }
-    // With what was revoked and is not freed.
-    if ((*c)->others + (*c)->revoked >= r.kind->most_of_client())
-        return refuse({limited::other_states, limit_of::client}, errc::too_many_locks);
-    if (r.kind->held_ >= r.kind->most())
-        return refuse({limited::other_states, limit_of::all}, errc::too_many_locks);
-    auto made =
-        std::make_unique<other_entry>(**c, *f, *r.kind, std::make_unique<fence_entry>(*r.kind, (*c)->id, *f));
+    if (const auto may = may_have_more(r, **c, *f); !may)
+        return may.error();
+    std::shared_ptr<kind_use> use = use_of(**c, *r.kind);
+    auto made = std::make_unique<other_entry>(**c, *f, use, std::make_unique<fence_entry>(use, *f));
     made->held[std::size_t(r.type)].set(r.bytes, r.type);
     o = static_cast<other_entry*>(&states_->add(std::move(made)));
     add_recallable(*o);
+    use->unfenced.push_back(o->unfenced);
+    ++use->held;
+    ++f->others;
     ++(*c)->others;
     ++r.kind->held_;
     stats_.other_states.add(1);
@@ -137,27 +237,105 @@ result<std::optional<stateid>> state_table::give_back(client_id client, const st
                                                       const storage::handle& file, const byte_range& bytes,
                                                       std::optional<lock_type> type)
 {
-    const auto s = own(client, id, file, zero_seqid::newest, state_kind::other);
+    const auto c = living(client);
+    if (!c)
+        return c.error();
+    const auto s = check_side_by_side(**c, id, file);
     if (!s)
         return s.error();
+    if ((*s)->kind != state_kind::other)
+        return error(errc::bad_stateid, "of another kind");
     auto& o = static_cast<other_entry&>(**s);
-    const auto goes = [&](lock_type of) { return !type || *type == of; };
+    std::array<byte_ranges, 2> left = o.held, part;
     for (const lock_type of : {lock_type::read, lock_type::write}) {
-        const byte_ranges& held = o.held[std::size_t(of)];
-        if (goes(of) && std::ptrdiff_t(held.size()) + held.growth(bytes, std::nullopt) >
-                            std::ptrdiff_t(o.of.most_ranges()))
-            return refuse({limited::other_states, limit_of::file}, errc::busy);
+        if (type && *type != of)
+            continue;
+        part[std::size_t(of)] = part_of(left[std::size_t(of)], bytes);
+        left[std::size_t(of)].clear(bytes);
     }
-    for (const lock_type of : {lock_type::read, lock_type::write})
-        if (goes(of))
-            o.held[std::size_t(of)].clear(bytes);
-    if (o.held[0].empty() && o.held[1].empty()) {
+    if (left[0].empty() && left[1].empty()) {
+        fence_now(o, loss::returned);
         remove(o);
         return std::optional<stateid>();
     }
+    if (std::max(left[0].size(), left[1].size()) > o.of.most_ranges())
+        return refuse({limited::other_states, limit_of::file}, errc::busy);
+    std::unique_ptr<fence_entry> fence;
+    if (!part[0].empty() || !part[1].empty()) {
+        if (o.use->fences >= o.of.most_of_client())
+            return refuse({limited::other_states, limit_of::client}, errc::busy);
+        if (o.of.fences_ >= o.of.most())
+            return refuse({limited::other_states, limit_of::all}, errc::busy);
+        fence = std::make_unique<fence_entry>(o.use, *o.file);
+    }
+    o.held.swap(left);
     o.seqid = next_seqid(o.seqid);
+    if (fence != nullptr) {
+        fence->what.id = states_->id_of(o);
+        fence->what.bytes.swap(part);
+        fence->what.is_all = false;
+        begin_fence(std::move(fence));
+    }
     changed(*o.file); // who waits may be against those alone that are back
     return std::optional(states_->id_of(o));
+}
+
+// The client has closed the file, or given its delegation back.
+void state_table::return_at_close(client_entry& c, file_entry& f) noexcept
+{
+    if (c.others == 0 || f.others == 0)
+        return;
+    bool ends = false;
+    for (auto* m = f.recallables.front(); m != nullptr; m = f.recallables.next(*m)) {
+        if (&m->owner.client != &c)
+            continue;
+        if (m->owner.kind == state_kind::delegation)
+            return;
+        ends = ends || static_cast<other_entry&>(m->owner).of.ends_with_last_close();
+    }
+    for (auto* m = f.opens.front(); m != nullptr && ends; m = f.opens.next(*m))
+        ends = &m->owner.client != &c;
+    if (!ends)
+        return;
+    ++f.pins; // it stays until all is done
+    for (auto* m = f.recallables.front(); m != nullptr;) {
+        state_entry& s = m->owner;
+        m = f.recallables.next(*m);
+        if (&s.client != &c || !static_cast<other_entry&>(s).of.ends_with_last_close())
+            continue;
+        fence_now(static_cast<other_entry&>(s), loss::returned);
+        remove(s);
+    }
+    --f.pins;
+}
+
+std::vector<held_state> state_table::held(const recallable_kind& kind, client_id client) const
+{
+    std::vector<held_state> all;
+    for (const auto& [id, c] : clients_) {
+        if (client != nobody && client != id)
+            continue;
+        for (const auto& use : c->uses)
+            for (auto* m = use->unfenced.front(); m != nullptr; m = use->unfenced.next(*m))
+                if (&use->of == &kind && !m->owner.is_recalled)
+                    all.push_back({id, states_->id_of(m->owner), m->owner.file->handle});
+    }
+    return all;
+}
+
+std::vector<held_state> state_table::held(const recallable_kind& kind, const storage::handle& file)
+{
+    std::vector<held_state> all;
+    file_entry* const f = find_file(file);
+    for (auto* m = f == nullptr ? nullptr : f->recallables.front(); m != nullptr;
+         m = f->recallables.next(*m)) {
+        if (m->owner.kind != state_kind::other)
+            continue;
+        const auto& o = static_cast<other_entry&>(m->owner);
+        if (&o.of == &kind && !o.is_recalled && o.fence != nullptr)
+            all.push_back({o.client.id, states_->id_of(o), file});
+    }
+    return all;
 }
 
 // --- To get it back
@@ -172,11 +350,22 @@ void state_table::recall(recallable_entry& r) noexcept
     if (r.is_recalled)
         return;
     r.is_recalled = true;
+    r.recalled = now();
     r.deadline = now() + options_.recall_time;
-    by_->recalled.push_back(r.by_deadline);
+    if (d != nullptr) {
+        by_->recalled.push_back(r.by_deadline);
+    } else {
+        auto& o = static_cast<other_entry&>(r);
+        r.deadline = now() + o.of.recall_time().value_or(options_.recall_time);
+        insert_by_deadline(by_->recalled_others, r.by_deadline);
+        if (o.fence != nullptr)
+            insert_by_deadline(by_->to_fence, o.to_fence);
+        wake(fencing_);
+    }
     stats_.recalls.add();
     stats_.recalled_delegations.add(1);
-    recent_->add(r.file->hash, now());
+    if (!r.for_a_holder)
+        recent_->add(r.file->hash, now());
     recall_notice told = {r.client.id, states_->id_of(r), &r.file->handle};
     if (d != nullptr) {
         told.type = d->type;
@@ -206,9 +395,10 @@ void state_table::leave_file(recallable_entry& r) noexcept
 {
     file_entry& f = *r.file;
     if (r.is_recalled) {
-        recent_->add(f.hash, now()); // the rest begins with its end
+        if (!r.for_a_holder)
+            recent_->add(f.hash, now()); // the rest begins with its end
         stats_.ended_recalls.add();
-        stats_.recall_microseconds.add(in_microseconds(now() - (r.deadline - options_.recall_time)));
+        stats_.recall_microseconds.add(in_microseconds(now() - r.recalled));
         stats_.recalled_delegations.add(-1);
     }
     by_->states.erase(by_->states.find(state_hash::key(&r)));
@@ -216,14 +406,18 @@ void state_table::leave_file(recallable_entry& r) noexcept
         leave_delegation(static_cast<delegation_entry&>(r));
     } else {
         auto& o = static_cast<other_entry&>(r);
+        --f.others;
         --r.client.others;
+        --o.use->held;
         --o.of.held_;
         stats_.other_states.add(-1);
-        begin_fence(o);
+        fence_now(o, loss::client_ended);
     }
     r.of_file.unlink();
     r.by_deadline.unlink();
     r.file = nullptr;
+    if (r.kind == state_kind::delegation)
+        return_at_close(r.client, f);
     --f.states;
     changed(f);
 }
@@ -241,8 +435,29 @@ void state_table::remove_recallable(recallable_entry& r) noexcept
     states_->remove(r);
 }
 
+// The one whose time is over first.
+recallable_entry* state_table::first_recalled() noexcept
+{
+    auto* const d = by_->recalled.front();
+    auto* const o = by_->recalled_others.front();
+    if (d == nullptr || (o != nullptr && o->owner.deadline < d->owner.deadline))
+        return o == nullptr ? nullptr : &o->owner;
+    return &d->owner;
+}
+
+// The store did not let it go. What is out of its reach it is to return, as it may come back.
+void state_table::recall_what_is_fenced(client_entry& c) noexcept
+{
+    if (c.others == 0)
+        return;
+    for (auto* m = c.states.front(); m != nullptr; m = c.states.next(*m))
+        if (m->owner.kind == state_kind::other && m->owner.file != nullptr &&
+            static_cast<other_entry&>(m->owner).fence == nullptr)
+            recall(static_cast<recallable_entry&>(m->owner));
+}
+
 // So all of it has one deadline and is revoked together. This yields between pieces, and the client may go meanwhile.
-task<void> state_table::recall_what_it_has(client_id client, held what)
+task<void> state_table::recall_what_it_has(client_id client, of_client what)
 {
     client_entry* c = find_client(client);
     std::size_t left = c == nullptr ? 0 : c->opens + c->lock_states + c->recallables;
@@ -254,7 +469,7 @@ task<void> state_table::recall_what_it_has(client_id client, held what)
             if (!is_recallable(m->owner.kind) || m->owner.file == nullptr)
                 continue;
             auto& r = static_cast<recallable_entry&>(m->owner);
-            if (what == held::all ||
+            if (what == of_client::all ||
                 (r.kind == state_kind::delegation &&
                  static_cast<delegation_entry&>(r).leased != delegation_entry::lease_state::none))
                 recall(r);
@@ -275,6 +490,7 @@ void state_table::revoke_now(recallable_entry& r) noexcept
         c.revoked_lately = now() - c.last_revocation > options_.distrust ? 1 : c.revoked_lately + 1;
         c.last_revocation = now();
     }
+    fence_now(r, loss::revoked);
     leave_file(r);
     r.deadline = now();
     ++c.revoked;
@@ -285,12 +501,14 @@ void state_table::revoke_now(recallable_entry& r) noexcept
 // Revokes what else the client has not returned in time. Its record is gone already, so this needs no further write.
 void state_table::revoke_overdue(client_entry& c) noexcept
 {
-    auto* m = by_->recalled.front();
-    for (std::size_t i = 0; i < looked_at_at_once && m != nullptr && m->owner.deadline <= now(); ++i) {
-        recallable_entry& r = m->owner;
-        m = by_->recalled.next(*m);
-        if (&r.client == &c)
-            revoke_now(r);
+    for (auto* const of : {&by_->recalled, &by_->recalled_others}) {
+        auto* m = of->front();
+        for (std::size_t i = 0; i < looked_at_at_once && m != nullptr && m->owner.deadline <= now(); ++i) {
+            recallable_entry& r = m->owner;
+            m = of->next(*m);
+            if (&r.client == &c)
+                revoke_now(r);
+        }
     }
 }
 
@@ -320,9 +538,18 @@ task<result<void>> state_table::revoke(stateid id)
 {
     const auto live = [this, &id]() -> recallable_entry* {
         state_entry* s = states_->find(id);
-        return s != nullptr && s->file != nullptr ? static_cast<recallable_entry*>(s) : nullptr;
+        return s != nullptr && is_recallable(s->kind) && s->file != nullptr
+                   ? static_cast<recallable_entry*>(s)
+                   : nullptr;
     };
-    recallable_entry* r;
+    recallable_entry* r = live();
+    if (r != nullptr && r->kind == state_kind::delegation &&
+        static_cast<delegation_entry*>(r)->is_reserved()) {
+        recall(*r); // nobody has it yet, and nobody will
+        co_return result<void>();
+    }
+    if (r != nullptr) // a store that hangs leaves no memory within the client's reach
+        fence_now(*r, loss::revoked);
     while ((r = live()) != nullptr && r->client.storing) {
         const bool goes_on = co_await change_awaiter(storing_, time_point::max(), "the recovery store");
         if (!goes_on)
@@ -337,6 +564,8 @@ task<result<void>> state_table::revoke(stateid id)
     wake(storing_);
     if (!removed) {
         stats_.store_failures.add();
+        if ((r = live()) != nullptr)
+            recall(*r); // what is fenced is of no use any more
         co_return removed;
     }
     c.recorded = false;
@@ -351,7 +580,7 @@ task<result<void>> state_table::revoke(stateid id)
     revoke_overdue(c);
     const bool begins = trusts_no_more(c);
     if (begins || was_leased)
-        co_await recall_what_it_has(client, begins ? held::all : held::under_leases);
+        co_await recall_what_it_has(client, begins ? of_client::all : of_client::under_leases);
     co_return result<void>();
 }
 
@@ -378,105 +607,6 @@ task<result<void>> state_table::free_stateid(client_id client, stateid id)
     if (state_entry* revoked = states_->find(id))
         remove(*revoked);
     co_return result<void>();
-}
-
-// --- Fences
-
-void state_table::begin_fence(other_entry& o) noexcept
-{
-    if (ends_) // with the memory that it would be about
-        return;
-    fence_entry& e = *o.fence.release();
-    e.id = states_->id_of(o);
-    e.type = o.type();
-    e.begun = now();
-    ++e.file.pins;
-    e.file.fences.push_back(e.of_file);
-    by_->fences[indexes::waits].push_back(e.by_age);
-    ++o.client.fences;
-    stats_.fences.add(1);
-    wake(fencing_);
-}
-
-void state_table::end_fence(fence_entry& e) noexcept
-{
-    stats_.fences.add(-1);
-    stats_.ended_fences.add();
-    stats_.fence_microseconds.add(in_microseconds(now() - e.begun));
-    if (client_entry* c = find_client(e.client))
-        --c->fences;
-    file_entry& f = e.file;
-    delete &e; // which takes it off its lists
-    --f.pins;
-    changed(f);
-    wake(fenced_);
-}
-
-// Whatever becomes of it, the file stays closed to what it is in the way of until it has ended.
-task<void> state_table::run_fence(fence_entry* e)
-{
-    for (;;) {
-        task<result<void>> fencing = e->kind.fence(e->client, e->id, e->file.handle);
-        const result<void> done = co_await with_timeout(options_.fence_time, std::move(fencing));
-        if (done)
-            break;
-        const bool goes_on = co_await sleep_for(between_fences);
-        if (!goes_on)
-            co_return;
-    }
-    end_fence(*e);
-    --running_fences_;
-    wake(fencing_);
-}
-
-// In the scope of tend(), but beside it: what tend() waits for may be the end of a fence.
-task<void> state_table::run_fences(scope* running)
-{
-    for (;;) {
-        const time_point t = now();
-        while (auto* m = running_fences_ < fences_at_once ? by_->fences[indexes::waits].front() : nullptr) {
-            m->unlink();
-            by_->fences[indexes::runs].push_back(*m);
-            ++running_fences_;
-            running->spawn(&state_table::run_fence, this, &m->owner); // after which it may be gone
-        }
-        time_point next = time_point::max();
-        while (auto* m = by_->fences[indexes::runs].front()) {
-            fence_entry& e = m->owner;
-            if (e.begun + options_.fence_time > t) {
-                next = e.begun + options_.fence_time;
-                break;
-            }
-            m->unlink();
-            by_->fences[indexes::late].push_back(*m);
-            stats_.late_fences.add();
-            const client_entry* const c = find_client(e.client);
-            log_limited(late_, log_level::warning, "nfs",
-                        "what a client has lost is not out of its reach in time, and its file is closed to "
-                        "others until it is",
-                        {{"kind", e.kind.name()},
-                         {"client", c == nullptr ? std::string("gone") : printable(c->key)},
-                         {"cure", "see whether its connections can be ended"}});
-        }
-        const bool goes_on = co_await change_awaiter(fencing_, next, "fences");
-        if (!goes_on)
-            co_return;
-    }
-}
-
-// Those of a client: who asks for the end of all that it has may rely on that, unless it takes too long. Others wait
-// for each where they want the file.
-task<void> state_table::fences_of(client_id client)
-{
-    const time_point end = now() + options_.fence_time;
-    for (;;) {
-        const client_entry* const c = find_client(client);
-        if (c == nullptr || c->fences == 0 || now() >= end)
-            co_return;
-        const bool goes_on = co_await change_awaiter(fenced_, end, "fences of a client");
-        if (!goes_on)
-            co_return;
-    }
 }
 
 } // namespace verbena::files

@@ -12,18 +12,6 @@ using namespace detail;
 
 namespace {
 
-constexpr std::uint32_t bit(operation op) noexcept { return std::uint32_t(1) << unsigned(op); }
-
-// `is_against(op)` of any of these.
-template<class Against>
-bool is_any(std::uint32_t operations, Against is_against) noexcept
-{
-    for (unsigned op = 0; op < operation_count; ++op)
-        if ((operations >> op & 1) != 0 && is_against(operation(op)))
-            return true;
-    return false;
-}
-
 bool is_against_any(const recallable_entry& r, std::uint32_t operations) noexcept
 {
     return is_any(operations, [&r](operation op) { return r.is_against(op); });
@@ -39,13 +27,15 @@ constexpr std::uint32_t not_in_grace = bit(operation::remove) | bit(operation::r
 constexpr share io_of(std::uint32_t operations) noexcept
 {
     return ((operations & bit(operation::read)) != 0 ? share::read : share::none) |
-           ((operations & (bit(operation::write) | bit(operation::set_size))) != 0 ? share::write
-                                                                                   : share::none);
+           ((operations &
+             (bit(operation::write) | bit(operation::set_size) | bit(operation::change_extents))) != 0
+                ? share::write
+                : share::none);
 }
 
 // What writes data, or opens the file for that.
-constexpr std::uint32_t writing =
-    bit(operation::open_write) | bit(operation::write) | bit(operation::set_size);
+constexpr std::uint32_t writing = bit(operation::open_write) | bit(operation::write) |
+                                  bit(operation::set_size) | bit(operation::change_extents);
 
 } // namespace
 
@@ -84,6 +74,13 @@ demand::demand(const lock_request& r) noexcept
     add(r.type == lock_type::read ? operation::lock_read : operation::lock_write);
 }
 
+// Deny bits of others would have kept it from having the file open so.
+demand::demand(const hold_request& r) noexcept
+    : file_(r.file), who_(r.client), kind_(kind::operation), bytes_(r.bytes), type_(r.type), holds_(r.kind)
+{
+    add(r.type == lock_type::read ? operation::read : operation::write);
+}
+
 // --- What is in the way
 
 bool state_table::stands_against(const demand& d, share access, share deny) const noexcept
@@ -106,7 +103,8 @@ bool state_table::is_refused_for_good(file_entry& f, const demand& d) noexcept
 {
     if (overlaps(f.denies, d.access_) || overlaps(f.accesses, d.deny_)) {
         for (auto* p = f.pending.front(); p != nullptr; p = f.pending.next(*p))
-            if (stands_against(d, p->request_.access, p->request_.deny))
+            if (!is_lapsed(p->request_.client, d.who_) &&
+                stands_against(d, p->request_.access, p->request_.deny))
                 return true;
         for (auto* m = f.opens.front(); m != nullptr; m = f.opens.next(*m)) {
             const auto& o = static_cast<open_entry&>(m->owner);
@@ -127,12 +125,18 @@ bool state_table::is_refused_for_good(file_entry& f, const demand& d) noexcept
 // A courtesy client that has something against it.
 std::optional<client_id> state_table::courtesy_holder(file_entry& f, const demand& d) noexcept
 {
-    if (overlaps(f.denies, d.access_) || overlaps(f.accesses, d.deny_))
+    if (overlaps(f.denies, d.access_) || overlaps(f.accesses, d.deny_)) {
         for (auto* m = f.opens.front(); m != nullptr; m = f.opens.next(*m)) {
             const auto& o = static_cast<open_entry&>(m->owner);
             if (gives_way(o.client, d.who_) && stands_against(d, o.access, o.deny))
                 return o.client.id;
         }
+        for (auto* p = f.pending.front(); p != nullptr; p = f.pending.next(*p)) {
+            const open_request& r = p->request_;
+            if (is_lapsed(r.client, d.who_) && stands_against(d, r.access, r.deny))
+                return r.client;
+        }
+    }
     if (d.kind_ == demand::kind::lock)
         for (auto* m = f.locks.front(); m != nullptr; m = f.locks.next(*m)) {
             const auto& l = static_cast<lock_entry&>(m->owner);
@@ -141,7 +145,7 @@ std::optional<client_id> state_table::courtesy_holder(file_entry& f, const deman
         }
     for (auto* m = f.recallables.front(); m != nullptr; m = f.recallables.next(*m)) {
         const auto& held = static_cast<recallable_entry&>(m->owner);
-        if (gives_way(held.client, d.who_) && is_against_any(held, d.operations_))
+        if (gives_way(held.client, d.who_) && is_in_way(held, d))
             return held.client.id;
     }
     return std::nullopt;
@@ -149,6 +153,14 @@ std::optional<client_id> state_table::courtesy_holder(file_entry& f, const deman
 
 bool state_table::is_in_way(const recallable_entry& r, const demand& what) noexcept
 {
+    if (r.kind == state_kind::other) {
+        const auto& o = static_cast<const other_entry&>(r);
+        if (r.client.id == what.who_)
+            return is_any(what.operations_,
+                          [&o](operation op) { return o.of.conflicts_with_holder(o.type(), op); });
+        if (what.holds_ != nullptr && o.excludes(*what.holds_, what.type_, what.bytes_))
+            return true;
+    }
     if (r.client.id != what.who_)
         return is_against_any(r, what.operations_);
     // What a client had before a restart it has, and gives its delegation back for it; see commit().
@@ -170,7 +182,8 @@ bool state_table::is_fenced_against(file_entry& f, const demand& d) noexcept
 {
     for (auto* m = f.fences.front(); m != nullptr; m = f.fences.next(*m)) {
         const fence_entry& e = m->owner;
-        if (is_any(d.operations_, [&e](operation op) { return e.kind.conflicts(e.type, op); }))
+        if (is_any(d.operations_, [&e](operation op) { return e.use->of.conflicts(e.type, op); }) ||
+            (d.holds_ != nullptr && e.use->of.excludes(e.type, *d.holds_, d.type_)))
             return true;
     }
     return false;
@@ -189,7 +202,7 @@ result<void> state_table::decide_shares(file_entry* f, const demand& d) noexcept
     if (overlaps(f->denies, d.access_) || overlaps(f->accesses, d.deny_))
         return error(errc::needs_room, "a courtesy client has it open");
     if (is_held_against(*f, d))
-        return error(errc::needs_room, "a delegation is out");
+        return error(errc::needs_room, "a delegation is out, or what another kind brings");
     if (is_fenced_against(*f, d))
         return error(errc::needs_room, "what was taken is not fenced yet");
     if (d.minds_operations_ && (overlaps(f->anonymous, d.deny_) || !in_flight_.over_before(f->since)))
@@ -211,6 +224,13 @@ state_table::obstacle state_table::find_obstacle(file_entry& f, const demand& d)
         auto& held = static_cast<recallable_entry&>(m->owner);
         if (!is_in_way(held, d))
             continue;
+        // Who makes room to hold something himself is to get it then: the file's rest keeps others from that.
+        if (!held.is_recalled) {
+            held.for_a_holder = d.holds_ != nullptr;
+        } else if (held.for_a_holder && d.holds_ == nullptr) {
+            held.for_a_holder = false;
+            recent_->add(f.hash, now());
+        }
         recall(held);
         if (held.kind == state_kind::delegation && static_cast<delegation_entry&>(held).is_reserved()) {
             if (found.what == obstacle::kind::none)
@@ -347,7 +367,21 @@ bool keeps_writers_out(file_entry& f, const client_entry& c) noexcept
 } // namespace
 
 result<void> state_table::begin_io(client_id client, const stateid& id, const storage::handle& file,
+                                   operation op, passage& p, zero_seqid zero)
+{
+    return begin_io_of(client, id, file, bit(op), access_of(op), p, zero);
+}
+
+result<void> state_table::begin_io(client_id client, const stateid& id, const storage::handle& file,
                                    share access, passage& p, zero_seqid zero)
+{
+    const std::uint32_t operations = (any(access & share::read) ? bit(operation::read) : 0) |
+                                     (any(access & share::write) ? bit(operation::write) : 0);
+    return begin_io_of(client, id, file, operations, access, p, zero);
+}
+
+result<void> state_table::begin_io_of(client_id client, const stateid& id, const storage::handle& file,
+                                      std::uint32_t operations, share access, passage& p, zero_seqid zero)
 {
     assert(p.table_ == nullptr && "the passage is in use");
     const auto c = living(client);
@@ -374,12 +408,24 @@ result<void> state_table::begin_io(client_id client, const stateid& id, const st
             return error(errc::locked);
         p.opened_ = o.by[any(access & share::write) ? 1 : 0];
     }
+    // No open stands beside a delegation that it contradicts. Beside other kinds it may.
+    if (f.others > 0 || !f.fences.empty()) {
+        demand d(operation::read, file, client);
+        d.operations_ = operations;
+        for (auto* m = f.recallables.front(); m != nullptr; m = f.recallables.next(*m))
+            if (m->owner.kind == state_kind::other &&
+                is_in_way(static_cast<recallable_entry&>(m->owner), d)) {
+                p.opened_.reset();
+                return error(errc::needs_room, "another client uses the file without calls");
+            }
+        if (is_fenced_against(f, d)) {
+            p.opened_.reset();
+            return error(errc::needs_room, "what was taken is not fenced yet");
+        }
+    }
     p.keeps_writers_out_ = keeps_writers_out(f, **c);
     pin(f, p);
-    if (any(access & share::read))
-        p.operations_ |= bit(operation::read);
-    if (any(access & share::write))
-        p.operations_ |= bit(operation::write);
+    p.operations_ = operations;
     count(f, p, 1);
     return {};
 }
@@ -414,7 +460,10 @@ task<void> state_table::tend()
     scope watching(*context.shard, &context, nullptr, "waits for locks of local processes");
     watching_ = &watching;
     scope fences(*context.shard, &context, nullptr, "fences");
-    fences.spawn(&state_table::run_fences, this, &fences);
+    fences_until_.reset();
+    task<void> running =
+        run_fences(&fences); // here, as nothing would be fenced if there were no memory for it
+    fences.spawn([](task<void> made) { return made; }, std::move(running));
     for (;;) {
         age();
         lapse_reservations();
@@ -431,9 +480,9 @@ task<void> state_table::tend()
         }
         if (grace_.is_due(t))
             done = co_await end_grace();
-        auto* overdue = by_->recalled.front();
-        if (done && overdue != nullptr && overdue->owner.deadline <= t)
-            done = co_await revoke(states_->id_of(overdue->owner));
+        const recallable_entry* const overdue = first_recalled();
+        if (done && overdue != nullptr && overdue->deadline <= t)
+            done = co_await revoke(states_->id_of(*overdue));
         if (auto* m = by_->in_way.front(); done && m != nullptr) {
             const client_id gone = m->owner.id;
             m->unlink();
@@ -455,8 +504,8 @@ task<void> state_table::tend()
                 at(grace_.until());
             if (by_->unrecorded.front() != nullptr || by_->in_way.front() != nullptr)
                 at(t);
-            if (auto* m = by_->recalled.front())
-                at(m->owner.deadline);
+            if (const recallable_entry* const first = first_recalled())
+                at(first->deadline);
             if (auto* m = by_->told.front())
                 at(m->owner.until);
             if (auto* m = by_->untold.front())
@@ -471,10 +520,10 @@ task<void> state_table::tend()
         const bool goes_on = co_await change_awaiter(tending_, next, "something to be due");
         if (!goes_on) {
             release_leases();
+            fence_all();
             watching_ = nullptr;
             watching.request_stop();
             co_await watching.join();
-            fences.request_stop();
             co_await fences.join();
             co_return;
         }

@@ -143,6 +143,9 @@ struct files_model {
         std::erase_if(locks_, [&](const m_lock& l) { return l.client == client; });
         std::erase_if(delegations_, [&](const m_delegation& d) { return d.client == client; });
         std::erase_if(waits_, [&](const m_wait& w) { return w.client == client; });
+        for (m_pending& p : pending_) // a cut of the file goes on
+            if (p.client == client)
+                p.access = p.deny = share::none;
     }
     unsigned number_of(client_id id) const
     {
@@ -201,8 +204,11 @@ struct files_model {
     {
         bool of_courtesy = false;
         for (const m_pending& p : pending_)
-            if (p.file == file && (any(access & p.deny) || any(deny & p.access)))
-                return share_answer::denied;
+            if (p.file == file && (any(access & p.deny) || any(deny & p.access))) {
+                if (!gives_way(p.client, who))
+                    return share_answer::denied;
+                of_courtesy = true;
+            }
         for (const m_open& o : opens_)
             if (o.file == file && (any(access & o.deny()) || any(deny & o.access()))) {
                 if (!gives_way(o.client, who))

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <ctime>
-#include <exception>
-#include <iterator>
+#include <memory>
+#include <optional>
 
 namespace verbena::nfs {
 
@@ -201,14 +201,20 @@ task<result<void>> free_here(files::state_table& table, files::client_id client,
     co_return answer_of(done);
 }
 
-result<void> check_here(files::state_table& table, files::client_id client, const files::stateid& id,
-                        const storage::handle& file, files::operation op, state_home::io_terms& terms)
+task<result<void>> check_here(files::state_table& table, files::client_id client, files::stateid id,
+                              const storage::handle* file, files::operation op, state_home::io_terms* terms)
 {
     files::passage p;
-    const result<void> answer = table.begin_io(client, id, file, files::access_of(op), p);
-    terms.guarded = p.keeps_writers_out();
-    terms.opened = p.take_opened();
-    return answer_of(answer);
+    const auto ask = [&] { return table.begin_io(client, id, *file, op, p); };
+    result<void> answer = ask();
+    if (!answer && answer.error() == errc::needs_room) { // which is seldom
+        files::demand what(op, *file, client);
+        what.past_denies();
+        answer = co_await decide(table, what, ask, client);
+    }
+    terms->guarded = p.keeps_writers_out();
+    terms->opened = p.take_opened();
+    co_return answer_of(answer);
 }
 
 task<result<void>> check_without_open_here(files::state_table& table, files::client_id client,
@@ -252,9 +258,12 @@ task<void> settle_here(files::back_end_locks* unsettled)
     co_await last->settle();
 }
 
-task<result<void>> forget_here(files::state_table& table, files::client_id client)
+using files::state_table;
+
+task<result<void>> forget_here(state_table& table, files::client_id client,
+                               state_table::fences wait = state_table::fences::awaited)
 {
-    const result<void> done = co_await table.forget(client);
+    const result<void> done = co_await table.forget(client, wait);
     // Somebody else was quicker.
     if (!done && done.error() == errc::stale_client)
         co_return result<void>();
@@ -288,10 +297,39 @@ void kept_attributes::apply(storage::attributes& attrs) const noexcept
     attrs.mtime = attrs.ctime = {now.tv_sec, static_cast<std::uint32_t>(now.tv_nsec)};
 }
 
+class state_home::begun_open final : public remote_message, public list_hook {
+public:
+    explicit begun_open(reactor& h) noexcept : home(h) {}
+    void deliver() noexcept override { delete this; }
+    void end() noexcept
+    {
+        pending.reset();
+        unlink();
+    }
+    reactor& home;
+    // Home's. Its caller reads whether there is one between its calls there, of which each ends after the one before.
+    std::optional<files::pending_open> pending;
+};
+
 state_home::state_home(shard& home, files::recovery_store& store, files::state_handler& handler,
                        files::state_options options)
     : home_(home), table_(home.reactor().clock(), store, handler, std::move(options))
 {
+}
+
+void state_home::give_home::operator()(begun_open* b) const noexcept
+{
+    if (!b->pending || b->home.on_its_thread())
+        delete b;
+    else
+        b->home.post_remote(*b);
+}
+
+// What still stands begun is on its way to a home that has stopped, and ends with that one's messages.
+state_home::~state_home()
+{
+    while (begun_open* const left = begun_.front())
+        left->end();
 }
 
 io_list& state_home::io_of(const shard& where)
@@ -399,7 +437,7 @@ task<void> state_home::forget_abandoned()
 {
     const std::vector<files::client_id> all = abandoned_;
     for (const files::client_id client : all) {
-        const result<void> gone = co_await forget_here(table_, client);
+        const result<void> gone = co_await forget_here(table_, client, state_table::fences::left);
         if (gone)
             std::erase(abandoned_, client);
     }
@@ -447,12 +485,14 @@ task<result<files::opened>> state_home::open(const files::open_request& request,
 // nobody gets in its way.
 task<result<files::opened>> state_home::open_and_cut(const files::open_request& request, const opening& file)
 {
-    auto begin = [r = &request, this](files::state_table& t) { return begin_to_cut(t, r); };
-    const result<begun_open*> begun = co_await at_home(std::move(begin));
-    if (!begun)
-        co_return begun.error();
+    const std::unique_ptr<begun_open, give_home> begun(new begun_open(home_.reactor()));
+    auto begin = [r = &request, b = begun.get(), this](files::state_table& t) {
+        return begin_to_cut(t, r, b);
+    };
+    const result<void> may = co_await at_home(std::move(begin));
+    if (!may)
+        co_return may.error();
     result<storage::change> cut = error(errc::busy);
-    std::exception_ptr thrown;
     {
         io_list::hold cut_now;
         cut_now.begin(*file.io, file.export_id, file.file, files::share::write);
@@ -460,32 +500,23 @@ task<result<files::opened>> state_home::open_and_cut(const files::open_request& 
         change.begin(changes(), request.file);
         storage::set_attributes none;
         none.size = 0;
-        try {
-            cut = co_await file.backend->setattr(file.request, file.file, none, std::nullopt);
-        } catch (...) { // what is begun has to end all the same
-            thrown = std::current_exception();
-        }
+        cut = co_await file.backend->setattr(file.request, file.file, none, std::nullopt);
     }
-    auto end = [r = &request, f = &file, b = *begun, c = &cut, this](files::state_table& t) {
+    auto end = [r = &request, f = &file, b = begun.get(), c = &cut, this](files::state_table& t) {
         return end_cut(t, r, f, b, c);
     };
-    result<files::opened> done = co_await at_home(std::move(end));
-    if (thrown)
-        std::rethrow_exception(thrown);
-    co_return done;
+    co_return co_await at_home(std::move(end));
 }
 
-task<result<state_home::begun_open*>> state_home::begin_to_cut(files::state_table& table,
-                                                               const files::open_request* request)
+task<result<void>> state_home::begin_to_cut(files::state_table& table, const files::open_request* request,
+                                            begun_open* begun)
 {
-    begun_open& made = begun_.emplace_back();
-    made.at = std::prev(begun_.end());
-    const result<void> begun = co_await begin_open(*this, table, request, &made.pending);
-    if (!begun) {
-        begun_.erase(made.at);
-        co_return begun.error();
-    }
-    co_return &made;
+    begun->pending.emplace();
+    begun_.push_back(*begun);
+    const result<void> may = co_await begin_open(*this, table, request, &*begun->pending);
+    if (!may)
+        begun->end();
+    co_return may;
 }
 
 task<result<files::opened>> state_home::end_cut(files::state_table& table, const files::open_request* request,
@@ -494,12 +525,12 @@ task<result<files::opened>> state_home::end_cut(files::state_table& table, const
 {
     result<files::opened> done = error(errc::busy);
     if (*cut) {
-        begun->pending.set_change((*cut)->after ? std::optional(change_of(*(*cut)->after)) : std::nullopt);
-        done = co_await end_open(table, request, file, &begun->pending);
+        begun->pending->set_change((*cut)->after ? std::optional(change_of(*(*cut)->after)) : std::nullopt);
+        done = co_await end_open(table, request, file, &*begun->pending);
     } else {
         done = (*cut).error();
     }
-    begun_.erase(begun->at);
+    begun->end();
     co_return done;
 }
 
@@ -524,7 +555,7 @@ task<result<void>> state_home::check_io(files::client_id client, const files::st
                                         const storage::handle& file, files::operation op, io_terms& terms)
 {
     return at_home([client, id, f = &file, op, to = &terms](files::state_table& t) {
-        return check_here(t, client, id, *f, op, *to);
+        return check_here(t, client, id, f, op, to);
     });
 }
 

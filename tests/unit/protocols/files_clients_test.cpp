@@ -324,7 +324,8 @@ BOOST_FIXTURE_TEST_CASE(in_grace_operations_wait, clients_fixture)
         if (operation(op) <= open_deny_write || operation(op) >= lock_read)
             continue;
         const bool waits = operation(op) == operation::read || operation(op) == operation::write ||
-                           operation(op) == set_size || operation(op) == rename || operation(op) == remove;
+                           operation(op) == set_size || operation(op) == change_extents ||
+                           operation(op) == rename || operation(op) == remove;
         passage p;
         const auto done = begin(operation(op), "f", p);
         BOOST_TEST(done.has_value() == !waits, op);

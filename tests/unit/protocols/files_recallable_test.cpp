@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recallable state of another kind than delegations: what a client has by memory that must be fenced before anybody
 // else gets in.
-#include "files_fixture.hpp"
+#include "files_memory.hpp"
 
-#include <verbena/core/event.hpp>
 #include <verbena/core/log.hpp>
-#include <verbena/core/sleep.hpp>
-
-#include <algorithm>
 
 BOOST_AUTO_TEST_SUITE(files_recallable_test)
 
@@ -19,115 +15,7 @@ namespace {
 
 using enum share;
 
-constexpr byte_range all_bytes{0, byte_range::to_the_end};
-
-/// Memory that clients write by themselves: in the way of who opens to write, and of who writes.
-class memory_kind final : public recallable_kind {
-public:
-    std::string_view name() const noexcept override { return "memory"; }
-    bool conflicts(lock_type type, operation op) const noexcept override
-    {
-        return op == operation::open_write || op == operation::set_size ||
-               (type == lock_type::write && op == operation::open_read);
-    }
-    void recall(const recall_notice& n) noexcept override { recalls.push_back(n); }
-    task<result<void>> fence(client_id client, stateid id, const storage::handle&) override
-    {
-        begun.push_back({client, id});
-        ++under_way;
-        // One that takes no time ends in the turn in which it begins.
-        bool goes_on = true;
-        if (takes > 0s)
-            goes_on = co_await sleep_for(takes);
-        if (!goes_on) {
-            ++stopped;
-            if (ignores_stop) {
-                const task_context& context = co_await current_context();
-                scope nobody_stops(*context.shard);
-                nobody_stops.spawn([this]() -> task<void> { (void)co_await released.wait(); });
-                co_await nobody_stops.join();
-            }
-        }
-        --under_way;
-        if (fails > 0) {
-            --fails;
-            co_return error(std::errc::io_error, "a fence");
-        }
-        ended.push_back(client);
-        co_return result<void>();
-    }
-    std::size_t most() const noexcept override { return limit; }
-    std::size_t most_of_client() const noexcept override { return of_client; }
-    std::size_t most_ranges() const noexcept override { return ranges; }
-
-    duration takes = 0s;
-    bool ignores_stop = false;
-    event released;
-    int fails = 0;
-    std::size_t limit = 100, of_client = 100, ranges = 4;
-    std::vector<recall_notice> recalls;
-    std::vector<std::pair<client_id, stateid>> begun;
-    std::vector<client_id> ended;
-    unsigned under_way = 0, stopped = 0;
-};
-
-struct fixture : files_fixture {
-    fixture()
-    {
-        a = client("a");
-        b = client("b");
-    }
-    ~fixture() { stop(); }
-    hold_request asks(client_id c, const stateid& by, byte_range bytes = all_bytes,
-                      lock_type type = lock_type::write)
-    {
-        hold_request r;
-        r.client = c;
-        r.file = file_named("f");
-        r.kind = &memory;
-        r.by = by;
-        r.bytes = bytes;
-        r.type = type;
-        return r;
-    }
-    /// Without the open by which it is asked for.
-    stateid only_memory(client_id c)
-    {
-        const auto o = open(c, "o", "f", both);
-        BOOST_REQUIRE(o);
-        const auto held = table->hold(asks(c, o->id));
-        BOOST_REQUIRE(held);
-        BOOST_REQUIRE(table->close(c, o->id, file_named("f")));
-        return *held;
-    }
-    demand opening() { return demand(request(b, "o", "f", both)); }
-    /// Makes room for an open of b, and notes whether the fence was over by then.
-    task<void> opens(duration patience, result<void>& made)
-    {
-        passage hold;
-        made = co_await table->make_room(opening(), patience, hold);
-        if (made)
-            BOOST_TEST(open(b, "o", "f", both).has_value());
-        over_by_then = memory.under_way == 0;
-    }
-    /// Runs `body` beside tend().
-    template<class Body>
-    void beside_tend(Body body)
-    {
-        const auto all = [&]() -> task<void> {
-            scope s(*shard);
-            s.spawn([this] { return table->tend(); });
-            task<void> running = body();
-            co_await running;
-            s.request_stop();
-            co_await s.join();
-        };
-        run(all());
-    }
-    memory_kind memory;
-    client_id a = 0, b = 0;
-    bool over_by_then = false;
-};
+using fixture = memory_fixture;
 
 } // namespace
 
@@ -145,7 +33,6 @@ BOOST_FIXTURE_TEST_CASE(a_client_has_one_state_for_all_its_ranges_of_a_file, fix
     const auto some = table->give_back(a, *second, file_named("f"), {0, 249}, std::nullopt);
     BOOST_REQUIRE((some && *some));
     BOOST_TEST((*some)->seqid == second->seqid + 1);
-    BOOST_TEST(memory.begun.empty());
     const auto none_to_read = table->give_back(a, **some, file_named("f"), all_bytes, lock_type::read);
     BOOST_REQUIRE((none_to_read && *none_to_read));
     const auto rest = table->give_back(a, **none_to_read, file_named("f"), all_bytes, lock_type::write);
@@ -252,13 +139,13 @@ BOOST_FIXTURE_TEST_CASE(what_is_back_is_fenced_too, fixture)
     const stateid held = only_memory(a);
     memory.takes = 5s;
     result<void> made;
+    const auto o = open(a, "o", "f", read);
+    BOOST_REQUIRE(o);
     beside_tend([&]() -> task<void> {
         BOOST_TEST(table->give_back(a, held, file_named("f"), all_bytes, std::nullopt).has_value());
         BOOST_TEST(is(open(b, "o", "f", both), errc::needs_room));
         BOOST_TEST(table->stats().fences.value() == 1);
         // Nor does its client get another one before.
-        const auto o = open(a, "o", "f", read);
-        BOOST_REQUIRE(o);
         BOOST_TEST(is(table->hold(asks(a, o->id, all_bytes, lock_type::read)), errc::busy));
         BOOST_TEST(table->close(a, o->id, file_named("f")).has_value());
         task<void> opening_it = opens(60s, made);

@@ -166,7 +166,7 @@ BOOST_AUTO_TEST_CASE(who_gives_way_to_what)
         {open_deny_write, "-w--"}, {operation::read, "-w-W"}, {operation::write, "rwRW"},
         {get_attributes, "-w--"},  {set_attributes, "rw--"},  {set_size, "rwRW"},
         {remove, "rw--"},          {rename, "rw--"},          {link, "rw--"},
-        {lock_read, "-w--"},       {lock_write, "rw--"},
+        {lock_read, "-w--"},       {lock_write, "rw--"},      {change_extents, "rwRW"},
     };
     BOOST_TEST(std::size(rows) == operation_count);
     for (const auto& row : rows)
@@ -175,6 +175,7 @@ BOOST_AUTO_TEST_CASE(who_gives_way_to_what)
     BOOST_TEST((access_of(operation::read) == share::read));
     BOOST_TEST((access_of(operation::write) == share::write));
     BOOST_TEST((access_of(set_size) == share::write));
+    BOOST_TEST((access_of(change_extents) == share::write));
     BOOST_TEST((access_of(rename) == share::none));
 }
 

@@ -196,6 +196,11 @@ metric_registrations v4::server::expose(metric_registry& registry) const
         [&state](metric_sink& out) {
             out.value({}, static_cast<double>(state.fence_microseconds.value()) / 1e6);
         }));
+    made.push_back(
+        registry.add({"verbena_nfs4_failed_fences_total",
+                      "How often a fence of verbena_nfs4_fences failed. Each is tried again after a second.",
+                      metric_type::counter, "attempts"},
+                     state.failed_fences));
     made.push_back(registry.add({"verbena_nfs4_late_fences_total",
                                  "Of these, those that took 10 s or longer.", metric_type::counter, "states"},
                                 state.late_fences));

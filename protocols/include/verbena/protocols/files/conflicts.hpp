@@ -22,13 +22,14 @@ enum class operation : std::uint8_t {
     get_attributes,
     set_attributes, ///< mode, owner, times, ACL, extended attributes
     set_size,
-    remove, ///< also what a rename overwrites
+    change_extents, ///< where bytes lie, as ALLOCATE, DEALLOCATE, CLONE and COPY do; it writes them, too
+    remove,         ///< also what a rename overwrites
     rename,
     link,
     lock_read,
     lock_write,
 };
-constexpr unsigned operation_count = 14;
+constexpr unsigned operation_count = 15;
 
 /// What a client holds that others may have to wait for.
 enum class holding : std::uint8_t { read_delegation, write_delegation, read_layout, write_layout };
@@ -47,7 +48,8 @@ constexpr share access_of(operation op) noexcept
     switch (op) {
     case operation::read: return share::read;
     case operation::write:
-    case operation::set_size: return share::write;
+    case operation::set_size:
+    case operation::change_extents: return share::write;
     default: return share::none;
     }
 }

@@ -62,8 +62,8 @@ struct state_options {
     /// and all that it has is recalled at once. Otherwise each would cost somebody `recall_time`.
     unsigned trusted_revocations = 3;
     duration distrust = std::chrono::minutes(15);
-    /// How long a fence (recallable.hpp) has before it is asked to end by force, and how long the end of a client's
-    /// state waits for those of it.
+    /// How long a fence (recallable.hpp) has before it is asked to end by force; how long the end of a client's state
+    /// waits for those of it; and how long all of them have when the shard stops.
     duration fence_time = std::chrono::seconds(10);
     duration rest_after_recall =
         std::chrono::seconds(30); ///< no delegation of a file for so long, or twice it at most
@@ -162,7 +162,8 @@ struct state_stats {
     gauge
         recalled_delegations; ///< asked for and not returned yet; this and what is counted of recalls is of all recallable state
     gauge other_states;                                    ///< of other kinds than delegations
-    gauge fences;                                          ///< under way
+    gauge fences;                                          ///< under way, or waiting for their turn
+    counter failed_fences;                                 ///< each time that one failed: it is tried again
     counter ended_fences, late_fences, fence_microseconds; ///< of those that ended: from their beginning
     gauge lock_waiters;
     gauge passages;                            ///< operations under way

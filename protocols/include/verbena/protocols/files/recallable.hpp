@@ -2,14 +2,18 @@
 // Recallable state: what a client has until it gives it back, is asked to, or loses it. docs/internals/files.md.
 #pragma once
 
+#include <verbena/core/clock.hpp>
 #include <verbena/core/result.hpp>
 #include <verbena/core/task.hpp>
+#include <verbena/protocols/files/byte_ranges.hpp>
 #include <verbena/protocols/files/conflicts.hpp>
 #include <verbena/protocols/files/stateid.hpp>
 #include <verbena/protocols/files/types.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
@@ -25,43 +29,91 @@ struct recall_notice {
     delegation_type type = delegation_type::read; ///< of a delegation
 };
 
+/// Why a client does not have it any more.
+enum class loss : std::uint8_t {
+    returned,     ///< it gave it back, or closed the file where that ends it
+    revoked,      ///< it did not return it in time, or state_table::revoke() was called
+    client_ended, ///< all that the client had was taken, or it left
+    server_ends,  ///< the table's shard stops
+};
+
+/// What a client does not have any more.
+struct lost_state {
+    client_id client = nobody;
+    stateid id;
+    const storage::handle* file = nullptr;
+    std::array<byte_ranges, 2> bytes; ///< those that it had to read, and those to write as well
+    loss why = loss::returned;
+    bool is_all = true; ///< false: the client keeps other bytes by the same stateid
+};
+
 /// A kind of recallable state besides delegations, which the table knows by itself. A protocol brings it along; a
 /// layout is one. A client has one state of a kind for a file, and with it ranges of bytes, each to read or to write
-/// as well. Outlives the table, on whose shard it is used.
+/// as well. Outlives the table, on whose shard it is used. Its plain functions are called in the middle of a
+/// decision: they answer, or note what they are told, and do not call the table.
 class recallable_kind {
 public:
     virtual std::string_view name() const noexcept = 0; ///< for the log
-    /// Whether such a range to read, or to write, has to go before another client's `op`.
+    /// Whether such a range to read, or to write, has to go before another client's `op`, and is not given while
+    /// that is under way, or another client has the file open or locked so.
     virtual bool conflicts(lock_type type, operation op) const noexcept = 0;
-    /// Its client is to return it. Called in the middle of a decision: it notes what it is told and sends it later,
-    /// and does not call the table.
+    /// The same of an `op` of the client that has the range.
+    virtual bool conflicts_with_holder(lock_type, operation) const noexcept { return false; }
+    /// Whether such a range has to go before another client gets bytes of it of the kind `of`, to read or to write as
+    /// `wanted` says.
+    virtual bool excludes(lock_type, const recallable_kind& of, lock_type wanted) const noexcept
+    {
+        (void)of, (void)wanted;
+        return false;
+    }
+    /// Its client is to return it: to be sent later.
     virtual void recall(const recall_notice& n) noexcept = 0;
-    /// The client has it no more, as it gave it back, or it was taken away. Ends what the client may still do with it
-    /// by other ways than calls, such as access to memory. Until this has ended nobody gets what it was in the way
-    /// of.
-    /// Completes when: nothing more can come of it. On cancel: its time is over (state_options::fence_time): it ends
-    /// by force what it waits for, as by closing connections, and completes. Errors: any, where it does not know: it
-    /// is called again after a second.
-    /// Lifetime: `file` is kept by the caller. Shard: the table's.
-    virtual task<result<void>> fence(client_id client, stateid id, const storage::handle& file) = 0;
+    /// How long the client has for that, always the same. Nothing: state_options::recall_time.
+    virtual std::optional<duration> recall_time() const noexcept { return std::nullopt; }
+    /// Ends what the client may still do with what it lost by other ways than calls, such as access to memory. Until
+    /// this has ended nobody gets what that was in the way of. It runs as soon as it is clear that the client has to
+    /// lose it, which may be before that is written down and the stateid goes.
+    /// Completes when: nothing more can come of it. On cancel: its time is over (state_options::fence_time), or the
+    /// server stops: it ends by force what it waits for, as by closing connections, and completes. Errors: any, also
+    /// exceptions, where it does not know: it is called again after a second.
+    /// Lifetime: `what` is kept by the caller. Shard: the table's.
+    virtual task<result<void>> fence(const lost_state& what) = 0;
+    /// The client has nothing of this kind any more, and all that it had is fenced.
+    virtual void left(client_id) noexcept {}
+    /// How far behind the newest number a stateid may be by which its client asks for more, or returns some: calls
+    /// that run side by side bear one number (RFC 8881 12.5.3).
+    virtual std::uint32_t most_behind() const noexcept { return 0; }
+    /// Whether a client gives back what it has of a file as soon as it has the file neither open nor delegated (RFC
+    /// 8881 18.43.3, logr_return_on_close).
+    virtual bool ends_with_last_close() const noexcept { return false; }
+
+    // Limits. What is fenced counts until that is over.
     virtual std::size_t most() const noexcept = 0;           ///< pairs of a client and a file that have one
     virtual std::size_t most_of_client() const noexcept = 0; ///< likewise, of one client
-    virtual std::size_t most_ranges() const noexcept = 0;    ///< of one file that a client has
+    virtual std::size_t most_of_file() const noexcept { return most(); } ///< likewise, of one file
+    virtual std::size_t most_ranges() const noexcept = 0;                ///< of one file that a client has
 
 protected:
     ~recallable_kind() = default;
 
 private:
     friend class state_table;
-    std::size_t held_ = 0;
+    std::size_t held_ = 0, fences_ = 0;
+};
+
+/// What a client has of a kind.
+struct held_state {
+    client_id client = nobody;
+    stateid id;
+    storage::handle file;
 };
 
 struct hold_request {
     client_id client = nobody;
     storage::handle file;
     recallable_kind* kind = nullptr;
-    stateid
-        by; ///< an open, a lock or a delegation of the file; or the state of this kind that the client has
+    /// An open, a lock or a delegation of the file; or the state of this kind that the client has.
+    stateid by;
     byte_range bytes;
     lock_type type = lock_type::read;
 };

@@ -46,6 +46,7 @@ struct recallable_entry;
 struct delegation_entry;
 struct other_entry;
 struct fence_entry;
+struct kind_use;
 struct wait_entry;
 template<class T>
 struct member_of;
@@ -151,6 +152,7 @@ public:
     demand(operation op, const storage::handle& file, client_id who = nobody) noexcept;
     explicit demand(const open_request& r) noexcept;
     explicit demand(const lock_request& r) noexcept;
+    explicit demand(const hold_request& r) noexcept;
     /// Reading for somebody who may pass over deny bits (the READ bypass stateid).
     demand& past_denies() noexcept
     {
@@ -172,6 +174,7 @@ private:
     bool reclaims_ = false;
     byte_range bytes_;
     lock_type type_ = lock_type::read;
+    const recallable_kind* holds_ = nullptr; // the kind of which it wants `bytes_`
 };
 
 /// An operation on a file for as long as it runs: nothing is granted meanwhile that contradicts it. Or, after make_room(), the room
@@ -203,7 +206,7 @@ private:
 /// An open that is decided and not yet answered: its share bits count. Owned by who opens; the table outlives it. Shard-local.
 class pending_open : list_hook {
 public:
-    pending_open() = default;
+    pending_open() noexcept = default;
     pending_open(const pending_open&) = delete;
     /// Not committed: it never was.
     ~pending_open();
@@ -221,6 +224,12 @@ private:
     friend class intrusive_list<pending_open>;
     // To cut the file is to write it, whatever it is opened for: an operation that is under way until the open is answered.
     share cut() const noexcept { return request_.truncates ? share::write : share::none; }
+    struct of_client : list_hook {
+        explicit of_client(pending_open& p) noexcept : open(p) {}
+        pending_open& open;
+    };
+    friend struct detail::client_entry;
+    of_client of_client_{*this}; // unlinked: its client has nothing any more, and it can't be committed
     state_table* table_ = nullptr;
     detail::file_entry* file_ = nullptr;
     open_request request_;
@@ -328,13 +337,16 @@ public:
     task<result<void>> record(client_id client, share keeps_out = share::none);
     /// Whether the recovery store writes of it just now. Until that is over it is not known what it has, nor whether it keeps that.
     bool is_being_written(client_id client) noexcept;
+    /// Whether the end of a client waits for its fences (recallable_kind::fence()), for state_options::fence_time at
+    /// most. It may do without: what they are in the way of stays closed until each has ended.
+    enum class fences : bool { left, awaited };
     /// The client is no more, nor is what it had: it said goodbye, or began anew under another id.
-    /// Completes when: its record is gone. On cancel: as the store says. Errors: the store's; then it is there still. Lifetime: the
-    /// table outlives it. Shard: the table's.
-    task<result<void>> forget(client_id client);
+    /// Completes when: its record is gone, and what it had is fenced, as `wait` says. On cancel: as the store says.
+    /// Errors: the store's; then it is there still. Lifetime: the table outlives it. Shard: the table's.
+    task<result<void>> forget(client_id client, fences wait = fences::awaited);
     /// As an administrator asks: its state goes, and each of its stateids answers admin_revoked until forget().
-    /// Completes when: record and state are gone. On cancel: as the store says. Errors: the store's. Lifetime: the table outlives
-    /// it. Shard: the table's.
+    /// Completes when: record and state are gone, and what it had is fenced, as of forget(). On cancel: as the store
+    /// says. Errors: the store's. Lifetime: the table outlives it. Shard: the table's.
     task<result<void>> revoke_client(client_id client);
     /// Where memory is short: takes the state of up to `count` courtesy clients, those first whose lease ended first; yields how many it were.
     /// Of those that have some of `what` alone, if it is given, and of the peer of `like`, where that is not nobody.
@@ -448,18 +460,29 @@ public:
 
     /// Gives the client `bytes` of the file, besides those that it has of that kind; its answer is the next number of
     /// the stateid that names all of them. Errors: open_mode, where the client may not do with the file what `type`
-    /// says; those of begin() for a read or a write of the client; busy, where it is asked to return them, somebody
-    /// waits for the file or had to lately, something that is against it is under way, or what was there before is
-    /// not fenced yet; too_many_locks for limits of the client, all_is_full.
+    /// says; those of begin() for a read or a write of the client; needs_room also where another kind excludes it
+    /// (make_room() with a demand for `r` helps); busy, where it is asked to return them, somebody waits for the file
+    /// or had to lately, what is against it is open, locked or under way, what was there before is not fenced yet, or
+    /// the file has as many holders as it may; too_many_locks for limits of the client, all_is_full.
     result<stateid> hold(const hold_request& r);
     /// Gives `bytes` back, those to read or to write alone if `type` says so. Yields the next number, or nothing
-    /// where none are left: then the state goes, and is fenced. Who gives back some of several has seen to it before
-    /// that nothing more can come of those.
+    /// where none are left: then the state goes. What is back is fenced. Errors: busy, where more ranges or more
+    /// fences would come of it than there may be; all together can always be given back.
     result<std::optional<stateid>> give_back(client_id client, const stateid& id, const storage::handle& file,
                                              const byte_range& bytes, std::optional<lock_type> type);
     /// Recalls it, for a reason that the table doesn't know of (a local process wants the file). A delegation that is
     /// reserved is not granted then.
     result<void> recall(const stateid& id);
+    /// Takes it away at once, for a reason that the table doesn't know of: the client answers deleg_revoked until it
+    /// frees it. What is gone already is left as it is. With it goes what the client should have returned by now.
+    /// Completes when: the client's record is gone, and it is revoked. Its fence begins before, and is not awaited. On
+    /// cancel: as the store says. Errors: the store's; then it is recalled. Lifetime: the table outlives it. Shard:
+    /// the table's.
+    task<result<void>> revoke(stateid id);
+    /// What clients have of a kind and are not asked for: of all clients, or of one; and of a file, of all clients.
+    /// Looks at all of it.
+    std::vector<held_state> held(const recallable_kind& kind, client_id client = nobody) const;
+    std::vector<held_state> held(const recallable_kind& kind, const storage::handle& file);
 
     // --- Stateids
 
@@ -479,7 +502,11 @@ public:
 
     /// Begins `p` if nothing is in the way. Errors: locked, needs_room, grace.
     result<void> begin(const demand& d, passage& p);
-    /// Reads or writes by a stateid of any kind that has data. Errors: open_mode, locked.
+    /// Does `op`, which reads, writes or sets attributes, by a stateid of any kind that has data. Errors: open_mode,
+    /// locked; needs_room for what others have besides delegations, and for fences.
+    result<void> begin_io(client_id client, const stateid& id, const storage::handle& file, operation op,
+                          passage& p, zero_seqid zero = zero_seqid::newest);
+    /// The same for reads, writes or both.
     result<void> begin_io(client_id client, const stateid& id, const storage::handle& file, share access,
                           passage& p, zero_seqid zero = zero_seqid::newest);
     /// Whether another client has the file open and denies others to write it: then nobody but that client removes it (RFC 8881
@@ -493,8 +520,10 @@ public:
 
     /// What happens by time alone: delegations not returned in time, leases, reservations of locks, the end of grace. One runs as long as
     /// the table serves.
-    /// Completes when: its task is stopped. On cancel: it ends, after the store has answered. Errors: none; what the store refuses
-    /// is tried again after a second. Lifetime: the table outlives it. Shard: the table's.
+    /// Completes when: its task is stopped. On cancel: it ends, after the store has answered, and after the fences of
+    /// all that is held of other kinds than delegations: after state_options::fence_time those are told to end by
+    /// force. Errors: none; what the store refuses is tried again after a second. Lifetime: the table outlives it.
+    /// Shard: the table's.
     task<void> tend();
 
     /// These three are any thread's.
@@ -566,6 +595,8 @@ private:
     bool erase_lock(detail::lock_entry& l) noexcept;
     void remove_lock(detail::lock_entry& l) noexcept;
     void set_shares(detail::open_entry& o, share access, share deny) noexcept;
+    void drop_pending(pending_open& p) noexcept;
+    bool is_lapsed(client_id client, client_id who) noexcept;
 
     // Delegations.
     void decide_delegation(const open_request& r, detail::client_entry& c, detail::file_entry& f,
@@ -595,22 +626,40 @@ private:
     bool is_contended(const detail::client_entry& c, detail::file_entry& f) noexcept;
     void add_recallable(detail::recallable_entry& r);
     void recall(detail::recallable_entry& r) noexcept;
-    task<result<void>> revoke(stateid id);
-    enum class held : bool { under_leases, all };
-    task<void> recall_what_it_has(client_id client, held what);
+    enum class of_client : bool { under_leases, all };
+    task<void> recall_what_it_has(client_id client, of_client what);
+    void recall_what_is_fenced(detail::client_entry& c) noexcept;
+    detail::recallable_entry* first_recalled() noexcept;
     void revoke_overdue(detail::client_entry& c) noexcept;
     void revoke_now(detail::recallable_entry& r) noexcept;
     bool trusts_no_more(detail::client_entry& c) noexcept;
     void record_later(detail::client_entry& c) noexcept;
     void leave_file(detail::recallable_entry& r) noexcept;
     void remove_recallable(detail::recallable_entry& r) noexcept;
+    result<detail::state_entry*> check_side_by_side(detail::client_entry& c, const stateid& id,
+                                                    const storage::handle& file) noexcept;
     result<detail::other_entry*> other_for(const hold_request& r, detail::client_entry& c,
                                            detail::file_entry*& f);
-    void begin_fence(detail::other_entry& o) noexcept;
+    bool is_used_against(const hold_request& r, detail::client_entry& c, detail::file_entry& f) noexcept;
+    result<void> may_have_more(const hold_request& r, detail::client_entry& c,
+                               detail::file_entry& f) noexcept;
+    static std::shared_ptr<detail::kind_use> use_of(detail::client_entry& c, recallable_kind& kind);
+    void return_at_close(detail::client_entry& c, detail::file_entry& f) noexcept;
+
+    // Fences: table_fences.cpp.
+    using uses = std::vector<std::shared_ptr<detail::kind_use>>;
+    void fence_now(detail::recallable_entry& r, loss why) noexcept;
+    void begin_fence(std::unique_ptr<detail::fence_entry> made) noexcept;
     void end_fence(detail::fence_entry& e) noexcept;
+    void take_a_turn(detail::kind_use& u) noexcept;
+    void give_up_place(detail::fence_entry& e) noexcept;
+    void note_late(detail::fence_entry& e) noexcept;
+    task<void> fence_what_it_has(client_id client);
+    void fence_all() noexcept;
     task<void> run_fence(detail::fence_entry* e);
+    bool start_fences(scope& running) noexcept;
     task<void> run_fences(scope* running);
-    task<void> fences_of(client_id client);
+    task<void> fences_of(uses of);
 
     // Locks.
     detail::wait_entry* find_wait(detail::file_entry& f, client_id client,
@@ -663,6 +712,8 @@ private:
     bool is_fenced_against(detail::file_entry& f, const demand& d) noexcept;
     obstacle find_obstacle(detail::file_entry& f, const demand& d) noexcept;
     result<void> decide_shares(detail::file_entry* f, const demand& d) noexcept;
+    result<void> begin_io_of(client_id client, const stateid& id, const storage::handle& file,
+                             std::uint32_t operations, share access, passage& p, zero_seqid zero);
     void pin(detail::file_entry& f, passage& p) noexcept;
     void count(detail::file_entry& f, const passage& p, int by) noexcept;
 
@@ -685,8 +736,9 @@ private:
     time_point next_ask_back_{}; // of all clients
     log_limiter distrusted_, late_;
     bool takes_leases_ = true;
-    bool ends_ = false; // in its destructor
-    std::size_t running_fences_ = 0;
+    bool ends_ = false;                      // in its destructor
+    std::size_t running_fences_ = 0;         // that have a place
+    std::optional<time_point> fences_until_; // the shard stops, and they may take so long
     std::unique_ptr<indexes>
         by_; // clients by their lease, recalls and reservations by their end, states by owner and file
     waiter_list quiet_;   // wait for operations on files without state

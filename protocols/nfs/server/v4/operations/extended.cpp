@@ -84,7 +84,7 @@ task<nfsstat4> change_extents(compound& k, extents_change what)
         co_return status;
     files::change_hold change;
     change.begin(k.server.state.changes(), k.current.key());
-    status = co_await check_io(k, args.stateid, files::operation::write);
+    status = co_await check_io(k, args.stateid, files::operation::change_extents);
     if (status != nfsstat4::ok)
         co_return status;
     const object& file = k.current;
@@ -145,7 +145,7 @@ task<nfsstat4> begin_between(compound& k, stateid4 source, stateid4 target, file
     if (status != nfsstat4::ok)
         co_return status;
     change.begin(k.server.state.changes(), k.current.key());
-    co_return co_await check_io_of(k, k.current, target, files::operation::write);
+    co_return co_await check_io_of(k, k.current, target, files::operation::change_extents);
 }
 
 // Rights, and what the target is: what an open file that the stateid names has passed, or the back end else finds.

@@ -3,6 +3,7 @@
 // the others visit. It knows no version's types: each has its own names for what is answered here.
 #pragma once
 
+#include <verbena/core/intrusive_list.hpp>
 #include <verbena/core/shard.hpp>
 #include <verbena/protocols/files/state_table.hpp>
 #include <verbena/protocols/nfs/server/io_list.hpp>
@@ -10,7 +11,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -78,6 +78,7 @@ public:
     /// `home`, `store` and `handler` outlive it, and `home` runs its table's tend().
     state_home(shard& home, files::recovery_store& store, files::state_handler& handler,
                files::state_options options);
+    ~state_home();
     /// From now on holders of write delegations are asked by `how`, which outlives it, before they have to give them back.
     void ask_holders(holder_inquiry& how) noexcept { inquiry_ = &how; }
 
@@ -122,7 +123,8 @@ public:
     task<result<void>> take_name(files::client_id client, name_rule rule);
     /// On its home only. Whether a client gives way by `rule`.
     bool yields(files::client_id client, name_rule rule);
-    /// As forget(), for who has nobody to tell a failure: what the store refuses is tried again by forget_abandoned().
+    /// As forget(), for a caller that has nobody to tell a failure: what the store refuses is tried again by
+    /// forget_abandoned(). Does not wait for fences.
     task<void> abandon(files::client_id client);
     /// On its home only. Completes when: each was tried once.
     task<void> forget_abandoned();
@@ -223,14 +225,15 @@ public:
 
 private:
     task<result<added>> add_here(std::string_view key, std::uint64_t peer);
-    // An open of a file that is being cut on another shard. It stays here for good if its end does not come home, as
-    // the home has stopped.
-    struct begun_open {
-        files::pending_open pending;
-        std::list<begun_open>::iterator at;
+    // An open of a file that is cut on its caller's shard. The caller owns it, and however the caller's task ends, it
+    // comes home and ends there: that needs no memory.
+    class begun_open;
+    struct give_home {
+        void operator()(begun_open* b) const noexcept;
     };
     task<result<files::opened>> open_and_cut(const files::open_request& request, const opening& file);
-    task<result<begun_open*>> begin_to_cut(files::state_table& table, const files::open_request* request);
+    task<result<void>> begin_to_cut(files::state_table& table, const files::open_request* request,
+                                    begun_open* begun);
     task<result<files::opened>> end_cut(files::state_table& table, const files::open_request* request,
                                         const opening* file, begun_open* begun,
                                         const result<storage::change>* cut);
@@ -243,7 +246,7 @@ private:
     shard& home_;
     holder_inquiry* inquiry_ = nullptr;
     files::state_table table_;
-    std::list<begun_open> begun_; // of the home
+    intrusive_list<begun_open> begun_; // of the home
     std::mutex places_lock_;
     std::vector<std::unique_ptr<place>> places_; // one for each shard that serves
     std::vector<files::client_id> abandoned_;    // of the home

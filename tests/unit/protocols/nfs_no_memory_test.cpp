@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// An open that cuts its file and runs out of memory leaves nothing behind. Its caller is on another shard than the
+// state. A program of its own: here each allocation fails in its turn.
+#include <boost/test/unit_test.hpp>
+
+#include "fake_backend.hpp"
+
+#include <verbena/core/runtime.hpp>
+#include <verbena/protocols/nfs/server/state_home.hpp>
+
+#include <atomic>
+#include <cstdlib>
+#include <exception>
+#include <new>
+#include <optional>
+#include <string_view>
+
+namespace {
+
+std::atomic<int> fails_at{0}; // the allocation that fails, from 1; 0: none
+std::atomic<bool> has_failed{false};
+
+} // namespace
+
+void* operator new(std::size_t size)
+{
+    const bool fails = fails_at.load() > 0 && fails_at.fetch_sub(1) == 1;
+    if (fails)
+        has_failed = true;
+    void* const made = fails ? nullptr : std::malloc(size);
+    if (made == nullptr)
+        throw std::bad_alloc();
+    return made;
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+
+BOOST_AUTO_TEST_SUITE(nfs_no_memory_test)
+
+using namespace verbena;
+using namespace verbena::test;
+
+namespace {
+
+class deaf_handler final : public files::state_handler {
+public:
+    void recall(const files::recall_notice&) noexcept override {}
+    void recall_any(files::client_id, std::size_t) noexcept override {}
+    void lock_available(const files::lock_notice&) noexcept override {}
+    time_point last_heard(files::client_id) noexcept override { return time_point::min(); }
+};
+
+// Its threads are new, so that no frame of a coroutine is left from a run before.
+struct world {
+    world()
+    {
+        runtime_options o;
+        o.shards = 2;
+        rt = std::move(*runtime::start(o));
+        state.emplace(rt->at(0), store, handler, files::state_options());
+        for (files::client_id& c : clients) {
+            c = rt->call(0,
+                         [&](shard&) { return *state->table().add_client(&c == &clients[0] ? "a" : "b"); });
+            const auto complete = [&](shard&) -> task<bool> {
+                const auto done = co_await state->reclaim_complete(c);
+                co_return done.has_value();
+            };
+            BOOST_REQUIRE(rt->run(0, complete));
+        }
+    }
+    ~world() { rt->stop(); }
+    files::open_request asks(files::client_id client, files::share deny)
+    {
+        files::open_request r;
+        r.client = client;
+        r.owner = owner;
+        r.file = backend.root();
+        r.access = files::share::both;
+        r.deny = deny;
+        r.want = files::delegation_want::none;
+        return r;
+    }
+    /// The `at`th allocation fails. True if the open succeeded.
+    bool cuts(int at)
+    {
+        const auto open = [&](shard& here) -> task<bool> {
+            files::open_request r = asks(clients[0], files::share::both);
+            r.truncates = true;
+            state_home::opening file;
+            file.backend = &backend;
+            file.file = r.file;
+            file.io = &state->io_of(here);
+            bool opened = false;
+            fails_at = at;
+            try {
+                const auto done = co_await state->open(r, file);
+                opened = done.has_value();
+            } catch (const std::bad_alloc&) {
+            }
+            fails_at = 0;
+            co_return opened;
+        };
+        return rt->run(1, open);
+    }
+    /// Whether another client's open finds nothing in its way.
+    bool is_free()
+    {
+        return rt->call(0, [&](shard&) {
+            files::pending_open p;
+            return state->table().begin_open(asks(clients[1], files::share::both), p).has_value();
+        });
+    }
+
+    using state_home = nfs::state_home;
+    static inline const std::array<std::byte, 1> owner{std::byte('o')};
+    fake_backend backend;
+    deaf_handler handler;
+    files::no_recovery_store store;
+    std::unique_ptr<runtime> rt;
+    std::optional<state_home> state;
+    std::array<files::client_id, 2> clients{};
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(an_open_that_cuts_its_file_and_has_no_memory_leaves_nothing)
+{
+    int failures = 0;
+    for (int at = 1;; ++at) {
+        world w;
+        has_failed = false;
+        const bool opened = w.cuts(at);
+        if (!has_failed) {
+            BOOST_TEST(opened);
+            break;
+        }
+        ++failures;
+        if (!opened)
+            BOOST_TEST(w.is_free(), "allocation " << at);
+    }
+    BOOST_TEST(failures > 10);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
