@@ -117,6 +117,32 @@ for how in 'rm exported/gone' 'mv exported/better exported/gone'; do
 done
 revoked=$(metric revocations_total)
 [[ ${revoked%.*} == 0 ]] || fail "delegations of files without a name that were revoked: $revoked"
+# A lock of the client is one for local processes too, and theirs are for the client. Who waits for it gets it.
+cat >locks.py <<'PYTHON'
+import fcntl, os, sys, threading
+
+def is_free(fd, first):
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 10, first)
+    except BlockingIOError:
+        return False
+    fcntl.lockf(fd, fcntl.LOCK_UN, 10, first)
+    return True
+
+client, local = (os.open(path, os.O_RDWR | os.O_CREAT, 0o666) for path in sys.argv[1:])
+for who, one, other in ("client", client, local), ("local process", local, client):
+    fcntl.lockf(one, fcntl.LOCK_EX, 10, 100)
+    if is_free(other, 105) or not is_free(other, 110):
+        sys.exit(f"a {who} locks 10 bytes: the other one finds them free, or those behind them locked")
+    waits = threading.Thread(target=fcntl.lockf, args=(other, fcntl.LOCK_EX, 10, 100), daemon=True)
+    waits.start()
+    fcntl.lockf(one, fcntl.LOCK_UN, 10, 100)
+    waits.join(60)
+    if waits.is_alive():
+        sys.exit(f"a {who} has unlocked what the other one waits for still")
+    fcntl.lockf(other, fcntl.LOCK_UN, 10, 100)
+PYTHON
+python3 locks.py root/export/locked exported/locked || fail 'locks of the client and of local processes'
 umount root
 kill "$daemon"
 wait "$daemon" || fail "verbenad ended with status $?"
