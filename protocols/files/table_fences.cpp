@@ -170,6 +170,25 @@ void state_table::note_late(fence_entry& e) noexcept
     }
 }
 
+// The stop waits for those that run.
+void state_table::note_left() noexcept
+{
+    auto* const m = by_->late_fences.empty() ? by_->fences.front() : by_->late_fences.front();
+    if (m == nullptr)
+        return;
+    try {
+        log(log_level::warning, "nfs",
+            "the server stops, and what clients have lost is not out of their reach; it waits for each that "
+            "was "
+            "told to end by force",
+            {{"left", stats_.fences.value()},
+             {"kind", m->owner.use->of.name()},
+             {"client", printable(m->owner.use->key)},
+             {"cure", "if it does not end, end the process: its memory is out of reach then"}});
+    } catch (const std::exception&) { // no memory for the line
+    }
+}
+
 // In the scope of tend(), but beside it: what tend() waits for may be the end of a fence, or a store that hangs.
 task<void> state_table::run_fences(scope* running)
 {
@@ -206,6 +225,7 @@ task<void> state_table::run_fences(scope* running)
                 co_return;
             if (is_due(*fences_until_)) {
                 running->request_stop(); // those that run end by force
+                note_left();
                 co_return;
             }
         }

@@ -284,6 +284,39 @@ BOOST_FIXTURE_TEST_CASE(at_a_stop_a_slow_fence_ends_by_force, fixture)
     BOOST_TEST(memory.ended.size() == 1u);
 }
 
+// It can only be waited for, and that is said.
+BOOST_FIXTURE_TEST_CASE(a_fence_that_holds_up_a_stop_is_named, fixture)
+{
+    std::vector<std::string> said;
+    set_log_capture(
+        [](void* to, std::string_view line) {
+            static_cast<std::vector<std::string>*>(to)->emplace_back(line);
+        },
+        &said);
+    (void)only_memory(a);
+    memory.dead.insert(a);
+    memory.ignores_stop = true;
+    time_point ended;
+    const auto all = [&]() -> task<void> {
+        scope s(*shard);
+        s.spawn([this, &ended]() -> task<void> {
+            task<void> tending = table->tend();
+            co_await tending;
+            ended = clock.now();
+        });
+        s.request_stop();
+        (void)co_await sleep_for(table->options().fence_time * 2);
+        BOOST_TEST((ended == time_point()));
+        memory.released.set();
+        co_await s.join();
+    };
+    run(all());
+    set_log_capture(nullptr, nullptr);
+    BOOST_TEST((ended == clock.now()));
+    BOOST_REQUIRE(!said.empty());
+    BOOST_TEST(said.back().find("left=1 kind=memory client=a") != std::string::npos, said.back());
+}
+
 // Its holder would not see what the other one's memory changes, nor what still comes of what was taken.
 BOOST_FIXTURE_TEST_CASE(no_delegation_stands_beside_anothers_memory, fixture)
 {

@@ -654,6 +654,7 @@ private:
     void take_a_turn(detail::kind_use& u) noexcept;
     void give_up_place(detail::fence_entry& e) noexcept;
     void note_late(detail::fence_entry& e) noexcept;
+    void note_left() noexcept;
     task<void> fence_what_it_has(client_id client);
     void fence_all() noexcept;
     task<void> run_fence(detail::fence_entry* e);
