@@ -291,6 +291,7 @@ struct client_entry {
     member_of<client_entry> by_lease{*this};
     member_of<client_entry> unrecorded{*this};
     member_of<client_entry> in_way{*this};
+    time_point in_way_from{}; // of one in that list: its state is taken then
     intrusive_list<member_of<state_entry>> states;
     intrusive_list<member_of<wait_entry>> waiting;
     intrusive_list<pending_open::of_client> opening; // `pending` of them

@@ -264,7 +264,8 @@ void state_table::give_way_if_gone(delegation_entry& d) noexcept
     if (c.state != client_state::courtesy || !d.is_recalled ||
         d.leased != delegation_entry::lease_state::held || c.in_way.is_linked())
         return;
-    by_->in_way.push_back(c.in_way); // tend() looks there at each recall, and where a lease ends
+    c.in_way_from = now();
+    by_->in_way.push_front(c.in_way); // tend() looks there at each recall, and where a lease ends
 }
 
 void state_table::recall_any(std::size_t keep)

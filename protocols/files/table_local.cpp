@@ -19,6 +19,8 @@ namespace {
 // Nobody says when a local process unlocks, so it is asked again so often, doubling.
 constexpr duration first_look = std::chrono::milliseconds(50);
 constexpr duration last_look = std::chrono::seconds(1);
+// Where all stood still (a paused machine), clients that are there say so first.
+constexpr duration time_to_be_heard = std::chrono::seconds(2);
 
 storage::lock_range to_storage(const byte_range& bytes, lock_type type) noexcept
 {
@@ -275,8 +277,8 @@ void state_table::let_go_locally(file_entry& f)
         keep_locally(f, *std::exchange(f.unlocked, std::nullopt));
 }
 
-// The kernel tells nobody that a local process wants what a client has locked whose lease is over. So its locks go at
-// once: nobody else could take them from it.
+// The kernel tells nobody that a local process wants what a client has locked whose lease is over. So its locks go:
+// nobody else could take them from it.
 void state_table::give_way_locally(client_entry& c) noexcept
 {
     if (c.locks == 0 || local_files_ == 0 || c.in_way.is_linked())
@@ -285,6 +287,7 @@ void state_table::give_way_locally(client_entry& c) noexcept
         const state_entry& one = s->owner;
         if (one.kind != state_kind::lock || !one.of_file.is_linked() || one.file->local == nullptr)
             continue;
+        c.in_way_from = now() + time_to_be_heard;
         by_->in_way.push_back(c.in_way);
         wake(tending_);
         return;

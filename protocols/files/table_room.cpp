@@ -483,7 +483,7 @@ task<void> state_table::tend()
         const recallable_entry* const overdue = first_recalled();
         if (done && overdue != nullptr && overdue->deadline <= t)
             done = co_await revoke(states_->id_of(*overdue));
-        if (auto* m = by_->in_way.front(); done && m != nullptr) {
+        if (auto* m = by_->in_way.front(); done && m != nullptr && m->owner.in_way_from <= t) {
             const client_id gone = m->owner.id;
             m->unlink();
             done = co_await take_state(gone, client_state::expired, true);
@@ -502,8 +502,10 @@ task<void> state_table::tend()
         } else {
             if (grace_.now() == grace_period::phase::reclaiming)
                 at(grace_.until());
-            if (by_->unrecorded.front() != nullptr || by_->in_way.front() != nullptr)
+            if (by_->unrecorded.front() != nullptr)
                 at(t);
+            if (auto* m = by_->in_way.front())
+                at(m->owner.in_way_from);
             if (const recallable_entry* const first = first_recalled())
                 at(first->deadline);
             if (auto* m = by_->told.front())
