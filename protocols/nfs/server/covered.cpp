@@ -53,7 +53,7 @@ struct covered_directories::known {
         for (const export_table::nest& each : exports.nests_of(o))
             inner.push_back({each.path, each.inner, {}, false});
     }
-    void sort();
+    void set(inner_export& of, place made);
 
     const export_options& outer;
     std::vector<inner_export> inner;
@@ -66,7 +66,11 @@ struct covered_directories::known {
 
 /// One time that all inner exports are looked up, but for those that an earlier round has asked for and not heard of.
 struct covered_directories::round {
-    static constexpr unsigned most_at_once = 4;
+    static constexpr unsigned most_at_once = 2; // each that hangs holds a thread of the back end's
+    explicit round(const clock_source& c) noexcept : clock(c), waits_until(c.now() + patience) {}
+    void one_ends(known& of) noexcept;
+
+    const clock_source& clock;
     std::vector<std::size_t> due;
     std::size_t next = 0;
     unsigned running = 0;
@@ -74,20 +78,36 @@ struct covered_directories::round {
     event over;
 };
 
-void covered_directories::known::sort()
+// All or nothing: where there is no memory, what was known before counts.
+void covered_directories::known::set(inner_export& of, place made)
 {
-    places.clear();
-    above.clear();
+    std::vector<place> all;
+    std::vector<storage::handle> leads;
     for (const inner_export& each : inner) {
-        if (each.last.directory.empty())
+        const place& known_of_it = &each == &of ? made : each.last;
+        if (known_of_it.directory.empty())
             continue;
-        places.push_back(each.last);
-        above.insert(above.end(), each.last.above.begin(), each.last.above.end());
+        all.push_back(known_of_it);
+        leads.insert(leads.end(), known_of_it.above.begin(), known_of_it.above.end());
     }
-    std::ranges::sort(places, is_less, &place::directory);
-    std::ranges::sort(above, is_less);
-    const auto repeats = std::ranges::unique(above);
-    above.erase(repeats.begin(), repeats.end());
+    std::ranges::sort(all, is_less, &place::directory);
+    std::ranges::sort(leads, is_less);
+    const auto repeats = std::ranges::unique(leads);
+    leads.erase(repeats.begin(), repeats.end());
+    places = std::move(all);
+    above = std::move(leads);
+    of.last = std::move(made);
+}
+
+void covered_directories::round::one_ends(known& of) noexcept
+{
+    if (--running > 0)
+        return;
+    if (of.running.get() == this) {
+        of.looked_at = clock.now();
+        of.running = nullptr;
+    }
+    over.set();
 }
 
 covered_directories::covered_directories(const export_table& exports, const shard* here)
@@ -98,7 +118,7 @@ covered_directories::covered_directories(const export_table& exports, const shar
     for (const export_options& outer : exports_.all()) {
         if (exports_.has_nested(outer)) {
             const std::shared_ptr<known> k = known_of(outer);
-            begin(k, here->reactor().now());
+            begin(k, here->reactor().clock());
             if (!k->looked_at) {
                 k->is_settling = true;
                 aside_->spawn(&covered_directories::settle, k);
@@ -126,22 +146,24 @@ const covered_directories::known* covered_directories::find(const export_options
 }
 
 // A round that has lasted too long is left to itself: what it still asks for is asked by no other one.
-void covered_directories::begin(const std::shared_ptr<known>& k, time_point now)
+void covered_directories::begin(const std::shared_ptr<known>& k, const clock_source& clock)
 {
-    const auto made = std::make_shared<round>();
-    made->waits_until = now + patience;
+    const auto made = std::make_shared<round>(clock);
     for (std::size_t i = 0; i < k->inner.size(); ++i) {
         if (!k->inner[i].is_asked)
             made->due.push_back(i);
     }
+    const std::size_t hanging = k->inner.size() - made->due.size();
+    const std::size_t runners =
+        std::min(made->due.size(), round::most_at_once - std::min<std::size_t>(hanging, round::most_at_once));
     k->running = made;
-    made->running = static_cast<unsigned>(std::min<std::size_t>(made->due.size(), round::most_at_once));
-    if (made->running == 0) { // All hang. What was known counts.
-        k->looked_at = now;
-        k->running = nullptr;
-    }
-    for (unsigned left = aside_ != nullptr ? made->running : 0; left > 0; --left)
+    made->running = 1; // for this
+    for (std::size_t left = aside_ != nullptr ? runners : 0; left > 0; --left) {
+        ++made->running;
         aside_->spawn(&covered_directories::look_up_due, k, made);
+    }
+    if (aside_ != nullptr || runners == 0) // with none left what was known counts
+        made->one_ends(*k);
 }
 
 task<void> covered_directories::look(const export_options& outer)
@@ -154,9 +176,8 @@ task<void> covered_directories::look(const export_options& outer)
     if (k->looked_at && now - *k->looked_at < look_again)
         co_return;
     if (!k->running || now >= k->running->waits_until) {
-        begin(k, now);
+        begin(k, context.shard->clock());
         if (aside_ == nullptr && k->running) {
-            k->running->running = 1;
             task<void> here = look_up_due(k, k->running);
             co_await here;
             co_return;
@@ -179,11 +200,16 @@ task<result<bool>> covered_directories::until_over(std::shared_ptr<round> r)
 
 task<void> covered_directories::settle(std::shared_ptr<known> k)
 {
+    struct settling {
+        explicit settling(known& k) noexcept : of(k) {}
+        settling(const settling&) = delete;
+        ~settling() { of.is_settling = false; }
+        known& of;
+    } ends(*k);
     if (const std::shared_ptr<round> first = k->running) {
         task<result<bool>> waiting = until_over(first);
         (void)co_await with_timeout(patience, std::move(waiting));
     }
-    k->is_settling = false;
 }
 
 namespace {
@@ -203,8 +229,18 @@ task<void> covered_directories::look_up_due(std::shared_ptr<known> k, std::share
     storage::file_backend& files = *k->outer.backend;
     storage::request request;
     request.who = storage::credential(0, 0);
-    while (r->next < r->due.size()) {
+    struct ending {
+        ending(known& k, round& r) noexcept : of(k), what(r) {}
+        ending(const ending&) = delete;
+        ~ending() { what.one_ends(of); }
+        known& of;
+        round& what;
+    } ends(*k, *r);
+    // One that has lasted too long leaves the rest to the next one.
+    while (r->next < r->due.size() && k->running == r) {
         known::inner_export& each = k->inner[r->due[r->next++]];
+        if (each.is_asked)
+            continue;
         const asking mark(each.is_asked);
         known::place made;
         made.inner = each.exported;
@@ -230,18 +266,9 @@ task<void> covered_directories::look_up_due(std::shared_ptr<known> k, std::share
             else if (attrs)
                 made.number = attrs->covered_fileid != 0 ? attrs->covered_fileid : attrs->fileid;
         }
-        if (is_known && made != each.last) {
-            each.last = std::move(made);
-            k->sort();
-        }
+        if (is_known && made != each.last)
+            k->set(each, std::move(made));
     }
-    if (--r->running > 0)
-        co_return;
-    const task_context& context = co_await current_context();
-    k->looked_at = context.shard->clock().now();
-    if (k->running == r)
-        k->running = nullptr;
-    r->over.set();
 }
 
 bool covered_directories::is_settling(const export_options& outer) const noexcept

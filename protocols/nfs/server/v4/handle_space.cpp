@@ -28,7 +28,9 @@ nfsstat4 handle_space::set_export(const rpc::call& c, const export_options& expo
 
 task<void> handle_space::learn_groups(const rpc::call& c)
 {
-    if (user_groups* const all = exports_.groups())
+    // What is put off for another reason has nobody looked up.
+    user_groups* const all = exports_.groups();
+    if (all != nullptr && groups_.lacks(c.who(), *all))
         co_await groups_.learn(c, *all);
 }
 

@@ -23,7 +23,7 @@ namespace verbena::nfs {
 /// within that time is missed.
 ///
 /// Each inner export is looked up apart from the others: a path that hangs hides no other one, and what was known of it
-/// before counts. Of one whose lookup has failed from the start on (but for "no such name") nothing is known, and
+/// before counts. Two at most are asked for at once; while as many hang, what is known of the others counts as well. Of one whose lookup has failed from the start on (but for "no such name") nothing is known, and
 /// nothing is covered by it; who has no handle of it from before can't reach it by that path either.
 ///
 /// One for each program of a shard; that shard only.
@@ -67,7 +67,7 @@ private:
     struct round;
     std::shared_ptr<known> known_of(const export_options& outer);
     const known* find(const export_options& outer) const noexcept;
-    void begin(const std::shared_ptr<known>& k, time_point now);
+    void begin(const std::shared_ptr<known>& k, const clock_source& clock);
     static task<result<bool>> until_over(std::shared_ptr<round> r);
     static task<void> settle(std::shared_ptr<known> k);
     static task<void> look_up_due(std::shared_ptr<known> k, std::shared_ptr<round> r);
