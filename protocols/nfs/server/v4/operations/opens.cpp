@@ -122,8 +122,7 @@ task<nfsstat4> find_by_delegation(compound& k, const stateid4& id, open_target& 
     const storage::handle name = co_await k.server.state.file_of_delegation(k.client, to_state(id));
     const auto wire = sign_state_key(k.server.commons.key, name);
     object found;
-    const nfsstat4 status =
-        wire ? k.server.handles.find(k.c, wire->bytes(), found) : nfsstat4::noent;
+    const nfsstat4 status = wire ? k.server.handles.find(k.c, wire->bytes(), found) : nfsstat4::noent;
     if (status == nfsstat4::delay) // its caller's groups are not known any more: the next PUTFH asks for them
         co_return status;
     if (status != nfsstat4::ok || found.exported != k.current.exported)
