@@ -276,7 +276,7 @@ struct client_entry {
     share keeps_out = share::none, said = share::none;
     bool is_written_down() const noexcept { return recorded && includes(said, keeps_out); }
     bool storing = false; // the store is writing of it
-    bool leaving = false; // what it writes is that the client goes
+    unsigned leaving = 0; // tasks that take all that it has: it gets nothing more
     time_point renewed{};
     time_point next_ask_back{}; // for delegations
     time_point leases_from{};   // no delegation under a lease before: it did not give one back
@@ -472,6 +472,29 @@ struct state_table::obstacle {
 struct state_table::shortage {
     limited what;
     limit_of whose;
+};
+
+/// All that a client has is being taken. If that is not done in the end, it is to return what is fenced by then, as it
+/// may come back.
+struct state_table::leaving {
+    leaving(state_table& t, detail::client_entry& c) noexcept : table(t), client(c.id) { ++c.leaving; }
+    leaving(const leaving&) = delete;
+    ~leaving()
+    {
+        detail::client_entry* const c = table.find_client(client);
+        if (c != nullptr && --c->leaving == 0 && !is_done)
+            table.recall_what_is_fenced(*c);
+    }
+    state_table& table;
+    const client_id client;
+    bool is_done = false;
+};
+
+/// Of tend(): fences begin at once where it is told to stop, whatever it waits for.
+struct state_table::stop_hearer final : stop_listener {
+    explicit stop_hearer(state_table& t) noexcept : table(t) {}
+    void on_stop() noexcept override { table.wake(table.fencing_); }
+    state_table& table;
 };
 
 struct state_table::lock_obstacle {

@@ -18,6 +18,8 @@ constexpr std::size_t dropped_at_once = 256;
 
 } // namespace
 
+error state_table::no_memory() noexcept { return {std::errc::not_enough_memory, "the recovery store"}; }
+
 state_table::state_table(const clock_source& clock, recovery_store& store, state_handler& handler,
                          state_options options)
     : clock_(clock),
@@ -281,7 +283,11 @@ task<result<void>> state_table::write_record(client_id id, bool frees_the_last)
         c->storing = true;
         // While one whose record was gone is written down again it may get more.
         const share says = c->complete && !c->recorded && !c->silent ? share::both : c->keeps_out;
-        const result<void> written = co_await store_.add(c->key, says); // it stays while `storing` is set
+        result<void> written = no_memory();
+        try {
+            written = co_await store_.add(c->key, says); // it stays while `storing` is set
+        } catch (...) {                                  // as a store that refuses
+        }
         c->storing = false;
         wake(storing_);
         if (!written) {
@@ -322,7 +328,11 @@ task<result<void>> state_table::end_grace()
 {
     grace_.begin_end();
     note_grace();
-    const result<void> written = co_await store_.end_grace();
+    result<void> written = no_memory();
+    try {
+        written = co_await store_.end_grace();
+    } catch (...) { // as a store that refuses
+    }
     grace_.end(written.has_value());
     note_grace();
     if (!written)
@@ -333,7 +343,15 @@ task<result<void>> state_table::end_grace()
 
 task<result<void>> state_table::take_state(client_id id, client_state into, bool only_courtesy)
 {
-    client_entry* c;
+    client_entry* c = find_client(id);
+    if (c == nullptr)
+        co_return result<void>();
+    if (only_courtesy && c->state != client_state::courtesy) // it came back, or is gone already
+        co_return result<void>();
+    // At once: a store that hangs, whatever it writes of the client, leaves no memory within its reach.
+    leaving leaves(*this, *c);
+    if (c->others > 0)
+        co_await fence_what_it_has(id);
     while ((c = find_client(id)) != nullptr && c->storing) {
         const bool goes_on = co_await change_awaiter(storing_, time_point::max(), "the recovery store");
         if (!goes_on)
@@ -341,26 +359,27 @@ task<result<void>> state_table::take_state(client_id id, client_state into, bool
     }
     if (c == nullptr)
         co_return result<void>();
-    if (only_courtesy && c->state != client_state::courtesy) // it came back, or is gone already
+    if (only_courtesy && c->state != client_state::courtesy) // somebody else was quicker
         co_return result<void>();
-    c->storing = c->leaving = true;
-    if (c->others > 0)
-        co_await fence_what_it_has(id);
-    const result<void> removed = co_await store_.remove(c->key);
+    c->storing = true;
+    result<void> removed = no_memory();
+    try {
+        removed = co_await store_.remove(c->key);
+    } catch (...) { // as a store that refuses
+    }
     // It may be much, and others are served meanwhile.
     for (bool more = removed.has_value(); more;) {
         more = drop_some(*c, dropped_at_once);
         if (more)
             (void)co_await sleep_for(duration::zero());
     }
-    c->storing = c->leaving = false;
+    c->storing = false;
     wake(storing_);
-    if (!removed)
-        recall_what_is_fenced(*c);
     if (!removed) {
         stats_.store_failures.add();
         co_return removed;
     }
+    leaves.is_done = true;
     c->recorded = false;
     grace_.complete(c->key); // what it had is gone: nothing is left to reclaim
     note_grace();
@@ -377,9 +396,8 @@ task<result<void>> state_table::forget(client_id client, fences wait)
     const client_entry* const c = find_client(client);
     if (c == nullptr)
         co_return error(errc::stale_client);
-    uses fenced;
-    if (wait == fences::awaited)
-        fenced = c->uses;
+    // Made before, as it can't fail once the client is gone.
+    task<void> fencing = fences_of(wait == fences::awaited ? c->uses : uses());
     const result<void> taken = co_await take_state(client, client_state::expired, false);
     if (!taken)
         co_return taken;
@@ -392,7 +410,6 @@ task<result<void>> state_table::forget(client_id client, fences wait)
         stats_.clients.add(-1);
     }
     // It is gone by now, and nobody but the caller waits for this.
-    task<void> fencing = fences_of(std::move(fenced));
     co_await fencing;
     co_return result<void>();
 }
@@ -402,11 +419,10 @@ task<result<void>> state_table::revoke_client(client_id client)
     const client_entry* const c = find_client(client);
     if (c == nullptr)
         co_return error(errc::stale_client);
-    uses fenced = c->uses;
+    task<void> fencing = fences_of(c->uses);
     const result<void> taken = co_await take_state(client, client_state::revoked, false);
     if (!taken)
         co_return taken;
-    task<void> fencing = fences_of(std::move(fenced));
     co_await fencing;
     co_return result<void>();
 }

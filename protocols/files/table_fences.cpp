@@ -73,12 +73,18 @@ void state_table::end_fence(fence_entry& e) noexcept
     --use->of.fences_;
     file_entry& f = e.file;
     delete &e; // which takes it off its lists
-    if (use->held == 0 && use->fences == 0)
-        use->of.left(use->client);
+    tell_if_left(*use);
     --f.pins;
     changed(f);
     wake(fenced_);
     wake(fencing_);
+}
+
+// The client has nothing of the kind, and all that it had is fenced.
+void state_table::tell_if_left(kind_use& u) noexcept
+{
+    if (u.held == 0 && u.fences == 0 && !ends_)
+        u.of.left(u.client);
 }
 
 // --- Turns
@@ -190,9 +196,11 @@ void state_table::note_left() noexcept
 }
 
 // In the scope of tend(), but beside it: what tend() waits for may be the end of a fence, or a store that hangs.
-task<void> state_table::run_fences(scope* running)
+task<void> state_table::run_fences(scope* running, const stop_token* stops)
 {
     for (;;) {
+        if (stops->stop_requested())
+            fence_all();
         const time_point t = now();
         time_point next = time_point::max();
         const auto is_due = [&next, t](time_point when) {
@@ -257,6 +265,8 @@ task<void> state_table::fence_what_it_has(client_id client)
 // The shard stops. Nothing is given any more, and what is out is fenced, for as long as a fence may take.
 void state_table::fence_all() noexcept
 {
+    if (fences_until_)
+        return;
     fences_until_ = now() + options_.fence_time;
     for (const auto& [id, c] : clients_)
         for (const auto& use : c->uses)

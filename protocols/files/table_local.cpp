@@ -322,9 +322,11 @@ void state_table::look_soon(file_entry& f)
     f.has_new_wait = true;
     if (watching_ == nullptr || (f.watch != 0 && f.next_look <= now() + first_look))
         return;
-    f.watch = ++last_watch_; // an earlier one ends when its time comes
+    const std::uint64_t number = ++last_watch_;
+    task<void> watching = watch_locally(f.handle, number); // for which there may be no memory
+    watching_->spawn([](task<void> made) { return made; }, std::move(watching));
+    f.watch = number; // an earlier one ends when its time comes
     f.next_look = now() + first_look;
-    watching_->spawn(&state_table::watch_locally, this, f.handle, f.watch);
 }
 
 task<void> state_table::watch_locally(storage::handle file, std::uint64_t number)
@@ -338,8 +340,13 @@ task<void> state_table::watch_locally(storage::handle file, std::uint64_t number
         pin(*f, hold);
         f->has_new_wait = false;
         bool some_wait = false;
-        if (goes_on)
-            some_wait = co_await look_locally(*f);
+        if (goes_on) {
+            some_wait = true;
+            try {
+                some_wait = co_await look_locally(*f);
+            } catch (...) { // no memory to ask: they wait on
+            }
+        }
         if (!some_wait) {
             f->watch = 0;
             drop_local(*f);

@@ -261,6 +261,7 @@ void state_table::drop_pending(pending_open& p) noexcept
     count_bits(f.accesses, p.request_.access, -1);
     count_bits(f.denies, p.request_.deny, -1);
     p.request_.access = p.request_.deny = share::none;
+    p.dropped_.store(true, std::memory_order_release);
     --find_client(p.request_.client)->pending;
     p.of_client_.unlink();
     wake(f.waiters);
@@ -272,16 +273,23 @@ bool state_table::is_lapsed(client_id client, client_id who) noexcept
     return c != nullptr && gives_way(*c, who);
 }
 
-result<opened> state_table::commit(pending_open& p)
+result<void> state_table::may_commit(const pending_open& p) noexcept
 {
     assert(p.table_ == this && "not a begun open of this table");
-    const open_request& r = p.request_;
-    const auto living_one = living(r.client);
+    const auto living_one = living(p.request_.client);
     if (!living_one)
         return living_one.error();
-    if (!p.of_client_.is_linked())
+    if (p.is_dropped())
         return error(errc::expired, "what the client had was taken");
-    client_entry& c = **living_one;
+    return {};
+}
+
+result<opened> state_table::commit(pending_open& p)
+{
+    if (const auto may = may_commit(p); !may)
+        return may.error();
+    const open_request& r = p.request_;
+    client_entry& c = *find_client(r.client);
     const share keeps_out = surely_keeps_out(r);
     if (const auto may = may_be_granted(c, keeps_out); !may)
         return may.error();

@@ -178,8 +178,12 @@ result<void> state_table::may_have_more(const hold_request& r, client_entry& c, 
     // With what was revoked and is not freed.
     if (own + c.revoked >= r.kind->most_of_client())
         return refuse({limited::other_states, limit_of::client}, errc::too_many_locks);
-    if (r.kind->held_ + r.kind->fences_ >= r.kind->most())
-        return refuse({limited::other_states, limit_of::all}, errc::too_many_locks);
+    if (r.kind->held_ + r.kind->fences_ >= r.kind->most()) {
+        const error full = refuse({limited::other_states, limit_of::all}, errc::too_many_locks);
+        // Fences end by themselves: nobody's state is to be taken for them.
+        return r.kind->held_ < r.kind->most() ? error(errc::busy, "what is being fenced takes the room")
+                                              : full;
+    }
     std::size_t holders = 0;
     for (auto* m = f.recallables.front(); m != nullptr; m = f.recallables.next(*m))
         holders += m->owner.kind == state_kind::other && &static_cast<other_entry&>(m->owner).of == r.kind;
@@ -412,6 +416,7 @@ void state_table::leave_file(recallable_entry& r) noexcept
         --o.of.held_;
         stats_.other_states.add(-1);
         fence_now(o, loss::client_ended);
+        tell_if_left(*o.use); // its fence may have ended before
     }
     r.of_file.unlink();
     r.by_deadline.unlink();
@@ -559,7 +564,11 @@ task<result<void>> state_table::revoke(stateid id)
         co_return result<void>();
     client_entry& c = r->client; // stays while `storing` is set
     c.storing = true;
-    const result<void> removed = co_await store_.remove(c.key);
+    result<void> removed = no_memory();
+    try {
+        removed = co_await store_.remove(c.key);
+    } catch (...) { // as a store that refuses
+    }
     c.storing = false;
     wake(storing_);
     if (!removed) {

@@ -2,6 +2,7 @@
 // Operations: what is in their way, and how it goes out of it.
 #include "entries.hpp"
 
+#include <verbena/core/exception.hpp>
 #include <verbena/core/scope.hpp>
 
 #include <algorithm>
@@ -91,7 +92,8 @@ bool state_table::stands_against(const demand& d, share access, share deny) cons
 bool state_table::is_pending_by_others(client_id client, file_entry& f, delegation_type type) noexcept
 {
     for (auto* p = f.pending.front(); p != nullptr; p = f.pending.next(*p))
-        if (p->request_.client != client &&
+        // One that was dropped only waits for its end, or cuts the file.
+        if (p->request_.client != client && !(p->is_dropped() && !any(p->cut())) &&
             (type == delegation_type::write || any((p->request_.access | p->cut()) & share::write) ||
              any(p->request_.deny & share::read)))
             return true;
@@ -454,23 +456,55 @@ void passage::end() noexcept
 
 // --- What time does
 
+// What is due, one of each sort. An error is the store's.
+task<result<void>> state_table::do_what_is_due()
+{
+    const time_point t = now();
+    result<void> done;
+    if (grace_.is_due(t))
+        done = co_await end_grace();
+    const recallable_entry* const overdue = first_recalled();
+    if (done && overdue != nullptr && overdue->deadline <= t)
+        done = co_await revoke(states_->id_of(*overdue));
+    if (auto* m = by_->in_way.front(); done && m != nullptr && m->owner.in_way_from <= t) {
+        const client_id gone = m->owner.id;
+        done = co_await take_state(gone, client_state::expired, true);
+        if (client_entry* const c = find_client(gone)) {
+            c->in_way.unlink();
+            if (!done)
+                by_->in_way.push_back(c->in_way);
+        }
+    }
+    auto* oldest = by_->courtesy.front();
+    if (done && oldest != nullptr && oldest->owner.renewed + options_.lease + options_.courtesy_time <= t)
+        done = co_await take_state(oldest->owner.id, client_state::expired, true);
+    if (auto* m = by_->unrecorded.front(); done && m != nullptr) {
+        const client_id lacking = m->owner.id;
+        done = co_await write_record(lacking);
+    }
+    co_return done;
+}
+
 task<void> state_table::tend()
 {
     const task_context& context = co_await current_context();
-    scope watching(*context.shard, &context, nullptr, "waits for locks of local processes");
-    watching_ = &watching;
-    scope fences(*context.shard, &context, nullptr, "fences");
+    exception_logger lost("nfs");
+    scope watching(*context.shard, &context, &lost, "waits for locks of local processes");
+    scope fences(*context.shard, &context, &lost, "fences");
     fences_until_.reset();
+    stop_hearer hears(*this);
+    (void)context.stop.subscribe(hears);
     task<void> running =
-        run_fences(&fences); // here, as nothing would be fenced if there were no memory for it
+        run_fences(&fences, &context.stop); // here, as nothing would be fenced if there were no memory for it
     fences.spawn([](task<void> made) { return made; }, std::move(running));
+    watching_ = &watching;
+    // From here on there are children, and nothing may leave this but by their end.
     for (;;) {
         age();
         lapse_reservations();
         const time_point t = now();
         time_point next = time_point::max();
         const auto at = [&next](time_point when) { next = std::min(next, when); };
-        result<void> done;
         if (auto* m = by_->to_look.front()) {
             file_entry& f = m->owner;
             ++f.pins;
@@ -478,24 +512,10 @@ task<void> state_table::tend()
             --f.pins;
             release_file(f);
         }
-        if (grace_.is_due(t))
-            done = co_await end_grace();
-        const recallable_entry* const overdue = first_recalled();
-        if (done && overdue != nullptr && overdue->deadline <= t)
-            done = co_await revoke(states_->id_of(*overdue));
-        if (auto* m = by_->in_way.front(); done && m != nullptr && m->owner.in_way_from <= t) {
-            const client_id gone = m->owner.id;
-            m->unlink();
-            done = co_await take_state(gone, client_state::expired, true);
-            if (client_entry* c = find_client(gone); !done && c != nullptr)
-                by_->in_way.push_back(c->in_way);
-        }
-        auto* oldest = by_->courtesy.front();
-        if (done && oldest != nullptr && oldest->owner.renewed + options_.lease + options_.courtesy_time <= t)
-            done = co_await take_state(oldest->owner.id, client_state::expired, true);
-        if (auto* m = by_->unrecorded.front(); done && m != nullptr) {
-            const client_id lacking = m->owner.id;
-            done = co_await write_record(lacking);
+        result<void> done = no_memory();
+        try {
+            done = co_await do_what_is_due();
+        } catch (...) { // it is tried again
         }
         if (!done) {
             at(now() + std::chrono::seconds(1));
@@ -522,7 +542,6 @@ task<void> state_table::tend()
         const bool goes_on = co_await change_awaiter(tending_, next, "something to be due");
         if (!goes_on) {
             release_leases();
-            fence_all();
             watching_ = nullptr;
             watching.request_stop();
             co_await watching.join();

@@ -78,7 +78,7 @@ void state_table::record_later(client_entry& c) noexcept
 bool state_table::is_being_written(client_id client) noexcept
 {
     const client_entry* const c = find_client(client);
-    return c != nullptr && c->storing;
+    return c != nullptr && (c->storing || c->leaving > 0);
 }
 
 // Without the record the client could not take that back after the next start, or others' state would stand in its place (7530 9.6.3.4),

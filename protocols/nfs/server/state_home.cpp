@@ -96,7 +96,8 @@ task<result<void>> begin_open(state_home& state, files::state_table& table,
         if (!alone)
             co_return error(errc::busy, "what began before the open that denies it");
     }
-    co_return begun;
+    // What its client had may have been taken meanwhile, and others have been let in: it must not cut the file.
+    co_return answer_of(table.may_commit(*pending));
 }
 
 task<result<files::opened>> end_open(files::state_table& table, const files::open_request* request,
@@ -492,8 +493,8 @@ task<result<files::opened>> state_home::open_and_cut(const files::open_request& 
     const result<void> may = co_await at_home(std::move(begin));
     if (!may)
         co_return may.error();
-    result<storage::change> cut = error(errc::busy);
-    {
+    result<storage::change> cut = error(errc::expired, "what the client had was taken");
+    if (!begun->pending->is_dropped()) { // also on the way here
         io_list::hold cut_now;
         cut_now.begin(*file.io, file.export_id, file.file, files::share::write);
         files::change_hold change;

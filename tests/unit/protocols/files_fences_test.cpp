@@ -101,9 +101,12 @@ BOOST_FIXTURE_TEST_CASE(what_is_being_fenced_counts_in_the_limits, fixture)
         BOOST_TEST(is(table->hold(more), errc::too_many_locks));
         memory.of_client = 100;
         memory.limit = 2;
-        BOOST_TEST(is(table->hold(more), errc::all_is_full));
+        BOOST_TEST(is(table->hold(more), errc::busy)); // no client's state is to be taken for that
         (void)co_await sleep_for(6s);
         BOOST_TEST(table->hold(more).has_value());
+        memory.limit = 1;
+        const auto g = open(b, "o", "g", both);
+        BOOST_TEST(is(table->hold(asks(b, g->id, all_bytes, lock_type::write, "g")), errc::all_is_full));
     });
 }
 
@@ -205,7 +208,87 @@ BOOST_FIXTURE_TEST_CASE(what_is_overdue_is_fenced_before_that_is_written_down, f
         (void)co_await sleep_for(1h);
         BOOST_TEST(table->stats().revocations.value() == 2u);
         BOOST_TEST(memory.begun.size() == 2u);
+        BOOST_TEST((memory.gone == std::vector<client_id>{a})); // only now, after its fences
         BOOST_TEST(open(b, "o", "f", both).has_value());
+    });
+}
+
+// Also where that is another write of the same client.
+BOOST_FIXTURE_TEST_CASE(what_a_client_has_is_fenced_before_an_earlier_write_is_over, fixture)
+{
+    (void)only_memory(a);
+    const auto o = open(a, "o", "g", both, none, delegation_want::any);
+    BOOST_REQUIRE((o && o->delegation));
+    beside_tend([&]() -> task<void> {
+        store->takes = [] { return 1h; };
+        scope s(*shard);
+        s.spawn([&]() -> task<void> {
+            const auto revoked = co_await table->revoke(o->delegation->id);
+            BOOST_TEST(revoked.has_value());
+        });
+        s.spawn([&]() -> task<void> {
+            const auto gone = co_await table->forget(a);
+            BOOST_TEST(gone.has_value());
+        });
+        (void)co_await sleep_for(1s);
+        BOOST_TEST(memory.ended.size() == 1u);
+        // It gets nothing more that would have to be fenced.
+        BOOST_TEST(is(table->hold(asks(a, o->id, all_bytes, lock_type::write, "g")), errc::busy));
+        BOOST_TEST(table->is_being_written(a));
+        co_await s.join();
+        BOOST_TEST(is(table->state_of(a), errc::stale_client));
+    });
+}
+
+// A stop does not wait for the store before it fences.
+BOOST_FIXTURE_TEST_CASE(a_stop_fences_all_while_the_store_hangs, fixture)
+{
+    (void)only_memory(a);
+    const auto o = open(a, "o", "g", both, none, delegation_want::any);
+    BOOST_REQUIRE((o && o->delegation));
+    const auto all = [&]() -> task<void> {
+        scope s(*shard);
+        s.spawn([this] { return table->tend(); });
+        store->takes = [] { return 1h; };
+        store->ignores_stop = true;
+        BOOST_TEST(table->recall(o->delegation->id).has_value());
+        (void)co_await sleep_for(table->options().recall_time + 1s);
+        BOOST_TEST(store->writing == 1u);
+        s.request_stop();
+        (void)co_await sleep_for(1ms);
+        BOOST_TEST(memory.ended.size() == 1u);
+        BOOST_TEST(store->writing == 1u);
+        co_await s.join();
+    };
+    run(all());
+    BOOST_TEST((memory.lost.front().why == loss::server_ends));
+}
+
+// As one that refuses: without memory for it, for example.
+BOOST_FIXTURE_TEST_CASE(a_store_that_throws_is_asked_again, fixture)
+{
+    const stateid held = only_memory(a);
+    const client_id late = *table->add_client("late");
+    beside_tend([&]() -> task<void> {
+        store->fails = []() -> bool { throw std::bad_alloc(); };
+        BOOST_TEST(table->recall(held).has_value());
+        (void)co_await sleep_for(table->options().recall_time + 2s);
+        BOOST_TEST(memory.ended.size() == 1u);
+        BOOST_TEST(table->stats().revocations.value() == 0u);
+        BOOST_TEST(table->stats().store_failures.value() >= 2u);
+        BOOST_REQUIRE(table->renew(a));
+        const auto complete = co_await table->reclaim_complete(late);
+        BOOST_TEST(!complete.has_value());
+        const auto gone = co_await table->revoke_client(b);
+        BOOST_TEST(!gone.has_value());
+        for (const client_id c : {a, b, late})
+            BOOST_TEST(!table->is_being_written(c));
+        BOOST_TEST(open(b, "o", "h", both).has_value()); // it stays
+        store->fails = {};
+        (void)co_await sleep_for(2s);
+        BOOST_TEST(table->stats().revocations.value() == 1u);
+        const auto at_last = co_await table->forget(b);
+        BOOST_TEST(at_last.has_value());
     });
 }
 

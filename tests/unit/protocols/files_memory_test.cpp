@@ -227,6 +227,23 @@ BOOST_FIXTURE_TEST_CASE(an_open_that_is_begun_goes_with_its_client, fixture)
     BOOST_TEST(table->stats().files.value() == 0);
 }
 
+// It stands against nobody, and will not be granted.
+BOOST_FIXTURE_TEST_CASE(a_dropped_open_that_cuts_nothing_costs_nobody_a_delegation, fixture)
+{
+    const client_id c = client("c");
+    pending_open begun;
+    BOOST_REQUIRE(table->begin_open(request(c, "o", "f", both), begun));
+    BOOST_TEST(!begun.is_dropped());
+    BOOST_TEST(table->may_commit(begun).has_value());
+    const auto gone = run(table->revoke_client(c));
+    BOOST_TEST(gone.has_value());
+    BOOST_TEST(begun.is_dropped());
+    BOOST_TEST(is(table->may_commit(begun), errc::admin_revoked));
+    const auto o = open(b, "o", "f", both, none, delegation_want::any);
+    BOOST_REQUIRE(o);
+    BOOST_TEST(o->delegation.has_value());
+}
+
 BOOST_FIXTURE_TEST_CASE(an_open_that_is_begun_by_who_lost_his_lease_gives_way, fixture)
 {
     pending_open cut;

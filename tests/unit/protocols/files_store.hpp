@@ -2,6 +2,7 @@
 // A recovery store in memory, which survives the tables that are made over it.
 #pragma once
 
+#include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
 #include <verbena/protocols/files/recovery.hpp>
 
@@ -63,6 +64,7 @@ public:
     }
 
     std::function<duration()> takes; ///< how long a write takes; none: no time
+    bool ignores_stop = false;       ///< while it writes
     std::function<bool()> fails;     ///< whether it does
     bool is_gone = false;            ///< the machine has stopped: nothing reaches the disk any more
     unsigned writing = 0;            ///< changes under way
@@ -81,8 +83,14 @@ private:
     task<result<void>> write(const char* what, std::string key, how f, files::share keeps_out)
     {
         ++writing;
-        if (takes)
+        if (takes && ignores_stop) {
+            const task_context& context = co_await current_context();
+            scope nobody_stops(*context.shard);
+            nobody_stops.spawn([time = takes()]() -> task<void> { (void)co_await sleep_for(time); });
+            co_await nobody_stops.join();
+        } else if (takes) {
             co_await sleep_for(takes());
+        }
         --writing;
         if ((is_gone && !arrives) || (fails && fails()))
             co_return error(std::errc::io_error, "the store");

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// An open that cuts its file and runs out of memory leaves nothing behind. Its caller is on another shard than the
-// state. A program of its own: here each allocation fails in its turn.
+// An open that cuts its file and runs out of memory leaves nothing behind, nor does it cut what it is refused. Its
+// caller is on another shard than the state. And what time does goes on where memory ran out. A program of its own:
+// here each allocation fails in its turn.
 #include <boost/test/unit_test.hpp>
 
 #include "fake_backend.hpp"
+#include "files_fixture.hpp"
 
 #include <verbena/core/runtime.hpp>
+#include <verbena/core/scope.hpp>
+#include <verbena/core/sleep.hpp>
 #include <verbena/protocols/nfs/server/state_home.hpp>
 
 #include <atomic>
@@ -13,7 +17,9 @@
 #include <exception>
 #include <new>
 #include <optional>
+#include <semaphore>
 #include <string_view>
+#include <thread>
 
 namespace {
 
@@ -139,6 +145,107 @@ BOOST_AUTO_TEST_CASE(an_open_that_cuts_its_file_and_has_no_memory_leaves_nothing
             BOOST_TEST(w.is_free(), "allocation " << at);
     }
     BOOST_TEST(failures > 10);
+}
+
+namespace {
+
+/// The file is cut by an open of a client that is forgotten meanwhile, and somebody else may have written it by then.
+struct forgotten {
+    /// `meanwhile` is called on the opener's shard when the open is on its way home.
+    template<class Meanwhile>
+    bool opens(files::share deny, Meanwhile meanwhile)
+    {
+        const auto open = [&](shard& here) -> task<bool> {
+            files::open_request r = w.asks(w.clients[0], deny);
+            r.truncates = true;
+            nfs::state_home::opening file;
+            file.backend = &w.backend;
+            file.file = r.file;
+            file.io = &w.state->io_of(here);
+            bool opened = true;
+            scope s(here.reactor());
+            s.spawn([&]() -> task<void> {
+                const auto done = co_await w.state->open(r, file);
+                opened = done.has_value();
+            });
+            task<void> other = meanwhile(here);
+            co_await other;
+            co_await s.join();
+            co_return opened;
+        };
+        return w.rt->run(1, open);
+    }
+    world w;
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(an_open_that_was_dropped_while_it_waited_for_io_cuts_nothing, forgotten)
+{
+    const auto meanwhile = [&](shard& here) -> task<void> {
+        nfs::io_list::hold reading;
+        reading.begin(w.state->io_of(here), 0, w.backend.root(), files::share::read);
+        const auto gone = co_await w.state->forget(w.clients[0]);
+        BOOST_TEST(gone.has_value());
+    };
+    BOOST_TEST(!opens(files::share::both, meanwhile));
+    BOOST_TEST(w.backend.called == "");
+}
+
+BOOST_FIXTURE_TEST_CASE(an_open_that_was_dropped_on_its_way_to_the_cut_cuts_nothing, forgotten)
+{
+    std::binary_semaphore is_sent{0}, is_gone{0};
+    bool gone = false;
+    std::jthread forgets([&] {
+        is_sent.acquire();
+        const auto forgotten = w.rt->run(0, [&](shard&) { return w.state->forget(w.clients[0]); });
+        gone = forgotten.has_value();
+        is_gone.release();
+    });
+    const auto meanwhile = [&](shard&) -> task<void> {
+        is_sent.release();
+        is_gone.acquire(); // the shard hears nothing meanwhile
+        co_return;
+    };
+    BOOST_TEST(!opens(files::share::none, meanwhile));
+    BOOST_TEST(gone);
+    BOOST_TEST(w.backend.called == "");
+}
+
+// What there is no memory for is done a second later.
+BOOST_AUTO_TEST_CASE(what_is_due_is_done_again_where_there_was_no_memory)
+{
+    int failures = 0;
+    for (bool failed = true; failed; failures += failed) {
+        bool revoked = false;
+        const auto recalls_in_vain = [&, at = failures + 1] {
+            files_fixture f;
+            const files::client_id c = f.client("a");
+            const auto o =
+                f.open(c, "o", "f", files::share::read, files::share::none, files::delegation_want::any);
+            BOOST_REQUIRE((o && o->delegation));
+            const auto all = [&]() -> task<void> {
+                scope s(*f.shard);
+                s.spawn([&] { return f.table->tend(); });
+                BOOST_TEST(f.table->recall(o->delegation->id).has_value());
+                (void)co_await sleep_for(f.table->options().recall_time - 1ms);
+                has_failed = false;
+                fails_at = at;
+                (void)co_await sleep_for(2ms);
+                fails_at = 0;
+                (void)co_await sleep_for(5s);
+                revoked = f.table->stats().revocations.value() == 1;
+                s.request_stop();
+                co_await s.join();
+            };
+            f.run(all());
+        };
+        std::jthread(recalls_in_vain)
+            .join(); // a new one, so that no frame of a coroutine is left from a run before
+        failed = has_failed;
+        BOOST_TEST(revoked, "allocation " << failures + 1);
+    }
+    BOOST_TEST(failures > 1);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -18,6 +18,7 @@
 #include <verbena/protocols/storage/file_lease.hpp>
 #include <verbena/protocols/storage/open_file.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -218,6 +219,9 @@ public:
     void set_gives_back() noexcept { request_.gives_back = true; }
     /// There is none, and the next question is why.
     void set_lease(storage::no_lease why) noexcept { why_no_lease_ = why; }
+    /// Whether all that its client had was taken meanwhile: it keeps nobody out any more and can't be committed. Any
+    /// thread.
+    bool is_dropped() const noexcept { return dropped_.load(std::memory_order_acquire); }
 
 private:
     friend class state_table;
@@ -229,7 +233,8 @@ private:
         pending_open& open;
     };
     friend struct detail::client_entry;
-    of_client of_client_{*this}; // unlinked: its client has nothing any more, and it can't be committed
+    of_client of_client_{*this}; // unlinked: it is not begun, or dropped
+    std::atomic<bool> dropped_ = false;
     state_table* table_ = nullptr;
     detail::file_entry* file_ = nullptr;
     open_request request_;
@@ -375,6 +380,9 @@ public:
     std::optional<stateid> reserve_delegation(pending_open& p);
     /// Draws the stateid's number: to be sent. `p` is done with. Errors: the client's.
     result<opened> commit(pending_open& p);
+    /// Whether what has become of its client meanwhile lets commit() go on. Who does something that can't be undone
+    /// asks before. Errors: expired; those of a client.
+    result<void> may_commit(const pending_open& p) noexcept;
     /// The open is from now on as if only those of its opens had been that `access` and `deny` include. Errors: invalid, where these are not
     /// the union of such (RFC 8881 18.18.3).
     result<stateid> downgrade(client_id client, const stateid& id, const storage::handle& file, share access,
@@ -550,6 +558,7 @@ private:
     detail::client_entry* find_client(client_id id) noexcept;
     result<detail::client_entry*> living(client_id id, bool even_leaving = false) noexcept;
     task<result<void>> take_state(client_id id, client_state into, bool only_courtesy);
+    struct leaving;
     task<result<void>> write_record(client_id id, bool frees_the_last = false);
     bool drop_some(detail::client_entry& c, std::size_t most) noexcept;
     void leave_peer(detail::client_entry& c) noexcept;
@@ -563,6 +572,7 @@ private:
     error refuse(const shortage& lacking, errc own) noexcept;
     void to_state(detail::client_entry& c, client_state s) noexcept;
     task<result<void>> end_grace();
+    static error no_memory() noexcept;
     detail::owner_entry& owner_of(detail::client_entry& c, bool locks, std::span<const std::byte> name);
     detail::owner_entry* find_owner(detail::client_entry& c, bool locks,
                                     std::span<const std::byte> name) noexcept;
@@ -651,6 +661,7 @@ private:
     void fence_now(detail::recallable_entry& r, loss why) noexcept;
     void begin_fence(std::unique_ptr<detail::fence_entry> made) noexcept;
     void end_fence(detail::fence_entry& e) noexcept;
+    void tell_if_left(detail::kind_use& u) noexcept;
     void take_a_turn(detail::kind_use& u) noexcept;
     void give_up_place(detail::fence_entry& e) noexcept;
     void note_late(detail::fence_entry& e) noexcept;
@@ -659,7 +670,9 @@ private:
     void fence_all() noexcept;
     task<void> run_fence(detail::fence_entry* e);
     bool start_fences(scope& running) noexcept;
-    task<void> run_fences(scope* running);
+    task<result<void>> do_what_is_due();
+    struct stop_hearer;
+    task<void> run_fences(scope* running, const stop_token* stops);
     task<void> fences_of(uses of);
 
     // Locks.
