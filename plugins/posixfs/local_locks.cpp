@@ -24,6 +24,8 @@ constexpr byte_range everything{0, byte_range::to_the_end};
 
 // A description with more ranges stays one for writing until its file has no lock.
 constexpr std::size_t most_to_read_again = 32;
+// With more ranges that the kernel may hold or not, all of the file is looked at.
+constexpr std::size_t most_doubtful = 64;
 
 // Of all files of the process that have one. Never destroyed: a lane may be at work until the process ends.
 struct description_list {
@@ -64,6 +66,22 @@ bool lacks_descriptors(int failed) noexcept
 
 // Somebody has it.
 bool is_refused(int failed) noexcept { return failed == EAGAIN || failed == EACCES; }
+
+// The file system does not have the lock, and would not have it the next time. Of all else we can't say who has what.
+bool is_lacking(int failed) noexcept
+{
+    switch (failed) {
+    case ENOLCK:
+    case EINVAL:
+    case ENOSYS:
+    case EOPNOTSUPP:
+    case EACCES:
+    case EPERM:
+    case EROFS:
+    case ETXTBSY: return true;
+    default: return lacks_descriptors(failed);
+    }
+}
 
 unique_fd open_again(int fd, int access) noexcept
 {
@@ -132,7 +150,7 @@ public:
         const std::shared_ptr<lock_lane> lane =
             lane_; // behind submit() another thread may run and delete this
         do {
-            if (!lane->give_turn()) {
+            if (!lane->give_turns()) {
                 delete this;
                 return;
             }
@@ -173,8 +191,23 @@ void lock_lane::close() noexcept
     closed_ = true;
 }
 
-// For one worker. False: it is not needed any more.
-bool lock_lane::give_turn() noexcept
+// For one worker: what waits now, within a bound. One turn for each wait in the lane would let whoever keeps the lane
+// full hold up all locks. False: the worker is not needed any more.
+bool lock_lane::give_turns() noexcept
+{
+    std::size_t turns = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        turns = std::max<std::size_t>(1, waiting_.size());
+    }
+    for (unsigned calls = calls_of_a_pass; turns > 0 && calls > 0; --turns)
+        if (!give_turn(calls))
+            return false;
+    return true;
+}
+
+// `calls`: how many the worker may make yet.
+bool lock_lane::give_turn(unsigned& calls) noexcept
 {
     std::shared_ptr<lock_description> about;
     {
@@ -186,7 +219,9 @@ bool lock_lane::give_turn() noexcept
         about = std::move(waiting_.front());
         waiting_.pop_front();
     }
-    const std::shared_ptr<lock_lane> next = about->turn();
+    unsigned took = 0;
+    const std::shared_ptr<lock_lane> next = about->turn(&took);
+    calls -= std::min(calls, std::max(took, least_of_a_turn));
     const bool stays = next != nullptr && (next.get() == this || !next->want(about));
     const std::lock_guard lock(mutex_);
     if (stays)
@@ -251,7 +286,7 @@ void lock_description::add(std::shared_ptr<step> s)
     }
 }
 
-std::shared_ptr<lock_lane> lock_description::turn() noexcept
+std::shared_ptr<lock_lane> lock_description::turn(unsigned* took) noexcept
 {
     std::shared_ptr<step> s;
     {
@@ -265,6 +300,8 @@ std::shared_ptr<lock_lane> lock_description::turn() noexcept
         s->failed = ENOMEM;
         owes_ = true;
     }
+    if (took != nullptr)
+        *took = calls_of_a_turn - calls_;
     std::shared_ptr<lock_lane> next;
     {
         const std::lock_guard lock(queue_mutex_);
@@ -294,6 +331,12 @@ bool lock_description::do_step(step& s)
             s.now_ = take(s);
         if (s.now_ == stage::undoes && sync(s))
             s.now_ = stage::ended;
+        // However it ends; but what was just refused is not tried again at once.
+        if (s.now_ == stage::ended && is_behind_ && !s.is_unseen_ && s.failed == 0) {
+            is_behind_ = false;
+            s.at_ = 0;
+            s.now_ = stage::catches_up;
+        }
         if (s.now_ == stage::catches_up)
             s.now_ = catch_up(s);
         is_done = s.now_ == stage::ended;
@@ -328,13 +371,14 @@ lock_description::stage lock_description::begin_lock(step& s)
         if (!fd_)
             return open_failed(s, errno);
         note_open(s.peer);
-        s.opened_ = true;
+        is_behind_ = true;
     }
     s.at_ = bytes.offset;
     if (s.bytes.type == lock_type::read || may_write_)
         return stage::takes;
     // What is denied opens nothing for writing: that breaks leases and is seen as a change by who watches the file.
-    if (finds_holder(s, fd_.get()))
+    (void)find_holder(s, fd_.get()); // without an answer take() decides
+    if (s.holder)
         return stage::ended;
     s.fresh_ = open_again(fd_.get(), O_RDWR);
     if (!s.fresh_)
@@ -345,8 +389,8 @@ lock_description::stage lock_description::begin_lock(step& s)
 
 lock_description::stage lock_description::open_failed(step& s, int failed)
 {
-    // Under a lease, which is being broken now; or the caller makes room.
-    if (failed == EAGAIN || (lacks_descriptors(failed) && !s.is_last)) {
+    // Under a lease, which is being broken now; or out of reach; or the caller makes room.
+    if (!is_lacking(failed) || (lacks_descriptors(failed) && !s.is_last)) {
         s.failed = failed;
     } else {
         s.who->unseen->add(failed);
@@ -363,14 +407,16 @@ lock_description::stage lock_description::replace(step& s)
         if (is_spent())
             return stage::replaces;
         if (const int failed = set(s.fresh_.get(), one.bytes, F_RDLCK); failed != 0) {
-            s.who->unseen->add(failed);
-            grant(s);
+            if (is_refused(failed) || is_lacking(failed))
+                return grant_unseen(s, failed);
+            s.failed = failed;
             return stage::ended;
         }
         s.at_ = one.bytes.last + 1;
     }
     fd_ = std::move(s.fresh_);
-    may_write_ = s.opened_ = true;
+    may_write_ = is_behind_ = true;
+    doubtful_ = {};
     s.at_ = s.bytes.bytes.offset;
     return stage::takes;
 }
@@ -405,14 +451,23 @@ lock_description::stage lock_description::take(step& s)
             s.at_ = piece.last + 1;
             continue;
         }
+        if (!is_refused(failed) && is_lacking(failed))
+            return grant_unseen(s, failed);
         if (!is_refused(failed)) {
-            s.who->unseen->add(failed);
-            grant(s);
-            return stage::ended;
+            s.failed = failed;
+            if (parties_.empty()) // the description goes
+                return stage::ended;
+            s.last_ = piece.last;
+            s.at_ = s.bytes.bytes.offset;
+            return stage::undoes;
         }
-        if (!finds_holder(s, fd_.get())) {
+        (void)find_holder(s, fd_.get());
+        if (!s.holder) {
             if (++s.tries_ < most_tries)
                 continue;
+            // A security module says so of each lock. A file system that means a conflict by it names the holder.
+            if (failed == EACCES)
+                return grant_unseen(s, failed);
             s.holder = storage::local_holder{{piece.offset, piece.last, true}, 0};
         }
         if (s.at_ == s.bytes.bytes.offset)
@@ -422,8 +477,15 @@ lock_description::stage lock_description::take(step& s)
         return stage::undoes;
     }
     grant(s);
-    s.at_ = 0;
-    return s.opened_ ? stage::catches_up : stage::ended;
+    return stage::ended;
+}
+
+lock_description::stage lock_description::grant_unseen(step& s, int failed)
+{
+    s.who->unseen->add(failed);
+    grant(s);
+    s.is_unseen_ = true;
+    return stage::ended;
 }
 
 // A description that was just opened tries what the file system did not have before. Nobody is told of what it
@@ -476,12 +538,15 @@ bool lock_description::conflicts_with_others(step& s) const
     return false;
 }
 
-bool lock_description::finds_holder(step& s, int fd) const
+// 0, or why the kernel does not say. Nobody is found then.
+int lock_description::find_holder(step& s, int fd) noexcept
 {
     struct flock found = to_kernel(s.bytes.bytes, to_kernel(s.bytes.type));
-    if (::fcntl(fd, F_OFD_GETLK, &found) == 0 && found.l_type != F_UNLCK)
+    if (::fcntl(fd, F_OFD_GETLK, &found) != 0)
+        return errno;
+    if (found.l_type != F_UNLCK)
         s.holder = holder_of(found);
-    return s.holder.has_value();
+    return 0;
 }
 
 void lock_description::test(step& s)
@@ -489,12 +554,15 @@ void lock_description::test(step& s)
     if (conflicts_with_others(s) || s.bytes.bytes.offset > max_offset)
         return;
     unique_fd for_this_call;
+    int failed = 0;
     if (!fd_)
         for_this_call = open_again(s.path.get(), O_RDONLY);
     if (fd_ || for_this_call)
-        (void)finds_holder(s, fd_ ? fd_.get() : for_this_call.get());
-    else if (errno == EAGAIN || lacks_descriptors(errno))
-        s.failed = errno; // anything else lock() counts as not seen
+        failed = find_holder(s, fd_ ? fd_.get() : for_this_call.get());
+    else
+        failed = errno;
+    if (failed != 0 && (!is_lacking(failed) || lacks_descriptors(failed)))
+        s.failed = failed; // anything else lock() counts as not seen
 }
 
 // --- The end of locks
@@ -514,9 +582,33 @@ bool lock_description::keep(step& s)
     return !fd_ || parties_.empty() || sync(s);
 }
 
+// The answer to a lock was lost, as by a server that did not say: the kernel may hold it or not. So it is told what is
+// to be there. False: there is more to do.
+bool lock_description::end_doubt(step& s)
+{
+    while (!doubtful_.empty()) {
+        if (is_spent())
+            return false;
+        const byte_range first = doubtful_.all().front().bytes;
+        const segment wanted = wanted_from(first.offset);
+        const byte_range part{first.offset, std::min(wanted.last, first.last)};
+        const bool is_to_read = wanted.type && !may_write_;
+        const int failed = set(part, is_to_read ? lock_type::read : wanted.type);
+        if (failed != 0 && !is_refused(failed)) {
+            owes_ = true;
+            s.who->unseen->add(failed);
+            return true; // the next end of a lock tries again
+        }
+        doubtful_.clear(part);
+    }
+    return true;
+}
+
 // Of the step's bytes the kernel is to hold no more than the parties do. What it lacks of that it lacks on.
 bool lock_description::sync(step& s)
 {
+    if (!end_doubt(s))
+        return false;
     while (s.at_ <= s.last_) {
         if (is_spent())
             return false;
@@ -553,7 +645,8 @@ void lock_description::end_step(step& s)
         fd_.reset();
         path_.reset();
         in_kernel_ = {};
-        may_write_ = owes_ = false;
+        doubtful_ = {};
+        may_write_ = owes_ = is_behind_ = false;
     } else if (fd_) {
         path_.reset();
         read_again();
@@ -577,6 +670,7 @@ void lock_description::read_again()
         if (set(fresh.get(), one.bytes, F_RDLCK) != 0)
             return;
     fd_ = std::move(fresh);
+    doubtful_ = {};
     may_write_ = false;
 }
 
@@ -631,6 +725,12 @@ int lock_description::set(const byte_range& bytes, std::optional<lock_type> type
         in_kernel_.set(bytes, *type);
     else if (failed == 0)
         in_kernel_.clear(bytes);
+    if (failed == 0) {
+        doubtful_.clear(bytes);
+    } else if (type && !is_refused(failed) && !is_lacking(failed)) {
+        const bool is_full = doubtful_.size() >= most_doubtful;
+        doubtful_.set(is_full ? byte_range{0, max_offset} : bytes, lock_type::read);
+    }
     return failed;
 }
 

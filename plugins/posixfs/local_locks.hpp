@@ -56,6 +56,11 @@ private:
 /// lane is slow. Any thread.
 class lock_lane : public std::enable_shared_from_this<lock_lane> {
 public:
+    /// Calls for locks, of several descriptions, between two waits for a thread of the lane. A turn counts for
+    /// `least_of_a_turn` at least: it may open files and look who has bytes.
+    static constexpr unsigned calls_of_a_pass = 256;
+    static constexpr unsigned least_of_a_turn = 4;
+
     explicit lock_lane(blocking_pool& pool) noexcept;
     /// `d` gets a turn. False: the lane has ended.
     bool want(std::shared_ptr<lock_description> d);
@@ -65,7 +70,8 @@ public:
 
 private:
     class worker;
-    bool give_turn() noexcept;
+    bool give_turns() noexcept;
+    bool give_turn(unsigned& calls) noexcept;
     blocking_pool& pool_;
     const std::size_t most_;
     std::mutex mutex_;
@@ -128,7 +134,7 @@ public:
         std::uint64_t at_ = 0;   // up to here it is done
         std::uint64_t last_ = 0; // undoes, syncs: up to here it is to be done
         unique_fd fresh_;        // replaces
-        bool opened_ = false;
+        bool is_unseen_ = false; // the kernel has refused it for good
         unsigned tries_ = 0;
 
         std::atomic<state> state_{state::queued};
@@ -145,8 +151,8 @@ public:
     /// here.
     void add(std::shared_ptr<step> s);
     /// A part of what is queued. On a thread of a lane. Yields the lane that is to give the next turn; nothing: none is
-    /// needed.
-    std::shared_ptr<lock_lane> turn() noexcept;
+    /// needed. `took`, if given, becomes the number of calls for locks that it made.
+    std::shared_ptr<lock_lane> turn(unsigned* took = nullptr) noexcept;
 
     /// Descriptions that are open, of all files of the process.
     static std::size_t held() noexcept { return held_.load(std::memory_order_relaxed); }
@@ -165,14 +171,16 @@ private:
     stage take(step& s);
     stage catch_up(step& s);
     stage open_failed(step& s, int failed);
+    stage grant_unseen(step& s, int failed);
     void grant(step& s);
     void test(step& s);
     bool keep(step& s);
     bool sync(step& s);
+    bool end_doubt(step& s);
     void end_step(step& s);
     void read_again();
     bool conflicts_with_others(step& s) const;
-    bool finds_holder(step& s, int fd) const;
+    static int find_holder(step& s, int fd) noexcept;
     bool may_have_another(const step& s) const noexcept;
     segment wanted_from(std::uint64_t at) noexcept;
     bool has(const files::byte_range& bytes, files::lock_type type) const noexcept;
@@ -193,7 +201,9 @@ private:
     unique_fd path_; // without fd_ it keeps the inode's number while a party holds something
     bool may_write_ = false;
     bool owes_ = false;              // the kernel refused to let go of some
+    bool is_behind_ = false;         // it was opened, and not asked yet for what the kernel lacked before
     files::byte_ranges in_kernel_;   // what the kernel holds by fd_
+    files::byte_ranges doubtful_;    // what it may hold, or not, beside that
     std::uint64_t peer_ = 0;         // whose share fd_ is of
     unsigned calls_ = 0, looks_ = 0; // left in this turn
 

@@ -305,15 +305,22 @@ void state_table::wait_locally(const pending_lock& p)
     const std::span<const std::byte> owner = bytes_of(p.owner_);
     wait_entry* w = find_wait(f, p.client_, owner);
     const bool was_local = w != nullptr && w->is_local;
-    if (p.waits_)
+    const bool was_told = w != nullptr && w->is_told;
+    if (p.waits_) {
         wait_for(**c, f, owner, p.bytes_, p.type_);
-    w = find_wait(f, p.client_, owner);
-    if (w == nullptr) // it does not wait, or too many do
-        return;
-    begin_wait(*w); // one that was told keeps its place, but no range
-    w->is_local = true;
-    if (!was_local || f.watch == 0)
-        look_soon(f);
+        w = find_wait(f, p.client_, owner);
+        if (w != nullptr) { // else too many wait
+            w->is_local = true;
+            if (!was_local || f.watch == 0)
+                look_soon(f);
+        }
+    } else if (w != nullptr && w->bytes == p.bytes_ && w->type == p.type_) {
+        erase_wait(*w); // as in lock()
+    } else if (w != nullptr) {
+        begin_wait(*w);
+    }
+    if (was_told) // what was kept for it is free
+        tell_waiters(f);
 }
 
 // One task asks for all who wait for local processes, so that who has waited longest is asked for first.
@@ -347,7 +354,10 @@ task<void> state_table::watch_locally(storage::handle file, std::uint64_t number
             } catch (...) { // no memory to ask: they wait on
             }
         }
-        if (!some_wait) {
+        if (f->watch != number) // there is another task by now
+            co_return;
+        // One with a lower number may have begun to wait, whom this look has passed by.
+        if (!some_wait && !f->has_new_wait) {
             f->watch = 0;
             drop_local(*f);
             co_return;

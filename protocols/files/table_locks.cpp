@@ -27,6 +27,36 @@ void for_each_beside(file_entry& f, owner_entry* o, const lock_entry* l, Do&& wh
 
 } // namespace
 
+namespace {
+
+// The back end hears of the file's ranges, so they are bounded. One client, or all of one peer, has half of them by its
+// locks: others have the rest. An unlock that splits a range may go beyond that, and who has few ranges may always
+// unlock: to wait would help nobody, and who unlocks often can't be told to come again.
+std::optional<limit_of> lacks_of_file(file_entry& f, const client_entry& c, std::size_t more,
+                                      std::size_t most, bool unlocks) noexcept
+{
+    constexpr std::size_t always = 16;
+    const std::size_t part = unlocks ? most / 4 * 3 : most / 2;
+    if (f.ranges + more <= part)
+        return std::nullopt;
+    std::size_t own = more, of_peer = more;
+    for (auto* m = f.locks.front(); m != nullptr; m = f.locks.next(*m)) {
+        const auto& l = static_cast<const lock_entry&>(m->owner);
+        const bool is_own = &l.client == &c;
+        own += is_own ? l.ranges.size() : 0;
+        of_peer += is_own || (c.peer != nullptr && l.client.peer == c.peer) ? l.ranges.size() : 0;
+    }
+    if (unlocks && own <= always)
+        return std::nullopt;
+    if (own > part)
+        return limit_of::client;
+    if (of_peer > part || f.ranges + more > (unlocks ? most / 2 * 3 : most))
+        return limit_of::file; // others can let go of some
+    return std::nullopt;
+}
+
+} // namespace
+
 // The first lock of another owner that stands against this one, those of courtesy clients last; or what is kept for a waiter.
 std::optional<state_table::lock_obstacle>
 state_table::find_lock_obstacle(file_entry& f, client_id client, std::span<const std::byte> owner,
@@ -144,9 +174,10 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
         return refuse(*lacking, errc::too_many_locks);
     if ((l == nullptr || l->ranges.empty()) && f.lockers >= options_.limits.lockers_per_file)
         return refuse({limited::lock_owners, limit_of::file}, errc::too_many_locks);
-    if (f.local != nullptr && growth > 0 &&
-        f.ranges + std::size_t(growth) > options_.limits.local_ranges_per_file)
-        return refuse({limited::locks, limit_of::file}, errc::too_many_locks);
+    if (f.local != nullptr && growth > 0)
+        if (const auto whose =
+                lacks_of_file(f, c, std::size_t(growth), options_.limits.local_ranges_per_file, false))
+            return refuse({limited::locks, *whose}, errc::too_many_locks);
     if (local != nullptr && !local->is_held_ && local_of(f) != nullptr) {
         // Which of the two is the later one would be known to the client alone.
         if (is_asked_for(f, r.client, owner, r.bytes))
@@ -247,8 +278,10 @@ result<stateid> state_table::unlock(client_id client, const stateid& id, const s
     if (growth > 0) {
         if (const auto lacking = lacks_for_locks(l.client, std::size_t(growth), false, 0))
             return refuse(*lacking, errc::too_many_locks);
-        if (f.local != nullptr && f.ranges + std::size_t(growth) > options_.limits.local_ranges_per_file)
-            return refuse({limited::locks, limit_of::file}, errc::too_many_locks);
+        if (f.local != nullptr)
+            if (const auto whose = lacks_of_file(f, l.client, std::size_t(growth),
+                                                 options_.limits.local_ranges_per_file, true))
+                return refuse({limited::locks, *whose}, errc::too_many_locks);
     }
     clear(l, bytes);
     for_each_beside(f, l.owner, &l, [&](lock_entry& beside) { clear(beside, bytes); });

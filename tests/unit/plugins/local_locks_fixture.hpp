@@ -71,6 +71,8 @@ kernel_gate gate;
 // What the kernel answers to a lock that is asked for, unless it is 0; and for how many more.
 std::atomic<int> lock_fails_with{0};
 std::atomic<int> locks_to_fail{0};
+std::atomic<bool> failing_locks_are_taken{false}; // as by a server whose answer is lost; unlocks are not
+std::atomic<int> looks_fail_with{0};              // likewise, to F_OFD_GETLK
 std::atomic<int> kernel_locks{0};
 std::atomic<int> locks_on_shard{0}; // which a file system could hold up
 // The same for opens by descriptor, those to write alone or all of them.
@@ -88,9 +90,15 @@ int call_fcntl(int fd, int command, long argument)
         ++kernel_locks;
         if (lock_fails_with != 0 && locks_to_fail > 0) {
             --locks_to_fail;
+            if (failing_locks_are_taken && reinterpret_cast<const struct flock*>(argument)->l_type != F_UNLCK)
+                (void)::syscall(SYS_fcntl, fd, command, argument);
             errno = lock_fails_with;
             return -1;
         }
+    }
+    if (command == F_OFD_GETLK && looks_fail_with != 0) {
+        errno = looks_fail_with;
+        return -1;
     }
     return int(::syscall(SYS_fcntl, fd, command, argument));
 }
@@ -220,7 +228,8 @@ struct exported : fixture {
     }
     ~exported()
     {
-        lock_fails_with = locks_to_fail = open_fails_with = 0;
+        lock_fails_with = locks_to_fail = open_fails_with = looks_fail_with = 0;
+        failing_locks_are_taken = only_writers_fail = false;
         gate.shut(false);
         table.reset();
         pool.finish();

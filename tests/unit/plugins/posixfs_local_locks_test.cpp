@@ -209,10 +209,8 @@ BOOST_AUTO_TEST_CASE(two_exports_of_one_tree_conflict_as_two_clients_of_one)
 BOOST_AUTO_TEST_CASE(without_room_for_locks_clients_have_them_alone)
 {
     using reason = posixfs::unseen_lock_counters::reason;
-    const std::pair<int, reason> all[] = {{ENOLCK, reason::no_room},
-                                          {EINVAL, reason::unsupported},
-                                          {EOPNOTSUPP, reason::unsupported},
-                                          {EIO, reason::failed}};
+    const std::pair<int, reason> all[] = {
+        {ENOLCK, reason::no_room}, {EINVAL, reason::unsupported}, {EOPNOTSUPP, reason::unsupported}};
     for (const auto& [failed, why] : all) {
         exported e;
         const auto a = e.open("a");
@@ -228,6 +226,89 @@ BOOST_AUTO_TEST_CASE(without_room_for_locks_clients_have_them_alone)
         BOOST_TEST(e.local->sees(0) == F_WRLCK);
         BOOST_TEST(posixfs::unseen_locks_of(*e.fs)[why] == 1u);
     }
+}
+
+// As by a security module that lets this process lock nothing. A file system may mean a conflict by it, but names who
+// has the bytes.
+BOOST_AUTO_TEST_CASE(a_denial_is_a_conflict_where_somebody_has_the_bytes)
+{
+    using reason = posixfs::unseen_lock_counters::reason;
+    for (const int look : {0, EACCES}) {
+        exported e;
+        const auto a = e.open("a");
+        lock_fails_with = EACCES;
+        looks_fail_with = look;
+        locks_to_fail = 100;
+        BOOST_TEST(e.lock(a, "x", {0, 9}, write).has_value());
+        BOOST_TEST(e.lock(a, "x", {20, 29}, read).has_value());
+        BOOST_TEST(e.is_free(a, {40, 49}, read));
+        BOOST_TEST(posixfs::unseen_locks_of(*e.fs)[reason::not_permitted] == 2u);
+        looks_fail_with = 0;
+        BOOST_REQUIRE(e.local->lock({60, 69}, write));
+        BOOST_TEST(is_denied(e.lock(a, "x", {60, 69}, read)));
+        BOOST_TEST((e.holder.bytes == byte_range{60, 69}));
+        // Of this one nobody doubts that it is one.
+        lock_fails_with = EAGAIN;
+        BOOST_TEST(is_denied(e.lock(a, "x", {80, 89}, read)));
+        BOOST_TEST(posixfs::unseen_locks_of(*e.fs)[reason::not_permitted] == 2u);
+    }
+}
+
+// Somebody may have the bytes.
+BOOST_AUTO_TEST_CASE(an_error_that_says_nothing_of_holders_grants_nothing)
+{
+    const std::pair<int, files::errc> all[] = {{EIO, files::errc::io},
+                                               {ESTALE, files::errc::no_file},
+                                               {ETIMEDOUT, files::errc::busy},
+                                               {EINTR, files::errc::busy}};
+    for (const auto& [failed, told_as] : all) {
+        exported e;
+        const auto a = e.open("a");
+        lock_fails_with = failed;
+        locks_to_fail = 1;
+        BOOST_CHECK(e.lock(a, "x", {0, 9}, write).error() == told_as);
+        BOOST_TEST(posixfs::lock_description::held() == 0u);
+        open_fails_with = failed;
+        BOOST_CHECK(e.lock(a, "x", {0, 9}, read).error() == told_as);
+        BOOST_CHECK(e.test(a, {0, 9}, write).error() == told_as);
+        open_fails_with = 0;
+        looks_fail_with = failed;
+        BOOST_CHECK(e.test(a, {0, 9}, write).error() == told_as);
+        looks_fail_with = 0;
+        BOOST_REQUIRE(e.lock(a, "x", {0, 9}, read));
+        locks_to_fail = 1; // where the description is replaced
+        BOOST_CHECK(e.lock(a, "x", {20, 29}, write).error() == told_as);
+        BOOST_TEST(e.local->sees(0) == F_RDLCK);
+        BOOST_TEST(e.local->sees(20) == F_UNLCK);
+        BOOST_TEST(e.lock(a, "x", {20, 29}, write).has_value());
+        BOOST_TEST((posixfs::unseen_locks_of(*e.fs).counts == posixfs::unseen_lock_counters().counts));
+    }
+}
+
+// A server granted it, and its answer was lost.
+BOOST_AUTO_TEST_CASE(a_lock_whose_answer_is_lost_does_not_stay)
+{
+    exported e;
+    const auto a = e.open("a");
+    BOOST_REQUIRE(e.lock(a, "x", {50, 59}, write));
+    BOOST_REQUIRE(e.lock(a, "x", {5, 6}, read));
+    failing_locks_are_taken = true;
+    lock_fails_with = EIO;
+    locks_to_fail = 1;
+    BOOST_CHECK(e.lock(a, "x", {0, 9}, write).error() == files::errc::io);
+    BOOST_TEST(e.local->sees(0) == F_UNLCK);
+    BOOST_TEST(e.local->sees(5) == F_RDLCK);
+    BOOST_TEST(e.local->sees(9) == F_UNLCK);
+    // Nor does it where the unlock fails, too: the next one ends it.
+    locks_to_fail = 2;
+    BOOST_CHECK(e.lock(a, "x", {0, 9}, write).error() == files::errc::io);
+    BOOST_TEST(e.local->sees(0) == F_WRLCK);
+    e.unlock(a, "x", {55, 59});
+    BOOST_TEST(e.local->sees(0) == F_UNLCK);
+    BOOST_TEST(e.local->sees(5) == F_RDLCK);
+    BOOST_TEST(e.local->sees(9) == F_UNLCK);
+    BOOST_TEST(e.local->sees(54) == F_WRLCK);
+    BOOST_TEST(e.local->sees(55) == F_UNLCK);
 }
 
 // What the kernel would not unlock is unlocked with what comes next.

@@ -171,6 +171,62 @@ BOOST_AUTO_TEST_CASE(a_long_step_lets_others_go_between)
     lane.finish();
 }
 
+// Whoever keeps the lane full holds up all locks together by one wait for a thread, not each of them by one; and
+// locks hold up others for a bounded number of calls.
+BOOST_AUTO_TEST_CASE(a_full_lane_does_not_starve_locks)
+{
+    using posixfs::lock_lane;
+    constexpr std::size_t most = lock_lane::calls_of_a_pass / lock_lane::least_of_a_turn;
+    for (const std::size_t files : {most / 2, most + 8}) {
+        crossing e;
+        posixfs::posixfs_options o = locking();
+        o.root = e.where.path();
+        o.most_lock_files = 2 * files;
+        blocking_pool lane(1);
+        auto other = posixfs::open_posixfs(o, lane);
+        BOOST_REQUIRE(other);
+        std::vector<std::unique_ptr<storage::local_locks>> all;
+        for (std::size_t i = 0; i < files; ++i) {
+            all.push_back((*other)->local_locks_of(e.make_locally(("g" + std::to_string(i)).c_str())));
+            BOOST_TEST_REQUIRE(!e.must(all.back()->lock(range(0, 9), 0)));
+        }
+        e.tasks.spawn([&]() -> task<void> { // the thread has ended what it did for them
+            auto nothing = [] {};
+            co_await lane.run(std::move(nothing));
+        });
+        e.turn_until([&] { return e.tasks.live() == 0; });
+        std::atomic<bool> goes_on{false};
+        std::atomic<int> seen{-1};
+        e.tasks.spawn([&]() -> task<void> {
+            auto hang = [&goes_on] {
+                while (!goes_on)
+                    std::this_thread::yield();
+            };
+            co_await lane.run(std::move(hang));
+        });
+        kernel_locks = 0;
+        e.shard->turn();
+        for (const auto& one : all) {
+            const storage::lock_range kept = range(0, 4);
+            one->keep(0, 9, std::span(&kept, 1));
+        }
+        e.tasks.spawn([&]() -> task<void> {
+            auto look = [&seen] { seen = kernel_locks.load(); };
+            co_await lane.run(std::move(look));
+        });
+        e.shard->turn();
+        goes_on = true;
+        e.turn_until([&] { return e.tasks.live() == 0; });
+        BOOST_TEST(seen == int(std::min(files, most)));
+        for (const auto& one : all)
+            e.run(one->settle());
+        BOOST_TEST(kernel_locks == int(files));
+        all.clear();
+        other->reset();
+        lane.finish();
+    }
+}
+
 // However many calls for one file hang, they hold one thread; and those of many files half of the lane's.
 BOOST_AUTO_TEST_CASE(calls_that_hang_leave_threads_to_others)
 {
@@ -252,6 +308,25 @@ BOOST_AUTO_TEST_CASE(what_was_unseen_hinders_no_other_lock)
     BOOST_REQUIRE(e.lock(a, "x", {40, 49}, write));
     BOOST_TEST(e.local->sees(0) == F_RDLCK);
     BOOST_TEST(posixfs::unseen_locks_of(*e.fs)[reason::no_room] == 1u);
+}
+
+// Also where the lock for which it was opened is not to be had.
+BOOST_AUTO_TEST_CASE(what_was_unseen_is_tried_again_however_the_next_lock_ends)
+{
+    for (const bool is_denied_next : {true, false}) {
+        exported e;
+        const auto a = e.open("a");
+        lock_fails_with = ENOLCK;
+        locks_to_fail = 1;
+        BOOST_REQUIRE(e.lock(a, "x", {0, 9}, read));
+        BOOST_TEST(e.local->sees(0) == F_UNLCK);
+        open_fails_with = EACCES;
+        only_writers_fail = true;
+        if (is_denied_next)
+            BOOST_REQUIRE(e.local->lock({20, 29}, read));
+        BOOST_TEST(is_denied(e.lock(a, "x", {20, 29}, write)) == is_denied_next);
+        BOOST_TEST(e.local->sees(0) == F_RDLCK);
+    }
 }
 
 // A file that this process may read alone.

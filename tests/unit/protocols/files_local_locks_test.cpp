@@ -6,6 +6,7 @@
 #include <verbena/core/scope.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <map>
 
@@ -634,20 +635,102 @@ BOOST_FIXTURE_TEST_CASE(a_file_without_locks_has_no_locks_of_the_back_end, local
     BOOST_TEST(back_end.keeps == before);
 }
 
+// One range each, from `first` on.
+namespace {
+
+void lock_many(local_fixture& f, client_id c, std::uint64_t first, int n)
+{
+    for (int i = 0; i < n; ++i)
+        BOOST_TEST_REQUIRE(f.lock(c, {first + i * 20u, first + i * 20u + 9}, read).has_value());
+}
+
+} // namespace
+
 BOOST_AUTO_TEST_CASE(ranges_of_a_file_that_the_back_end_knows_have_a_limit)
 {
-    local_fixture f([](state_options& o) { o.limits.local_ranges_per_file = 2; });
-    const auto mine = f.lock(f.a, {0, 9}, write);
+    local_fixture f([](state_options& o) { o.limits.local_ranges_per_file = 64; });
+    const auto refusals = [&](limit_of whose) {
+        return f.table->stats().refused_limits.value(limited::locks, whose);
+    };
+    const client_id c = f.client("c");
+    lock_request by_c = f.wanted(f.b, {100'000, 100'009}, read);
+    by_c.client = c;
+    by_c.id = f.open(c, "open", "f", share::both)->id;
+    local_fixture::outcome third;
+    lock_many(f, f.a, 0, 32);
+    // One client has half of them, and hears that it is at its own limit.
+    BOOST_TEST(files_fixture::is(f.lock(f.a, {10'000, 10'009}, read), errc::too_many_locks));
+    BOOST_TEST(refusals(limit_of::client) == 1u);
+    BOOST_TEST(f.lock(f.a, {30, 39}, read).has_value()); // it is one range with its neighbours
+    lock_many(f, f.a, 10'000, 1);
+    lock_many(f, f.b, 20'000, 31);
+    f.begin(by_c, third);
+    BOOST_TEST(third.id.has_value());
+    by_c.bytes = {200'000, 200'009};
+    f.begin(by_c, third);
+    BOOST_TEST(files_fixture::is(third.id, errc::busy));
+    BOOST_TEST(refusals(limit_of::file) == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(clients_of_one_peer_have_half_of_a_files_ranges)
+{
+    local_fixture f([](state_options& o) { o.limits.local_ranges_per_file = 64; });
+    std::array<client_id, 3> clients{};
+    std::array<stateid, 3> opened;
+    for (std::size_t i = 0; i < 3; ++i) {
+        clients[i] = *f.table->add_client("p" + std::to_string(i), i < 2 ? 77 : 78);
+        BOOST_REQUIRE(f.run(f.table->reclaim_complete(clients[i])));
+        opened[i] = f.open(clients[i], "open", "f", share::both)->id;
+    }
+    const auto lock = [&](std::size_t which, std::uint64_t first) {
+        lock_request r = f.wanted(f.b, {first, first}, read);
+        r.client = clients[which];
+        r.id = opened[which];
+        local_fixture::outcome out;
+        f.begin(r, out);
+        return out.id;
+    };
+    for (std::uint64_t i = 0; i < 32; ++i)
+        BOOST_TEST_REQUIRE(lock(i % 2, i * 2).has_value());
+    BOOST_TEST(files_fixture::is(lock(0, 1000), errc::busy));
+    BOOST_TEST(files_fixture::is(lock(1, 1000), errc::busy));
+    BOOST_TEST(lock(2, 1000).has_value());
+}
+
+// Whoever has the file full, others unlock; and nobody fills it by unlocks.
+BOOST_AUTO_TEST_CASE(an_unlock_is_not_held_up_by_others_ranges)
+{
+    local_fixture f([](state_options& o) { o.limits.local_ranges_per_file = 64; });
+    const auto split = [&](client_id c, const stateid& id, std::uint64_t at) {
+        stateid newest = id;
+        newest.seqid = 0;
+        return f.table->unlock(c, newest, file_named("f"), {at, at});
+    };
+    const client_id c = f.client("c");
+    lock_request by_c = f.wanted(f.b, {100'000, 100'009}, read);
+    by_c.client = c;
+    by_c.id = f.open(c, "open", "f", share::both)->id;
+    local_fixture::outcome few, another;
+    f.begin(by_c, few);
+    BOOST_REQUIRE(few.id);
+    const auto mine = f.lock(f.a, {90'000, 90'999}, read);
     BOOST_REQUIRE(mine);
-    BOOST_REQUIRE(f.lock(f.b, {20, 29}, write));
-    BOOST_TEST(files_fixture::is(f.lock(f.b, {40, 49}, write), errc::busy));
-    BOOST_TEST(f.table->stats().refused_limits.value(limited::locks, limit_of::file) == 1u);
-    stateid newest = *mine;
-    newest.seqid = 0;
-    BOOST_TEST(files_fixture::is(f.table->unlock(f.a, newest, file_named("f"), {4, 5}), errc::busy));
-    BOOST_TEST(f.lock(f.b, {30, 39}, write).has_value()); // it is one range with its neighbour
-    f.unlock(f.a, *mine, {0, 9});
-    BOOST_TEST(f.lock(f.b, {50, 59}, write).has_value());
+    lock_many(f, f.a, 0, 30);
+    const auto wide = f.lock(f.b, {50'000, 50'999}, read);
+    BOOST_REQUIRE(wide);
+    lock_many(f, f.b, 20'000, 31);
+    by_c.bytes = {200'000, 200'009};
+    f.begin(by_c, another);
+    BOOST_TEST(files_fixture::is(another.id, errc::busy)); // it is full
+    for (std::uint64_t i = 0; i < 16; ++i) {
+        BOOST_TEST_REQUIRE(split(f.a, *mine, 90'001 + 2 * i).has_value());
+        BOOST_TEST_REQUIRE(split(f.b, *wide, 50'001 + 2 * i).has_value());
+    }
+    BOOST_TEST(files_fixture::is(split(f.b, *wide, 50'501), errc::too_many_locks));
+    BOOST_TEST(files_fixture::is(split(f.a, *mine, 90'501), errc::busy));
+    // Who has few can always.
+    for (const std::uint64_t at : {100'003, 100'005, 100'007})
+        BOOST_TEST(split(c, *few.id, at).has_value());
 }
 
 BOOST_AUTO_TEST_CASE(the_back_end_hears_whose_peer_asks)
@@ -730,6 +813,65 @@ BOOST_FIXTURE_TEST_CASE(a_waiter_for_other_bytes_is_told_before, local_fixture)
     back_end.fails_with = 0;
     pass_turning(2s);
     BOOST_TEST(told() == 2u);
+}
+
+// A wait that begins while the back end is asked for a later one.
+BOOST_FIXTURE_TEST_CASE(a_waiter_that_becomes_local_during_a_look_is_looked_at, local_fixture)
+{
+    const auto theirs = lock(b, {0, 9}, write);
+    BOOST_REQUIRE(theirs);
+    BOOST_TEST(is(lock(a, {0, 9}, write, true), errc::denied)); // for the client
+    back_end.holder = storage::local_holder{{20, 29, true}, 0};
+    lock_request later = wanted(a, {20, 29}, write, true);
+    later.owner = owner_named("m");
+    outcome out, first;
+    begin(later, out);
+    BOOST_TEST(is(out.id, errc::denied));
+    unlock(b, *theirs, {0, 9});
+    BOOST_TEST(told() == 1u);
+    back_end.holds = true;
+    begin(wanted(a, {0, 9}, write, true), first);
+    pass_turning(60ms);
+    BOOST_TEST(back_end.tests == 1); // of the later one
+    back_end.holder = storage::local_holder{{0, 9, true}, 0};
+    back_end.holds = false;
+    back_end.go.set();
+    turns();
+    BOOST_TEST(is(first.id, errc::denied));
+    BOOST_TEST(told() == 2u); // the later one
+    back_end.holder.reset();
+    pass_turning(1s);
+    BOOST_TEST(told() == 3u);
+    BOOST_TEST(lock(a, {0, 9}, write).has_value());
+}
+
+// RFC 8881 9.6, as for locks that clients stand against.
+BOOST_FIXTURE_TEST_CASE(a_lock_that_does_not_wait_ends_the_wait_for_a_local_process, local_fixture)
+{
+    back_end.holder = storage::local_holder{{0, 29, true}, 0};
+    BOOST_TEST(is(lock(a, {0, 9}, write, true), errc::denied));
+    BOOST_TEST(is(lock(a, {20, 29}, write), errc::denied)); // other bytes
+    BOOST_TEST(table->stats().lock_waiters.value() == 1);
+    BOOST_TEST(is(lock(a, {0, 9}, write), errc::denied));
+    BOOST_TEST(table->stats().lock_waiters.value() == 0);
+    pass_turning(100ms);
+    const int before = back_end.tests;
+    back_end.holder.reset();
+    pass_turning(2s);
+    BOOST_TEST(back_end.tests == before);
+    BOOST_TEST(told() == 0u);
+    // What was kept for it others hear of.
+    back_end.holder = storage::local_holder{{0, 9, true}, 0};
+    BOOST_TEST(is(lock(a, {0, 9}, write, true), errc::denied));
+    back_end.holder.reset();
+    pass_turning(1s);
+    BOOST_TEST(told() == 1u);
+    BOOST_TEST(is(lock(b, {5, 14}, write, true), errc::denied));
+    BOOST_TEST(holder.client == a);
+    back_end.holder = storage::local_holder{{0, 0, true}, 0};
+    BOOST_TEST(is(lock(a, {0, 9}, write), errc::denied));
+    BOOST_TEST_REQUIRE(told() == 2u);
+    BOOST_TEST(handler.available[1].first == b);
 }
 
 BOOST_FIXTURE_TEST_CASE(a_stop_does_not_wait_for_a_back_end_that_hangs, local_fixture)
