@@ -307,17 +307,20 @@ struct file_entry {
 
     const storage::handle handle;
     const std::uint64_t hash;
-    const std::uint64_t since;                         // in_flight_list::next() when it was made
-    std::uint32_t states = 0;                          // opens, locks, recallable ones
-    std::uint32_t pins = 0;                            // passages, pending opens, waits for locks, fences
-    std::uint32_t asking = 0;                          // in make_room()
-    std::uint32_t others = 0;                          // of `recallables`: of other kinds than delegations
-    std::uint32_t lockers = 0, waiting = 0;            // in `locks` and `waits`
-    std::size_t ranges = 0;                            // of all in `locks`
+    const std::uint64_t since;              // in_flight_list::next() when it was made
+    std::uint32_t states = 0;               // opens, locks, recallable ones
+    std::uint32_t pins = 0;                 // passages, pending opens, waits for locks, fences
+    std::uint32_t asking = 0;               // in make_room()
+    std::uint32_t others = 0;               // of `recallables`: of other kinds than delegations
+    std::uint32_t lockers = 0, waiting = 0; // in `locks` and `waits`
+    std::uint32_t ranges = 0;               // of all in `locks`
+    bool local_sought = false;
+    bool has_new_wait = false;                         // for a local process, which is looked after soon
     std::array<std::uint32_t, 2> accesses{}, denies{}; // opens, pending ones too, by read and write
     std::array<std::uint32_t, 2>
         anonymous{}; // operations under way without an open, and cuts by opens that are begun, so
-    std::array<std::uint32_t, operation_count> passing{};
+    static constexpr std::uint32_t most_passing = 0xffff;
+    std::array<std::uint16_t, operation_count> passing{};             // of each at most that many
     intrusive_list<member_of<state_entry>> opens, locks, recallables; // of locks those that have ranges
     intrusive_list<member_of<fence_entry>> fences;
     intrusive_list<pending_open> pending;
@@ -325,8 +328,6 @@ struct file_entry {
     // Locks of the file system: nullptr where it has none, or nothing is locked or pending, nor waits for a local
     // process. Locks that it is being asked for are pending. Who awaits one of its tasks shares it.
     std::shared_ptr<storage::local_locks> local;
-    bool local_sought = false;
-    bool has_new_wait = false;          // for a local process, which is looked after soon
     std::uint64_t watch = 0;            // the task that asks for those who wait; 0: there is none
     time_point next_look{};             // its, at the latest
     std::uint64_t local_calls = 0;      // of lock() and keep()

@@ -213,7 +213,7 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
     });
     l->ranges.set(r.bytes, r.type);
     c.count(&client_entry::locks, &peer_use::locks, growth);
-    f.ranges += std::size_t(growth);
+    f.ranges += std::uint32_t(growth);
     stats_.locks.add(growth);
     if (r.reclaim)
         stats_.reclaims.add();
@@ -287,7 +287,7 @@ result<stateid> state_table::unlock(client_id client, const stateid& id, const s
     for_each_beside(f, l.owner, &l, [&](lock_entry& beside) { clear(beside, bytes); });
     l.seqid = next_seqid(l.seqid);
     l.client.count(&client_entry::locks, &peer_use::locks, growth);
-    f.ranges += std::size_t(growth);
+    f.ranges += std::uint32_t(growth);
     stats_.locks.add(growth);
     if (gone && unsettled != nullptr)
         *unsettled = f.local;
@@ -324,7 +324,7 @@ bool state_table::erase_lock(lock_entry& l) noexcept
     l.client.count(&client_entry::locks, &peer_use::locks, -std::ptrdiff_t(l.ranges.size()));
     l.client.count(&client_entry::lock_states, &peer_use::lock_states, -1);
     f.lockers -= had_some;
-    f.ranges -= l.ranges.size();
+    f.ranges -= std::uint32_t(l.ranges.size());
     note_unlocked(f, l.ranges);
     stats_.locks.add(-std::int64_t(l.ranges.size()));
     stats_.lock_states.add(-1);
@@ -538,7 +538,7 @@ std::size_t state_table::tell_later(file_entry& f, file_list& files) noexcept
         return 0;
     ++f.pins;
     files.push_back(f.to_tell);
-    return (std::size_t(f.waiting) * f.lockers + (f.local != nullptr ? 4 * f.ranges : 0)) / 64;
+    return (std::size_t(f.waiting) * f.lockers + (f.local != nullptr ? 4 * std::size_t(f.ranges) : 0)) / 64;
 }
 
 void state_table::tell_all(file_list& files) noexcept

@@ -315,7 +315,7 @@ void state_table::count(file_entry& f, const passage& p, int by) noexcept
 {
     for (unsigned op = 0; op < operation_count; ++op)
         if ((p.operations_ >> op & 1) != 0)
-            f.passing[op] += std::uint32_t(by);
+            f.passing[op] = std::uint16_t(f.passing[op] + by);
     for (std::size_t i = 0; i < 2; ++i)
         if (any(p.anonymous_ & halves[i]))
             f.anonymous[i] += std::uint32_t(by);
@@ -342,6 +342,8 @@ result<void> state_table::begin(const demand& d, passage& p)
     age();
     if (const auto shares = decide_shares(f, d); !shares)
         return shares;
+    if (f->pins >= file_entry::most_passing)
+        return error(errc::busy, "operations on one file");
     if (p.file_ == nullptr)
         pin(*f, p);
     p.operations_ = d.operations_;
@@ -424,6 +426,10 @@ result<void> state_table::begin_io_of(client_id client, const stateid& id, const
             p.opened_.reset();
             return error(errc::needs_room, "what was taken is not fenced yet");
         }
+    }
+    if (f.pins >= file_entry::most_passing) {
+        p.opened_.reset();
+        return error(errc::busy, "operations on one file");
     }
     p.keeps_writers_out_ = keeps_writers_out(f, **c);
     pin(f, p);
