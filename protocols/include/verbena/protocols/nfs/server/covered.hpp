@@ -22,9 +22,10 @@ namespace verbena::nfs {
 /// covered, which this object has looked up by the exports' paths, at most two seconds ago. What somebody local moves
 /// within that time is missed.
 ///
-/// Each inner export is looked up apart from the others: a path that hangs hides no other one, and what was known of it
-/// before counts. Two at most are asked for at once; while as many hang, what is known of the others counts as well. Of one whose lookup has failed from the start on (but for "no such name") nothing is known, and
-/// nothing is covered by it; who has no handle of it from before can't reach it by that path either.
+/// Each inner export is looked up apart from the others: a path that hangs hides no other one, and what was known of
+/// it before counts. Two at most are asked for at once; while as many hang, what is known of the others counts as
+/// well. Of one whose lookup has failed from the start on (but for "no such name") nothing is known, and nothing is
+/// covered by it; who has no handle of it from before can't reach it by that path either.
 ///
 /// One for each program of a shard; that shard only.
 class covered_directories {
