@@ -218,7 +218,7 @@ private:
     {
         for (; bytes.size() >= sizeof(T); bytes.remove_prefix(sizeof(T))) {
             T one;
-            std::memcpy(&one, bytes.data(), sizeof one);
+            std::memcpy(&one, &*bytes.begin(), sizeof one);
             f(one);
         }
     }

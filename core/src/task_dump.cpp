@@ -55,7 +55,7 @@ const void* code_of(const wait_record& r) noexcept
 {
     const void* code = nullptr;
     if (r.frame() != nullptr)
-        std::memcpy(&code, r.frame(), sizeof code);
+        std::memcpy(static_cast<void*>(&code), r.frame(), sizeof code);
     return code;
 }
 

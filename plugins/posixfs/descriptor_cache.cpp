@@ -374,8 +374,8 @@ void descriptor_cache::close_writers() noexcept
         writers_.push_front(*w);
     if (!gone || gone->all.empty())
         return;
-    if (pool_.submit(*gone))
-        static_cast<void>(gone.release()); // deletes itself
+    if (pool_.submit(*gone)) [[maybe_unused]]
+        const auto* const deletes_itself = gone.release();
 }
 
 void descriptor_cache::give_up_writers(const storage::handle& file, writers_given_up& gone) noexcept

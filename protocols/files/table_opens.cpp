@@ -110,7 +110,7 @@ result<state_entry*> state_table::own(client_id client, const stateid& id, const
     const auto c = living(client);
     if (!c)
         return c.error();
-    const auto s = check(**c, id, &file, zero);
+    auto s = check(**c, id, &file, zero);
     if (s && (*s)->kind != kind)
         return error(errc::bad_stateid, "of another kind");
     return s;

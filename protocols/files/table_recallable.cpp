@@ -573,12 +573,14 @@ task<result<void>> state_table::revoke(stateid id)
     wake(storing_);
     if (!removed) {
         stats_.store_failures.add();
-        if ((r = live()) != nullptr)
+        r = live();
+        if (r != nullptr)
             recall(*r); // what is fenced is of no use any more
         co_return removed;
     }
     c.recorded = false;
-    if ((r = live()) == nullptr) { // it came back after all
+    r = live();
+    if (r == nullptr) { // it came back after all
         if (c.complete || c.silent)
             record_later(c); // write_record() leaves it out while another is revoked
         co_return result<void>();

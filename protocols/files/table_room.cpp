@@ -330,14 +330,14 @@ result<void> state_table::begin(const demand& d, passage& p)
     if (const auto may = refuse_io_in_grace(io_of(d.operations_)); !may)
         return may;
     file_entry* f = p.file_;
-    if (f == nullptr) {
-        if (!has_state(d.file_) || (f = find_file(d.file_)) == nullptr) { // the usual case
-            p.table_ = this;
-            p.operations_ = d.operations_;
-            in_flight_.begin(p.item_);
-            stats_.passages.add(1);
-            return {};
-        }
+    if (f == nullptr && has_state(d.file_))
+        f = find_file(d.file_);
+    if (f == nullptr) { // the usual case
+        p.table_ = this;
+        p.operations_ = d.operations_;
+        in_flight_.begin(p.item_);
+        stats_.passages.add(1);
+        return {};
     }
     age();
     if (const auto shares = decide_shares(f, d); !shares)

@@ -147,6 +147,17 @@ task<const pseudo_node*> handle_space::place_covering(const object& directory,
     co_return inner != nullptr ? tree_.of(*inner) : nullptr;
 }
 
+namespace {
+
+// A client follows a link itself.
+task<nfsstat4> status_of_no_directory(const object& what)
+{
+    const auto attrs = co_await what.backend().getattr(what.request, what.file);
+    co_return attrs && attrs->type == storage::file_type::symlink ? nfsstat4::symlink : nfsstat4::notdir;
+}
+
+} // namespace
+
 task<nfsstat4> handle_space::find_child(const rpc::call& c, const object& directory, std::string_view name,
                                         object& to)
 {
@@ -180,11 +191,8 @@ task<nfsstat4> handle_space::find_child(const rpc::call& c, const object& direct
         co_return nfsstat4::ok;
     }
     const nfsstat4 status = status_of_storage(found.error());
-    if (status != nfsstat4::notdir)
-        co_return status;
-    const auto attrs = co_await directory.backend().getattr(directory.request, directory.file);
-    if (attrs && attrs->type == storage::file_type::symlink)
-        co_return nfsstat4::symlink;
+    if (status == nfsstat4::notdir)
+        co_return co_await status_of_no_directory(directory);
     co_return status;
 }
 
@@ -216,11 +224,8 @@ task<nfsstat4> handle_space::find_parent(const rpc::call& c, const object& of, o
         co_return nfsstat4::ok;
     }
     const nfsstat4 status = status_of_storage(found.error());
-    if (status != nfsstat4::notdir)
-        co_return status;
-    const auto attrs = co_await of.backend().getattr(of.request, of.file);
-    if (attrs && attrs->type == storage::file_type::symlink)
-        co_return nfsstat4::symlink;
+    if (status == nfsstat4::notdir)
+        co_return co_await status_of_no_directory(of);
     co_return status;
 }
 
