@@ -8,6 +8,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <memory>
 #include <mutex>
 
 namespace verbena {

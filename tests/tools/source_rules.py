@@ -245,10 +245,49 @@ def handlers_take_whole_batches():
                     yield f"{name}:{number}: {leaves[0]} in the loop over a batch"
 
 
+# Names of the standard library by the header that they stand in.
+STANDARD_NAMES = {header: re.compile(names) for header, names in {
+    "algorithm": r"(?:sort|stable_sort|find|find_if|count|count_if|any_of|all_of|none_of|fill|equal|min_element|max_element|reverse"
+                 r"|transform|unique|lower_bound|upper_bound|remove_if|mismatch|search|shuffle)\(|ranges::(?!subrange|view)",
+    "array": "array<", "charconv": r"(?:from|to)_chars\b", "condition_variable": r"condition_variable\b",
+    "cstdio": r"(?:snprintf|printf|fprintf|fopen|FILE)\b", "deque": "deque<", "filesystem": "filesystem:", "fstream": r"[io]?fstream\b",
+    "functional": "function<", "future": r"(?:future|promise)<|async\(", "iostream": r"(?:cout|cerr)\b", "list": "list<",
+    "map": "(?:multi)?map<", "memory": r"(?:(?:unique|shared|weak)_ptr<|make_(?:unique|shared)\b)", "mutex": r"(?:mutex|lock_guard|scoped_lock|unique_lock)\b",
+    "numeric": r"(?:accumulate|iota)\(", "optional": "optional<", "random": r"(?:mt19937|uniform_)", "regex": r"regex\b", "set": "(?:multi)?set<",
+    "sstream": r"[io]?stringstream\b", "string": r"(?:string|to_string)\b", "thread": r"(?:thread|jthread|this_thread)\b", "tuple": r"(?:tuple<|tie\()",
+    "unordered_map": "unordered_map<", "unordered_set": "unordered_set<", "variant": "variant<", "vector": "vector<",
+}.items()}
+INCLUDE_FOLDERS = tuple(f"{layer}/include" for layer in LAYERS) + ("services", "plugins", "tests/unit", "tests/sim", "tests/fuzz")
+
+
+@functools.cache
+def standard_headers_of(name):
+    """What the source and the headers of ours that it includes name of the standard library."""
+    found = set()
+    for included in INCLUDE.findall(text(name)):
+        places = [os.path.join(folder, included) for folder in (os.path.dirname(name), *INCLUDE_FOLDERS)]
+        ours = next((place for place in places if os.path.exists(os.path.join(TOP, place))), None)
+        found |= {included} if ours is None else standard_headers_of(os.path.normpath(ours))
+    return found
+
+
+def standard_names_have_their_headers():
+    """a source includes the header of each standard name, itself or by a header of ours: precompiled headers and groups hide that it is missing"""
+    for name in code():
+        if not name.endswith(".cpp"):
+            continue
+        named = set(re.findall(r"\bstd::((?:ranges::)?\w+[<(:]?)", re.sub(r"//[^\n]*", "", text(name))))
+        for header, names in STANDARD_NAMES.items():
+            for found in filter(names.match, named):
+                if header not in standard_headers_of(name):
+                    yield f"{name}: std::{found.rstrip('<(:')} needs <{header}>"
+
+
 RULES = (spdx_line_first, no_path_of_one_machine, layers_include_only_what_stands_below, nfs_includes_only_what_its_rooms_may,
          public_headers_are_self_sufficient_in_kind, public_headers_export_what_they_declare, asio_is_included_by_its_adapter_alone,
          awaitables_answer_the_same_questions, each_unit_test_is_listed, each_unit_test_is_a_suite_of_its_name, each_mutant_fits_its_source, links_in_documents_lead_somewhere,
-         readme_shows_a_program_that_is_built, no_owning_temporary_inside_co_await, handlers_take_whole_batches)
+         readme_shows_a_program_that_is_built, no_owning_temporary_inside_co_await, handlers_take_whole_batches,
+         standard_names_have_their_headers)
 
 
 def main():

@@ -14,6 +14,7 @@
 //   reject MILLISECONDS       `rejected`, or `nothing` if none came
 //   crowd COUNT MILLISECONDS  COUNT connection requests at once, by other queue pairs, which go when the time is over:
 //                             `crowd ESTABLISHED REJECTED OTHER`
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdint>

@@ -4,6 +4,7 @@
 #include "files_fixture.hpp"
 
 #include <array>
+#include <cstdio>
 #include <unistd.h>
 
 BOOST_AUTO_TEST_SUITE(files_cost_test)

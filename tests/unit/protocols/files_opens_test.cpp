@@ -2,6 +2,8 @@
 // Opens and their share reservations, stateids, and operations without an open.
 #include "files_fixture.hpp"
 
+#include <set>
+
 BOOST_AUTO_TEST_SUITE(files_opens_test)
 
 using namespace verbena;

@@ -17,6 +17,7 @@
 #include <verbena/transports/loop.hpp>
 #include <verbena/transports/stream.hpp>
 
+#include <cstdio>
 #include <functional>
 #include <map>
 

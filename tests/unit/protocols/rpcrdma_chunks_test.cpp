@@ -8,6 +8,8 @@
 
 #include <boost/test/data/test_case.hpp>
 
+#include <tuple>
+
 BOOST_AUTO_TEST_SUITE(rpcrdma_chunks_test)
 
 using namespace verbena;
