@@ -94,7 +94,9 @@ task<result<access_list>> file_backend::getacl(const request&, const handle&)
     return unsupported<access_list>();
 }
 
-task<result<std::unique_ptr<file_lease>>> file_backend::lease(const handle&, lease_wanted)
+// By value, as most of those that override it are coroutines.
+task<result<std::unique_ptr<file_lease>>>
+file_backend::lease(const handle&, lease_wanted) // NOLINT(performance-unnecessary-value-param)
 {
     return unsupported<std::unique_ptr<file_lease>>();
 }

@@ -50,8 +50,8 @@ std::string owner_of(const handle_key& key)
 } // namespace
 
 server_commons::server_commons(const export_table& table, const handle_key& secret, shard& home,
-                               files::recovery_store& store, files::state_options options, std::int64_t now,
-                               session_limits limits)
+                               files::recovery_store& store, const files::state_options& options,
+                               std::int64_t now, session_limits limits)
     : exports(table),
       key(secret),
       tree(table),

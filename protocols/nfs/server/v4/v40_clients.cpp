@@ -239,9 +239,11 @@ v40_clients::confirmation v40_clients::begin_confirming(clientid4 id, const veri
             out.calls = confirmed->calls;
             move_to(*confirmed, unconfirmed->peer);
             drop_unconfirmed_of(at);
-        } else if (confirmed && confirmed->state != yields &&
-                   (out.status = stands_against(*confirmed, who, unconfirmed->verifier,
-                                                unconfirmed->peer->first)) != nfsstat4::ok) {
+        } else if (out.status =
+                       confirmed && confirmed->state != yields
+                           ? stands_against(*confirmed, who, unconfirmed->verifier, unconfirmed->peer->first)
+                           : nfsstat4::ok;
+                   out.status != nfsstat4::ok) {
             out.rival = confirmed->state;
             out.held_by = confirmed->from;
             out.name = at->first;

@@ -34,7 +34,7 @@ struct server_commons {
     /// `home` is the shard of the state layer. `store`, which outlives this, has begun, and `options` has what that
     /// said; its key is made of `key`. `now` is the time of day of this start in seconds since 1970.
     server_commons(const export_table& exports, const handle_key& key, shard& home,
-                   files::recovery_store& store, files::state_options options, std::int64_t now,
+                   files::recovery_store& store, const files::state_options& options, std::int64_t now,
                    session_limits limits = {});
 
     /// verbena_nfs4_* of the state, which all shards share.
