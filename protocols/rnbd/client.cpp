@@ -448,6 +448,23 @@ void device::open_again(const result<open_response>& told) noexcept
     }
 }
 
+task<result<void>> device::begin_anew()
+{
+    if (usable())
+        co_return result<void>();
+    const std::uint64_t session = owner_.sessions_;
+    open_request asked;
+    asked.mode = mode_;
+    asked.device = name_;
+    const auto told = co_await owner_.ask(asked);
+    if (session != owner_.sessions_) // reopen() asks too
+        co_return error(std::errc::operation_canceled, "the session began anew meanwhile");
+    if (!told)
+        co_return told.error();
+    take_again(*told);
+    co_return result<void>();
+}
+
 // A CLOSE with the number that the device has when it is sent. There may be none by then, or another device that is open has the same: it was
 // opened twice.
 class device::farewell final : public rtrs::client::header {

@@ -59,13 +59,15 @@ class NbdClient:
 
 
 class Nbdkit(daemon.DaemonTest):
+    device = "disk=32M"
+
     def setUp(self):
         super().setUp()
         self.serve("0", "0")
 
     def serve(self, *ports):
         words = [word for port in ports for word in ("--listen", f"iwarp://127.0.0.1:{port}")]
-        self.daemon = self.run_daemon("block", "--shards", "1", "--metrics", "127.0.0.1:0", "--device", "disk=32M",
+        self.daemon = self.run_daemon("block", "--shards", "1", "--metrics", "127.0.0.1:0", "--device", self.device,
                                       "--device", "fixed=1M,ro", "--state", os.path.join(self.folder, "state"), *words, exactly=True)
         self.ports = [line.rsplit(":", 1)[1] for line in self.daemon.lines if line.startswith("listening at ")]
 
@@ -127,6 +129,31 @@ class Nbdkit(daemon.DaemonTest):
         while self.daemon.metric("verbena_rtrs_sessions") != 0:
             self.assertLess(time.monotonic(), limit)
         self.assertEqual(self.daemon.metric('verbena_rtrs_ended_paths_total{reason="closed"}'), 1)
+
+    def test_a_device_that_could_not_be_opened_again_is_not_given_out(self):
+        path, running = self.start_nbdkit(f"url=rnbd+iwarp://127.0.0.1:{self.ports[0]}/disk")
+        before = NbdClient(path)
+        self.addCleanup(before.close)
+        self.daemon.stop(signal.SIGKILL)
+        self.device = "disk=32M,session=another"
+        self.serve(*self.ports)
+        self.assertNotEqual(before.ask(before.WRITE, bytes(4096)), 0) # waits until the server has refused the device
+        with self.assertRaises((AssertionError, ConnectionError)):
+            NbdClient(path)
+        before.close()
+        with self.assertRaises((AssertionError, ConnectionError)):
+            NbdClient(path)
+        self.daemon.stop(signal.SIGKILL)
+        self.device = "disk=32M"
+        self.serve(*self.ports)
+        again = NbdClient(path)
+        self.addCleanup(again.close)
+        self.assertEqual(again.ask(again.WRITE, bytes(4096)), 0)
+        again.close()
+        running.terminate()
+        said = running.stderr.read()
+        self.assertIn("end the clients that have it open here", said)
+        self.assertIn("the device is not for this host or session", said)
 
     def test_copies_are_the_same(self):
         image = os.path.join(self.folder, "image")

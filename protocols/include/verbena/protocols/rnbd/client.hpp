@@ -56,6 +56,16 @@ public:
     task<result<void>> discard(std::uint64_t offset, std::uint64_t length);
     task<result<void>> write_zeroes(std::uint64_t offset, std::uint64_t length, bool keep = false);
 
+    /// False if the device could not be opened again when the session began anew: another client had it, for example.
+    /// All requests fail then.
+    bool usable() const noexcept { return open_.has_value(); }
+    /// Opens the device as it is now if it is not usable(); else does nothing. For a new user of it: another client may
+    /// have written meanwhile, and the size may differ, so whoever had it open before must not go on. Losses are
+    /// counted as when a session begins anew. Completes when: the server has answered. On cancel: as
+    /// rtrs::client::read(). Errors: those of client::open(); ECANCELED (the session began anew meanwhile). Lifetime:
+    /// the device outlives it. Shard: the session's.
+    task<result<void>> begin_anew();
+
 private:
     friend class client;
     class header;
