@@ -26,7 +26,7 @@ class NbdClient:
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX)
         try:
-            self.socket.settimeout(60)
+            self.socket.settimeout(60 * daemon.SLOW)
             self.socket.connect(path)
             self.begin()
         except BaseException:
@@ -78,7 +78,7 @@ class Nbdkit(daemon.DaemonTest):
         self.addCleanup(running.stderr.close)
         self.addCleanup(running.wait)
         self.addCleanup(running.kill)
-        limit = time.monotonic() + 30
+        limit = time.monotonic() + 30 * daemon.SLOW
         while not os.path.exists(path):
             self.assertIsNone(running.poll())
             self.assertLess(time.monotonic(), limit)
@@ -89,7 +89,7 @@ class Nbdkit(daemon.DaemonTest):
         """What the commands say that nbdkit runs with the export's URI in $uri."""
         done = subprocess.run(["nbdkit", "-f", "-U", "-", *words, PLUGIN, f"url=rnbd+iwarp://127.0.0.1:{self.ports[0]}/{device}",
                                f"path=rnbd+iwarp://127.0.0.1:{self.ports[1]}", "--run", "set -e; " + script],
-                              capture_output=True, text=True, timeout=120, check=False, cwd=self.folder)
+                              capture_output=True, text=True, timeout=120 * daemon.SLOW, check=False, cwd=self.folder)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
@@ -125,7 +125,7 @@ class Nbdkit(daemon.DaemonTest):
         path = os.path.join(self.folder, "nbd.sock")
         with self.assertRaises((AssertionError, ConnectionError)):
             NbdClient(path)
-        limit = time.monotonic() + 30
+        limit = time.monotonic() + 30 * daemon.SLOW
         while self.daemon.metric("verbena_rtrs_sessions") != 0:
             self.assertLess(time.monotonic(), limit)
         self.assertEqual(self.daemon.metric('verbena_rtrs_ended_paths_total{reason="closed"}'), 1)
@@ -190,11 +190,11 @@ class Nbdkit(daemon.DaemonTest):
         self.assertIn("no device of this name", self.run_nbdkit('nbdinfo "$uri"', "none", status=1))
         # The command ends, as its client is told.
         done = subprocess.run(["nbdkit", "-f", "-U", "-", PLUGIN, "url=rnbd+iwarp://127.0.0.1:1/disk", "--run", 'nbdinfo "$uri"'],
-                              capture_output=True, text=True, timeout=60, check=False)
+                              capture_output=True, text=True, timeout=60 * daemon.SLOW, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("cannot connect to rnbd+iwarp://127.0.0.1:1/disk", done.stderr)
         done = subprocess.run(["nbdkit", "-f", "-U", "-", PLUGIN, "url=nfs://x/y", "--run", "true"], capture_output=True, text=True,
-                              timeout=60, check=False)
+                              timeout=60 * daemon.SLOW, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("rnbd+iwarp://HOST[:1234]/DEVICE", done.stderr)
 
