@@ -65,7 +65,9 @@ void device::take(const open_response& told) noexcept
 // The session has begun anew, and answers to requests come from there from now on.
 void device::take_again(const open_response& told) noexcept
 {
-    const bool same = told.run != 0 && told.run == run_;
+    // A server that starts again knows nothing of a sync that failed before: fileblk's run is that of its host, and the
+    // next fdatasync succeeds over what is gone.
+    const bool same = told.run != 0 && told.run == run_ && failed_syncs_ == settled_;
     // What a device without a cache has answered stays, unless it lives in memory: such a device names its runs.
     const bool lived_with_its_run = changed_ && !properties_.write_back && run_ != 0;
     if (!same && (answered_ != flushed_ || lived_with_its_run)) {
@@ -76,6 +78,8 @@ void device::take_again(const open_response& told) noexcept
         changed_ = false;
         ++runs_;
     }
+    settled_ = failed_syncs_;
+    ++openings_;
     open_ = result<void>();
     take(told);
 }
@@ -110,6 +114,7 @@ public:
             return error(std::errc::not_connected, "the device is not open in this session");
         message_.device = device_.number_;
         runs_ = device_.runs_;
+        openings_ = device_.openings_;
         stays_ = device_.properties_.write_back ? (message_.flags & flag_fua) != 0 : device_.run_ == 0;
         const auto bytes = encode(message_);
         std::ranges::copy(bytes, into.begin());
@@ -117,24 +122,52 @@ public:
     }
     // Of the request as it was sent last: in which run, and whether a change that was answered outlives that run.
     std::uint64_t runs() const noexcept { return runs_; }
+    std::uint64_t openings() const noexcept { return openings_; }
     bool stays() const noexcept { return stays_; }
 
 private:
     const device& device_;
     io_request message_;
     std::uint64_t runs_ = 0;
+    std::uint64_t openings_ = 0;
     bool stays_ = false;
 };
+
+// A flush, or a write through. Without room such a write has lost nothing.
+void device::sync_failed(const header& sent, operation what, const error& why) noexcept
+{
+    const bool harmless =
+        what == operation::write && (why == std::errc::no_space_on_device || why.errno_value() == EDQUOT);
+    // In a run that has ended what it lost was counted.
+    if (!rtrs::is_answer(why) || harmless || !properties_.write_back || sent.runs() != runs_)
+        return;
+    if (sent.openings() == openings_) {
+        ++failed_syncs_; // take_again() looks
+        return;
+    }
+    // It is heard of late. The device has been opened again as the same, and flushes may have succeeded there.
+    flushed_ = answered_;
+    ++runs_;
+    lose();
+}
 
 // As kernels send it, a flush counts as a read.
 task<result<void>> device::send(operation what, io_request m, std::span<std::byte> bytes)
 {
     header message(*this, m);
-    if (what == operation::read || what == operation::flush)
-        co_return co_await session_.read(message, bytes);
+    const bool syncs = (m.flags & flag_fua) != 0;
+    if (what == operation::read || what == operation::flush) {
+        const auto got = co_await session_.read(message, bytes);
+        if (!got && syncs)
+            sync_failed(message, what, got.error());
+        co_return got;
+    }
     const auto done = co_await session_.write(message, bytes);
-    if (!done)
+    if (!done) {
+        if (syncs)
+            sync_failed(message, what, done.error());
         co_return done;
+    }
     // A path that breaks may keep an answer back until the device has been opened again.
     if (message.runs() == runs_)
         count(what, m.flags);
@@ -226,10 +259,12 @@ task<result<void>> device::flush(std::uint64_t known)
     if (losses_ > known)
         co_return error(std::errc::io_error, lost);
     const std::uint64_t before = answered_;
+    const std::uint64_t failed = failed_syncs_;
     const auto done = co_await command(operation::flush, flag_sync | flag_fua, 0, 0);
     if (!done)
         co_return done;
     flushed_ = std::max(flushed_, before);
+    settled_ = std::max(settled_, failed);
     // It may have been sent again to a server that knows nothing of what was written before.
     if (losses_ > known)
         co_return error(std::errc::io_error, lost);
@@ -411,6 +446,23 @@ void device::open_again(const result<open_response>& told) noexcept
     } else {
         take_again(*told);
     }
+}
+
+task<result<void>> device::begin_anew()
+{
+    if (usable())
+        co_return result<void>();
+    const std::uint64_t session = owner_.sessions_;
+    open_request asked;
+    asked.mode = mode_;
+    asked.device = name_;
+    const auto told = co_await owner_.ask(asked);
+    if (session != owner_.sessions_) // reopen() asks too
+        co_return error(std::errc::operation_canceled, "the session began anew meanwhile");
+    if (!told)
+        co_return told.error();
+    take_again(*told);
+    co_return result<void>();
 }
 
 // A CLOSE with the number that the device has when it is sent. There may be none by then, or another device that is open has the same: it was

@@ -11,6 +11,15 @@
 
 namespace verbena::rtrs {
 
+namespace {
+
+// is_answer() knows it by its place.
+constexpr char servers_answer[] = "the server's answer";
+
+} // namespace
+
+bool is_answer(const error& e) noexcept { return e.context() == servers_answer; }
+
 bool client_shared::agree(const connect_reply& r)
 {
     if (queue_depth == 0) {
@@ -541,7 +550,7 @@ void client_path::answered(const response& r, const new_key* key) noexcept
         chunks_[r.chunk].key = key->key;
     o.answered = true;
     if (r.error != 0)
-        o.outcome = error(std::error_code(r.error, std::generic_category()), "the server's answer");
+        o.outcome = error(std::error_code(r.error, std::generic_category()), servers_answer);
     if (!o.leaving) {
         under_way_[r.chunk] = nullptr;
         o.ended.set();

@@ -14,6 +14,8 @@ constexpr std::uint32_t most_of_an_answer = 3;
 constexpr std::uint32_t most_of_a_renewal = 3;
 // Of the request that is to be looked at when its chunk's key is gone: its immediate, and this.
 constexpr std::uint64_t key_is_gone = std::uint64_t(1) << 32;
+// Of the answer to a heartbeat.
+constexpr std::uint64_t heartbeat_answered = std::uint64_t(1) << 33;
 // Of so many the last one tells that all are over.
 constexpr std::uint32_t signalled_each = 64;
 // What a connection is served before others have their turn.
@@ -120,8 +122,15 @@ bool server_connection::post(std::span<verbs::send_request> batch, bool told) no
 void server_connection::on_completions(std::span<const verbs::completion> batch) noexcept
 {
     for (const auto& c : batch) {
-        if (!note(c) && (c.id & key_is_gone) != 0 && c.status == verbs::status::success)
+        if (note(c) || c.status != verbs::status::success)
+            continue;
+        if ((c.id & key_is_gone) != 0) {
             arrived_.push_back({c.opcode, 0, static_cast<std::uint32_t>(c.id), no_slot});
+        } else if (c.id == heartbeat_answered) {
+            answering_heartbeat_ = false;
+            if (std::exchange(owes_heartbeat_, false) && !path_.closing())
+                answer_heartbeat();
+        }
     }
     if (!arrived_.empty() && handled_ == handling_.size())
         path_.shared().shard.post(static_cast<deferred&>(*this));
@@ -179,18 +188,27 @@ void server_connection::handle(const arrival& a)
     }
     switch (type_of(a.immediate)) {
     case immediate_type::request: take_request(a.immediate); return;
-    case immediate_type::heartbeat: {
-        verbs::send_request reply;
-        reply.opcode = verbs::opcode::write_with_immediate;
-        reply.immediate = make_immediate(immediate_type::heartbeat_reply);
-        post({&reply, 1});
-        return;
-    }
+    case immediate_type::heartbeat: answer_heartbeat(); return;
     case immediate_type::heartbeat_reply: path_.heartbeat_answered(); return;
     default:
         path_.close(path_end::bad_message,
                     error(std::errc::bad_message, "an immediate that clients do not send", a.immediate));
     }
+}
+
+// One answer at a time, and one more for all heartbeats that come before the device has sent it: a client that sends
+// heartbeats and reads nothing would have the send queue grow.
+void server_connection::answer_heartbeat() noexcept
+{
+    if (std::exchange(answering_heartbeat_, true)) {
+        owes_heartbeat_ = true;
+        return;
+    }
+    verbs::send_request reply;
+    reply.id = heartbeat_answered;
+    reply.opcode = verbs::opcode::write_with_immediate;
+    reply.immediate = make_immediate(immediate_type::heartbeat_reply);
+    post({&reply, 1}, true);
 }
 
 void server_connection::take_request(std::uint32_t immediate)

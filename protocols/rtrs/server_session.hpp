@@ -80,6 +80,7 @@ private:
     void on_end(const error& cause) noexcept override;
     task<bool> answer(std::unique_ptr<verbs::connect_request> request, std::uint32_t receives);
     void handle(const arrival& a);
+    void answer_heartbeat() noexcept;
     void take_request(std::uint32_t immediate);
     void look_at_request(std::uint32_t immediate);
     task<void> serve(std::uint32_t chunk, io_header header, std::uint32_t data_size);
@@ -92,6 +93,8 @@ private:
     std::uint32_t unsignalled_ = 0;
     std::size_t handled_ = 0; // of handling_
     bool accepted_ = false;
+    bool answering_heartbeat_ = false; // the device has not sent it yet
+    bool owes_heartbeat_ = false;      // an answer more
 };
 
 /// The connections of one client's path.

@@ -177,6 +177,14 @@ task<failure> block_session::open(rnbd::access_mode mode)
     co_return failure();
 }
 
+task<failure> block_session::begin_anew()
+{
+    const auto done = co_await device_->begin_anew();
+    if (!done)
+        co_return failure("cannot open " + url_ + " again", done.error(), cure_of_open(done.error()));
+    co_return failure();
+}
+
 task<void> block_session::close_device(event& over)
 {
     (void)co_await blocks_->close(std::move(device_));

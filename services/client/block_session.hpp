@@ -49,6 +49,8 @@ public:
     const std::vector<failure>& unreached() const noexcept { return unreached_; }
     /// Opens the device of the URL.
     task<failure> open(rnbd::access_mode mode);
+    /// Opens it once more if that failed when the session began anew. Nobody who had it open before goes on with it.
+    task<failure> begin_anew();
     /// Gives the device back. Takes some seconds at most, whatever the server does.
     task<void> close();
 

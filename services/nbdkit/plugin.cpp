@@ -40,6 +40,7 @@ std::unique_ptr<verbs::context> by_iwarp;
 std::unique_ptr<verbs::context> by_device;
 std::unique_ptr<cli::block_session> session;
 nbd::losses_told losses; // of the device
+unsigned clients = 0;    // that have it open
 
 using nbd_client = nbd::losses_told::client; // on the shard
 
@@ -170,6 +171,19 @@ task<cli::failure> connect(shard& s)
     co_return failed;
 }
 
+// A device that could not be opened again, since another client of the server had it, may have been written by that
+// one. So whoever had it open here does not get it back: only a client that comes when those have gone.
+task<cli::failure> use_device()
+{
+    if (session->device()->usable())
+        co_return cli::failure();
+    if (clients == 0)
+        co_return co_await session->begin_anew();
+    co_return cli::failure("the device could not be opened again when the server was back",
+                           error(std::errc::device_or_resource_busy),
+                           "end the clients that have it open here, and come again");
+}
+
 // One device for all NBD clients: a server gives it to one writer.
 void* open(int readonly)
 {
@@ -181,11 +195,15 @@ void* open(int readonly)
         if (session->device() == nullptr) {
             failed = co_await session->open(readonly != 0 ? rnbd::access_mode::read_only
                                                           : rnbd::access_mode::read_write);
+            if (failed.failed())
+                co_await disconnect(); // the server has other use for what a session takes there
+        } else {
+            failed = co_await use_device(); // the session stays: it knows what has not been flushed
         }
         if (failed.failed())
-            co_await disconnect(); // the server has other use for what a session takes there
-        else
-            client = std::make_unique<nbd_client>(losses);
+            co_return failed;
+        client = std::make_unique<nbd_client>(losses);
+        ++clients;
         co_return failed;
     };
     // By one after the other, though clients may come at once.
@@ -200,7 +218,10 @@ void* open(int readonly)
 
 void close(void* client)
 {
-    shards->call(0, [client](shard&) { delete static_cast<nbd_client*>(client); });
+    shards->call(0, [client](shard&) {
+        delete static_cast<nbd_client*>(client);
+        --clients;
+    });
 }
 
 // They may change when the device is opened again.

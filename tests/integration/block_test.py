@@ -25,7 +25,7 @@ class Block(daemon.DaemonTest):
 
     def block(self, *words, data=b"", status=0):
         client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
-        done = subprocess.run([client, "-q", "block", *words], input=data, capture_output=True, timeout=120, check=False)
+        done = subprocess.run([client, "-q", "block", *words], input=data, capture_output=True, timeout=120 * daemon.SLOW, check=False)
         self.assertEqual(done.returncode, status, done.stderr)
         return done.stderr.decode() if status else done.stdout
 
@@ -91,7 +91,7 @@ class Block(daemon.DaemonTest):
         self.serve("disk=1M")
         client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
         for urls in ([self.url("disk"), "--path", "rnbd+iwarp://127.0.0.1:1"], ["rnbd+iwarp://127.0.0.1:1/disk", "--path", self.url("")[:-1]]):
-            done = subprocess.run([client, "block", "info", *urls], capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run([client, "block", "info", *urls], capture_output=True, text=True, timeout=60 * daemon.SLOW, check=False)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("1.0 MiB", done.stdout)
             self.assertIn("cannot connect to rnbd+iwarp://127.0.0.1:1", done.stderr)
@@ -135,7 +135,7 @@ class Block(daemon.DaemonTest):
         writers = [subprocess.Popen([client, "-q", "block", "write", self.url(f"disk{n}")], stdin=subprocess.PIPE)
                    for n in range(sessions)]
         for writer, data in zip(writers, written):
-            writer.communicate(data, timeout=60)
+            writer.communicate(data, timeout=60 * daemon.SLOW)
             self.assertEqual(writer.returncode, 0)
         for n, data in enumerate(written):
             self.assertEqual(self.block("read", self.url(f"disk{n}")), data)
@@ -352,7 +352,7 @@ class Block(daemon.DaemonTest):
         self.block("write", self.url("disk"), data=b"here")
         client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
         port = self.daemon.port("tcp")
-        listed = subprocess.run([client, "ls", f"nfs+tcp://127.0.0.1:{port}/export?mountport={port}"], capture_output=True, timeout=60,
+        listed = subprocess.run([client, "ls", f"nfs+tcp://127.0.0.1:{port}/export?mountport={port}"], capture_output=True, timeout=60 * daemon.SLOW,
                                 check=False)
         self.assertEqual(listed.returncode, 0, listed.stderr)
 
@@ -367,7 +367,7 @@ class Block(daemon.DaemonTest):
                 self.assertIsNone(bench.poll())
             self.daemon.stop(signal.SIGKILL)
             self.serve("disk=8M", listen=(f"iwarp://127.0.0.1:{port}",))
-            told, said = bench.communicate(timeout=60)
+            told, said = bench.communicate(timeout=60 * daemon.SLOW)
             self.assertEqual(bench.returncode, 0, said)
             served = self.daemon.metric('verbena_rnbd_operations_total{operation="read"}')
             self.assertGreater(served, 0)
@@ -390,7 +390,7 @@ class Block(daemon.DaemonTest):
                 self.assertIsNone(writer.poll())
             self.daemon.stop(signal.SIGKILL)
             self.serve(device, listen=(f"iwarp://127.0.0.1:{port}",))
-            said = writer.communicate(data[8 * MIB:], timeout=60)[1].decode()
+            said = writer.communicate(data[8 * MIB:], timeout=60 * daemon.SLOW)[1].decode()
         finally:
             writer.kill()
             writer.communicate()
@@ -422,7 +422,7 @@ class Block(daemon.DaemonTest):
             while self.daemon.metric('verbena_rnbd_device_operations_in_flight{device="disk"}') != 1:
                 self.assertIsNone(reader.poll())
             self.assertEqual(self.daemon.stop(), 0, self.daemon.log())
-            got, said = reader.communicate(timeout=60)
+            got, said = reader.communicate(timeout=60 * daemon.SLOW)
         finally:
             reader.kill()
             reader.communicate()

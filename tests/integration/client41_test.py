@@ -78,7 +78,7 @@ class Versions(client_test.Client):
 
     def found(self, url):
         return {finding["check"]: finding for finding in json.loads(subprocess.run(
-            [self.client, "--json", "doctor", url], capture_output=True, timeout=120, check=False).stdout)}
+            [self.client, "--json", "doctor", url], capture_output=True, timeout=120 * daemon.SLOW, check=False).stdout)}
 
     def spoken(self):
         found = self.found(self.top)

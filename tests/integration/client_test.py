@@ -79,7 +79,7 @@ class Client(daemon.DaemonTest):
 
     def completed(self, *arguments, code):
         arguments = [self.in_version(each) for each in arguments]
-        done = subprocess.run([self.client, *arguments], capture_output=True, timeout=120, check=False, env=daemon.light(arguments))
+        done = subprocess.run([self.client, *arguments], capture_output=True, timeout=120 * daemon.SLOW, check=False, env=daemon.light(arguments))
         self.assertEqual(done.returncode, code, f"{arguments}: {done.stdout[-2000:]} {done.stderr[-2000:]}")
         if code != DONE:
             self.assertTrue(done.stderr + done.stdout, f"{arguments}: failed without a word")
@@ -262,7 +262,7 @@ class Commands:
 
     def test_doctor(self):
         for arguments in ((), (self.in_version(self.top),)):
-            done = subprocess.run([self.client, "--json", "doctor", *arguments], capture_output=True, timeout=120,
+            done = subprocess.run([self.client, "--json", "doctor", *arguments], capture_output=True, timeout=120 * daemon.SLOW,
                                   check=False)
             found = {finding["check"]: finding for finding in json.loads(done.stdout)}
             self.assertIn("kernel", found)
@@ -457,7 +457,7 @@ class Commands:
             for options in ((), ("--json",)) if command != "cat" else ((),):
                 with open("/dev/full", "wb") as full:
                     done = subprocess.run([self.client, *options, command, self.top + "/file"], stdout=full,
-                                          stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+                                          stderr=subprocess.PIPE, text=True, timeout=120 * daemon.SLOW, check=False)
                 self.assertEqual(done.returncode, FAILED, (command, done.stderr))
                 self.assertEqual(done.stderr.count("No space left on device"), 1, (command, done.stderr))
 
@@ -468,14 +468,14 @@ class Commands:
         for options in ((), ("-l",), ("--json",)):
             command = [self.client, "ls", *options, self.top + "/many"]
             with open("/dev/full", "wb") as full:
-                done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+                done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120 * daemon.SLOW, check=False)
             self.assertEqual(done.returncode, FAILED, done.stderr)
             self.assertEqual(done.stderr.count("No space left on device"), 1, done.stderr)
             # A reader that wants no more needs no telling.
             ours, theirs = os.pipe()
             os.close(ours)
             with open(theirs, "wb") as pipe:
-                done = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+                done = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, text=True, timeout=120 * daemon.SLOW, check=False)
             self.assertEqual((done.returncode, done.stderr), (FAILED, ""))
 
     def test_what_makes_no_sense(self):
@@ -630,7 +630,7 @@ class OverIwarp(Version4, Commands, Client):
 
 class Messages(Client):
     def says(self, *arguments, code):
-        done = subprocess.run([self.client, *arguments], capture_output=True, timeout=120, check=False, text=True)
+        done = subprocess.run([self.client, *arguments], capture_output=True, timeout=120 * daemon.SLOW, check=False, text=True)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done.stderr
 
@@ -639,7 +639,7 @@ class Messages(Client):
         self.assertIn("no option --recursiv; did you mean --recursive?", self.says("ls", "--recursiv", "x", code=USAGE))
 
     def doctor_of_mnt(self, url):
-        done = subprocess.run([self.client, "--json", "doctor", url + "?vers=3"], capture_output=True, timeout=120, check=False)
+        done = subprocess.run([self.client, "--json", "doctor", url + "?vers=3"], capture_output=True, timeout=120 * daemon.SLOW, check=False)
         found = {f["check"]: f for f in json.loads(done.stdout)}["MNT"]
         self.assertEqual((done.returncode, found["state"]), (FAILED, "problem"))
         return found
@@ -662,7 +662,7 @@ class Messages(Client):
     def test_doctor_and_a_path_that_is_not_there(self):
         for word, hint in (("/export/none", ""), ("/elsewhere", "?vers=3 looks for an export")):
             done = subprocess.run([self.client, "--json", "doctor", self.top.replace("/export", word)], capture_output=True,
-                                  timeout=120, check=False)
+                                  timeout=120 * daemon.SLOW, check=False)
             found = {f["check"]: f for f in json.loads(done.stdout)}
             self.assertEqual((done.returncode, found["server"]["state"], found["path"]["state"]), (FAILED, "ok", "problem"))
             self.assertIn("No such file or directory", found["path"]["text"])
@@ -764,7 +764,7 @@ class Messages(Client):
     def test_doctor_and_a_port_that_says_nothing(self):
         with socket.create_server(("127.0.0.1", 0)) as silent:
             done = subprocess.run([self.client, "--json", "doctor", f"nfs+tcp://127.0.0.1:{silent.getsockname()[1]}/x"],
-                                  capture_output=True, timeout=120, check=False)
+                                  capture_output=True, timeout=120 * daemon.SLOW, check=False)
         self.assertEqual(done.returncode, FAILED)
         found = {f["check"]: f for f in json.loads(done.stdout)}
         self.assertEqual(found["server"]["state"], "problem")
@@ -785,7 +785,7 @@ class Messages(Client):
         command = ["unshare", "--net", sys.executable, "-c", taken, client, "--json", "doctor"]
         seen = {}
         for name, before in (("ring", None), ("no ring", refuse({IO_URING_SETUP: errno.EPERM}))):
-            done = subprocess.run(command, capture_output=True, timeout=120, check=False,
+            done = subprocess.run(command, capture_output=True, timeout=120 * daemon.SLOW, check=False,
                                   preexec_fn=before) # pylint: disable=subprocess-popen-preexec-fn
             seen[name] = {finding["check"]: finding for finding in json.loads(done.stdout)}
             self.assertEqual(seen[name]["port 9464"]["state"], "note")
@@ -819,11 +819,11 @@ class Messages(Client):
         url = f"nfs+tcp://127.0.0.1:{relay.at}/export/{target}"
         with subprocess.Popen([self.client, "cp", "-r", source, url], stdout=subprocess.DEVNULL, stderr=errors) as copy:
             try:
-                self.assertTrue(relay.full.wait(60))
+                self.assertTrue(relay.full.wait(60 * daemon.SLOW))
                 until()
             finally:
                 relay.cut()
-            self.assertEqual(copy.wait(120), DONE)
+            self.assertEqual(copy.wait(120 * daemon.SLOW), DONE)
 
     def many_files(self):
         source = os.path.join(self.folder, "many")
@@ -850,7 +850,7 @@ class Messages(Client):
         found = re.compile(rb"\r\x1b\[K" + line)
 
         def until_progress():
-            limit = time.monotonic() + 60
+            limit = time.monotonic() + 60 * daemon.SLOW
             while not found.search(bytes(shown)):
                 self.assertLess(time.monotonic(), limit, bytes(shown[-300:]))
                 time.sleep(0.02)

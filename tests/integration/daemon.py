@@ -107,7 +107,7 @@ class Daemon:
         return next(line.split()[-1] for line in self.lines if line.startswith("metrics at "))
 
     def scrape(self):
-        with urllib.request.urlopen(self.metrics_url(), timeout=10) as answer:
+        with urllib.request.urlopen(self.metrics_url(), timeout=10 * SLOW) as answer:
             return answer.read().decode()
 
     def metric(self, series):
@@ -204,7 +204,7 @@ class DaemonTest(unittest.TestCase):
                               env=light(arguments))
 
     def run_tool(self, *arguments, **options):
-        done = subprocess.run(arguments, capture_output=True, timeout=120, check=False, **options)
+        done = subprocess.run(arguments, capture_output=True, timeout=120 * SLOW, check=False, **options)
         self.assertEqual(done.returncode, 0, f"{arguments}: {done.stdout[-2000:]} {done.stderr[-2000:]}")
         return done.stdout
 

@@ -82,7 +82,7 @@ class Archive(daemon.DaemonTest):
             self.assertIn(part, done.stderr)
 
     def verbena(self, *arguments, status=0):
-        done = subprocess.run([self.client, "-q", *arguments], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run([self.client, "-q", *arguments], capture_output=True, text=True, timeout=60 * daemon.SLOW, check=False)
         self.assertEqual(done.returncode, status, done.stderr)
         return done.stderr if status else done.stdout
 

@@ -27,7 +27,7 @@ class Kv(daemon.DaemonTest):
 
     def kv(self, what, url, *key, value=b"", status=0):
         """What it wrote to the standard output, or if it fails what it said."""
-        done = subprocess.run([self.client, what, url, *key], input=value, capture_output=True, timeout=60, check=False)
+        done = subprocess.run([self.client, what, url, *key], input=value, capture_output=True, timeout=60 * daemon.SLOW, check=False)
         self.assertEqual(done.returncode, status, done.stderr)
         return done.stderr.decode() if status else done.stdout
 

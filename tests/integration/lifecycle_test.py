@@ -52,7 +52,7 @@ class Lifecycle(daemon.DaemonTest):
         path = os.path.join(self.folder, "notify")
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
             manager.bind(path)
-            manager.settimeout(30)
+            manager.settimeout(30 * daemon.SLOW)
             d = self.start(environment={"NOTIFY_SOCKET": path})
             self.assertEqual(manager.recv(100), b"READY=1")
             d.stop()

@@ -35,7 +35,8 @@ class OddNames(daemon.DaemonTest):
         for name in self.ODD:
             session = name.replace(b".", b"_").replace(b"/", b"_")
             subprocess.run([client, "-q", "block", "read", "--length", "4K", "--session", session,
-                            f"rnbd+iwarp://127.0.0.1:{self.daemon.port('iwarp')}/plain"], check=True, timeout=60, stdout=subprocess.DEVNULL)
+                            f"rnbd+iwarp://127.0.0.1:{self.daemon.port('iwarp')}/plain"], check=True, timeout=60 * daemon.SLOW,
+                           stdout=subprocess.DEVNULL)
         self.check("verbena_rnbd_device_operations_total", "verbena_rtrs_path_requests_total", "verbena_blocking_threads")
         self.assertEqual(len(re.findall(r'^verbena_rtrs_path_requests_total\{.*kind="read"', self.daemon.scrape(), re.M)), len(self.ODD))
 
@@ -46,7 +47,7 @@ class OddNames(daemon.DaemonTest):
 
     def check(self, *families):
         text = self.daemon.scrape()
-        done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, timeout=60 * daemon.SLOW, check=False)
         self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""))
         for family in families:
             self.assertRegex(text, rf"(?m)^{family}[ {{]")
@@ -63,7 +64,7 @@ class Metrics(daemon.DaemonTest):
     def test_promtool_has_no_complaint(self):
         text = self.daemon.scrape()
         done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True,
-                              timeout=60, check=False)
+                              timeout=60 * daemon.SLOW, check=False)
         self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""))
 
     def test_every_family_of_a_scrape_is_documented(self):
@@ -121,17 +122,17 @@ class Metrics(daemon.DaemonTest):
         finally:
             prometheus.terminate()
             try:
-                prometheus.wait(30)
+                prometheus.wait(30 * daemon.SLOW)
             except subprocess.TimeoutExpired: # it waits for a disk
                 prometheus.kill()
                 prometheus.wait()
 
     def query(self, port, expression):
         url = f"http://127.0.0.1:{port}/api/v1/query?" + urllib.parse.urlencode({"query": expression})
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + 60 * daemon.SLOW
         while time.monotonic() < limit:
             try:
-                with urllib.request.urlopen(url, timeout=5) as answer:
+                with urllib.request.urlopen(url, timeout=5 * daemon.SLOW) as answer:
                     result = json.load(answer)["data"]["result"]
                 if result:
                     return float(result[0]["value"][1])

@@ -26,7 +26,7 @@ class NbdClient:
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX)
         try:
-            self.socket.settimeout(60)
+            self.socket.settimeout(60 * daemon.SLOW)
             self.socket.connect(path)
             self.begin()
         except BaseException:
@@ -59,13 +59,15 @@ class NbdClient:
 
 
 class Nbdkit(daemon.DaemonTest):
+    device = "disk=32M"
+
     def setUp(self):
         super().setUp()
         self.serve("0", "0")
 
     def serve(self, *ports):
         words = [word for port in ports for word in ("--listen", f"iwarp://127.0.0.1:{port}")]
-        self.daemon = self.run_daemon("block", "--shards", "1", "--metrics", "127.0.0.1:0", "--device", "disk=32M",
+        self.daemon = self.run_daemon("block", "--shards", "1", "--metrics", "127.0.0.1:0", "--device", self.device,
                                       "--device", "fixed=1M,ro", "--state", os.path.join(self.folder, "state"), *words, exactly=True)
         self.ports = [line.rsplit(":", 1)[1] for line in self.daemon.lines if line.startswith("listening at ")]
 
@@ -76,7 +78,7 @@ class Nbdkit(daemon.DaemonTest):
         self.addCleanup(running.stderr.close)
         self.addCleanup(running.wait)
         self.addCleanup(running.kill)
-        limit = time.monotonic() + 30
+        limit = time.monotonic() + 30 * daemon.SLOW
         while not os.path.exists(path):
             self.assertIsNone(running.poll())
             self.assertLess(time.monotonic(), limit)
@@ -87,7 +89,7 @@ class Nbdkit(daemon.DaemonTest):
         """What the commands say that nbdkit runs with the export's URI in $uri."""
         done = subprocess.run(["nbdkit", "-f", "-U", "-", *words, PLUGIN, f"url=rnbd+iwarp://127.0.0.1:{self.ports[0]}/{device}",
                                f"path=rnbd+iwarp://127.0.0.1:{self.ports[1]}", "--run", "set -e; " + script],
-                              capture_output=True, text=True, timeout=120, check=False, cwd=self.folder)
+                              capture_output=True, text=True, timeout=120 * daemon.SLOW, check=False, cwd=self.folder)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
@@ -123,10 +125,35 @@ class Nbdkit(daemon.DaemonTest):
         path = os.path.join(self.folder, "nbd.sock")
         with self.assertRaises((AssertionError, ConnectionError)):
             NbdClient(path)
-        limit = time.monotonic() + 30
+        limit = time.monotonic() + 30 * daemon.SLOW
         while self.daemon.metric("verbena_rtrs_sessions") != 0:
             self.assertLess(time.monotonic(), limit)
         self.assertEqual(self.daemon.metric('verbena_rtrs_ended_paths_total{reason="closed"}'), 1)
+
+    def test_a_device_that_could_not_be_opened_again_is_not_given_out(self):
+        path, running = self.start_nbdkit(f"url=rnbd+iwarp://127.0.0.1:{self.ports[0]}/disk")
+        before = NbdClient(path)
+        self.addCleanup(before.close)
+        self.daemon.stop(signal.SIGKILL)
+        self.device = "disk=32M,session=another"
+        self.serve(*self.ports)
+        self.assertNotEqual(before.ask(before.WRITE, bytes(4096)), 0) # waits until the server has refused the device
+        with self.assertRaises((AssertionError, ConnectionError)):
+            NbdClient(path)
+        before.close()
+        with self.assertRaises((AssertionError, ConnectionError)):
+            NbdClient(path)
+        self.daemon.stop(signal.SIGKILL)
+        self.device = "disk=32M"
+        self.serve(*self.ports)
+        again = NbdClient(path)
+        self.addCleanup(again.close)
+        self.assertEqual(again.ask(again.WRITE, bytes(4096)), 0)
+        again.close()
+        running.terminate()
+        said = running.stderr.read()
+        self.assertIn("end the clients that have it open here", said)
+        self.assertIn("the device is not for this host or session", said)
 
     def test_copies_are_the_same(self):
         image = os.path.join(self.folder, "image")
@@ -163,11 +190,11 @@ class Nbdkit(daemon.DaemonTest):
         self.assertIn("no device of this name", self.run_nbdkit('nbdinfo "$uri"', "none", status=1))
         # The command ends, as its client is told.
         done = subprocess.run(["nbdkit", "-f", "-U", "-", PLUGIN, "url=rnbd+iwarp://127.0.0.1:1/disk", "--run", 'nbdinfo "$uri"'],
-                              capture_output=True, text=True, timeout=60, check=False)
+                              capture_output=True, text=True, timeout=60 * daemon.SLOW, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("cannot connect to rnbd+iwarp://127.0.0.1:1/disk", done.stderr)
         done = subprocess.run(["nbdkit", "-f", "-U", "-", PLUGIN, "url=nfs://x/y", "--run", "true"], capture_output=True, text=True,
-                              timeout=60, check=False)
+                              timeout=60 * daemon.SLOW, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("rnbd+iwarp://HOST[:1234]/DEVICE", done.stderr)
 

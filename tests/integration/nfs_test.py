@@ -123,14 +123,14 @@ class Files(daemon.DaemonTest):
         self.assertGreaterEqual(after[2] - before[2], 3)
         for s in sockets:
             s.close()
-        limit = time.monotonic() + 20
+        limit = time.monotonic() + 20 * daemon.SLOW
         while d.metric('verbena_connections{transport="tcp"}') != 0:
             self.assertLess(time.monotonic(), limit)
             time.sleep(0.05)
 
     def test_a_read_only_export_stays_as_it_is(self):
         d = self.start(export=",ro")
-        done = daemon.subprocess.run(["nfs-cp", __file__, d.nfs_url("copy")], capture_output=True, timeout=60,
+        done = daemon.subprocess.run(["nfs-cp", __file__, d.nfs_url("copy")], capture_output=True, timeout=60 * daemon.SLOW,
                                      check=False)
         self.assertNotEqual(done.returncode, 0)
         self.assertEqual(os.listdir(self.data), [])
@@ -160,7 +160,7 @@ class Files(daemon.DaemonTest):
     def test_an_export_for_one_transport(self):
         d = self.start(export=",transport=iwarp")
         # MNT over TCP is answered, as kernels need it; what follows is not.
-        done = daemon.subprocess.run(["nfs-ls", d.nfs_url("")], capture_output=True, timeout=60, check=False)
+        done = daemon.subprocess.run(["nfs-ls", d.nfs_url("")], capture_output=True, timeout=60 * daemon.SLOW, check=False)
         self.assertNotEqual(done.returncode, 0)
         self.assertEqual(d.metric("verbena_mount_mounts_total"), 1)
         self.assertGreaterEqual(d.metric('verbena_nfs_refusals_total{reason="transport"}'), 1)

@@ -37,7 +37,7 @@ class OddServers(unittest.TestCase):
 
     def run_client(self, *arguments, code=DONE):
         """Standard output and standard error output."""
-        done = subprocess.run([self.client, *arguments], capture_output=True, timeout=60, check=False, cwd=self.folder,
+        done = subprocess.run([self.client, *arguments], capture_output=True, timeout=60 * daemon.SLOW, check=False, cwd=self.folder,
                               env=daemon.light(arguments))
         self.assertEqual(done.returncode, code, f"{arguments}: {done.stdout[-2000:]} {done.stderr[-2000:]}")
         # Contents of files are what they are; all else is text.
@@ -267,7 +267,7 @@ class OddServers(unittest.TestCase):
                             (FAILED, ("rm", url)), (FAILED, ("df", url + "%07")), (FAILED, ("mkdir", url + "%07/%1B"))):
             self.run_client(*words, code=code)
         for words in (("doctor", url), ("--json", "doctor", url)):
-            done = subprocess.run([self.client, *words], capture_output=True, timeout=60, check=False)
+            done = subprocess.run([self.client, *words], capture_output=True, timeout=60 * daemon.SLOW, check=False)
             self.assertIsNone(re.search(rb"[\x00-\x09\x0b-\x1f\x7f]", done.stdout + done.stderr))
             self.assertIn("2 exports /export /other", done.stdout.decode())
         # What is printed as a URL is one.
@@ -401,7 +401,7 @@ class OddServers(unittest.TestCase):
         commands = (("ls", "-l", later.url), ("ls", "-l", url[0]), ("cp", "-r", url[1], self.target), ("rm", "-r", url[2]))
         running = [subprocess.Popen([self.client, "--soft", "--timeout", "1", *words], stdout=subprocess.PIPE,
                                     stderr=subprocess.PIPE) for words in commands]
-        ended = [(*process.communicate(timeout=60), process.returncode) for process in running]
+        ended = [(*process.communicate(timeout=60 * daemon.SLOW), process.returncode) for process in running]
         self.assertEqual([code for _, _, code in ended], [FAILED] * 4)
         # One call waits; once that was in vain the others are not asked again and again.
         self.assertIn(b" file\n", ended[0][0])
@@ -491,7 +491,7 @@ class OddServers(unittest.TestCase):
         for words in commands:
             server.answers = {}
             server.calls.clear()
-            subprocess.run([self.client, *words], capture_output=True, timeout=60, check=True)
+            subprocess.run([self.client, *words], capture_output=True, timeout=60 * daemon.SLOW, check=True)
             for procedure in sorted(set(server.calls) - {fake.NULL}):
                 server.root.names = {b"file": Node(data=b"x"), b"d": filled({b"f": Node()})}
                 status = 123456 if procedure % 2 else fake.STALE

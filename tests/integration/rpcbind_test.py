@@ -66,7 +66,7 @@ class Rpcbind(daemon.DaemonTest):
                                         "--metrics", "off"))
         names = {"log": shlex.quote(log), "binary": shlex.quote(daemon.BINARY), "nfs": shlex.join(nfs)}
         script = SCRIPT % {**names, "steps": steps % names}
-        done = subprocess.run(["unshare", "-m", "-n", "bash", "-c", script], capture_output=True, timeout=120, check=False)
+        done = subprocess.run(["unshare", "-m", "-n", "bash", "-c", script], capture_output=True, timeout=120 * daemon.SLOW, check=False)
         with open(log, encoding="utf-8", errors="replace") as file:
             text = file.read()
         self.assertEqual(done.returncode, 0, done.stderr.decode()[-2000:] + text[-2000:])

@@ -26,7 +26,7 @@ class Systemd(daemon.DaemonTest):
         for text, good in ((self.unit, True), (self.unit.replace("PrivateTmp=", "PrivateTemp="), False)):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text.replace(commands[0], os.path.abspath(daemon.BINARY)))
-            done = subprocess.run(["systemd-analyze", "verify", "--man=no", path], capture_output=True, text=True, timeout=60,
+            done = subprocess.run(["systemd-analyze", "verify", "--man=no", path], capture_output=True, text=True, timeout=60 * daemon.SLOW,
                                   check=False)
             # It tells of other units of the machine, too.
             said = [line for line in done.stderr.splitlines() if "verbenad" in line]
@@ -40,7 +40,7 @@ class Systemd(daemon.DaemonTest):
                 found.add(word)
                 continue
             listed = subprocess.run(["systemd-analyze", "syscall-filter", "--no-pager", word], capture_output=True, text=True,
-                                    timeout=60, check=True).stdout
+                                    timeout=60 * daemon.SLOW, check=True).stdout
             found |= self.calls_of(line.strip() for line in listed.splitlines()[1:]
                                    if line.startswith("    ") and not line.strip().startswith("#"))
         return found

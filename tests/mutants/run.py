@@ -34,7 +34,8 @@ sys.dont_write_bytecode = True
 import catalogue # beside this file
 from catalogue import TOP, content_of
 
-BOOST_LIMIT, PYTHON_LIMIT = 20, 120 # seconds; a test that has not ended by then hangs
+SLOW = int(os.environ.get("VERBENA_SLOW", "1")) # times limits: `./check --slow`
+BOOST_LIMIT, PYTHON_LIMIT = 20 * SLOW, 120 * SLOW # seconds; a test that has not ended by then hangs
 
 
 def write(path, content):

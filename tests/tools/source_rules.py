@@ -283,11 +283,21 @@ def standard_names_have_their_headers():
                     yield f"{name}: std::{found.rstrip('<(:')} needs <{header}>"
 
 
+def limits_of_python_tests_grow_with_slow():
+    """a limit of a test with real processes is a number times VERBENA_SLOW, which `./check --slow` sets (daemon.SLOW, peers.LIMIT)"""
+    limit = re.compile(r"(?:timeout=|settimeout\(|monotonic\(\) \+ |\.wait\()\d+\b(?![.]| \* )")
+    for name in listed("*.py"):
+        if name.startswith(("tests/integration/", "tests/abi/")):
+            for number, line in enumerate(text(name).splitlines(), 1):
+                if limit.search(line):
+                    yield f"{name}:{number}: {line.strip()}"
+
+
 RULES = (spdx_line_first, no_path_of_one_machine, layers_include_only_what_stands_below, nfs_includes_only_what_its_rooms_may,
          public_headers_are_self_sufficient_in_kind, public_headers_export_what_they_declare, asio_is_included_by_its_adapter_alone,
          awaitables_answer_the_same_questions, each_unit_test_is_listed, each_unit_test_is_a_suite_of_its_name, each_mutant_fits_its_source, links_in_documents_lead_somewhere,
          readme_shows_a_program_that_is_built, no_owning_temporary_inside_co_await, handlers_take_whole_batches,
-         standard_names_have_their_headers)
+         standard_names_have_their_headers, limits_of_python_tests_grow_with_slow)
 
 
 def main():

@@ -395,6 +395,44 @@ BOOST_DATA_TEST_CASE(a_device_that_somebody_else_has_is_waited_for,
     });
 }
 
+// Whoever had it open fails, also when the other one has left: that one may have changed what the first one knows of
+// it. A new user may begin.
+BOOST_AUTO_TEST_CASE(a_device_that_somebody_else_had_is_for_a_new_user)
+{
+    fixture f;
+    f.run([&](rtrs::client&, rnbd::client& blocks) -> task<void> {
+        auto opened = co_await blocks.open("disk", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(opened);
+        rnbd::device& d = **opened;
+        const std::vector<std::byte> bytes(512);
+        BOOST_TEST((co_await d.write(0, bytes)).has_value());
+        co_await f.end();
+        f.disk.told.size /= 2;
+        ++f.disk.told.run;
+        f.begin();
+        rtrs::client other(*f.shard, *f.pool, f.named("other"), f.client_stats);
+        const auto added = co_await other.add_path(*f.client_device, "server");
+        BOOST_REQUIRE(added);
+        rnbd::client other_blocks(other);
+        auto taken = co_await other_blocks.open("disk", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(taken);
+        BOOST_TEST(is(co_await d.write(0, bytes), std::errc::operation_not_permitted));
+        BOOST_TEST(!d.usable());
+        BOOST_TEST(is(co_await d.begin_anew(), std::errc::operation_not_permitted));
+        BOOST_TEST(!d.usable());
+        BOOST_TEST((co_await other_blocks.close(std::move(*taken))).has_value());
+        BOOST_TEST(is(co_await d.write(0, bytes), std::errc::operation_not_permitted));
+        BOOST_TEST((co_await d.begin_anew()).has_value());
+        BOOST_TEST(d.usable());
+        BOOST_TEST(d.properties().size == 32u << 20);
+        BOOST_TEST((co_await d.write(0, bytes)).has_value());
+        const auto flushed = co_await d.flush();
+        BOOST_TEST((!flushed && rnbd::is_loss(flushed.error())));
+        BOOST_TEST((co_await d.begin_anew()).has_value()); // it is open
+        co_await other.close();
+    });
+}
+
 // It gives out the numbers from 0 again: one from before names another device now.
 BOOST_AUTO_TEST_CASE(a_device_that_is_closed_while_the_session_begins_anew_closes_no_other)
 {

@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 BOOST_AUTO_TEST_SUITE(rnbd_losses_test)
@@ -34,6 +35,8 @@ public:
     explicit held_disk(bool write_back) : losing_disk(64 * block, write_back) {}
     task<result<void>> write(std::uint64_t offset, std::span<const std::byte> from, bool through) override
     {
+        if (through && fails_next != 0)
+            co_return error::from_errno(std::exchange(fails_next, 0));
         if (offset == held_write) {
             const auto gone = co_await hold();
             if (!gone)
@@ -44,6 +47,8 @@ public:
     task<result<void>> flush() override
     {
         ++flushes;
+        if (fails_next != 0)
+            co_return error::from_errno(std::exchange(fails_next, 0));
         if (holds_flushes) {
             const auto gone = co_await hold();
             if (!gone)
@@ -57,6 +62,7 @@ public:
     duration flush_takes{};
     std::optional<std::uint64_t> held_write; ///< the one at this place
     bool holds_flushes = false;
+    int fails_next = 0; ///< errno of the next flush or write through
     unsigned held = 0;
     unsigned flushes = 0;
     event power_fails;
@@ -375,6 +381,89 @@ BOOST_AUTO_TEST_CASE(a_write_of_which_a_piece_was_answered_before)
     });
 }
 
+// As fileblk: the kernel forgets what it could not write, and the device that is opened anew is of the same run and
+// says that all is well.
+BOOST_AUTO_TEST_CASE(a_sync_that_failed_is_remembered_when_the_server_begins_anew)
+{
+    fixture f;
+    f.run([&](rnbd::device& d) -> task<void> {
+        for (const bool through : {false, true}) {
+            for (const int failed : {EIO, ENOSPC}) {
+                const std::uint64_t before = d.losses();
+                BOOST_TEST((co_await d.write(0, ones)).has_value());
+                f.disk.fails_next = failed;
+                result<void> done;
+                if (through)
+                    done = co_await d.write(block, ones, true);
+                else
+                    done = co_await d.flush();
+                BOOST_TEST(done.error().errno_value() == failed);
+                BOOST_TEST(!is_loss(done));
+                co_await f.restart([] {});
+                // A write through that finds no room leaves other writes as they are.
+                const bool loses = !through || failed == EIO;
+                BOOST_TEST(d.losses() == before + (loses ? 1 : 0));
+                BOOST_TEST(is_loss(co_await d.flush(before)) == loses); // of another user
+                BOOST_TEST(is_loss(co_await d.flush()) == loses);
+                BOOST_TEST((co_await d.flush()).has_value());
+                // It is told once.
+                BOOST_TEST((co_await d.write(0, ones)).has_value());
+                co_await f.restart([] {});
+                BOOST_TEST((co_await d.flush()).has_value());
+            }
+        }
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_sync_that_failed_loses_nothing_where_the_same_server_has_all)
+{
+    fixture f;
+    f.run([&](rnbd::device& d) -> task<void> {
+        BOOST_TEST((co_await d.write(0, ones)).has_value());
+        f.disk.fails_next = EIO;
+        BOOST_TEST(!(co_await d.flush()).has_value());
+        BOOST_TEST((co_await d.flush()).has_value()); // it says so of what was written before
+        BOOST_TEST((co_await d.write(0, ones)).has_value());
+        co_await f.restart([] {});
+        BOOST_TEST((co_await d.flush()).has_value());
+        // Nothing was waiting for a flush.
+        f.disk.fails_next = EIO;
+        BOOST_TEST(!(co_await d.flush()).has_value());
+        co_await f.restart([] {});
+        BOOST_TEST((co_await d.flush()).has_value());
+        BOOST_TEST(d.losses() == 0u);
+    });
+    fixture without_cache(false);
+    without_cache.run([&](rnbd::device& d) -> task<void> {
+        BOOST_TEST((co_await d.write(0, ones)).has_value());
+        without_cache.disk.fails_next = EIO;
+        BOOST_TEST(!(co_await d.flush()).has_value());
+        co_await without_cache.restart([] {});
+        BOOST_TEST((co_await d.flush()).has_value());
+    });
+}
+
+// A flush that ended well began before the one that failed: it says nothing of what was answered since.
+BOOST_AUTO_TEST_CASE(a_flush_that_began_before_the_failure_does_not_settle_it)
+{
+    fixture f;
+    f.run([&](rnbd::device& d) -> task<void> {
+        f.disk.flush_takes = 1s;
+        scope flushing(*f.shard);
+        result<void> flushed = error(std::errc::io_error);
+        flushing.spawn([&]() -> task<void> { flushed = co_await d.flush(); });
+        co_await sleep_for(500ms);
+        BOOST_TEST((co_await d.write(0, ones)).has_value());
+        f.disk.fails_next = EIO;
+        BOOST_TEST(!(co_await d.flush()).has_value());
+        co_await flushing.join();
+        BOOST_TEST(flushed.has_value());
+        f.disk.flush_takes = {};
+        co_await f.restart([] {});
+        BOOST_TEST(is_loss(co_await d.flush()));
+    });
+}
+
 // What is sent again after the restart is a change like others, which the next restart may lose.
 BOOST_AUTO_TEST_CASE(each_loss_is_told)
 {
@@ -397,7 +486,8 @@ namespace {
 
 // All by a path whose sends are not over before the test says so: the answers come, and nobody hears of them yet. Then the server begins anew, and the
 // session by another path.
-task<void> answer_late(fixture& f, rnbd_test::late_context& late, const std::function<task<void>()>& asks)
+task<void> answer_late(fixture& f, rnbd_test::late_context& late, const std::function<task<void>()>& asks,
+                       bool loses_all = true)
 {
     const auto added = co_await f.paths->add_path(late, "other");
     BOOST_REQUIRE(added);
@@ -410,7 +500,8 @@ task<void> answer_late(fixture& f, rnbd_test::late_context& late, const std::fun
     co_await f.fail();
     co_await sleep_for(2min); // it is not heard of
     BOOST_TEST((f.paths->paths().front().state == rtrs::path_state::reconnecting));
-    f.disk.lose_all();
+    if (loses_all)
+        f.disk.lose_all();
     f.begin();
     const auto again = co_await f.paths->add_path(*f.client_device, "server");
     BOOST_REQUIRE(again);
@@ -439,6 +530,24 @@ BOOST_DATA_TEST_CASE(a_change_that_is_heard_of_late_is_of_the_run_that_answered_
         const bool stays = through || how == 3;
         BOOST_TEST(d.losses() == (stays ? 0u : 1u));
         BOOST_TEST(is_loss(co_await d.flush()) == !stays);
+        BOOST_TEST((co_await d.flush()).has_value());
+    });
+}
+
+// The next server has said by then that it is the same run, and perhaps that all is flushed.
+BOOST_DATA_TEST_CASE(a_flush_whose_failure_is_heard_of_late, boost::unit_test::data::make({false, true}),
+                     loses_all)
+{
+    fixture f;
+    const auto late_device = f.fabric->make_context(f.profile);
+    rnbd_test::late_context late(*late_device);
+    f.run([&](rnbd::device& d) -> task<void> {
+        BOOST_TEST((co_await d.write(0, ones)).has_value());
+        f.disk.fails_next = EIO;
+        const auto flush = [&]() -> task<void> { BOOST_TEST(!(co_await d.flush(99)).has_value()); };
+        co_await answer_late(f, late, flush, loses_all);
+        BOOST_TEST(d.losses() == 1u);
+        BOOST_TEST(is_loss(co_await d.flush()));
         BOOST_TEST((co_await d.flush()).has_value());
     });
 }

@@ -25,7 +25,8 @@ using rtrs::path_end;
 namespace {
 
 struct fixture : rnbd_test::world {
-    explicit fixture(const loop::options& devices = {}) : rnbd_test::world({}, devices)
+    explicit fixture(const loop::options& devices = {}, const loop::fabric_options& conditions = {})
+        : rnbd_test::world(conditions, devices)
     {
         good_device = fabric->make_context(profile);
         bad_device = fabric->make_context(profile);
@@ -360,6 +361,40 @@ BOOST_AUTO_TEST_CASE(a_client_that_falls_silent)
                 BOOST_TEST(c.missed_heartbeats.value() == (session == "bad1" ? f.options.misses + 1 : 0));
             }
         });
+    });
+}
+
+// Its answers can't leave: it takes one place in the send queue, and not one for each heartbeat.
+BOOST_AUTO_TEST_CASE(a_client_that_sends_heartbeats_and_reads_nothing)
+{
+    loop::fabric_options patient;
+    patient.conditions.receiver_not_ready_retries = 1'000'000;
+    fixture f({}, patient);
+    f.run([&]() -> task<void> {
+        by_hand peer(*f.bad_device);
+        peer.receives = 1; // for what it is told of the chunks
+        co_await f.set_up(peer, 1);
+        const rtrs::descriptor chunk = peer.chunks().front();
+        for (int i = 0; i < 2000; ++i) {
+            peer.write(chunk.address, chunk.key, {}, rtrs::make_immediate(rtrs::immediate_type::heartbeat));
+            if (i % 16 == 15)
+                co_await sleep_for(1ms);
+        }
+        BOOST_TEST(!peer.ended);
+        BOOST_TEST(peer.immediates.empty());
+        for (int i = 0; i < 64; ++i)
+            peer.post_receive();
+        co_await sleep_for(10ms);
+        // One for the first heartbeat, one for all that came before that one had left.
+        const std::uint32_t answer = rtrs::make_immediate(rtrs::immediate_type::heartbeat_reply);
+        BOOST_TEST(peer.immediates == std::vector<std::uint32_t>(2, answer),
+                   boost::test_tools::per_element());
+        for (unsigned n = 3; n <= 5; ++n) {
+            peer.write(chunk.address, chunk.key, {}, rtrs::make_immediate(rtrs::immediate_type::heartbeat));
+            co_await sleep_for(10ms);
+            BOOST_TEST(peer.immediates.size() == n);
+        }
+        BOOST_TEST(!peer.ended);
     });
 }
 

@@ -357,4 +357,20 @@ BOOST_AUTO_TEST_CASE(each_path_of_a_session_is_for_what_it_has_open)
     BOOST_TEST(f.device_stats.refused_not_admitted.value() == 1u);
 }
 
+// A session at that address may have a device, but not one of this name.
+BOOST_AUTO_TEST_CASE(a_path_from_where_its_session_may_have_nothing)
+{
+    fixture f;
+    f.add("mine", *f.disk, false, "192.0.2.7");
+    f.add("anothers", *f.other_disk, false, "192.0.2.66", "another");
+    f.run([&]() -> task<void> {
+        rtrs::client client(*f.shard, *f.pool, f.named("one"), f.client_stats);
+        BOOST_REQUIRE(co_await client.add_path(f.host("192.0.2.7"), "server"));
+        const auto added = co_await client.add_path(f.host("192.0.2.66"), "server2"); // nothing is open yet
+        BOOST_TEST(!added.has_value());
+        BOOST_TEST(f.ends(path_end::refused) == 1u);
+        co_await client.close();
+    });
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -43,8 +43,9 @@ public:
     task<result<void>> write(std::uint64_t offset, std::span<const std::byte> from, bool through = false);
     /// All changes answered before are on stable storage when it succeeds. Errors: EIO too, of which is_loss() is true: one EIO after one or
     /// more losses. A loss: a session began anew, changes had been answered and not flushed, and the server could not show that
-    /// it still has them (storage::block_properties::run). Whoever wrote them writes all again that was written since the
-    /// last flush that succeeded. Flushes that were under way by then all fail.
+    /// it still has them (storage::block_properties::run), or had failed a flush or a write through since. Whoever
+    /// wrote them writes all again that was written since the last flush that succeeded. Flushes that were under way by
+    /// then all fail.
     task<result<void>> flush();
     /// The same for one of several users of the device, who keeps count of losses() by itself: fails with EIO if there were more than
     /// `known` when it is over, and does not count as having told of them.
@@ -54,6 +55,16 @@ public:
     std::uint64_t losses() const noexcept { return losses_; }
     task<result<void>> discard(std::uint64_t offset, std::uint64_t length);
     task<result<void>> write_zeroes(std::uint64_t offset, std::uint64_t length, bool keep = false);
+
+    /// False if the device could not be opened again when the session began anew: another client had it, for example.
+    /// All requests fail then.
+    bool usable() const noexcept { return open_.has_value(); }
+    /// Opens the device as it is now if it is not usable(); else does nothing. For a new user of it: another client may
+    /// have written meanwhile, and the size may differ, so whoever had it open before must not go on. Losses are
+    /// counted as when a session begins anew. Completes when: the server has answered. On cancel: as
+    /// rtrs::client::read(). Errors: those of client::open(); ECANCELED (the session began anew meanwhile). Lifetime:
+    /// the device outlives it. Shard: the session's.
+    task<result<void>> begin_anew();
 
 private:
     friend class client;
@@ -65,6 +76,7 @@ private:
     void take_again(const open_response& told) noexcept;
     void open_again(const result<open_response>& told) noexcept;
     void lose() noexcept;
+    void sync_failed(const header& sent, operation what, const error& why) noexcept;
     void count(operation what, std::uint32_t flags) noexcept;
     task<result<void>> send(operation what, io_request m, std::span<std::byte> bytes);
     task<result<void>> move(operation what, std::uint32_t flags, std::uint64_t offset,
@@ -85,10 +97,13 @@ private:
     std::uint32_t max_zeroes_ = 0;
     result<void> open_; ///< or why it could not be opened again
     std::uint64_t run_ = 0;
-    std::uint64_t runs_ = 0;     ///< that may have ended since it was opened
-    std::uint64_t answered_ = 0; ///< changes that the device may have in its cache alone
-    std::uint64_t flushed_ = 0;  ///< so many of them are on stable storage, or were lost
-    bool changed_ = false;       ///< at all, in this run
+    std::uint64_t runs_ = 0;         ///< that may have ended since it was opened
+    std::uint64_t openings_ = 0;     ///< after the first one
+    std::uint64_t answered_ = 0;     ///< changes that the device may have in its cache alone
+    std::uint64_t flushed_ = 0;      ///< so many of them are on stable storage, or were lost
+    bool changed_ = false;           ///< at all, in this run
+    std::uint64_t failed_syncs_ = 0; ///< by the server's word: what it had answered may be gone
+    std::uint64_t settled_ = 0;      ///< so many of them: a later flush succeeded, or a loss was counted
     std::uint64_t losses_ = 0;
     std::uint64_t told_ = 0; ///< of them by flush()
 };

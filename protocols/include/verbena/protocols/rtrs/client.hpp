@@ -163,6 +163,9 @@ private:
     std::unique_ptr<impl> impl_;
 };
 
+/// Whether a request failed by the server's answer, and not on this side or on the way.
+bool is_answer(const error& e) noexcept;
+
 metric_registrations expose(metric_registry& registry, const client_stats& s);
 
 } // namespace verbena::rtrs
