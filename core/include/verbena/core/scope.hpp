@@ -93,8 +93,9 @@ public:
                 std::is_same_v<std::invoke_result_t<std::decay_t<F>, std::decay_t<Args>...>, task<void>>,
                 "spawn's callable returns task<void>: nobody would get the value of another task");
         } else {
-            assert(context_.shard->on_its_thread() &&
-                   "scope::spawn() on another thread than its shard's: see runtime::call()");
+            assert(context_.shard->is_here() &&
+                   "scope::spawn() on another thread than its shard's, or in another shard's turn: "
+                   "see runtime::call()");
             run<std::decay_t<F>, std::decay_t<Args>...>(*this, std::forward<F>(f),
                                                         std::forward<Args>(args)...);
         }
@@ -102,8 +103,9 @@ public:
     /// Asks every child that listens to stop. Shard only.
     void request_stop() noexcept
     {
-        assert(context_.shard->on_its_thread() &&
-               "scope::request_stop() on another thread than its shard's: see runtime::call()");
+        assert(context_.shard->is_here() &&
+               "scope::request_stop() on another thread than its shard's, or in another shard's turn: "
+               "see runtime::call()");
         stop_.request_stop();
     }
     bool stop_requested() const noexcept { return stop_.stop_requested(); }
