@@ -102,7 +102,7 @@ detail::slab* buffer_pool::add_slab(unsigned index)
 
 void buffer_pool::give_home(detail::buffer_block* block) noexcept
 {
-    if (shard_ == nullptr || reactor::current() == shard_ || std::this_thread::get_id() == owner_)
+    if (shard_ == nullptr || shard_->is_here())
         put_back(block);
     else
         shard_->post_remote(*block);

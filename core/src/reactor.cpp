@@ -532,13 +532,30 @@ void reactor::sleep()
     add_to(stats_.sleep_nanoseconds, nanoseconds(now_ - before));
 }
 
-// Nothing is ready and time is ours: jump to the next timer. False when nothing can ever happen.
-bool reactor::idle_virtual()
+bool reactor::has_pending_source() noexcept
 {
     for (event_source* s = sources_.front(); s != nullptr; s = sources_.next(*s)) {
         if (s->pending())
             return true;
     }
+    return false;
+}
+
+bool reactor::has_work() noexcept
+{
+    const remote_message* const message = inbox_.load(std::memory_order_relaxed);
+    if ((message != nullptr && message != &asleep) || !run_queue_.empty() || !deferred_.empty() ||
+        !turn_end_.empty() || !last_.empty())
+        return true;
+    const auto next = timers_.next();
+    return (next && *next <= clock_->now()) || has_pending_source();
+}
+
+// Nothing is ready and time is ours: jump to the next timer. False when nothing can ever happen.
+bool reactor::idle_virtual()
+{
+    if (has_pending_source())
+        return true;
     const auto next = timers_.next();
     if (!next)
         return false;

@@ -180,7 +180,7 @@ private:
 
 task_dump task_dump::take(reactor& r, std::size_t lines)
 {
-    assert(r.on_its_thread() && "task_dump::take() on another thread than the shard's");
+    assert(r.is_here() && "task_dump::take() on another thread than the shard's");
     task_dump out;
     out.shard_ = r.index();
     walk(out, r, lines).all();

@@ -113,7 +113,7 @@ void covered_directories::round::one_ends(known& of) noexcept
 covered_directories::covered_directories(const export_table& exports, const shard* here)
     : exports_(exports), aside_(here != nullptr ? &here->tasks() : nullptr)
 {
-    if (here == nullptr || !here->reactor().on_its_thread())
+    if (here == nullptr || !here->reactor().is_here())
         return;
     for (const export_options& outer : exports_.all()) {
         if (exports_.has_nested(outer)) {

@@ -320,7 +320,7 @@ state_home::state_home(shard& home, files::recovery_store& store, files::state_h
 
 void state_home::give_home::operator()(begun_open* b) const noexcept
 {
-    if (!b->pending || b->home.on_its_thread())
+    if (!b->pending || b->home.is_here())
         delete b;
     else
         b->home.post_remote(*b);

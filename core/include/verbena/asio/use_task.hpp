@@ -221,7 +221,7 @@ public:
     bool await_ready() const noexcept { return false; }
     void await_suspend(std::coroutine_handle<> h)
     {
-        assert(context_.shard->on_its_thread() && "a task awaits on another thread than its shard's");
+        assert(context_.shard->is_here() && "a task awaits on another thread than its shard's");
         state_->begins(*context_.shard, h);
         // Before the operation, which may end on another thread, and since what stands in the way of it must throw before.
         if (context_.deadline != time_point::max())

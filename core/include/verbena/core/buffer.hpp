@@ -214,7 +214,6 @@ private:
     std::size_t outstanding_bytes_ = 0;
     std::uint64_t waits_ = 0;
     intrusive_list<detail::waiter> waiters_;
-    std::thread::id owner_ = std::this_thread::get_id();
     retry retry_{*this};
 };
 

@@ -27,7 +27,7 @@ protected:
 /// CLOCK_MONOTONIC. Stateless; one serves the whole process.
 clock_source& system_clock() noexcept;
 
-/// Time that stands still until told otherwise. For one reactor, on its thread.
+/// Time that stands still until told otherwise. For one reactor, or for those of simulated_shards, on one thread.
 class virtual_clock final : public clock_source {
 public:
     time_point now() const noexcept override { return now_; }

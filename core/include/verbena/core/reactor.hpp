@@ -29,6 +29,7 @@ namespace verbena {
 
 class io_watch;
 class log_limiter;
+class simulated_shards;
 class stall_watch;
 class wake_descriptor;
 namespace detail {
@@ -91,6 +92,7 @@ protected:
 
 private:
     friend class reactor;
+    friend class simulated_shards;
     remote_message* next_ = nullptr;
 };
 
@@ -130,6 +132,10 @@ public:
 
     /// True on the thread that made the reactor, which alone may run it and touch what is the shard's.
     bool on_its_thread() const noexcept { return ::pthread_equal(thread_, ::pthread_self()) != 0; }
+    /// True where what is the shard's may be touched: on its thread and, where that thread drives several shards
+    /// (simulated_shards), not in the turn of another one. Whoever has to choose between a call and a message asks
+    /// this.
+    bool is_here() const noexcept { return on_its_thread() && !elsewhere_; }
 
     /// Runs turns until stop(). Under a virtual clock it also returns when nothing can ever happen.
     run_end run();
@@ -156,31 +162,50 @@ public:
     /// Queues a coroutine for this turn's run phase. Shard only: from another thread the shard would sleep on.
     void post(std::coroutine_handle<> handle)
     {
-        assert(on_its_thread() &&
-               "used on another thread than its shard's (event, semaphore, scope): see shard::run()");
+        assert(
+            is_here() &&
+            "used on another thread than its shard's, or in another shard's turn (event, semaphore, scope): "
+            "see shard::run()");
         run_queue_.push_back(handle);
     }
     /// Queues work for after the polls. Shard only.
     void post(deferred& work) noexcept
     {
-        assert(on_its_thread() && "reactor::post() on another thread: see post_remote()");
+        assert(is_here() &&
+               "reactor::post() on another thread or in another shard's turn: see post_remote()");
         deferred_.push_back(work);
     }
     /// Queues work for the end of the turn, after the run queue. Shard only.
     void at_turn_end(deferred& work) noexcept
     {
-        assert(on_its_thread() && "reactor::at_turn_end() on another thread: see post_remote()");
+        assert(is_here() &&
+               "reactor::at_turn_end() on another thread or in another shard's turn: see post_remote()");
         turn_end_.push_back(work);
     }
     /// Queues work behind all that the turn does, its end included: a part of something long, so that what is
     /// short and new goes first. Posted there again, it runs in the next turn. Shard only.
-    void post_last(deferred& work) noexcept { last_.push_back(work); }
+    void post_last(deferred& work) noexcept
+    {
+        assert(is_here() &&
+               "reactor::post_last() on another thread or in another shard's turn: see post_remote()");
+        last_.push_back(work);
+    }
     /// Hands `message` over to this shard. Any thread; lock-free; wakes the shard if it sleeps. The message may end the
     /// reactor: the destructor waits until post_remote() is done with it.
     void post_remote(remote_message& message) noexcept;
 
-    void add(event_source& source) noexcept { sources_.push_back(source); }
-    timer_queue& timers() noexcept { return timers_; }
+    /// Shard only, as timers().
+    void add(event_source& source) noexcept
+    {
+        assert(is_here() && "reactor::add() on another thread or in another shard's turn");
+        sources_.push_back(source);
+    }
+    timer_queue& timers() noexcept
+    {
+        assert(is_here() && "reactor::timers() on another thread or in another shard's turn");
+        return timers_;
+    }
+    /// Shard only, but for what it counts (ring::stats()).
     ring& io() noexcept { return *ring_; }
     clock_source& clock() noexcept { return *clock_; }
     /// The time at the start of this turn: one clock read serves everything in it.
@@ -195,6 +220,7 @@ public:
 
 private:
     friend class io_watch;
+    friend class simulated_shards;
     friend struct detail::debug_layout;
     friend struct detail::left_scope;
     class waker;
@@ -213,6 +239,10 @@ private:
     void disarm_all() noexcept;
     void disarm_nested() noexcept;
     void sleep();
+    bool has_pending_source() noexcept;
+    /// Something is ready, as far as one can know without a turn. For simulated_shards: it looks at no socket and no
+    /// ring.
+    bool has_work() noexcept;
     bool idle_virtual();
     template<class What, class F>
     auto step(What what, F f);
@@ -221,6 +251,8 @@ private:
 
     reactor_options options_;
     const pthread_t thread_ = ::pthread_self();
+    // Another shard of simulated_shards has its turn. Read and written on thread_ only.
+    bool elsewhere_ = false;
     const int kernel_thread_; // for debuggers, as is next_
     reactor* next_ = nullptr;
     intrusive_list<detail::task_group> task_groups_;

@@ -49,7 +49,7 @@ public:
     {
         handle_ = h;
         context_ = h.promise().context();
-        assert(shard().on_its_thread() && "a task awaits on another thread than its shard's");
+        assert(shard().is_here() && "a task awaits on another thread than its shard's");
     }
     /// Takes the coroutine off its list and queues it to run. Never inline: a poll must not resume.
     void wake() noexcept
@@ -70,7 +70,7 @@ public:
 private:
     static void check_queue([[maybe_unused]] intrusive_list<waiter>& queue) noexcept
     {
-        assert((queue.empty() || queue.front()->shard().on_its_thread()) &&
+        assert((queue.empty() || queue.front()->shard().is_here()) &&
                "tasks of two shards wait for one event, semaphore or channel, which is one shard's");
     }
 

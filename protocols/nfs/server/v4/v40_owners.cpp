@@ -62,7 +62,7 @@ public:
 
 void v40_turn::give_home::operator()(held* h) const noexcept
 {
-    if (h->home.on_its_thread())
+    if (h->home.is_here())
         h->deliver();
     else
         h->home.post_remote(*h);
