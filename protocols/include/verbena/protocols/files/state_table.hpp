@@ -600,7 +600,8 @@ private:
     detail::state_entry* state_of(detail::owner_entry& o, detail::file_entry& f) noexcept;
     void remove(detail::state_entry& s) noexcept;
     void remove_open(detail::open_entry& o) noexcept;
-    detail::lock_entry* locks_by(detail::owner_entry& o, detail::open_entry& by) noexcept;
+    detail::lock_entry* locks_by(detail::owner_entry& o, const detail::open_entry* by,
+                                 detail::file_entry& f) noexcept;
     static void clear(detail::lock_entry& l, const byte_range& bytes);
     bool erase_lock(detail::lock_entry& l) noexcept;
     void remove_lock(detail::lock_entry& l) noexcept;
