@@ -255,6 +255,7 @@ struct peer_use {
     explicit peer_use(std::uint64_t n) noexcept : number(n) {}
     const std::uint64_t number;
     std::size_t clients = 0, opens = 0, locks = 0, lock_states = 0, owner_names = 0;
+    std::size_t hosts = 0; // of the clients
 };
 
 struct client_entry {
@@ -270,9 +271,11 @@ struct client_entry {
     const std::string key;
     client_state state = client_state::active;
     bool callable = false;
-    bool complete = false; // has said "reclaim complete"
-    bool silent = false;   // never says it
-    bool recorded = false; // is in the recovery store
+    bool complete = false;         // has said "reclaim complete"
+    bool silent = false;           // never says it
+    bool is_host = false;          // has no lease: it is in neither list of those that have, and stays active
+    std::uint32_t host_number = 0; // of its start that took the locks; 0: it has not said that
+    bool recorded = false;         // is in the recovery store
     // Whether it may have kept others from reading or from writing since it came, and what of that its record says.
     share keeps_out = share::none, said = share::none;
     bool is_written_down() const noexcept { return recorded && includes(said, keeps_out); }
