@@ -83,12 +83,13 @@ struct open_entry final : state_entry {
 };
 
 struct lock_entry final : state_entry {
-    lock_entry(client_entry& c, owner_entry& o, file_entry& f, open_entry& by) noexcept
+    lock_entry(client_entry& c, owner_entry& o, file_entry& f, open_entry* by) noexcept
         : state_entry(state_kind::lock, c, &o, f), open(by)
     {
-        by.locks.push_back(of_open);
+        if (by != nullptr)
+            by->locks.push_back(of_open);
     }
-    open_entry& open;
+    open_entry* const open; // nullptr: its owner locks without an open, and nobody knows its stateid
     byte_ranges ranges;
     member_of<lock_entry> of_open{*this};
 };
@@ -254,6 +255,7 @@ struct peer_use {
     explicit peer_use(std::uint64_t n) noexcept : number(n) {}
     const std::uint64_t number;
     std::size_t clients = 0, opens = 0, locks = 0, lock_states = 0, owner_names = 0;
+    std::size_t hosts = 0; // of the clients
 };
 
 struct client_entry {
@@ -269,9 +271,11 @@ struct client_entry {
     const std::string key;
     client_state state = client_state::active;
     bool callable = false;
-    bool complete = false; // has said "reclaim complete"
-    bool silent = false;   // never says it
-    bool recorded = false; // is in the recovery store
+    bool complete = false;         // has said "reclaim complete"
+    bool silent = false;           // never says it
+    bool is_host = false;          // has no lease: it is in neither list of those that have, and stays active
+    std::uint32_t host_number = 0; // of its start that took the locks; 0: it has not said that
+    bool recorded = false;         // is in the recovery store
     // Whether it may have kept others from reading or from writing since it came, and what of that its record says.
     share keeps_out = share::none, said = share::none;
     bool is_written_down() const noexcept { return recorded && includes(said, keeps_out); }
@@ -417,10 +421,11 @@ private:
     verbena::detail::waiter waiter_;
 };
 
-/// An owner's open of a file, its locks by an open, a client's delegation of a file, what it has of another kind.
+/// An owner's open of a file, its locks by an open or by none, a client's delegation of a file, what it has of another
+/// kind.
 struct state_key {
     const void* whose; // owner_entry; client_entry of recallable state
-    const void* of;    // file_entry; state_entry of the open where it is of locks
+    const void* of;    // file_entry; state_entry of the open that locks are by
     const recallable_kind* kind = nullptr;
     friend bool operator==(const state_key&, const state_key&) = default;
 };
@@ -435,14 +440,17 @@ struct state_hash {
     static state_key key(const state_entry* s) noexcept
     {
         if (s->kind == state_kind::lock)
-            return of_locks(*s->owner, static_cast<const lock_entry*>(s)->open);
+            return of_locks(*s->owner, static_cast<const lock_entry*>(s)->open, *s->file);
         if (s->kind == state_kind::other)
             return {&s->client, s->file, &static_cast<const other_entry*>(s)->of};
         return {s->owner != nullptr ? static_cast<const void*>(s->owner) : &s->client, s->file};
     }
-    static state_key of_locks(const owner_entry& o, const open_entry& by) noexcept
+    // By no open where `by` is nullptr.
+    static state_key of_locks(const owner_entry& o, const open_entry* by, const file_entry& f) noexcept
     {
-        return {&o, static_cast<const state_entry*>(&by)};
+        if (by == nullptr)
+            return {&o, &f};
+        return {&o, static_cast<const state_entry*>(by)};
     }
 };
 struct state_equal {

@@ -63,9 +63,10 @@ void state_table::to_state(client_entry& c, client_state s) noexcept
     const auto is_lost = [](client_state of) {
         return of == client_state::expired || of == client_state::revoked;
     };
-    stats_.lost_clients.add(is_lost(s) - is_lost(c.state));
+    if (!c.is_host)
+        stats_.lost_clients.add(is_lost(s) - is_lost(c.state));
     c.state = s;
-    if (s == client_state::active)
+    if (s == client_state::active && !c.is_host)
         by_->active.push_back(c.by_lease);
     else if (s == client_state::courtesy)
         by_->courtesy.push_back(c.by_lease);
@@ -142,18 +143,31 @@ result<client_entry*> state_table::living(client_id id, bool even_leaving) noexc
 
 result<client_id> state_table::add_client(std::string_view key, std::uint64_t peer)
 {
+    const auto made = make_client(key, peer, false);
+    if (!made)
+        return made.error();
+    return (*made)->id;
+}
+
+result<client_entry*> state_table::make_client(std::string_view key, std::uint64_t peer, bool is_host)
+{
     if (key.size() > options_.limits.owner_bytes)
         return error(errc::invalid, "a client's name");
     if (clients_.size() >= options_.limits.clients) {
         stats_.refused_limits.add(limited::clients, limit_of::all);
         return error(errc::too_many_clients);
     }
+    if (const auto shared = peers_.find(peer);
+        is_host && peer != 0 && shared != peers_.end() &&
+        shared->second->hosts >= options_.limits.clients * options_.limits.peer_percent / 100)
+        return refuse({limited::clients, limit_of::peer}, errc::too_many_clients);
     client_id id = nobody;
     do // its 32 bits may have gone round
         id = std::uint64_t(options_.epoch) << 32 | (++last_client_ & 0xffffffff);
     while (clients_.contains(id));
     auto made = std::make_unique<client_entry>(id, key);
     client_entry& c = *made;
+    c.is_host = is_host;
     clients_.emplace(id, std::move(made));
     if (peer != 0) {
         auto& use = peers_[peer];
@@ -161,12 +175,14 @@ result<client_id> state_table::add_client(std::string_view key, std::uint64_t pe
             use = std::make_unique<peer_use>(peer);
         c.peer = use.get();
         ++c.peer->clients;
+        c.peer->hosts += is_host;
     }
     c.renewed = now();
     to_state(c, client_state::active);
     stats_.clients.add(1);
+    stats_.hosts.add(is_host);
     wake(tending_);
-    return id;
+    return &c;
 }
 
 result<void> state_table::renew(client_id client)
@@ -306,6 +322,8 @@ task<result<void>> state_table::reclaim_complete(client_id client)
     const auto living_one = living(client);
     if (!living_one)
         co_return living_one.error();
+    if ((*living_one)->is_host)
+        co_return error(errc::invalid, "a host may reclaim until grace is over");
     if ((*living_one)->complete)
         co_return error(errc::already_complete);
     result<void> written = co_await write_record(client);
@@ -405,7 +423,8 @@ task<result<void>> state_table::forget(client_id client, fences wait)
     if (const auto it = clients_.find(client); it != clients_.end() && !it->second->storing) {
         to_state(*it->second, client_state::expired);
         leave_peer(*it->second);
-        stats_.lost_clients.add(-1);
+        const bool is_host = it->second->is_host;
+        (is_host ? stats_.hosts : stats_.lost_clients).add(-1);
         clients_.erase(it);
         stats_.clients.add(-1);
     }
@@ -472,7 +491,7 @@ bool state_table::drop_some(client_entry& c, std::size_t most) noexcept
         // The end of an open takes its locks along, so it is always the first that is looked at.
         auto* m =
             s->owner.kind == state_kind::open ? static_cast<open_entry&>(s->owner).locks.front() : nullptr;
-        if (c.silent) // it hears of it by its stateids alone
+        if (c.silent && !c.is_host) // it hears of it by its stateids alone
             states_->note_taken(m != nullptr ? static_cast<state_entry&>(m->owner) : s->owner);
         lock_entry* l = m != nullptr                        ? &m->owner
                         : s->owner.kind == state_kind::lock ? static_cast<lock_entry*>(&s->owner)
@@ -493,8 +512,11 @@ bool state_table::drop_some(client_entry& c, std::size_t most) noexcept
 
 void state_table::leave_peer(client_entry& c) noexcept
 {
-    if (c.peer != nullptr && --c.peer->clients == 0)
-        peers_.erase(c.peer->number);
+    if (c.peer != nullptr) {
+        c.peer->hosts -= c.is_host;
+        if (--c.peer->clients == 0)
+            peers_.erase(c.peer->number);
+    }
     c.peer = nullptr;
 }
 
@@ -665,7 +687,7 @@ result<void> state_table::refuse_in_grace() noexcept
 
 result<void> state_table::may_begin_anew(const client_entry& c) noexcept
 {
-    if (!c.complete && !c.silent) // RFC 8881 18.51.3
+    if (!c.complete && !c.silent && !c.is_host) // RFC 8881 18.51.3
         return refuse(errc::grace, "the client has not said that it reclaimed all", stats_.refused_grace);
     return refuse_in_grace();
 }
@@ -674,6 +696,8 @@ result<void> state_table::check_reclaim(const client_entry& c, share keeps_out) 
 {
     if (c.complete || grace_.now() != grace_period::phase::reclaiming)
         return refuse(errc::no_grace, "the time to reclaim is over", stats_.late_reclaims);
+    if (c.is_host && !c.silent) // though its name may stand in the list, as it was monitored before
+        return refuse(errc::reclaim_bad, "the host is not monitored", stats_.bad_reclaims);
     if (!grace_.may_reclaim(c.key))
         return refuse(errc::reclaim_bad, "the client is not in the list", stats_.bad_reclaims);
     // Its record kept nobody out, so others may read and write already.

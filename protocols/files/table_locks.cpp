@@ -126,10 +126,12 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
         return error(errc::invalid, "range or owner of a lock");
     file_entry& f = *(*s)->file;
     lock_entry* l = r.new_owner ? nullptr : static_cast<lock_entry*>(*s);
+    if (l != nullptr && l->open == nullptr)
+        return error(errc::bad_stateid, "of locks without an open");
     owner_entry* const known = l != nullptr ? l->owner : find_owner(c, true, r.owner);
-    open_entry& by = l != nullptr ? l->open : static_cast<open_entry&>(**s);
+    open_entry& by = l != nullptr ? *l->open : static_cast<open_entry&>(**s);
     if (l == nullptr && known != nullptr)
-        l = locks_by(*known, by); // it came with its open again
+        l = locks_by(*known, &by, f); // it came with its open again
     if (!includes(by.access, r.type == lock_type::read ? share::read : share::write))
         return error(errc::open_mode);
     // That was judged before the back end was asked; grace may be over since.
@@ -190,7 +192,7 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
         erase_wait(*waits); // and nobody hears of it before this lock stands
     if (l == nullptr) {
         owner_entry& o = owner_of(c, true, r.owner);
-        l = static_cast<lock_entry*>(&states_->add(std::make_unique<lock_entry>(c, o, f, by)));
+        l = static_cast<lock_entry*>(&states_->add(std::make_unique<lock_entry>(c, o, f, &by)));
         by_->states.insert(l);
         c.states.push_back(l->of_client);
         o.states.push_back(l->of_owner);
@@ -298,9 +300,9 @@ result<stateid> state_table::unlock(client_id client, const stateid& id, const s
     return states_->id_of(l);
 }
 
-lock_entry* state_table::locks_by(owner_entry& o, open_entry& by) noexcept
+lock_entry* state_table::locks_by(owner_entry& o, const open_entry* by, file_entry& f) noexcept
 {
-    const auto it = by_->states.find(state_hash::of_locks(o, by));
+    const auto it = by_->states.find(state_hash::of_locks(o, by, f));
     return it == by_->states.end() ? nullptr : static_cast<lock_entry*>(*it);
 }
 
@@ -328,7 +330,7 @@ bool state_table::erase_lock(lock_entry& l) noexcept
     note_unlocked(f, l.ranges);
     stats_.locks.add(-std::int64_t(l.ranges.size()));
     stats_.lock_states.add(-1);
-    by_->states.erase(by_->states.find(state_hash::of_locks(owner, l.open)));
+    by_->states.erase(by_->states.find(state_hash::key(&l)));
     --f.states;
     states_->remove(l);
     release_owner(owner);

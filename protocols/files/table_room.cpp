@@ -402,8 +402,11 @@ result<void> state_table::begin_io_of(client_id client, const stateid& id, const
     } else if ((*s)->kind == state_kind::other) {
         return error(errc::bad_stateid, "of a kind that reads and writes nothing by calls");
     } else {
-        const auto& o = (*s)->kind == state_kind::open ? static_cast<open_entry&>(**s)
-                                                       : static_cast<lock_entry&>(**s).open;
+        const open_entry* const by = (*s)->kind == state_kind::open ? static_cast<open_entry*>(*s)
+                                                                    : static_cast<lock_entry&>(**s).open;
+        if (by == nullptr)
+            return error(errc::bad_stateid, "of locks without an open");
+        const open_entry& o = *by;
         if (any(access & share::write) && !any(o.access & share::write))
             return error(errc::open_mode);
         // Reading what is open to write only is let pass (RFC 8881 18.22.3), but not past others' deny bits.

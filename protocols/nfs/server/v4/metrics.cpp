@@ -276,7 +276,7 @@ metric_registrations v4::server_commons::expose(metric_registry& registry) const
          3},
         [&s](metric_sink& out) {
             const auto courtesy = s.courtesy_clients.value(), lost = s.lost_clients.value();
-            out.value({"active"}, static_cast<double>(s.clients.value() - courtesy - lost));
+            out.value({"active"}, static_cast<double>(s.clients.value() - s.hosts.value() - courtesy - lost));
             out.value({"courtesy"}, static_cast<double>(courtesy));
             out.value({"gone"}, static_cast<double>(lost));
         }));
@@ -327,6 +327,11 @@ metric_registrations v4::server_commons::expose(metric_registry& registry) const
         "owners", s.lock_states);
     level("verbena_nfs4_lock_waiters", "Places kept for those that wait for a lock.", "waiters",
           s.lock_waiters);
+    level("verbena_nfs_lock_hosts",
+          "Hosts that lock by NLM, without a lease. What a host has locked stays until it unlocks it or says "
+          "that it "
+          "has started again.",
+          "hosts", s.hosts);
     level("verbena_nfs4_files", "Files that clients of version 4 have something of.", "files", s.files);
     level("verbena_nfs4_owner_name_bytes", "Names of the owners of opens and locks.", "bytes", s.owner_names);
     made.push_back(registry.add({"verbena_nfs4_local_recalls_total",

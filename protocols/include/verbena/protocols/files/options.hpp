@@ -46,7 +46,8 @@ struct limits {
     std::size_t waiters_per_file = 64;           ///< likewise
     /// Comparisons of waiters with holders in one go when bytes come free. tend() does the rest.
     std::size_t waiter_steps = 4096;
-    /// Of opens, lock_states, locks and owner_names clients of one peer have no more than this part of all together.
+    /// Of opens, lock_states, locks and owner_names clients of one peer have no more than this part of all together. Of
+    /// clients they have no more hosts than that: those don't go by time.
     unsigned peer_percent = 25;
     std::size_t owner_bytes = 1024; ///< of an owner's name, RFC 8881 NFS4_OPAQUE_LIMIT
 };
@@ -152,7 +153,8 @@ private:
 /// Levels and counts. One writer, any reader.
 struct state_stats {
     gauge clients, courtesy_clients; ///< all, and those of them whose lease is over
-    gauge lost_clients;              ///< whose state was taken
+    gauge lost_clients;              ///< whose state was taken; no hosts
+    gauge hosts;                     ///< clients without a lease: state_table::add_host()
     gauge files;                     ///< that have an entry
     gauge open_owners, lock_owners;
     gauge opens;

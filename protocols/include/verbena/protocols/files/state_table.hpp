@@ -295,6 +295,22 @@ public:
     /// one name there is one (forget() for the older one). Errors: too_many_clients, where drop_courtesy() and forget() may help; invalid
     /// for a name beyond limits::owner_bytes.
     result<client_id> add_client(std::string_view key, std::uint64_t peer = 0);
+    /// A host that locks by lock_by_owner() and has no lease (NLM). It stays active however long it is silent, and nobody
+    /// else's need takes anything from it: what it has goes by unlock_by_owner(), by forget() and by revoke_client()
+    /// alone. forget() is also for SM_NOTIFY and NLM_FREE_ALL. `key` and `peer` as of add_client(); a key that is not only
+    /// the host's name for itself keeps others from ending its locks in its name. One that is `monitored` is as one of
+    /// set_silent(): it has a record() before its first lock, and may reclaim after the next start. One that is not
+    /// (NLM_NM_LOCK) has none and reclaims nothing, until set_silent() makes it one that is. One that has nothing is kept
+    /// as well: is_in_use(). Errors: those of add_client(); peer_is_full, where clients of its peer are that many hosts
+    /// (limits::peer_percent).
+    result<client_id> add_host(std::string_view key, std::uint64_t peer = 0, bool monitored = true);
+    /// What a host says by its state number (NSM): that it calls, or that it has started again (SM_NOTIFY).
+    enum class host_word : std::uint8_t { calls, restarted };
+    /// Whether what the host has is of a start before the one of which it says `number`: then forget() comes first. The
+    /// number is another one after each start; 0 is none. The first one of its calls is the one of what it has. A notice
+    /// with that number comes late, and no notice else: also one without a number tells of a restart. Errors:
+    /// stale_client; invalid for a client with a lease.
+    result<bool> has_restarted(client_id host, std::uint32_t number, host_word says);
     /// Its lease begins anew. A courtesy client is active again. Errors: busy while its state is being taken.
     result<void> renew(client_id client);
     /// Whether it can be called back: without that it gets no delegation.
@@ -315,8 +331,8 @@ public:
     bool is_recalled(client_id client) noexcept;
     /// The client has taken back what it had, or had nothing: before this it gets nothing new. It is in the recovery store when this
     /// is answered.
-    /// Completes when: it was written. On cancel: as the store says. Errors: already_complete, busy; the store's. Lifetime: the
-    /// table outlives it. Shard: the table's.
+    /// Completes when: it was written. On cancel: as the store says. Errors: already_complete, busy; invalid for a host;
+    /// the store's. Lifetime: the table outlives it. Shard: the table's.
     task<result<void>> reclaim_complete(client_id client);
     /// The client never says that it took back all that it had (NFS version 4.0): it may until grace is over, and gets something new as
     /// soon as it is, and a record() of it. That takes the place of reclaim_complete(). Errors: stale_client.
@@ -556,7 +572,9 @@ private:
     void age() noexcept;
     bool outlives(detail::client_entry& c, time_point t) noexcept;
     detail::client_entry* find_client(client_id id) noexcept;
+    result<detail::client_entry*> make_client(std::string_view key, std::uint64_t peer, bool is_host);
     result<detail::client_entry*> living(client_id id, bool even_leaving = false) noexcept;
+    result<detail::client_entry*> living_host(client_id id) noexcept;
     task<result<void>> take_state(client_id id, client_state into, bool only_courtesy);
     struct leaving;
     task<result<void>> write_record(client_id id, bool frees_the_last = false);
@@ -600,7 +618,8 @@ private:
     detail::state_entry* state_of(detail::owner_entry& o, detail::file_entry& f) noexcept;
     void remove(detail::state_entry& s) noexcept;
     void remove_open(detail::open_entry& o) noexcept;
-    detail::lock_entry* locks_by(detail::owner_entry& o, detail::open_entry& by) noexcept;
+    detail::lock_entry* locks_by(detail::owner_entry& o, const detail::open_entry* by,
+                                 detail::file_entry& f) noexcept;
     static void clear(detail::lock_entry& l, const byte_range& bytes);
     bool erase_lock(detail::lock_entry& l) noexcept;
     void remove_lock(detail::lock_entry& l) noexcept;
