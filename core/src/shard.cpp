@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/core/shard.hpp>
 
+#include <verbena/core/already_made.hpp>
+
 namespace verbena {
 
 shard_stopped::shard_stopped() : std::runtime_error("shard::run: the shard had been asked to stop") {}
@@ -51,9 +53,7 @@ void remote_run::begin() noexcept
         return;
     }
     try {
-        // Made here: where the scope makes it, it alone hears that there was no memory, and nothing goes home.
-        task<void> serving = serve();
-        tasks_.spawn([](task<void> made) { return made; }, std::move(serving));
+        tasks_.spawn(already_made, serve());
     } catch (...) {
         failure_ = std::current_exception();
         go_home();

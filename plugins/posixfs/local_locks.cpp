@@ -297,8 +297,7 @@ std::shared_ptr<lock_lane> lock_description::turn(unsigned* took) noexcept
     try {
         is_done = do_step(*s);
     } catch (const std::bad_alloc&) {
-        s->failed = ENOMEM;
-        owes_ = true;
+        is_done = !begins_again(*s);
     }
     if (took != nullptr)
         *took = calls_of_a_turn - calls_;
@@ -314,6 +313,22 @@ std::shared_ptr<lock_lane> lock_description::turn(unsigned* took) noexcept
     if (is_done)
         s->end();
     return next;
+}
+
+// A step that lacked memory. What the kernel holds may not be what is known of it. The end of a lock is tried some more
+// times, as nobody else does it.
+bool lock_description::begins_again(step& s) noexcept
+{
+    constexpr unsigned most_tries = 16;
+    owes_ = all_in_doubt_ = true;
+    if (s.what == step::kind::keep && s.tries_++ < most_tries)
+        return true;
+    s.failed = ENOMEM;
+    try {
+        end_step(s);
+    } catch (const std::bad_alloc&) { // the next step ends it
+    }
+    return false;
 }
 
 bool lock_description::do_step(step& s)
@@ -407,6 +422,11 @@ lock_description::stage lock_description::replace(step& s)
         if (is_spent())
             return stage::replaces;
         if (const int failed = set(s.fresh_.get(), one.bytes, F_RDLCK); failed != 0) {
+            // Somebody has what the old description should hold, so that nobody can say who has what.
+            if (is_refused(failed) && is_locked_by_others(s.fresh_.get(), one.bytes)) {
+                s.failed = EAGAIN;
+                return stage::ended;
+            }
             if (is_refused(failed) || is_lacking(failed))
                 return grant_unseen(s, failed);
             s.failed = failed;
@@ -417,6 +437,7 @@ lock_description::stage lock_description::replace(step& s)
     fd_ = std::move(s.fresh_);
     may_write_ = is_behind_ = true;
     doubtful_ = {};
+    all_in_doubt_ = false;
     s.at_ = s.bytes.bytes.offset;
     return stage::takes;
 }
@@ -538,6 +559,13 @@ bool lock_description::conflicts_with_others(step& s) const
     return false;
 }
 
+// Against a lock to read.
+bool lock_description::is_locked_by_others(int fd, const byte_range& bytes) noexcept
+{
+    struct flock found = to_kernel(bytes, F_RDLCK);
+    return ::fcntl(fd, F_OFD_GETLK, &found) == 0 && found.l_type != F_UNLCK;
+}
+
 // 0, or why the kernel does not say. Nobody is found then.
 int lock_description::find_holder(step& s, int fd) noexcept
 {
@@ -570,9 +598,11 @@ void lock_description::test(step& s)
 bool lock_description::keep(step& s)
 {
     if (s.now_ == stage::begins) {
-        s.who->held.clear(s.bytes.bytes);
+        files::byte_ranges left = s.who->held; // all or nothing
+        left.clear(s.bytes.bytes);
         for (const locked_range& one : s.kept)
-            s.who->held.set(one.bytes, one.type);
+            left.set(one.bytes, one.type);
+        s.who->held = std::move(left);
         std::erase_if(parties_, [](const auto& p) { return p->held.empty(); });
         const byte_range area = std::exchange(owes_, false) ? everything : s.bytes.bytes;
         s.at_ = area.offset;
@@ -586,6 +616,11 @@ bool lock_description::keep(step& s)
 // to be there. False: there is more to do.
 bool lock_description::end_doubt(step& s)
 {
+    if (all_in_doubt_) {
+        doubtful_ = {};
+        doubtful_.set({0, max_offset}, lock_type::read);
+        all_in_doubt_ = false;
+    }
     while (!doubtful_.empty()) {
         if (is_spent())
             return false;
@@ -646,7 +681,7 @@ void lock_description::end_step(step& s)
         path_.reset();
         in_kernel_ = {};
         doubtful_ = {};
-        may_write_ = owes_ = is_behind_ = false;
+        may_write_ = owes_ = is_behind_ = all_in_doubt_ = false;
     } else if (fd_) {
         path_.reset();
         read_again();
@@ -671,7 +706,7 @@ void lock_description::read_again()
             return;
     fd_ = std::move(fresh);
     doubtful_ = {};
-    may_write_ = false;
+    all_in_doubt_ = may_write_ = false;
 }
 
 // --- The kernel
@@ -700,6 +735,8 @@ lock_description::segment lock_description::wanted_from(std::uint64_t at) noexce
 bool lock_description::has(const byte_range& bytes, lock_type type) const noexcept
 {
     std::uint64_t at = bytes.offset;
+    if (all_in_doubt_)
+        return false;
     for (const locked_range& one : in_kernel_.overlapping(bytes)) {
         if (one.bytes.offset > at || (type == lock_type::write && one.type == lock_type::read))
             return false;

@@ -166,6 +166,7 @@ private:
     };
 
     bool do_step(step& s);
+    bool begins_again(step& s) noexcept;
     stage begin_lock(step& s);
     stage replace(step& s);
     stage take(step& s);
@@ -180,6 +181,7 @@ private:
     void end_step(step& s);
     void read_again();
     bool conflicts_with_others(step& s) const;
+    static bool is_locked_by_others(int fd, const files::byte_range& bytes) noexcept;
     static int find_holder(step& s, int fd) noexcept;
     bool may_have_another(const step& s) const noexcept;
     segment wanted_from(std::uint64_t at) noexcept;
@@ -204,6 +206,7 @@ private:
     bool is_behind_ = false;         // it was opened, and not asked yet for what the kernel lacked before
     files::byte_ranges in_kernel_;   // what the kernel holds by fd_
     files::byte_ranges doubtful_;    // what it may hold, or not, beside that
+    bool all_in_doubt_ = false;      // memory ran out: so it is with all of the file
     std::uint64_t peer_ = 0;         // whose share fd_ is of
     unsigned calls_ = 0, looks_ = 0; // left in this turn
 

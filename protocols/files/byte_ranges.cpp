@@ -45,6 +45,9 @@ std::ptrdiff_t byte_ranges::growth(const byte_range& r, std::optional<lock_type>
 void byte_ranges::replace(const byte_range& r, std::optional<lock_type> type)
 {
     const change c = plan(r, type);
+    // First what there may be no memory for: half a change would lose bytes.
+    if (const std::size_t size = ranges_.size() + c.made - c.count; size > ranges_.capacity())
+        ranges_.reserve(std::max(size, 2 * ranges_.capacity()));
     const auto at = ranges_.begin() + std::ptrdiff_t(c.first);
     const std::size_t in_place = std::min(c.made, c.count);
     std::copy(c.pieces, c.pieces + in_place, at);

@@ -3,7 +3,9 @@
 #include "local_locks_fixture.hpp"
 
 #include <array>
+#include <filesystem>
 #include <random>
+#include <sys/stat.h>
 
 namespace suite {
 
@@ -327,6 +329,43 @@ BOOST_AUTO_TEST_CASE(what_was_unseen_is_tried_again_however_the_next_lock_ends)
         BOOST_TEST(is_denied(e.lock(a, "x", {20, 29}, write)) == is_denied_next);
         BOOST_TEST(e.local->sees(0) == F_RDLCK);
     }
+}
+
+namespace {
+
+/// What the kernel holds by our description of the file goes, as where a file server has lost it.
+void lose_locks(const std::filesystem::path& file)
+{
+    struct stat wanted{};
+    BOOST_REQUIRE(::stat(file.c_str(), &wanted) == 0);
+    for (int fd = 3; fd < 1024; ++fd) {
+        struct stat found{};
+        const int flags = ::fcntl(fd, F_GETFL);
+        if (flags < 0 || (flags & O_PATH) != 0 || (flags & O_ACCMODE) != O_RDONLY ||
+            ::fstat(fd, &found) != 0 || found.st_ino != wanted.st_ino || found.st_dev != wanted.st_dev)
+            continue;
+        struct flock all{};
+        all.l_type = F_UNLCK;
+        all.l_whence = SEEK_SET;
+        (void)::syscall(SYS_fcntl, fd, F_OFD_SETLK, &all);
+    }
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(what_somebody_took_meanwhile_is_no_reason_to_grant_more)
+{
+    exported e;
+    const auto a = e.open("a");
+    BOOST_REQUIRE(e.lock(a, "x", {0, 9}, read));
+    lose_locks(e.path("f"));
+    BOOST_REQUIRE(e.local->lock({0, 9}, write));
+    BOOST_CHECK(e.lock(a, "x", {20, 29}, write).error() == files::errc::busy);
+    BOOST_TEST(e.table->stats().locks.value() == 1);
+    e.local->unlock({0, 9});
+    BOOST_TEST(e.lock(a, "x", {20, 29}, write).has_value());
+    BOOST_TEST(e.local->sees(0) == F_RDLCK);
+    BOOST_TEST(e.local->sees(20) == F_WRLCK);
 }
 
 // A file that this process may read alone.

@@ -5,6 +5,7 @@
 // that awaits them stops what they run. An exception that leaves a child is rethrown after the join.
 #pragma once
 
+#include <verbena/core/already_made.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/core/timer.hpp>
 
@@ -86,12 +87,43 @@ private:
 template<class T>
 task<void> race(task<T> t, outcome<T>& out, std::size_t index, std::size_t& winner, scope& s)
 {
-    co_await keep(std::move(t), out);
+    try {
+        task<void> kept = keep(std::move(t), out);
+        co_await kept;
+    } catch (...) { // no memory for it: it was the first to end
+        out.failure = std::current_exception();
+    }
     if (winner == std::numeric_limits<std::size_t>::max()) {
         winner = index;
         s.request_stop();
     }
 }
+
+/// Of tasks that are begun one after the other: where there is no memory for one of them, the others end first.
+class begun_together {
+public:
+    explicit begun_together(scope& s) noexcept : scope_(s) {}
+    template<class Begin>
+    void begin(Begin all) noexcept
+    {
+        try {
+            all();
+        } catch (...) {
+            failure_ = std::current_exception();
+            scope_.request_stop();
+        }
+    }
+    /// Behind the join.
+    void rethrow() const
+    {
+        if (failure_)
+            std::rethrow_exception(failure_);
+    }
+
+private:
+    scope& scope_;
+    std::exception_ptr failure_;
+};
 
 class expiry final : public timer {
 public:
@@ -112,18 +144,25 @@ private:
 /// Runs all tasks at once and yields their values in order (std::monostate for void).
 ///
 /// Completes when: all have ended. On cancel: all are asked to stop, and it waits for their ends. Errors: if exceptions left
-/// tasks, that of the first of these in order is rethrown once all have ended; none stops the others. Lifetime: it owns the
-/// tasks; what they refer to outlives it. Shard: that of the task that awaits it.
+/// tasks, that of the first of these in order is rethrown once all have ended; none stops the others. Where there is
+/// no memory to begin one of them, those that run are stopped, and std::bad_alloc is thrown once they have ended.
+/// Lifetime: it owns the tasks; what they refer to outlives it. Shard: that of the task that awaits it.
 template<class... Ts>
 task<std::tuple<detail::value_of<Ts>...>> when_all(task<Ts>... tasks)
 {
     const task_context& context = co_await current_context();
     std::tuple<detail::outcome<Ts>...> outcomes;
     detail::linked_scope running(context);
-    std::apply(
-        [&](auto&... out) { (running.get().spawn(detail::keep<Ts>, std::move(tasks), std::ref(out)), ...); },
-        outcomes);
+    detail::begun_together together(running.get());
+    together.begin([&] {
+        std::apply(
+            [&](auto&... out) {
+                (running.get().spawn(already_made, detail::keep<Ts>(std::move(tasks), out)), ...);
+            },
+            outcomes);
+    });
     co_await running.get().join();
+    together.rethrow();
     co_return std::apply([](auto&... out) { return std::tuple<detail::value_of<Ts>...>{out.take()...}; },
                          outcomes);
 }
@@ -135,9 +174,13 @@ task<std::vector<detail::value_of<T>>> when_all(std::vector<task<T>> tasks)
     const task_context& context = co_await current_context();
     std::vector<detail::outcome<T>> outcomes(tasks.size());
     detail::linked_scope running(context);
-    for (std::size_t i = 0; i < tasks.size(); ++i)
-        running.get().spawn(detail::keep<T>, std::move(tasks[i]), std::ref(outcomes[i]));
+    detail::begun_together together(running.get());
+    together.begin([&] {
+        for (std::size_t i = 0; i < tasks.size(); ++i)
+            running.get().spawn(already_made, detail::keep<T>(std::move(tasks[i]), outcomes[i]));
+    });
     co_await running.get().join();
+    together.rethrow();
     std::vector<detail::value_of<T>> values;
     values.reserve(outcomes.size());
     for (auto& out : outcomes)
@@ -158,8 +201,8 @@ public:
 ///
 /// Completes when: the first has ended, the others were asked to stop and have ended too; their values are dropped. On cancel:
 /// all are asked to stop, and whichever ends first is the first. Errors: an exception that leaves the first task is rethrown,
-/// those that leave the others are dropped. Lifetime: it owns the tasks; what they refer to outlives it. Shard: that of the task
-/// that awaits it.
+/// those that leave the others are dropped; without memory it is as with when_all(). Lifetime: it owns the tasks; what
+/// they refer to outlives it. Shard: that of the task that awaits it.
 template<class T>
 task<first_of<T>> when_any(std::vector<task<T>> tasks)
 {
@@ -168,10 +211,14 @@ task<first_of<T>> when_any(std::vector<task<T>> tasks)
     std::vector<detail::outcome<T>> outcomes(tasks.size());
     std::size_t winner = std::numeric_limits<std::size_t>::max();
     detail::linked_scope running(context);
-    for (std::size_t i = 0; i < tasks.size(); ++i)
-        running.get().spawn(detail::race<T>, std::move(tasks[i]), std::ref(outcomes[i]), i, std::ref(winner),
-                            std::ref(running.get()));
+    detail::begun_together together(running.get());
+    together.begin([&] {
+        for (std::size_t i = 0; i < tasks.size(); ++i)
+            running.get().spawn(already_made,
+                                detail::race<T>(std::move(tasks[i]), outcomes[i], i, winner, running.get()));
+    });
     co_await running.get().join();
+    together.rethrow();
     co_return first_of<T>(winner, outcomes[winner].take());
 }
 

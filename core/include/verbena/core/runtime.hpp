@@ -5,6 +5,7 @@
 // from a thread that is no shard.
 #pragma once
 
+#include <verbena/core/already_made.hpp>
 #include <verbena/core/blocking.hpp>
 #include <verbena/core/buffer.hpp>
 #include <verbena/core/metrics.hpp>
@@ -159,32 +160,36 @@ private:
         run_message(shard& s, F& f) noexcept : message<value_type>(s), function_(f) {}
         void run() noexcept override
         {
-            std::promise<value_type> promise = std::move(this->promise_);
-            scope& tasks = this->shard_.tasks();
             try {
-                task_type t = function_(this->shard_);
-                tasks.spawn(keep, std::move(t), std::move(promise));
-            } catch (...) {
+                this->shard_.tasks().spawn(already_made, keep(function_(this->shard_)));
+            } catch (...) { // it has not run
+                std::promise<value_type> promise = std::move(this->promise_);
                 promise.set_exception(std::current_exception());
             }
         }
 
     private:
-        static task<void> keep(task_type t, std::promise<value_type> promise)
+        // The waiting thread destroys this once the promise has been kept.
+        task<void> keep(task_type t)
         {
-            std::exception_ptr failure;
+            detail::outcome<value_type> out;
             try {
                 if constexpr (std::is_void_v<value_type>) {
                     co_await t;
-                    promise.set_value();
+                    out.value.emplace();
                 } else {
-                    promise.set_value(co_await t);
+                    out.value.emplace(co_await t);
                 }
             } catch (...) {
-                failure = std::current_exception();
+                out.failure = std::current_exception();
             }
-            if (failure)
-                promise.set_exception(failure);
+            std::promise<value_type> promise = std::move(this->promise_);
+            if (out.failure)
+                promise.set_exception(out.failure);
+            else if constexpr (std::is_void_v<value_type>)
+                promise.set_value();
+            else
+                promise.set_value(std::move(*out.value));
         }
         F& function_;
     };

@@ -2,6 +2,7 @@
 // scope: where tasks without an awaiter live. There are no detached tasks; a scope joins its own.
 #pragma once
 
+#include <verbena/core/already_made.hpp>
 #include <verbena/core/exception.hpp>
 #include <verbena/core/reactor.hpp>
 #include <verbena/core/task.hpp>
@@ -253,14 +254,13 @@ T complete_by(driver& d, reactor& r, task<T> t)
     bool ended = false;
     scope s(r, nullptr, nullptr, "run_until_complete");
     if constexpr (std::is_void_v<T>) {
-        s.spawn(complete, std::ref(r), std::move(t), std::ref(failure), std::ref(ended));
+        s.spawn(already_made, complete(r, std::move(t), failure, ended));
         run_to_the_end(d, s, ended);
         if (failure)
             std::rethrow_exception(failure);
     } else {
         std::optional<T> out;
-        s.spawn(complete_into<T>, std::ref(r), std::move(t), std::ref(out), std::ref(failure),
-                std::ref(ended));
+        s.spawn(already_made, complete_into<T>(r, std::move(t), out, failure, ended));
         run_to_the_end(d, s, ended);
         if (failure)
             std::rethrow_exception(failure);
