@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <map>
 #include <new>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -175,7 +176,7 @@ bool lock_lane::want(std::shared_ptr<lock_description> d)
     if (running_ < most_) {
         auto made = std::make_unique<worker>(shared_from_this());
         if (pool_.submit(*made)) {
-            (void)made.release(); // it waits for the mutex, if it runs already
+            std::ignore = made.release(); // it waits for the mutex, if it runs already
             ++running_;
         } else if (running_ == 0) {
             return false;

@@ -254,7 +254,7 @@ STANDARD_NAMES = {header: re.compile(names) for header, names in {
     "functional": "function<", "future": r"(?:future|promise)<|async\(", "iostream": r"(?:cout|cerr)\b", "list": "list<",
     "map": "(?:multi)?map<", "memory": r"(?:(?:unique|shared|weak)_ptr<|make_(?:unique|shared)\b)", "mutex": r"(?:mutex|lock_guard|scoped_lock|unique_lock)\b",
     "numeric": r"(?:accumulate|iota)\(", "optional": "optional<", "random": r"(?:mt19937|uniform_)", "regex": r"regex\b", "set": "(?:multi)?set<",
-    "sstream": r"[io]?stringstream\b", "string": r"(?:string|to_string)\b", "thread": r"(?:thread|jthread|this_thread)\b", "tuple": r"(?:tuple<|tie\()",
+    "sstream": r"[io]?stringstream\b", "string": r"(?:string|to_string)\b", "thread": r"(?:thread|jthread|this_thread)\b", "tuple": r"(?:tuple<|tie\(|ignore\b)",
     "unordered_map": "unordered_map<", "unordered_set": "unordered_set<", "variant": "variant<", "vector": "vector<",
 }.items()}
 INCLUDE_FOLDERS = tuple(f"{layer}/include" for layer in LAYERS) + ("services", "plugins", "tests/unit", "tests/sim", "tests/fuzz")

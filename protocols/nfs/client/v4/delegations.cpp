@@ -90,7 +90,7 @@ std::shared_ptr<server_open> client::good_for(const node& object, std::uint32_t 
     return o == nullptr || (access & ~o->allowed) != 0 || access == 0 ? nullptr : o;
 }
 
-std::unique_ptr<file> client::open_here(std::shared_ptr<server_open> o, std::uint32_t access)
+std::unique_ptr<file> client::open_here(const std::shared_ptr<server_open>& o, std::uint32_t access)
 {
     ++opens_here_;
     o->last_used = ++uses_;

@@ -239,22 +239,22 @@ v40_clients::confirmation v40_clients::begin_confirming(clientid4 id, const veri
             out.calls = confirmed->calls;
             move_to(*confirmed, unconfirmed->peer);
             drop_unconfirmed_of(at);
-        } else if (out.status =
-                       confirmed && confirmed->state != yields
-                           ? stands_against(*confirmed, who, unconfirmed->verifier, unconfirmed->peer->first)
-                           : nfsstat4::ok;
-                   out.status != nfsstat4::ok) {
-            out.rival = confirmed->state;
-            out.held_by = confirmed->from;
-            out.name = at->first;
         } else {
-            out.key = key_of(at->first);
-            out.older = confirmed ? confirmed->state : files::nobody;
-            out.calls = unconfirmed->calls;
-            states place;
-            place.emplace(files::nobody, at);
-            unconfirmed->in_states = place.extract(place.begin());
-            unconfirmed->confirming = out.confirms = true;
+            if (confirmed && confirmed->state != yields)
+                out.status = stands_against(*confirmed, who, unconfirmed->verifier, unconfirmed->peer->first);
+            if (out.status != nfsstat4::ok) {
+                out.rival = confirmed->state;
+                out.held_by = confirmed->from;
+                out.name = at->first;
+            } else {
+                out.key = key_of(at->first);
+                out.older = confirmed ? confirmed->state : files::nobody;
+                out.calls = unconfirmed->calls;
+                states place;
+                place.emplace(files::nobody, at);
+                unconfirmed->in_states = place.extract(place.begin());
+                unconfirmed->confirming = out.confirms = true;
+            }
         }
     } else if (confirmed && confirmed->id == id && confirmed->confirm == confirm) {
         out.status = confirmed->who == who ? nfsstat4::ok : nfsstat4::clid_inuse; // a repeat

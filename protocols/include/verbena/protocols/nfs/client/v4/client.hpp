@@ -259,7 +259,7 @@ private:
     std::uint32_t want_for(std::uint32_t access) const noexcept;
     std::shared_ptr<server_open> delegated(const known_handle& object) const noexcept;
     std::shared_ptr<server_open> good_for(const node& object, std::uint32_t access) const noexcept;
-    std::unique_ptr<file> open_here(std::shared_ptr<server_open> o, std::uint32_t access);
+    std::unique_ptr<file> open_here(const std::shared_ptr<server_open>& o, std::uint32_t access);
     task<result<void>> look_at(std::shared_ptr<server_open> o);
     void changed(const known_handle& object, server_open* by) noexcept;
     task<void> take_open(std::shared_ptr<server_open> o, const OPEN4res& res, std::uint32_t access,
