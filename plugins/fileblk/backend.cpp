@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <new>
 #include <sys/uio.h>
+#include <system_error>
 #include <unistd.h>
 #include <utility>
 
@@ -223,16 +224,34 @@ task<result<void>> backend::write(std::uint64_t offset, std::span<const std::byt
         done = co_await write_copied(offset, from, through);
     else
         done = co_await write_by_ring(offset, from, through);
-    if (!done && through)
-        failed_through(done.error());
+    if (!done && through && failed_through(done.error()))
+        co_await mark_loss();
     co_return done;
 }
 
 // It may have lost what others wrote before, as a sync that fails, and the next flush would not hear of it. Without room it wrote nothing.
-void backend::failed_through(const error& why) noexcept
+bool backend::failed_through(const error& why) noexcept
 {
-    if (why != std::errc::no_space_on_device && why.errno_value() != EDQUOT)
+    const bool loses = why != std::errc::no_space_on_device && why.errno_value() != EDQUOT;
+    if (loses)
         syncs_.lost();
+    return loses;
+}
+
+// Before anybody hears of the failure. The next process hears nothing of it from the kernel, and must not tell clients
+// that the run goes on.
+task<void> backend::mark_loss()
+{
+    if (file_.is_block_device || loss_marked_.exchange(true, std::memory_order_relaxed))
+        co_return;
+    auto job = [this] { return fileblk::mark_loss(file_.keeper.get()); };
+    const int failed = co_await lane_.run(std::move(job));
+    if (failed != 0)
+        log(log_level::warning, "fileblk",
+            "the file can't be marked: after a restart clients do not hear of the sync that failed",
+            {{"path", path_},
+             {"cause", std::system_category().message(failed)},
+             {"cure", "serve it from a file system that has extended attributes (user.*)"}});
 }
 
 task<result<void>> backend::write_by_ring(std::uint64_t offset, std::span<const std::byte> from, bool through)
@@ -338,6 +357,8 @@ task<result<void>> backend::flush()
     if (has_lost())
         co_return synced();
     const auto done = co_await syncs_.sync(storage::sync_group::what::data, file_.keeper.get(), 1, 1);
+    if (has_lost())
+        co_await mark_loss();
     // Of whoever waits for the round behind the one that failed, too: its own fdatasync says that all is well.
     const auto all = synced();
     if (!done)

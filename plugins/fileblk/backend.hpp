@@ -58,7 +58,8 @@ private:
     std::size_t whole_part(std::size_t n, std::size_t wanted) const noexcept;
     result<void> synced() noexcept;
     bool has_lost() const noexcept { return syncs_.failures() != 0; }
-    void failed_through(const error& why) noexcept;
+    bool failed_through(const error& why) noexcept;
+    task<void> mark_loss();
 
     int discard_here(std::uint64_t offset, std::uint64_t length) const noexcept;
     int zero_here(std::uint64_t offset, std::uint64_t length, bool keep) noexcept;
@@ -70,6 +71,7 @@ private:
     const std::unique_ptr<transfers> by_ring_;
     storage::sync_group syncs_;
     std::atomic<bool> loss_told_{false};
+    std::atomic<bool> loss_marked_{false};
     std::atomic<bool> nowait_works_{true}; // preadv2(RWF_NOWAIT)
     std::atomic<bool> punch_works_{true};  // that a hole reads as zeros
     std::atomic<bool> zero_works_{true};   // FALLOC_FL_ZERO_RANGE

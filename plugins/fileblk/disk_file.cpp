@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
+#include <sys/xattr.h>
 #include <system_error>
 #include <unistd.h>
 
@@ -262,7 +263,17 @@ std::uint64_t draw_run()
     return std::max<std::uint64_t>(std::uint64_t(random()) << 32 | random(), 1);
 }
 
+constexpr const char* loss_name = "user.verbena.lost";
+
 } // namespace
+
+int mark_loss(int fd) noexcept
+try {
+    const std::string drawn = std::to_string(draw_run());
+    return ::fsetxattr(fd, loss_name, drawn.data(), drawn.size(), 0) == 0 ? 0 : errno;
+} catch (...) { // no memory, or nothing to draw from
+    return ENOMEM;
+}
 
 std::uint64_t run_of(int fd, bool is_block_device, std::string_view boot_id)
 {
@@ -289,6 +300,9 @@ std::uint64_t run_of(int fd, bool is_block_device, std::string_view boot_id)
             add(static_cast<std::uint64_t>(told.stx_btime.tv_sec));
             add(told.stx_btime.tv_nsec);
         }
+        char lost[24];
+        if (const ssize_t n = ::fgetxattr(fd, loss_name, lost, sizeof lost); n > 0)
+            all.append(1, ' ').append(lost, static_cast<std::size_t>(n));
     }
     return std::max<std::uint64_t>(siphash(key, std::as_bytes(std::span(all))), 1);
 }

@@ -32,8 +32,13 @@ struct disk_file {
 
 /// storage::block_properties::run of a file or block device: the same for every process as long as the kernel runs that `boot_id` names, since
 /// the page cache and the disk keep what was written when a process ends. 0 where that can't be told: without a boot id, or for a block
-/// device on a kernel that does not number disks (before Linux 5.15).
+/// device on a kernel that does not number disks (before Linux 5.15). A file that mark_loss() was called for has
+/// another one from then on.
 std::uint64_t run_of(int fd, bool is_block_device, std::string_view boot_id);
+/// Notes at the file that what was answered may be gone, so that the next process has another run. It does so by an
+/// extended attribute, which block devices and some file systems don't have: an errno then, and 0 if it succeeded. May
+/// block.
+int mark_loss(int fd) noexcept;
 /// Throws open_failure.
 disk_file open_disk_file(const fileblk_options& o);
 

@@ -450,18 +450,18 @@ void device::open_again(const result<open_response>& told) noexcept
 
 task<result<void>> device::begin_anew()
 {
-    if (usable())
-        co_return result<void>();
-    const std::uint64_t session = owner_.sessions_;
     open_request asked;
     asked.mode = mode_;
     asked.device = name_;
-    const auto told = co_await owner_.ask(asked);
-    if (session != owner_.sessions_) // reopen() asks too
-        co_return error(std::errc::operation_canceled, "the session began anew meanwhile");
-    if (!told)
-        co_return told.error();
-    take_again(*told);
+    while (!usable()) {
+        const std::uint64_t session = owner_.sessions_;
+        const auto told = co_await owner_.ask(asked);
+        if (!told)
+            co_return told.error();
+        // Else the session began anew meanwhile, and reopen() has asked whether its server tells runs.
+        if (session == owner_.sessions_)
+            take_again(*told);
+    }
     co_return result<void>();
 }
 

@@ -338,6 +338,7 @@ BOOST_AUTO_TEST_CASE(after_a_sync_that_failed_no_flush_succeeds)
         for (const int error : {EIO, ENOSPC}) {
             const quiet log;
             device d("/var/tmp", way);
+            const std::uint64_t run = d.disk->properties().run;
             const memory data(4096, 1);
             BOOST_TEST(d.write(0, data.get(), true) == 0);
             error_of_sync = error;
@@ -352,10 +353,18 @@ BOOST_AUTO_TEST_CASE(after_a_sync_that_failed_no_flush_succeeds)
             // What promises nothing goes on.
             BOOST_TEST(d.write(0, data.get()) == 0);
             BOOST_TEST(d.read(0, data.get()) == 0);
-            // As does the device, once it is opened anew.
+            // As does the device, once it is opened anew. Its clients are told that it is of another run.
             d.open();
+            const std::uint64_t next = d.disk->properties().run;
+            BOOST_TEST(next != run);
             BOOST_TEST(d.write(0, data.get(), true) == 0);
             BOOST_TEST(d.flush() == 0);
+            d.open();
+            BOOST_TEST(d.disk->properties().run == next);
+            error_of_sync = error;
+            BOOST_TEST(d.flush() == error);
+            d.open();
+            BOOST_TEST(d.disk->properties().run != next);
         }
     }
 }
@@ -380,6 +389,9 @@ BOOST_AUTO_TEST_CASE(after_a_write_through_that_failed_no_flush_succeeds)
                 BOOST_TEST(d.write(0, data.get(), true) == (loses ? EIO : 0));
                 BOOST_TEST(d.disk->counters().sync_failures == (loses ? 1u : 0u));
                 BOOST_TEST(log.lines == (loses ? 1 : 0));
+                const std::uint64_t run = d.disk->properties().run;
+                d.open();
+                BOOST_TEST((d.disk->properties().run != run) == loses);
             }
         }
     }

@@ -7,6 +7,8 @@
 #include <verbena/protocols/storage/forwarding_backend.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
+#include <cerrno>
+
 BOOST_AUTO_TEST_SUITE(nfs4_write_verifiers_test)
 
 using namespace verbena;
@@ -43,6 +45,8 @@ public:
                                             std::uint64_t to_offset, std::uint64_t length) override
     {
         ++copies;
+        if (copies > 2 && second_has_nothing)
+            co_return verbena::error::from_errno(EIO);
         if (copies > 1 && second_has_nothing) {
             storage::copy_result none;
             none.committed = storage::stability::file_sync;

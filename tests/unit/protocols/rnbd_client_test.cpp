@@ -397,7 +397,9 @@ BOOST_DATA_TEST_CASE(a_device_that_somebody_else_has_is_waited_for,
 
 // Whoever had it open fails, also when the other one has left: that one may have changed what the first one knows of
 // it. A new user may begin.
-BOOST_AUTO_TEST_CASE(a_device_that_somebody_else_had_is_for_a_new_user)
+// Also while the server begins anew once more.
+BOOST_DATA_TEST_CASE(a_device_that_somebody_else_had_is_for_a_new_user,
+                     boost::unit_test::data::make({false, true}), restarts)
 {
     fixture f;
     f.run([&](rtrs::client&, rnbd::client& blocks) -> task<void> {
@@ -422,7 +424,18 @@ BOOST_AUTO_TEST_CASE(a_device_that_somebody_else_had_is_for_a_new_user)
         BOOST_TEST(!d.usable());
         BOOST_TEST((co_await other_blocks.close(std::move(*taken))).has_value());
         BOOST_TEST(is(co_await d.write(0, bytes), std::errc::operation_not_permitted));
-        BOOST_TEST((co_await d.begin_anew()).has_value());
+        result<void> done = error(std::errc::io_error);
+        if (restarts) {
+            co_await f.end();
+            scope asking(*f.shard);
+            asking.spawn([&]() -> task<void> { done = co_await d.begin_anew(); });
+            co_await sleep_for(1s);
+            f.begin();
+            co_await asking.join();
+        } else {
+            done = co_await d.begin_anew();
+        }
+        BOOST_TEST(done.has_value());
         BOOST_TEST(d.usable());
         BOOST_TEST(d.properties().size == 32u << 20);
         BOOST_TEST((co_await d.write(0, bytes)).has_value());

@@ -4,6 +4,8 @@
 
 #include "conformance.hpp"
 
+#include <utility>
+
 BOOST_AUTO_TEST_SUITE(conformance_queues_test)
 
 using namespace verbena;
@@ -110,6 +112,58 @@ CONFORMANCE_CASE(an_empty_shared_queue_is_receiver_not_ready)
         }
         n.s.reset();
     });
+}
+
+// The rest of the batch, the flush and the end come, each once, and the end comes last.
+CONFORMANCE_CASE(a_handler_ends_its_queue_pair_amid_a_batch)
+{
+    for (const bool aborts : {false, true}) {
+        fixture f(p);
+        f.run([&]() -> task<void> {
+            connection n;
+            co_await f.connect(n);
+            constexpr std::size_t size = 64;
+            constexpr std::uint64_t sent = 4, standing = 8, answer = 100;
+            memory in(co_await registered(*f.server.domain, standing * size));
+            memory out(co_await registered(*f.client.domain, pattern(sent * size)));
+            memory back(co_await registered(*f.server.domain, size));
+            for (std::uint64_t i = 1; i <= standing; ++i)
+                BOOST_REQUIRE(post_receive(*n.s, i, in.part((i - 1) * size, size)));
+            bool over = false;
+            n.s_seen.hook = [&](const verbs::completion&) {
+                if (std::exchange(over, true))
+                    return;
+                BOOST_REQUIRE(post(*n.s, answer, opcode::send, {back.all()}));
+                const error cause(std::errc::connection_aborted, "test");
+                if (aborts)
+                    n.s->abort(cause);
+                else
+                    n.s->kill(cause);
+                BOOST_TEST(n.s_seen.ends == 0u);
+                BOOST_TEST((post(*n.s, 101, opcode::send, {back.all()}).error() == std::errc::not_connected));
+            };
+            std::vector<verbs::segment> parts;
+            std::vector<verbs::send_request> batch(sent);
+            for (std::uint64_t i = 0; i < sent; ++i)
+                parts.push_back(out.part(i * size, size));
+            for (std::uint64_t i = 0; i < sent; ++i) {
+                batch[i].id = i + 1;
+                batch[i].segments = {&parts[i], 1};
+            }
+            BOOST_REQUIRE(n.c->post_send(batch));
+            co_await f.both_ended(n);
+            BOOST_TEST(over);
+            BOOST_TEST(n.s_seen.ends == 1u);
+            BOOST_TEST((n.s_seen.why == std::errc::connection_aborted));
+            for (std::uint64_t i = 1; i <= standing; ++i)
+                BOOST_TEST(n.s_seen.count(i) == 1u);
+            BOOST_TEST(n.s_seen.count(answer) == 1u);
+            BOOST_TEST(n.s_seen.count(101) == 0u);
+            BOOST_TEST(n.c_seen.ends == 1u);
+            for (std::uint64_t i = 1; i <= sent; ++i)
+                BOOST_TEST(n.c_seen.count(i) == 1u);
+        });
+    }
 }
 
 CONFORMANCE_CASE(inline_data_is_free_at_once)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // verbs::connection: a queue pair for coroutines, on every provider.
+#include "../marked_memory.hpp"
 #include "conformance.hpp"
 
 #include <verbena/core/connection.hpp>
@@ -157,6 +158,66 @@ CONFORMANCE_CASE(memory_of_the_peer_is_written_and_read)
             BOOST_TEST(got->invalidated_key() == where.key);
             BOOST_TEST(!(*g)->valid());
         }
+    });
+}
+
+// Buffers have been others' before. No more of them leaves than the length that is given.
+CONFORMANCE_CASE(what_lay_in_memory_before_stays)
+{
+    pair_of t(p);
+    t.run([&]() -> task<void> {
+        co_await t.connect();
+        constexpr std::size_t room = 4096;
+        const auto marked = [&] {
+            lease l = t.pool.try_acquire(room);
+            std::ranges::fill(l.bytes(), test::mark);
+            return l;
+        };
+        for (const std::size_t size : {0u, 1u, 100u}) {
+            lease l = marked();
+            std::ranges::copy(pattern(size, size), l.data());
+            BOOST_REQUIRE(co_await t.client->send(std::move(l), size));
+            auto got = co_await t.server->receive();
+            BOOST_REQUIRE(got);
+            BOOST_TEST(same(got->bytes(), pattern(size, size)));
+            // As examples/echo sends it back.
+            const std::size_t came = got->bytes().size();
+            BOOST_REQUIRE(co_await t.server->send(got->take(), came));
+            auto echoed = co_await t.client->receive();
+            BOOST_REQUIRE(echoed);
+            BOOST_TEST(same(echoed->bytes(), pattern(size, size)));
+        }
+        lease target = t.pool.try_acquire(room);
+        std::ranges::fill(target.bytes(), std::byte(0));
+        auto g = co_await t.f.server.domain->make_grant(
+            target.bytes().first(room), verbs::access::remote_write | verbs::access::remote_read, nullptr);
+        BOOST_TEST_REQUIRE(g.has_value(), why(g));
+        const verbs::remote_segment where = (*g)->where();
+        BOOST_REQUIRE(co_await t.client->write(marked(), 0, where));
+        std::vector<std::byte> expected(room);
+        if (t.f.can().write_with_immediate) {
+            lease few = marked();
+            std::ranges::copy(pattern(5, 4), few.data());
+            BOOST_REQUIRE(co_await t.client->write_with_immediate(std::move(few), 5, where, 1));
+            auto got = co_await t.server->receive();
+            BOOST_REQUIRE(got);
+            BOOST_TEST(got->bytes().empty());
+            std::ranges::copy(pattern(5, 4), expected.begin());
+            BOOST_REQUIRE(co_await t.client->write_with_immediate(marked(), 0, where, 2));
+            got = co_await t.server->receive();
+            BOOST_REQUIRE(got);
+            BOOST_TEST(got->bytes().empty());
+        }
+        if (t.f.can().send_with_immediate && !t.f.can().immediates_apart) {
+            BOOST_REQUIRE(co_await t.client->send_with_immediate(marked(), 0, 3));
+            auto got = co_await t.server->receive();
+            BOOST_REQUIRE(got);
+            BOOST_TEST(got->bytes().empty());
+        }
+        // What is read says what is there now.
+        auto read = co_await t.client->read(marked(), room, where);
+        BOOST_TEST_REQUIRE(read.has_value(), why(read));
+        BOOST_TEST(same(read->bytes().first(room), expected));
     });
 }
 

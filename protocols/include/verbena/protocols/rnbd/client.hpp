@@ -62,8 +62,7 @@ public:
     /// Opens the device as it is now if it is not usable(); else does nothing. For a new user of it: another client may
     /// have written meanwhile, and the size may differ, so whoever had it open before must not go on. Losses are
     /// counted as when a session begins anew. Completes when: the server has answered. On cancel: as
-    /// rtrs::client::read(). Errors: those of client::open(); ECANCELED (the session began anew meanwhile). Lifetime:
-    /// the device outlives it. Shard: the session's.
+    /// rtrs::client::read(). Errors: those of client::open(). Lifetime: the device outlives it. Shard: the session's.
     task<result<void>> begin_anew();
 
 private:
