@@ -76,14 +76,14 @@ void detail::left_scope::never_ended(const reactor& r) noexcept
                     described(r.left_scope_, r.left_children_) + " that an exception left never ended\n");
 }
 
-void detail::run_to_the_end(reactor& r, scope& s, const bool& ended)
+void detail::run_to_the_end(driver& d, scope& s, const bool& ended)
 {
-    const run_end why = r.run();
+    const run_end why = d.run();
     if (ended)
         return;
     s.request_stop();
     while (!ended) {
-        if (r.run() == run_end::nothing_left && !ended) {
+        if (d.run() == run_end::nothing_left && !ended) {
             std::fputs("verbena: run_until_complete: the task waits for something that can't happen, and is "
                        "deaf to a stop; what "
                        "it refers to would go before it\n",

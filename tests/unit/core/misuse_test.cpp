@@ -9,6 +9,7 @@
 #include <verbena/core/runtime.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/core/semaphore.hpp>
+#include <verbena/core/simulated_shards.hpp>
 #include <verbena/core/sleep.hpp>
 
 #include <array>
@@ -184,6 +185,33 @@ BOOST_AUTO_TEST_CASE(tasks_of_two_shards_do_not_wait_for_one_event)
                         rt->run(1, wait);
                     }),
                     "tasks of two shards wait for one event"));
+}
+
+// Where one thread drives several, too.
+BOOST_AUTO_TEST_CASE(what_is_a_shards_is_not_touched_in_the_turn_of_another)
+{
+    const auto touched = [](const std::function<void(shard & other, event & of_other)>& touch) {
+        return last_words([&] {
+            virtual_clock clock;
+            memory_budget budget(std::size_t(1) << 20, 2);
+            simulated_shards all(clock, 1);
+            shard& one = all.add(budget);
+            shard& other = all.add(budget);
+            event e;
+            other.tasks().spawn([&]() -> task<void> { (void)co_await e.wait(); });
+            const auto touches = [&]() -> task<void> {
+                touch(other, e);
+                co_return;
+            };
+            all.run(one, touches());
+        });
+    };
+    constexpr std::string_view why = "in another shard's turn";
+    BOOST_TEST(says(touched([](shard&, event& e) { e.set(); }), why));
+    BOOST_TEST(says(touched([](shard& other, event&) { other.tasks().request_stop(); }), why));
+    BOOST_TEST(says(
+        touched([](shard& other, event&) { other.tasks().spawn([]() -> task<void> { co_return; }); }), why));
+    BOOST_TEST(says(touched([](shard& other, event&) { (void)other.reactor().timers(); }), why));
 }
 
 BOOST_AUTO_TEST_CASE(a_value_that_is_not_there_names_the_error)

@@ -233,35 +233,63 @@ inline task<void> complete(reactor& r, task<void> t, std::exception_ptr& failure
     ended = true;
     r.stop();
 }
-/// Runs `r` until the only child of `s` has `ended`, and throws if it had to be stopped for that.
-void run_to_the_end(reactor& r, scope& s, const bool& ended);
-} // namespace detail
+/// What turns the shard of a task that a caller outside of it waits for.
+class driver {
+public:
+    /// Until somebody calls stop() of the reactor, or nothing can happen any more.
+    virtual run_end run() = 0;
 
-/// Runs `t` to its end on `r`, which must not be running, and yields its value. For main() and tests. On the thread of `r`.
-/// Errors: rethrows what leaves the task. If the loop ends before the task does, since somebody else called r.stop() or since
-/// nothing can happen any more under a virtual clock, the task is asked to stop, the loop runs on until it has ended, its outcome
-/// is dropped, and incomplete_run is thrown. A task that is deaf to the stop can't be left behind, since it refers to what goes with
-/// the caller: by a real clock the loop goes on for it, and where nothing can ever end it, the process ends with a message.
+protected:
+    ~driver() = default;
+};
+/// Runs `d` until the only child of `s` has `ended`, and throws if it had to be stopped for that.
+void run_to_the_end(driver& d, scope& s, const bool& ended);
+
+/// As run_until_complete(), which drives `r` alone.
 template<class T>
-T run_until_complete(reactor& r, task<T> t)
+T complete_by(driver& d, reactor& r, task<T> t)
 {
     std::exception_ptr failure;
     bool ended = false;
     scope s(r, nullptr, nullptr, "run_until_complete");
     if constexpr (std::is_void_v<T>) {
-        s.spawn(detail::complete, std::ref(r), std::move(t), std::ref(failure), std::ref(ended));
-        detail::run_to_the_end(r, s, ended);
+        s.spawn(complete, std::ref(r), std::move(t), std::ref(failure), std::ref(ended));
+        run_to_the_end(d, s, ended);
         if (failure)
             std::rethrow_exception(failure);
     } else {
         std::optional<T> out;
-        s.spawn(detail::complete_into<T>, std::ref(r), std::move(t), std::ref(out), std::ref(failure),
+        s.spawn(complete_into<T>, std::ref(r), std::move(t), std::ref(out), std::ref(failure),
                 std::ref(ended));
-        detail::run_to_the_end(r, s, ended);
+        run_to_the_end(d, s, ended);
         if (failure)
             std::rethrow_exception(failure);
         return std::move(*out);
     }
+}
+
+class one_reactor final : public driver {
+public:
+    explicit one_reactor(reactor& r) noexcept : reactor_(r) {}
+    run_end run() override { return reactor_.run(); }
+
+private:
+    reactor& reactor_;
+};
+} // namespace detail
+
+/// Runs `t` to its end on `r`, which must not be running, and yields its value. For main() and tests. On the thread
+/// of `r`.
+/// Errors: rethrows what leaves the task. If the loop ends before the task does, since somebody else called r.stop()
+/// or since nothing can happen any more under a virtual clock, the task is asked to stop, the loop runs on until it
+/// has ended, its outcome is dropped, and incomplete_run is thrown. A task that is deaf to the stop can't be left
+/// behind, since it refers to what goes with the caller: by a real clock the loop goes on for it, and where nothing
+/// can ever end it, the process ends with a message.
+template<class T>
+T run_until_complete(reactor& r, task<T> t)
+{
+    detail::one_reactor alone(r);
+    return detail::complete_by(alone, r, std::move(t));
 }
 
 } // namespace verbena
