@@ -8,6 +8,7 @@
 
 #include <verbena/plugins/modules.hpp>
 
+#include <verbena/core/already_made.hpp>
 #include <verbena/core/printable.hpp>
 #include <verbena/protocols/files/recovery_database.hpp>
 #include <verbena/protocols/nfs/nsswitch_groups.hpp>
@@ -373,9 +374,10 @@ void nfs_module::make_commons(shard& home)
     connector_.emplace(home);
     commons_->v40.paths().connect_by(*connector_);
     registrations_ = commons_->expose(*metrics_);
-    home.tasks().spawn([commons = commons_.get()] { return commons->state.table().tend(); });
-    home.tasks().spawn([commons = commons_.get()] { return commons->tend(); });
-    home.tasks().spawn([commons = commons_.get()] { return commons->callbacks.run(); });
+    // Without memory for one of these the start fails.
+    home.tasks().spawn(already_made, commons_->state.table().tend());
+    home.tasks().spawn(already_made, commons_->tend());
+    home.tasks().spawn(already_made, commons_->callbacks.run());
 }
 
 void nfs_module::open_export(module_host& host, const export_config& e)

@@ -531,6 +531,21 @@ struct state_table::indexes {
     std::unordered_set<detail::state_entry*, detail::state_hash, detail::state_equal> states;
 };
 
+/// Gives `made` its place, and has `all` find it. Without memory for either there is no such state: one that lies in no
+/// list would stay for ever, and hold what it refers to.
+template<class All, class Entry>
+Entry& enter(detail::stateid_table& places, All& all, std::unique_ptr<Entry> made)
+{
+    auto& e = static_cast<Entry&>(places.add(std::move(made)));
+    try {
+        all.insert(&e);
+    } catch (...) {
+        places.remove(e);
+        throw;
+    }
+    return e;
+}
+
 // The operations of `demand` as bits.
 constexpr std::uint32_t bit(operation op) noexcept { return std::uint32_t(1) << unsigned(op); }
 /// `is_against(op)` of any of these.

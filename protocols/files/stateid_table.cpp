@@ -3,6 +3,8 @@
 
 #include "entries.hpp"
 
+#include <algorithm>
+
 namespace verbena::files::detail {
 
 namespace {
@@ -49,8 +51,10 @@ state_entry& stateid_table::add(std::unique_ptr<state_entry> state)
     std::uint32_t place;
     if (free_.empty()) {
         place = std::uint32_t(slots_.size());
-        slots_.emplace_back();
+        if (slots_.size() == slots_.capacity())
+            slots_.reserve(std::max<std::size_t>(16, 2 * slots_.capacity()));
         free_.reserve(slots_.capacity()); // so that remove() needs no memory
+        slots_.emplace_back();
     } else {
         place = free_.back();
         free_.pop_back();

@@ -245,8 +245,7 @@ void state_table::settle_reserved(pending_open& p, opened& out)
 delegation_entry& state_table::grant(client_entry& c, file_entry& f, delegation_type type,
                                      const open_request& r)
 {
-    auto& d = static_cast<delegation_entry&>(
-        states_->add(std::make_unique<delegation_entry>(c, f, type, r.change)));
+    auto& d = enter(*states_, by_->states, std::make_unique<delegation_entry>(c, f, type, r.change));
     d.by = r.opened;
     c.keeps_out = c.keeps_out | kept_out_by(type, r.leased);
     add_recallable(d);

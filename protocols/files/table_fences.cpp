@@ -2,6 +2,7 @@
 // Fences: what a client has lost goes out of its reach, in turn, before anybody else gets it. docs/internals/files.md.
 #include "entries.hpp"
 
+#include <verbena/core/already_made.hpp>
 #include <verbena/core/combine.hpp>
 #include <verbena/core/printable.hpp>
 #include <verbena/core/sleep.hpp>
@@ -147,9 +148,7 @@ bool state_table::start_fences(scope& running) noexcept
         turn->unlink(); // behind the others'
         take_a_turn(u);
         try {
-            task<void> fencing = run_fence(&e);
-            running.spawn([](task<void> made) { return made; },
-                          std::move(fencing)); // after which `e` may be gone
+            running.spawn(already_made, run_fence(&e)); // after which `e` may be gone
         } catch (...) {
             give_up_place(e);
             u.waiting.push_front(e.by_turn);

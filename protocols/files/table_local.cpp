@@ -2,6 +2,7 @@
 // Locks that are also locks of the file system, so that processes of this host see them, and we see theirs.
 #include "entries.hpp"
 
+#include <verbena/core/already_made.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
 #include <verbena/protocols/storage/types.hpp>
@@ -330,8 +331,7 @@ void state_table::look_soon(file_entry& f)
     if (watching_ == nullptr || (f.watch != 0 && f.next_look <= now() + first_look))
         return;
     const std::uint64_t number = ++last_watch_;
-    task<void> watching = watch_locally(f.handle, number); // for which there may be no memory
-    watching_->spawn([](task<void> made) { return made; }, std::move(watching));
+    watching_->spawn(already_made, watch_locally(f.handle, number));
     f.watch = number; // an earlier one ends when its time comes
     f.next_look = now() + first_look;
 }

@@ -192,8 +192,12 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
         erase_wait(*waits); // and nobody hears of it before this lock stands
     if (l == nullptr) {
         owner_entry& o = owner_of(c, true, r.owner);
-        l = static_cast<lock_entry*>(&states_->add(std::make_unique<lock_entry>(c, o, f, &by)));
-        by_->states.insert(l);
+        try {
+            l = &enter(*states_, by_->states, std::make_unique<lock_entry>(c, o, f, &by));
+        } catch (...) {
+            release_owner(o);
+            throw;
+        }
         c.states.push_back(l->of_client);
         o.states.push_back(l->of_owner);
         ++f.states;

@@ -298,9 +298,12 @@ result<opened> state_table::commit(pending_open& p)
     owner_entry& owner = owner_of(c, false, r.owner);
     auto* o = static_cast<open_entry*>(state_of(owner, f));
     if (o == nullptr) {
-        auto made = std::make_unique<open_entry>(c, owner, f);
-        o = static_cast<open_entry*>(&states_->add(std::move(made)));
-        by_->states.insert(o);
+        try {
+            o = &enter(*states_, by_->states, std::make_unique<open_entry>(c, owner, f));
+        } catch (...) {
+            release_owner(owner);
+            throw;
+        }
         c.states.push_back(o->of_client);
         f.opens.push_back(o->of_file);
         owner.states.push_back(o->of_owner);

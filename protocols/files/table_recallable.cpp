@@ -63,7 +63,6 @@ bool state_table::is_contended(const client_entry& c, file_entry& f) noexcept
 void state_table::add_recallable(recallable_entry& r)
 {
     client_entry& c = r.client;
-    by_->states.insert(&r);
     c.states.push_back(r.of_client);
     r.file->recallables.push_back(r.of_file);
     ++r.file->states;
@@ -226,7 +225,7 @@ result<stateid> state_table::hold(const hold_request& r)
     std::shared_ptr<kind_use> use = use_of(**c, *r.kind);
     auto made = std::make_unique<other_entry>(**c, *f, use, std::make_unique<fence_entry>(use, *f));
     made->held[std::size_t(r.type)].set(r.bytes, r.type);
-    o = static_cast<other_entry*>(&states_->add(std::move(made)));
+    o = &enter(*states_, by_->states, std::move(made));
     add_recallable(*o);
     use->unfenced.push_back(o->unfenced);
     ++use->held;

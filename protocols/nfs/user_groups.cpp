@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/nfs/user_groups.hpp>
 
+#include <verbena/core/already_made.hpp>
 #include <verbena/core/combine.hpp>
 #include <verbena/core/log.hpp>
 
@@ -212,7 +213,7 @@ void user_groups::start_next() noexcept
             return;
         ++running_;
         try {
-            home_.tasks().spawn(&user_groups::find, this, std::shared_ptr<lookup>(next));
+            home_.tasks().spawn(already_made, find(next));
         } catch (...) {
             --running_;
             end(*next, error(std::errc::not_enough_memory, says_no_groups));

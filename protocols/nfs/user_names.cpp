@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/nfs/user_names.hpp>
 
+#include <verbena/core/already_made.hpp>
 #include <verbena/core/combine.hpp>
 #include <verbena/core/log.hpp>
 #include <verbena/core/printable.hpp>
 
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <new>
 #include <utility>
 
@@ -108,7 +110,7 @@ task<bool> user_names::knows_domain(time_point deadline)
         learning_domain_ = std::make_shared<lookup<std::string>>();
         learning_domain_->begun = now;
         try {
-            lookups_.spawn(&user_names::learn_domain, this, learning_domain_);
+            lookups_.spawn(already_made, learn_domain(learning_domain_));
         } catch (...) {
             learning_domain_.reset();
             throw;
@@ -153,7 +155,7 @@ std::shared_ptr<user_names::lookup<Value>> user_names::begin(direction<Key, Valu
     in.under_way.emplace(key, made);
     show_levels();
     try {
-        lookups_.spawn(find, this, key, made);
+        lookups_.spawn(already_made, std::invoke(find, this, key, made));
     } catch (...) {
         in.under_way.erase(key); // else it would be under way for ever
         throw;

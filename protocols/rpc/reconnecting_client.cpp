@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/rpc/reconnecting_client.hpp>
 
+#include <verbena/core/already_made.hpp>
 #include <verbena/core/combine.hpp>
+#include <verbena/core/exception.hpp>
 #include <verbena/core/sleep.hpp>
 
 #include <algorithm>
@@ -226,13 +228,28 @@ task<void> reconnecting_client::close()
     co_await until_empty(*this);
 }
 
-void reconnecting_client::start()
+// Where there is no memory, the timer of a call that waits tries again.
+void reconnecting_client::start() noexcept
 {
     if (running_ || closing_)
         return;
     running_ = true;
     attempted_.reset();
-    tasks_.spawn(&reconnecting_client::keep_connected, this);
+    try {
+        tasks_.spawn(already_made, keep_connected());
+    } catch (...) {
+        attempt_failed(error_of(std::current_exception(), "an attempt to connect could not begin"));
+        running_ = false;
+        attempted_.set();
+    }
+}
+
+void reconnecting_client::attempt_failed(const error& why) noexcept
+{
+    last_error_ = why;
+    ++failed_attempts_;
+    if (!options_.reconnects)
+        fail_all(why);
 }
 
 void reconnecting_client::on_exception(const std::exception_ptr& e) noexcept
@@ -253,10 +270,23 @@ task<result<void>> reconnecting_client::try_to_open()
 
 task<void> reconnecting_client::keep_connected()
 {
+    try {
+        co_await connect_while_wanted();
+    } catch (...) { // there was no memory, and is no connection
+        attempt_failed(error_of(std::current_exception(), "an exception left the attempts to connect"));
+    }
+    running_ = false;
+    attempted_.set();
+}
+
+// An exception leaves it only while nothing is open.
+task<void> reconnecting_client::connect_while_wanted()
+{
     duration delay = options_.reconnect_delay;
     const auto wanted = [this] { return !closing_ && active_ != 0; };
     do {
         attempted_.reset();
+        task<void> quieting = quiesce(); // made now, as what is open must be ended whatever memory there is
         result<void> opened = co_await try_to_open();
         if (opened && !closing_) {
             const time_point begun = shard_.now();
@@ -264,10 +294,14 @@ task<void> reconnecting_client::keep_connected()
             connected_ = true;
             lost_.reset();
             attempted_.set();
-            transmit_all();
+            try {
+                transmit_all();
+            } catch (...) {
+                connection_lost(error_of(std::current_exception(), "calls could not be sent"));
+            }
             co_await lost_.wait();
             connected_ = false;
-            co_await quiesce();
+            co_await quieting;
             drop();
             if (!options_.reconnects)
                 fail_all(last_error_);
@@ -281,12 +315,8 @@ task<void> reconnecting_client::keep_connected()
         } else {
             drop();
             without_reply_ = 0;
-            if (!opened) {
-                last_error_ = opened.error();
-                ++failed_attempts_;
-                if (!options_.reconnects)
-                    fail_all(last_error_);
-            }
+            if (!opened)
+                attempt_failed(opened.error());
             attempted_.set();
         }
         if (!wanted())
@@ -296,8 +326,6 @@ task<void> reconnecting_client::keep_connected()
             break;
         delay = std::min(delay * 2, options_.reconnect_delay_max);
     } while (wanted());
-    running_ = false;
-    attempted_.set();
 }
 
 void reconnecting_client::transmit_all()
@@ -331,6 +359,8 @@ void reconnecting_client::on_silence(outstanding& o) noexcept
     arm(o);
     if (connected_)
         connection_lost(error(std::errc::timed_out, "server does not answer"));
+    else
+        start();
 }
 
 error reconnecting_client::given_up(const outstanding& o) const noexcept

@@ -185,8 +185,13 @@ private:
         explicit serve_later(connection& c) noexcept : connection_(c) {}
         void run() noexcept override
         {
-            for (callback& each : std::exchange(connection_.arrived_, {}))
-                connection_.client_.spawn(&stream_client::serve, &connection_.client_, std::move(each));
+            try {
+                for (callback& each : std::exchange(connection_.arrived_, {}))
+                    connection_.client_.spawn(&stream_client::serve, &connection_.client_, std::move(each));
+            } catch (...) {
+                connection_.fail(
+                    error_of(std::current_exception(), "a call of the server could not be served"));
+            }
         }
 
     private:

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "requester.hpp"
 
+#include <verbena/core/already_made.hpp>
+#include <verbena/core/exception.hpp>
 #include <verbena/protocols/rpc/message.hpp>
 
 #include <algorithm>
@@ -326,7 +328,13 @@ result<void> requester::start(outstanding& o)
         return send(o);
     t.exposing = true;
     t.exposed.reset();
-    spawn([this, &o] { return expose_and_send(o); });
+    try {
+        spawn(already_made, expose_and_send(o));
+    } catch (...) {
+        t.exposing = false; // nobody waits for it
+        t.exposed.set();
+        return error_of(std::current_exception(), "memory could not be granted for a call");
+    }
     return {};
 }
 

@@ -4,6 +4,7 @@
 
 #include "../rpc/reverse_call.hpp"
 
+#include <verbena/core/exception.hpp>
 #include <verbena/protocols/rpc/message.hpp>
 
 #include <algorithm>
@@ -28,8 +29,13 @@ void requester::take_callback(lease message, std::uint32_t length) noexcept
 
 void requester::run() noexcept
 {
-    for (callback& c : std::exchange(callbacks_, {}))
-        spawn(&requester::serve_callback, this, std::move(c.message), c.length);
+    try {
+        for (callback& c : std::exchange(callbacks_, {}))
+            spawn(&requester::serve_callback, this, std::move(c.message), c.length);
+    } catch (...) {
+        if (connected())
+            fail_connection(error_of(std::current_exception(), "a call of the server could not be served"));
+    }
 }
 
 task<void> requester::serve_callback(lease message, std::uint32_t length)

@@ -223,7 +223,11 @@ void responder_connection::receive_again() noexcept
     if (post_receives() || receive_awaited_ || empty_slots_.size() < receive_slots_.size())
         return;
     receive_awaited_ = true;
-    calls_scope_.spawn(&responder_connection::await_receive, this);
+    try {
+        calls_scope_.spawn(&responder_connection::await_receive, this);
+    } catch (...) {
+        on_exception(std::current_exception());
+    }
 }
 
 task<void> responder_connection::await_receive()
@@ -341,7 +345,11 @@ void responder_connection::run() noexcept
             receive_again();
         if (!down_ && reverse_ && reverse_->answered(message, a.length))
             continue;
-        begin_call(std::move(message), a.length);
+        try {
+            begin_call(std::move(message), a.length);
+        } catch (...) { // its requester would wait for the answer
+            on_exception(std::current_exception());
+        }
     }
 }
 
@@ -397,7 +405,7 @@ void responder_connection::give_up(const error& cause) noexcept
     queue_pair_->abort(cause);
 }
 
-void responder_connection::begin_call(lease message, std::uint32_t length) noexcept
+void responder_connection::begin_call(lease message, std::uint32_t length)
 {
     if (down_ || given_up_)
         return;

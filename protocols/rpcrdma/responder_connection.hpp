@@ -143,7 +143,7 @@ private:
     bool post_receives() noexcept;
     void receive_again() noexcept;
     task<void> await_receive();
-    void begin_call(lease message, std::uint32_t length) noexcept;
+    void begin_call(lease message, std::uint32_t length);
     void log_refusal(const char* rule) noexcept;
     void give_up(const error& cause) noexcept;
     task<void> serve(responder_call& c, std::size_t header_size, std::uint32_t length);

@@ -3,8 +3,12 @@
 
 #include "client_path.hpp"
 
+#include <verbena/core/already_made.hpp>
+#include <verbena/core/exception.hpp>
+
 #include <algorithm>
 #include <cerrno>
+#include <exception>
 #include <random>
 
 namespace verbena::rtrs {
@@ -88,7 +92,12 @@ task<result<void>> client::add_path(verbs::context& d, std::string address, firs
     impl_->paths.push_back(std::make_unique<client_path>(*impl_, d, address, then));
     client_path& p = *impl_->paths.back();
     const std::shared_ptr<first_attempt> attempt = p.attempt();
-    impl_->tasks.spawn(&impl::path_life, impl_.get(), std::ref(p));
+    try {
+        impl_->tasks.spawn(already_made, impl_->path_life(p));
+    } catch (...) {
+        impl_->paths.pop_back();
+        throw;
+    }
     const bool over = co_await attempt->over.wait();
     if (over)
         co_return attempt->outcome;
@@ -99,7 +108,12 @@ task<result<void>> client::add_path(verbs::context& d, std::string address, firs
 
 task<void> client::impl::path_life(client_path& p)
 {
-    co_await p.run();
+    try {
+        co_await p.run();
+    } catch (...) { // whoever added it waits
+        p.attempt()->outcome = error_of(std::current_exception(), "a path could not begin");
+        p.attempt()->over.set();
+    }
     std::erase_if(paths, [&](const auto& one) { return one.get() == &p; });
     path_moved.set();
 }

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client_path.hpp"
 
+#include <verbena/core/already_made.hpp>
 #include <verbena/core/combine.hpp>
+#include <verbena/core/exception.hpp>
 #include <verbena/core/sleep.hpp>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <exception>
+#include <new>
 
 namespace verbena::rtrs {
 
@@ -15,6 +19,8 @@ namespace {
 
 // is_answer() knows it by its place.
 constexpr char servers_answer[] = "the server's answer";
+/// Before what there was no memory for is done again.
+constexpr duration pause_without_memory = std::chrono::seconds(1);
 
 } // namespace
 
@@ -58,14 +64,25 @@ void client_shared::path_up(const uuid& path, std::uint64_t life)
     if (epoch++ == 0 || !restarted)
         return;
     restarting = true;
-    tasks.spawn(&client_shared::restart, this);
+    tasks.spawn(already_made, restart()); // without memory, its path does not come up
 }
 
 // While this goes on, the session may begin anew again.
 task<void> client_shared::restart()
 {
     const std::uint64_t begun = epoch;
-    co_await restarted();
+    for (bool is_done = false; !is_done && begun == epoch;) {
+        try {
+            co_await restarted();
+            is_done = true;
+        } catch (const std::bad_alloc&) { // requests wait for it
+        }
+        if (is_done)
+            break;
+        const bool slept = co_await sleep_for(pause_without_memory);
+        if (!slept)
+            co_return;
+    }
     if (begun != epoch)
         co_return;
     restarting = false;
@@ -294,9 +311,17 @@ task<void> client_path::run()
         at_once_ = false;
         scope life(shared_.shard);
         life_ = &life;
-        if (!closing_)
-            life.spawn(&client_path::live, this, std::ref(life));
-        co_await life.join();
+        try {
+            if (!closing_)
+                life.spawn(already_made, live(life));
+        } catch (...) {
+            broken(path_end::refused, error_of(std::current_exception(), "a path could not begin"));
+        }
+        try {
+            co_await life.join();
+        } catch (...) {
+            broken(path_end::lost, error_of(std::current_exception(), "an exception left a task of a path"));
+        }
         life_ = nullptr;
         const bool was_up = state_ == path_state::connected;
         const bool never_up = state_ == path_state::connecting;
@@ -305,7 +330,15 @@ task<void> client_path::run()
             shared_.path_lost();
             delay = shared_.options.reconnect_delay;
         }
-        co_await take_down(closing_);
+        for (bool is_down = false; !is_down;) {
+            try {
+                co_await take_down(closing_);
+                is_down = true;
+            } catch (const std::bad_alloc&) { // before it has done anything
+            }
+            if (!is_down)
+                (void)co_await sleep_for(pause_without_memory);
+        }
         shared_.path_moved.set();
         if (was_up && !closing_) {
             shared_.stats.lost_paths[std::size_t(why_)].add();
@@ -329,7 +362,14 @@ task<void> client_path::run()
             co_await closed_.wait();
             co_return result<void>();
         };
-        (void)co_await with_timeout(delay, closed());
+        bool has_waited = false;
+        try {
+            (void)co_await with_timeout(delay, closed());
+            has_waited = true;
+        } catch (const std::bad_alloc&) {
+        }
+        if (!has_waited)
+            (void)co_await sleep_for(delay);
         delay = std::min(2 * delay, shared_.options.reconnect_delay_max);
     }
     state_ = path_state::closed;
@@ -344,7 +384,16 @@ task<void> client_path::run()
 // From one connect to the path's end, whatever brings that about.
 task<void> client_path::live(scope& life)
 {
-    life.spawn(&client_path::limit_set_up, this);
+    try {
+        co_await come_up(life);
+    } catch (...) { // else its other tasks would go on, and nobody would hear
+        broken(path_end::lost, error_of(std::current_exception(), "an exception left a task of a path"));
+    }
+}
+
+task<void> client_path::come_up(scope& life)
+{
+    life.spawn(already_made, limit_set_up());
     const auto up = co_await set_up();
     if (!up)
         broken(path_end::refused, up.error());
@@ -364,7 +413,7 @@ task<void> client_path::live(scope& life)
     attempt_->outcome = result<void>();
     attempt_->over.set();
     shared_.path_moved.set();
-    life.spawn(&client_path::heartbeats, this);
+    life.spawn(already_made, heartbeats());
     co_await down_.wait_shielded();
 }
 

@@ -194,6 +194,7 @@ private:
     task<void> take_down(bool orderly);
     task<void> heartbeats();
     task<void> live(scope& life);
+    task<void> come_up(scope& life);
     task<void> limit_set_up();
     result<void> post(io_operation& o, client_connection& c, const verbs::grant* sink,
                       std::uint32_t key_of_data);

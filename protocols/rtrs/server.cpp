@@ -3,6 +3,7 @@
 
 #include "server_session.hpp"
 
+#include <verbena/core/already_made.hpp>
 #include <verbena/core/sleep.hpp>
 #include <verbena/core/yield.hpp>
 
@@ -696,7 +697,7 @@ server_path* server::impl::begin_path(server_session& s, verbs::context& d, cons
     server_path& p = *s.paths().emplace(m.path, std::move(made)).first->second;
     s.paths_changed();
     p.belongs_to(paths);
-    paths.spawn(&impl::run_path, this, std::ref(s), std::ref(p));
+    paths.spawn(already_made, run_path(s, p));
     return find(session, m.path);
 }
 

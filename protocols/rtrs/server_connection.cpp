@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server_session.hpp"
 
+#include <verbena/core/already_made.hpp>
+
 #include <array>
 #include <cerrno>
+#include <exception>
 
 namespace verbena::rtrs {
 
@@ -284,7 +287,13 @@ void server_connection::look_at_request(std::uint32_t immediate)
 void server_connection::start(std::uint32_t chunk, const io_header& header, std::uint32_t data_size)
 {
     path_.session().chunks()[chunk].busy = this;
-    path_.requests().spawn(&server_connection::serve, this, chunk, header, data_size);
+    try {
+        path_.requests().spawn(already_made, serve(chunk, header, data_size));
+    } catch (
+        ...) { // the chunk is nobody's, or who sends the request again by another path would wait for ever
+        path_.on_exception(std::current_exception());
+        path_.session().chunk_free(chunk);
+    }
 }
 
 task<void> server_connection::serve(std::uint32_t number, io_header header, std::uint32_t data_size)
@@ -310,8 +319,12 @@ task<void> server_connection::serve(std::uint32_t number, io_header header, std:
     }
     if (!header.is_write) {
         size = code == 0 ? r.produced() : 0;
-        if (size < r.data().size())
-            co_await server_session::clear_unsent(r.data().subspan(size));
+        try {
+            if (size < r.data().size())
+                co_await server_session::clear_unsent(r.data().subspan(size));
+        } catch (...) { // nothing is answered any more, so nobody sees what was not cleared
+            path_.on_exception(std::current_exception());
+        }
     }
     (header.is_write ? stats.writes : stats.reads).add();
     (header.is_write ? stats.write_bytes : stats.read_bytes).add(code == 0 ? size : 0);

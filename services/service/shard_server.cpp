@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard_server.hpp"
 
+#include <verbena/core/already_made.hpp>
 #include <verbena/core/exception.hpp>
 #include <verbena/core/sleep.hpp>
 #include <verbena/protocols/rpc/record_reader.hpp>
@@ -216,12 +217,11 @@ shard_server::shard_server(shard& s, const server_options& o, verbs::protocol_mo
 void shard_server::serve(verbs::context& device, verbs::listener& listener)
 {
     if (verbs_protocol_ != nullptr)
-        rdma_tasks_.spawn(
-            [&] { return serve_admitted(shard_, *verbs_protocol_, device, listener, rejections_logged_); });
+        rdma_tasks_.spawn(already_made,
+                          serve_admitted(shard_, *verbs_protocol_, device, listener, rejections_logged_));
     else
-        rdma_tasks_.spawn([&] {
-            return rpcrdma::serve(device, listener, buffers_, dispatcher_, rdma_options_, rdma_stats_);
-        });
+        rdma_tasks_.spawn(already_made, rpcrdma::serve(device, listener, buffers_, dispatcher_, rdma_options_,
+                                                       rdma_stats_));
 }
 
 result<std::size_t> shard_server::listen_iwarp(std::string_view url)

@@ -248,4 +248,42 @@ BOOST_AUTO_TEST_CASE(what_is_due_is_done_again_where_there_was_no_memory)
     BOOST_TEST(failures > 1);
 }
 
+// What lies in no list would stay, and end nowhere.
+BOOST_AUTO_TEST_CASE(an_open_and_a_lock_for_which_there_was_no_memory_leave_nothing)
+{
+    int failures = 0;
+    for (bool failed = true; failed; failures += failed) {
+        const auto opens_and_locks = [&, at = failures + 1] {
+            files_fixture f;
+            const files::client_id c = f.client("a");
+            const auto request = f.request(c, "an owner whose name is not short", "f", files::share::both,
+                                           files::share::none, files::delegation_want::any);
+            std::optional<files::opened> opened;
+            std::optional<files::lock_request> lock;
+            bool is_locked = false;
+            has_failed = false;
+            fails_at = at;
+            try {
+                if (const auto o = f.table->open(request))
+                    opened = *o;
+                if (opened)
+                    lock = f.lock_of(c, opened->id, "f");
+                is_locked = lock && f.table->lock(*lock).has_value();
+            } catch (const std::bad_alloc&) {
+            }
+            fails_at = 0;
+            const files::state_stats& stats = f.table->stats();
+            BOOST_TEST(stats.open_owners.value() == stats.opens.value(), "allocation " << at);
+            BOOST_TEST(stats.lock_owners.value() == stats.lock_states.value(), "allocation " << at);
+            if (opened)
+                BOOST_TEST(f.table->close(c, opened->id, request.file).has_value());
+            failed = has_failed;
+            if (!failed)
+                BOOST_TEST(is_locked);
+        };
+        std::jthread(opens_and_locks).join();
+    }
+    BOOST_TEST(failures > 10);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

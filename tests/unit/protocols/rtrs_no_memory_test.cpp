@@ -15,17 +15,20 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <thread>
 
 namespace {
 
 unsigned fails_at = 0; // the allocation that fails, from 1; 0: none
 bool has_failed = false;
+bool frames_alone = false; // which come in units of 64 bytes (frame_pool.cpp)
 
 } // namespace
 
 void* operator new(std::size_t size)
 {
-    const bool fails = fails_at != 0 && --fails_at == 0;
+    const bool counts = fails_at != 0 && (!frames_alone || size % 64 == 0);
+    const bool fails = counts && --fails_at == 0;
     has_failed = has_failed || fails;
     void* const made = fails ? nullptr : std::malloc(size);
     if (made == nullptr)
@@ -144,6 +147,41 @@ void survives(unsigned skips)
 BOOST_AUTO_TEST_CASE(a_first_connection_for_which_there_is_no_memory_costs_itself) { survives(0); }
 
 BOOST_AUTO_TEST_CASE(a_later_connection_for_which_there_is_no_memory_costs_its_path) { survives(1); }
+
+// Each frame of a coroutine fails in its turn until the client has heard what became of its path.
+BOOST_AUTO_TEST_CASE(a_client_without_memory_for_its_path_hears_of_that)
+{
+    unsigned at = 1;
+    for (bool failed = true; failed; ++at) {
+        const auto run = [&] {
+            fixture f;
+            f.run([&]() -> task<void> {
+                rtrs::client_options o;
+                o.session = "unlucky";
+                rtrs::client session(*f.shard, *f.pool, std::move(o), f.client_stats);
+                frames_alone = true;
+                has_failed = false;
+                fails_at = at;
+                bool is_told = false;
+                try {
+                    (void)co_await session.add_path(*f.devices_of_clients, "server");
+                    is_told = true;
+                } catch (const std::bad_alloc&) {
+                    is_told = true;
+                }
+                fails_at = 0;
+                frames_alone = false;
+                failed = has_failed;
+                BOOST_TEST(is_told, "frame " << at);
+                co_await session.close();
+                co_await sleep_for(1min);
+                BOOST_TEST(co_await f.comes("lucky"), "frame " << at);
+            });
+        };
+        std::jthread(run).join(); // a new one, so that no frame is left from a run before
+    }
+    BOOST_TEST(at > 10u);
+}
 
 BOOST_AUTO_TEST_CASE(a_listener_that_throws_is_asked_again)
 {

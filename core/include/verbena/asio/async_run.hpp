@@ -6,6 +6,7 @@
 #pragma once
 
 #include <verbena/asio/context.hpp>
+#include <verbena/core/already_made.hpp>
 #include <verbena/core/combine.hpp>
 #include <verbena/core/exception.hpp>
 #include <verbena/core/result.hpp>
@@ -147,7 +148,7 @@ private:
         const auto self = self_; // until it has let go
         try {
             if (!stopped_ && !tasks_.stop_requested()) {
-                tasks_.spawn(&async_run_call::serve, this);
+                tasks_.spawn(already_made, serve());
                 return;
             }
         } catch (...) {
@@ -162,16 +163,21 @@ private:
     task<void> serve()
     {
         const auto self = self_;
-        if (can_be_stopped_) {
-            const task_context& context = co_await current_context();
-            linked_scope running(context);
-            running_ = &running.get();
-            running.get().spawn(&async_run_call::body, this);
-            co_await running.get().join();
-            running_ = nullptr;
-        } else {
-            co_await body();
+        try {
+            task<void> calling = body(); // it lets nothing out, but there may be no memory for it
+            if (can_be_stopped_) {
+                const task_context& context = co_await current_context();
+                linked_scope running(context);
+                running_ = &running.get();
+                running.get().spawn(already_made, std::move(calling));
+                co_await running.get().join();
+            } else {
+                co_await calling;
+            }
+        } catch (...) {
+            failure = std::current_exception();
         }
+        running_ = nullptr;
         const std::exception_ptr untold = tells_failure ? nullptr : failure;
         leave();
         if (untold)

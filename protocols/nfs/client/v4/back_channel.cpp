@@ -2,11 +2,13 @@
 // The client's back channel: how it is asked for, what is done where the server says that it is broken, and which callbacks are the session's.
 #include <verbena/protocols/nfs/client/v4/session.hpp>
 
+#include <verbena/core/already_made.hpp>
 #include <verbena/core/combine.hpp>
 #include <verbena/core/sleep.hpp>
 #include <verbena/protocols/rpc/auth_sys.hpp>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace verbena::nfs::v4 {
@@ -69,13 +71,26 @@ void client_session::heed_way_back(std::uint32_t flags, std::uint32_t news)
         return;
     if ((news & no_way) == 0 && shard_->clock().now() - mended_ < lease_ / 3)
         return;
-    mending_ = true;
     mended_ = shard_->clock().now();
-    tasks_->spawn(&client_session::mend_way_back, this);
+    try {
+        task<void> mending = mend_way_back();
+        mending_ = true;
+        tasks_->spawn(already_made, std::move(mending));
+    } catch (const std::bad_alloc&) {
+        mending_ = false; // it is tried again
+    }
 }
 
 task<void> client_session::mend_way_back()
 {
+    // However it ends, it may begin again.
+    struct mending_ends {
+        explicit mending_ends(bool& of) noexcept : mending(of) {}
+        mending_ends(const mending_ends&) = delete;
+        ~mending_ends() { mending = false; }
+        bool& mending;
+    };
+    const mending_ends ends(mending_);
     constexpr std::array best_first{way_bound::brings_calls, way_bound::answers, way_bound::was_not_asked};
     bool may_begin_anew = false; // as somebody answers where a session is made
     for (std::size_t round = 0; round <= until_bound_again.size(); ++round) {

@@ -8,6 +8,7 @@
 #include <verbena/protocols/rpc/auth_sys.hpp>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace verbena::nfs::v4 {
@@ -176,12 +177,18 @@ bool client::is_here(const known_handle& object, const open_delegation4& given, 
         going_back_, [&](const returned_delegation& each) { return each.id == id && number < each.before; });
     if (going != going_back_.end()) {
         // Which of both the server ran first, nobody knows.
-        going->came_again = true;
         if (going->before != UINT64_MAX) {
-            going->before = UINT64_MAX;
-            ++openings_;
-            session_.background().spawn(&client::return_once_more, this, object, id);
+            task<void> again = return_once_more(object, id);
+            const std::uint64_t before = std::exchange(going->before, UINT64_MAX);
+            try {
+                run_beside(std::move(again));
+            } catch (...) {
+                going->before = before;
+                throw;
+            }
+            return true;
         }
+        going->came_again = true;
         return true;
     }
     begin_return(before);
@@ -249,15 +256,34 @@ void client::begin_return(std::shared_ptr<server_open> o)
 {
     if (o == nullptr || o->delegated != server_open::state::held)
         return;
-    o->delegated = server_open::state::returning;
-    std::erase(delegated_, o);
+    // Where there is no memory for all of this, nothing has changed.
+    task<void> giving = give_back(o);
     std::erase_if(going_back_, [&](const returned_delegation& each) { return each.id == o->delegation; });
     going_back_.push_back({o->delegation, UINT64_MAX});
-    ++openings_;
-    session_.background().spawn(&client::give_back, this, std::move(o));
+    o->delegated = server_open::state::returning;
+    std::erase(delegated_, o);
+    try {
+        run_beside(std::move(giving));
+    } catch (...) {
+        o->delegated = server_open::state::held;
+        delegated_.push_back(o); // where it was a moment ago
+        going_back_.pop_back();
+        throw;
+    }
 }
 
 task<void> client::give_back(std::shared_ptr<server_open> o)
+{
+    try {
+        co_await give_all_back(o);
+    } catch (...) { // the server takes it when its time is over
+        o->delegated = server_open::state::plain;
+        std::erase_if(going_back_, [&](const returned_delegation& each) { return each.id == o->delegation; });
+    }
+    end_opening();
+}
+
+task<void> client::give_all_back(std::shared_ptr<server_open> o)
 {
     // Whoever recalls it is answered first.
     (void)co_await sleep_for(duration::zero());
@@ -281,7 +307,6 @@ task<void> client::give_back(std::shared_ptr<server_open> o)
     // The last file may have gone meanwhile.
     if (o->users.empty())
         (void)co_await close_open(o);
-    end_opening();
 }
 
 // Who opens the file next may write: what was written here is to be stable before, or it might be sent again over that (8881 10.4.4). Files may go
@@ -339,13 +364,18 @@ void client::drop_delegation(std::shared_ptr<server_open> o)
     std::erase(delegated_, o);
     if (!o->users.empty())
         return;
-    ++openings_;
-    session_.background().spawn(&client::close_unused, this, std::move(o));
+    try {
+        run_beside(close_unused(std::move(o)));
+    } catch (const std::bad_alloc&) { // it stays open until the client goes
+    }
 }
 
 task<void> client::close_unused(std::shared_ptr<server_open> o)
 {
-    (void)co_await close_open(std::move(o));
+    try {
+        (void)co_await close_open(std::move(o));
+    } catch (...) { // likewise
+    }
     end_opening();
 }
 
@@ -409,7 +439,11 @@ task<void> client::return_for_good(known_handle object, stateid4 delegation)
 
 task<void> client::return_once_more(known_handle object, stateid4 delegation)
 {
-    co_await return_for_good(object, delegation);
+    try {
+        co_await return_for_good(object, delegation);
+    } catch (...) { // the server takes it when its time is over
+        std::erase_if(going_back_, [&](const returned_delegation& each) { return each.id == delegation; });
+    }
     end_opening();
 }
 
@@ -421,7 +455,7 @@ std::uint64_t client::begin_asking()
 }
 
 // What was recalled, and none of the OPENs has brought that were under way then, goes back by the name that the server gave it.
-void client::end_asking(std::uint64_t number)
+void client::end_asking(std::uint64_t number) noexcept
 {
     std::erase(asking_, number);
     const std::uint64_t oldest = oldest_asking();
@@ -429,15 +463,21 @@ void client::end_asking(std::uint64_t number)
     std::erase_if(early_recalls_, [&](const early_recall& each) {
         if (each.before > oldest)
             return false;
-        ++openings_;
-        session_.background().spawn(&client::return_unknown, this, each.object, each.id);
+        try {
+            run_beside(return_unknown(each.object, each.id));
+        } catch (const std::bad_alloc&) { // behind a later OPEN
+            return false;
+        }
         return true;
     });
 }
 
 task<void> client::return_unknown(known_handle object, stateid4 delegation)
 {
-    co_await return_delegation(object, delegation);
+    try {
+        co_await return_delegation(object, delegation);
+    } catch (...) { // the server takes it when its time is over
+    }
     end_opening();
 }
 

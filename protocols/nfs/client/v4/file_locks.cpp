@@ -2,11 +2,14 @@
 // Byte-range locks of an open file (RFC 8881 9.4): LOCK, LOCKT, LOCKU, and how they are had back.
 #include "server_open.hpp"
 
+#include <verbena/core/already_made.hpp>
 #include <verbena/core/combine.hpp>
+#include <verbena/core/exception.hpp>
 #include <verbena/core/sleep.hpp>
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <utility>
 
 namespace verbena::nfs::v4 {
@@ -110,18 +113,29 @@ struct client::unlocking {
 
 task<void> client::perform_lock(std::shared_ptr<locking> k)
 {
-    const bool mine = co_await k->l->turn.acquire();
-    k->outcome = lock_stopped;
-    if (mine) {
-        k->held.emplace(k->l->turn);
-        k->outcome = co_await send_lock(k);
+    // Whoever waits for it hears where there is no memory for a part of it.
+    try {
+        const bool mine = co_await k->l->turn.acquire();
+        k->outcome = lock_stopped;
+        if (mine) {
+            k->held.emplace(k->l->turn);
+            k->outcome = co_await send_lock(k);
+        }
+    } catch (...) {
+        k->outcome = error_of(std::current_exception(), "LOCK");
+        k->settles = k->call.has_value();
+        if (k->settles)
+            k->l->in_doubt = {{k->bytes, k->type}, session_.incarnation()};
     }
     k->is_over = true;
     k->over.set();
-    if (k->is_abandoned)
-        (void)co_await undo_lock(k);
-    if (k->settles)
-        (void)co_await settle(k->o, k->l);
+    try {
+        if (k->is_abandoned)
+            (void)co_await undo_lock(k);
+        if (k->settles)
+            (void)co_await settle(k->o, k->l);
+    } catch (...) { // what is in doubt is settled before the next one
+    }
     if (k->is_abandoned || k->settles)
         k->held.reset();
     end_opening();
@@ -216,7 +230,11 @@ task<result<void>> client::undo_lock(std::shared_ptr<locking> k)
 
 task<void> client::undo_late(std::shared_ptr<locking> k)
 {
-    (void)co_await undo_lock(k);
+    try {
+        (void)co_await undo_lock(k);
+    } catch (...) { // it is settled before the next one
+        k->l->in_doubt = {{k->bytes, k->type}, session_.incarnation()};
+    }
     k->held.reset();
     end_opening();
 }
@@ -251,6 +269,17 @@ task<result<void>> client::settle(std::shared_ptr<server_open> o, std::shared_pt
 
 task<void> client::perform_unlock(std::shared_ptr<unlocking> k)
 {
+    try {
+        co_await send_unlock(k);
+    } catch (...) {
+        k->outcome = error_of(std::current_exception(), "LOCKU");
+    }
+    k->over.set();
+    end_opening();
+}
+
+task<void> client::send_unlock(std::shared_ptr<unlocking> k)
+{
     file_locks& l = *k->l;
     const bool mine = co_await l.turn.acquire();
     k->outcome = lock_stopped;
@@ -270,10 +299,8 @@ task<void> client::perform_unlock(std::shared_ptr<unlocking> k)
         l.ranges.clear(everything);
         if (l.is_known)
             l.in_doubt = {{everything, files::lock_type::write}, session_.incarnation()};
-        session_.background().spawn(&client::unlock_late, this, k->o, k->l);
+        session_.background().spawn(already_made, unlock_late(k->o, k->l));
     }
-    k->over.set();
-    end_opening();
 }
 
 // Of a file that is closed: until the server has unlocked it, or the open is closed, which other files may have.
@@ -428,17 +455,14 @@ task<result<void>> file::lock_once(files::byte_range bytes, files::lock_type typ
                 co_return opened.error();
         }
         auto sent = std::make_shared<client::locking>(open_, l, bytes, type, waits);
-        ++client_.openings_;
-        client_.session_.background().spawn(&client::perform_lock, &client_, sent);
+        client_.run_beside(client_.perform_lock(sent));
         const bool stays = co_await sent->over.wait();
         if (!stays) {
             sent->is_abandoned = true;
             if (sent->call && !sent->is_over)
                 sent->call->abandon();
-            if (sent->is_over && !sent->settles) {
-                ++client_.openings_;
-                client_.session_.background().spawn(&client::undo_late, &client_, sent);
-            }
+            if (sent->is_over && !sent->settles)
+                client_.run_beside(client_.undo_late(sent));
             co_return lock_stopped;
         }
         if (!sent->settles)
@@ -464,8 +488,7 @@ task<result<void>> file::unlock(files::byte_range bytes)
     else if (!kept)
         co_return kept;
     auto sent = std::make_shared<client::unlocking>(open_, locks_, bytes, false);
-    ++client_.openings_;
-    client_.session_.background().spawn(&client::perform_unlock, &client_, sent);
+    client_.run_beside(client_.perform_unlock(sent));
     const bool stays = co_await sent->over.wait();
     if (!stays) {
         sent->is_abandoned = true;
@@ -491,8 +514,7 @@ task<result<void>> file::drop_what_is_lost()
 task<result<void>> file::unlock_all()
 {
     auto sent = std::make_shared<client::unlocking>(open_, locks_, everything, true);
-    ++client_.openings_;
-    client_.session_.background().spawn(&client::perform_unlock, &client_, sent);
+    client_.run_beside(client_.perform_unlock(sent));
     const bool stays = co_await sent->over.wait();
     if (!stays)
         co_return lock_stopped;

@@ -2,7 +2,12 @@
 // The client's opens: OPEN, which outlives its caller, and what becomes of opens when the server forgets or revokes them.
 #include "server_open.hpp"
 
+#include <verbena/core/already_made.hpp>
+#include <verbena/core/exception.hpp>
+
 #include <algorithm>
+#include <exception>
+#include <optional>
 #include <utility>
 
 namespace verbena::nfs::v4 {
@@ -108,15 +113,12 @@ task<result<std::unique_ptr<file>>> client::create(const known_handle& directory
 
 task<result<std::unique_ptr<file>>> client::finish(std::shared_ptr<opening> o)
 {
-    ++openings_;
-    session_.background().spawn(&client::perform, this, o);
+    run_beside(perform(o));
     const bool stays = co_await o->over.wait();
     if (!stays) {
         o->call.abandon();
-        if (o->is_over && o->outcome) {
-            ++openings_;
-            session_.background().spawn(&client::give_up, this, o);
-        }
+        if (o->is_over && o->outcome)
+            run_beside(give_up(o));
         co_return error(std::errc::operation_canceled, "OPEN");
     }
     if (!o->outcome)
@@ -124,10 +126,43 @@ task<result<std::unique_ptr<file>>> client::finish(std::shared_ptr<opening> o)
     co_return std::move(o->made);
 }
 
+void client::run_beside(task<void> made)
+{
+    ++openings_; // as it may end at once
+    try {
+        session_.background().spawn(already_made, std::move(made));
+    } catch (...) {
+        end_opening();
+        throw;
+    }
+}
+
+// Whoever waits for the OPEN hears where there is no memory for a part of it.
 task<void> client::perform(std::shared_ptr<opening> o)
 {
+    std::optional<std::uint64_t> number;
+    try {
+        number = begin_asking();
+        co_await ask_to_open(o, number);
+    } catch (...) {
+        o->outcome = error_of(std::current_exception(), "OPEN");
+    }
+    if (number)
+        end_asking(*number);
+    o->is_over = true;
+    o->over.set();
+    try {
+        if (o->call.is_abandoned() && o->outcome)
+            (void)co_await o->made->close();
+    } catch (...) { // the open stays until the client goes
+    }
+    end_opening();
+}
+
+task<void> client::ask_to_open(std::shared_ptr<opening> o, std::optional<std::uint64_t>& asking)
+{
     auto& call = o->call;
-    const std::uint64_t number = begin_asking();
+    const std::uint64_t number = *asking;
     o->outcome = co_await session_.run(call);
     if (o->outcome) {
         file& opened = *o->made;
@@ -149,6 +184,7 @@ task<void> client::perform(std::shared_ptr<opening> o)
             (void)co_await opened.close();
         }
     }
+    asking.reset();
     end_asking(number);
     // Names take their time: by now a delegation is one that can be recalled, reclaimed and changed for.
     if (o->outcome && !call.is_abandoned() && needs_names(o->made->node_.attributes)) {
@@ -161,18 +197,14 @@ task<void> client::perform(std::shared_ptr<opening> o)
         known.gid = known.gid == file_attributes::nobody ? told.gid : known.gid;
         there->looked_at = std::max(there->looked_at, unnamed);
     }
-    o->is_over = true;
-    o->over.set();
-    if (o->call.is_abandoned() && o->outcome) {
-        co_await give_up(std::move(o));
-        co_return;
-    }
-    end_opening();
 }
 
 task<void> client::give_up(std::shared_ptr<opening> o)
 {
-    (void)co_await o->made->close();
+    try {
+        (void)co_await o->made->close();
+    } catch (...) { // the open stays until the client goes
+    }
     end_opening();
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/nfs/client/v4/session.hpp>
 
+#include <verbena/core/already_made.hpp>
 #include <verbena/core/combine.hpp>
 #include <verbena/core/in_context.hpp>
 #include <verbena/core/reactor.hpp>
@@ -12,6 +13,7 @@
 #include <bit>
 #include <cassert>
 #include <limits.h>
+#include <new>
 #include <random>
 #include <unistd.h>
 #include <utility>
@@ -308,8 +310,14 @@ task<result<void>> client_session::begin()
     if (state_ == state::closed)
         co_return closed;
     if (!tasks_) {
-        tasks_.emplace(*shard_, nullptr, nullptr, "lease of NFS version 4");
-        tasks_->spawn(&client_session::keep_lease, this);
+        task<void> keeping = keep_lease();
+        tasks_.emplace(*shard_, nullptr, &lost_, "lease of NFS version 4");
+        try {
+            tasks_->spawn(already_made, std::move(keeping));
+        } catch (...) {
+            tasks_.reset(); // or nobody would ever renew
+            throw;
+        }
     }
     // Delegations of the session before can't be recalled in this one.
     if (!way_back_ && reclaimer_ != nullptr)
@@ -706,8 +714,13 @@ void client_session::heed(std::uint32_t flags)
     if (state_ != state::up)
         return;
     const std::uint32_t news = flags & ~std::exchange(flags_, flags);
-    if ((news & revoked) != 0 && reclaimer_ != nullptr)
-        tasks_->spawn(&client_session::free_what_is_revoked, this);
+    if ((news & revoked) != 0 && reclaimer_ != nullptr) {
+        try {
+            tasks_->spawn(already_made, free_what_is_revoked());
+        } catch (const std::bad_alloc&) {
+            flags_ &= ~revoked; // the next SEQUENCE says so again
+        }
+    }
     // The server has started again and kept its sessions: the next call finds this one not up.
     if ((news & seq4_status::restart_reclaim_needed) != 0) {
         must_complete_ = session_stands_ = true;
@@ -813,8 +826,11 @@ task<void> client_session::keep_lease()
             co_return;
         if (state_ == state::up && shard_->clock().now() - last_heard_ < period)
             continue;
-        operations<> nothing;
-        (void)co_await run(nothing); // whoever calls next hears why
+        try {
+            operations<> nothing;
+            (void)co_await run(nothing);  // whoever calls next hears why
+        } catch (const std::bad_alloc&) { // it is tried again
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/nfs/server/v4/callback_paths.hpp>
 
+#include <verbena/core/already_made.hpp>
 #include <verbena/core/combine.hpp>
 #include <verbena/protocols/nfs/wire/v4/callback.hpp>
 #include <verbena/protocols/rpc/auth_sys.hpp>
@@ -258,7 +259,7 @@ void callback_paths::start(const std::shared_ptr<callback_path>& p)
         tries.add();
     }
     try {
-        tasks_->spawn(&callback_paths::serve, this, p);
+        tasks_->spawn(already_made, serve(p));
     } catch (const std::bad_alloc&) {
         failures.add(p->is_tried_);
         note_down(*p);

@@ -2,9 +2,12 @@
 #include <verbena/protocols/nfs/server/v4/callbacks.hpp>
 #include <verbena/protocols/nfs/server/v4/commons.hpp>
 
+#include <verbena/core/already_made.hpp>
 #include <verbena/core/combine.hpp>
+#include <verbena/core/exception.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
+#include <verbena/core/yield.hpp>
 
 #include <algorithm>
 #include <new>
@@ -25,6 +28,8 @@ constexpr duration first_delay = std::chrono::milliseconds(20);
 constexpr duration last_delay = std::chrono::seconds(2);
 // How often one call's slot may turn out to be in another state than we thought.
 constexpr int most_slot_repairs = 4;
+// Where there was no memory to call a client.
+constexpr duration pause_without_memory = std::chrono::seconds(1);
 
 } // namespace
 
@@ -218,19 +223,21 @@ void callback_sender::lock_available(const files::lock_notice& n) noexcept
 task<result<held_attributes>> callback_sender::ask(files::client_id holder, const files::stateid& id,
                                                    const storage::handle& file, duration patience)
 {
-    std::shared_ptr<question>& known = questions_[id.other];
-    if (!known || known->over.is_set()) {
-        known = std::make_shared<question>();
+    const auto known = questions_.find(id.other);
+    std::shared_ptr<question> q = known == questions_.end() ? nullptr : known->second;
+    if (!q || q->over.is_set()) {
+        q = std::make_shared<question>();
         const task_context& context = co_await current_context();
-        known->until = context.shard->now() + patience;
-        context.shard->timers().arm(*known, known->until);
+        q->until = context.shard->now() + patience;
+        context.shard->timers().arm(*q, q->until);
+        questions_.insert_or_assign(id.other,
+                                    q); // where there was no memory for this, nobody else waits for it
         notice told(holder, kind::getattr);
         told.id = id;
         told.file = file;
-        told.asked = known;
+        told.asked = q;
         note(std::move(told));
     }
-    const std::shared_ptr<question> q = known;
     ++q->waiting;
     const bool goes_on = co_await q->over.wait();
     --q->waiting;
@@ -247,32 +254,76 @@ task<result<held_attributes>> callback_sender::ask(files::client_id holder, cons
 task<void> callback_sender::run()
 {
     const task_context& context = co_await current_context();
-    scope workers(*context.shard, &context, nullptr, "calls to clients");
-    workers.spawn(&callback_paths::run, &commons_.v40.paths());
-    for (;;) {
+    exception_logger lost("nfs");
+    scope workers(*context.shard, &context, &lost, "calls to clients");
+    workers.spawn(already_made, commons_.v40.paths().run());
+    // From here on there are children, and nothing may leave this but by their end.
+    for (bool lacks_memory = false;;) {
         news_.reset();
-        while (!told_.empty()) {
-            notice n = std::move(told_.front());
-            told_.pop_front();
-            const files::client_id client = n.client;
-            line& l = lines_[client];
-            if (!line_up(l, std::move(n)))
-                counters_.waiting.add(-1);
-            else if (l.workers < most_workers) {
-                ++l.workers;
-                workers.spawn(&callback_sender::serve, this, client);
-            }
+        try {
+            if (lacks_memory)
+                serve_those_without_workers(workers);
+            line_up_all(workers);
+            lacks_memory = false;
+        } catch (const std::bad_alloc&) {
+            lacks_memory = true;
         }
-        const bool goes_on = co_await news_.wait();
-        if (!goes_on)
+        bool goes_on = true;
+        try {
+            if (lacks_memory) {
+                co_await yield(); // if there is no memory to sleep either
+                goes_on = co_await sleep_for(pause_without_memory);
+            } else {
+                goes_on = co_await news_.wait();
+            }
+        } catch (const std::bad_alloc&) { // no memory to sleep
+        }
+        if (!goes_on || context.stop.stop_requested())
             break;
     }
     workers.request_stop();
     co_await workers.join();
 }
 
+void callback_sender::line_up_all(scope& workers)
+{
+    while (!told_.empty()) {
+        const files::client_id client = told_.front().client;
+        line& l = lines_[client];
+        const bool is_new = line_up(l, std::move(told_.front())); // if there is memory for it
+        told_.pop_front();
+        if (!is_new)
+            counters_.waiting.add(-1);
+        else if (l.workers < most_workers)
+            start_worker(workers, client, l);
+    }
+}
+
+void callback_sender::start_worker(scope& workers, files::client_id client, line& l)
+{
+    task<void> serving = serve(client);
+    ++l.workers; // as it may end at once
+    try {
+        workers.spawn(already_made, std::move(serving));
+    } catch (...) {
+        --l.workers;
+        throw;
+    }
+}
+
+void callback_sender::serve_those_without_workers(scope& workers)
+{
+    std::vector<files::client_id> all; // a worker that ends at once takes its line along
+    for (const auto& [client, l] : lines_) {
+        if (l.workers == 0)
+            all.push_back(client);
+    }
+    for (const files::client_id client : all)
+        start_worker(workers, client, lines_.find(client)->second);
+}
+
 // False where it need not be told. Of free locks no more wait than a client should have: else one that does not answer fills our memory.
-bool callback_sender::line_up(line& l, notice n)
+bool callback_sender::line_up(line& l, notice&& n)
 {
     if (n.what == kind::notify_lock) {
         const auto says_so = [&n](const notice& other) {
@@ -284,27 +335,47 @@ bool callback_sender::line_up(line& l, notice n)
             counters_.lost.add();
             return false;
         }
-        ++l.locks;
     }
+    const bool is_lock = n.what == kind::notify_lock;
     l.waiting.push_back(std::move(n));
+    l.locks += is_lock;
     return true;
 }
 
 task<void> callback_sender::serve(files::client_id client)
 {
-    for (;;) {
-        const auto found = lines_.find(client);
-        if (found->second.waiting.empty()) {
-            if (--found->second.workers == 0)
-                lines_.erase(found);
-            co_return;
+    struct work {
+        work(callback_sender& s, files::client_id c) noexcept : sender(s), of(c), l(s.lines_.find(c)->second)
+        {
         }
-        notice n = std::move(found->second.waiting.front());
-        found->second.waiting.pop_front();
-        found->second.locks -= n.what == kind::notify_lock;
+        work(const work&) = delete;
+        ~work()
+        {
+            if (--l.workers == 0 && l.waiting.empty())
+                sender.lines_.erase(of);
+        }
+        callback_sender& sender;
+        const files::client_id of;
+        line& l;
+    };
+    const work here(*this, client);
+    while (!here.l.waiting.empty()) {
+        const notice n = std::move(here.l.waiting.front());
+        here.l.waiting.pop_front();
+        here.l.locks -= n.what == kind::notify_lock;
         counters_.waiting.add(-1);
-        task<void> delivering = deliver(std::move(n));
-        co_await delivering;
+        for (bool again = true; again;) {
+            again = false;
+            try {
+                task<void> delivering = deliver(&n);
+                co_await delivering;
+            } catch (const std::bad_alloc&) {
+                again = n.what != kind::recall_any && is_wanted(n);
+                counters_.lost.add(!again);
+            }
+            if (again)
+                again = co_await sleep_for(pause_without_memory);
+        }
     }
 }
 
@@ -340,8 +411,9 @@ duration callback_sender::patience_for(const notice& n) const
     return n.what == kind::notify_lock ? options.lock_reserve : options.recall_time;
 }
 
-task<void> callback_sender::deliver(notice n)
+task<void> callback_sender::deliver(const notice* told)
 {
+    const notice& n = *told;
     // However it ends, nobody waits for an answer any more.
     struct question_ends {
         explicit question_ends(question* asked) noexcept : q(asked) {}

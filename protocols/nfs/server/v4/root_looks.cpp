@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "root_looks.hpp"
 
+#include <verbena/core/already_made.hpp>
 #include <verbena/core/combine.hpp>
 #include <verbena/core/event.hpp>
+#include <verbena/core/exception.hpp>
 #include <verbena/core/reactor.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/protocols/nfs/server/v4/storage_acl.hpp>
@@ -30,11 +32,15 @@ struct root_looks::look {
 
 task<void> root_looks::run(std::shared_ptr<look> l)
 {
-    l->attrs = co_await l->files.getattr(l->request, l->file);
-    if (l->attrs && l->wants_space)
-        l->space = co_await l->files.statfs(l->request, l->file);
-    if (l->attrs && l->wants_acl)
-        l->acl = co_await l->files.getacl(l->request, l->file);
+    try {
+        l->attrs = co_await l->files.getattr(l->request, l->file);
+        if (l->attrs && l->wants_space)
+            l->space = co_await l->files.statfs(l->request, l->file);
+        if (l->attrs && l->wants_acl)
+            l->acl = co_await l->files.getacl(l->request, l->file);
+    } catch (...) { // else all who come later would wait for this look
+        l->attrs = error_of(std::current_exception(), "an exception left a look at an export's root");
+    }
     l->over.set();
 }
 
@@ -53,7 +59,7 @@ task<nfsstat4> root_looks::values_of(call_context& k, const object& root, bitmap
     const auto asked = std::make_shared<look>(root);
     asked->wants_space = !(wanted & of_space).none();
     asked->wants_acl = wanted.test(attribute::acl) && root.backend().info().acls;
-    here_.tasks().spawn(&root_looks::run, asked);
+    here_.tasks().spawn(already_made, run(asked));
     if (const time_point now = here_.reactor().now(); !asked->over.is_set() && now < until) {
         const auto wait = [](std::shared_ptr<look> of) -> task<result<bool>> {
             const bool ended = co_await of->over.wait();

@@ -143,9 +143,11 @@ private:
     error given_up(const outstanding& o) const noexcept;
     learned* learned_of(const request& r) noexcept;
     void learn(const request& r);
-    void start();
+    void start() noexcept;
+    void attempt_failed(const error& why) noexcept;
     task<result<void>> try_to_open();
     task<void> keep_connected();
+    task<void> connect_while_wanted();
     void transmit_all();
     void on_silence(outstanding& o) noexcept;
     void arm(outstanding& o) noexcept;

@@ -225,7 +225,9 @@ private:
     void cannot_be_called() override;
     void notified(const CB_NOTIFY_LOCK4args& args) noexcept override;
     task<result<std::unique_ptr<file>>> finish(std::shared_ptr<opening> o);
+    void run_beside(task<void> made);
     task<void> perform(std::shared_ptr<opening> o);
+    task<void> ask_to_open(std::shared_ptr<opening> o, std::optional<std::uint64_t>& asking);
     task<void> give_up(std::shared_ptr<opening> o);
     task<void> free_stateid(stateid4 revoked);
     bool needs_names(const file_attributes& told) const noexcept
@@ -276,6 +278,7 @@ private:
     std::shared_ptr<server_open> least_needed(F f) const;
     void begin_return(std::shared_ptr<server_open> o);
     task<void> give_back(std::shared_ptr<server_open> o);
+    task<void> give_all_back(std::shared_ptr<server_open> o);
     task<void> claim(std::shared_ptr<server_open> o);
     void drop_delegation(std::shared_ptr<server_open> o);
     task<void> close_unused(std::shared_ptr<server_open> o);
@@ -294,6 +297,7 @@ private:
     task<void> undo_late(std::shared_ptr<locking> k);
     task<result<void>> settle(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l);
     task<void> perform_unlock(std::shared_ptr<unlocking> k);
+    task<void> send_unlock(std::shared_ptr<unlocking> k);
     task<void> unlock_late(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l);
     task<result<void>> unlock_there(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l,
                                     files::byte_range bytes, bool undoes);
@@ -301,7 +305,7 @@ private:
 
     std::uint64_t begin_asking();
     std::uint64_t oldest_asking() const noexcept { return asking_.empty() ? next_asking_ : asking_.front(); }
-    void end_asking(std::uint64_t number);
+    void end_asking(std::uint64_t number) noexcept;
     void end_opening() noexcept;
 
     client_session session_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <verbena/core/event.hpp>
+#include <verbena/core/exception.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/core/semaphore.hpp>
 #include <verbena/protocols/nfs/client/identity.hpp>
@@ -260,6 +261,7 @@ private:
     semaphore turn_{1};                           // to make a session
     time_point making_until_ = time_point::max(); // for whoever has that turn
     event unused_;                                // while used_ is 0, for who waits there
+    exception_logger lost_{"nfs"};
     std::optional<scope> tasks_;
 
     // The back channel.

@@ -95,9 +95,12 @@ private:
         std::size_t locks = 0; ///< of `waiting`, those that say that a lock is free
     };
     void note(notice n) noexcept;
-    bool line_up(line& l, notice n);
+    void line_up_all(scope& workers);
+    bool line_up(line& l, notice&& n);
+    void start_worker(scope& workers, files::client_id client, line& l);
+    void serve_those_without_workers(scope& workers);
     task<void> serve(files::client_id client);
-    task<void> deliver(notice n);
+    task<void> deliver(const notice* told);
     bool is_wanted(const notice& n);
     duration patience_for(const notice& n) const;
     std::shared_ptr<session> find_session(files::client_id client) const;
