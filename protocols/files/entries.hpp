@@ -91,6 +91,7 @@ struct lock_entry final : state_entry {
     }
     open_entry* const open; // nullptr: its owner locks without an open, and nobody knows its stateid
     byte_ranges ranges;
+    std::optional<time_point> denies_from; // of a host's: when it first denied what it has since
     member_of<lock_entry> of_open{*this};
 };
 
@@ -511,6 +512,34 @@ struct state_table::lock_obstacle {
     lock_type type = lock_type::read;
     detail::client_entry* client = nullptr;
     std::string_view owner;
+    detail::lock_entry* lock = nullptr; // that is held
+};
+
+/// Where a lock that is asked for would stand.
+struct state_table::lock_place {
+    detail::client_entry& client;
+    detail::file_entry& file;
+    std::span<const std::byte> owner;
+    detail::open_entry* by;     // nullptr: by its owner alone
+    detail::owner_entry* known; // nullptr: of this owner there is none yet
+    detail::lock_entry* had;    // nullptr: likewise of these locks
+    // may_lock() finds these.
+    detail::wait_entry* waits = nullptr;
+    std::ptrdiff_t growth = 0;
+    bool hears() const noexcept { return by == nullptr || by->hears_of_locks; }
+};
+
+/// A file for as long as it is looked at, whether it had an entry or not.
+struct state_table::kept_file {
+    kept_file(state_table& t, const storage::handle& h) : table(t), file(t.file_of(h)) { ++file.pins; }
+    kept_file(const kept_file&) = delete;
+    ~kept_file()
+    {
+        --file.pins;
+        table.release_file(file);
+    }
+    state_table& table;
+    detail::file_entry& file;
 };
 
 struct state_table::indexes {

@@ -76,6 +76,8 @@ bool state_table::others_contradict(const client_entry& c, file_entry& f, delega
     for (auto* m = f.fences.front(); m != nullptr; m = f.fences.next(*m))
         if (type == delegation_type::write || m->owner.type == lock_type::write)
             return true;
+    if (stats_.hosts.value() > 0 && is_locked_by_hosts(f, type))
+        return true;
     // Opens that are begun count among them.
     if (type == delegation_type::read && f.accesses[1] == 0 && f.anonymous[1] == 0)
         return false;
@@ -89,6 +91,30 @@ bool state_table::others_contradict(const client_entry& c, file_entry& f, delega
             return true;
     }
     return is_pending_by_others(c.id, f, type);
+}
+
+// Their locks have no opens that would stand against it. Locks for which the back end is being asked count, too.
+bool state_table::is_locked_by_hosts(file_entry& f, delegation_type type) noexcept
+{
+    const auto is_against = [type](lock_type of) {
+        return conflicts(holding_of(type),
+                         of == lock_type::read ? operation::lock_read : operation::lock_write);
+    };
+    for (auto* p = f.pending_locks.front(); p != nullptr; p = f.pending_locks.next(*p))
+        if (!p->has_open_ && is_against(p->type_))
+            return true;
+    std::size_t seen = 0; // beyond so many nobody looks whose they are, as of opens
+    for (auto* m = f.locks.front(); m != nullptr; m = f.locks.next(*m)) {
+        const auto& l = static_cast<const lock_entry&>(m->owner);
+        seen += l.open == nullptr ? l.ranges.size() : 1;
+        if (seen > most_opens_looked_at)
+            return true;
+        if (l.open == nullptr)
+            for (const locked_range& one : l.ranges.all())
+                if (is_against(one.type))
+                    return true;
+    }
+    return false;
 }
 
 std::optional<no_delegation> state_table::refuse_delegation(const open_request& r, client_entry& c,

@@ -114,23 +114,40 @@ void state_table::drop_local(file_entry& f) noexcept
 
 // --- Asking
 
-void state_table::begin_locally(pending_lock& p, file_entry& f, const lock_request& r,
-                                std::span<const std::byte> owner, bool hears)
+void state_table::begin_locally(pending_lock& p, const lock_place& at, const lock_request& r)
 {
     assert(p.table_ == nullptr && "a pending_lock is used twice");
-    p.owner_ = text_of(owner);
+    file_entry& f = at.file;
+    p.owner_ = text_of(at.owner);
     p.client_ = r.client;
+    p.has_open_ = at.by != nullptr;
     p.id_ = r.id;
     p.bytes_ = r.bytes;
     p.type_ = r.type;
-    p.waits_ = r.wait && hears;
+    p.waits_ = r.wait && at.hears();
     p.file_ = &f;
     p.table_ = this;
     ++f.pins;
     f.pending_locks.push_back(p);
 }
 
+// What a pending lock needs to be granted.
+bool state_table::has_open_still(const pending_lock& p) const noexcept
+{
+    return !p.has_open_ || states_->find(p.id_) != nullptr;
+}
+
 task<result<void>> state_table::lock_locally(pending_lock& p, const lock_request& r, lock_holder* holder)
+{
+    return ask_locally(p, r.reclaim, holder);
+}
+
+task<result<void>> state_table::lock_locally(pending_lock& p, const owner_lock& r, lock_holder* holder)
+{
+    return ask_locally(p, r.reclaim, holder);
+}
+
+task<result<void>> state_table::ask_locally(pending_lock& p, bool reclaims, lock_holder* holder)
 {
     assert(p.asks_back_end() && "not a begun lock of this table");
     file_entry& f = *p.file_;
@@ -149,7 +166,7 @@ task<result<void>> state_table::lock_locally(pending_lock& p, const lock_request
     }
     p.took_nothing_ = true;
     tell(holder, **asked);
-    if (r.reclaim)
+    if (reclaims)
         co_return refuse(errc::reclaim_conflict, "a local process has the range locked",
                          stats_.conflicting_reclaims);
     stats_.local_lock_denials.add();
@@ -202,9 +219,8 @@ std::optional<state_table::lock_obstacle> state_table::find_pending_lock(file_en
             continue;
         client_entry* const c = find_client(p->client_);
         if (c != nullptr && !c->leaving &&
-            (c->state == client_state::active || c->state == client_state::courtesy) &&
-            states_->find(p->id_) != nullptr)
-            return lock_obstacle{p->bytes_, p->type_, c, p->owner_};
+            (c->state == client_state::active || c->state == client_state::courtesy) && has_open_still(*p))
+            return lock_obstacle{p->bytes_, p->type_, c, p->owner_, nullptr};
     }
     return std::nullopt;
 }
@@ -300,7 +316,7 @@ void state_table::give_way_locally(client_entry& c) noexcept
 void state_table::wait_locally(const pending_lock& p)
 {
     const auto c = living(p.client_);
-    if (!c || states_->find(p.id_) == nullptr) // it went meanwhile
+    if (!c || !has_open_still(p)) // it went meanwhile
         return;
     file_entry& f = *p.file_;
     const std::span<const std::byte> owner = bytes_of(p.owner_);

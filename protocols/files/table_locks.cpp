@@ -64,7 +64,7 @@ state_table::find_lock_obstacle(file_entry& f, client_id client, std::span<const
 {
     std::optional<lock_obstacle> of_courtesy;
     for (auto* m = f.locks.front(); m != nullptr; m = f.locks.next(*m)) {
-        const auto& l = static_cast<lock_entry&>(m->owner);
+        auto& l = static_cast<lock_entry&>(m->owner);
         if (steps != nullptr)
             ++*steps;
         if (l.client.id == client && l.owner->name == text_of(owner))
@@ -72,7 +72,7 @@ state_table::find_lock_obstacle(file_entry& f, client_id client, std::span<const
         const locked_range* r = l.ranges.find_conflict(bytes, type);
         if (r == nullptr)
             continue;
-        const lock_obstacle found{r->bytes, r->type, &l.client, l.owner->name};
+        const lock_obstacle found{r->bytes, r->type, &l.client, l.owner->name, &l};
         if (!gives_way(l.client, client))
             return found;
         if (!of_courtesy)
@@ -90,7 +90,7 @@ std::optional<state_table::lock_obstacle> state_table::find_reservation(file_ent
         const wait_entry& w = m->owner;
         if (w.is_told && w.client.state != client_state::courtesy && w.bytes.overlaps(bytes) &&
             conflict(w.type, type) && !(w.client.id == client && w.owner == text_of(owner)))
-            return lock_obstacle{w.bytes, w.type, &w.client, w.owner};
+            return lock_obstacle{w.bytes, w.type, &w.client, w.owner, nullptr};
     }
     return std::nullopt;
 }
@@ -134,18 +134,32 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
         l = locks_by(*known, &by, f); // it came with its open again
     if (!includes(by.access, r.type == lock_type::read ? share::read : share::write))
         return error(errc::open_mode);
+    const std::span<const std::byte> owner = l != nullptr ? bytes_of(l->owner->name) : r.owner;
+    lock_place at{c, f, owner, &by, known, l};
+    if (const auto may = may_lock(r, at, holder, local); !may)
+        return may.error();
+    return states_->id_of(set_lock(r, at, local));
+}
+
+// What lock() and lock_by_owner() have in common. Not yet: whose the stateid is, and what the open may.
+result<void> state_table::may_lock(const lock_request& r, lock_place& at, lock_holder* holder,
+                                   pending_lock* local)
+{
+    client_entry& c = at.client;
+    file_entry& f = at.file;
+    const std::span<const std::byte> owner = at.owner;
+    lock_entry* const l = at.had;
     // That was judged before the back end was asked; grace may be over since.
     const bool is_judged = local != nullptr && local->is_held_;
     if (const auto may = is_judged   ? result<void>()
                          : r.reclaim ? check_reclaim(c, share::none)
                                      : may_begin_anew(c);
         !may)
-        return may.error();
+        return may;
     if (const auto may = may_be_granted(c, share::none); !may)
-        return may.error();
+        return may;
 
     lapse_reservations();
-    const std::span<const std::byte> owner = l != nullptr ? bytes_of(l->owner->name) : r.owner;
     wait_entry* waits = find_wait(f, r.client, owner);
     const bool was_told = waits != nullptr && waits->is_told;
     auto found = find_lock_obstacle(f, r.client, owner, r.bytes, r.type);
@@ -158,7 +172,9 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
         if (!is_pending && gives_way(*found->client, r.client))
             return error(errc::needs_room, "a courtesy client has it locked");
         stats_.lock_denials.add();
-        if (r.wait && by.hears_of_locks)
+        if (found->lock != nullptr && found->client->is_host)
+            note_host_denies(*found->lock);
+        if (r.wait && at.hears())
             wait_for(c, f, owner, r.bytes, r.type);
         else if (waits != nullptr && waits->bytes == r.bytes && waits->type == r.type)
             erase_wait(
@@ -169,10 +185,13 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
             tell_waiters(f);
         return error(errc::denied);
     }
+    if (at.by == nullptr)
+        if (const auto may = may_lock_without_open(r, f); !may)
+            return may;
     std::ptrdiff_t growth = l != nullptr ? l->ranges.growth(r.bytes, r.type) : 1;
-    for_each_beside(f, known, l, [&](lock_entry& beside) { growth += beside.ranges.growth(r.bytes, {}); });
+    for_each_beside(f, at.known, l, [&](lock_entry& beside) { growth += beside.ranges.growth(r.bytes, {}); });
     if (const auto lacking = lacks_for_locks(c, growth > 0 ? std::size_t(growth) : 0, l == nullptr,
-                                             known == nullptr ? r.owner.size() : 0))
+                                             at.known == nullptr ? r.owner.size() : 0))
         return refuse(*lacking, errc::too_many_locks);
     if ((l == nullptr || l->ranges.empty()) && f.lockers >= options_.limits.lockers_per_file)
         return refuse({limited::lock_owners, limit_of::file}, errc::too_many_locks);
@@ -184,16 +203,27 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
         // Which of the two is the later one would be known to the client alone.
         if (is_asked_for(f, r.client, owner, r.bytes))
             return error(errc::busy, "the back end is being asked for a lock of the same owner");
-        begin_locally(*local, f, r, owner, by.hears_of_locks);
+        begin_locally(*local, at, r);
         return error(errc::busy, "the back end is to be asked first");
     }
+    at.waits = waits;
+    at.growth = growth;
+    return {};
+}
 
+lock_entry& state_table::set_lock(const lock_request& r, const lock_place& at, pending_lock* local)
+{
+    client_entry& c = at.client;
+    file_entry& f = at.file;
+    lock_entry* l = at.had;
+    wait_entry* const waits = at.waits;
+    const bool was_told = waits != nullptr && waits->is_told;
     if (waits != nullptr && waits->bytes.overlaps(r.bytes))
         erase_wait(*waits); // and nobody hears of it before this lock stands
     if (l == nullptr) {
-        owner_entry& o = owner_of(c, true, r.owner);
+        owner_entry& o = owner_of(c, true, at.owner);
         try {
-            l = &enter(*states_, by_->states, std::make_unique<lock_entry>(c, o, f, &by));
+            l = &enter(*states_, by_->states, std::make_unique<lock_entry>(c, o, f, at.by));
         } catch (...) {
             release_owner(o);
             throw;
@@ -218,9 +248,10 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
         clear(beside, r.bytes); // the bytes are of this open from now on
     });
     l->ranges.set(r.bytes, r.type);
-    c.count(&client_entry::locks, &peer_use::locks, growth);
-    f.ranges += std::uint32_t(growth);
-    stats_.locks.add(growth);
+    l->denies_from.reset();
+    c.count(&client_entry::locks, &peer_use::locks, at.growth);
+    f.ranges += std::uint32_t(at.growth);
+    stats_.locks.add(at.growth);
     if (r.reclaim)
         stats_.reclaims.add();
     if (local != nullptr)
@@ -228,7 +259,7 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
     // What was kept for it may be free, too.
     if (was_told || frees)
         unlocked(f);
-    return states_->id_of(*l);
+    return *l;
 }
 
 result<void> state_table::test_lock(client_id client, const storage::handle& file,
@@ -266,6 +297,15 @@ result<stateid> state_table::unlock(client_id client, const stateid& id, const s
     if (bytes.offset > bytes.last)
         return error(errc::invalid, "range of an unlock");
     auto& l = static_cast<lock_entry&>(**s);
+    if (const auto done = unlock_bytes(l, bytes, unsettled); !done)
+        return done.error();
+    l.seqid = next_seqid(l.seqid);
+    return states_->id_of(l);
+}
+
+// Locks by an owner alone go with their last range.
+result<void> state_table::unlock_bytes(lock_entry& l, const byte_range& bytes, back_end_locks* unsettled)
+{
     file_entry& f = *l.file;
     std::ptrdiff_t growth = 0;
     std::optional<byte_range> gone; // all that it has of them lies there
@@ -291,17 +331,20 @@ result<stateid> state_table::unlock(client_id client, const stateid& id, const s
     }
     clear(l, bytes);
     for_each_beside(f, l.owner, &l, [&](lock_entry& beside) { clear(beside, bytes); });
-    l.seqid = next_seqid(l.seqid);
     l.client.count(&client_entry::locks, &peer_use::locks, growth);
     f.ranges += std::uint32_t(growth);
     stats_.locks.add(growth);
+    if (gone)
+        l.denies_from.reset();
+    if (l.open == nullptr && l.ranges.empty())
+        (void)erase_lock(l);
     if (gone && unsettled != nullptr)
         *unsettled = f.local;
     if (gone)
         keep_locally(f, *gone);
     if (gone)
         unlocked(f);
-    return states_->id_of(l);
+    return {};
 }
 
 lock_entry* state_table::locks_by(owner_entry& o, const open_entry* by, file_entry& f) noexcept
@@ -441,7 +484,7 @@ void state_table::remove_wait(wait_entry& w) noexcept
 // Where the client has no open of the file left. True if others may have waited for what was kept.
 bool state_table::end_waits(client_entry& c, file_entry& f) noexcept
 {
-    if (c.waits == 0 || f.waiting == 0)
+    if (c.waits == 0 || f.waiting == 0 || c.is_host)
         return false;
     for (auto* m = f.opens.front(); m != nullptr; m = f.opens.next(*m))
         if (&m->owner.client == &c)

@@ -75,6 +75,12 @@ demand::demand(const lock_request& r) noexcept
     add(r.type == lock_type::read ? operation::lock_read : operation::lock_write);
 }
 
+demand::demand(const owner_lock& r) noexcept
+    : file_(r.file), who_(r.client), kind_(kind::lock), bytes_(r.bytes), type_(r.type)
+{
+    add(r.type == lock_type::read ? operation::lock_read : operation::lock_write);
+}
+
 // Deny bits of others would have kept it from having the file open so.
 demand::demand(const hold_request& r) noexcept
     : file_(r.file), who_(r.client), kind_(kind::operation), bytes_(r.bytes), type_(r.type), holds_(r.kind)

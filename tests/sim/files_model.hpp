@@ -57,6 +57,10 @@ struct m_client {
         time_point due, seen; // it was between these
     };
     std::vector<revocation> revocations; // of what it had
+    // A host, which has no lease (NLM).
+    bool is_host = false, is_monitored = false;
+    std::uint32_t start = 1;     // its state number: odd, and another one after each restart of its own
+    std::uint32_t locked_by = 0; // the start of which it said that it took what it has
     /// Surely: so many were revoked within the time, and the last of them not longer ago.
     bool is_distrusted(time_point now) const
     {
@@ -91,9 +95,10 @@ struct m_open {
     }
 };
 struct m_lock {
+    static constexpr unsigned no_open = ~0u; // a host's
     unsigned client, owner, file;
     unsigned by; // the open owner whose open it hangs on: by another one the owner has another
-    stateid id;
+    stateid id;  // of a host's: made up, so that each is another one
     std::array<char, byte_count> bytes;
 };
 struct m_delegation {
@@ -132,7 +137,10 @@ struct files_model {
     static constexpr unsigned no_client = ~0u;
 
     static bool is_free(const m_client& c) { return c.id != nobody && !c.is_restarting && !c.is_reclaiming; }
-    bool is_courtesy(const m_client& c) const { return !c.expired && c.heard() + lease <= clock_.now(); }
+    bool is_courtesy(const m_client& c) const
+    {
+        return !c.is_host && !c.expired && c.heard() + lease <= clock_.now();
+    }
     bool gives_way(unsigned client, unsigned who) const
     {
         return client != who && is_courtesy(clients_[client]);
@@ -357,6 +365,13 @@ struct files_model {
                 if (p.file == d.file && p.client != d.client && !p.in_grace)
                     for (const operation op : p.operations)
                         SIM_REQUIRE(!conflicts(holding_of(d.type), op));
+            // A lock by an open has that to stand against the delegation.
+            for (const m_lock& l : locks_)
+                if (l.file == d.file && l.by == m_lock::no_open)
+                    for (const char byte : l.bytes)
+                        SIM_REQUIRE((byte == '-' ||
+                                     !conflicts(holding_of(d.type),
+                                                byte == 'r' ? operation::lock_read : operation::lock_write)));
         }
         for (const m_passage& p : passages_)
             for (const m_open& o : opens_)

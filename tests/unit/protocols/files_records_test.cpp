@@ -178,4 +178,157 @@ BOOST_FIXTURE_TEST_CASE(what_is_reclaimed_while_the_record_is_written_stands_in_
     BOOST_TEST((lists.new_list.at("a") == write));
 }
 
+// --- Hosts, which have no lease
+
+namespace {
+
+struct host_records : records_fixture {
+    result<void> lock(client_id c, byte_range bytes = {0, 9}, bool reclaim = false)
+    {
+        owner_lock r;
+        r.client = c;
+        r.file = file_named("f");
+        r.owner = owner_named("x");
+        r.bytes = bytes;
+        r.type = lock_type::write;
+        r.reclaim = reclaim;
+        return table->lock_by_owner(r);
+    }
+    /// tend() ends it.
+    void grace_passes()
+    {
+        const auto body = [this]() -> task<void> {
+            scope s(*shard);
+            s.spawn([this] { return table->tend(); });
+            (void)co_await sleep_for(91s);
+            s.request_stop();
+            co_await s.join();
+        };
+        run(body());
+    }
+    const std::string name = "nlm h 192.0.2.1";
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(a_host_is_written_down_before_its_first_lock, host_records)
+{
+    a = *table->add_host(name);
+    BOOST_TEST(table->lacks_record(a));
+    BOOST_TEST(is(lock(a), errc::busy));
+    store->fails = [] { return true; };
+    BOOST_TEST(!run(table->record(a)).has_value());
+    BOOST_TEST(is(lock(a), errc::busy));
+    BOOST_TEST(!table->has_state(file_named("f")));
+    store->fails = nullptr;
+    BOOST_REQUIRE(run(table->record(a)));
+    BOOST_TEST(lock(a).has_value());
+    BOOST_TEST((lists.new_list.at(name) == none)); // byte locks keep nobody's I/O out
+    BOOST_TEST(is(run(table->reclaim_complete(a)), errc::invalid));
+    // One that nobody monitors can't be told of a restart, and is in no record.
+    b = *table->add_host("unmonitored", 0, false);
+    BOOST_TEST(!table->lacks_record(b));
+    BOOST_REQUIRE(run(table->record(b)));
+    BOOST_TEST(lock(b, {10, 19}).has_value());
+    BOOST_TEST(is(run(table->reclaim_complete(b)), errc::invalid));
+    BOOST_TEST((store->written == std::vector<std::string>{"add " + name}));
+    // Until it is.
+    BOOST_REQUIRE(table->set_silent(b));
+    BOOST_TEST(is(lock(b, {20, 29}), errc::busy));
+    BOOST_REQUIRE(run(table->record(b)));
+    BOOST_TEST(lock(b, {20, 29}).has_value());
+    BOOST_TEST((lists.new_list.contains("unmonitored")));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_host_takes_back_its_locks_until_grace_is_over, host_records)
+{
+    a = *table->add_host(name);
+    BOOST_REQUIRE(run(table->record(a)));
+    BOOST_REQUIRE(lock(a));
+    b = client("b");
+    start();
+    BOOST_TEST((table->grace() == grace_period::phase::reclaiming));
+    BOOST_TEST(table->stats().writes_wait_for.value() == 1); // for "b"; for hosts nobody's I/O waits
+    a = *table->add_host(name);
+    const client_id stranger = *table->add_host("stranger");
+    BOOST_TEST(is(lock(a, {0, 9}, true), errc::busy)); // the new list does not have it yet
+    BOOST_REQUIRE(run(table->record(a)));
+    BOOST_REQUIRE(run(table->record(stranger)));
+    BOOST_TEST(lock(a, {0, 9}, true).has_value());
+    BOOST_TEST(table->stats().reclaims.value() == 1u);
+    BOOST_TEST(is(lock(stranger, {20, 29}, true), errc::reclaim_bad));
+    BOOST_TEST(is(lock(a, {20, 29}), errc::grace));
+    BOOST_TEST(is(lock(stranger, {20, 29}), errc::grace));
+    // It never says that it is done, so others wait for the whole time.
+    b = *table->add_client("b");
+    BOOST_REQUIRE(run(table->reclaim_complete(b)));
+    BOOST_TEST((table->grace() == grace_period::phase::reclaiming));
+    BOOST_TEST(table->stats().writes_wait_for.value() == 0);
+    grace_passes();
+    BOOST_TEST((table->grace() == grace_period::phase::over));
+    BOOST_TEST(is(lock(a, {30, 39}, true), errc::no_grace));
+    BOOST_TEST(lock(a, {30, 39}).has_value());
+    BOOST_TEST((lists.new_list.contains(name)));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_host_takes_nothing_back_from_a_delegation, host_records)
+{
+    a = *table->add_host(name);
+    BOOST_REQUIRE(run(table->record(a)));
+    b = client("b");
+    start();
+    b = *table->add_client("b");
+    BOOST_REQUIRE(table->set_callable(b, true));
+    const auto delegated = table->open(reclaim(b, "f", both, none, delegation_want::write));
+    BOOST_REQUIRE((delegated && delegated->delegation));
+    a = *table->add_host(name);
+    BOOST_REQUIRE(run(table->record(a)));
+    BOOST_TEST(is(lock(a, {0, 9}, true), errc::reclaim_conflict));
+    BOOST_TEST(table->stats().conflicting_reclaims.value() == 1u);
+}
+
+BOOST_FIXTURE_TEST_CASE(who_is_not_monitored_takes_nothing_back, host_records)
+{
+    a = *table->add_host(name);
+    BOOST_REQUIRE(run(table->record(a)));
+    start();
+    a = *table->add_host(name, 0, false); // as a program that does not survive a restart
+    BOOST_TEST(is(lock(a, {0, 9}, true), errc::reclaim_bad));
+    BOOST_TEST(is(lock(a), errc::grace));
+    grace_passes();
+    BOOST_TEST(lock(a).has_value());
+    BOOST_TEST((!lists.new_list.contains(name)));
+}
+
+// SM_NOTIFY: first the record, as after a restart of ours the host would take back what others have by then.
+BOOST_FIXTURE_TEST_CASE(a_host_that_has_restarted_loses_its_record_first, host_records)
+{
+    a = *table->add_host(name);
+    BOOST_REQUIRE(run(table->record(a)));
+    BOOST_REQUIRE(lock(a));
+    b = *table->add_host("b");
+    BOOST_REQUIRE(run(table->record(b)));
+    store->fails = [] { return true; };
+    BOOST_TEST(!run(table->forget(a)).has_value());
+    BOOST_TEST(is(lock(b), errc::denied));
+    store->fails = [&] {
+        BOOST_TEST(is(lock(b), errc::denied));
+        return false;
+    };
+    BOOST_REQUIRE(run(table->forget(a)));
+    store->fails = nullptr;
+    BOOST_TEST((!lists.new_list.contains(name)));
+    BOOST_TEST(lock(b).has_value());
+    // After our own start: what it had before both is of no use to it.
+    start();
+    BOOST_TEST((table->grace() == grace_period::phase::reclaiming));
+    b = *table->add_host("b");
+    BOOST_REQUIRE(run(table->forget(b)));
+    grace_passes();
+    BOOST_TEST((table->grace() == grace_period::phase::over));
+    b = *table->add_host("b");
+    BOOST_REQUIRE(run(table->record(b)));
+    BOOST_TEST(is(lock(b, {0, 9}, true), errc::no_grace));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -3,9 +3,11 @@
 #include "../plugins/temporary_directory.hpp"
 
 #include <verbena/core/blocking.hpp>
+#include <verbena/core/reactor.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/core/settings.hpp>
 #include <verbena/protocols/files/recovery_database.hpp>
+#include <verbena/protocols/files/state_table.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -311,6 +313,63 @@ BOOST_FIXTURE_TEST_CASE(what_was_answered_survives_a_kill, database_fixture)
     BOOST_REQUIRE(change(kind::end_grace));
     BOOST_REQUIRE(change(kind::add, "c"));
     BOOST_TEST(start().names == keys{"c"});
+}
+
+namespace {
+
+class deaf_handler final : public state_handler {
+public:
+    void recall(const recall_notice&) noexcept override {}
+    void recall_any(client_id, std::size_t) noexcept override {}
+    void lock_available(const lock_notice&) noexcept override {}
+    time_point last_heard(client_id) noexcept override { return time_point::min(); }
+};
+
+} // namespace
+
+// A host (NLM) hears of its first lock when it is written down, so it may take back whatever it has heard of.
+BOOST_FIXTURE_TEST_CASE(a_host_that_has_a_lock_survives_a_kill, database_fixture)
+{
+    const std::string name = "nlm h 192.0.2.1";
+    enum class killed { in_the_write, before_the_answer, after_it };
+    for (const killed when : {killed::in_the_write, killed::before_the_answer, killed::after_it}) {
+        int answers[2];
+        BOOST_REQUIRE(::pipe(answers) == 0);
+        in_killed_child([&] {
+            recovery_database d(path);
+            state_options o;
+            o.epoch = d.begin(90s, 1).epoch;
+            blocking_pool lane(1);
+            database_store store(d, lane);
+            deaf_handler handler;
+            const auto shard = std::move(*reactor::create({}));
+            state_table table(system_clock(), store, handler, o);
+            owner_lock r;
+            r.client = *table.add_host(name);
+            r.file = storage::handle(std::as_bytes(std::span("f", 1)));
+            r.bytes = {0, 9};
+            if (table.lock_by_owner(r))
+                (void)!::write(answers[1], "?", 1);
+            the_disk.kills = when == killed::in_the_write;
+            const auto written = run_until_complete(*shard, table.record(r.client));
+            if (when == killed::before_the_answer)
+                ::kill(::getpid(), SIGKILL);
+            if (written && table.lock_by_owner(r))
+                (void)!::write(answers[1], "!", 1);
+            ::kill(::getpid(), SIGKILL);
+        });
+        ::close(answers[1]);
+        char answer = 0;
+        const auto heard = ::read(answers[0], &answer, 1);
+        ::close(answers[0]);
+        const started after = start();
+        BOOST_TEST(heard == (when == killed::after_it ? 1 : 0));
+        BOOST_TEST((heard == 0 || answer == '!'));
+        BOOST_TEST((after.names == keys{name} || (when == killed::in_the_write && after.names.empty())));
+        BOOST_REQUIRE(change(kind::remove, name));
+        BOOST_REQUIRE(change(kind::end_grace));
+        database.reset();
+    }
 }
 
 BOOST_FIXTURE_TEST_CASE(what_was_answered_survives_the_loss_of_power, database_fixture)

@@ -129,6 +129,16 @@ struct lock_request {
         false; ///< where it is denied: hear of it when it may be asked for again, if its open hears of locks
     bool reclaim = false;
 };
+/// A host's lock, by its owner alone: state_table::add_host().
+struct owner_lock {
+    client_id client = nobody;
+    storage::handle file;
+    std::span<const std::byte> owner; ///< good during the call
+    byte_range bytes;
+    lock_type type = lock_type::read;
+    bool wait = false; ///< where it is denied: hear of it when it may be asked for again
+    bool reclaim = false;
+};
 /// What a lock is denied for.
 struct lock_holder {
     byte_range bytes;
@@ -153,6 +163,7 @@ public:
     demand(operation op, const storage::handle& file, client_id who = nobody) noexcept;
     explicit demand(const open_request& r) noexcept;
     explicit demand(const lock_request& r) noexcept;
+    explicit demand(const owner_lock& r) noexcept;
     explicit demand(const hold_request& r) noexcept;
     /// Reading for somebody who may pass over deny bits (the READ bypass stateid).
     demand& past_denies() noexcept
@@ -251,7 +262,8 @@ public:
     pending_lock(const pending_lock&) = delete;
     /// Not granted: it never was. The back end lets go of it.
     ~pending_lock();
-    /// Whether state_table::lock() has begun it: then lock_locally() is awaited, and lock() asked again.
+    /// Whether state_table::lock(), or lock_by_owner(), has begun it: then lock_locally() is awaited, and the same asked
+    /// again.
     bool asks_back_end() const noexcept { return table_ != nullptr && !is_held_; }
     /// Behind a lock that was granted and made of a write lock one to read: who answers the client awaits its
     /// settle(), so that local processes may read by then.
@@ -263,7 +275,8 @@ private:
     state_table* table_ = nullptr;
     detail::file_entry* file_ = nullptr; // pinned
     client_id client_ = nobody;
-    stateid id_; // without which it is not granted
+    bool has_open_ = true;
+    stateid id_; // without which it is not granted, if it has an open
     std::string owner_;
     byte_range bytes_;
     lock_type type_ = lock_type::read;
@@ -441,6 +454,21 @@ public:
     result<stateid> unlock(client_id client, const stateid& id, const storage::handle& file,
                            const byte_range& bytes, zero_seqid zero = zero_seqid::newest,
                            back_end_locks* unsettled = nullptr);
+    /// Locks for a host, by its owner alone. Nobody's deny bits stand against that: whether the caller may read or write
+    /// the file is the protocol's to ask. A host always hears of a lock that it waits for. Errors: those of lock() but for
+    /// stateids and opens; invalid also for a client with a lease; needs_room also for what others have recalled by their
+    /// opens, such as a delegation. With `local`: as lock().
+    result<void> lock_by_owner(const owner_lock& r, lock_holder* holder = nullptr,
+                               pending_lock* local = nullptr);
+    /// The same for a lock_by_owner() that was begun. Completes when: the back end has answered. On cancel: it goes on.
+    /// Errors: those of the other one. Lifetime: the table, `local` and `holder` outlive it. Shard: the table's.
+    task<result<void>> lock_locally(pending_lock& local, const owner_lock& r, lock_holder* holder);
+    /// Of bytes that are not locked, too, also where the owner has none. Errors: invalid for a client with a lease;
+    /// too_many_locks, where a range is split; busy while the back end is being asked for a lock of the owner of such
+    /// bytes: its host alone knows which of the two is the later one. `unsettled` as in unlock().
+    result<void> unlock_by_owner(client_id client, const storage::handle& file,
+                                 std::span<const std::byte> owner, const byte_range& bytes,
+                                 back_end_locks* unsettled = nullptr);
     /// The owner is no more. Errors: locks_held.
     result<void> release_lock_owner(client_id client, std::span<const std::byte> owner);
     /// Whether it was told that it may ask for its lock, and has not done so yet.
@@ -636,6 +664,7 @@ private:
                            delegation_type type) noexcept;
     bool is_passed_against(detail::file_entry& f, delegation_type type) noexcept;
     bool is_pending_by_others(client_id client, detail::file_entry& f, delegation_type type) noexcept;
+    static bool is_locked_by_hosts(detail::file_entry& f, delegation_type type) noexcept;
     std::optional<delegation_type> may_delegate(const open_request& r, detail::client_entry& c,
                                                 detail::file_entry& f, opened& out,
                                                 std::optional<no_delegation>& refused);
@@ -695,6 +724,13 @@ private:
     task<void> fences_of(uses of);
 
     // Locks.
+    struct lock_place;
+    struct kept_file;
+    result<void> may_lock(const lock_request& r, lock_place& at, lock_holder* holder, pending_lock* local);
+    detail::lock_entry& set_lock(const lock_request& r, const lock_place& at, pending_lock* local);
+    result<void> unlock_bytes(detail::lock_entry& l, const byte_range& bytes, back_end_locks* unsettled);
+    result<void> may_lock_without_open(const lock_request& r, detail::file_entry& f) noexcept;
+    void note_host_denies(detail::lock_entry& l) noexcept;
     detail::wait_entry* find_wait(detail::file_entry& f, client_id client,
                                   std::span<const std::byte> owner) noexcept;
     void wait_for(detail::client_entry& c, detail::file_entry& f, std::span<const std::byte> owner,
@@ -720,8 +756,9 @@ private:
     // Locks of the file system: table_local.cpp.
     storage::local_locks* local_of(detail::file_entry& f);
     void drop_local(detail::file_entry& f) noexcept;
-    void begin_locally(pending_lock& p, detail::file_entry& f, const lock_request& r,
-                       std::span<const std::byte> owner, bool waits);
+    void begin_locally(pending_lock& p, const lock_place& at, const lock_request& r);
+    task<result<void>> ask_locally(pending_lock& p, bool reclaims, lock_holder* holder);
+    bool has_open_still(const pending_lock& p) const noexcept;
     void end_locally(pending_lock& p, bool weakens) noexcept;
     bool is_asked_for(detail::file_entry& f, client_id client, std::span<const std::byte> owner,
                       const byte_range& bytes) noexcept;
@@ -767,7 +804,7 @@ private:
     std::uint64_t last_client_ = 0;
     limited last_lacking_ = limited::opens;
     time_point next_ask_back_{}; // of all clients
-    log_limiter distrusted_, late_;
+    log_limiter distrusted_, late_, hosts_deny_;
     bool takes_leases_ = true;
     bool ends_ = false;                      // in its destructor
     std::size_t running_fences_ = 0;         // that have a place
