@@ -593,7 +593,8 @@ BOOST_FIXTURE_TEST_CASE(a_client_that_has_all_it_may_have_is_told, nfs4_fixture)
     // The other one of its peer has something that it may close.
     BOOST_TEST(b.open(b.creating("h")).status == nfsstat4::ok);
     BOOST_TEST(b.open(b.creating("i")).status == nfsstat4::delay);
-    // And who looks at the metrics sees it.
+    // And who looks at the metrics sees it. A host that locks by NLM is no client of version 4.
+    BOOST_REQUIRE(commons->state.table().add_host("h", 0, false));
     metric_registry registry;
     const auto of_state = commons->expose(registry);
     const auto of_program = program->expose(registry);
@@ -612,6 +613,7 @@ BOOST_FIXTURE_TEST_CASE(a_client_that_has_all_it_may_have_is_told, nfs4_fixture)
     BOOST_TEST(seen[refusals + "lock_owners client"] == 1);
     BOOST_TEST(seen["verbena_nfs4_clients active"] == 2);
     BOOST_TEST(seen["verbena_nfs4_clients courtesy"] == 0);
+    BOOST_TEST(seen["verbena_nfs_lock_hosts"] == 1);
     BOOST_TEST(seen["verbena_nfs4_sessions"] == 2);
     BOOST_TEST(seen["verbena_nfs4_opens"] == 3);
     BOOST_TEST(seen["verbena_nfs4_locks"] == 1);

@@ -262,8 +262,8 @@ public:
     pending_lock(const pending_lock&) = delete;
     /// Not granted: it never was. The back end lets go of it.
     ~pending_lock();
-    /// Whether state_table::lock(), or lock_by_owner(), has begun it: then lock_locally() is awaited, and the same asked
-    /// again.
+    /// Whether state_table::lock(), or lock_by_owner(), has begun it: then lock_locally() is awaited, and the same
+    /// function asked again.
     bool asks_back_end() const noexcept { return table_ != nullptr && !is_held_; }
     /// Behind a lock that was granted and made of a write lock one to read: who answers the client awaits its
     /// settle(), so that local processes may read by then.
@@ -308,21 +308,23 @@ public:
     /// one name there is one (forget() for the older one). Errors: too_many_clients, where drop_courtesy() and forget() may help; invalid
     /// for a name beyond limits::owner_bytes.
     result<client_id> add_client(std::string_view key, std::uint64_t peer = 0);
-    /// A host that locks by lock_by_owner() and has no lease (NLM). It stays active however long it is silent, and nobody
-    /// else's need takes anything from it: what it has goes by unlock_by_owner(), by forget() and by revoke_client()
-    /// alone. forget() is also for SM_NOTIFY and NLM_FREE_ALL. `key` and `peer` as of add_client(); a key that is not only
-    /// the host's name for itself keeps others from ending its locks in its name. One that is `monitored` is as one of
-    /// set_silent(): it has a record() before its first lock, and may reclaim after the next start. One that is not
-    /// (NLM_NM_LOCK) has none and reclaims nothing, until set_silent() makes it one that is. One that has nothing is kept
-    /// as well: is_in_use(). Errors: those of add_client(); peer_is_full, where clients of its peer are that many hosts
-    /// (limits::peer_percent).
+    /// A host, which locks by lock_by_owner() and has no lease (NLM). A host stays active however long it is silent.
+    /// Nobody else's need takes anything from it: what it has goes by unlock_by_owner(), forget() or revoke_client()
+    /// alone. The protocol calls forget() for SM_NOTIFY and NLM_FREE_ALL. `key` and `peer` are those of add_client().
+    /// The key should hold more than the host's own name for itself, or others end its locks in its name.
+    ///
+    /// A `monitored` host is a client of set_silent(): it needs a record() before its first lock, and may reclaim
+    /// after the next start. A host that is not monitored (NLM_NM_LOCK) has no record and reclaims nothing, until
+    /// set_silent() makes it a monitored one. A host that has nothing stays until forget(), too; is_in_use() tells of
+    /// opens and locks, and not of waits. Errors: those of add_client(); peer_is_full, where hosts of its peer take
+    /// the part of limits::clients that they may (limits::peer_percent).
     result<client_id> add_host(std::string_view key, std::uint64_t peer = 0, bool monitored = true);
     /// What a host says by its state number (NSM): that it calls, or that it has started again (SM_NOTIFY).
     enum class host_word : std::uint8_t { calls, restarted };
-    /// Whether what the host has is of a start before the one of which it says `number`: then forget() comes first. The
-    /// number is another one after each start; 0 is none. The first one of its calls is the one of what it has. A notice
-    /// with that number comes late, and no notice else: also one without a number tells of a restart. Errors:
-    /// stale_client; invalid for a client with a lease.
+    /// Whether the host has started again since it got what it has. Then the protocol awaits forget() before anything
+    /// else. `number` is the host's state number, which each of its starts changes; 0 says nothing. The table notes
+    /// the first number of the host's calls. A call with another number tells of a restart. So does each notice, but
+    /// for one with the noted number: that one comes late. Errors: stale_client; invalid for a client with a lease.
     result<bool> has_restarted(client_id host, std::uint32_t number, host_word says);
     /// Its lease begins anew. A courtesy client is active again. Errors: busy while its state is being taken.
     result<void> renew(client_id client);
@@ -343,9 +345,8 @@ public:
     /// Whether any of these is recalled and not returned yet. Looks at all state of the client.
     bool is_recalled(client_id client) noexcept;
     /// The client has taken back what it had, or had nothing: before this it gets nothing new. It is in the recovery store when this
-    /// is answered.
-    /// Completes when: it was written. On cancel: as the store says. Errors: already_complete, busy; invalid for a host;
-    /// the store's. Lifetime: the table outlives it. Shard: the table's.
+    /// is answered. Completes when: it was written. On cancel: as the store says. Errors: already_complete, busy;
+    /// invalid for a host; the store's. Lifetime: the table outlives it. Shard: the table's.
     task<result<void>> reclaim_complete(client_id client);
     /// The client never says that it took back all that it had (NFS version 4.0): it may until grace is over, and gets something new as
     /// soon as it is, and a record() of it. That takes the place of reclaim_complete(). Errors: stale_client.
@@ -454,18 +455,18 @@ public:
     result<stateid> unlock(client_id client, const stateid& id, const storage::handle& file,
                            const byte_range& bytes, zero_seqid zero = zero_seqid::newest,
                            back_end_locks* unsettled = nullptr);
-    /// Locks for a host, by its owner alone. Nobody's deny bits stand against that: whether the caller may read or write
-    /// the file is the protocol's to ask. A host always hears of a lock that it waits for. Errors: those of lock() but for
-    /// stateids and opens; invalid also for a client with a lease; needs_room also for what others have recalled by their
-    /// opens, such as a delegation. With `local`: as lock().
+    /// Locks bytes for a host, by the lock's owner alone. Deny bits do not stand against it: the protocol asks
+    /// whether the caller may read or write the file. A host hears of each lock that it waits for. Errors: those of
+    /// lock(), but for stateids and opens; invalid for a client with a lease; needs_room also for what no open has
+    /// recalled, such as a delegation. `local` as in lock().
     result<void> lock_by_owner(const owner_lock& r, lock_holder* holder = nullptr,
                                pending_lock* local = nullptr);
     /// The same for a lock_by_owner() that was begun. Completes when: the back end has answered. On cancel: it goes on.
     /// Errors: those of the other one. Lifetime: the table, `local` and `holder` outlive it. Shard: the table's.
     task<result<void>> lock_locally(pending_lock& local, const owner_lock& r, lock_holder* holder);
-    /// Of bytes that are not locked, too, also where the owner has none. Errors: invalid for a client with a lease;
-    /// too_many_locks, where a range is split; busy while the back end is being asked for a lock of the owner of such
-    /// bytes: its host alone knows which of the two is the later one. `unsettled` as in unlock().
+    /// Unlocks bytes for a host, whether the owner has them locked or not. Errors: invalid for a client with a lease;
+    /// too_many_locks, where a range is split; busy, while the back end is being asked to lock some of them for this
+    /// owner: the host alone knows which of the two calls is the later one. `unsettled` as in unlock().
     result<void> unlock_by_owner(client_id client, const storage::handle& file,
                                  std::span<const std::byte> owner, const byte_range& bytes,
                                  back_end_locks* unsettled = nullptr);
