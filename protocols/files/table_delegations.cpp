@@ -368,7 +368,8 @@ void state_table::note_change(const stateid& id, std::optional<std::uint64_t> ch
         static_cast<delegation_entry&>(*s).change = change;
 }
 
-std::optional<state_table::answer> state_table::note_answer(const stateid& id, std::uint64_t change) noexcept
+std::optional<state_table::answer> state_table::note_answer(const stateid& id, std::uint64_t change,
+                                                            bool has_own_size) noexcept
 {
     state_entry* s = states_->find(id);
     if (s == nullptr || s->kind != state_kind::delegation)
@@ -376,7 +377,7 @@ std::optional<state_table::answer> state_table::note_answer(const stateid& id, s
     auto& d = static_cast<delegation_entry&>(*s);
     if (d.is_recalled || !d.change) // what is revoked was recalled
         return std::nullopt;
-    const bool modified = change != *d.change;
+    const bool modified = change != *d.change || has_own_size;
     d.answers += modified;
     return answer{modified, *d.change, d.answers};
 }

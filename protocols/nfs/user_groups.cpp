@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <functional>
 #include <new>
 #include <string>
 #include <string_view>
@@ -19,6 +20,12 @@ namespace {
 
 constexpr const char* says_no_groups = "a lookup of a user's groups";
 
+// Of what is kept.
+std::uint64_t owner_of(const std::string& peer) noexcept
+{
+    return std::uint64_t(std::hash<std::string>()(peer)) | 1; // nobody is 0
+}
+
 } // namespace
 
 user_groups::user_groups(shard& home, group_source& source, user_groups_options options)
@@ -26,7 +33,7 @@ user_groups::user_groups(shard& home, group_source& source, user_groups_options 
       source_(source),
       options_(options),
       none_(std::make_shared<const std::vector<std::uint32_t>>()),
-      known_(options.most_users, options.most_others)
+      known_(options.most_users, options.most_others, share_of(options.most_others))
 {
 }
 
@@ -72,13 +79,13 @@ user_groups::answer user_groups::tell(const cache::entry& e, user_groups_counter
 }
 
 // No lookup failed, but it is the same to the user, so that it is noted since when.
-user_groups::answer user_groups::tell_refused(std::uint32_t uid) noexcept
+user_groups::answer user_groups::tell_refused(std::uint32_t uid, std::uint64_t peer) noexcept
 {
     const time_point at = now();
     const time_point since = known_.failing_since(uid, at, options_.most_later).value_or(at);
     const std::optional<found> last = known_.last(uid);
     try {
-        known_.put({uid, last, true, at, since});
+        known_.put({uid, last, true, at, since, peer});
     } catch (const std::bad_alloc&) {
         // The next one counts from then on.
     }
@@ -88,14 +95,23 @@ user_groups::answer user_groups::tell_refused(std::uint32_t uid) noexcept
 task<user_groups::answer> user_groups::ask(std::uint32_t uid, std::string from)
 {
     using how = user_groups_counters::answer;
-    if (const auto* known = known_.find(uid, now()))
-        co_return tell(*known, how::cached);
     std::shared_ptr<lookup> l;
+    std::uint64_t owner = 0;
+    const auto* const known = known_.find(uid, now());
+    if (known != nullptr && known->value && !known->failed) // as always
+        co_return tell(*known, how::cached);
     try {
-        l = begin(uid, peer_group(from, options_.v6_prefix));
+        std::string peer = peer_group(from, options_.v6_prefix);
+        owner = owner_of(peer);
+        if (known != nullptr)
+            known_.want(uid, owner);
+        else
+            l = begin(uid, std::move(peer));
     } catch (const std::bad_alloc&) {
         l = nullptr;
     }
+    if (known != nullptr)
+        co_return tell(*known, how::cached);
     if (!l) {
         if (options_.logs)
             log_limited(
@@ -104,7 +120,7 @@ task<user_groups::answer> user_groups::ask(std::uint32_t uid, std::string from)
                 "calls of more users are put off; see whether all sources of nsswitch.conf answer, "
                 "and what this peer does",
                 {{"peer", from}});
-        co_return tell_refused(uid);
+        co_return tell_refused(uid, owner);
     }
     const bool ended = co_await wait_for(l);
     if (ended)
@@ -272,7 +288,7 @@ void user_groups::end(lookup& l, result<std::optional<std::vector<std::uint32_t>
 {
     using outcome = user_groups_counters::outcome;
     const time_point at = now();
-    cache::entry made{l.uid, std::nullopt, !got, {}, l.failing_since};
+    cache::entry made{l.uid, std::nullopt, !got, {}, l.failing_since, owner_of(l.peers.front())};
     try {
         storage::shared_groups groups;
         if (got && *got)

@@ -176,13 +176,15 @@ task<result<void>> way_here(files::state_table& table, files::client_id client, 
 }
 
 task<result<std::optional<kept_attributes>>> look_here(files::state_table& table, holder_inquiry* inquiry,
-                                                       files::client_id client, const storage::handle* file)
+                                                       files::client_id client, const storage::handle* file,
+                                                       std::uint64_t size)
 {
     const auto writer = inquiry == nullptr ? std::nullopt : table.writer_of(*file, client);
     if (writer) {
         const auto said = co_await inquiry->ask(writer->client, writer->id, *file, patience);
         // It may have come back meanwhile, or be wanted back for more than this.
-        const auto noted = said ? table.note_answer(writer->id, said->change) : std::nullopt;
+        const auto noted =
+            said ? table.note_answer(writer->id, said->change, said->size != size) : std::nullopt;
         if (noted) {
             const kept_attributes kept = {noted->modified, said->size, noted->change, noted->modifieds};
             co_return std::optional(kept);
@@ -588,10 +590,11 @@ task<result<void>> state_home::make_way(files::client_id client, const storage::
 }
 
 task<result<std::optional<kept_attributes>>> state_home::look(files::client_id client,
-                                                              const storage::handle& file)
+                                                              const storage::handle& file, std::uint64_t size)
 {
-    return at_home(
-        [client, f = &file, this](files::state_table& t) { return look_here(t, inquiry_, client, f); });
+    return at_home([client, f = &file, size, this](files::state_table& t) {
+        return look_here(t, inquiry_, client, f, size);
+    });
 }
 
 task<result<void>> state_home::return_delegation(files::client_id client, const files::stateid& id,

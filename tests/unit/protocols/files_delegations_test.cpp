@@ -79,15 +79,15 @@ BOOST_FIXTURE_TEST_CASE(a_holder_is_judged_by_what_is_noted_last, delegations_fi
     BOOST_TEST_REQUIRE(asked.has_value());
     BOOST_TEST(asked->change == 5u);
     table->note_change(id, 7);
-    auto answer = table->note_answer(id, 7);
+    auto answer = table->note_answer(id, 7, false);
     BOOST_TEST_REQUIRE(answer.has_value());
     BOOST_TEST(!answer->modified);
     BOOST_TEST(answer->change == 7u);
     BOOST_TEST(answer->modifieds == 0u);
-    answer = table->note_answer(id, 8);
+    answer = table->note_answer(id, 8, false);
     BOOST_TEST((answer && answer->modified && answer->modifieds == 1u));
     table->note_change(id, std::nullopt);
-    BOOST_TEST(!table->note_answer(id, 8));
+    BOOST_TEST(!table->note_answer(id, 8, false));
 }
 
 BOOST_FIXTURE_TEST_CASE(a_client_has_one_of_a_file, delegations_fixture)

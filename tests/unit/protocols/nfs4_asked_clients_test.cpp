@@ -472,6 +472,36 @@ BOOST_FIXTURE_TEST_CASE(a_holder_is_asked_for_attributes, fixture)
     BOOST_TEST(count(kind::getattr, outcome::ok) == 5u);
 }
 
+// RFC 8881 10.4.3: a size that is not the server's is a change that the holder keeps, whatever change attribute it says.
+BOOST_FIXTURE_TEST_CASE(a_holder_that_says_another_size_has_changed_the_file, fixture)
+{
+    begin();
+    const auto file = delegated("f");
+    const seen own = look(first, file);
+    says(own.change, 1234);
+    seen last = own;
+    for (int i = 0; i < 2; ++i) {
+        const seen s = look(second, file);
+        BOOST_TEST(s.size == 1234u);
+        BOOST_TEST(s.change > last.change);
+        last = s;
+    }
+    BOOST_TEST(first.write(file, "text") == nfsstat4::ok);
+    says(own.change, 4);
+    const seen s = look(second, file);
+    BOOST_TEST(s.size == 4u);
+    BOOST_TEST(s.change > last.change);
+    const auto size3 = [&] {
+        const auto res =
+            call3<v3::GETATTR3res>(v3::procedure::getattr, v3::GETATTR3args{to_fh3(file.handle)});
+        return res.obj_attributes.size;
+    };
+    BOOST_TEST(size3() == 4u);
+    says(own.change, 77);
+    BOOST_TEST(size3() == 77u);
+    BOOST_TEST(stats().recalls.value() == 0u);
+}
+
 // Whatever the holder keeps, sends and gives back: others see its size, and a change attribute that is another one where the file is.
 BOOST_FIXTURE_TEST_CASE(no_two_states_of_a_file_look_alike, fixture)
 {
@@ -724,7 +754,7 @@ BOOST_FIXTURE_TEST_CASE(what_an_open_changes_is_no_news_of_the_holder, fixture)
     const auto is_unmodified = [&](const client4::opened& file) {
         BOOST_TEST_REQUIRE((file.res.delegation.delegation_type == open_delegation_type4::write));
         const seen own = look(first, file);
-        says(own.change, 99);
+        says(own.change, own.size);
         const seen s = look(second, file);
         BOOST_TEST(s.change == own.change);
         BOOST_TEST(s.size == own.size);
@@ -765,7 +795,7 @@ BOOST_FIXTURE_TEST_CASE(what_changes_before_a_delegation_is_no_news_of_its_holde
     BOOST_TEST_REQUIRE(c->is_done);
     BOOST_TEST_REQUIRE(stats().write_delegations.value() == 1);
     const seen own = look(first, made);
-    says(own.change, 99);
+    says(own.change, own.size);
     const seen s = look(second, made);
     BOOST_TEST(s.change == own.change);
     BOOST_TEST(s.size == 4u);

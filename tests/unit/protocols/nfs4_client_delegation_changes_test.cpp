@@ -276,7 +276,7 @@ BOOST_FIXTURE_TEST_CASE(what_this_client_changes_itself_its_next_open_sees, fixt
     BOOST_TEST_REQUIRE(run([&] { return first->truncate(0); }).has_value());
     close(*second);
     BOOST_TEST(size(both) == 0u);
-    // The server hears what the file was when it was delegated: it looks for itself what is written since.
+    // The server hears that nothing is kept here: the change attribute of before, and the size of now.
     write(*first, "longer than it was");
     CB_GETATTR4args asked;
     asked.fh = both.handle.bytes();
@@ -284,7 +284,12 @@ BOOST_FIXTURE_TEST_CASE(what_this_client_changes_itself_its_next_open_sees, fixt
     attributes told;
     BOOST_TEST(call_back(asked, {}, &told) == nfsstat4::ok);
     BOOST_TEST(told.present.test(attribute::size));
-    BOOST_TEST(told.size == 4u);
+    BOOST_TEST(told.size == 18u);
+    const changeid4 change = told.change;
+    BOOST_TEST_REQUIRE(run([&] { return first->truncate(7); }).has_value());
+    BOOST_TEST(call_back(asked, {}, &told) == nfsstat4::ok);
+    BOOST_TEST(told.size == 7u);
+    BOOST_TEST(told.change == change);
     close(*first);
 }
 

@@ -6,12 +6,17 @@
 #include "nfs4_v40_client.hpp"
 
 #include <verbena/plugins/posixfs.hpp>
+#include <verbena/protocols/storage/gated_backend.hpp>
+#include <verbena/protocols/storage/local_locks.hpp>
 
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 
+#include <cerrno>
 #include <fcntl.h>
 #include <filesystem>
+#include <memory>
+#include <utility>
 
 BOOST_AUTO_TEST_SUITE(nfs4_local_locks_test)
 
@@ -194,6 +199,75 @@ struct fixture : v40_fixture {
 };
 
 } // namespace
+
+namespace {
+
+class failing_locks final : public storage::local_locks {
+public:
+    explicit failing_locks(const int& failed) noexcept : failed_(failed) {}
+    task<result<std::optional<storage::local_holder>>> lock(storage::lock_range, std::uint64_t) override
+    {
+        co_return error::from_errno(failed_, "a lock");
+    }
+    task<result<std::optional<storage::local_holder>>> test(storage::lock_range) override
+    {
+        co_return error::from_errno(failed_, "a test");
+    }
+    void keep(std::uint64_t, std::uint64_t, std::span<const storage::lock_range>) override {}
+    task<void> settle() override { co_return; }
+
+private:
+    const int& failed_;
+};
+
+/// The file system says `failed` of each lock.
+struct failing_files final : storage::gated_backend {
+    using gated_backend::gated_backend;
+    bool gates(storage::operation) const noexcept override { return false; }
+    task<result<void>> enter(storage::operation, const storage::request&, std::uint64_t) override
+    {
+        co_return result<void>();
+    }
+    std::unique_ptr<storage::local_locks> local_locks_of(const storage::handle&) override
+    {
+        return std::make_unique<failing_locks>(failed);
+    }
+    int failed = 0;
+};
+
+struct fails_to_lock : nfs4_fixture {
+    fails_to_lock()
+    {
+        options[0].backend = &failing;
+        client.connect();
+    }
+    failing_files failing{*files};
+    client4 client{*this, "client"};
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(what_the_file_system_can_not_say_of_a_lock_has_an_answer_of_its_own, fails_to_lock)
+{
+    const auto file = client.open(client.creating("f"));
+    LOCK4args lock;
+    lock.locktype = nfs_lock_type4::write;
+    lock.length = 10;
+    lock.locker.new_lock_owner = true;
+    lock.locker.open_stateid = file.id;
+    lock.locker.lock_owner.owner = bytes_of("owner");
+    LOCKT4args test;
+    test.locktype = nfs_lock_type4::write;
+    test.length = 10;
+    test.owner.owner = bytes_of("another owner");
+    const PUTFH4args at{client4::handle_of(file)};
+    for (const auto& [failed, answer] : {std::pair(ESTALE, nfsstat4::stale), std::pair(EIO, nfsstat4::io),
+                                         std::pair(ETIMEDOUT, nfsstat4::delay)}) {
+        failing.failed = failed;
+        BOOST_TEST(client.call(at, lock).status() == answer);
+        BOOST_TEST(client.call(at, test).status() == answer);
+    }
+}
 
 BOOST_DATA_TEST_CASE(a_lock_is_one_of_the_file_system, minors, minor_version)
 {

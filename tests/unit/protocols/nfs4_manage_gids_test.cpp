@@ -425,6 +425,32 @@ BOOST_FIXTURE_TEST_CASE(a_peer_has_its_share_of_lookups_and_leaves_the_others_th
     BOOST_TEST(result_of(asks_as(2004, "192.0.2.9")) == "NFS3_OK");
 }
 
+// Else a user's hour would begin anew each time, and whoever writes back what he holds would never hear of it.
+BOOST_FIXTURE_TEST_CASE(numbers_that_a_peer_makes_up_push_out_nobody_elses_failures, fixture)
+{
+    user_groups_options o;
+    o.most_others = 16; // four of one peer, once there is no room
+    source.fails = true;
+    manage(o);
+    const auto asks = [&](std::uint32_t uid, const char* from) {
+        return run_until_complete(*shard, groups->of(uid, from)).is;
+    };
+    std::uint32_t made_up = 5000;
+    const auto makes_some_up = [&] {
+        (void)asks(1000, "192.0.2.9"); // it asks for him, too
+        for (int i = 0; i < 40; ++i)
+            (void)asks(made_up++, "192.0.2.9");
+    };
+    makes_some_up();
+    const time_point since = clock.now();
+    for (; clock.now() - since < 1h; clock.advance(10min)) {
+        BOOST_TEST((asks(1000, "127.0.0.1") == nfs::groups_standing::later));
+        makes_some_up();
+        BOOST_TEST(groups->counters().cached.value() <= 16);
+    }
+    BOOST_TEST((asks(1000, "127.0.0.1") == nfs::groups_standing::refused));
+}
+
 BOOST_FIXTURE_TEST_CASE(lookups_and_what_is_kept_are_bounded, fixture)
 {
     user_groups_options o;

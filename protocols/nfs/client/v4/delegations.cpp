@@ -111,6 +111,10 @@ task<result<void>> client::look_at(std::shared_ptr<server_open> o)
     if (after >= o->looked_at) {
         o->known = *now;
         o->looked_at = after;
+        if (o->changes == after && o->writes == 0) {
+            o->size = now->size;
+            o->is_size_in_doubt = false;
+        }
     }
     co_return result<void>();
 }
@@ -121,8 +125,10 @@ void client::changed(const known_handle& object, server_open* by) noexcept
     server_open* of = by;
     if (by == nullptr || by->delegated != server_open::state::held)
         of = delegated_.empty() ? nullptr : delegated(object).get();
-    if (of != nullptr)
-        ++of->changes;
+    if (of == nullptr)
+        return;
+    ++of->changes;
+    of->is_size_in_doubt = of->is_size_in_doubt || of != by;
 }
 
 // What an OPEN says that began this one anew, or gave it more access. Delegations are what open() and create() ask for.
@@ -214,7 +220,8 @@ task<void> client::take_delegation(std::shared_ptr<server_open> o, const OPEN4re
     o->known = known;
     o->allowed_by_mode = access_of(known, session_.who());
     o->granted_at = known.change;
-    o->granted_size = known.size;
+    o->size = known.size;
+    o->is_size_in_doubt = false;
     o->last_used = ++uses_;
     o->typed_by = number;
     // Whoever opens it before its owners' names are known asks for them himself.
@@ -517,7 +524,9 @@ nfsstat4 client::recalled(const CB_RECALL_ANY4args& args)
     return nfsstat4::ok;
 }
 
-// As nothing is kept here, the file is as it was when it was delegated, and the server looks for itself (8881 10.4.3).
+// As nothing is kept here, the file has the change attribute that it had when it was delegated, and the server looks for
+// itself (8881 10.4.3). But the size is what this client takes it for: a server would take another one for a change that
+// is kept here, and tell others that size.
 nfsstat4 client::tell(const CB_GETATTR4args& args, attributes& out)
 {
     const known_handle object(args.fh);
@@ -525,8 +534,10 @@ nfsstat4 client::tell(const CB_GETATTR4args& args, attributes& out)
         if (!each->has_delegation() || each->type != open_delegation_type4::write ||
             !(each->handle == object))
             continue;
+        if (each->is_size_in_doubt)
+            return nfsstat4::serverfault; // it is recalled, and the server looks for itself
         out.change = each->granted_at;
-        out.size = each->granted_size;
+        out.size = each->size;
         out.present.set(attribute::change);
         out.present.set(attribute::size);
         return nfsstat4::ok;

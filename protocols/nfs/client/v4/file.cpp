@@ -29,14 +29,25 @@ public:
     change_under_way(const change_under_way&) = delete;
     ~change_under_way()
     {
+        open_->is_size_in_doubt = open_->is_size_in_doubt || !is_known_;
         client_.changed(open_->handle, open_.get());
         if (--open_->writes == 0)
             open_->quiet.set();
     }
 
+    /// The server has done it, and the file goes on to `end` at least.
+    void reached(std::uint64_t end) noexcept { has_size(std::max(open_->size, end)); }
+    /// Likewise, and has this size.
+    void has_size(std::uint64_t size) noexcept
+    {
+        open_->size = size;
+        is_known_ = true;
+    }
+
 private:
     client& client_;
     const std::shared_ptr<server_open> open_;
+    bool is_known_ = false; // what it came to
 };
 
 file::~file()
@@ -171,7 +182,7 @@ task<result<file::read_result>> file::read(std::uint64_t offset, std::uint32_t c
 // One COPY, with both files opened again once where the server has forgotten one of them.
 task<result<file::copied>> file::copy_some(file& source, std::uint64_t at, std::uint64_t count)
 {
-    const change_under_way changing(*this);
+    change_under_way changing(*this);
     for (bool first = true;; first = false) {
         if (has_lost_locks() || source.has_lost_locks())
             co_return locks_are_lost;
@@ -200,6 +211,7 @@ task<result<file::copied>> file::copy_some(file& source, std::uint64_t at, std::
             co_return error(std::errc::not_supported, "COPY that goes on behind its answer");
         if (res.count > count)
             co_return error(std::errc::protocol_error, "COPY copied more than was asked", res.count);
+        changing.reached(res.count == 0 ? 0 : at + res.count);
         copied out;
         out.bytes = res.count;
         out.stable = res.committed != stable_how4::unstable;
@@ -259,7 +271,7 @@ task<result<void>> file::truncate(std::uint64_t size)
         co_return not_opened_for_this;
     if (has_lost_locks())
         co_return locks_are_lost;
-    const change_under_way changing(*this);
+    change_under_way changing(*this);
     new_attributes wanted;
     wanted.size = size;
     const encoded_attributes encoded(wanted);
@@ -270,8 +282,10 @@ task<result<void>> file::truncate(std::uint64_t size)
         operations call(PUTFH4args{node_.handle.bytes()}, args);
         call.once();
         auto ran = co_await client_.session_.run(call);
-        if (ran)
+        if (ran) {
             node_.attributes.size = size;
+            changing.has_size(size);
+        }
         if (ran || !first)
             co_return ran;
         const bool again = co_await mended(args.stateid, ran.error());
@@ -314,7 +328,7 @@ task<result<write_result>> file::send(std::uint64_t offset, rpc::payload data)
         co_return not_opened_for_this;
     if (has_lost_locks())
         co_return locks_are_lost;
-    const change_under_way changing(*this);
+    change_under_way changing(*this);
     for (bool first = true;; first = false) {
         WRITE4args args;
         args.stateid = id();
@@ -336,6 +350,7 @@ task<result<write_result>> file::send(std::uint64_t offset, rpc::payload data)
         const WRITE4res& res = call.get<1>();
         if (res.count > args.data.length || (res.count == 0 && args.data.length != 0))
             co_return error(std::errc::protocol_error, "WRITE tells an impossible count", res.count);
+        changing.reached(res.count == 0 ? 0 : offset + res.count);
         write_result out;
         out.count = res.count;
         out.committed = static_cast<v3::stable_how>(res.committed);

@@ -105,9 +105,10 @@ struct server_open {
     std::uint32_t allowed = 0;         // access of an open that it answers
     std::uint32_t allowed_by_mode = 0; // likewise, by the file's mode when it was granted
     changeid4 granted_at = 0;          // change attribute of the file then
-    std::uint64_t granted_size = 0;
-    file_attributes known;     // of the file, as it was after `looked_at` changes
-    std::uint64_t changes = 0; // that this client has made since, or may have
+    std::uint64_t size = 0;            // of the file by now: since then nobody else changes it
+    bool is_size_in_doubt = false;     // a change has failed, and the server may have done it
+    file_attributes known;             // of the file, as it was after `looked_at` changes
+    std::uint64_t changes = 0;         // that this client has made since, or may have
     std::uint64_t looked_at = 0;
     std::uint64_t last_used = 0;
     std::size_t writes = 0; // under way

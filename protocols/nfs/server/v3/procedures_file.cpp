@@ -32,13 +32,17 @@ task<rpc::outcome> server::getattr(rpc::call& c)
         is_held(file)) {
         const storage::handle key = state_key(file.exported->id, file.file);
         // As in version 4.
-        if (const auto attrs = co_await file.backend().getattr(file.request, file.file))
+        const auto attrs = co_await file.backend().getattr(file.request, file.file);
+        if (!attrs) {
+            res.status = status_of(attrs.error());
+        } else {
             before = *attrs;
-        const auto looked = co_await state_->look(files::nobody, key);
-        if (looked)
-            kept = *looked;
-        else
-            res.status = refuse_way(c, looked.error());
+            const auto looked = co_await state_->look(files::nobody, key, attrs->size);
+            if (looked)
+                kept = *looked;
+            else
+                res.status = refuse_way(c, looked.error());
+        }
     }
     if (res.status == nfsstat3::ok) {
         auto attrs = co_await file.backend().getattr(file.request, file.file);

@@ -500,8 +500,10 @@ public:
         std::uint64_t change = 0;    ///< writer::change by now
         std::uint64_t modifieds = 0; ///< how often it has said so by now
     };
-    /// The holder of `id` has said which change attribute the file has for it. Nothing if the delegation is back, or recalled.
-    std::optional<answer> note_answer(const stateid& id, std::uint64_t change) noexcept;
+    /// The holder of `id` has said which change attribute the file has for it. `has_own_size`: it has said another size
+    /// than the server's, so that it has changed the file too (RFC 8881 10.4.3). Nothing if the delegation is back, or
+    /// recalled.
+    std::optional<answer> note_answer(const stateid& id, std::uint64_t change, bool has_own_size) noexcept;
     /// The back end has no room for another lease: clients are asked to give back what they don't use, every 10 s at most.
     void lacks_leases();
     /// Releases all leases, and takes none any more: the shard goes. tend() does so at its end.

@@ -63,7 +63,7 @@ struct user_groups_options {
     std::size_t most_groups = 4096;  ///< of one user; the lookup of a user who is in more has failed
     std::size_t most_under_way = 64; ///< lookups, with those whose turn has not come
     std::size_t most_at_once = 8;    ///< of them, that the source is asked for
-    /// Of either, those that calls of one peer group began. One at least.
+    /// Of these two, and of `most_others`, those that calls of one peer group began. One at least.
     unsigned peer_percent = 25;
     unsigned v6_prefix = default_peer_prefix; ///< of peer_group(), by which peers are told apart
     bool logs =
@@ -158,7 +158,7 @@ private:
     answer tell(const cache::entry& e, user_groups_counters::answer how) noexcept;
     answer tell_without(const std::optional<found>& last, time_point since,
                         user_groups_counters::answer how) noexcept;
-    answer tell_refused(std::uint32_t uid) noexcept;
+    answer tell_refused(std::uint32_t uid, std::uint64_t peer) noexcept;
     void log_failure(lookup& l, std::string_view why);
     void answered(user_groups_counters::answer how) noexcept
     {

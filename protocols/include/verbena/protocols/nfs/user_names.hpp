@@ -17,6 +17,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <list>
 #include <map>
 #include <memory>
@@ -71,7 +72,8 @@ bool is_same_domain(std::string_view a, std::string_view b) noexcept;
 namespace detail {
 
 /// What was found out, for a while. A number of entries each for what is there and for what is not, so that who asks for names that nobody has
-/// drives out no others; beyond it those go that were not used for longest. What was there is kept beyond its while, for when nobody can say
+/// drives out no others; beyond it those go that were not used for longest. Of what is not there an owner has a share: those of
+/// owners that have more go before others'. What was there is kept beyond its while, for when nobody can say
 /// whether it still is. Shard-local.
 template<class Key, class Value>
 class expiring_cache {
@@ -82,8 +84,12 @@ public:
         bool failed = false;        ///< it could not be found out; the value is the one before
         time_point until;
         time_point failing_since = {}; ///< if it failed: since when it does
+        std::uint64_t owner = 0;       ///< who wants to know; 0: nobody whose share counts
     };
-    expiring_cache(std::size_t most_found, std::size_t most_others) : most_{most_others, most_found} {}
+    expiring_cache(std::size_t most_found, std::size_t most_others, std::size_t share = SIZE_MAX)
+        : most_{most_others, most_found}, share_(share)
+    {
+    }
 
     /// Good until the next put() or find(); nullptr where it is to be found out.
     const entry* find(const Key& key, time_point now)
@@ -94,10 +100,8 @@ public:
         auto& of = part_of(*found->second);
         if (found->second->until <= now) {
             // One that failed stays, as it knows since when.
-            if (!found->second->value && !found->second->failed) {
-                of.erase(found->second);
-                by_key_.erase(found);
-            }
+            if (!found->second->value && !found->second->failed)
+                drop(found);
             return nullptr;
         }
         of.splice(of.begin(), of, found->second);
@@ -128,27 +132,79 @@ public:
     void put(entry e)
     {
         if (const auto before = by_key_.find(e.key); before != by_key_.end()) {
-            part_of(*before->second).erase(before->second);
-            by_key_.erase(before);
+            // It counts for whichever of them has less, so that nobody makes others' his own.
+            const std::uint64_t owner = before->second->owner;
+            if (!before->second->value && count_of(owner) - 1 < count_of(e.owner))
+                e.owner = owner;
+            drop(before);
         }
         auto& of = part_of(e);
+        const bool is_other = !e.value;
+        const std::uint64_t owner = is_other ? e.owner : 0;
         entries added;
         added.push_front(std::move(e));
-        by_key_.emplace(added.front().key, added.begin());
-        of.splice(of.begin(), added); // from here on nothing throws
-        if (of.size() > most_[of.front().value ? 1 : 0]) {
-            by_key_.erase(of.back().key);
-            of.pop_back();
+        std::size_t* const count = owner != 0 ? &counts_[owner] : nullptr;
+        try {
+            by_key_.emplace(added.front().key, added.begin());
+        } catch (...) {
+            if (count != nullptr && *count == 0)
+                counts_.erase(owner);
+            throw;
         }
+        of.splice(of.begin(), added); // from here on nothing throws
+        if (count != nullptr)
+            ++*count;
+        if (of.size() > most_[is_other ? 0 : 1])
+            drop(by_key_.find(least_needed(of)->key));
+    }
+    /// `owner` wants to know it, too. What is not there counts for whichever of them has less.
+    void want(const Key& key, std::uint64_t owner)
+    {
+        const auto found = by_key_.find(key);
+        if (found == by_key_.end() || found->second->value)
+            return;
+        entry& e = *found->second;
+        if (e.owner == owner || (e.owner != 0 && count_of(e.owner) - 1 < count_of(owner)))
+            return;
+        ++counts_[owner];
+        if (const auto count = counts_.find(e.owner); count != counts_.end() && --count->second == 0)
+            counts_.erase(count);
+        e.owner = owner;
     }
     std::size_t size() const noexcept { return by_key_.size(); }
 
 private:
     using entries = std::list<entry>; // those first that were used last
+    using place = typename std::map<Key, typename entries::iterator>::iterator;
+    std::size_t count_of(std::uint64_t owner) const noexcept
+    {
+        const auto found = counts_.find(owner);
+        return found == counts_.end() ? 0 : found->second;
+    }
+    void drop(place at) noexcept
+    {
+        const entry& e = *at->second;
+        if (const auto count = counts_.find(e.owner);
+            !e.value && count != counts_.end() && --count->second == 0)
+            counts_.erase(count);
+        part_of(e).erase(at->second);
+        by_key_.erase(at);
+    }
+    // Not the newest one, for which room is made.
+    typename entries::iterator least_needed(entries& of) noexcept
+    {
+        for (auto at = std::prev(of.end()); at != of.begin() && !at->value; --at) {
+            if (count_of(at->owner) > share_)
+                return at;
+        }
+        return std::prev(of.end());
+    }
     entries& part_of(const entry& e) noexcept { return parts_[e.value ? 1 : 0]; }
 
     std::array<std::size_t, 2> most_;
+    const std::size_t share_;
     std::array<entries, 2> parts_;
+    std::map<std::uint64_t, std::size_t> counts_;      // of those that are not there, by owner
     std::map<Key, typename entries::iterator> by_key_; // a tree, as clients choose the keys
 };
 

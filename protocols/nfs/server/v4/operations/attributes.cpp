@@ -41,7 +41,7 @@ task<nfsstat4> current_values(compound& k, bitmap4 wanted, object_values& out)
         before = *attrs;
         co_await learn_client(k);
         const storage::handle file = o.key();
-        const auto looked = co_await k.server.state.look(k.client, file);
+        const auto looked = co_await k.server.state.look(k.client, file, attrs->size);
         if (!looked)
             co_return status_of_state(looked.error());
         kept = *looked;

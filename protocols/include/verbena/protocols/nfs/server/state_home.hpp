@@ -175,8 +175,9 @@ public:
     task<result<void>> make_way(files::client_id client, const storage::handle& file, files::operation op,
                                 bool is_anybody = false);
     /// make_way() for who reads attributes: whoever has a write delegation of the file is asked for them, and recalled if it does not answer.
-    /// Yields what it said, if somebody has one, and has answered.
-    task<result<std::optional<kept_attributes>>> look(files::client_id client, const storage::handle& file);
+    /// `size`: what the server has, looked at before. Yields what the holder said, if there is one and it has answered.
+    task<result<std::optional<kept_attributes>>> look(files::client_id client, const storage::handle& file,
+                                                      std::uint64_t size);
     task<result<void>> return_delegation(files::client_id client, const files::stateid& id,
                                          const storage::handle& file);
     /// Of each.
