@@ -124,7 +124,7 @@ task<nfsstat4> setattr(compound& k)
     if (!done)
         co_return status_of_setting(done.error(), set);
     SETATTR4res res;
-    res.attrsset = args.obj_attributes.attrmask;
+    res.attrsset = without_mode_of_link(args.obj_attributes.attrmask, done->after);
     co_return k.add(res);
 }
 

@@ -29,8 +29,8 @@ task<nfsstat4> create(compound& k)
         status = decode_settable(args.createattrs, k.supported(k.current), settable_at_creation, wanted);
     storage::set_attributes set;
     storage::access_list acl;
-    // It has no FBIG (8881 15.2).
-    if (status == nfsstat4::ok && wanted.present.test(attribute::size) && wanted.size > last_offset)
+    // Nothing that CREATE makes has a size that can be set (8881 18.4.3).
+    if (status == nfsstat4::ok && wanted.present.test(attribute::size))
         status = nfsstat4::inval;
     if (status == nfsstat4::ok)
         status = from_settable(wanted, set, acl);

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rules of the RFCs about arguments, one a row, and what each operation answers for each kind of object.
+#include "nfs4_rules.hpp"
+
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+
+BOOST_AUTO_TEST_SUITE(nfs4_argument_rules_test)
+
+using namespace verbena;
+using namespace verbena::test;
+
+namespace {
+
+using world = rules_world;
+
+} // namespace
+
+namespace {
+
+const fattr4& mode_of(std::uint32_t mode)
+{
+    static std::map<std::uint32_t, encoded> known;
+    attributes values;
+    values.present.set(attribute::mode);
+    values.mode = mode;
+    return known.try_emplace(mode, values).first->second.raw;
+}
+
+/// CREATE of `type` with a size.
+said made_with_size(world& w, nfs_ftype4 type)
+{
+    w.client.connect();
+    const encoded five = sized(5);
+    CREATE4args args = making("new", type);
+    args.createattrs = five.raw;
+    const nfsstat4 status = w.here(args).status();
+    BOOST_TEST(w.at("new", GETATTR4args()) == nfsstat4::noent);
+    return status;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(attributes_that_an_object_has_not)
+{
+    static const rule<world> rules[] = {
+        {"8881 18.4.3", "CREATE of a directory with a size", nfsstat4::inval,
+         [](world& w) { return made_with_size(w, nfs_ftype4::dir); }},
+        {"8881 18.4.3", "of a link", nfsstat4::inval,
+         [](world& w) { return made_with_size(w, nfs_ftype4::lnk); }},
+        {"8881 18.4.3", "of a fifo", nfsstat4::inval,
+         [](world& w) { return made_with_size(w, nfs_ftype4::fifo); }},
+        {"8881 18.4.3", "attrset of CREATE names what was set alone: a link has no mode of its own",
+         "not set",
+         [](world& w) -> said {
+             w.client.connect();
+             CREATE4args args = making("l", nfs_ftype4::lnk);
+             args.createattrs = mode_of(0600);
+             answer4 out = w.here(args);
+             out.good<PUTROOTFH4res>();
+             out.good<LOOKUP4res>();
+             return out.good<CREATE4res>().attrset.test(attribute::mode) ? "set" : "not set";
+         }},
+        {"8881 18.30.3", "and so does attrsset of SETATTR", "not set",
+         [](world& w) -> said {
+             w.client.connect();
+             w.make("l", nfs_ftype4::lnk);
+             answer4 out = w.here(LOOKUP4args{"l"}, SETATTR4args{{}, mode_of(0600)});
+             out.good<PUTROOTFH4res>();
+             out.good<LOOKUP4res>();
+             out.good<LOOKUP4res>();
+             return out.good<SETATTR4res>().attrsset.test(attribute::mode) ? "set" : "not set";
+         }},
+        {"8881 18.30.3", "which names it of all else", "set",
+         [](world& w) -> said {
+             w.client.connect();
+             w.make("d", nfs_ftype4::dir);
+             answer4 out = w.here(LOOKUP4args{"d"}, SETATTR4args{{}, mode_of(0700)});
+             out.good<PUTROOTFH4res>();
+             out.good<LOOKUP4res>();
+             out.good<LOOKUP4res>();
+             return out.good<SETATTR4res>().attrsset.test(attribute::mode) ? "set" : "not set";
+         }},
+    };
+    hold(rules);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
