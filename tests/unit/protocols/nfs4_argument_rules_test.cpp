@@ -85,4 +85,38 @@ BOOST_AUTO_TEST_CASE(attributes_that_an_object_has_not)
     hold(rules);
 }
 
+namespace {
+
+/// LOCKU of a directory or the like, by the stateid of a file's lock.
+said unlocked_at(world& w, nfs_ftype4 type)
+{
+    w.client.connect();
+    w.make("other", type);
+    const auto file = w.client.open(w.client.creating("f"));
+    LOCK4args lock;
+    lock.locktype = nfs_lock_type4::write;
+    lock.length = 1;
+    lock.locker.new_lock_owner = true;
+    lock.locker.open_stateid = file.id;
+    answer4 out = w.client.call(PUTFH4args{client4::handle_of(file)}, lock);
+    out.good<PUTFH4res>();
+    const stateid4 id = out.good<LOCK4res>().lock_stateid;
+    return w.at("other", LOCKU4args{nfs_lock_type4::write, 0, id, 0, 1});
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(unlocking_what_is_no_file)
+{
+    static const rule<world> rules[] = {
+        {"8881 18.12.3", "LOCKU of a directory", nfsstat4::isdir,
+         [](world& w) { return unlocked_at(w, nfs_ftype4::dir); }},
+        {"8881 18.12.3", "of a link", nfsstat4::symlink,
+         [](world& w) { return unlocked_at(w, nfs_ftype4::lnk); }},
+        {"8881 18.12.3", "of a fifo", nfsstat4::wrong_type,
+         [](world& w) { return unlocked_at(w, nfs_ftype4::fifo); }},
+    };
+    hold(rules);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

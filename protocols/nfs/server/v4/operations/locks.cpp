@@ -98,6 +98,20 @@ task<nfsstat4> lockt(compound& k)
     co_return add_lock(k, res, status, &holder);
 }
 
+namespace {
+
+// What LOCKU fails with. Nobody has a lock of what is no regular file, and the client hears that it is none (8881
+// 18.12.3).
+task<nfsstat4> refuse_unlock(const object& file, nfsstat4 status)
+{
+    if (status != nfsstat4::bad_stateid)
+        co_return status;
+    const nfsstat4 type = co_await need_regular(file);
+    co_return type == nfsstat4::ok ? status : type;
+}
+
+} // namespace
+
 task<nfsstat4> locku(compound& k)
 {
     LOCKU4args args;
@@ -113,6 +127,8 @@ task<nfsstat4> locku(compound& k)
         status = nfsstat4::bad_stateid;
     if (status == nfsstat4::ok)
         status = k.check_room<LOCKU4res>();
+    if (status == nfsstat4::bad_stateid)
+        co_return co_await refuse_unlock(k.current, status);
     if (status != nfsstat4::ok)
         co_return status;
     const storage::handle file = k.current.key();
@@ -121,8 +137,10 @@ task<nfsstat4> locku(compound& k)
     const auto done = co_await k.server.state.unlock(k.client, id, file, *bytes, &unsettled);
     if (unsettled)
         co_await k.server.state.settle(unsettled);
-    if (!done)
-        co_return status_of_state(done.error());
+    if (!done) {
+        status = status_of_state(done.error());
+        co_return co_await refuse_unlock(k.current, status);
+    }
     LOCKU4res res;
     k.current_id = res.lock_stateid = to_wire(*done);
     co_return k.add(res);
