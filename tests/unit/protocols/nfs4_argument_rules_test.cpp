@@ -119,4 +119,39 @@ BOOST_AUTO_TEST_CASE(unlocking_what_is_no_file)
     hold(rules);
 }
 
+namespace {
+
+/// EXCHANGE_ID that asks for SSV.
+said protected_by(world& w, bool hashes, bool encrypts, std::uint32_t window)
+{
+    const std::array<std::byte, 3> number = {std::byte(6), std::byte(1), std::byte(42)};
+    const bytes_view<max_oid> oid = std::span<const std::byte>(number);
+    const std::span<const bytes_view<max_oid>> one(&oid, 1);
+    EXCHANGE_ID4args args = w.client.exchange();
+    args.state_protect.how = state_protect_how4::ssv;
+    if (hashes)
+        args.state_protect.hash_algs = one;
+    if (encrypts)
+        args.state_protect.encr_algs = one;
+    args.state_protect.window = window;
+    return w.compound(args).status();
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(protection)
+{
+    static const rule<world> rules[] = {
+        {"8881 18.35.3", "SSV without a hash algorithm", nfsstat4::inval,
+         [](world& w) { return protected_by(w, false, true, 1); }},
+        {"8881 18.35.3", "without an encryption algorithm", nfsstat4::inval,
+         [](world& w) { return protected_by(w, true, false, 1); }},
+        {"8881 18.35.3", "with a window of 0", nfsstat4::inval,
+         [](world& w) { return protected_by(w, true, true, 0); }},
+        {"8881 18.35.3", "with algorithms that there are not", nfsstat4::encr_alg_unsupp,
+         [](world& w) { return protected_by(w, true, true, 1); }},
+    };
+    hold(rules);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -37,8 +37,11 @@ task<nfsstat4> exchange_id(compound& k)
     // Both need RPCSEC_GSS; knfsd answers the same.
     if (args.state_protect.how == state_protect_how4::mach_cred)
         co_return nfsstat4::inval;
-    if (args.state_protect.how == state_protect_how4::ssv)
-        co_return nfsstat4::encr_alg_unsupp;
+    if (args.state_protect.how == state_protect_how4::ssv) {
+        const state_protect4_a& ssv = args.state_protect;
+        const bool is_complete = !ssv.hash_algs.empty() && !ssv.encr_algs.empty() && ssv.window != 0;
+        co_return is_complete ? nfsstat4::encr_alg_unsupp : nfsstat4::inval; // 8881 18.35.3
+    }
     if (k.results.room() < exchange_results)
         co_return k.too_big();
     // Whoever may use no export is not remembered.
