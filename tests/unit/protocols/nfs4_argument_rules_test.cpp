@@ -154,4 +154,62 @@ BOOST_AUTO_TEST_CASE(protection)
     hold(rules);
 }
 
+namespace {
+
+/// Of these flavours the server may sign its calls with.
+std::vector<callback_sec_parms4> signed_by(std::initializer_list<std::uint32_t> flavours)
+{
+    static constexpr std::array<std::byte, 4> handle{};
+    std::vector<callback_sec_parms4> out;
+    for (const std::uint32_t each : flavours) {
+        callback_sec_parms4& parms = out.emplace_back();
+        parms.cb_secflavor = each;
+        parms.handle_from_server = parms.handle_from_client = std::span<const std::byte>(handle);
+    }
+    return out;
+}
+constexpr std::uint32_t none = 0, sys = 1, gss = 6;
+
+said called_by(world& w, std::initializer_list<std::uint32_t> flavours)
+{
+    w.connect(w.client);
+    const auto parms = signed_by(flavours);
+    BACKCHANNEL_CTL4args args;
+    args.cb_program = 42;
+    args.sec_parms = std::span<const callback_sec_parms4>(parms);
+    return w.client.call(args).status();
+}
+
+said session_called_by(world& w, std::initializer_list<std::uint32_t> flavours)
+{
+    w.connect(w.client);
+    const auto parms = signed_by(flavours);
+    CREATE_SESSION4args args = w.session_of(w.client);
+    args.sec_parms = std::span<const callback_sec_parms4>(parms);
+    const nfsstat4 status = w.compound(args).status();
+    BOOST_TEST(w.compound(args).status() == status); // and it is kept
+    return status;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(signatures_of_calls)
+{
+    static const rule<world> rules[] = {
+        {"8881 18.33.3", "BACKCHANNEL_CTL with a handle of RPCSEC_GSS that we never gave", nfsstat4::noent,
+         [](world& w) { return called_by(w, {gss}); }},
+        {"8881 18.33.3", "also beside other flavours", nfsstat4::noent,
+         [](world& w) { return called_by(w, {sys, gss}); }},
+        {"8881 18.33.3", "in whichever order", nfsstat4::noent,
+         [](world& w) { return called_by(w, {gss, none}); }},
+        {"8881 18.33.3", "the others alone are taken", nfsstat4::ok,
+         [](world& w) { return called_by(w, {none, sys}); }},
+        {"8881 18.36.3", "CREATE_SESSION with such a handle", nfsstat4::noent,
+         [](world& w) { return session_called_by(w, {gss}); }},
+        {"8881 18.36.3", "also beside other flavours", nfsstat4::noent,
+         [](world& w) { return session_called_by(w, {sys, gss}); }},
+    };
+    hold(rules);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -15,6 +15,17 @@ namespace {
 // others.
 constexpr std::size_t exchange_results = 256;
 
+// We gave nobody a handle of RPCSEC_GSS, so whichever is named does not exist (8881 18.33.3, 18.36.3).
+bool names_a_gss_handle(const array_view<callback_sec_parms4, max_security_flavours>& parms)
+{
+    for (const callback_sec_parms4 each : parms) {
+        const auto flavor = rpc::auth_flavor(each.cb_secflavor);
+        if (flavor != rpc::auth_flavor::none && flavor != rpc::auth_flavor::sys)
+            return true;
+    }
+    return false;
+}
+
 files::limit_of whose(session_table::shortage of) noexcept
 {
     switch (of) {
@@ -99,6 +110,8 @@ namespace {
 
 task<nfsstat4> make_session(compound& k, const CREATE_SESSION4args& args, const session_table::creation& made)
 {
+    if (names_a_gss_handle(args.sec_parms))
+        co_return nfsstat4::noent;
     files::client_id state = made.state;
     bool must_reclaim = false;
     if (made.confirms) {
@@ -287,6 +300,8 @@ task<nfsstat4> backchannel_ctl(compound& k)
     BACKCHANNEL_CTL4args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
+    if (names_a_gss_handle(args.sec_parms))
+        co_return nfsstat4::noent;
     auto identity = callback_identity::choose(args.cb_program, args.sec_parms);
     // Without parameters it goes on as whom it did, in another program.
     if (args.sec_parms.empty()) {
@@ -295,9 +310,8 @@ task<nfsstat4> backchannel_ctl(compound& k)
             co_return k.add(BACKCHANNEL_CTL4res());
         identity->program = args.cb_program;
     }
-    // What is left are handles of RPCSEC_GSS, of which we gave none (8881 18.33.3).
-    if (!identity)
-        co_return nfsstat4::noent;
+    if (!identity) // the server can't write what it would sign with
+        co_return nfsstat4::inval;
     k.session->back().set_identity(*identity);
     co_return k.add(BACKCHANNEL_CTL4res());
 }
