@@ -212,4 +212,37 @@ BOOST_AUTO_TEST_CASE(signatures_of_calls)
     hold(rules);
 }
 
+namespace {
+
+/// Why the holder of one delegation does not get the other kind.
+said wanted_besides(world& w, std::uint32_t access, std::uint32_t want)
+{
+    w.connect(w.client);
+    w.tend();
+    OPEN4args args = w.client.creating("f");
+    args.share_access = access;
+    const auto file = w.client.open(args);
+    BOOST_TEST_REQUIRE((file.res.delegation.delegation_type != open_delegation_type4::none));
+    const auto again = w.client.open(w.client.opening("f", access | want));
+    BOOST_TEST_REQUIRE(again.status == nfsstat4::ok);
+    if (again.res.delegation.delegation_type != open_delegation_type4::none_ext)
+        return "another delegation";
+    return std::to_string(unsigned(again.res.delegation.why));
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(delegations_of_the_other_kind)
+{
+    static const rule<world> rules[] = {
+        {"8881 18.16.3", "who holds a read delegation is not given one to write", "5",
+         [](world& w) { return wanted_besides(w, share4::access_read, share4::want_write_delegation); }},
+        {"8881 18.16.3", "who holds a write delegation is not given one to read", "6",
+         [](world& w) { return wanted_besides(w, share4::access_both, share4::want_read_delegation); }},
+        {"8881 18.16.3", "nor is anybody given the same twice", "2",
+         [](world& w) { return wanted_besides(w, share4::access_read, share4::want_read_delegation); }},
+    };
+    hold(rules);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -79,8 +79,10 @@ enum class no_delegation : std::uint8_t {
     not_wanted,
     not_callable, ///< set_callable() was not said
     contention, ///< somebody else has the file open, waits for it, works on it, or had a delegation recalled lately
-    resource, ///< a limit
-    unsuited, ///< not with this access, switched off, in grace, or the client has one
+    resource,     ///< a limit
+    unsuited,     ///< not with this access, switched off, in grace, or the client has one
+    no_upgrade,   ///< the client has one to read, and wants one to write
+    no_downgrade, ///< the client has one to write, and wants one to read
 };
 
 struct open_request {

@@ -42,6 +42,8 @@ why_no_delegation4 why_of(files::no_delegation why) noexcept
     switch (why) {
     case files::no_delegation::not_wanted: return why_no_delegation4::not_wanted;
     case files::no_delegation::contention: return why_no_delegation4::contention;
+    case files::no_delegation::no_upgrade: return why_no_delegation4::not_supp_upgrade;
+    case files::no_delegation::no_downgrade: return why_no_delegation4::not_supp_downgrade;
     case files::no_delegation::not_callable:
     case files::no_delegation::resource:
     case files::no_delegation::unsuited: break;
