@@ -161,8 +161,14 @@ std::optional<delegation_type> state_table::may_delegate(const open_request& r, 
     const bool reclaims = r.claim == open_claim::reclaim;
     if (reclaims && r.want == delegation_want::any)
         return std::nullopt;
-    if (by_->states.contains(state_key{&c, &f})) // has one
+    if (const auto has = by_->states.find(state_key{&c, &f}); has != by_->states.end()) {
+        const auto type = static_cast<const delegation_entry*>(*has)->type;
+        if (type == delegation_type::read && r.want == delegation_want::write)
+            out.why = no_delegation::no_upgrade;
+        if (type == delegation_type::write && r.want == delegation_want::read)
+            out.why = no_delegation::no_downgrade;
         return std::nullopt;
+    }
     std::optional<delegation_type> type;
     if (reclaims ? r.want == delegation_want::write
                  : r.access == share::both && r.want != delegation_want::read)

@@ -425,7 +425,7 @@ BOOST_AUTO_TEST_CASE(stateids)
     BOOST_TEST((only(sid_7, &FREE_STATEID4args::stateid) == stateid_7()));
     BOOST_TEST(only(none_hex, &TEST_STATEID4args::stateids).empty());
     BOOST_TEST(only(hex({"00000002", sid_7, sid_8}), &TEST_STATEID4args::stateids).size() == 2u);
-    refused<TEST_STATEID4args>(hex({"00001001", std::string(2 * 16 * 4097, '0')}));
+    refused<TEST_STATEID4args>(hex({"00010001", std::string(2 * 16 * 65537, '0')}));
     refused<TEST_STATEID4args>(hex({"80000001", sid_7}));
     const auto tested = both_ways<TEST_STATEID4res>("00000000 00000002 00000000 00002719", bytes);
     const std::vector<nfsstat4> seen = elements(tested.status_codes);

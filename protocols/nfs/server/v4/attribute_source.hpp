@@ -30,11 +30,21 @@ inline constexpr bitmap4 of_space = {attribute::files_avail, attribute::files_fr
 /// What EXCLUSIVE4_1 may name (8881 5.8.1.14): a back end may keep the verifier in the times.
 inline constexpr bitmap4 attributes_for_exclusive =
     settable_at_creation - bitmap4{attribute::time_access_set, attribute::time_modify_set};
+/// `asked` but for the mode of a symbolic link: no back end sets it.
+inline bitmap4 without_mode_of_link(bitmap4 asked, const std::optional<storage::attributes>& of) noexcept
+{
+    if (of && of->type == storage::file_type::symlink) {
+        asked.reset(attribute::mode);
+        asked.reset(attribute::mode_umask);
+    }
+    return asked;
+}
 /// `asked` but for what a creation left as it would have been anyway: back ends let root alone give files away, and
 /// take no notice of others who name an owner.
 inline bitmap4 set_at_creation(bitmap4 asked, const storage::set_attributes& set,
                                const std::optional<storage::attributes>& made) noexcept
 {
+    asked = without_mode_of_link(asked, made);
     if (set.uid && (!made || made->uid != *set.uid))
         asked.reset(attribute::owner);
     if (set.gid && (!made || made->gid != *set.gid))

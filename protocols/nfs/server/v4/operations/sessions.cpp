@@ -6,6 +6,7 @@
 #include <verbena/core/siphash.hpp>
 
 #include <algorithm>
+#include <cerrno>
 
 namespace verbena::nfs::v4::operations {
 
@@ -14,6 +15,17 @@ namespace {
 // What EXCHANGE_ID is answered: numbers, and server_commons::owner twice. The type's largest size allows for names of
 // others.
 constexpr std::size_t exchange_results = 256;
+
+// We gave nobody a handle of RPCSEC_GSS, so whichever is named does not exist (8881 18.33.3, 18.36.3).
+bool names_a_gss_handle(const array_view<callback_sec_parms4, max_security_flavours>& parms)
+{
+    for (const callback_sec_parms4 each : parms) {
+        const auto flavor = rpc::auth_flavor(each.cb_secflavor);
+        if (flavor != rpc::auth_flavor::none && flavor != rpc::auth_flavor::sys)
+            return true;
+    }
+    return false;
+}
 
 files::limit_of whose(session_table::shortage of) noexcept
 {
@@ -37,8 +49,11 @@ task<nfsstat4> exchange_id(compound& k)
     // Both need RPCSEC_GSS; knfsd answers the same.
     if (args.state_protect.how == state_protect_how4::mach_cred)
         co_return nfsstat4::inval;
-    if (args.state_protect.how == state_protect_how4::ssv)
-        co_return nfsstat4::encr_alg_unsupp;
+    if (args.state_protect.how == state_protect_how4::ssv) {
+        const state_protect4_a& ssv = args.state_protect;
+        const bool is_complete = !ssv.hash_algs.empty() && !ssv.encr_algs.empty() && ssv.window != 0;
+        co_return is_complete ? nfsstat4::encr_alg_unsupp : nfsstat4::inval; // 8881 18.35.3
+    }
     if (k.results.room() < exchange_results)
         co_return k.too_big();
     // Whoever may use no export is not remembered.
@@ -96,6 +111,8 @@ namespace {
 
 task<nfsstat4> make_session(compound& k, const CREATE_SESSION4args& args, const session_table::creation& made)
 {
+    if (names_a_gss_handle(args.sec_parms))
+        co_return nfsstat4::noent;
     files::client_id state = made.state;
     bool must_reclaim = false;
     if (made.confirms) {
@@ -212,6 +229,34 @@ task<nfsstat4> destroy_session(compound& k)
     co_return status == nfsstat4::ok ? k.add(DESTROY_SESSION4res()) : status;
 }
 
+namespace {
+
+// Of so many files DESTROY_CLIENTID finds out whether they are gone.
+constexpr std::size_t most_lost_files = 4096;
+
+// Whether all that the client has is of files that are gone, as when somebody removed them on the host while posixfs
+// had closed them. A client can't give that back: its CLOSE stands behind a PUTFH and a GETATTR, and that is STALE.
+task<bool> has_lost_all_files(compound& k, files::client_id client)
+{
+    auto ask = [client](files::state_table& t) { return t.files_of(client, most_lost_files); };
+    const auto those = co_await k.server.state.at_home(std::move(ask));
+    if (!those)
+        co_return false;
+    for (const storage::handle& each : *those) {
+        const auto name = open_state_key(each);
+        object found;
+        if (!name || k.server.handles.find_exported(k.c, name->export_id, name->inner, found) != nfsstat4::ok)
+            co_return false;
+        // What can't be asked for just now is there.
+        const auto attrs = co_await found.backend().getattr(found.request, found.file);
+        if (attrs || attrs.error().errno_value() != ESTALE)
+            co_return false;
+    }
+    co_return true;
+}
+
+} // namespace
+
 task<nfsstat4> destroy_clientid(compound& k)
 {
     DESTROY_CLIENTID4args args;
@@ -224,10 +269,19 @@ task<nfsstat4> destroy_clientid(compound& k)
         k.server.commons.sessions.may_destroy_client(args.clientid, caller_of(k.server.commons, k.c), state);
     if (status == nfsstat4::ok && state != files::nobody) {
         const state_home::life life = co_await k.server.state.life_of(state);
-        if (life.in_use)
-            co_return nfsstat4::clientid_busy;
-        const result<void> forgotten = co_await k.server.state.forget(state);
-        status = status_of_state(forgotten);
+        if (life.in_use) {
+            task<bool> looking = has_lost_all_files(k, state);
+            const bool lost = co_await looking;
+            if (!lost)
+                co_return nfsstat4::clientid_busy;
+            // It may have made a session meanwhile.
+            status = k.server.commons.sessions.may_destroy_client(args.clientid,
+                                                                  caller_of(k.server.commons, k.c), state);
+        }
+        if (status == nfsstat4::ok) {
+            const result<void> forgotten = co_await k.server.state.forget(state);
+            status = status_of_state(forgotten);
+        }
     }
     if (status != nfsstat4::ok)
         co_return status;
@@ -251,7 +305,7 @@ task<nfsstat4> bind_conn_to_session(compound& k)
     // Linux drops a connection that is bound to less.
     case channel_dir_from_client4::fore_or_both:
     case channel_dir_from_client4::back_or_both: break;
-    default: co_return nfsstat4::inval;
+    default: co_return nfsstat4::badxdr; // 8881 15.1.1.1
     }
     const std::shared_ptr<session> s = k.server.commons.sessions.find(args.sessid);
     if (!s)
@@ -260,17 +314,17 @@ task<nfsstat4> bind_conn_to_session(compound& k)
     if (s->back().max_request() != 0) // else nothing was agreed on
         way = k.c.reverse();
     // A connection is not taken off a channel.
-    if (!back && way && s->back().is_bound(*way))
+    const bool calls_alone = args.dir == channel_dir_from_client4::back;
+    const auto bound = way ? s->back().bound(*way) : std::nullopt;
+    if (bound && (!back || (calls_alone && !bound->calls_alone)))
         co_return nfsstat4::inval;
     if (back && way) {
         const result<void> callable = co_await k.server.state.set_callable(s->state());
         if (!callable)
             co_return status_of_state(callable.error());
-        s->back().bind(std::move(way), k.server.here);
-        res.dir = args.dir == channel_dir_from_client4::back ? channel_dir_from_server4::back
-                                                             : channel_dir_from_server4::both;
-    } else if (args.dir == channel_dir_from_client4::back ||
-               args.dir == channel_dir_from_client4::back_or_both) {
+        s->back().bind(std::move(way), k.server.here, calls_alone);
+        res.dir = calls_alone ? channel_dir_from_server4::back : channel_dir_from_server4::both;
+    } else if (calls_alone || args.dir == channel_dir_from_client4::back_or_both) {
         co_return nfsstat4::inval;
     } else {
         res.dir = channel_dir_from_server4::fore;
@@ -284,6 +338,8 @@ task<nfsstat4> backchannel_ctl(compound& k)
     BACKCHANNEL_CTL4args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
+    if (names_a_gss_handle(args.sec_parms))
+        co_return nfsstat4::noent;
     auto identity = callback_identity::choose(args.cb_program, args.sec_parms);
     // Without parameters it goes on as whom it did, in another program.
     if (args.sec_parms.empty()) {
@@ -292,9 +348,8 @@ task<nfsstat4> backchannel_ctl(compound& k)
             co_return k.add(BACKCHANNEL_CTL4res());
         identity->program = args.cb_program;
     }
-    // What is left are handles of RPCSEC_GSS, of which we gave none (8881 18.33.3).
-    if (!identity)
-        co_return nfsstat4::noent;
+    if (!identity) // the server can't write what it would sign with
+        co_return nfsstat4::inval;
     k.session->back().set_identity(*identity);
     co_return k.add(BACKCHANNEL_CTL4res());
 }
