@@ -154,7 +154,7 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
             return refuse(errc::reclaim_conflict, "another client reclaimed the range",
                           stats_.conflicting_reclaims);
         if (!is_pending && gives_way(*found->client, r.client))
-            return error(errc::needs_room, "a courtesy client has it locked");
+            return error(errc::in_way, "a courtesy client has it locked");
         stats_.lock_denials.add();
         if (r.wait && by.hears_of_locks)
             wait_for(c, f, owner, r.bytes, r.type);

@@ -708,7 +708,7 @@ BOOST_FIXTURE_TEST_CASE(nothing_is_granted_while_minor_version_2_changes_a_file,
         task<result<void>> enter(storage::operation, const storage::request&, std::uint64_t) override
         {
             ++entered;
-            held += commons->state.changes().has(file) ? 1 : 0;
+            held += commons->state.operations().is_changed(file) ? 1 : 0;
             co_return result<void>();
         }
         server_commons* commons = nullptr;
@@ -730,7 +730,7 @@ BOOST_FIXTURE_TEST_CASE(nothing_is_granted_while_minor_version_2_changes_a_file,
         root.who = storage::credential(0, 0);
         const auto found = run_until_complete(*shard, files->lookup(root, files->root(), name));
         BOOST_REQUIRE(found);
-        looking.file = nfs::state_key(exports.all()[0].id, found->found.handle);
+        looking.file = files::file_key(exports.all()[0].id, found->found.handle);
     };
     const auto call = [&](const auto& args) {
         return first
