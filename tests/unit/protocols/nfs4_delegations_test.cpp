@@ -695,6 +695,55 @@ BOOST_FIXTURE_TEST_CASE(what_minor_version_2_changes_is_recalled_first, fixture)
 }
 
 // As with a write: a delegation that is granted meanwhile would not be recalled for it.
+// EXCLUSIVE4_1 sets the attributes in a step of its own, and by then all see the file.
+BOOST_FIXTURE_TEST_CASE(an_exclusive_creation_is_under_way, fixture)
+{
+    class slow_setting final : public storage::gated_backend {
+    public:
+        using gated_backend::gated_backend;
+        bool gates(storage::operation op) const noexcept override
+        {
+            return op == storage::operation::setattr;
+        }
+        task<result<void>> enter(storage::operation, const storage::request&, std::uint64_t) override
+        {
+            if (holds) {
+                ++held;
+                (void)co_await go.wait();
+                --held;
+            }
+            co_return result<void>();
+        }
+        bool holds = true;
+        int held = 0;
+        event go;
+    };
+    slow_setting slow(*files);
+    options[0].backend = &slow;
+    begin();
+    OPEN4args creating = second.creating("f", createmode4::exclusive4_1);
+    creating.share_access = share4::access_read | share4::want_no_delegation;
+    const auto c = nfs4_fixture::begin(second.sequence(), PUTROOTFH4args(), LOOKUP4args{"export"}, creating);
+    BOOST_TEST_REQUIRE(slow.held == 1);
+    const auto contended = first.open(first.opening("f", share4::access_read));
+    BOOST_TEST(contended.status == nfsstat4::ok);
+    BOOST_TEST(contended.res.delegation.delegation_type == deleg::none);
+    slow.holds = false;
+    slow.go.set();
+    turns();
+    BOOST_TEST_REQUIRE(c->is_done);
+    BOOST_TEST(answer_of(*c).status() == nfsstat4::ok);
+    close(first, contended);
+    // Whoever repeats the creation sets the attributes again, and others' delegations go first.
+    const auto file = first.open(first.opening("f", share4::access_read));
+    BOOST_TEST_REQUIRE(file.res.delegation.delegation_type == deleg::read);
+    const std::size_t before = first_way->calls.size();
+    BOOST_TEST(second.open(creating).status == nfsstat4::delay);
+    BOOST_TEST(first_way->calls.size() == before + 1);
+    BOOST_TEST(give_back(first, file) == nfsstat4::ok);
+    BOOST_TEST(second.open(creating).status == nfsstat4::ok);
+}
+
 BOOST_FIXTURE_TEST_CASE(nothing_is_granted_while_minor_version_2_changes_a_file, fixture)
 {
     class looked_at final : public storage::gated_backend {

@@ -256,6 +256,14 @@ task<nfsstat4> create_to_open(compound& k, const OPEN4args& args, open_target& t
         // As in the other modes.
         if (directory.request.who.uid != 0)
             rest.uid.reset();
+        // Somebody may have opened the file meanwhile, or before a creation that is repeated.
+        files::under_way setting;
+        if (k.server.state.begin(setting, k.server.under_way, directory.exported->id, to.file.file,
+                                 files::operation::set_attributes)) {
+            status = co_await make_way(k, to.file, files::operation::set_attributes);
+            if (status != nfsstat4::ok)
+                co_return status;
+        }
         // The back end has kept the verifier, perhaps in the times: the client hears that these are not its own yet.
         const auto done = co_await files.setattr(to.file.request, to.file.file, rest, std::nullopt);
         // Somebody has removed it: it is made again. Where it is there the second time it is broken.
