@@ -304,28 +304,21 @@ struct client_entry {
 };
 
 struct file_entry {
-    file_entry(const storage::handle& h, std::uint64_t sum, std::uint64_t s) noexcept
-        : handle(h), hash(sum), since(s)
-    {
-    }
+    file_entry(const storage::handle& h, std::uint64_t sum) noexcept : handle(h), hash(sum) {}
     bool has_nothing() const noexcept { return states == 0 && pins == 0; }
 
     const storage::handle handle;
     const std::uint64_t hash;
-    const std::uint64_t since;              // in_flight_list::next() when it was made
     std::uint32_t states = 0;               // opens, locks, recallable ones
-    std::uint32_t pins = 0;                 // passages, pending opens, waits for locks, fences
-    std::uint32_t asking = 0;               // in make_room()
+    std::uint32_t pins = 0;                 // those in make_way(), pending opens, waits for locks, fences
+    std::uint32_t asking = 0;               // in make_way()
     std::uint32_t others = 0;               // of `recallables`: of other kinds than delegations
     std::uint32_t lockers = 0, waiting = 0; // in `locks` and `waits`
     std::uint32_t ranges = 0;               // of all in `locks`
     bool local_sought = false;
     bool has_new_wait = false;                         // for a local process, which is looked after soon
     std::array<std::uint32_t, 2> accesses{}, denies{}; // opens, pending ones too, by read and write
-    std::array<std::uint32_t, 2>
-        anonymous{}; // operations under way without an open, and cuts by opens that are begun, so
-    static constexpr std::uint32_t most_passing = 0xffff;
-    std::array<std::uint16_t, operation_count> passing{};             // of each at most that many
+    std::uint32_t cuts = 0;                            // by opens that are begun
     intrusive_list<member_of<state_entry>> opens, locks, recallables; // of locks those that have ranges
     intrusive_list<member_of<fence_entry>> fences;
     intrusive_list<pending_open> pending;
@@ -471,12 +464,24 @@ struct state_table::obstacle {
         courtesy,  // `client`, whose lease is over
         overdue,   // `id` was not returned in time
         recalled,  // what is to be returned until `until`
-        operation, // one under way on this file, or a fence
-        earlier,   // one under way that began before the file had state
+        operation, // an open that is begun, or a fence: its end wakes
     } what = kind::none;
     client_id client = nobody;
     stateid id;
     time_point until = time_point::max();
+};
+
+/// Keeps the entry of a file while something is awaited.
+struct state_table::pinned {
+    pinned(state_table& t, detail::file_entry& f) noexcept : table(t), file(f) { ++file.pins; }
+    pinned(const pinned&) = delete;
+    ~pinned()
+    {
+        --file.pins;
+        table.release_file(file);
+    }
+    state_table& table;
+    detail::file_entry& file;
 };
 
 struct state_table::shortage {

@@ -15,7 +15,7 @@ namespace {
 constexpr duration between_requests = std::chrono::seconds(10);
 
 // By whomever: to a lease of the back end all are one.
-bool is_written(const file_entry& f) noexcept { return f.accesses[1] != 0 || f.anonymous[1] != 0; }
+bool is_written(const file_entry& f) noexcept { return f.accesses[1] != 0 || f.cuts != 0; }
 
 // What is left of a limit when clients are asked.
 constexpr std::size_t spare(std::size_t limit) noexcept
@@ -79,7 +79,7 @@ bool state_table::others_contradict(const client_entry& c, file_entry& f, delega
     if (stats_.hosts.value() > 0 && is_locked_by_hosts(f, type))
         return true;
     // Opens that are begun count among them.
-    if (type == delegation_type::read && f.accesses[1] == 0 && f.anonymous[1] == 0)
+    if (type == delegation_type::read && f.accesses[1] == 0 && f.cuts == 0)
         return false;
     const auto contradicts = [&](share access, share deny) {
         return type == delegation_type::write || any(access & share::write) || any(deny & share::read);
@@ -138,17 +138,6 @@ std::optional<no_delegation> state_table::refuse_delegation(const open_request& 
     return std::nullopt;
 }
 
-// Whether an operation is under way that a delegation would have been in the way of.
-bool state_table::is_passed_against(file_entry& f, delegation_type type) noexcept
-{
-    if (!in_flight_.over_before(f.since))
-        return true;
-    for (unsigned op = 0; op < operation_count; ++op)
-        if (f.passing[op] > 0 && conflicts(holding_of(type), operation(op)))
-            return true;
-    return false;
-}
-
 // Which one the open brings, but for `refused`, which stands against one that is new alone.
 std::optional<delegation_type> state_table::may_delegate(const open_request& r, client_entry& c,
                                                          file_entry& f, opened& out,
@@ -181,7 +170,7 @@ std::optional<delegation_type> state_table::may_delegate(const open_request& r, 
     if (others_contradict(c, f, *type))
         return std::nullopt;
     // A client that reclaims has it already, whatever began since the restart.
-    if (!reclaims && (is_passed_against(f, *type) || changes_.has(f.handle)))
+    if (!reclaims && operations_.is_changed(f.handle))
         return std::nullopt;
     if (r.leased && !reclaims && is_written(f))
         return std::nullopt;

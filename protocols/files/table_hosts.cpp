@@ -80,9 +80,9 @@ result<void> state_table::may_lock_without_open(const lock_request& r, file_entr
         return refuse(errc::reclaim_conflict, "another client reclaimed a delegation",
                       stats_.conflicting_reclaims);
     if (is_held)
-        return error(errc::needs_room, "a delegation is out, or what another kind brings");
+        return error(errc::in_way, "a delegation is out, or what another kind brings");
     if (is_fenced_against(f, d))
-        return error(errc::needs_room, "what was taken is not fenced yet");
+        return error(errc::in_way, "what was taken is not fenced yet");
     return {};
 }
 

@@ -359,8 +359,7 @@ task<void> state_table::watch_locally(storage::handle file, std::uint64_t number
         file_entry* const f = find_file(file);
         if (f == nullptr || f->watch != number)
             co_return;
-        passage hold;
-        pin(*f, hold);
+        const pinned kept(*this, *f);
         f->has_new_wait = false;
         bool some_wait = false;
         if (goes_on) {

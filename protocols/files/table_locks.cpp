@@ -170,7 +170,7 @@ result<void> state_table::may_lock(const lock_request& r, lock_place& at, lock_h
             return refuse(errc::reclaim_conflict, "another client reclaimed the range",
                           stats_.conflicting_reclaims);
         if (!is_pending && gives_way(*found->client, r.client))
-            return error(errc::needs_room, "a courtesy client has it locked");
+            return error(errc::in_way, "a courtesy client has it locked");
         stats_.lock_denials.add();
         if (found->lock != nullptr && found->client->is_host)
             note_host_denies(*found->lock);

@@ -50,10 +50,10 @@ file_entry& state_table::file_of(const storage::handle& h)
     if (file_entry* found = find_file(h))
         return *found;
     const std::uint64_t hash = presence_.hash(h);
-    auto made = std::make_unique<file_entry>(h, hash, in_flight_.next());
+    auto made = std::make_unique<file_entry>(h, hash);
     file_entry& f = *made;
     files_->insert(std::move(made));
-    presence_.add(hash); // before anything that is in flight is looked at, and when there is memory for it
+    presence_.add(hash); // before what is under way is looked at, and when there is memory for it
     stats_.files.add(1);
     return f;
 }
@@ -232,7 +232,7 @@ result<void> state_table::begin_open(const open_request& r, pending_open& p)
     c.opening.push_back(p.of_client_);
     p.file_->pending.push_back(p);
     count_bits(p.file_->accesses, r.access, 1);
-    count_bits(p.file_->anonymous, p.cut(), 1);
+    p.file_->cuts += r.truncates;
     count_bits(p.file_->denies, r.deny, 1);
     return {};
 }
@@ -243,7 +243,7 @@ pending_open::~pending_open()
         return;
     unlink();
     count_bits(file_->accesses, request_.access, -1);
-    count_bits(file_->anonymous, cut(), -1);
+    file_->cuts -= request_.truncates;
     count_bits(file_->denies, request_.deny, -1);
     if (delegation_entry* d = table_->reserved_of(*this))
         table_->remove(*d);
@@ -326,7 +326,7 @@ result<opened> state_table::commit(pending_open& p)
     p.unlink();
     count_bits(f.accesses, r.access, -1);
     count_bits(f.denies, r.deny, -1);
-    count_bits(f.anonymous, p.cut(), -1);
+    f.cuts -= r.truncates;
     if (r.truncates)
         wake(f.waiters);
     --c.pending;

@@ -83,15 +83,12 @@ result<state_entry*> state_table::check_side_by_side(client_entry& c, const stat
     return known;
 }
 
-// Whether anything is open, locked or under way that the state would be in the way of.
+// Whether anything is open or locked that the state would be in the way of, or the file is being changed.
 bool state_table::is_used_against(const hold_request& r, client_entry& c, file_entry& f) noexcept
 {
     const auto is_against = [&r](operation op) { return r.kind->conflicts(r.type, op); };
-    if (!in_flight_.over_before(f.since) || changes_.has(f.handle))
+    if (operations_.is_changed(f.handle))
         return true;
-    for (unsigned i = 0; i < operation_count; ++i)
-        if (f.passing[i] > 0 && is_against(operation(i)))
-            return true;
     // An open that is begun may wait for its cut, or for others' I/O.
     for (auto* p = f.pending.front(); p != nullptr; p = f.pending.next(*p)) {
         const std::uint32_t operations = demand(p->request_).operations_;

@@ -52,7 +52,7 @@ demand::demand(const open_request& r) noexcept
       kind_(kind::open),
       access_(r.access),
       deny_(r.deny),
-      minds_operations_(any(r.deny) && r.claim != open_claim::reclaim),
+      minds_cuts_(any(r.deny & share::write) && r.claim != open_claim::reclaim),
       reclaims_(r.claim == open_claim::reclaim)
 {
     if (any(r.access & share::read))
@@ -199,22 +199,18 @@ bool state_table::is_fenced_against(file_entry& f, const demand& d) noexcept
 
 result<void> state_table::decide_shares(file_entry* f, const demand& d) noexcept
 {
-    if (f == nullptr) {
-        // With the first state of a file: what is under way may contradict it.
-        if (d.minds_operations_ && !in_flight_.empty())
-            return error(errc::needs_room, "operations are under way");
+    if (f == nullptr)
         return {};
-    }
     if (is_refused_for_good(*f, d))
         return error(d.kind_ == demand::kind::open ? errc::share_denied : errc::locked);
     if (overlaps(f->denies, d.access_) || overlaps(f->accesses, d.deny_))
-        return error(errc::needs_room, "a courtesy client has it open");
+        return error(errc::in_way, "a courtesy client has it open");
     if (is_held_against(*f, d))
-        return error(errc::needs_room, "a delegation is out, or what another kind brings");
+        return error(errc::in_way, "a delegation is out, or what another kind brings");
     if (is_fenced_against(*f, d))
-        return error(errc::needs_room, "what was taken is not fenced yet");
-    if (d.minds_operations_ && (overlaps(f->anonymous, d.deny_) || !in_flight_.over_before(f->since)))
-        return error(errc::needs_room, "operations are under way");
+        return error(errc::in_way, "what was taken is not fenced yet");
+    if (d.minds_cuts_ && f->cuts > 0)
+        return error(errc::in_way, "an open that is begun cuts it");
     return {};
 }
 
@@ -232,7 +228,7 @@ state_table::obstacle state_table::find_obstacle(file_entry& f, const demand& d)
         auto& held = static_cast<recallable_entry&>(m->owner);
         if (!is_in_way(held, d))
             continue;
-        // Who makes room to hold something himself is to get it then: the file's rest keeps others from that.
+        // Who makes way to hold something himself is to get it then: the file's rest keeps others from that.
         if (!held.is_recalled) {
             held.for_a_holder = d.holds_ != nullptr;
         } else if (held.for_a_holder && d.holds_ == nullptr) {
@@ -251,26 +247,15 @@ state_table::obstacle state_table::find_obstacle(file_entry& f, const demand& d)
             found.until = std::min(found.until, held.deadline);
         }
     }
-    if (found.what == obstacle::kind::none && is_fenced_against(f, d))
+    if (found.what == obstacle::kind::none && (is_fenced_against(f, d) || (d.minds_cuts_ && f.cuts > 0)))
         found.what = obstacle::kind::operation;
-    if (found.what != obstacle::kind::none)
-        return found;
-    if (d.minds_operations_) {
-        if (!in_flight_.over_before(f.since))
-            found.what = obstacle::kind::earlier;
-        else if (overlaps(f.anonymous, d.deny_))
-            found.what = obstacle::kind::operation;
-    }
     return found;
 }
 
-task<result<void>> state_table::make_room(demand d, duration patience, passage& hold)
+task<result<void>> state_table::make_way(demand d, duration patience)
 {
-    if (hold.table_ == nullptr)
-        pin(file_of(d.file_), hold);
-    assert(hold.file_ != nullptr && hold.operations_ == 0 && hold.file_->handle == d.file_ &&
-           "the passage is in use");
-    file_entry& f = *hold.file_;
+    file_entry& f = file_of(d.file_);
+    const pinned kept(*this, f);
     // Whoever asks gets no new delegation put in his way.
     struct asking {
         explicit asking(file_entry& e) noexcept : file(e) { ++file.asking; }
@@ -290,13 +275,11 @@ task<result<void>> state_table::make_room(demand d, duration patience, passage& 
             break;
         case obstacle::kind::overdue: gone = co_await revoke(found.id); break;
         case obstacle::kind::recalled:
-        case obstacle::kind::operation:
-        case obstacle::kind::earlier: {
+        case obstacle::kind::operation: {
             if (now() >= end)
                 co_return error(errc::busy);
-            waiter_list& list = found.what == obstacle::kind::earlier ? quiet_ : f.waiters;
             const bool goes_on =
-                co_await change_awaiter(list, std::min(end, found.until), "others to give way");
+                co_await change_awaiter(f.waiters, std::min(end, found.until), "others to give way");
             if (!goes_on)
                 co_return error(std::errc::operation_canceled);
             break;
@@ -309,53 +292,19 @@ task<result<void>> state_table::make_room(demand d, duration patience, passage& 
 
 // --- Operations
 
-void state_table::pin(file_entry& f, passage& p) noexcept
+result<void> state_table::check(const demand& d) noexcept
 {
-    p.table_ = this;
-    p.file_ = &f;
-    ++f.pins;
-    stats_.passages.add(1);
-}
-
-void state_table::count(file_entry& f, const passage& p, int by) noexcept
-{
-    for (unsigned op = 0; op < operation_count; ++op)
-        if ((p.operations_ >> op & 1) != 0)
-            f.passing[op] = std::uint16_t(f.passing[op] + by);
-    for (std::size_t i = 0; i < 2; ++i)
-        if (any(p.anonymous_ & halves[i]))
-            f.anonymous[i] += std::uint32_t(by);
-}
-
-result<void> state_table::begin(const demand& d, passage& p)
-{
-    assert(d.kind_ == demand::kind::operation && p.operations_ == 0 && "the passage is in use");
+    assert(d.kind_ == demand::kind::operation);
     if ((d.operations_ & not_in_grace) != 0)
         if (const auto may = refuse_in_grace(); !may)
             return may;
     if (const auto may = refuse_io_in_grace(io_of(d.operations_)); !may)
         return may;
-    file_entry* f = p.file_;
-    if (f == nullptr && has_state(d.file_))
-        f = find_file(d.file_);
-    if (f == nullptr) { // the usual case
-        p.table_ = this;
-        p.operations_ = d.operations_;
-        in_flight_.begin(p.item_);
-        stats_.passages.add(1);
+    file_entry* const f = has_state(d.file_) ? find_file(d.file_) : nullptr;
+    if (f == nullptr) // the usual case
         return {};
-    }
     age();
-    if (const auto shares = decide_shares(f, d); !shares)
-        return shares;
-    if (f->pins >= file_entry::most_passing)
-        return error(errc::busy, "operations on one file");
-    if (p.file_ == nullptr)
-        pin(*f, p);
-    p.operations_ = d.operations_;
-    p.anonymous_ = d.access_;
-    count(*f, p, 1);
-    return {};
+    return decide_shares(f, d);
 }
 
 namespace {
@@ -376,24 +325,9 @@ bool keeps_writers_out(file_entry& f, const client_entry& c) noexcept
 
 } // namespace
 
-result<void> state_table::begin_io(client_id client, const stateid& id, const storage::handle& file,
-                                   operation op, passage& p, zero_seqid zero)
+result<io_grant> state_table::check_io(client_id client, const stateid& id, const storage::handle& file,
+                                       operation op, zero_seqid zero)
 {
-    return begin_io_of(client, id, file, bit(op), access_of(op), p, zero);
-}
-
-result<void> state_table::begin_io(client_id client, const stateid& id, const storage::handle& file,
-                                   share access, passage& p, zero_seqid zero)
-{
-    const std::uint32_t operations = (any(access & share::read) ? bit(operation::read) : 0) |
-                                     (any(access & share::write) ? bit(operation::write) : 0);
-    return begin_io_of(client, id, file, operations, access, p, zero);
-}
-
-result<void> state_table::begin_io_of(client_id client, const stateid& id, const storage::handle& file,
-                                      std::uint32_t operations, share access, passage& p, zero_seqid zero)
-{
-    assert(p.table_ == nullptr && "the passage is in use");
     const auto c = living(client);
     if (!c)
         return c.error();
@@ -401,10 +335,12 @@ result<void> state_table::begin_io_of(client_id client, const stateid& id, const
     if (!s)
         return s.error();
     file_entry& f = *(*s)->file;
+    const share access = access_of(op);
+    io_grant granted;
     if ((*s)->kind == state_kind::delegation) {
         if (any(access & share::write) && static_cast<delegation_entry&>(**s).type == delegation_type::read)
             return error(errc::open_mode, "a read delegation");
-        p.opened_ = static_cast<delegation_entry&>(**s).by;
+        granted.opened = static_cast<delegation_entry&>(**s).by;
     } else if ((*s)->kind == state_kind::other) {
         return error(errc::bad_stateid, "of a kind that reads and writes nothing by calls");
     } else {
@@ -419,54 +355,19 @@ result<void> state_table::begin_io_of(client_id client, const stateid& id, const
         if (any(access & share::read) && !any(o.access & share::read) &&
             f.denies[0] > std::uint32_t(any(o.deny & share::read)))
             return error(errc::locked);
-        p.opened_ = o.by[any(access & share::write) ? 1 : 0];
+        granted.opened = o.by[any(access & share::write) ? 1 : 0];
     }
     // No open stands beside a delegation that it contradicts. Beside other kinds it may.
     if (f.others > 0 || !f.fences.empty()) {
-        demand d(operation::read, file, client);
-        d.operations_ = operations;
+        const demand d(op, file, client);
         for (auto* m = f.recallables.front(); m != nullptr; m = f.recallables.next(*m))
-            if (m->owner.kind == state_kind::other &&
-                is_in_way(static_cast<recallable_entry&>(m->owner), d)) {
-                p.opened_.reset();
-                return error(errc::needs_room, "another client uses the file without calls");
-            }
-        if (is_fenced_against(f, d)) {
-            p.opened_.reset();
-            return error(errc::needs_room, "what was taken is not fenced yet");
-        }
+            if (m->owner.kind == state_kind::other && is_in_way(static_cast<recallable_entry&>(m->owner), d))
+                return error(errc::in_way, "another client uses the file without calls");
+        if (is_fenced_against(f, d))
+            return error(errc::in_way, "what was taken is not fenced yet");
     }
-    if (f.pins >= file_entry::most_passing) {
-        p.opened_.reset();
-        return error(errc::busy, "operations on one file");
-    }
-    p.keeps_writers_out_ = keeps_writers_out(f, **c);
-    pin(f, p);
-    p.operations_ = operations;
-    count(f, p, 1);
-    return {};
-}
-
-void passage::end() noexcept
-{
-    if (table_ == nullptr)
-        return;
-    state_table& t = *table_;
-    t.stats_.passages.add(-1);
-    if (file_ == nullptr) {
-        item_.unlink();
-        t.wake(t.quiet_);
-    } else {
-        t.count(*file_, *this, -1);
-        --file_->pins;
-        t.changed(*file_);
-    }
-    table_ = nullptr;
-    file_ = nullptr;
-    operations_ = 0;
-    anonymous_ = share::none;
-    keeps_writers_out_ = false;
-    opened_.reset();
+    granted.keeps_writers_out = keeps_writers_out(f, **c);
+    return granted;
 }
 
 // --- What time does

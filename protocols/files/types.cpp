@@ -27,7 +27,7 @@ const std::error_category& files_category() noexcept
             case errc::removal_denied: return "another client has it open and denies others to write it";
             case errc::locks_held: return "it is in use";
             case errc::client_busy: return "the client has state";
-            case errc::needs_room: return "somebody must give way first";
+            case errc::in_way: return "somebody must give way first";
             case errc::busy: return "nobody gave way in time";
             case errc::grace: return "not while others may reclaim";
             case errc::no_grace: return "a reclaim after its time";

@@ -31,7 +31,7 @@ constexpr unsigned trusted_revocations = 2;
 inline storage::handle file_number(unsigned i)
 {
     const auto b = std::byte(i + 1);
-    return storage::handle({&b, 1});
+    return file_key(0, storage::handle({&b, 1}));
 }
 inline std::string_view owner_name(unsigned i) { return i == 0 ? "0" : "1"; }
 inline std::span<const std::byte> owner_bytes(unsigned i)
@@ -116,13 +116,11 @@ struct m_pending {
     delegation_want want;
     bool cuts = false; // the file, until it is answered
 };
+/// An operation without an open that has passed, and is not over.
 struct m_passage {
-    std::unique_ptr<passage> at;
+    std::unique_ptr<under_way> at;
     unsigned client, file;
-    std::vector<operation> operations;
-    share anonymous;
-    bool stateless;
-    std::uint64_t number;
+    operation op;
     bool in_grace; // what is reclaimed while it runs was held when it began
 };
 struct m_wait {
@@ -164,10 +162,10 @@ struct files_model {
     }
     static unsigned number_of(const storage::handle& h)
     {
-        return std::to_integer<unsigned>(h.bytes()[0]) - 1;
+        return std::to_integer<unsigned>(h.bytes().back()) - 1;
     }
 
-    enum class lock_answer { free, denied, needs_room };
+    enum class lock_answer { free, denied, in_way };
     lock_answer would_lock(unsigned client, unsigned owner, unsigned file, const byte_range& r,
                            lock_type type) const
     {
@@ -183,7 +181,7 @@ struct files_model {
                 }
         }
         if (of_courtesy)
-            return lock_answer::needs_room;
+            return lock_answer::in_way;
         for (const m_wait& w : waits_)
             if (w.is_told && w.file == file && !(w.client == client && w.owner == owner) &&
                 !is_courtesy(clients_[w.client]) && w.bytes.overlaps(r) &&
@@ -200,12 +198,18 @@ struct files_model {
         return nullptr;
     }
 
-    bool is_quiet(unsigned file) const
+    /// Whether nothing of that has passed and is not over.
+    bool is_over(unsigned file, share access) const
     {
-        return std::none_of(passages_.begin(), passages_.end(),
-                            [&](const m_passage& p) { return p.stateless && p.number < since_[file]; });
+        return std::ranges::none_of(
+            passages_, [&](const m_passage& p) { return p.file == file && any(access_of(p.op) & access); });
     }
-    enum class share_answer { free, denied, needs_room };
+    bool is_changed(unsigned file) const
+    {
+        return std::ranges::any_of(passages_,
+                                   [&](const m_passage& p) { return p.file == file && is_change(p.op); });
+    }
+    enum class share_answer { free, denied, in_way };
     // `access` and `deny` of somebody against opens; operations against delegations.
     share_answer shares(unsigned who, unsigned file, share access, share deny,
                         const std::vector<operation>& operations) const
@@ -224,21 +228,16 @@ struct files_model {
                 of_courtesy = true;
             }
         if (of_courtesy)
-            return share_answer::needs_room;
+            return share_answer::in_way;
         for (const m_delegation& d : delegations_)
             if (d.file == file && !d.is_revoked)
                 for (const operation op : operations)
                     if (d.client != who ? conflicts(holding_of(d.type), op) : d.leased && breaks_a_lease(op))
-                        return share_answer::needs_room;
+                        return share_answer::in_way;
         if (any(deny) && operations.front() <= operation::open_deny_write) {
             for (const m_pending& p : pending_)
                 if (p.file == file && p.cuts && any(deny & share::write))
-                    return share_answer::needs_room;
-            for (const m_passage& p : passages_)
-                if (p.file == file && !p.stateless && any(p.anonymous & deny))
-                    return share_answer::needs_room;
-            if (!is_quiet(file))
-                return share_answer::needs_room;
+                    return share_answer::in_way;
         }
         return share_answer::free;
     }
@@ -351,7 +350,7 @@ struct files_model {
                 for (const m_pending& p : pending_)
                     SIM_REQUIRE(!(p.file == d.file && (any(p.access & share::write) || p.cuts)));
                 for (const m_passage& p : passages_)
-                    SIM_REQUIRE(!(p.file == d.file && !p.in_grace && any(p.anonymous & share::write)));
+                    SIM_REQUIRE(!(p.file == d.file && !p.in_grace && any(access_of(p.op) & share::write)));
             }
             for (const m_open& o : opens_)
                 if (o.file == d.file && o.client != d.client)
@@ -362,9 +361,8 @@ struct files_model {
                     for (const operation op : operations_of(p.access, p.deny, p.cuts))
                         SIM_REQUIRE(!conflicts(holding_of(d.type), op));
             for (const m_passage& p : passages_)
-                if (p.file == d.file && p.client != d.client && !p.in_grace)
-                    for (const operation op : p.operations)
-                        SIM_REQUIRE(!conflicts(holding_of(d.type), op));
+                if (p.file == d.file && p.client != d.client && !p.in_grace && is_change(p.op))
+                    SIM_REQUIRE(!conflicts(holding_of(d.type), p.op));
             // A lock by an open has that to stand against the delegation.
             for (const m_lock& l : locks_)
                 if (l.file == d.file && l.by == m_lock::no_open)
@@ -376,7 +374,7 @@ struct files_model {
         for (const m_passage& p : passages_)
             for (const m_open& o : opens_)
                 if (o.file == p.file)
-                    SIM_REQUIRE(!any(p.anonymous & o.deny()));
+                    SIM_REQUIRE(!any(access_of(p.op) & o.deny()));
         for (const m_pending& p : pending_)
             for (const m_open& o : opens_)
                 if (o.file == p.file && p.cuts)
@@ -391,8 +389,6 @@ struct files_model {
     std::list<m_wait> waits_; // in the order of asking
     std::vector<m_pending> pending_;
     std::vector<m_passage> passages_;
-    std::array<std::uint64_t, file_count>
-        since_{}; // how many stateless operations had begun when it got its entry
 };
 
 } // namespace verbena::sim

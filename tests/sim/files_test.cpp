@@ -47,7 +47,7 @@ struct told {
                   refused_grace = 0, downgrades = 0, io = 0, limits = 0, store_failures = 0, unheard = 0,
                   on_disk = 0, of_two_opens = 0, unwritten = 0, io_in_grace = 0, distrusted = 0, outlived = 0,
                   leases = 0, refused_leases = 0, local = 0, host_locks = 0, host_restarts = 0,
-                  late_notices = 0, host_reclaims = 0, silent_hosts = 0;
+                  late_notices = 0, host_reclaims = 0, silent_hosts = 0, not_over = 0;
 };
 
 class world final : public state_handler, private files_model {
@@ -58,6 +58,7 @@ public:
         r.clock = &clock_;
         r.seed = seed;
         shard_ = std::move(*reactor::create(r));
+        place_.emplace(*shard_);
         clients_.resize(2 + random_() % 3);
         for (std::size_t i = 0; i < clients_.size(); ++i)
             clients_[i].key = std::string(1, char('a' + i));
@@ -87,7 +88,7 @@ private:
         begin_on_disk(keys);
         state_options o;
         o.epoch = lists_.epoch;
-        o.lease = lease;
+        o.lease = sim::lease;
         o.grace_time = grace_time;
         o.recall_time = recall_time;
         o.rest_after_recall = rest;
@@ -130,7 +131,7 @@ private:
             return;
         database_.reset();
         database_.emplace(folder_->path().string() + "/recovery.sqlite");
-        recovery_start begun = database_->begin(lease, 1);
+        recovery_start begun = database_->begin(sim::lease, 1);
         std::sort(begun.reclaimers.begin(), begun.reclaimers.end());
         SIM_REQUIRE(begun.reclaimers == keys);
         SIM_REQUIRE(begun.epoch == lists_.epoch);
@@ -166,7 +167,6 @@ private:
         heard_.clear();
         waits_.clear();
         asking_.fill(0);
-        begun_ = 0;
         resting_.clear();
         // Those that did not say "complete" in a grace period that was over have no right to another one.
         for (m_client& c : clients_) {
@@ -196,7 +196,7 @@ private:
         if (client == no_client || clients_[client].busy_until == time_point())
             return time_point::min();
         const time_point until = clients_[client].busy_until;
-        told_.outlived += until + lease > clock_.now();
+        told_.outlived += until + sim::lease > clock_.now();
         return clock_.now() < until ? time_point::max() : until;
     }
     void lock_available(const lock_notice& n) noexcept override
@@ -230,7 +230,7 @@ private:
                 told_.silent_hosts += c.silent_until > now;
             }
             if (*state == client_state::expired && !c.expired && !c.is_restarting) {
-                SIM_REQUIRE((c.heard() + lease <= now)); // nobody else is driven out
+                SIM_REQUIRE((c.heard() + sim::lease <= now)); // nobody else is driven out
                 SIM_REQUIRE((!lists_.new_list.contains(c.key) && !lists_.old_list.contains(c.key)));
                 drop(i);
                 c.expired = c.lost = true;
@@ -287,7 +287,7 @@ private:
                 d.is_revoked = true;
                 clients_[d.client].lost = true;
                 // Surely while its lease ran. What its holder can't help is not held against it.
-                if (c.heard() <= d.recalled + recall_time && now < c.heard() + lease)
+                if (c.heard() <= d.recalled + recall_time && now < c.heard() + sim::lease)
                     clients_[d.client].revocations.push_back({d.recalled + recall_time, now});
                 ++told_.revocations;
                 resting_.emplace_back(d.file, d.recalled + recall_time); // or later: we only see it now
@@ -360,11 +360,8 @@ private:
                 SIM_REQUIRE((table_->has_state(file_number(f)) && kept_[f] > 0));
             else if (std::any_of(locks_.begin(), locks_.end(), here))
                 SIM_REQUIRE(table_->has_state(file_number(f)));
-            else if (asking_[f] == 0 && holding_[f] == 0 &&
-                     std::none_of(pending_.begin(), pending_.end(), here) &&
-                     std::none_of(waits_.begin(), waits_.end(), here) &&
-                     std::none_of(passages_.begin(), passages_.end(),
-                                  [f](const m_passage& p) { return p.file == f && !p.stateless; }))
+            else if (asking_[f] == 0 && std::none_of(pending_.begin(), pending_.end(), here) &&
+                     std::none_of(waits_.begin(), waits_.end(), here))
                 SIM_REQUIRE((!table_->has_state(file_number(f)) && kept_[f] == 0));
         }
         nothing_contradicts();
@@ -412,11 +409,6 @@ private:
 
     // --- Opens
 
-    void note_entry(unsigned file)
-    {
-        if (!table_->has_state(file_number(file)))
-            since_[file] = begun_;
-    }
     open_request request_of(const m_pending& p)
     {
         open_request r;
@@ -511,7 +503,7 @@ private:
         }
         if (made.delegation) {
             ++told_.delegations;
-            SIM_REQUIRE((is_quiet(p.file) || in_grace_));
+            SIM_REQUIRE((!is_changed(p.file) || in_grace_));
             SIM_REQUIRE((asking_[p.file] == 0 || in_grace_));
             SIM_REQUIRE((!clients_[p.client].is_distrusted(clock_.now()) || made.delegation->recalled));
             for (const auto& [file, when] : resting_)
@@ -521,12 +513,11 @@ private:
                 {p.client, p.file, made.delegation->type, made.delegation->id, took_lease_});
         }
     }
-    /// False: needs room.
+    /// False: others have to give way.
     bool open(m_pending p, bool at_once)
     {
         sync();
         open_request r = request_of(p);
-        note_entry(p.file);
         const m_client& c = clients_[p.client];
         const auto expected = shares(p.client, p.file, p.cuts ? p.access | share::write : p.access, p.deny,
                                      operations_of(p.access, p.deny, p.cuts));
@@ -548,8 +539,8 @@ private:
             ++told_.denied_shares;
             return true;
         }
-        if (expected == share_answer::needs_room) {
-            SIM_REQUIRE((!begun && begun.error() == errc::needs_room));
+        if (expected == share_answer::in_way) {
+            SIM_REQUIRE((!begun && begun.error() == errc::in_way));
             ++told_.needed_room;
             return false;
         }
@@ -559,6 +550,12 @@ private:
             return true;
         }
         BOOST_REQUIRE_MESSAGE(begun, (begun ? "" : begun.error().message()));
+        if (!ends(p.file, p.deny)) {
+            r.opened.reset();
+            p.at.reset();
+            sync();
+            return true;
+        }
         if (!at_once) {
             pending_.push_back(std::move(p));
             return true;
@@ -569,6 +566,20 @@ private:
         p.at.reset();
         sync();
         return true;
+    }
+    // What has begun and is denied must be over before the open is answered: as a protocol that does not wait for it.
+    bool ends(unsigned file, share access)
+    {
+        result<void> over;
+        const auto asks = [&]() -> task<void> {
+            over = co_await table_->operations().ended(file_number(file), access, 0s);
+        };
+        scope asking(*shard_);
+        asking.spawn(asks);
+        SIM_REQUIRE(asking.live() == 0);
+        SIM_REQUIRE(over.has_value() == is_over(file, access));
+        told_.not_over += !over;
+        return over.has_value();
     }
     void opened_or_unwritten(const m_pending& p, const result<opened>& made)
     {
@@ -595,15 +606,12 @@ private:
             co_return;
         if (open({nullptr, p.client, p.owner, p.file, p.access, p.deny, p.want, p.cuts}, true))
             co_return;
-        passage hold;
-        note_entry(p.file);
         ++asking_[p.file];
         const demand wanted(request_of(p));
-        const result<void> room = co_await table_->make_room(wanted, patience, hold);
+        const result<void> room = co_await table_->make_way(wanted, patience);
         --asking_[p.file];
         if (stopping_)
             co_return;
-        ++holding_[p.file]; // while `hold` lives
         if (room) {
             ++told_.made_room;
             m_client& c = clients_[p.client];
@@ -616,30 +624,27 @@ private:
         } else if (room.error() == errc::busy) {
             ++told_.busy;
         }
-        --holding_[p.file];
     }
 
     // --- Operations of others
 
-    static share anonymous_of(operation op) { return access_of(op); }
-    /// False: needs room.
-    bool operate(operation op, unsigned file, unsigned who, std::unique_ptr<passage> p)
+    /// `doing` has begun it. False: others have to give way.
+    bool operate(operation op, unsigned file, unsigned who, std::unique_ptr<under_way>& doing)
     {
         sync();
         const bool by_name = op == operation::remove || op == operation::rename;
-        const bool stateless = !table_->has_state(file_number(file));
         const auto expected = shares(who, file, access_of(op), share::none, {op});
         const demand d(op, file_number(file), who == no_client ? nobody : clients_[who].id);
         const bool in_grace = table_->grace() != grace_period::phase::over;
-        const result<void> begun = table_->begin(d, *p);
+        const result<void> begun = table_->check(d);
         if (in_grace && (by_name || (!begun && begun.error() == errc::grace))) {
             SIM_REQUIRE((!begun && begun.error() == errc::grace));
             SIM_REQUIRE((by_name || waits_for_somebody(access_of(op))));
             ++told_.refused_grace;
         } else if (expected == share_answer::denied) {
             SIM_REQUIRE((!begun && begun.error() == errc::locked));
-        } else if (expected == share_answer::needs_room) {
-            SIM_REQUIRE((!begun && begun.error() == errc::needs_room));
+        } else if (expected == share_answer::in_way) {
+            SIM_REQUIRE((!begun && begun.error() == errc::in_way));
             ++told_.needed_room;
             return false;
         } else {
@@ -649,9 +654,8 @@ private:
                 ++told_.io_in_grace;
                 nobody_held_that(op, file);
             }
-            const std::uint64_t number = stateless ? begun_++ : 0;
-            passages_.push_back(
-                {std::move(p), who, file, {op}, anonymous_of(op), stateless, number, in_grace});
+            if (doing)
+                passages_.push_back({std::move(doing), who, file, op, in_grace});
         }
         return true;
     }
@@ -679,13 +683,17 @@ private:
     }
     task<void> operate_with_room(operation op, unsigned file, unsigned who, duration patience)
     {
-        if (operate(op, file, who, std::make_unique<passage>()))
+        std::unique_ptr<under_way> doing; // it is that before anybody is asked
+        if (op == operation::read || is_change(op)) {
+            doing = std::make_unique<under_way>();
+            const auto named = open_file_key(file_number(file));
+            doing->begin(table_->operations().on(place_->here), named->space, named->file, op);
+        }
+        if (operate(op, file, who, doing))
             co_return;
-        auto hold = std::make_unique<passage>();
-        note_entry(file);
         ++asking_[file];
         const demand d(op, file_number(file), who == no_client ? nobody : clients_[who].id);
-        const result<void> room = co_await table_->make_room(d, patience, *hold);
+        const result<void> room = co_await table_->make_way(d, patience);
         --asking_[file];
         if (stopping_)
             co_return;
@@ -696,9 +704,7 @@ private:
         ++told_.made_room;
         if (who != no_client && clients_[who].id == nobody) // it began anew meanwhile
             co_return;
-        ++holding_[file];
-        const bool has_room = operate(op, file, who, std::move(hold));
-        --holding_[file];
+        const bool has_room = operate(op, file, who, doing);
         SIM_REQUIRE(has_room);
     }
 
@@ -745,8 +751,8 @@ private:
             SIM_REQUIRE(holder.bytes.overlaps(bytes));
             SIM_REQUIRE((holder.client != r.client || holder.owner != owner_name(owner)));
             note_denial(client, owner, o->file, bytes, type, r.wait);
-        } else if (expected == lock_answer::needs_room) {
-            SIM_REQUIRE((!made && made.error() == errc::needs_room));
+        } else if (expected == lock_answer::in_way) {
+            SIM_REQUIRE((!made && made.error() == errc::in_way));
             ++told_.needed_room;
             serving_->spawn([this, d = demand(r), patience = some_patience(), file = o->file] {
                 return room_for_lock(d, file, patience);
@@ -790,10 +796,8 @@ private:
     }
     task<void> room_for_lock(demand d, unsigned file, duration patience)
     {
-        passage hold;
-        note_entry(file);
         ++asking_[file];
-        const result<void> room = co_await table_->make_room(d, patience, hold);
+        const result<void> room = co_await table_->make_way(d, patience);
         --asking_[file];
         told_.made_room += room.has_value();
     }
@@ -959,12 +963,11 @@ private:
         r.wait = waits;
         const auto expected = would_lock(client, owner, file, bytes, type);
         const operation op = type == lock_type::read ? operation::lock_read : operation::lock_write;
-        const bool is_held = shares(client, file, share::none, share::none, {op}) == share_answer::needs_room;
+        const bool is_held = shares(client, file, share::none, share::none, {op}) == share_answer::in_way;
         m_lock after = host_lock(client, owner, file);
         set(after, bytes, type == lock_type::read ? 'r' : 'w');
         const std::size_t have = ranges_of(client), grown = ranges_of(after) + ranges_without(after, bytes);
         const bool beyond = grown > have && grown > locks_limit_;
-        note_entry(file);
         lock_holder holder;
         const auto made = table_->lock_by_owner(r, &holder);
         m_wait* const w = find_wait(client, owner, file);
@@ -979,8 +982,8 @@ private:
             SIM_REQUIRE(holder.bytes.overlaps(bytes));
             SIM_REQUIRE((holder.client != r.client || holder.owner != owner_name(owner)));
             note_denial(client, owner, file, bytes, type, waits);
-        } else if (expected == lock_answer::needs_room || is_held) {
-            SIM_REQUIRE((!made && made.error() == errc::needs_room));
+        } else if (expected == lock_answer::in_way || is_held) {
+            SIM_REQUIRE((!made && made.error() == errc::in_way));
             ++told_.needed_room;
             serving_->spawn([this, d = demand(r), patience = some_patience(), file] {
                 return room_for_lock(d, file, patience);
@@ -1042,7 +1045,6 @@ private:
                     owner_lock r = owner_lock_of(client, l.owner, l.file, {i, last},
                                                  l.bytes[i] == 'r' ? lock_type::read : lock_type::write);
                     r.reclaim = true;
-                    note_entry(l.file);
                     const auto made = table_->lock_by_owner(r);
                     if (table_->grace() != grace_period::phase::reclaiming) {
                         SIM_REQUIRE((!made && made.error() == errc::no_grace));
@@ -1194,9 +1196,9 @@ private:
     void io(unsigned client)
     {
         const share access = random_() % 2 == 0 ? share::read : share::write;
-        auto p = std::make_unique<passage>();
+        const operation op = access == share::read ? operation::read : operation::write;
         if (m_delegation* d = any_of(delegations_, client); d != nullptr && random_() % 2 == 0) {
-            const auto begun = table_->begin_io(clients_[client].id, d->id, file_number(d->file), access, *p);
+            const auto begun = table_->check_io(clients_[client].id, d->id, file_number(d->file), op);
             if (d->is_revoked)
                 SIM_REQUIRE((!begun && begun.error() == errc::deleg_revoked));
             else
@@ -1210,7 +1212,7 @@ private:
                 denied = denied || (&other != o && other.file == o->file && any(other.deny() & share::read));
             for (const m_pending& other : pending_)
                 denied = denied || (other.file == o->file && any(other.deny & share::read));
-            const auto begun = table_->begin_io(clients_[client].id, o->id, file_number(o->file), access, *p);
+            const auto begun = table_->check_io(clients_[client].id, o->id, file_number(o->file), op);
             if (access == share::write && !any(o->access() & share::write)) {
                 SIM_REQUIRE((!begun && begun.error() == errc::open_mode));
             } else if (access == share::read && !any(o->access() & share::read) && denied) {
@@ -1220,7 +1222,7 @@ private:
                 ++told_.io;
                 // By the open that let it in. What is open to write alone is read by nobody's.
                 const unsigned use = access == share::read ? R_OK : W_OK;
-                const auto by = p->take_opened();
+                const auto& by = begun->opened;
                 SIM_REQUIRE((by != nullptr) == any(access & o->access()));
                 SIM_REQUIRE((!by || by->lets(storage::credential(), use)));
                 // It ends before another step: nothing_contradicts() knows of operations of others alone.
@@ -1352,7 +1354,6 @@ private:
                     r.want = d.type == delegation_type::read ? delegation_want::read : delegation_want::write;
             r.leased = has_leases(o.file);
             r.opened = open_of(o.file, r.access);
-            note_entry(o.file);
             const auto made = open_at_once(r);
             if (table_->grace() != grace_period::phase::reclaiming) {
                 SIM_REQUIRE((!made && made.error() == errc::no_grace));
@@ -1580,7 +1581,7 @@ private:
         for (const gauge* g :
              {&s.clients, &s.courtesy_clients, &s.lost_clients, &s.hosts, &s.files, &s.open_owners,
               &s.lock_owners, &s.opens, &s.lock_states, &s.locks, &s.read_delegations, &s.write_delegations,
-              &s.revoked_delegations, &s.recalled_delegations, &s.lock_waiters, &s.passages})
+              &s.revoked_delegations, &s.recalled_delegations, &s.lock_waiters})
             SIM_REQUIRE(g->value() == 0);
         SIM_REQUIRE((lists_.new_list.empty() && lists_.old_list.empty()));
         stopping_ = true;
@@ -1595,6 +1596,7 @@ private:
     std::array<std::size_t, file_count> kept_{}; // opens of each file that somebody keeps
     bool took_lease_ = false;
     std::unique_ptr<reactor> shard_;
+    std::optional<test::shard_of> place_;
     test::recovery_lists lists_;
     std::optional<suite::temporary_directory> folder_;
     std::optional<recovery_database> database_;
@@ -1611,8 +1613,7 @@ private:
     std::list<m_lock> old_locks_;
     std::list<m_delegation> old_delegations_;
     std::vector<heard> heard_;
-    std::array<unsigned, file_count> asking_{}, holding_{};
-    std::uint64_t begun_ = 0;
+    std::array<unsigned, file_count> asking_{};
     std::uint32_t last_made_up_ = 0; // stateid of a host's locks
     std::vector<std::pair<unsigned, time_point>> resting_;
     std::vector<reclaimer> reclaimers_;
@@ -1638,7 +1639,7 @@ BOOST_AUTO_TEST_CASE(fixed_ones)
         "%llu, unheard %llu, on the disk %llu, leases kept %llu\n"
         "leases on files %llu, refused %llu, wanted locally %llu, bytes of two opens %llu, opens not written "
         "down %llu, I/O "
-        "in grace %llu, delegations of distrusted clients %llu\n"
+        "in grace %llu, delegations of distrusted clients %llu, opens before what they deny was over %llu\n"
         "hosts: locks %llu, restarts %llu, late notices %llu, reclaims %llu, silent %llu\n",
         (unsigned long long)all.opens, (unsigned long long)all.denied_shares,
         (unsigned long long)all.needed_room, (unsigned long long)all.made_room, (unsigned long long)all.busy,
@@ -1653,20 +1654,20 @@ BOOST_AUTO_TEST_CASE(fixed_ones)
         (unsigned long long)all.leases, (unsigned long long)all.refused_leases, (unsigned long long)all.local,
         (unsigned long long)all.of_two_opens, (unsigned long long)all.unwritten,
         (unsigned long long)all.io_in_grace, (unsigned long long)all.distrusted,
-        (unsigned long long)all.host_locks, (unsigned long long)all.host_restarts,
-        (unsigned long long)all.late_notices, (unsigned long long)all.host_reclaims,
-        (unsigned long long)all.silent_hosts);
+        (unsigned long long)all.not_over, (unsigned long long)all.host_locks,
+        (unsigned long long)all.host_restarts, (unsigned long long)all.late_notices,
+        (unsigned long long)all.host_reclaims, (unsigned long long)all.silent_hosts);
     BOOST_TEST(
         (only != 0 ||
-         (all.opens > 5000 && all.denied_shares > 1000 && all.made_room > 300 && all.busy > 300 &&
+         (all.opens > 5000 && all.denied_shares > 1000 && all.made_room > 200 && all.busy > 300 &&
           all.downgrades > 100 && all.locks > 2000 && all.denied_locks > 500 && all.waits_told > 50 &&
           all.lapsed > 100 && all.limits > 50 && all.delegations > 500 && all.recalls > 300 &&
           all.revocations > 200 && all.expired > 100 && all.returned > 100 && all.restarts > 200 &&
           all.reclaims > 800 && all.refused_reclaims > 80 && all.store_failures > 50 && all.unheard > 10 &&
           all.on_disk > 100 && all.outlived > 100 && all.leases > 100 && all.refused_leases > 30 &&
           all.local > 100 && all.of_two_opens > 20 && all.unwritten > 50 && all.io_in_grace > 50 &&
-          all.distrusted > 20 && all.host_locks > 500 && all.host_restarts > 100 && all.late_notices > 100 &&
-          all.host_reclaims > 20 && all.silent_hosts > 100)));
+          all.distrusted > 20 && all.not_over > 5 && all.host_locks > 500 && all.host_restarts > 100 &&
+          all.late_notices > 100 && all.host_reclaims > 20 && all.silent_hosts > 100)));
 }
 
 BOOST_AUTO_TEST_CASE(fresh_ones)

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/files/under_way.hpp>
 #include <verbena/protocols/nfs/server/file_handle.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
@@ -45,25 +46,12 @@ std::optional<opened_handle> open_handle(const handle_key& key, std::span<const 
     return opened;
 }
 
-storage::handle state_key(std::uint32_t export_id, const storage::handle& inner) noexcept
-{
-    std::array<std::byte, storage::handle::max_size> bytes;
-    xdr::store_u32(bytes.data(), export_id);
-    const auto from = inner.bytes();
-    const auto copied = from.first(std::min(from.size(), bytes.size() - 4));
-    std::copy(copied.begin(), copied.end(), bytes.begin() + 4);
-    // A mount beneath the export may have longer ones, which are never signed: what does not fit counts as well.
-    if (copied.size() < from.size())
-        xdr::store_u64(bytes.data() + bytes.size() - 8, siphash(siphash_key(), from));
-    return storage::handle(std::span(bytes).first(4 + copied.size()));
-}
-
 std::optional<opened_handle> open_state_key(const storage::handle& name) noexcept
 {
-    const auto bytes = name.bytes();
-    if (bytes.size() <= 4 || bytes.size() > 4 + file_handle::max_inner)
+    const auto named = files::open_file_key(name);
+    if (!named || named->file.bytes().size() > file_handle::max_inner)
         return std::nullopt;
-    return opened_handle{xdr::load_u32(bytes.data()), storage::handle(bytes.subspan(4))};
+    return opened_handle{named->space, named->file};
 }
 
 std::optional<file_handle> sign_state_key(const handle_key& key, const storage::handle& name) noexcept

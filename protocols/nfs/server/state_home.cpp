@@ -45,7 +45,6 @@ result<T> answer_of(result<T> r) noexcept
 template<class Table, class Decide>
 task<result<void>> decide(Table& table, files::demand what, Decide& ask, files::client_id client)
 {
-    files::passage room;
     int tries = most_dropped;
     for (;;) {
         const result<void> answer = ask();
@@ -54,10 +53,9 @@ task<result<void>> decide(Table& table, files::demand what, Decide& ask, files::
         const bool more = co_await find_more(table, client, answer.error(), tries);
         if (more)
             continue;
-        if (answer.error() != errc::needs_room)
+        if (answer.error() != errc::in_way)
             co_return answer_of(answer);
-        room.end();
-        const result<void> made = co_await table.make_room(what, patience, room);
+        const result<void> made = co_await table.make_way(what, patience);
         if (!made)
             co_return answer_of(made);
     }
@@ -76,8 +74,8 @@ task<result<void>> write_down(files::state_table& table, files::client_id client
 }
 
 // What is granted by end_open(). Until then nobody gets in its way.
-task<result<void>> begin_open(state_home& state, files::state_table& table,
-                              const files::open_request* request, files::pending_open* pending)
+task<result<void>> begin_open(files::state_table& table, const files::open_request* request,
+                              files::pending_open* pending)
 {
     const auto ask = [&] { return table.begin_open(*request, *pending); };
     result<void> begun = co_await decide(table, files::demand(*request), ask, request->client);
@@ -92,9 +90,9 @@ task<result<void>> begin_open(state_home& state, files::state_table& table,
         co_return begun;
     // Nobody begins to read or write any more what it denies, and who began before is waited for. What is reclaimed was denied then already.
     if (any(request->deny) && request->claim != files::open_claim::reclaim) {
-        const bool alone = co_await state.io_ends(request->file, request->deny, patience);
+        const result<void> alone = co_await table.operations().ended(request->file, request->deny, patience);
         if (!alone)
-            co_return error(errc::busy, "what began before the open that denies it");
+            co_return answer_of(alone);
     }
     // What its client had may have been taken meanwhile, and others have been let in: it must not cut the file.
     co_return answer_of(table.may_commit(*pending));
@@ -134,11 +132,11 @@ task<result<files::opened>> end_open(files::state_table& table, const files::ope
     co_return done;
 }
 
-task<result<files::opened>> open_here(state_home& state, files::state_table& table,
-                                      const files::open_request* request, const state_home::opening* file)
+task<result<files::opened>> open_here(files::state_table& table, const files::open_request* request,
+                                      const state_home::opening* file)
 {
     files::pending_open pending;
-    const result<void> begun = co_await begin_open(state, table, request, &pending);
+    const result<void> begun = co_await begin_open(table, request, &pending);
     if (!begun)
         co_return begun.error();
     co_return co_await end_open(table, request, file, &pending);
@@ -161,9 +159,8 @@ task<result<void>> promise_open_here(files::state_table& table, files::client_id
 task<result<void>> way_here(files::state_table& table, files::client_id client, const storage::handle* file,
                             files::operation op, bool is_anybody = false)
 {
-    files::passage p;
     const files::demand what(op, *file, client);
-    const auto ask = [&] { return table.begin(what, p); };
+    const auto ask = [&] { return table.check(what); };
     const auto is_kept = [&] {
         return op == files::operation::remove && !is_anybody && table.is_denied_removal(*file, client);
     };
@@ -207,27 +204,31 @@ task<result<void>> free_here(files::state_table& table, files::client_id client,
 task<result<void>> check_here(files::state_table& table, files::client_id client, files::stateid id,
                               const storage::handle* file, files::operation op, state_home::io_terms* terms)
 {
-    files::passage p;
-    const auto ask = [&] { return table.begin_io(client, id, *file, op, p); };
-    result<void> answer = ask();
-    if (!answer && answer.error() == errc::needs_room) { // which is seldom
+    result<files::io_grant> granted = table.check_io(client, id, *file, op);
+    if (!granted && granted.error() == errc::in_way) { // which is seldom
         files::demand what(op, *file, client);
         what.past_denies();
-        answer = co_await decide(table, what, ask, client);
+        const auto ask = [&]() -> result<void> {
+            granted = table.check_io(client, id, *file, op);
+            return granted ? result<void>() : result<void>(granted.error());
+        };
+        const result<void> answer = co_await decide(table, what, ask, client);
+        if (!answer)
+            co_return answer;
     }
-    terms->guarded = p.keeps_writers_out();
-    terms->opened = p.take_opened();
-    co_return answer_of(answer);
+    if (!granted)
+        co_return answer_of(granted.error());
+    *terms = std::move(*granted);
+    co_return result<void>();
 }
 
 task<result<void>> check_without_open_here(files::state_table& table, files::client_id client,
                                            const storage::handle* file, files::operation op, bool past_denies)
 {
-    files::passage p;
     files::demand what(op, *file, client);
     if (past_denies && op == files::operation::read)
         what.past_denies();
-    const auto ask = [&] { return table.begin(what, p); };
+    const auto ask = [&] { return table.check(what); };
     co_return co_await decide(table, what, ask, client);
 }
 
@@ -333,37 +334,6 @@ state_home::~state_home()
 {
     while (begun_open* const left = begun_.front())
         left->end();
-}
-
-io_list& state_home::io_of(const shard& where)
-{
-    const std::lock_guard held(places_lock_);
-    for (const auto& known : places_) {
-        if (known->where == &where)
-            return known->io;
-    }
-    return places_.emplace_back(std::make_unique<place>(where))->io;
-}
-
-task<bool> state_home::io_ends(storage::handle file, files::share denied, duration patience)
-{
-    const task_context& context = co_await current_context();
-    const clock_source& clock = context.shard->clock();
-    const time_point end = clock.now() + patience;
-    for (std::size_t i = 0;; ++i) {
-        place* at = nullptr;
-        {
-            const std::lock_guard held(places_lock_);
-            if (i == places_.size())
-                co_return true;
-            at = places_[i].get();
-        }
-        const duration left = std::max(end - clock.now(), duration::zero());
-        const auto ends_there = [at, &file, denied, left] { return at->io.ends(file, denied, left); };
-        const bool ended = co_await at->where->run(ends_there);
-        if (!ended)
-            co_return false;
-    }
 }
 
 task<result<state_home::added>> state_home::add_client(std::string_view key, std::uint64_t peer)
@@ -480,8 +450,7 @@ task<result<files::opened>> state_home::open(const files::open_request& request,
 {
     if (request.truncates)
         return open_and_cut(request, file);
-    return at_home(
-        [r = &request, f = &file, this](files::state_table& t) { return open_here(*this, t, r, f); });
+    return at_home([r = &request, f = &file](files::state_table& t) { return open_here(t, r, f); });
 }
 
 // The file is cut on the caller's shard, as a disk may take its time. What is begun stands at home meanwhile, and
@@ -497,10 +466,8 @@ task<result<files::opened>> state_home::open_and_cut(const files::open_request& 
         co_return may.error();
     result<storage::change> cut = error(errc::expired, "what the client had was taken");
     if (!begun->pending->is_dropped()) { // also on the way here
-        io_list::hold cut_now;
-        cut_now.begin(*file.io, file.export_id, file.file, files::share::write);
-        files::change_hold change;
-        change.begin(changes(), request.file);
+        files::under_way cutting;
+        cutting.begin(*file.here, file.export_id, file.file, files::operation::set_size);
         storage::set_attributes none;
         none.size = 0;
         cut = co_await file.backend->setattr(file.request, file.file, none, std::nullopt);
@@ -516,7 +483,7 @@ task<result<void>> state_home::begin_to_cut(files::state_table& table, const fil
 {
     begun->pending.emplace();
     begun_.push_back(*begun);
-    const result<void> may = co_await begin_open(*this, table, request, &*begun->pending);
+    const result<void> may = co_await begin_open(table, request, &*begun->pending);
     if (!may)
         begun->end();
     co_return may;

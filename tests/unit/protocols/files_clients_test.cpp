@@ -103,9 +103,8 @@ BOOST_FIXTURE_TEST_CASE(a_courtesy_client_goes_when_it_is_in_the_way, clients_fi
     BOOST_TEST(open(b, "o", "f", read).has_value()); // no conflict, no harm
     BOOST_TEST((*table->state_of(a) == client_state::courtesy));
     const open_request r = request(b, "o", "f", write);
-    BOOST_TEST(is(table->open(r), errc::needs_room));
-    passage hold;
-    BOOST_REQUIRE(make_room(demand(r), 0s, hold));
+    BOOST_TEST(is(table->open(r), errc::in_way));
+    BOOST_REQUIRE(make_way(demand(r), 0s));
     BOOST_TEST(store->written.back() == "remove a");
     BOOST_TEST(table->open(r).has_value());
     BOOST_TEST((*table->state_of(a) == client_state::expired));
@@ -125,16 +124,13 @@ BOOST_FIXTURE_TEST_CASE(io_and_delegations_drive_courtesy_clients_out_too, clien
     a = client("a");
     BOOST_REQUIRE(open(a, "o", "f", read, write));
     pass(91s);
-    passage p;
-    BOOST_TEST(is(begin(operation::write, "f", p), errc::needs_room));
-    BOOST_REQUIRE(make_room(demand(operation::write, file_named("f")), 0s, p));
-    BOOST_TEST(begin(operation::write, "f", p).has_value());
-    p.end();
+    BOOST_TEST(is(check(operation::write, "f"), errc::in_way));
+    BOOST_REQUIRE(make_way(demand(operation::write, file_named("f")), 0s));
+    BOOST_TEST(check(operation::write, "f").has_value());
     b = client("b");
     BOOST_REQUIRE(open(b, "o", "g", both, none, delegation_want::any)->delegation);
     pass(91s);
-    passage q;
-    BOOST_REQUIRE(make_room(demand(operation::rename, file_named("g")), 0s, q));
+    BOOST_REQUIRE(make_way(demand(operation::rename, file_named("g")), 0s));
     BOOST_TEST((*table->state_of(b) == client_state::expired));
     BOOST_TEST(handler.recalls.empty()); // nobody is there to answer
 }
@@ -151,8 +147,7 @@ BOOST_FIXTURE_TEST_CASE(nobody_takes_a_courtesy_client_for_what_another_denies, 
     const client_id c = client("c");
     const open_request r = request(c, "o", "f", write);
     BOOST_TEST(is(table->open(r), errc::share_denied));
-    passage hold;
-    BOOST_TEST(make_room(demand(r), 0s, hold).has_value());
+    BOOST_TEST(make_way(demand(r), 0s).has_value());
     BOOST_TEST((*table->state_of(a) == client_state::courtesy));
 }
 
@@ -163,8 +158,7 @@ BOOST_FIXTURE_TEST_CASE(a_client_is_not_in_its_own_way, clients_fixture)
     pass(91s); // it did not renew, and asks
     const open_request r = request(a, "p", "f", write);
     BOOST_TEST(is(table->open(r), errc::share_denied));
-    passage hold;
-    BOOST_TEST(make_room(demand(r), 0s, hold).has_value());
+    BOOST_TEST(make_way(demand(r), 0s).has_value());
     BOOST_TEST((*table->state_of(a) == client_state::courtesy));
 }
 
@@ -177,8 +171,7 @@ BOOST_FIXTURE_TEST_CASE(nothing_is_taken_before_the_record_is_gone, clients_fixt
     BOOST_REQUIRE(table->renew(b));
     const open_request r = request(b, "o", "f", read, both);
     store->fails = [] { return true; };
-    passage hold;
-    const auto room = make_room(demand(r), 10s, hold);
+    const auto room = make_way(demand(r), 10s);
     BOOST_TEST((!room && room.error() == std::errc::io_error));
     BOOST_TEST((*table->state_of(a) == client_state::courtesy));
     BOOST_REQUIRE(table->renew(a)); // it may come back
@@ -195,19 +188,18 @@ BOOST_FIXTURE_TEST_CASE(a_client_does_not_come_back_while_its_record_goes, clien
     const auto body = [&]() -> task<void> {
         scope s(*shard);
         // Two that want the same: it is written once.
-        passage first, second;
         const demand w(operation::write, file_named("f"));
         result<void> first_done, second_done;
-        s.spawn([&]() -> task<void> { first_done = co_await table->make_room(w, 10s, first); });
-        s.spawn([&]() -> task<void> { second_done = co_await table->make_room(w, 10s, second); });
+        s.spawn([&]() -> task<void> { first_done = co_await table->make_way(w, 10s); });
+        s.spawn([&]() -> task<void> { second_done = co_await table->make_way(w, 10s); });
         co_await sleep_for(1s);
         BOOST_TEST(is(table->renew(a), errc::busy));
         BOOST_TEST(is(open(a, "o", "g", read), errc::busy));
         BOOST_TEST(table->test_stateid(a, o->id).has_value()); // as yet
         co_await s.join();
         BOOST_TEST((first_done && second_done));
-        BOOST_TEST(table->begin(w, first).has_value());
-        BOOST_TEST(table->begin(w, second).has_value());
+        BOOST_TEST(table->check(w).has_value());
+        BOOST_TEST(table->check(w).has_value());
     };
     run(body());
     BOOST_TEST(is(table->renew(a), errc::expired));
@@ -326,8 +318,7 @@ BOOST_FIXTURE_TEST_CASE(in_grace_operations_wait, clients_fixture)
         const bool waits = operation(op) == operation::read || operation(op) == operation::write ||
                            operation(op) == set_size || operation(op) == change_extents ||
                            operation(op) == rename || operation(op) == remove;
-        passage p;
-        const auto done = begin(operation(op), "f", p);
+        const auto done = check(operation(op), "f");
         BOOST_TEST(done.has_value() == !waits, op);
         if (waits)
             BOOST_TEST(is(done, errc::grace));
@@ -335,9 +326,7 @@ BOOST_FIXTURE_TEST_CASE(in_grace_operations_wait, clients_fixture)
     BOOST_TEST(
         is(table->test_lock(a, file_named("f"), owner_named("l"), {0, 1}, lock_type::read), errc::grace));
     const auto o = table->open(reclaim(a, "f", both));
-    passage p;
-    BOOST_TEST(
-        table->begin_io(a, o->id, file_named("f"), share::write, p).has_value()); // by what was reclaimed
+    BOOST_TEST(check_io(a, o->id, "f", share::write).has_value()); // by what was reclaimed
 }
 
 // --- Clients that don't say that they have reclaimed all (version 4.0)
@@ -487,11 +476,9 @@ BOOST_FIXTURE_TEST_CASE(who_was_expired_does_not_reclaim, clients_fixture)
     pass(91s);
     BOOST_REQUIRE(table->renew(b));
     const open_request r = request(b, "o", "f", both);
-    passage hold;
-    BOOST_REQUIRE(make_room(demand(r), 0s, hold));
+    BOOST_REQUIRE(make_way(demand(r), 0s));
     const auto o = table->open(r);
     BOOST_REQUIRE(table->close(b, o->id, file_named("f")));
-    hold.end();
     start();
     a = *table->add_client("a");
     BOOST_TEST(is(table->open(reclaim(a, "f", both, write)), errc::reclaim_bad));
@@ -519,8 +506,8 @@ BOOST_FIXTURE_TEST_CASE(who_is_expired_in_grace_is_not_waited_for, clients_fixtu
 BOOST_FIXTURE_TEST_CASE(delegations_are_reclaimed, clients_fixture)
 {
     restarted();
-    passage began_in_grace; // and stands against nothing that was there before
-    BOOST_REQUIRE(begin(operation::get_attributes, "f", began_in_grace));
+    under_way began_in_grace; // and stands against nothing that was there before
+    begin(began_in_grace, "f", operation::set_attributes);
     auto o = table->open(reclaim(a, "f", both, write, delegation_want::write));
     BOOST_REQUIRE((o && o->delegation));
     BOOST_TEST((o->delegation->type == delegation_type::write));

@@ -49,8 +49,7 @@ BOOST_FIXTURE_TEST_CASE(operations_on_files_without_state_cost_nothing, files_fi
     BOOST_REQUIRE(open(a, "o", "other", share::both));
     const std::uint64_t before = allocations.load();
     for (int i = 0; i < 1000; ++i) {
-        passage p;
-        BOOST_REQUIRE(begin(operation::write, "f", p));
+        BOOST_REQUIRE(check(operation::write, "f"));
     }
     BOOST_TEST(allocations.load() == before);
     BOOST_TEST(table->stats().files.value() == 1);
@@ -62,8 +61,21 @@ BOOST_FIXTURE_TEST_CASE(io_by_an_open_costs_nothing, files_fixture)
     const auto o = open(a, "o", "f", share::both);
     const std::uint64_t before = allocations.load();
     for (int i = 0; i < 1000; ++i) {
-        passage p;
-        BOOST_REQUIRE(table->begin_io(a, o->id, file_named("f"), share::write, p));
+        BOOST_REQUIRE(check_io(a, o->id, "f", share::write));
+    }
+    BOOST_TEST(allocations.load() == before);
+}
+
+BOOST_FIXTURE_TEST_CASE(what_is_under_way_costs_nothing, files_fixture)
+{
+    operations_here& here = table->operations().on(place.here);
+    std::printf("an operation that is under way: %zu bytes\n", sizeof(under_way));
+    const std::uint64_t before = allocations.load();
+    for (int i = 0; i < 1000; ++i) {
+        under_way reading, writing, removing;
+        reading.begin(here, 1, file_named("f"), operation::read);
+        writing.begin(here, 1, file_named("f"), operation::write);
+        removing.begin_by_name(here, operation::remove);
     }
     BOOST_TEST(allocations.load() == before);
 }

@@ -31,11 +31,10 @@ struct fixture : files_fixture {
     /// Recalls what "a" has of a file, and revokes it.
     void revoke(std::string_view file)
     {
-        passage hold;
-        BOOST_TEST(is(make_room(rename_of(file), 0s, hold), errc::busy));
+        BOOST_TEST(is(make_way(rename_of(file), 0s), errc::busy));
         pass(table->options().recall_time);
         BOOST_REQUIRE(table->renew(a));
-        BOOST_REQUIRE(make_room(rename_of(file), 0s, hold));
+        BOOST_REQUIRE(make_way(rename_of(file), 0s));
     }
     client_id a = 0, b = 0;
 };
@@ -134,13 +133,12 @@ BOOST_FIXTURE_TEST_CASE(who_was_told_before_one_was_revoked_has_it_to_free, fixt
 {
     const stateid d = only_delegation(a, "f", delegation_type::write);
     BOOST_REQUIRE(table->set_silent(a));
-    passage hold;
-    BOOST_TEST(is(make_room(rename_of("f"), 0s, hold), errc::busy));
+    BOOST_TEST(is(make_way(rename_of("f"), 0s), errc::busy));
     pass(table->options().recall_time + 20s);
     BOOST_REQUIRE(table->renew(a));
     const time_point told = clock.now();
     pass(1s);
-    BOOST_REQUIRE(make_room(rename_of("f"), 0s, hold));
+    BOOST_REQUIRE(make_way(rename_of("f"), 0s));
     table->drop_revoked_until(a, told);
     BOOST_TEST(is(table->test_stateid(a, d), errc::deleg_revoked));
     table->drop_revoked_until(a, clock.now());
@@ -155,13 +153,11 @@ BOOST_FIXTURE_TEST_CASE(what_was_revoked_is_not_asked_for, files_fixture)
     using asked = std::vector<std::pair<client_id, std::size_t>>;
     for (const char* file : {"1", "2", "3"})
         BOOST_REQUIRE(open(a, "o", file, read, none, delegation_want::any)->delegation);
-    passage hold;
-    BOOST_TEST(is(make_room(demand(operation::rename, file_named("1")), 0s, hold), errc::busy));
+    BOOST_TEST(is(make_way(demand(operation::rename, file_named("1")), 0s), errc::busy));
     pass(table->options().recall_time);
     for (const client_id c : {a, b})
         BOOST_REQUIRE(table->renew(c));
-    BOOST_REQUIRE(make_room(demand(operation::rename, file_named("1")), 0s, hold));
-    hold.end();
+    BOOST_REQUIRE(make_way(demand(operation::rename, file_named("1")), 0s));
     table->recall_any(2);
     BOOST_TEST(handler.recalled_any.empty());
     table->recall_any(1);
@@ -271,10 +267,7 @@ BOOST_FIXTURE_TEST_CASE(who_is_gone_keeps_what_no_local_process_wants, files_fix
     (void)leased(a, "wanted by nobody");
     const auto unleased = open(a, "o", "wanted by a client", read, none, delegation_want::any);
     BOOST_REQUIRE((unleased && unleased->delegation));
-    passage hold;
-    BOOST_TEST(
-        is(make_room(demand(operation::rename, file_named("wanted by a client")), 0s, hold), errc::busy));
-    hold.end();
+    BOOST_TEST(is(make_way(demand(operation::rename, file_named("wanted by a client")), 0s), errc::busy));
     BOOST_REQUIRE(table->recall(leased(b, "wanted here")));
     const auto body = [&]() -> task<void> {
         scope s(*shard);

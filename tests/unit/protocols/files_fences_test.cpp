@@ -134,7 +134,7 @@ BOOST_FIXTURE_TEST_CASE(a_fence_that_always_throws_ends_nothing_else, fixture)
     beside_tend([&]() -> task<void> {
         BOOST_TEST(gives_back(a, held));
         (void)co_await sleep_for(3s);
-        BOOST_TEST(is(open(b, "o", "f", both), errc::needs_room));
+        BOOST_TEST(is(open(b, "o", "f", both), errc::in_way));
     });
     BOOST_TEST(table->stats().fences.value() == 1);
     BOOST_TEST(memory.ended.empty());
@@ -204,7 +204,7 @@ BOOST_FIXTURE_TEST_CASE(what_is_overdue_is_fenced_before_that_is_written_down, f
         BOOST_TEST((memory.lost.front().why == loss::revoked));
         BOOST_TEST(memory.lost.front().is_all);
         BOOST_TEST(table->stats().revocations.value() == 0u);
-        BOOST_TEST(is(open(b, "o", "f", both), errc::needs_room));
+        BOOST_TEST(is(open(b, "o", "f", both), errc::in_way));
         (void)co_await sleep_for(1h);
         BOOST_TEST(table->stats().revocations.value() == 2u);
         BOOST_TEST(memory.begun.size() == 2u);
@@ -304,7 +304,7 @@ BOOST_FIXTURE_TEST_CASE(what_a_client_has_is_fenced_before_its_record_is_gone, f
         });
         (void)co_await sleep_for(1s);
         BOOST_TEST(memory.ended.size() == 1u);
-        BOOST_TEST(is(open(b, "o", "f", both), errc::needs_room));
+        BOOST_TEST(is(open(b, "o", "f", both), errc::in_way));
         co_await s.join();
         BOOST_TEST(open(b, "o", "f", both).has_value());
     });

@@ -21,9 +21,10 @@ namespace verbena::test {
 
 using namespace std::chrono_literals;
 
+/// As the state layer has it, of space 0.
 inline storage::handle file_named(std::string_view name)
 {
-    return storage::handle(std::as_bytes(std::span(name.data(), name.size())));
+    return files::file_key(0, storage::handle(std::as_bytes(std::span(name.data(), name.size()))));
 }
 inline std::span<const std::byte> owner_named(std::string_view name)
 {
@@ -145,19 +146,33 @@ struct files_fixture {
         r.type = files::lock_type::write;
         return r;
     }
-    result<void> begin(files::operation op, std::string_view file, files::passage& p,
-                       files::client_id who = files::nobody)
+    result<void> check(files::operation op, std::string_view file, files::client_id who = files::nobody)
     {
-        return table->begin(files::demand(op, file_named(file), who), p);
+        return table->check(files::demand(op, file_named(file), who));
     }
-    result<void> make_room(const files::demand& d, duration patience, files::passage& hold)
+    result<files::io_grant> check_io(files::client_id c, const files::stateid& id, std::string_view file,
+                                     files::share access)
     {
-        return run(table->make_room(d, patience, hold));
+        const bool writes = any(access & files::share::write);
+        return table->check_io(c, id, file_named(file),
+                               writes ? files::operation::write : files::operation::read);
+    }
+    /// `op` is under way, as a protocol has it before it asks.
+    void begin(files::under_way& doing, std::string_view file, files::operation op)
+    {
+        const auto named = files::open_file_key(file_named(file));
+        BOOST_REQUIRE(named);
+        doing.begin(table->operations().on(place.here), named->space, named->file, op);
+    }
+    result<void> make_way(const files::demand& d, duration patience)
+    {
+        return run(table->make_way(d, patience));
     }
     void pass(duration d) { clock.advance(d); }
 
     virtual_clock clock;
     std::unique_ptr<reactor> shard = make_reactor(clock);
+    shard_of place{*shard};
     recovery_lists lists;
     recording_handler handler;
     std::unique_ptr<memory_store> store;

@@ -122,8 +122,8 @@ BOOST_FIXTURE_TEST_CASE(what_would_bring_none_reserves_none, leases_fixture)
         BOOST_REQUIRE(writes);
         BOOST_TEST(!reserves(reading(a)));
         BOOST_REQUIRE(table->close(c, writes->id, file_named("f")));
-        passage p;
-        BOOST_REQUIRE(begin(operation::write, "f", p, c));
+        under_way writing;
+        begin(writing, "f", operation::write);
         BOOST_TEST(!reserves(reading(a)));
     }
     // Or cuts it, by an open that is not answered yet.
@@ -134,10 +134,6 @@ BOOST_FIXTURE_TEST_CASE(what_would_bring_none_reserves_none, leases_fixture)
         BOOST_REQUIRE(table->begin_open(cuts, cutting));
         BOOST_TEST(!reserves(reading(a)));
     }
-    change_hold change;
-    change.begin(table->changes(), file_named("f"));
-    BOOST_TEST(!reserves(reading(a)));
-    change.end();
     BOOST_TEST(reserves(reading(a)));
 }
 
@@ -146,13 +142,12 @@ BOOST_FIXTURE_TEST_CASE(who_comes_before_the_lease_waits_for_it, leases_fixture)
     pending_open p;
     BOOST_REQUIRE(table->begin_open(reading(a), p));
     BOOST_REQUIRE(table->reserve_delegation(p));
-    passage hold;
     const demand writing(operation::write, file_named("f"), b);
-    BOOST_TEST(is(begin(operation::write, "f", hold, b), errc::needs_room));
+    BOOST_TEST(is(check(operation::write, "f", b), errc::in_way));
     bool made = false;
     scope tasks(*shard);
     const auto waits = [&]() -> task<void> {
-        const auto room = co_await table->make_room(writing, 10s, hold);
+        const auto room = co_await table->make_way(writing, 10s);
         made = room.has_value();
     };
     tasks.spawn([&] { return waits(); });
@@ -170,8 +165,7 @@ BOOST_FIXTURE_TEST_CASE(who_comes_before_the_lease_waits_for_it, leases_fixture)
     BOOST_TEST(made);
     BOOST_TEST(tasks.live() == 0u);
     BOOST_TEST(handler.recalls.empty());
-    BOOST_REQUIRE(begin(operation::write, "f", hold, b));
-    hold.end();
+    BOOST_REQUIRE(check(operation::write, "f", b));
     // A rest follows, or those who open would starve those who write.
     pending_open again;
     BOOST_REQUIRE(table->begin_open(reading(b), again));
@@ -207,16 +201,14 @@ BOOST_FIXTURE_TEST_CASE(a_local_process_recalls_it, leases_fixture)
 BOOST_FIXTURE_TEST_CASE(the_lease_goes_with_what_was_revoked_or_taken, leases_fixture)
 {
     (void)leased(reading(a, "f"));
-    passage hold;
     const demand writing(operation::write, file_named("f"), b);
-    BOOST_TEST(!make_room(writing, 1s, hold));
+    BOOST_TEST(!make_way(writing, 1s));
     pass(90s);
     BOOST_TEST(out == 1);
     BOOST_REQUIRE(table->renew(a));
-    BOOST_REQUIRE(make_room(writing, 1s, hold));
+    BOOST_REQUIRE(make_way(writing, 1s));
     BOOST_TEST(table->stats().revocations.value() == 1u);
     BOOST_TEST(out == 0);
-    hold.end();
     (void)leased(reading(b, "g"));
     BOOST_TEST(out == 1);
     BOOST_REQUIRE(run(table->forget(b)));
@@ -342,13 +334,11 @@ BOOST_FIXTURE_TEST_CASE(a_lease_is_for_who_has_freed_what_was_revoked, leases_fi
     const auto o = open(a, "o", "f", read, none, delegation_want::any);
     BOOST_REQUIRE(o->delegation);
     BOOST_REQUIRE(leased(reading(a, "held")).delegation);
-    passage hold;
     const demand rename(operation::rename, file_named("f"));
-    BOOST_TEST(is(make_room(rename, 0s, hold), errc::busy));
+    BOOST_TEST(is(make_way(rename, 0s), errc::busy));
     pass(table->options().recall_time);
     BOOST_REQUIRE(table->renew(a));
-    BOOST_REQUIRE(make_room(rename, 0s, hold));
-    hold.end();
+    BOOST_REQUIRE(make_way(rename, 0s));
     BOOST_TEST(handler.recalls.size() == 1u);
     const opened refused = leased(reading(a, "g"));
     BOOST_TEST((!refused.delegation && refused.why == no_delegation::contention));
@@ -375,22 +365,19 @@ BOOST_FIXTURE_TEST_CASE(its_holder_is_asked_for_it_before_it_writes, leases_fixt
 {
     const opened o = leased(reading(a));
     BOOST_REQUIRE(o.delegation);
-    passage p;
     for (const operation op : {operation::write, operation::set_size}) {
-        BOOST_TEST(is(begin(op, "f", p, a), errc::needs_room));
+        BOOST_TEST(is(check(op, "f", a), errc::in_way));
     }
-    BOOST_TEST(is(open(a, "w", "f", write), errc::needs_room));
+    BOOST_TEST(is(open(a, "w", "f", write), errc::in_way));
     // What changes no data does not break the lease.
     for (const operation op : {operation::read, operation::set_attributes, operation::remove}) {
-        BOOST_REQUIRE(begin(op, "f", p, a));
-        p.end();
+        BOOST_REQUIRE(check(op, "f", a));
     }
     BOOST_TEST(handler.recalls.empty());
-    BOOST_TEST(!make_room(demand(request(a, "w", "f", write)), 1s, p));
+    BOOST_TEST(!make_way(demand(request(a, "w", "f", write)), 1s));
     BOOST_TEST(handler.recalls.size() == 1u);
     BOOST_TEST(handler.recalls[0].client == a);
     BOOST_REQUIRE(table->return_delegation(a, o.delegation->id, file_named("f")));
-    p.end();
     BOOST_REQUIRE(open(a, "w", "f", write));
 }
 

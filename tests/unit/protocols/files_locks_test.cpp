@@ -160,12 +160,10 @@ BOOST_FIXTURE_TEST_CASE(a_lock_owner_has_a_stateid_for_each_open_of_a_file, lock
     BOOST_TEST(table->stats().locks.value() == 2);
     // Each does what its open may.
     {
-        passage p;
-        BOOST_TEST(table->begin_io(a, *by_writer, file_named("f"), share::write, p).has_value());
+        BOOST_TEST(check_io(a, *by_writer, "f", share::write).has_value());
     }
     {
-        passage p;
-        BOOST_TEST(is(table->begin_io(a, *by_reader, file_named("f"), share::write, p), errc::open_mode));
+        BOOST_TEST(is(check_io(a, *by_reader, "f", share::write), errc::open_mode));
     }
     lock_request more = r;
     more.new_owner = false;
@@ -418,9 +416,8 @@ BOOST_FIXTURE_TEST_CASE(courtesy_clients_give_way, locks_fixture)
     BOOST_TEST((told() == names{"y"})); // its time has come
     BOOST_TEST(would_lock(b, "y", {0, 9}, write));
     lock_request r = lock_of(b, "y", {0, 9}, write);
-    BOOST_TEST(is(table->lock(r), errc::needs_room));
-    passage hold;
-    BOOST_REQUIRE(make_room(demand(r), 0s, hold));
+    BOOST_TEST(is(table->lock(r), errc::in_way));
+    BOOST_REQUIRE(make_way(demand(r), 0s));
     BOOST_TEST((store->written.back() == "remove a"));
     BOOST_TEST(table->lock(r).has_value());
     BOOST_TEST((*table->state_of(a) == client_state::expired));
@@ -499,8 +496,7 @@ BOOST_FIXTURE_TEST_CASE(waiters_are_looked_at_once_for_all_that_goes_together, l
     BOOST_TEST(checks() == 4u);
     // Reading and writing frees no lock.
     {
-        passage p;
-        BOOST_REQUIRE(table->begin_io(a, of_a, file_named("f"), share::read, p));
+        BOOST_REQUIRE(check_io(a, of_a, "f", share::read));
     }
     BOOST_TEST(checks() == 0u);
     // A client that falls silent, and then goes.
@@ -606,8 +602,7 @@ BOOST_FIXTURE_TEST_CASE(nobody_is_driven_out_for_nothing, locks_fixture)
     r = lock_of(b, "y", {0, 29}, write);
     BOOST_TEST(is(table->lock(r, &holder), errc::denied));
     BOOST_TEST(holder.owner == "z");
-    passage hold;
-    BOOST_REQUIRE(make_room(demand(r), 0s, hold)); // there is nothing to gain
+    BOOST_REQUIRE(make_way(demand(r), 0s)); // there is nothing to gain
     BOOST_TEST((*table->state_of(a) == client_state::courtesy));
 }
 

@@ -135,8 +135,7 @@ struct memory_fixture : files_fixture {
     /// Makes room for an open of b, and notes whether the fence was over by then.
     task<void> opens(duration patience, result<void>& made)
     {
-        files::passage hold;
-        made = co_await table->make_room(opening(), patience, hold);
+        made = co_await table->make_way(opening(), patience);
         if (made)
             BOOST_TEST(open(b, "o", "f", files::share::both).has_value());
         over_by_then = memory.under_way == 0;

@@ -100,14 +100,13 @@ BOOST_FIXTURE_TEST_CASE(one_kind_may_exclude_another, fixture)
     const auto held = table->hold(asks(a, of_a->id, {0, 99}));
     BOOST_REQUIRE(held);
     const hold_request wanted = asks(b, of_b->id, {50, 149});
-    BOOST_TEST(is(table->hold(wanted), errc::needs_room));
+    BOOST_TEST(is(table->hold(wanted), errc::in_way));
     BOOST_TEST(table->hold(asks(b, of_b->id, {100, 149})).has_value()); // other bytes
     result<void> made;
     beside_tend([&]() -> task<void> {
         scope s(*shard);
         s.spawn([&]() -> task<void> {
-            passage room;
-            made = co_await table->make_room(demand(wanted), 10s, room);
+            made = co_await table->make_way(demand(wanted), 10s);
             BOOST_TEST(table->hold(wanted).has_value()); // and not after a rest alone
         });
         (void)co_await sleep_for(1ms);
@@ -120,14 +119,12 @@ BOOST_FIXTURE_TEST_CASE(one_kind_may_exclude_another, fixture)
         scope both_wait(*shard);
         const hold_request back = asks(a, of_a->id, {50, 149});
         both_wait.spawn([&]() -> task<void> {
-            passage room;
-            const auto ready = co_await table->make_room(demand(back), 10s, room);
+            const auto ready = co_await table->make_way(demand(back), 10s);
             BOOST_TEST(ready.has_value());
         });
         both_wait.spawn([&]() -> task<void> {
-            passage room;
             const demand sets(operation::set_attributes, file_named("f"), a);
-            const auto ready = co_await table->make_room(sets, 10s, room);
+            const auto ready = co_await table->make_way(sets, 10s);
             BOOST_TEST(ready.has_value());
         });
         (void)co_await sleep_for(1ms);
@@ -149,23 +146,21 @@ BOOST_FIXTURE_TEST_CASE(it_is_in_the_way_of_io_by_anothers_open, fixture)
     const auto held = table->hold(asks(a, of_a->id));
     BOOST_REQUIRE(held);
     const auto does = [&](client_id c, const stateid& id, share access) {
-        passage p;
-        return table->begin_io(c, id, file_named("f"), access, p);
+        return check_io(c, id, "f", access);
     };
-    BOOST_TEST(is(does(b, of_b->id, write), errc::needs_room));
-    BOOST_TEST(is(does(b, of_b->id, read), errc::needs_room));
+    BOOST_TEST(is(does(b, of_b->id, write), errc::in_way));
+    BOOST_TEST(is(does(b, of_b->id, read), errc::in_way));
     BOOST_TEST(does(a, of_a->id, both).has_value());
     memory.against_holder = {operation::write};
-    BOOST_TEST(is(does(a, of_a->id, write), errc::needs_room));
+    BOOST_TEST(is(does(a, of_a->id, write), errc::in_way));
     BOOST_TEST(does(a, of_a->id, read).has_value());
     memory.takes = 5s;
     beside_tend([&]() -> task<void> {
         BOOST_TEST(gives_back(a, *held));
         for (const auto& [c, id] : {std::pair(a, of_a->id), std::pair(b, of_b->id)})
-            BOOST_TEST(is(does(c, id, write), errc::needs_room)); // while it is fenced
-        passage room;
+            BOOST_TEST(is(does(c, id, write), errc::in_way)); // while it is fenced
         demand writes(operation::write, file_named("f"), b);
-        const auto made = co_await table->make_room(writes, 10s, room);
+        const auto made = co_await table->make_way(writes, 10s);
         BOOST_TEST(made.has_value());
         BOOST_TEST(does(b, of_b->id, write).has_value());
     });
@@ -176,19 +171,15 @@ BOOST_FIXTURE_TEST_CASE(each_operation_by_a_stateid_is_asked_as_what_it_is, fixt
     const auto of_a = open(a, "o", "f", both), of_b = open(b, "o", "f", both);
     memory.against = {operation::set_size, operation::change_extents};
     BOOST_REQUIRE(table->hold(asks(a, of_a->id)));
-    const auto does = [&](operation op) {
-        passage p;
-        return table->begin_io(b, of_b->id, file_named("f"), op, p);
-    };
+    const auto does = [&](operation op) { return table->check_io(b, of_b->id, file_named("f"), op); };
     BOOST_TEST(does(operation::write).has_value());
     BOOST_TEST(does(operation::set_attributes).has_value());
-    BOOST_TEST(is(does(operation::set_size), errc::needs_room));
-    BOOST_TEST(is(does(operation::change_extents), errc::needs_room));
+    BOOST_TEST(is(does(operation::set_size), errc::in_way));
+    BOOST_TEST(is(does(operation::change_extents), errc::in_way));
     // They write, all of them.
     const auto reads = open(b, "p", "f", read);
     for (const operation op : {operation::write, operation::set_size, operation::change_extents}) {
-        passage p;
-        BOOST_TEST(is(table->begin_io(b, reads->id, file_named("f"), op, p), errc::open_mode));
+        BOOST_TEST(is(table->check_io(b, reads->id, file_named("f"), op), errc::open_mode));
     }
 }
 
@@ -220,7 +211,7 @@ BOOST_FIXTURE_TEST_CASE(an_open_that_is_begun_goes_with_its_client, fixture)
         const auto wants = open(b, "q", "f", read, none, delegation_want::any);
         BOOST_REQUIRE(wants);
         BOOST_TEST(!wants->delegation);
-        BOOST_TEST(is(open(b, "p", "f", read, write), errc::needs_room));
+        BOOST_TEST(is(open(b, "p", "f", read, write), errc::in_way));
         BOOST_TEST(table->close(b, o->id, file_named("f")).has_value());
         BOOST_TEST(table->close(b, wants->id, file_named("f")).has_value());
     }
@@ -251,9 +242,8 @@ BOOST_FIXTURE_TEST_CASE(an_open_that_is_begun_by_who_lost_his_lease_gives_way, f
     pass(60s);
     BOOST_REQUIRE(table->renew(b));
     pass(60s);
-    BOOST_TEST(is(open(b, "o", "f", both), errc::needs_room));
-    passage room;
-    BOOST_TEST(make_room(opening(), 1s, room).has_value());
+    BOOST_TEST(is(open(b, "o", "f", both), errc::in_way));
+    BOOST_TEST(make_way(opening(), 1s).has_value());
     BOOST_TEST(open(b, "o", "f", both).has_value());
     BOOST_TEST(is(table->commit(cut), errc::expired));
 }

@@ -278,18 +278,15 @@ BOOST_FIXTURE_TEST_CASE(io_without_an_open_minds_deny_bits, files_fixture)
                           {get_attributes, share::none},  {rename, share::none},
                           {remove, share::none},          {link, share::none}};
         for (const auto& row : rows) {
-            passage p;
-            const auto done = begin(row.op, "f", p);
+            const auto done = check(row.op, "f");
             const bool denied = (unsigned(row.wants) & deny) != 0;
             BOOST_TEST(done.has_value() == !denied, int(row.op) << " " << deny);
             if (denied)
                 BOOST_TEST(is(done, errc::locked));
         }
         // The stateid that may read past them.
-        passage p;
         demand d(operation::read, file_named("f"));
-        BOOST_TEST(table->begin(d.past_denies(), p).has_value());
-        p.end();
+        BOOST_TEST(table->check(d.past_denies()).has_value());
         BOOST_REQUIRE(table->close(a, o->id, file_named("f")));
     }
 }
@@ -299,8 +296,7 @@ BOOST_FIXTURE_TEST_CASE(io_by_an_open_needs_its_access, files_fixture)
     const client_id a = client("a"), b = client("b");
     const auto reads = open(a, "r", "f", read), writes = open(a, "w", "f", write);
     const auto io = [&](const stateid& id, share access, const char* file = "f") {
-        passage p;
-        const auto done = table->begin_io(a, id, file_named(file), access, p);
+        const auto done = check_io(a, id, file, access);
         return done ? errc(0) : errc(done.error().code().value());
     };
     BOOST_TEST((io(reads->id, read) == errc(0)));
@@ -319,12 +315,9 @@ BOOST_FIXTURE_TEST_CASE(io_knows_whether_it_keeps_writers_out, files_fixture)
 {
     const client_id a = client("a"), b = client("b");
     const auto keeps_out = [&](const stateid& id, const char* file, client_id who = 0) {
-        passage p;
-        BOOST_REQUIRE(table->begin_io(who == 0 ? a : who, id, file_named(file), read, p));
-        const bool so = p.keeps_writers_out();
-        p.end();
-        BOOST_TEST(!p.keeps_writers_out());
-        return so;
+        const auto granted = check_io(who == 0 ? a : who, id, file, read);
+        BOOST_REQUIRE(granted);
+        return granted->keeps_writers_out;
     };
     BOOST_TEST(!keeps_out(open(a, "1", "f", both)->id, "f"));
     BOOST_TEST(!keeps_out(open(a, "2", "g", both, read)->id, "g"));
@@ -356,64 +349,33 @@ BOOST_FIXTURE_TEST_CASE(a_deny_bit_of_ones_own_stops_nobody, files_fixture)
 {
     const client_id a = client("a");
     const auto o = open(a, "o", "f", write, both);
-    passage p, q;
-    BOOST_TEST(table->begin_io(a, o->id, file_named("f"), read, p).has_value());
-    BOOST_TEST(table->begin_io(a, o->id, file_named("f"), write, q).has_value());
+    BOOST_TEST(check_io(a, o->id, "f", read).has_value());
+    BOOST_TEST(check_io(a, o->id, "f", write).has_value());
 }
 
-// Operations that began before a deny bit are over when it is granted.
-BOOST_FIXTURE_TEST_CASE(a_deny_bit_waits_for_what_is_under_way, files_fixture)
-{
-    const client_id a = client("a");
-    const open_request denying = request(a, "o", "f", read, write);
-    {
-        passage early; // of a file without state
-        BOOST_REQUIRE(begin(operation::write, "f", early));
-        BOOST_TEST(table->stats().files.value() == 0); // and it cost nothing
-        BOOST_TEST(is(table->open(denying), errc::needs_room));
-        passage hold;
-        BOOST_TEST(is(make_room(demand(denying), 0s, hold), errc::busy));
-        // The room that is asked for counts as state: what begins now is counted at the file.
-        passage late;
-        BOOST_REQUIRE(begin(operation::write, "f", late));
-        early.end();
-        BOOST_TEST(is(table->open(denying), errc::needs_room));
-        late.end();
-        BOOST_TEST(table->open(denying).has_value());
-    }
-    BOOST_TEST(open(a, "o", "f", read, write).has_value()); // granted once, there is no other
-}
-
-BOOST_FIXTURE_TEST_CASE(make_room_ends_when_the_operation_does, files_fixture)
+// What began before is waited for, and what begins later is refused: nothing falls between the two.
+BOOST_FIXTURE_TEST_CASE(a_deny_bit_is_in_force_before_what_is_under_way_is_waited_for, files_fixture)
 {
     const client_id a = client("a");
     for (const bool has_state : {false, true}) {
-        std::optional<opened> other;
         if (has_state)
-            other = *open(a, "p", "f", read);
-        const open_request denying = request(a, "o", "f", read, write);
-        auto early = std::make_unique<passage>();
-        BOOST_REQUIRE(begin(operation::write, "f", *early));
-        passage hold;
-        const time_point begun = clock.now();
-        const auto both_of_them = [&]() -> task<void> {
-            scope s(*shard);
-            s.spawn([&]() -> task<void> {
-                co_await sleep_for(3s);
-                early.reset();
-            });
-            const auto room = co_await table->make_room(demand(denying), 10s, hold);
-            BOOST_TEST(room.has_value());
-            BOOST_TEST((clock.now() - begun == 3s));
-            const auto o = table->open(denying);
-            BOOST_TEST(o.has_value());
-            if (o)
-                BOOST_TEST(table->close(a, o->id, denying.file).has_value());
-            co_await s.join();
-        };
-        run(both_of_them());
-        if (other)
-            BOOST_REQUIRE(table->close(a, other->id, file_named("f")));
+            BOOST_REQUIRE(open(a, "p", "f", read));
+        under_way early;
+        begin(early, "f", operation::write);
+        BOOST_REQUIRE(check(operation::write, "f"));
+        BOOST_TEST(table->stats().files.value() == (has_state ? 1 : 0)); // it cost nothing
+        {
+            pending_open denying;
+            BOOST_REQUIRE(table->begin_open(request(a, "o", "f", read, write), denying));
+            BOOST_TEST(table->has_state(file_named("f")));
+            BOOST_TEST(is(check(operation::write, "f"), errc::locked));
+            const auto wait = [&] { return run(table->operations().ended(file_named("f"), write, 1s)); };
+            BOOST_TEST(is(wait(), errc::busy));
+            early.end();
+            BOOST_TEST(wait().has_value());
+            BOOST_TEST(table->commit(denying).has_value());
+        }
+        BOOST_REQUIRE(table->close_all(a, owner_named("o")));
     }
 }
 
@@ -569,7 +531,7 @@ BOOST_FIXTURE_TEST_CASE(an_open_that_is_to_cut_the_file_writes_from_its_beginnin
     {
         pending_open p;
         BOOST_REQUIRE(table->begin_open(cuts, p));
-        BOOST_TEST(is(open(b, "o", "f", share::read, share::write), errc::needs_room));
+        BOOST_TEST(is(open(b, "o", "f", share::read, share::write), errc::in_way));
         // It is no obstacle to who reads, but a delegation would not hold.
         const auto reads = open(b, "o", "f", share::read, share::none, delegation_want::any);
         BOOST_REQUIRE(reads);
@@ -579,8 +541,7 @@ BOOST_FIXTURE_TEST_CASE(an_open_that_is_to_cut_the_file_writes_from_its_beginnin
             bool denies = false;
             s.spawn([&]() -> task<void> {
                 const demand what(request(b, "p", "f", share::read, share::write));
-                passage hold;
-                const auto room = co_await table->make_room(what, 1s, hold);
+                const auto room = co_await table->make_way(what, 1s);
                 denies = room && open(b, "p", "f", share::read, share::write).has_value();
             });
             co_await sleep_for(500ms);

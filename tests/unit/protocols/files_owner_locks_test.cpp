@@ -84,8 +84,7 @@ struct hosts_fixture : files_fixture {
     /// Makes what is in the way of it go.
     result<void> give_way(const demand& d)
     {
-        passage room;
-        return make_room(d, 0s, room);
+        return make_way(d, 0s);
     }
     std::vector<std::string> told()
     {
@@ -245,7 +244,7 @@ BOOST_FIXTURE_TEST_CASE(delegations_give_way, hosts_fixture)
     BOOST_REQUIRE((writes->delegation->type == delegation_type::write));
     for (const lock_type type : {read, write}) {
         const owner_lock r = wanted(h, "x", {0, 9}, type);
-        BOOST_TEST(is(table->lock_by_owner(r), errc::needs_room));
+        BOOST_TEST(is(table->lock_by_owner(r), errc::in_way));
         BOOST_TEST(is(give_way(demand(r)), errc::busy));
     }
     BOOST_TEST(handler.recalls.size() == 1u);
@@ -256,7 +255,7 @@ BOOST_FIXTURE_TEST_CASE(delegations_give_way, hosts_fixture)
     BOOST_REQUIRE((reads && reads->delegation));
     BOOST_TEST(lock(h, "x", {0, 9}, read, false, "g").has_value()); // it may stay
     const owner_lock r = wanted(h, "x", {0, 9}, write, "g");
-    BOOST_TEST(is(table->lock_by_owner(r), errc::needs_room));
+    BOOST_TEST(is(table->lock_by_owner(r), errc::in_way));
     BOOST_TEST(is(give_way(demand(r)), errc::busy));
     BOOST_TEST(handler.recalls.size() == 2u);
 }

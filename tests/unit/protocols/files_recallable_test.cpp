@@ -50,8 +50,7 @@ BOOST_FIXTURE_TEST_CASE(who_may_not_have_it_is_told, fixture)
     BOOST_REQUIRE(held);
     BOOST_TEST(is(table->hold(asks(b, *held)), errc::bad_stateid));
     // It reads and writes nothing by calls, and is no delegation.
-    passage p;
-    BOOST_TEST(is(table->begin_io(a, *held, file_named("f"), read, p), errc::bad_stateid));
+    BOOST_TEST(is(check_io(a, *held, "f", read), errc::bad_stateid));
     BOOST_TEST(is(table->return_delegation(a, *held, file_named("f")), errc::bad_stateid));
     // Ranges, states of a client, and all of them are limited, and each refusal is counted.
     stateid by = *held;
@@ -78,7 +77,7 @@ BOOST_FIXTURE_TEST_CASE(who_may_not_have_it_is_told, fixture)
 BOOST_FIXTURE_TEST_CASE(it_is_recalled_for_who_wants_the_file, fixture)
 {
     const stateid held = only_memory(a);
-    BOOST_TEST(is(open(b, "o", "f", both), errc::needs_room));
+    BOOST_TEST(is(open(b, "o", "f", both), errc::in_way));
     result<void> made;
     beside_tend([&]() -> task<void> {
         scope s(*shard);
@@ -108,10 +107,8 @@ BOOST_FIXTURE_TEST_CASE(what_was_revoked_is_in_the_way_until_it_is_fenced, fixtu
     memory.takes = 5s;
     result<void> made;
     beside_tend([&]() -> task<void> {
-        passage hold;
-        const auto early = co_await table->make_room(opening(), 0s, hold);
+        const auto early = co_await table->make_way(opening(), 0s);
         BOOST_TEST(is(early, errc::busy));
-        hold.end();
         clock.advance(table->options().recall_time);
         BOOST_REQUIRE(table->renew(a));
         BOOST_REQUIRE(table->renew(b));
@@ -143,7 +140,7 @@ BOOST_FIXTURE_TEST_CASE(what_is_back_is_fenced_too, fixture)
     BOOST_REQUIRE(o);
     beside_tend([&]() -> task<void> {
         BOOST_TEST(table->give_back(a, held, file_named("f"), all_bytes, std::nullopt).has_value());
-        BOOST_TEST(is(open(b, "o", "f", both), errc::needs_room));
+        BOOST_TEST(is(open(b, "o", "f", both), errc::in_way));
         BOOST_TEST(table->stats().fences.value() == 1);
         // Nor does its client get another one before.
         BOOST_TEST(is(table->hold(asks(a, o->id, all_bytes, lock_type::read)), errc::busy));
@@ -263,16 +260,14 @@ BOOST_FIXTURE_TEST_CASE(who_is_trusted_no_more_is_asked_for_this_too, fixture)
     }
     beside_tend([&]() -> task<void> {
         for (const char* file : {"1", "2", "3"}) {
-            passage hold;
             const demand removal(operation::remove, file_named(file), b);
-            const auto early = co_await table->make_room(removal, 0s, hold);
+            const auto early = co_await table->make_way(removal, 0s);
             BOOST_TEST(is(early, errc::busy));
         }
         clock.advance(table->options().recall_time);
         BOOST_REQUIRE(table->renew(a));
-        passage hold;
         const demand removal(operation::remove, file_named("1"), b);
-        const auto made = co_await table->make_room(removal, 1s, hold);
+        const auto made = co_await table->make_way(removal, 1s);
         BOOST_TEST(made.has_value());
     });
     BOOST_TEST(table->stats().distrusted_clients.value() == 1u);

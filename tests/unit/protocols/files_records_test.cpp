@@ -98,8 +98,7 @@ BOOST_FIXTURE_TEST_CASE(io_waits_in_grace_for_those_alone_that_may_have_kept_it_
 {
     using enum operation;
     const auto passes = [&](operation op) {
-        passage p;
-        const auto begun = begin(op, "f", p);
+        const auto begun = check(op, "f");
         BOOST_TEST((begun || begun.error() == errc::grace));
         return begun.has_value();
     };
@@ -123,9 +122,8 @@ BOOST_FIXTURE_TEST_CASE(io_waits_in_grace_for_those_alone_that_may_have_kept_it_
     BOOST_TEST(table->stats().writes_wait_for.value() == 0);
     BOOST_TEST(passes(operation::read));
     {
-        passage p;
-        BOOST_TEST(is(begin(operation::write, "f", p), errc::locked)); // it has it again
-        BOOST_TEST(begin(operation::write, "g", p).has_value());
+        BOOST_TEST(is(check(operation::write, "f"), errc::locked)); // it has it again
+        BOOST_TEST(check(operation::write, "g").has_value());
     }
     BOOST_TEST(!passes(remove));
     BOOST_TEST(!passes(rename));

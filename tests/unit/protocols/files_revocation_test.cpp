@@ -40,16 +40,14 @@ struct fixture : files_fixture {
     void overdue(std::initializer_list<std::string_view> files)
     {
         for (const std::string_view file : files) {
-            passage hold;
-            BOOST_TEST(is(make_room(rename_of(file), 0s, hold), errc::busy));
+            BOOST_TEST(is(make_way(rename_of(file), 0s), errc::busy));
         }
         pass(table->options().recall_time);
         BOOST_REQUIRE(table->renew(a));
     }
     task<void> makes_room(std::string_view file, bool& made)
     {
-        passage hold;
-        const auto room = co_await table->make_room(rename_of(file), 0s, hold);
+        const auto room = co_await table->make_way(rename_of(file), 0s);
         made = room.has_value();
     }
     client_id a = 0, b = 0;
@@ -85,9 +83,8 @@ BOOST_FIXTURE_TEST_CASE(who_returns_nothing_is_trusted_no_more, fixture)
         });
         const time_point begun = clock.now();
         for (unsigned i = 0; i < files; ++i) {
-            passage hold;
             const demand removal(operation::remove, file_named(std::to_string(i)), b);
-            const auto room = co_await table->make_room(removal, time_point::max() - clock.now(), hold);
+            const auto room = co_await table->make_way(removal, time_point::max() - clock.now());
             BOOST_REQUIRE(room.has_value());
         }
         const unsigned one_by_one = table->options().trusted_revocations;
@@ -129,8 +126,7 @@ BOOST_FIXTURE_TEST_CASE(a_few_that_come_late_now_and_then_are_no_reason, fixture
         (void)only_delegation(a, file);
         const stateid kept = only_delegation(a, std::string("kept ") + file);
         overdue({file});
-        passage hold;
-        BOOST_REQUIRE(make_room(rename_of(file), 0s, hold));
+        BOOST_REQUIRE(make_way(rename_of(file), 0s));
         BOOST_REQUIRE(table->return_delegation(a, kept, file_named(std::string("kept ") + file)));
         for (int i = 0; i < 16; ++i) {
             pass(60s);
@@ -148,17 +144,16 @@ BOOST_FIXTURE_TEST_CASE(what_has_a_record_is_not_revoked, fixture)
     const stateid d = only_delegation(a, "f");
     overdue({"f"});
     store->fails = [] { return true; };
-    passage hold;
-    const auto room = make_room(rename_of("f"), 0s, hold);
+    const auto room = make_way(rename_of("f"), 0s);
     BOOST_TEST((!room && room.error() == std::errc::io_error));
     BOOST_TEST(table->test_stateid(a, d).has_value());
-    BOOST_TEST(is(table->begin(rename_of("f"), hold), errc::needs_room));
+    BOOST_TEST(is(table->check(rename_of("f")), errc::in_way));
     BOOST_TEST(table->stats().store_failures.value() == 1u);
     BOOST_TEST(table->stats().revocations.value() == 0u);
     BOOST_TEST(table->stats().revoked_delegations.value() == 0);
     BOOST_TEST(lists.new_list.contains("a"));
     store->fails = nullptr;
-    BOOST_TEST(make_room(rename_of("f"), 0s, hold).has_value());
+    BOOST_TEST(make_way(rename_of("f"), 0s).has_value());
     BOOST_TEST(is(table->test_stateid(a, d), errc::deleg_revoked));
     BOOST_TEST(table->stats().revocations.value() == 1u);
     BOOST_TEST(!lists.new_list.contains("a"));
@@ -218,9 +213,7 @@ BOOST_FIXTURE_TEST_CASE(one_that_came_back_beside_a_revoked_one_is_not_written_d
     (void)only_delegation(a, "f");
     const stateid g = only_delegation(a, "g");
     overdue({"f"});
-    passage hold;
-    BOOST_REQUIRE(make_room(rename_of("f"), 0s, hold));
-    hold.end();
+    BOOST_REQUIRE(make_way(rename_of("f"), 0s));
     overdue({"g"});
     store->takes = [] { return 1s; };
     bool made = false;
@@ -248,8 +241,7 @@ BOOST_FIXTURE_TEST_CASE(the_record_comes_back_with_the_last_that_is_freed, fixtu
     const stateid g = only_delegation(a, "g");
     overdue({"f", "g"});
     for (const char* file : {"f", "g"}) {
-        passage hold;
-        BOOST_REQUIRE(make_room(rename_of(file), 0s, hold));
+        BOOST_REQUIRE(make_way(rename_of(file), 0s));
     }
     // Nobody else's.
     BOOST_TEST(is(run(table->free_stateid(b, f)), errc::bad_stateid));

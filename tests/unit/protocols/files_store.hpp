@@ -2,7 +2,10 @@
 // A recovery store in memory, which survives the tables that are made over it.
 #pragma once
 
+#include <verbena/core/buffer.hpp>
+#include <verbena/core/reactor.hpp>
 #include <verbena/core/scope.hpp>
+#include <verbena/core/shard.hpp>
 #include <verbena/core/sleep.hpp>
 #include <verbena/protocols/files/recovery.hpp>
 
@@ -12,6 +15,15 @@
 #include <vector>
 
 namespace verbena::test {
+
+/// The shard whose reactor that is.
+struct shard_of {
+    explicit shard_of(reactor& r) : buffers(budget, &r), tasks(r), here(0, r, buffers, tasks) {}
+    memory_budget budget{std::size_t(1) << 20};
+    buffer_pool buffers;
+    scope tasks;
+    verbena::shard here;
+};
 
 /// What is on the disk.
 struct recovery_lists {

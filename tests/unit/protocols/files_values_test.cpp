@@ -4,7 +4,7 @@
 
 #include <verbena/protocols/files/byte_ranges.hpp>
 #include <verbena/protocols/files/conflicts.hpp>
-#include <verbena/protocols/files/in_flight.hpp>
+#include <verbena/protocols/files/presence.hpp>
 #include <verbena/protocols/files/recovery.hpp>
 #include <verbena/protocols/files/stateid.hpp>
 
@@ -177,22 +177,6 @@ BOOST_AUTO_TEST_CASE(who_gives_way_to_what)
     BOOST_TEST((access_of(set_size) == share::write));
     BOOST_TEST((access_of(change_extents) == share::write));
     BOOST_TEST((access_of(rename) == share::none));
-}
-
-BOOST_AUTO_TEST_CASE(what_is_in_flight_is_over_in_the_order_of_beginning)
-{
-    in_flight_list list;
-    in_flight_list::item first, second;
-    BOOST_TEST(list.over_before(list.next()));
-    list.begin(first);
-    const auto between = list.next();
-    list.begin(second);
-    BOOST_TEST(!list.over_before(between));
-    first.unlink();
-    BOOST_TEST(list.over_before(between)); // the second began after
-    BOOST_TEST(!list.over_before(list.next()));
-    second.unlink();
-    BOOST_TEST(list.over_before(list.next()));
 }
 
 BOOST_AUTO_TEST_CASE(grace_is_over_where_nobody_may_reclaim)

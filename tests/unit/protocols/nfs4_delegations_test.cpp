@@ -695,6 +695,55 @@ BOOST_FIXTURE_TEST_CASE(what_minor_version_2_changes_is_recalled_first, fixture)
 }
 
 // As with a write: a delegation that is granted meanwhile would not be recalled for it.
+// EXCLUSIVE4_1 sets the attributes in a step of its own, and by then all see the file.
+BOOST_FIXTURE_TEST_CASE(an_exclusive_creation_is_under_way, fixture)
+{
+    class slow_setting final : public storage::gated_backend {
+    public:
+        using gated_backend::gated_backend;
+        bool gates(storage::operation op) const noexcept override
+        {
+            return op == storage::operation::setattr;
+        }
+        task<result<void>> enter(storage::operation, const storage::request&, std::uint64_t) override
+        {
+            if (holds) {
+                ++held;
+                (void)co_await go.wait();
+                --held;
+            }
+            co_return result<void>();
+        }
+        bool holds = true;
+        int held = 0;
+        event go;
+    };
+    slow_setting slow(*files);
+    options[0].backend = &slow;
+    begin();
+    OPEN4args creating = second.creating("f", createmode4::exclusive4_1);
+    creating.share_access = share4::access_read | share4::want_no_delegation;
+    const auto c = nfs4_fixture::begin(second.sequence(), PUTROOTFH4args(), LOOKUP4args{"export"}, creating);
+    BOOST_TEST_REQUIRE(slow.held == 1);
+    const auto contended = first.open(first.opening("f", share4::access_read));
+    BOOST_TEST(contended.status == nfsstat4::ok);
+    BOOST_TEST(contended.res.delegation.delegation_type == deleg::none);
+    slow.holds = false;
+    slow.go.set();
+    turns();
+    BOOST_TEST_REQUIRE(c->is_done);
+    BOOST_TEST(answer_of(*c).status() == nfsstat4::ok);
+    close(first, contended);
+    // Whoever repeats the creation sets the attributes again, and others' delegations go first.
+    const auto file = first.open(first.opening("f", share4::access_read));
+    BOOST_TEST_REQUIRE(file.res.delegation.delegation_type == deleg::read);
+    const std::size_t before = first_way->calls.size();
+    BOOST_TEST(second.open(creating).status == nfsstat4::delay);
+    BOOST_TEST(first_way->calls.size() == before + 1);
+    BOOST_TEST(give_back(first, file) == nfsstat4::ok);
+    BOOST_TEST(second.open(creating).status == nfsstat4::ok);
+}
+
 BOOST_FIXTURE_TEST_CASE(nothing_is_granted_while_minor_version_2_changes_a_file, fixture)
 {
     class looked_at final : public storage::gated_backend {
@@ -708,7 +757,7 @@ BOOST_FIXTURE_TEST_CASE(nothing_is_granted_while_minor_version_2_changes_a_file,
         task<result<void>> enter(storage::operation, const storage::request&, std::uint64_t) override
         {
             ++entered;
-            held += commons->state.changes().has(file) ? 1 : 0;
+            held += commons->state.operations().is_changed(file) ? 1 : 0;
             co_return result<void>();
         }
         server_commons* commons = nullptr;
@@ -730,7 +779,7 @@ BOOST_FIXTURE_TEST_CASE(nothing_is_granted_while_minor_version_2_changes_a_file,
         root.who = storage::credential(0, 0);
         const auto found = run_until_complete(*shard, files->lookup(root, files->root(), name));
         BOOST_REQUIRE(found);
-        looking.file = nfs::state_key(exports.all()[0].id, found->found.handle);
+        looking.file = files::file_key(exports.all()[0].id, found->found.handle);
     };
     const auto call = [&](const auto& args) {
         return first

@@ -437,6 +437,36 @@ BOOST_AUTO_TEST_CASE(an_open_waits_for_what_another_shard_writes, *boost::unit_t
     BOOST_TEST(wrote.status() == nfsstat4::ok);
 }
 
+// A shard that stops says no more what is under way there. The client comes again.
+BOOST_AUTO_TEST_CASE(an_open_that_can_t_ask_another_shard_is_told_to_come_again,
+                     *boost::unit_test::timeout(60))
+{
+    two_shards s;
+    EXCHANGE_ID4args exchange;
+    const auto known = s.alone<EXCHANGE_ID4res>(exchange);
+    const auto made = s.alone<CREATE_SESSION4res>(client4::session_of(known.clientid, known.sequenceid));
+    two_shards::calls calls;
+    calls.push_back(s.prepare(0, [&](compound_request& out) {
+        out.add(SEQUENCE4args{made.sessionid, 1, 1, 1, false}).add(RECLAIM_COMPLETE4args());
+    }));
+    OPEN4args denying;
+    denying.share_access = share4::access_both;
+    denying.share_deny = share4::deny_write;
+    denying.openhow.opentype = opentype4::create;
+    denying.claim.file = "f";
+    calls.push_back(s.prepare(0, [&](compound_request& out) {
+        out.add(SEQUENCE4args{made.sessionid, 1, 0, 1, false})
+            .add(PUTROOTFH4args())
+            .add(LOOKUP4args{"export"})
+            .add(denying);
+    }));
+    const auto stop = [](shard& there) { there.tasks().request_stop(); };
+    s.rt->call(1, stop);
+    s.serve(0, calls);
+    BOOST_TEST_REQUIRE(calls[1]->header_of_reply.success());
+    BOOST_TEST(answer4(calls[1]->reply()).status() == nfsstat4::delay);
+}
+
 // The state of all files is on one shard: to cut a file takes a disk's time, which others there do not have to wait
 // for.
 BOOST_AUTO_TEST_CASE(an_open_cuts_its_file_on_its_own_shard, *boost::unit_test::timeout(60))

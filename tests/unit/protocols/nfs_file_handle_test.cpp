@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
 
+#include <verbena/protocols/files/under_way.hpp>
 #include <verbena/protocols/nfs/server/file_handle.hpp>
 
 #include "bytes.hpp"
@@ -168,8 +169,8 @@ BOOST_AUTO_TEST_CASE(a_bad_key_file_is_refused_and_left_alone)
 BOOST_AUTO_TEST_CASE(a_state_key_names_its_handle)
 {
     for (const std::size_t size : {std::size_t(1), file_handle::max_inner}) {
-        const auto name = state_key(7, inner(size));
-        BOOST_TEST((name != state_key(8, inner(size))));
+        const auto name = files::file_key(7, inner(size));
+        BOOST_TEST((name != files::file_key(8, inner(size))));
         const auto handle = sign_state_key(key(), name);
         BOOST_REQUIRE(handle);
         const auto opened = open_handle(key(), handle->bytes());
@@ -181,8 +182,8 @@ BOOST_AUTO_TEST_CASE(a_state_key_names_its_handle)
     const auto longest = inner(storage::handle::max_size);
     auto other = std::vector<std::byte>(longest.bytes().begin(), longest.bytes().end());
     other.back() = std::byte(0);
-    BOOST_TEST((state_key(7, longest) != state_key(7, storage::handle(other))));
-    BOOST_TEST(!sign_state_key(key(), state_key(7, longest)));
+    BOOST_TEST((files::file_key(7, longest) != files::file_key(7, storage::handle(other))));
+    BOOST_TEST(!sign_state_key(key(), files::file_key(7, longest)));
     BOOST_TEST(!sign_state_key(key(), storage::handle(std::span(other).first(3))));
 }
 

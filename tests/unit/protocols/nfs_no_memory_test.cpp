@@ -95,7 +95,7 @@ struct world {
             state_home::opening file;
             file.backend = &backend;
             file.file = r.file;
-            file.io = &state->io_of(here);
+            file.here = &state->operations().on(here);
             bool opened = false;
             fails_at = at;
             try {
@@ -161,7 +161,7 @@ struct forgotten {
             nfs::state_home::opening file;
             file.backend = &w.backend;
             file.file = r.file;
-            file.io = &w.state->io_of(here);
+            file.here = &w.state->operations().on(here);
             bool opened = true;
             scope s(here.reactor());
             s.spawn([&]() -> task<void> {
@@ -183,8 +183,8 @@ struct forgotten {
 BOOST_FIXTURE_TEST_CASE(an_open_that_was_dropped_while_it_waited_for_io_cuts_nothing, forgotten)
 {
     const auto meanwhile = [&](shard& here) -> task<void> {
-        nfs::io_list::hold reading;
-        reading.begin(w.state->io_of(here), 0, w.backend.root(), files::share::read);
+        files::under_way reading;
+        reading.begin(w.state->operations().on(here), 0, w.backend.root(), files::operation::read);
         const auto gone = co_await w.state->forget(w.clients[0]);
         BOOST_TEST(gone.has_value());
     };

@@ -96,12 +96,11 @@ task<rpc::outcome> server::create(rpc::call& c)
         set.size && is_in_grace(files::operation::set_size))
         res.status = nfsstat3::jukebox;
     // What is there already is set, and perhaps cut.
-    files::change_hold change;
-    io_list::hold io;
+    files::under_way doing;
     if (res.status == nfsstat3::ok && args.mode == createmode3::unchecked)
         res.status = co_await make_way_to(
             c, directory, args.where.name,
-            set.size ? files::operation::set_size : files::operation::set_attributes, change, &io);
+            set.size ? files::operation::set_size : files::operation::set_attributes, doing);
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
     const auto made =
@@ -223,9 +222,9 @@ task<rpc::outcome> server::remove(rpc::call& c)
     res.status = open_outside_grace(c, args.object.dir, purpose::changing, directory);
     if (res.status == nfsstat3::ok)
         res.status = co_await may_change(c, directory, args.object.name);
-    files::change_hold change;
+    files::under_way doing;
     if (res.status == nfsstat3::ok)
-        res.status = co_await make_way_to(c, directory, args.object.name, files::operation::remove, change);
+        res.status = co_await make_way_to(c, directory, args.object.name, files::operation::remove, doing);
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
     auto done = co_await directory.backend().remove(directory.request, directory.file, args.object.name);
@@ -283,7 +282,7 @@ task<rpc::outcome> server::rename(rpc::call& c)
         res.status = co_await may_change(c, from, args.from.name);
     if (res.status == nfsstat3::ok)
         res.status = co_await may_change(c, to, args.to.name);
-    files::change_hold source, overwritten;
+    files::under_way source, overwritten;
     if (res.status == nfsstat3::ok)
         res.status = co_await make_way_to(c, from, args.from.name, files::operation::rename, source);
     if (res.status == nfsstat3::ok)
@@ -316,12 +315,9 @@ task<rpc::outcome> server::link(rpc::call& c)
         res.status = open(c, args.link.dir, purpose::changing, directory);
     if (res.status == nfsstat3::ok && file.exported != directory.exported)
         res.status = nfsstat3::xdev;
-    files::change_hold change;
-    if (res.status == nfsstat3::ok) {
-        begin_change(change, file);
-        if (is_held(file))
-            res.status = co_await make_way(c, file, files::operation::link);
-    }
+    files::under_way doing;
+    if (res.status == nfsstat3::ok && begin(doing, file, files::operation::link))
+        res.status = co_await make_way(c, file, files::operation::link);
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
     auto done = co_await file.backend().link(file.request, file.file, directory.file, args.link.name);

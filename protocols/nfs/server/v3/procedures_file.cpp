@@ -29,8 +29,8 @@ task<rpc::outcome> server::getattr(rpc::call& c)
     std::optional<kept_attributes> kept;
     std::optional<storage::attributes> before;
     if (res.status == nfsstat3::ok && state_ != nullptr && state_->stats().write_delegations.value() != 0 &&
-        is_held(file)) {
-        const storage::handle key = state_key(file.exported->id, file.file);
+        state_->has_state(files::file_key(file.exported->id, file.file))) {
+        const storage::handle key = files::file_key(file.exported->id, file.file);
         // As in version 4.
         const auto attrs = co_await file.backend().getattr(file.request, file.file);
         if (!attrs) {
@@ -73,15 +73,10 @@ task<rpc::outcome> server::setattr(rpc::call& c)
         res.status = nfsstat3::fbig;
     if (res.status == nfsstat3::ok && set.size && is_in_grace(files::operation::set_size))
         res.status = nfsstat3::jukebox;
-    files::change_hold change;
-    io_list::hold io;
-    if (res.status == nfsstat3::ok) {
-        const files::operation op = set.size ? files::operation::set_size : files::operation::set_attributes;
-        begin_change(change, file);
-        begin_io(io, file, op);
-        if (is_held(file))
-            res.status = co_await make_way(c, file, op);
-    }
+    files::under_way doing;
+    const files::operation op = set.size ? files::operation::set_size : files::operation::set_attributes;
+    if (res.status == nfsstat3::ok && begin(doing, file, op))
+        res.status = co_await make_way(c, file, op);
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
     std::optional<storage::file_time> guard;
@@ -167,12 +162,9 @@ task<rpc::outcome> server::read(rpc::call& c)
     READ3res res;
     target file;
     res.status = open_for_io(c, args.file, files::operation::read, file);
-    io_list::hold io;
-    if (res.status == nfsstat3::ok) {
-        begin_io(io, file, files::operation::read);
-        if (is_held(file))
-            res.status = co_await make_way(c, file, files::operation::read);
-    }
+    files::under_way doing;
+    if (res.status == nfsstat3::ok && begin(doing, file, files::operation::read))
+        res.status = co_await make_way(c, file, files::operation::read);
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
     // No file reaches beyond last_offset: what is asked for there is behind the end of this one.
@@ -242,14 +234,9 @@ task<rpc::outcome> server::write(rpc::call& c)
     res.status = open_for_io(c, args.file, files::operation::write, file);
     if (res.status == nfsstat3::ok && (args.offset > last_offset || args.count > last_offset - args.offset))
         res.status = nfsstat3::fbig;
-    files::change_hold change;
-    io_list::hold io;
-    if (res.status == nfsstat3::ok) {
-        begin_change(change, file);
-        begin_io(io, file, files::operation::write);
-        if (is_held(file))
-            res.status = co_await make_way(c, file, files::operation::write);
-    }
+    files::under_way doing;
+    if (res.status == nfsstat3::ok && begin(doing, file, files::operation::write))
+        res.status = co_await make_way(c, file, files::operation::write);
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
 

@@ -257,27 +257,14 @@ bool server::is_in_grace(files::operation op) const noexcept
     return state_ != nullptr && state_->is_in_grace(files::access_of(op));
 }
 
-bool server::is_held(const target& of) const noexcept
+bool server::begin(files::under_way& doing, const target& of, files::operation op) noexcept
 {
-    return state_ != nullptr && state_->has_any_state() &&
-           state_->has_state(state_key(of.exported->id, of.file));
-}
-
-void server::begin_change(files::change_hold& change, const target& of) noexcept
-{
-    if (state_ != nullptr)
-        change.begin(state_->changes(), state_key(of.exported->id, of.file));
-}
-
-void server::begin_io(io_list::hold& io, const target& of, files::operation op) noexcept
-{
-    if (const files::share access = files::access_of(op); io_ != nullptr && any(access))
-        io.begin(*io_, of.exported->id, of.file, access);
+    return state_ != nullptr && state_->begin(doing, *under_way_, of.exported->id, of.file, op);
 }
 
 task<nfsstat3> server::make_way(rpc::call& c, const target& of, files::operation op)
 {
-    const storage::handle file = state_key(of.exported->id, of.file);
+    const storage::handle file = files::file_key(of.exported->id, of.file);
     const result<void> made = co_await state_->make_way(files::nobody, file, op);
     co_return made ? nfsstat3::ok : refuse_way(c, made.error());
 }
@@ -288,7 +275,7 @@ nfsstat3 server::refuse_way(rpc::call& c, const error& why) noexcept
     if (why.code().category() != files::files_category())
         return nfsstat3::jukebox; // the state layer's shard has stopped
     switch (files::errc(why.code().value())) {
-    case files::errc::needs_room:
+    case files::errc::in_way:
     case files::errc::busy:
     case files::errc::grace: return nfsstat3::jukebox;
     case files::errc::removal_denied:
@@ -300,25 +287,18 @@ nfsstat3 server::refuse_way(rpc::call& c, const error& why) noexcept
 // The same for what has a name, if something has: whoever changes the directory finds out by himself. Another file may get the name
 // between this and that; it is not asked about then.
 task<nfsstat3> server::make_way_to(rpc::call& c, const target& directory, std::string_view name,
-                                   files::operation op, files::change_hold& change, io_list::hold* io)
+                                   files::operation op, files::under_way& doing)
 {
     if (state_ == nullptr || name == "." || name == "..")
         co_return nfsstat3::ok;
-    if (!state_->has_any_state()) {
-        if (io != nullptr)
-            io->begin_of_any(*io_, files::access_of(op));
-        if (state_->passes_unseen(change, *here_))
-            co_return nfsstat3::ok;
-    }
+    if (!state_->begin_by_name(doing, *under_way_, op))
+        co_return nfsstat3::ok;
     auto found = co_await directory.backend().lookup(directory.request, directory.file, name);
     if (!found)
         co_return nfsstat3::ok;
     target file = directory;
     file.file = found->found.handle;
-    begin_change(change, file);
-    if (io != nullptr)
-        begin_io(*io, file, op);
-    if (!is_held(file))
+    if (!begin(doing, file, op))
         co_return nfsstat3::ok;
     co_return co_await make_way(c, file, op);
 }

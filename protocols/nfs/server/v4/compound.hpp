@@ -6,7 +6,7 @@
 #include "object.hpp"
 #include "server_parts.hpp"
 
-#include <verbena/protocols/nfs/server/io_list.hpp>
+#include <verbena/protocols/files/under_way.hpp>
 #include <verbena/protocols/nfs/server/v4/sessions.hpp>
 #include <verbena/protocols/nfs/server/v4/state_answers.hpp>
 #include <verbena/protocols/nfs/server/v4/storage.hpp>
@@ -57,25 +57,30 @@ struct compound : call_context {
     bool client_sought = false;          // in minor version 0: see learn_client()
     const xdr::decoder* whole = nullptr; // the COMPOUND from its beginning, in minor version 0
 
-    // Of the operation that runs: an operation reads and writes two files at most.
-    std::array<io_list::hold, 2> io;
-    unsigned io_count = 0;
-    // By which that is done, if it is by one: as long as their holds.
+    // What the operation that runs does: to two files at most.
+    std::array<files::under_way, 2> doing;
+    unsigned doing_count = 0;
+    // By which that is done, if it is by one: as long as that.
     std::array<std::shared_ptr<const storage::open_file>, 2> opened;
     object current, saved;
     std::optional<stateid4> current_id, saved_id;
 
-    void begin_io(io_list& list, const object& of, files::share access) noexcept
+    files::under_way& next_doing() noexcept
     {
-        assert(io_count < io.size() && "an operation on three files");
-        io[io_count++].begin(list, of.exported->id, of.file, access);
+        assert(doing_count < doing.size() && "an operation on three files");
+        return doing[doing_count++];
     }
-    void end_io() noexcept
+    /// `op` is under way from here on, until the operation ends. Whether make_way() is to be awaited.
+    [[nodiscard]] bool begin(const object& of, files::operation op) noexcept
+    {
+        return server.state.begin(next_doing(), server.under_way, of.exported->id, of.file, op);
+    }
+    void end_doing() noexcept
     {
         current.request.open = saved.request.open = nullptr;
-        while (io_count > 0) {
-            io[--io_count].end();
-            opened[io_count].reset();
+        while (doing_count > 0) {
+            doing[--doing_count].end();
+            opened[doing_count].reset();
         }
     }
     bitmap4 supported(const object& of) const noexcept { return supported_attributes_of(of, minor()); }
@@ -106,7 +111,7 @@ struct compound : call_context {
     /// stateid must not keep others from writing: the client may unlock before it has the bytes, and what others write then is not for it.
     bool may_send_from_file() const noexcept
     {
-        return is_last() && !terms.guarded && !kept && c.takes_files();
+        return is_last() && !terms.keeps_writers_out && !kept && c.takes_files();
     }
     /// Bytes of buffers that the data so far lie in.
     std::size_t attached_bytes() const noexcept

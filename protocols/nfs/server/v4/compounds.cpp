@@ -157,7 +157,7 @@ task<void> run_operations(compound& k)
             task<nfsstat4> running = run(k, operation);
             status = co_await running;
             is_read = k.c.args().ok();
-            k.end_io();
+            k.end_doing();
             // They are there, but not in one piece, as the arguments of an operation have to be. It has read them
             // first.
             if (status == nfsstat4::badxdr && lies_apart(k.c.args())) {

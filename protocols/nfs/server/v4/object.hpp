@@ -2,6 +2,7 @@
 // What a handle stands for.
 #pragma once
 
+#include <verbena/protocols/files/under_way.hpp>
 #include <verbena/protocols/nfs/server/exports.hpp>
 #include <verbena/protocols/nfs/server/file_handle.hpp>
 #include <verbena/protocols/nfs/server/v4/pseudo_tree.hpp>
@@ -21,7 +22,7 @@ struct object {
     storage::file_backend& backend() const noexcept { return *exported->backend; }
     bool is_export_root() const noexcept { return exported != nullptr && file == backend().root(); }
     /// The state layer's name for the file.
-    storage::handle key() const noexcept { return state_key(exported->id, file); }
+    storage::handle key() const noexcept { return files::file_key(exported->id, file); }
 };
 
 /// What an operation is about to do to an object.

@@ -8,7 +8,6 @@
 #include "root_looks.hpp"
 
 #include <verbena/core/shard.hpp>
-#include <verbena/protocols/nfs/server/io_list.hpp>
 #include <verbena/protocols/nfs/server/v4/commons.hpp>
 #include <verbena/protocols/nfs/server/v4/counters.hpp>
 
@@ -21,7 +20,7 @@ struct server_parts {
         : commons(of_all),
           here(where),
           state(of_all.state),
-          io(of_all.state.io_of(where)),
+          under_way(of_all.state.operations().on(where)),
           handles(of_all.exports, of_all.key, of_all.tree, where, counters),
           names(of_all.users, of_all.state.home(), where, counters.known_names),
           values(handles, names, of_all.state.options(), of_all.started),
@@ -31,8 +30,8 @@ struct server_parts {
 
     server_commons& commons;
     const shard& here;
-    state_home& state; ///< the one of `commons`
-    io_list& io;       ///< what is under way on this shard
+    state_home& state;                 ///< the one of `commons`
+    files::operations_here& under_way; ///< on this shard
     server_counters counters;
     handle_space handles;
     owner_names names;

@@ -24,7 +24,7 @@ nfsstat4 status_of(errc why) noexcept
     case errc::removal_denied: return nfsstat4::file_open;
     case errc::locks_held: return nfsstat4::locks_held;
     case errc::client_busy: return nfsstat4::clientid_busy;
-    case errc::needs_room:
+    case errc::in_way:
     case errc::busy:
     case errc::too_many_clients:
     case errc::peer_is_full:

@@ -168,7 +168,6 @@ struct state_stats {
     counter failed_fences;                                 ///< each time that one failed: it is tried again
     counter ended_fences, late_fences, fence_microseconds; ///< of those that ended: from their beginning
     gauge lock_waiters;
-    gauge passages;                            ///< operations under way
     counter expired_clients, returned_clients; ///< of courtesy clients: state taken, and back in time
     counter recalls, revocations;
     counter distrusted_clients; ///< that let too many be revoked, each time

@@ -55,7 +55,9 @@ class recallable_kind {
 public:
     virtual std::string_view name() const noexcept = 0; ///< for the log
     /// Whether such a range to read, or to write, has to go before another client's `op`, and is not given while
-    /// that is under way, or another client has the file open or locked so.
+    /// another client has the file open or locked so. No range is given while the file is being changed, by whomever.
+    /// READs that are under way are not looked for: if they must not run beside a range, as beside one to write,
+    /// whoever gives it awaits operations_under_way::ended() with share::read before state_table::hold().
     virtual bool conflicts(lock_type type, operation op) const noexcept = 0;
     /// The same of an `op` of the client that has the range.
     virtual bool conflicts_with_holder(lock_type, operation) const noexcept { return false; }

@@ -9,12 +9,13 @@
 #include <verbena/core/wait_queue.hpp>
 #include <verbena/protocols/files/byte_ranges.hpp>
 #include <verbena/protocols/files/conflicts.hpp>
-#include <verbena/protocols/files/in_flight.hpp>
 #include <verbena/protocols/files/options.hpp>
+#include <verbena/protocols/files/presence.hpp>
 #include <verbena/protocols/files/recallable.hpp>
 #include <verbena/protocols/files/recovery.hpp>
 #include <verbena/protocols/files/stateid.hpp>
 #include <verbena/protocols/files/types.hpp>
+#include <verbena/protocols/files/under_way.hpp>
 #include <verbena/protocols/storage/file_lease.hpp>
 #include <verbena/protocols/storage/open_file.hpp>
 
@@ -184,37 +185,20 @@ private:
     std::uint32_t operations_ = 0;
     share access_ = share::none;
     share deny_ = share::none;
-    bool minds_operations_ = false; // those that are under way: I/O of others is refused in grace
+    bool minds_cuts_ = false; // by opens that are begun: what reclaims was there before them
     bool reclaims_ = false;
     byte_range bytes_;
     lock_type type_ = lock_type::read;
     const recallable_kind* holds_ = nullptr; // the kind of which it wants `bytes_`
 };
 
-/// An operation on a file for as long as it runs: nothing is granted meanwhile that contradicts it. Or, after make_room(), the room
-/// that was made, until something is begun in it. Owned by who runs the operation; the table outlives it. Shard-local.
-class passage {
-public:
-    passage() = default;
-    passage(const passage&) = delete;
-    ~passage() { end(); }
-    /// Ends it before the destructor does.
-    void end() noexcept;
-    /// After state_table::begin_io(): whether the client keeps others from writing: it has bytes of that file locked, or an open that denies
-    /// writing, whatever the stateid. A delegation does not count: docs/internals/nfs4.md, "Data that are sent from the file", tells why.
-    bool keeps_writers_out() const noexcept { return keeps_writers_out_; }
-    /// After state_table::begin_io(), once: the open by which that is done; nullptr if it is by none.
-    std::shared_ptr<const storage::open_file> take_opened() noexcept { return std::move(opened_); }
-
-private:
-    friend class state_table;
-    std::shared_ptr<const storage::open_file> opened_;
-    bool keeps_writers_out_ = false;
-    state_table* table_ = nullptr;
-    detail::file_entry* file_ = nullptr; // pinned; nullptr: it had no entry
-    std::uint32_t operations_ = 0;       // counted there
-    share anonymous_ = share::none;      // counted there, too
-    in_flight_list::item item_;
+/// What check_io() found out about a stateid.
+struct io_grant {
+    /// By which it is done; nullptr if it is by none.
+    std::shared_ptr<const storage::open_file> opened;
+    /// Whether the client keeps others from writing: it has bytes of that file locked, or an open that denies writing, whatever the
+    /// stateid. A delegation does not count: docs/internals/nfs4.md, "Data that are sent from the file", tells why.
+    bool keeps_writers_out = false;
 };
 
 /// An open that is decided and not yet answered: its share bits count. Owned by who opens; the table outlives it. Shard-local.
@@ -239,7 +223,7 @@ public:
 private:
     friend class state_table;
     friend class intrusive_list<pending_open>;
-    // To cut the file is to write it, whatever it is opened for: an operation that is under way until the open is answered.
+    // To cut the file is to write it, whatever it is opened for, until the open is answered.
     share cut() const noexcept { return request_.truncates ? share::write : share::none; }
     struct of_client : list_hook {
         explicit of_client(pending_open& p) noexcept : open(p) {}
@@ -299,7 +283,7 @@ public:
     /// All outlive the table.
     state_table(const clock_source& clock, recovery_store& store, state_handler& handler,
                 state_options options);
-    /// No task of it runs, no passage and no pending_open is left.
+    /// No task of it runs, nothing is under way, and no pending_open is left.
     ~state_table();
     state_table(const state_table&) = delete;
 
@@ -406,7 +390,7 @@ public:
     result<void> may_open(client_id client, std::span<const std::byte> owner);
     /// begin_open() and commit() at once.
     result<opened> open(const open_request& r);
-    /// Errors: invalid, share_denied, needs_room, grace, no_grace, reclaim_bad, reclaim_conflict, too_many_opens.
+    /// Errors: invalid, share_denied, in_way, grace, no_grace, reclaim_bad, reclaim_conflict, too_many_opens.
     result<void> begin_open(const open_request& r, pending_open& p);
     /// Of an open_request::leased: whether it would bring a read delegation, whose stateid this is. Then its place is held: whoever the delegation will be in the way of waits
     /// from now on, until commit() or the end of `p`. The caller asks the back end for a lease, whose holder recalls the delegation by its stateid, and
@@ -434,7 +418,7 @@ public:
 
     // --- Byte-range locks
 
-    /// `holder`, if given, hears what stands against it. Errors: denied, needs_room, open_mode, grace, no_grace, reclaim_bad,
+    /// `holder`, if given, hears what stands against it. Errors: denied, in_way, open_mode, grace, no_grace, reclaim_bad,
     /// reclaim_conflict, too_many_locks. With `local`: where processes of this host lock bytes of the file, too,
     /// and the table would grant it, it is begun, and the answer is busy (pending_lock::asks_back_end()).
     result<stateid> lock(const lock_request& r, lock_holder* holder = nullptr,
@@ -462,7 +446,7 @@ public:
                            back_end_locks* unsettled = nullptr);
     /// Locks bytes for a host, by the lock's owner alone. Deny bits do not stand against it: the protocol asks
     /// whether the caller may read or write the file. A host hears of each lock that it waits for. Errors: those of
-    /// lock(), but for stateids and opens; invalid for a client with a lease; needs_room also for what no open has
+    /// lock(), but for stateids and opens; invalid for a client with a lease; in_way also for what no open has
     /// recalled, such as a delegation. `local` as in lock().
     result<void> lock_by_owner(const owner_lock& r, lock_holder* holder = nullptr,
                                pending_lock* local = nullptr);
@@ -494,7 +478,7 @@ public:
         std::uint64_t change =
             0; ///< when it was granted: what the holder says as long as it keeps nothing to itself
     };
-    /// One of somebody else than `who`, or nothing: then make_room() may still have to wait for one that is recalled.
+    /// One of somebody else than `who`, or nothing: then make_way() may still have to wait for one that is recalled.
     std::optional<writer> writer_of(const storage::handle& file, client_id who) noexcept;
     /// The change attribute of the file of `id`, a write delegation, seen since it was granted: nothing if it is not known, then it is recalled
     /// where it would be asked.
@@ -520,10 +504,10 @@ public:
 
     /// Gives the client `bytes` of the file, besides those that it has of that kind; its answer is the next number of
     /// the stateid that names all of them. Errors: open_mode, where the client may not do with the file what `type`
-    /// says; those of begin() for a read or a write of the client; needs_room also where another kind excludes it
-    /// (make_room() with a demand for `r` helps); busy, where it is asked to return them, somebody waits for the file
-    /// or had to lately, what is against it is open, locked or under way, what was there before is not fenced yet, or
-    /// the file has as many holders as it may; too_many_locks for limits of the client, all_is_full.
+    /// says; those of check() for a read or a write of the client; in_way also where another kind excludes it
+    /// (make_way() with a demand for `r` helps); busy, where it is asked to return them, somebody waits for the file
+    /// or had to lately, what is against it is open or locked, the file is being changed, what was there before is not
+    /// fenced yet, or the file has as many holders as it may; too_many_locks for limits of the client, all_is_full.
     result<stateid> hold(const hold_request& r);
     /// Gives `bytes` back, those to read or to write alone if `type` says so. Yields the next number, or nothing
     /// where none are left: then the state goes. What is back is fenced. Errors: busy, where more ranges or more
@@ -560,23 +544,22 @@ public:
 
     // --- Operations
 
-    /// Begins `p` if nothing is in the way. Errors: locked, needs_room, grace.
-    result<void> begin(const demand& d, passage& p);
-    /// Does `op`, which reads, writes or sets attributes, by a stateid of any kind that has data. Errors: open_mode,
-    /// locked; needs_room for what others have besides delegations, and for fences.
-    result<void> begin_io(client_id client, const stateid& id, const storage::handle& file, operation op,
-                          passage& p, zero_seqid zero = zero_seqid::newest);
-    /// The same for reads, writes or both.
-    result<void> begin_io(client_id client, const stateid& id, const storage::handle& file, share access,
-                          passage& p, zero_seqid zero = zero_seqid::newest);
+    // Whoever asks these has begun an under_way before, so that nothing is granted behind the answer that contradicts it.
+
+    /// Whether nothing is in the way of an operation. Errors: locked, in_way, grace.
+    result<void> check(const demand& d) noexcept;
+    /// Whether the client may do `op`, which reads, writes or sets attributes, by a stateid of any kind that has data. Errors:
+    /// open_mode, locked; in_way for what others have besides delegations, and for fences.
+    result<io_grant> check_io(client_id client, const stateid& id, const storage::handle& file, operation op,
+                              zero_seqid zero = zero_seqid::newest);
     /// Whether another client has the file open and denies others to write it: then nobody but that client removes it (RFC 8881
     /// 18.25.4). Clients whose lease is over keep nobody from it.
     bool is_denied_removal(const storage::handle& file, client_id who) noexcept;
-    /// Makes what is in the way of `d` go: recalls delegations and waits for them, takes what courtesy clients have, waits for operations
-    /// that are under way. `hold` keeps the room until something is begun in it or it ends.
+    /// Makes what is in the way of `d` go: recalls delegations and waits for them, takes what courtesy clients have, waits for cuts by
+    /// opens that are begun. The same question, asked behind it without another wait, finds the way free.
     /// Completes when: nothing is in the way that can be made to go; what can't, the next question answers. Or `patience` is over.
-    /// On cancel: ECANCELED. Errors: busy; the store's. Lifetime: `hold` and the table outlive it. Shard: the table's.
-    task<result<void>> make_room(demand d, duration patience, passage& hold);
+    /// On cancel: ECANCELED. Errors: busy; the store's. Lifetime: the table outlives it. Shard: the table's.
+    task<result<void>> make_way(demand d, duration patience);
 
     /// What happens by time alone: delegations not returned in time, leases, reservations of locks, the end of grace. One runs as long as
     /// the table serves.
@@ -589,17 +572,17 @@ public:
     /// These three are any thread's.
     bool has_state(const storage::handle& file) const noexcept { return presence_.has_state(file); }
     bool has_any_state() const noexcept { return presence_.has_any(); }
-    changes_under_way& changes() noexcept { return changes_; }
+    operations_under_way& operations() noexcept { return operations_; }
     grace_period::phase grace() const noexcept { return grace_.now(); }
     const state_stats& stats() const noexcept { return stats_; }
     const state_options& options() const noexcept { return options_; }
 
 private:
-    friend class passage;
     friend class pending_open;
     friend class pending_lock;
     using waiter_list = intrusive_list<verbena::detail::waiter>;
     struct obstacle;
+    struct pinned;
     struct indexes;
     struct lock_obstacle;
 
@@ -670,7 +653,6 @@ private:
                                                    detail::file_entry& f, delegation_type type) noexcept;
     bool others_contradict(const detail::client_entry& c, detail::file_entry& f,
                            delegation_type type) noexcept;
-    bool is_passed_against(detail::file_entry& f, delegation_type type) noexcept;
     bool is_pending_by_others(client_id client, detail::file_entry& f, delegation_type type) noexcept;
     static bool is_locked_by_hosts(detail::file_entry& f, delegation_type type) noexcept;
     std::optional<delegation_type> may_delegate(const open_request& r, detail::client_entry& c,
@@ -782,7 +764,7 @@ private:
     task<bool> look_locally(detail::file_entry& f);
     task<void> watch_locally(storage::handle file, std::uint64_t number);
 
-    // Room.
+    // What is in the way.
     bool stands_against(const demand& d, share access, share deny) const noexcept;
     bool is_refused_for_good(detail::file_entry& f, const demand& d) noexcept;
     std::optional<client_id> courtesy_holder(detail::file_entry& f, const demand& d) noexcept;
@@ -790,18 +772,13 @@ private:
     bool is_fenced_against(detail::file_entry& f, const demand& d) noexcept;
     obstacle find_obstacle(detail::file_entry& f, const demand& d) noexcept;
     result<void> decide_shares(detail::file_entry* f, const demand& d) noexcept;
-    result<void> begin_io_of(client_id client, const stateid& id, const storage::handle& file,
-                             std::uint32_t operations, share access, passage& p, zero_seqid zero);
-    void pin(detail::file_entry& f, passage& p) noexcept;
-    void count(detail::file_entry& f, const passage& p, int by) noexcept;
 
     const clock_source& clock_;
     recovery_store& store_;
     state_handler& handler_;
     const state_options options_;
     presence presence_;
-    changes_under_way changes_;
-    in_flight_list in_flight_;
+    operations_under_way operations_;
     grace_period grace_;
     state_stats stats_;
     std::unique_ptr<detail::stateid_table> states_;
@@ -819,7 +796,6 @@ private:
     std::optional<time_point> fences_until_; // the shard stops, and they may take so long
     std::unique_ptr<indexes>
         by_; // clients by their lease, recalls and reservations by their end, states by owner and file
-    waiter_list quiet_;   // wait for operations on files without state
     waiter_list storing_; // wait for the store's answer to somebody else
     waiter_list tending_;
     scope* watching_ = nullptr; // of tend(): for those who wait for local processes

@@ -30,7 +30,7 @@ enum class errc {
     removal_denied,   ///< a removal against an open that denies others to write
     locks_held,       ///< what is to be freed is in use
     client_busy,      ///< the client still has state
-    needs_room,       ///< what is in the way can be made to go: make_room()
+    in_way,           ///< what is in the way can be made to go: make_way()
     busy,             ///< it did not go in time, or a file has too many lock owners: try again later
     grace,            ///< not while others may reclaim, or before this client has said that it reclaimed all
     no_grace,         ///< a reclaim after its time

@@ -108,14 +108,16 @@ task<nfsstat4> setattr(compound& k)
         status = nfsstat4::bad_stateid;
     if (status == nfsstat4::ok)
         status = k.check_room<SETATTR4res>();
-    files::change_hold change;
-    if (status == nfsstat4::ok)
-        change.begin(k.server.state.changes(), k.current.key());
-    if (status == nfsstat4::ok && (set.size || !args.stateid.is_reserved()))
-        status = co_await check_io(k, args.stateid,
-                                   set.size ? files::operation::set_size : files::operation::set_attributes);
-    // A stateid says nothing of others' delegations where it is not to write.
-    if (status == nfsstat4::ok && k.server.state.has_state(k.current.key()))
+    const files::operation op = set.size ? files::operation::set_size : files::operation::set_attributes;
+    bool is_held = false;
+    if (status == nfsstat4::ok && (set.size || !args.stateid.is_reserved())) {
+        status = co_await check_io(k, args.stateid, op);
+        // A stateid says nothing of others' delegations where it is not to write.
+        is_held = k.server.state.has_state(k.current.key());
+    } else if (status == nfsstat4::ok) {
+        is_held = k.begin(k.current, op);
+    }
+    if (status == nfsstat4::ok && is_held)
         status = co_await make_way(k, k.current, files::operation::set_attributes);
     if (status != nfsstat4::ok)
         co_return status;

@@ -110,11 +110,8 @@ task<nfsstat4> write(compound& k)
         status = nfsstat4::fbig;
     if (status == nfsstat4::ok)
         status = k.check_room<WRITE4res>();
-    files::change_hold change;
-    if (status == nfsstat4::ok) {
-        change.begin(k.server.state.changes(), k.current.key());
+    if (status == nfsstat4::ok)
         status = co_await check_io(k, args.stateid, files::operation::write);
-    }
     if (status != nfsstat4::ok)
         co_return status;
     const object& file = k.current;

@@ -82,8 +82,6 @@ task<nfsstat4> change_extents(compound& k, extents_change what)
         status = k.check_room<Results>();
     if (status != nfsstat4::ok)
         co_return status;
-    files::change_hold change;
-    change.begin(k.server.state.changes(), k.current.key());
     status = co_await check_io(k, args.stateid, files::operation::change_extents);
     if (status != nfsstat4::ok)
         co_return status;
@@ -125,7 +123,7 @@ task<nfsstat4> io_advise(compound& k)
 namespace {
 
 // What COPY and CLONE must pass: from the saved handle, which is read, to the current one, which is written.
-task<nfsstat4> begin_between(compound& k, stateid4 source, stateid4 target, files::change_hold& change)
+task<nfsstat4> begin_between(compound& k, stateid4 source, stateid4 target)
 {
     nfsstat4 status = k.saved.none() ? nfsstat4::nofilehandle : k.need_file(purpose::changing);
     if (status == nfsstat4::ok)
@@ -144,7 +142,6 @@ task<nfsstat4> begin_between(compound& k, stateid4 source, stateid4 target, file
     status = co_await check_io_of(k, k.saved, source, files::operation::read);
     if (status != nfsstat4::ok)
         co_return status;
-    change.begin(k.server.state.changes(), k.current.key());
     co_return co_await check_io_of(k, k.current, target, files::operation::change_extents);
 }
 
@@ -178,8 +175,7 @@ task<nfsstat4> copy(compound& k)
         co_return nfsstat4::badxdr;
     if (!args.source_server.empty())
         co_return nfsstat4::notsupp;
-    files::change_hold change;
-    nfsstat4 status = co_await begin_between(k, args.src_stateid, args.dst_stateid, change);
+    nfsstat4 status = co_await begin_between(k, args.src_stateid, args.dst_stateid);
     if (status != nfsstat4::ok)
         co_return status;
     const object& from = k.saved;
@@ -243,8 +239,7 @@ task<nfsstat4> clone(compound& k)
     CLONE4args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
-    files::change_hold change;
-    nfsstat4 status = co_await begin_between(k, args.src_stateid, args.dst_stateid, change);
+    nfsstat4 status = co_await begin_between(k, args.src_stateid, args.dst_stateid);
     if (status != nfsstat4::ok)
         co_return status;
     const object& from = k.saved;

@@ -114,9 +114,8 @@ task<nfsstat4> remove(compound& k)
     // The file may be one that a client has still to reclaim.
     if (status == nfsstat4::ok && k.server.state.is_in_grace())
         status = nfsstat4::grace;
-    files::change_hold change;
-    if (status == nfsstat4::ok && !k.server.state.passes_unseen(change, k.server.here))
-        status = co_await make_way_to(k, k.current, args.target, files::operation::remove, change);
+    if (status == nfsstat4::ok)
+        status = co_await make_way_to(k, k.current, args.target, files::operation::remove);
     if (status != nfsstat4::ok)
         co_return status;
     const object& o = k.current;
@@ -186,11 +185,10 @@ task<nfsstat4> rename(compound& k)
     // The file may be one that a client has still to reclaim.
     if (status == nfsstat4::ok && k.server.state.is_in_grace())
         status = nfsstat4::grace;
-    files::change_hold source, overwritten;
-    if (status == nfsstat4::ok && !k.server.state.passes_unseen(source, k.server.here))
-        status = co_await make_way_to(k, k.saved, args.oldname, files::operation::rename, source);
-    if (status == nfsstat4::ok && !k.server.state.passes_unseen(overwritten, k.server.here))
-        status = co_await make_way_to(k, k.current, args.newname, files::operation::remove, overwritten);
+    if (status == nfsstat4::ok)
+        status = co_await make_way_to(k, k.saved, args.oldname, files::operation::rename);
+    if (status == nfsstat4::ok)
+        status = co_await make_way_to(k, k.current, args.newname, files::operation::remove);
     if (status != nfsstat4::ok)
         co_return status;
     const object& o = k.saved;
@@ -216,12 +214,8 @@ task<nfsstat4> link(compound& k)
         status = check_name(args.newname);
     if (status == nfsstat4::ok)
         status = k.check_room<LINK4res>();
-    files::change_hold change;
-    if (status == nfsstat4::ok) {
-        change.begin(k.server.state.changes(), k.saved.key());
-        if (k.server.state.has_state(k.saved.key()))
-            status = co_await make_way(k, k.saved, files::operation::link);
-    }
+    if (status == nfsstat4::ok && k.begin(k.saved, files::operation::link))
+        status = co_await make_way(k, k.saved, files::operation::link);
     if (status != nfsstat4::ok)
         co_return status;
     const object& o = k.saved;

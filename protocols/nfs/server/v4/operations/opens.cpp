@@ -166,13 +166,12 @@ task<nfsstat4> find_to_open(compound& k, const OPEN4args& args, open_target& to)
 
 // Of a file that was just made, and then refused: nothing is to be left of it. But another file that has its name by
 // now is, and so is what somebody else has opened meanwhile.
-task<void> unmake(state_home& state, const object& directory, std::string_view name,
+task<void> unmake(server_parts& server, const object& directory, std::string_view name,
                   const storage::handle& file)
 {
-    const storage::handle key = state_key(directory.exported->id, file);
-    files::change_hold change;
-    change.begin(state.changes(), key);
-    if (state.has_state(key))
+    files::under_way removing;
+    if (server.state.begin(removing, server.under_way, directory.exported->id, file,
+                           files::operation::remove))
         co_return;
     storage::request request = directory.request;
     request.victim = &file;
@@ -261,6 +260,14 @@ task<nfsstat4> create_to_open(compound& k, const OPEN4args& args, open_target& t
         // As in the other modes.
         if (directory.request.who.uid != 0)
             rest.uid.reset();
+        // Somebody may have opened the file meanwhile, or before a creation that is repeated.
+        files::under_way setting;
+        if (k.server.state.begin(setting, k.server.under_way, directory.exported->id, to.file.file,
+                                 files::operation::set_attributes)) {
+            status = co_await make_way(k, to.file, files::operation::set_attributes);
+            if (status != nfsstat4::ok)
+                co_return status;
+        }
         // The back end has kept the verifier, perhaps in the times: the client hears that these are not its own yet.
         const auto done = co_await files.setattr(to.file.request, to.file.file, rest, std::nullopt);
         // Somebody has removed it: it is made again. Where it is there the second time it is broken.
@@ -272,7 +279,7 @@ task<nfsstat4> create_to_open(compound& k, const OPEN4args& args, open_target& t
         }
         if (!done) {
             if (!made->existed)
-                co_await unmake(k.server.state, directory, args.claim.file, to.file.file);
+                co_await unmake(k.server, directory, args.claim.file, to.file.file);
             co_return status_of_setting(done.error(), set);
         }
         to.attrset = set_at_creation(how.attrs.attrmask, set, done->after);
@@ -384,7 +391,7 @@ task<nfsstat4> open_file(compound& k, const OPEN4args& args, OPEN4res& res)
         request.change.reset();
     }
     state_home::opening opening = {&to.file.backend(), to.file.request, to.file.file, to.file.exported->id,
-                                   &k.server.io};
+                                   &k.server.under_way};
     opening.request.open = to.opened.get();
     result<files::opened> opened = co_await k.server.state.open(request, opening);
     if (!opened && by_name && !to.by_delegation && opened.error().errno_value() == ESTALE)

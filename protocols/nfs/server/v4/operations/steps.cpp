@@ -28,8 +28,7 @@ task<nfsstat4> check_io(compound& k, stateid4 id, files::operation op)
 task<nfsstat4> check_io_of(compound& k, object& of, stateid4 id, files::operation op)
 {
     const files::share access = files::access_of(op);
-    if (any(access))
-        k.begin_io(k.server.io, of, access);
+    k.next_doing().begin(k.server.under_way, of.exported->id, of.file, op); // the table is asked in any case
     const storage::handle file = of.key();
     nfsstat4 status = nfsstat4::ok;
     if (k.minor() == 0) {
@@ -39,8 +38,8 @@ task<nfsstat4> check_io_of(compound& k, object& of, stateid4 id, files::operatio
         status = status_of_state(checked);
     }
     if (status == nfsstat4::ok && any(access)) {
-        k.opened[k.io_count - 1] = std::move(k.terms.opened);
-        of.request.open = k.opened[k.io_count - 1].get();
+        k.opened[k.doing_count - 1] = std::move(k.terms.opened);
+        of.request.open = k.opened[k.doing_count - 1].get();
     }
     k.terms.opened.reset();
     co_return status;
@@ -60,18 +59,21 @@ task<nfsstat4> make_way(compound& k, const object& of, files::operation op)
     co_return status_of_state(made);
 }
 
-task<nfsstat4> make_way_to(compound& k, const object& directory, std::string_view name, files::operation op,
-                           files::change_hold& change)
+task<nfsstat4> make_way_to(compound& k, const object& directory, std::string_view name, files::operation op)
 {
+    files::under_way& doing = k.next_doing();
+    if (!k.server.state.begin_by_name(doing, k.server.under_way, op))
+        co_return nfsstat4::ok;
     if (name == "." || name == "..")
         co_return nfsstat4::ok;
     const auto found = co_await directory.backend().lookup(directory.request, directory.file, name);
     if (!found)
         co_return nfsstat4::ok;
-    const storage::handle file = state_key(directory.exported->id, found->found.handle);
-    change.begin(k.server.state.changes(), file);
-    if (!k.server.state.has_state(file))
+    const std::uint32_t space = directory.exported->id;
+    const storage::handle handle = found->found.handle;
+    if (!k.server.state.begin(doing, k.server.under_way, space, handle, op))
         co_return nfsstat4::ok;
+    const storage::handle file = files::file_key(space, handle);
     co_await learn_client(k);
     // A removal of minor version 0 says not whose it is (RFC 7530 16.25): a client that denies others to write may
     // remove its own file.

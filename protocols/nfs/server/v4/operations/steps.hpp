@@ -24,9 +24,9 @@ task<nfsstat4> check_io_of(compound& k, object& of, stateid4 id, files::operatio
 /// Has others' delegations returned that are in the way.
 task<nfsstat4> make_way(compound& k, const object& of, files::operation op);
 /// The same for what has a name, if something has: whoever changes the directory finds out by himself. Another file
-/// may get the name between this and that; it is not asked about then. `change` begins for the file.
-task<nfsstat4> make_way_to(compound& k, const object& directory, std::string_view name, files::operation op,
-                           files::change_hold& change);
+/// may get the name between this and that; it is not asked about then. From here on until the operation ends `op` is
+/// under way.
+task<nfsstat4> make_way_to(compound& k, const object& directory, std::string_view name, files::operation op);
 
 /// Whether it is a file that has bytes.
 task<nfsstat4> need_regular(const object& file);

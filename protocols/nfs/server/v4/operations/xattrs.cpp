@@ -71,7 +71,7 @@ namespace {
 // What SETXATTR, of a value of `size` bytes, and REMOVEXATTR must pass. Others' delegations go first (8276 8.4.2).
 // `seen` is what the file was before.
 task<nfsstat4> begin_changing_xattrs(compound& k, std::string_view name, std::size_t size,
-                                     files::change_hold& change, storage::attributes& seen)
+                                     storage::attributes& seen)
 {
     nfsstat4 status = k.need_file(purpose::changing);
     if (status == nfsstat4::ok)
@@ -82,8 +82,7 @@ task<nfsstat4> begin_changing_xattrs(compound& k, std::string_view name, std::si
         status = nfsstat4::xattr2big;
     if (status != nfsstat4::ok)
         co_return status;
-    change.begin(k.server.state.changes(), k.current.key());
-    if (k.server.state.has_state(k.current.key()))
+    if (k.begin(k.current, files::operation::set_attributes))
         status = co_await make_way(k, k.current, files::operation::set_attributes);
     if (status != nfsstat4::ok)
         co_return status;
@@ -102,9 +101,8 @@ task<nfsstat4> setxattr(compound& k)
     SETXATTR4args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
-    files::change_hold change;
     storage::attributes seen;
-    const nfsstat4 status = co_await begin_changing_xattrs(k, args.name, args.value.size(), change, seen);
+    const nfsstat4 status = co_await begin_changing_xattrs(k, args.name, args.value.size(), seen);
     if (status != nfsstat4::ok)
         co_return status;
     const auto mode = args.option == setxattr_option4::create    ? storage::xattr_mode::create
@@ -124,9 +122,8 @@ task<nfsstat4> removexattr(compound& k)
     REMOVEXATTR4args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
-    files::change_hold change;
     storage::attributes seen;
-    const nfsstat4 status = co_await begin_changing_xattrs(k, args.name, 0, change, seen);
+    const nfsstat4 status = co_await begin_changing_xattrs(k, args.name, 0, seen);
     if (status != nfsstat4::ok)
         co_return status;
     const object& o = k.current;

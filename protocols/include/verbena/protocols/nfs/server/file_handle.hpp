@@ -38,7 +38,7 @@ public:
     /// The longest back-end handle that fits.
     static constexpr std::size_t max_inner = max_size - overhead;
     static_assert(4 + max_inner <= storage::handle::max_size,
-                  "what can be signed has a state_key() of its own");
+                  "what can be signed has a files::file_key() of its own");
 
     file_handle() = default;
     std::span<const std::byte> bytes() const noexcept { return {bytes_.data(), size_}; }
@@ -63,11 +63,9 @@ std::optional<file_handle> sign_handle(const handle_key& key, std::uint32_t expo
 /// Nothing if the bytes are not a handle that sign_handle() made under `key`: NFS3ERR_BADHANDLE.
 std::optional<opened_handle> open_handle(const handle_key& key, std::span<const std::byte> wire) noexcept;
 
-/// The state layer's name for a file: a back end's handle is unique within its export only.
-storage::handle state_key(std::uint32_t export_id, const storage::handle& inner) noexcept;
-/// What has that name; nothing if it is none, or of a handle that can't be signed.
+/// What has that files::file_key(); nothing if it is none, or of a handle that can't be signed.
 std::optional<opened_handle> open_state_key(const storage::handle& name) noexcept;
-/// The handle that clients know of what has that name.
+/// The handle that clients know of what has that files::file_key().
 std::optional<file_handle> sign_state_key(const handle_key& key, const storage::handle& name) noexcept;
 
 /// The key kept in `state`/handle.key, made there at the first start. Handles stay good for as long

@@ -6,13 +6,11 @@
 #include <verbena/core/intrusive_list.hpp>
 #include <verbena/core/shard.hpp>
 #include <verbena/protocols/files/state_table.hpp>
-#include <verbena/protocols/nfs/server/io_list.hpp>
 #include <verbena/protocols/storage/file_backend.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
@@ -148,7 +146,7 @@ public:
         storage::request request;
         storage::handle file;
         std::uint32_t export_id = 0;
-        io_list* io = nullptr; ///< of the caller's shard, where the file is cut
+        files::operations_here* here = nullptr; ///< of the caller's shard, where the file is cut
     };
     task<result<files::opened>> open(const files::open_request& request, const opening& file);
     /// `unsettled`, if given: as in files::state_table::unlock(), to be awaited by settle().
@@ -157,20 +155,16 @@ public:
     task<result<files::stateid>> downgrade(files::client_id client, const files::stateid& id,
                                            const storage::handle& file, files::share access,
                                            files::share deny);
-    /// What check_io() found out about the stateid: see files::passage.
-    struct io_terms {
-        bool guarded = false; ///< keeps_writers_out()
-        std::shared_ptr<const storage::open_file> opened;
-    };
-    /// Whether `client` may read, write or set the size of `file` by `id`. Who changes the file has a hold of
-    /// changes() before: nothing that contradicts is granted until it ends.
+    using io_terms = files::io_grant; ///< of check_io()
+    /// Whether `client` may read, write or set the size of `file` by `id`. The operation is under way already: nothing that
+    /// contradicts it is granted until it ends.
     task<result<void>> check_io(files::client_id client, const files::stateid& id,
                                 const storage::handle& file, files::operation op, io_terms& terms);
     /// The same without an open. `past_denies`: what reads may pass over deny bits.
     task<result<void>> check_io_without_open(files::client_id client, const storage::handle& file,
                                              files::operation op, bool past_denies);
     /// What others hold of `file` that has to go before `op` is made to go; `client` may be nobody. Where !has_state() there is
-    /// nothing. As to changes, see check_io(). `is_anybody`: who calls may be one of those that hold the file, so that
+    /// nothing. As check_io(), it is asked when `op` is under way. `is_anybody`: who calls may be one of those that hold the file, so that
     /// no deny keeps it from being removed. Errors: removal_denied.
     task<result<void>> make_way(files::client_id client, const storage::handle& file, files::operation op,
                                 bool is_anybody = false);
@@ -185,28 +179,32 @@ public:
     /// `revoked`: whether the client still has something that was revoked.
     task<result<void>> free(files::client_id client, const files::stateid& id, bool& revoked);
 
-    /// Where what reads or writes on a shard stands before it asks check_io() or make_way(), until it is over. Any thread; `where` and what it
-    /// yields are good as long as this.
-    io_list& io_of(const shard& where);
-    /// What reads or writes the file on any shard and began before this has ended, or not within `patience`.
-    task<bool> io_ends(storage::handle file, files::share denied, duration patience);
-
+    /// What is under way on each shard, which is said by begin(), or by check_io()'s caller. Any thread.
+    files::operations_under_way& operations() noexcept { return table_.operations(); }
     /// Asked on any thread, without a way to the table: whether anybody has state of `file`, or of any file.
     bool has_state(const storage::handle& file) const noexcept
     {
         return table_.has_any_state() && table_.has_state(file);
     }
     bool has_any_state() const noexcept { return table_.has_any_state(); }
-    /// Of a change whose file is known by a name alone. True: nobody has state of any file, and until `change` ends nobody gets a delegation
-    /// that the change contradicts, so the name need not be looked up. False: `change` holds nothing that matters. Called on `where`.
-    bool passes_unseen(files::change_hold& change, const shard& where) noexcept
+    /// Begins `doing`, as files::under_way::begin() has it, and tells then whether anybody may have state of the file: if so, make_way() is
+    /// awaited before the operation is done. Called on the shard of `here`.
+    [[nodiscard]] bool begin(files::under_way& doing, files::operations_here& here, std::uint32_t space,
+                             const storage::handle& file, files::operation op) noexcept
+    {
+        doing.begin(here, space, file, op);
+        return has_any_state() && table_.has_state(files::file_key(space, file));
+    }
+    /// The same of a file that is known by its name alone. True: the name is looked up, and begin() is said of the file. False: nobody has
+    /// state of any file, nor gets any that the operation contradicts while it is under way, so the name need not be looked up.
+    [[nodiscard]] bool begin_by_name(files::under_way& doing, files::operations_here& here,
+                                     files::operation op) noexcept
     {
         if (has_any_state())
-            return false;
-        change.begin_of_any(changes(), where.index());
-        return !has_any_state();
+            return true;
+        doing.begin_by_name(here, op);
+        return has_any_state();
     }
-    files::changes_under_way& changes() noexcept { return table_.changes(); }
 
     /// `holder` is who has it, if it is denied.
     task<result<files::stateid>> lock(const files::lock_request& request, files::lock_holder& holder);
@@ -239,18 +237,11 @@ private:
                                         const opening* file, begun_open* begun,
                                         const result<storage::change>* cut);
 
-    struct place {
-        explicit place(const shard& s) noexcept : where(&s) {}
-        const shard* where;
-        io_list io;
-    };
     shard& home_;
     holder_inquiry* inquiry_ = nullptr;
     files::state_table table_;
-    intrusive_list<begun_open> begun_; // of the home
-    std::mutex places_lock_;
-    std::vector<std::unique_ptr<place>> places_; // one for each shard that serves
-    std::vector<files::client_id> abandoned_;    // of the home
+    intrusive_list<begun_open> begun_;        // of the home
+    std::vector<files::client_id> abandoned_; // of the home
 };
 
 } // namespace verbena::nfs

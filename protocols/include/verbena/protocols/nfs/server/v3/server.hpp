@@ -63,9 +63,8 @@ public:
         : exports_(exports),
           key_(key),
           state_(state),
-          here_(here),
           covered_(exports, here),
-          io_(state != nullptr ? &state->io_of(*here) : nullptr)
+          under_way_(state != nullptr ? &state->operations().on(*here) : nullptr)
     {
     }
 
@@ -112,17 +111,13 @@ private:
     task<nfsstat3> open_root(rpc::call& c, const export_options& exported, target& to);
     // As whom the caller acts in to.exported, if it may use that.
     nfsstat3 enter(const rpc::call& c, target& to);
-    // Whether clients of version 4 have something of the file. A load where they have nothing of any file.
-    bool is_held(const target& of) const noexcept;
-    // From here on nothing is granted that contradicts a change of the file. Then what was granted before is asked about.
-    void begin_change(files::change_hold& change, const target& of) noexcept;
-    // From here on nothing is granted that denies what is done to the file. To be said before others are asked about, as above.
-    void begin_io(io_list::hold& io, const target& of, files::operation op) noexcept;
+    // `op` is under way from here on. Whether clients of version 4 may have something of the file, so that make_way() is to be awaited.
+    [[nodiscard]] bool begin(files::under_way& doing, const target& of, files::operation op) noexcept;
     task<nfsstat3> make_way(rpc::call& c, const target& of, files::operation op);
     /// What is in the way, as the state layer says it.
     static nfsstat3 refuse_way(rpc::call& c, const error& why) noexcept;
     task<nfsstat3> make_way_to(rpc::call& c, const target& directory, std::string_view name,
-                               files::operation op, files::change_hold& change, io_list::hold* io = nullptr);
+                               files::operation op, files::under_way& doing);
     post_op_fh3 sign(const export_options& exported, const storage::handle& inner) const noexcept;
     // Ends a procedure. An error is counted here, so that none is missed.
     template<class Results>
@@ -170,9 +165,8 @@ private:
     const export_table& exports_;
     handle_key key_;
     state_home* state_;
-    const shard* here_; // if state_
     covered_directories covered_;
-    io_list* io_; // if state_
+    files::operations_here* under_way_; // if state_
     caller_groups groups_;
     host_addresses host_;
     server_counters counters_;

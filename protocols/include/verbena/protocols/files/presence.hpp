@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files without state cost one load: whoever reads or changes one asks presence::has_state(), and goes on if nobody has state of it.
+// under_way.hpp tells why nothing is granted meanwhile that contradicts that.
+#pragma once
+
+#include <verbena/core/siphash.hpp>
+#include <verbena/protocols/storage/types.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#pragma GCC visibility push(default)
+
+namespace verbena::files {
+
+/// How many files with state there are in each of a number of buckets. One shard writes, any thread asks.
+class presence {
+public:
+    static constexpr std::size_t buckets = 4096;
+
+    explicit presence(const siphash_key& key) noexcept : key_(key) {}
+    /// False: nobody has state of the file, but for what was granted after this was asked (under_way.hpp). True: perhaps somebody has.
+    /// Any thread.
+    bool has_state(const storage::handle& file) const noexcept
+    {
+        return counts_[bucket_of(file)].load(std::memory_order_acquire) != 0;
+    }
+    /// The same of any file.
+    bool has_any() const noexcept { return files_.load(std::memory_order_acquire) != 0; }
+    std::uint64_t hash(const storage::handle& file) const noexcept { return siphash(key_, file.bytes()); }
+
+    /// The owning shard's.
+    void add(std::uint64_t hash) noexcept
+    {
+        auto& n = counts_[hash % buckets];
+        n.store(n.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+        files_.store(files_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    }
+    void remove(std::uint64_t hash) noexcept
+    {
+        auto& n = counts_[hash % buckets];
+        n.store(n.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+        files_.store(files_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+    }
+
+private:
+    std::size_t bucket_of(const storage::handle& file) const noexcept { return hash(file) % buckets; }
+    siphash_key key_;
+    std::array<std::atomic<std::uint32_t>, buckets> counts_{};
+    std::atomic<std::uint32_t> files_{0};
+};
+
+} // namespace verbena::files
+
+#pragma GCC visibility pop
