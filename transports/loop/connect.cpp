@@ -10,6 +10,7 @@ namespace verbena::loop {
 namespace {
 
 error refused(const char* why) { return error(std::errc::connection_refused, why); }
+error nobody_listens() { return refused("nobody listens at this loop address"); }
 
 class time_limit final : private timer {
 public:
@@ -49,7 +50,7 @@ private:
 handshake::handshake(context_impl& from, std::string name, const verbs::connect_options& o)
     : initiator(from),
       initiator_name(std::move(name)),
-      initiator_address(from.options().name),
+      initiator_address(from.device().options().name),
       question(o.private_data.begin(), o.private_data.end()),
       initiator_depth(std::min(o.initiator_depth, from.query().max_outstanding_reads)),
       responder_resources(std::min(o.responder_resources, from.query().max_outstanding_reads))
@@ -73,7 +74,7 @@ void handshake::accept(queue_pair& r, std::uint32_t ours, std::uint32_t ird,
     responder = &r;
     r.watch(&responder);
     r.open(ours);
-    changed.set();
+    tell();
 }
 
 void handshake::refuse(const error& why, std::vector<std::byte> data) noexcept
@@ -83,8 +84,9 @@ void handshake::refuse(const error& why, std::vector<std::byte> data) noexcept
     phase = phase::refused;
     failure = why;
     answer = std::move(data);
-    initiator.fabric().note(fabric_impl::happening::refused, 0, 0, answer.size());
-    changed.set();
+    fabric_impl& f = initiator.fabric();
+    f.note(f.clock().now(), fabric_impl::happening::refused, 0, 0, answer.size());
+    tell();
 }
 
 void handshake::abandon() noexcept
@@ -100,7 +102,39 @@ void handshake::device_gone(const error& why) noexcept
     failure = why;
     if (phase != phase::abandoned)
         phase = phase::refused;
-    changed.set();
+    tell();
+}
+
+void handshake::tell() noexcept
+{
+    if (initiator.shard().is_here())
+        changed.set();
+    else
+        told_.send(initiator.shard(), shared_from_this());
+}
+
+void handshake::go_to(reactor& shard, std::string name) noexcept
+{
+    listener_ = std::move(name);
+    offered_.send(shard, shared_from_this());
+}
+
+// The listener may have gone since, and the initiator too.
+void handshake::arrived()
+{
+    if (phase != phase::asking)
+        return;
+    const auto& listeners = initiator.fabric().listeners();
+    const auto found = listeners.find(listener_);
+    if (found == listeners.end() || !found->second->context().shard().is_here() ||
+        !found->second->offer(shared_from_this()))
+        refuse(nobody_listens());
+}
+
+arrived_peer::~arrived_peer()
+{
+    if (handshake_ != nullptr)
+        handshake_->refuse(refused("the peer did not answer the request"));
 }
 
 // --- request ---
@@ -169,23 +203,40 @@ task<result<void>> request::reject(std::span<const std::byte> data)
 
 // --- listener ---
 
-listener::listener(context_impl& c, std::string name) : context_(c), name_(std::move(name))
+listener::listener(context_impl& c, std::string name, bool registered)
+    : context_(c), name_(std::move(name)), registered_(registered)
 {
-    c.fabric().listeners().emplace(name_, this);
+    if (registered_)
+        c.fabric().listeners().emplace(name_, this);
 }
 
 void listener::close() noexcept
 {
     if (std::exchange(closed_, true))
         return;
-    context_.fabric().listeners().erase(name_);
+    if (registered_)
+        context_.fabric().listeners().erase(name_);
     waiting_.clear();
     changed_.set();
 }
 
 bool listener::offer(std::shared_ptr<handshake> h)
 {
-    if (!context_.present() || waiting_.size() >= max_waiting)
+    if (!context_.present())
+        return false;
+    if (const auto& divert = context_.diverted()) {
+        std::unique_ptr<verbs::arrival> peer = std::make_unique<arrived_peer>(h);
+        divert(peer, *this);
+        if (peer == nullptr)
+            return true;
+        (void)static_cast<arrived_peer&>(*peer).take();
+    }
+    return take(std::move(h));
+}
+
+bool listener::take(std::shared_ptr<handshake> h)
+{
+    if (closed_ || !context_.present() || waiting_.size() >= max_waiting)
         return false;
     waiting_.push_back(std::make_unique<request>(context_, std::move(h)));
     changed_.set();
@@ -215,9 +266,21 @@ result<std::unique_ptr<verbs::listener>> context_impl::listen(std::string_view a
 {
     if (address.empty())
         return error(std::errc::invalid_argument, "a loop address is a name");
-    if (fabric_.listeners().contains(address))
+    if (fabric().listeners().contains(address))
         return error(std::errc::address_in_use, "another listener has this loop address");
-    return std::unique_ptr<verbs::listener>(std::make_unique<listener>(*this, std::string(address)));
+    return std::unique_ptr<verbs::listener>(std::make_unique<listener>(*this, std::string(address), true));
+}
+
+result<std::unique_ptr<verbs::listener>> context_impl::listen_adopted(std::string_view url)
+{
+    return std::unique_ptr<verbs::listener>(std::make_unique<listener>(*this, std::string(url), false));
+}
+
+void context_impl::adopt(std::unique_ptr<verbs::arrival> peer, verbs::listener& where) noexcept
+{
+    const auto h = static_cast<arrived_peer&>(*peer).take();
+    if (!static_cast<listener&>(where).take(h))
+        h->refuse(nobody_listens());
 }
 
 // --- initiator ---
@@ -230,11 +293,11 @@ task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::stri
     if (o.private_data.size() > query().max_private_data)
         co_return error(std::errc::message_size, "private data longer than the provider carries",
                         o.private_data.size());
-    if (!present_)
+    if (!present())
         co_return error(std::errc::no_such_device, "the device was removed");
     const std::string to(address);
     const asking h(std::make_shared<handshake>(
-        *this, options_.name + ":" + std::to_string(fabric_.stats().connections + 1), o));
+        *this, device_.options().name + ":" + std::to_string(fabric().stats().connections + 1), o));
     time_limit limit(shard(), shard().clock().now() + o.timeout, h->changed);
     const auto give_up = [&] {
         return limit.passed() ? error(std::errc::timed_out, "connect")
@@ -242,7 +305,7 @@ task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::stri
     };
     // There and back; a message that is lost for good leaves only the time limit.
     for (const bool there : {true, false}) {
-        const duration takes = fabric_.is_calm() ? duration::zero() : fabric_.path_delay();
+        const duration takes = fabric().is_calm() ? duration::zero() : fabric().path_delay();
         if (takes < duration::zero()) {
             while (!limit.passed() && h->phase != handshake::phase::refused) {
                 h->changed.reset();
@@ -259,9 +322,13 @@ task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::stri
         }
         if (!there)
             break;
-        const auto found = fabric_.listeners().find(to);
-        if (found == fabric_.listeners().end() || !found->second->offer(h.get()))
-            co_return refused("nobody listens at this loop address");
+        const auto found = fabric().listeners().find(to);
+        if (found == fabric().listeners().end())
+            co_return nobody_listens();
+        if (reactor& there = found->second->context().shard(); !there.is_here())
+            h->go_to(there, to);
+        else if (!found->second->offer(h.get()))
+            co_return nobody_listens();
         while (h->phase == handshake::phase::asking && !limit.passed()) {
             h->changed.reset();
             const bool woken = co_await h->changed.wait();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How two devices come to a connection: a handshake that the initiator's connect(), the responder's request
-// and its queue pair share.
+// and its queue pair share. Where the two ends are on different shards, each tells the other by messages.
 #pragma once
 
 #include "queue_pair.hpp"
@@ -14,7 +14,7 @@
 
 namespace verbena::loop {
 
-class handshake {
+class handshake : public std::enable_shared_from_this<handshake> {
 public:
     enum class phase : std::uint8_t { asking, accepted, refused, abandoned };
 
@@ -27,7 +27,10 @@ public:
     void refuse(const error& why, std::vector<std::byte> data = {}) noexcept;
     /// The initiator goes on without it.
     void abandon() noexcept;
+    /// The initiator's did.
     void device_gone(const error& why) noexcept;
+    /// Brings it to the listener that has `name` when it arrives at `shard`, the one that the listener has now.
+    void go_to(reactor& shard, std::string name) noexcept;
 
     context_impl& initiator;
     const std::string initiator_name;
@@ -40,7 +43,51 @@ public:
     error failure;
     std::uint32_t ord = 0;           ///< the initiator's, as agreed
     queue_pair* responder = nullptr; ///< while it lives
-    event changed;
+    event changed;                   ///< of the initiator's shard
+
+private:
+    // It stays while one of its messages is under way.
+    class note final : public remote_message {
+    public:
+        explicit note(void (handshake::*arrived)()) noexcept : arrived_(arrived) {}
+        void send(reactor& shard, std::shared_ptr<handshake> h) noexcept
+        {
+            if (under_way_ != nullptr)
+                return;
+            under_way_ = std::move(h);
+            shard.post_remote(*this);
+        }
+        void deliver() noexcept override
+        {
+            const auto h = std::move(under_way_);
+            (h.get()->*arrived_)();
+        }
+
+    private:
+        void (handshake::*arrived_)();
+        std::shared_ptr<handshake> under_way_;
+    };
+    /// Has the initiator look again. Only while it waits for an answer.
+    void tell() noexcept;
+    void has_changed() { changed.set(); }
+    void arrived();
+
+    note told_{&handshake::has_changed};
+    note offered_{&handshake::arrived};
+    std::string listener_; // that it is on its way to
+};
+
+/// A peer that was diverted from the listener that it came to.
+class arrived_peer final : public verbs::arrival {
+public:
+    explicit arrived_peer(std::shared_ptr<handshake> h) : handshake_(std::move(h)) {}
+    ~arrived_peer() override;
+    std::span<const std::byte> private_data() const noexcept override { return handshake_->question; }
+    /// Leaves nothing to refuse.
+    std::shared_ptr<handshake> take() noexcept { return std::move(handshake_); }
+
+private:
+    std::shared_ptr<handshake> handshake_;
 };
 
 /// The responder's view of a handshake.
@@ -74,18 +121,22 @@ class listener final : public verbs::listener {
 public:
     static constexpr std::size_t max_waiting = 1024;
 
-    listener(context_impl& c, std::string name);
+    /// `registered`: whoever connects to `name` comes here. Else it serves whom it is given.
+    listener(context_impl& c, std::string name, bool registered);
     ~listener() override { close(); }
 
     task<result<std::unique_ptr<verbs::connect_request>>> next() override;
     void close() noexcept override;
-    std::string local_url() const override { return "loop://" + name_; }
-    /// False: nobody serves here, or too many wait.
+    std::string local_url() const override { return registered_ ? "loop://" + name_ : name_; }
+    /// On its shard. False: nobody serves here, or too many wait.
     bool offer(std::shared_ptr<handshake> h);
+    bool take(std::shared_ptr<handshake> h);
+    context_impl& context() noexcept { return context_; }
 
 private:
     context_impl& context_;
     std::string name_;
+    const bool registered_;
     std::deque<std::unique_ptr<request>> waiting_;
     event changed_;
     bool closed_ = false;

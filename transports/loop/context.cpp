@@ -4,196 +4,43 @@
 #include "connect.hpp"
 #include "queue_pair.hpp"
 
-#include "../common/shared_receives.hpp"
-
-#include <algorithm>
 #include <cassert>
-#include <map>
 
 namespace verbena::loop {
 
-options::options()
+context_impl::context_impl(device_impl& d, reactor& shard)
+    : device_(d),
+      port_(d.fabric().port_of(shard)),
+      shard_(shard),
+      fabric_(d.fabric()),
+      profile_(d.query()),
+      table_(d.table())
 {
-    profile.provider = "loop";
-    profile.remote_invalidate = true;
-    profile.grant_per_queue_pair = true;
-    profile.receive_not_ready_retry = true;
-    profile.completion_means_delivered = true;
-    profile.checks_read_rights = true;
-    profile.checks_grant_bounds = true;
-    profile.bounds_peer_reads = true;
-    profile.write_with_immediate = true;
-    profile.send_with_immediate = true;
-    profile.renewable_grants = true;
-    profile.renews_at_once = true;
-    profile.shared_receives = true;
-    profile.local_invalidate = true;
-    profile.max_inline = max_inline;
-    profile.max_send_segments = max_segments;
-    profile.max_outstanding_reads = 128;
-    profile.max_private_data = 252;
+    d.add(*this);
 }
 
-// --- domain ---
-
-class domain::registered final : public verbs::region {
-public:
-    registered(domain& d, std::span<std::byte> m) : domain_(d), memory_(m), key_(d.context_.next_local_key())
-    {
-        d.regions_.push_back(this);
-    }
-    ~registered() override { std::erase(domain_.regions_, this); }
-    std::uint32_t local_key() const noexcept override { return key_; }
-    bool covers(std::span<const std::byte> part) const noexcept
-    {
-        return part.data() >= memory_.data() && part.size() <= memory_.size() &&
-               static_cast<std::size_t>(part.data() - memory_.data()) <= memory_.size() - part.size();
-    }
-
-private:
-    domain& domain_;
-    std::span<std::byte> memory_;
-    std::uint32_t key_;
-};
-
-// What one pool has, each piece a region.
-class domain::pool_memory final : public buffer_pool_observer {
-public:
-    explicit pool_memory(domain& d) noexcept : domain_(d) {}
-    bool on_added(std::span<std::byte> memory) noexcept override
-    {
-        pieces_.emplace(memory.data(), std::make_unique<registered>(domain_, memory));
-        return true;
-    }
-    void on_removed(std::span<std::byte> memory) noexcept override { pieces_.erase(memory.data()); }
-
-private:
-    domain& domain_;
-    std::map<std::byte*, std::unique_ptr<registered>> pieces_;
-};
-
-domain::domain(context_impl& c) noexcept : context_(c) {}
-domain::~domain() = default;
-
-task<result<std::unique_ptr<verbs::region>>> domain::register_memory(std::span<std::byte> memory)
+context_impl::context_impl(std::unique_ptr<device_impl> d, reactor& shard) : context_impl(*d, shard)
 {
-    co_return std::unique_ptr<verbs::region>(std::make_unique<registered>(*this, memory));
-}
-
-task<result<void>> domain::add_pool(buffer_pool& pool)
-{
-    if (!context_.query().needs_local_keys)
-        co_return result<void>();
-    auto memory = std::make_unique<pool_memory>(*this);
-    if (!pool.observe(*memory))
-        co_return error(std::errc::not_enough_memory, "register a buffer pool");
-    pools_.push_back(std::move(memory));
-    co_return result<void>();
-}
-
-bool domain::is_registered(std::span<const std::byte> memory) const noexcept
-{
-    return !context_.query().needs_local_keys || memory.empty() ||
-           std::ranges::any_of(regions_, [memory](const registered* r) { return r->covers(memory); });
-}
-
-bool domain::owns(const verbs::segment& s) const noexcept
-{
-    if (!context_.query().needs_local_keys || s.length == 0)
-        return true;
-    return std::ranges::any_of(regions_, [&s](const registered* r) {
-        return (s.local_key == 0 || r->local_key() == s.local_key) && r->covers({s.address, s.length});
-    });
-}
-
-task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
-{
-    for (const auto& r : batch) {
-        if (r.memory.size() > 0xffffffff)
-            co_return error(std::errc::invalid_argument, "a grant covers less than 4 GiB", r.memory.size());
-        if (r.scope != nullptr && !context_.query().grant_per_queue_pair)
-            co_return error(std::errc::operation_not_supported,
-                            "the provider can't limit a grant to one queue pair");
-        if (!is_registered(r.memory))
-            co_return error(std::errc::invalid_argument, "a grant lies in registered memory",
-                            r.memory.size());
-        if (r.renewable && !context_.query().renewable_grants)
-            co_return error(std::errc::operation_not_supported, "the provider can't renew a grant");
-    }
-    for (auto& r : batch)
-        r.made.reset(
-            new steering::grant(context_.table(), this, r, context_.next_offset(r.memory.size()),
-                                r.scope != nullptr ? static_cast<queue_pair*>(r.scope)->scope() : 0));
-    co_return result<void>();
-}
-
-task<void> domain::revoke(std::span<std::unique_ptr<verbs::grant>> batch)
-{
-    for (auto& g : batch)
-        g.reset();
-    co_return;
-}
-
-task<result<std::unique_ptr<verbs::shared_receive_queue>>>
-domain::make_shared_receive_queue(const verbs::shared_receive_queue_options& o)
-{
-    if (!context_.query().shared_receives)
-        co_return error(std::errc::operation_not_supported, "the provider has no shared receive queues");
-    co_return std::unique_ptr<verbs::shared_receive_queue>(std::make_unique<shared_receives>(o.depth));
-}
-
-// --- context ---
-
-context_impl::context_impl(fabric_impl& f, const loop::options& o)
-    : fabric_(f), options_(o), table_(f.next_seed())
-{
-    verbs::capabilities& p = options_.profile;
-    p.max_send_segments = std::clamp(p.max_send_segments, 1u, loop::options::max_segments);
-    p.max_read_segments = std::clamp(p.max_read_segments, 1u, p.max_send_segments);
-    p.max_outstanding_reads = std::min(p.max_outstanding_reads, loop::options::max_reads);
-    p.max_inline = std::min(p.max_inline, loop::options::max_inline);
+    own_ = std::move(d);
 }
 
 context_impl::~context_impl()
 {
     assert(queue_pairs_.empty() && "a queue pair outlives its context");
-    assert(table_.size() == 0 && "a grant outlives its context");
+    device_.remove(*this);
 }
 
 result<std::unique_ptr<verbs::protection_domain>> context_impl::make_domain()
 {
-    return std::unique_ptr<verbs::protection_domain>(std::make_unique<domain>(*this));
+    return std::unique_ptr<verbs::protection_domain>(std::make_unique<domain>(device_));
 }
 
-std::uint64_t context_impl::next_offset(std::size_t size) noexcept
+void context_impl::device_gone(time_point now, const error& why) noexcept
 {
-    // A gap behind each: what runs over the end of one grant does not land in the next.
-    const std::uint64_t offset = next_offset_;
-    next_offset_ += (size + 0x1ffff) & ~std::uint64_t(0xffff);
-    return offset;
-}
-
-void context_impl::remove_device() noexcept
-{
-    if (!std::exchange(present_, false))
-        return;
-    const error gone(std::errc::no_such_device, "the device was removed");
     for (queue_pair* q : queue_pairs_)
-        q->end_at(shard().now(), gone);
+        q->end_at(now, why);
     for (handshake* h : handshakes_)
-        h->device_gone(gone);
-}
-
-void context_impl::lose_device(duration until) noexcept
-{
-    remove_device();
-    shard().timers().arm(*this, shard().clock().now() + until);
-}
-
-void context_impl::return_device() noexcept
-{
-    timer::cancel();
-    present_ = true;
+        h->device_gone(why);
 }
 
 } // namespace verbena::loop

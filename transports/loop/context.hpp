@@ -1,67 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device on a fabric, and the protection domains of it.
+// A device on one shard: where its listeners and queue pairs come from.
 #pragma once
 
-#include "../common/steering.hpp"
-#include "fabric.hpp"
+#include "device.hpp"
+#include "port.hpp"
 
+#include <memory>
 #include <vector>
 
 namespace verbena::loop {
 
-class context_impl;
 class handshake;
 
-class domain final : public verbs::protection_domain {
+class context_impl final : public context {
 public:
-    explicit domain(context_impl& c) noexcept;
-    ~domain() override;
-    task<result<std::unique_ptr<verbs::region>>> register_memory(std::span<std::byte> memory) override;
-    task<result<void>> add_pool(buffer_pool& pool) override;
-    bool is_registered(std::span<const std::byte> memory) const noexcept override;
-    task<result<void>> make_grants(std::span<verbs::grant_request> batch) override;
-    task<void> revoke(std::span<std::unique_ptr<verbs::grant>> batch) override;
-    task<result<std::unique_ptr<verbs::shared_receive_queue>>>
-    make_shared_receive_queue(const verbs::shared_receive_queue_options& o) override;
-    context_impl& context() noexcept { return context_; }
-    /// Whether this end may use `s` in a work request.
-    bool owns(const verbs::segment& s) const noexcept;
-
-private:
-    class registered;
-    class pool_memory;
-    context_impl& context_;
-    std::vector<registered*> regions_;
-    std::vector<std::unique_ptr<pool_memory>> pools_;
-};
-
-class context_impl final : public context, private timer {
-public:
-    context_impl(fabric_impl& f, const options& o);
+    context_impl(device_impl& d, reactor& shard);
+    /// The only context of `d`, which goes with it.
+    context_impl(std::unique_ptr<device_impl> d, reactor& shard);
     ~context_impl() override;
 
-    const verbs::capabilities& query() const noexcept override { return options_.profile; }
-    reactor& shard() noexcept override { return fabric_.shard(); }
+    const verbs::capabilities& query() const noexcept override { return profile_; }
+    reactor& shard() noexcept override { return shard_; }
     result<std::unique_ptr<verbs::protection_domain>> make_domain() override;
     result<std::unique_ptr<verbs::listener>> listen(std::string_view address) override;
+    result<std::unique_ptr<verbs::listener>> listen_adopted(std::string_view url) override;
+    void adopt(std::unique_ptr<verbs::arrival> peer, verbs::listener& where) noexcept override;
+    void divert(diverter d) override { diverter_ = std::move(d); }
     task<result<std::unique_ptr<verbs::queue_pair>>> connect(std::string_view address,
                                                              verbs::protection_domain& domain,
                                                              const verbs::connect_options& o,
                                                              std::vector<std::byte>& reply) override;
-    void remove_device() noexcept override;
-    void return_device() noexcept override;
-    bool present() const noexcept override { return present_; }
-    std::size_t grants() const noexcept override { return table_.size(); }
+    void remove_device() noexcept override { device_.remove(shard().now()); }
+    void return_device() noexcept override { device_.return_device(); }
+    bool present() const noexcept override { return device_.present(); }
+    std::size_t grants() const noexcept override { return device_.grants(); }
 
-    /// As remove_device(); it comes back by itself.
-    void lose_device(duration until) noexcept;
+    device_impl& device() noexcept { return device_; }
     loop::fabric_impl& fabric() noexcept { return fabric_; }
-    const loop::options& options() const noexcept { return options_; }
+    fabric_port& port() noexcept { return port_; }
     steering::table& table() noexcept { return table_; }
-    /// Tagged offsets of its own rather than addresses, so that a run with the same seed shows the same, and
-    /// whoever takes an address for one fails at once.
-    std::uint64_t next_offset(std::size_t size) noexcept;
-    std::uint32_t next_local_key() noexcept { return table_.fresh_tag(); }
+    const diverter& diverted() const noexcept { return diverter_; }
+    /// The device went, by a shard for which it is `now`.
+    void device_gone(time_point now, const error& why) noexcept;
 
     void add(queue_pair& q) { queue_pairs_.push_back(&q); }
     void remove(queue_pair& q) noexcept { std::erase(queue_pairs_, &q); }
@@ -69,15 +49,17 @@ public:
     void remove(handshake& h) noexcept { std::erase(handshakes_, &h); }
 
 private:
-    void on_timer() noexcept override { return_device(); }
-
-    fabric_impl& fabric_;
-    loop::options options_;
-    steering::table table_;
+    std::unique_ptr<device_impl> own_; // nullptr where the device has contexts on several shards
+    device_impl& device_;
+    fabric_port& port_;
+    // Of those two, for each request.
+    reactor& shard_;
+    loop::fabric_impl& fabric_;
+    const verbs::capabilities& profile_;
+    steering::table& table_;
+    diverter diverter_;
     std::vector<queue_pair*> queue_pairs_;
     std::vector<handshake*> handshakes_;
-    std::uint64_t next_offset_ = 0x10000;
-    bool present_ = true;
 };
 
 } // namespace verbena::loop

@@ -2,7 +2,7 @@
 #include "fabric.hpp"
 
 #include "context.hpp"
-#include "queue_pair.hpp"
+#include "port.hpp"
 
 #include <algorithm>
 #include <cassert>
@@ -25,10 +25,10 @@ std::string_view to_string(fault f) noexcept
 }
 
 fabric_impl::fabric_impl(reactor& shard, const fabric_options& o)
-    : shard_(shard), random_(o.seed != 0 ? o.seed : 1), begun_(shard.clock().now())
+    : first_shard_(shard), random_(o.seed != 0 ? o.seed : 1), begun_(shard.clock().now())
 {
     set_conditions(o.conditions);
-    shard.add(*this);
+    (void)port_of(shard);
 }
 
 fabric_impl::~fabric_impl() { assert(listeners_.empty() && "a listener outlives its fabric"); }
@@ -40,7 +40,24 @@ std::unique_ptr<fabric> make_fabric(reactor& shard, const fabric_options& o)
 
 std::unique_ptr<loop::context> fabric_impl::make_context(const options& o)
 {
-    return std::make_unique<context_impl>(*this, o);
+    return std::make_unique<context_impl>(std::make_unique<device_impl>(*this, o), first_shard_);
+}
+
+std::unique_ptr<loop::device> fabric_impl::make_device(const options& o)
+{
+    return std::make_unique<device_impl>(*this, o);
+}
+
+fabric_port& fabric_impl::port_of(reactor& shard)
+{
+    for (const auto& p : ports_) {
+        if (&p->shard() == &shard)
+            return *p;
+    }
+    assert(&shard.clock() == &clock() && "all shards of a loop fabric have one clock");
+    assert(shard.on_its_thread() == first_shard_.on_its_thread() &&
+           "all shards of a loop fabric are driven by one thread: see simulated_shards");
+    return *ports_.emplace_back(std::make_unique<fabric_port>(*this, shard));
 }
 
 void fabric_impl::set_conditions(const loop::conditions& c) noexcept
@@ -48,26 +65,6 @@ void fabric_impl::set_conditions(const loop::conditions& c) noexcept
     conditions_ = c;
     calm_ = c.latency == duration::zero() &&
             std::ranges::all_of(c.per_million, [](std::uint32_t n) { return n == 0; });
-}
-
-void fabric_impl::ready(queue_pair& q) noexcept
-{
-    if (!q.list_hook::is_linked())
-        ready_.push_back(q);
-}
-
-// What becomes ready while the others run waits for the next poll: two that answer each other from
-// their handlers must not keep the shard here for ever.
-bool fabric_impl::poll() noexcept
-{
-    if (ready_.empty())
-        return false;
-    intrusive_list<queue_pair> batch;
-    while (queue_pair* q = ready_.pop_front())
-        batch.push_back(*q);
-    while (queue_pair* q = batch.pop_front())
-        q->progress();
-    return true;
 }
 
 bool fabric_impl::strikes(fault f) noexcept
@@ -104,9 +101,10 @@ duration fabric_impl::completion_delay() noexcept
     return strikes(fault::reorder) ? up_to(conditions_.max_delay) : duration::zero();
 }
 
-void fabric_impl::note(happening what, std::uint64_t where, std::uint64_t kind, std::uint64_t detail) noexcept
+void fabric_impl::note(time_point now, happening what, std::uint64_t where, std::uint64_t kind,
+                       std::uint64_t detail) noexcept
 {
-    const auto at = static_cast<std::uint64_t>((shard_.now() - begun_).count());
+    const auto at = static_cast<std::uint64_t>((now - begun_).count());
     for (const std::uint64_t word : {at, std::uint64_t(what) << 56 | where << 8 | kind, detail})
         trace_ = (trace_ ^ word) * 0x9e3779b97f4a7c15ULL + (trace_ >> 29);
 }

@@ -59,7 +59,7 @@ void queue_pair::open(std::uint32_t ord) noexcept
     ord_ = ord;
     state_ = state::open;
     ++owner_.fabric().stats().active;
-    owner_.fabric().note(fabric_impl::happening::connected, number_, 0, ord);
+    owner_.fabric().note(now(), fabric_impl::happening::connected, number_, 0, ord);
 }
 
 void queue_pair::link(queue_pair& a, queue_pair& b) noexcept
@@ -67,8 +67,8 @@ void queue_pair::link(queue_pair& a, queue_pair& b) noexcept
     a.peer_ = &b;
     b.peer_ = &a;
     a.linked_ = b.linked_ = true;
-    a.owner_.fabric().ready(a);
-    b.owner_.fabric().ready(b);
+    a.owner_.port().ready(a);
+    b.owner_.port().ready(b);
 }
 
 result<void> queue_pair::post_send(std::span<const verbs::send_request> batch)
@@ -126,7 +126,7 @@ result<void> queue_pair::post_send(std::span<const verbs::send_request> batch)
         push(half, verbs::opcode::write_with_immediate);
         sends_.at(sends_.tail() - 1).told = r.opcode;
     }
-    owner_.fabric().ready(*this);
+    owner_.port().ready(*this);
     return {};
 }
 
@@ -198,7 +198,7 @@ void queue_pair::disconnect() noexcept
     state_ = state::draining;
     if (!linked_)
         end_at(now(), closed_by_this_end());
-    owner_.fabric().ready(*this);
+    owner_.port().ready(*this);
 }
 
 void queue_pair::kill(const error& cause) noexcept { finish(cause, none, {}); }
@@ -210,7 +210,7 @@ void queue_pair::end_at(time_point when, const error& cause) noexcept
     ending_ = true;
     end_when_ = when;
     end_cause_ = cause;
-    owner_.fabric().ready(*this);
+    owner_.port().ready(*this);
 }
 
 void queue_pair::progress() noexcept
@@ -218,14 +218,14 @@ void queue_pair::progress() noexcept
     if (state_ == state::closed)
         return;
     // A Read that is back makes room for one that waited for it.
-    for (bool again = !over(); again;) {
+    for (bool again = !over(now()); again;) {
         carry_out_due();
         again = state_ != state::closed && retire(false);
     }
     if (state_ == state::closed)
         return;
     show_receives(false);
-    if (over()) {
+    if (over(now())) {
         // What the peer took before the end came is acknowledged, as a stream's order has it.
         if (peer_ == nullptr && linked_)
             retire(true);
@@ -247,7 +247,7 @@ void queue_pair::progress() noexcept
 void queue_pair::carry_out_due() noexcept
 {
     fabric_impl& f = owner_.fabric();
-    while (executed_ != sends_.tail() && peer_ != nullptr && !peer_->over()) {
+    while (executed_ != sends_.tail() && peer_ != nullptr && !peer_->over(now())) {
         work& w = sends_.at(executed_);
         if (w.due > now() || (w.fence && reads_ != 0))
             return;
@@ -272,7 +272,7 @@ queue_pair::verdict queue_pair::carry_out(work& w) noexcept
     if (!f.is_calm()) {
         if (f.strikes(fault::device_removal)) {
             context_impl& victim = (f.next_seed() & 2) != 0 ? owner_ : peer_->owner_;
-            victim.lose_device(f.conditions().removal);
+            victim.device().lose(owner_.shard(), f.conditions().removal);
             return verdict::over;
         }
         if (f.strikes(fault::disconnect)) {
@@ -414,7 +414,7 @@ queue_pair::verdict queue_pair::immediate(work& w) noexcept
     c.opcode = verbs::opcode::receive_immediate;
     c.length = w.length;
     c.immediate = w.immediate;
-    peer_->fill(*r, c);
+    peer_->fill(*r, c, now());
     return verdict::done;
 }
 
@@ -431,13 +431,13 @@ queue_pair::verdict queue_pair::send(work& w) noexcept
     c.opcode = verbs::opcode::receive;
     if (w.length > sink.length) {
         c.status = verbs::status::local_length_error;
-        to.fill(r, c);
+        to.fill(r, c, now());
         return refused_by_peer(executed_, verbs::status::remote_invalid_request,
                                "Send longer than the posted receive");
     }
     if (!to.domain_.owns(sink)) {
         c.status = verbs::status::local_protection_error;
-        to.fill(r, c);
+        to.fill(r, c, now());
         return refused_by_peer(executed_, verbs::status::remote_operation_error,
                                "a receive outside of the memory that its key names");
     }
@@ -457,17 +457,17 @@ queue_pair::verdict queue_pair::send(work& w) noexcept
         c.opcode = verbs::opcode::receive_with_immediate;
         c.immediate = w.immediate;
     }
-    to.fill(r, c);
+    to.fill(r, c, now());
     return verdict::done;
 }
 
-void queue_pair::fill(receive& r, const verbs::completion& c) noexcept
+void queue_pair::fill(receive& r, const verbs::completion& c, time_point now) noexcept
 {
     fabric_impl& f = owner_.fabric();
     r.outcome = c;
-    r.visible = last_visible_ = std::max(last_visible_, f.is_calm() ? now() : now() + f.completion_delay());
+    r.visible = last_visible_ = std::max(last_visible_, f.is_calm() ? now : now + f.completion_delay());
     ++filled_;
-    f.ready(*this);
+    owner_.port().ready(*this);
 }
 
 // The answer to a Read is back: the bytes are those that the peer's memory holds now, if it may still be read.
@@ -587,7 +587,8 @@ void queue_pair::finish(const error& cause, std::uint64_t failed, verbs::status 
         receives_.pop();
     }
     filled_ = receives_.tail();
-    f.note(fabric_impl::happening::ended, number_, 0, static_cast<std::uint64_t>(cause.code().value()));
+    f.note(now(), fabric_impl::happening::ended, number_, 0,
+           static_cast<std::uint64_t>(cause.code().value()));
     end_cause_ = cause;
     if (!delivering_)
         tell_end();
@@ -603,7 +604,7 @@ void queue_pair::tell_end() noexcept
 void queue_pair::complete(const verbs::completion& c)
 {
     batches_[filling_].push_back(c);
-    owner_.fabric().note(fabric_impl::happening::completion, number_,
+    owner_.fabric().note(now(), fabric_impl::happening::completion, number_,
                          std::uint64_t(c.opcode) << 4 | std::uint64_t(c.status), c.length);
 }
 

@@ -37,9 +37,9 @@ public:
     void open(std::uint32_t ord) noexcept;
     /// Joins two open ends.
     static void link(queue_pair& a, queue_pair& b) noexcept;
-    /// The connection ends at `when`, unless it does before.
+    /// The connection ends at `when`, unless it does before. In the turn of any shard, as link() and watch().
     void end_at(time_point when, const error& cause) noexcept;
-    /// Does what is due. From the fabric's poll.
+    /// Does what is due. From the poll of its port.
     void progress() noexcept;
     steering::scope_id scope() const noexcept { return scope_; }
     /// Set to nullptr when this queue pair ends, for a handshake that points at it.
@@ -95,7 +95,8 @@ private:
     /// Retires what is back; all that was carried out if `regardless` of the time. True if Reads were.
     bool retire(bool regardless) noexcept;
     void show_receives(bool regardless) noexcept;
-    void fill(receive& r, const verbs::completion& c) noexcept;
+    /// By the peer, whose time it is: this end's shard may have had no turn since.
+    void fill(receive& r, const verbs::completion& c, time_point now) noexcept;
     verdict fail(std::uint64_t index, verbs::status s, const error& cause) noexcept;
     verdict refused_by_peer(std::uint64_t index, verbs::status s, const char* rule) noexcept;
     void finish(const error& cause, std::uint64_t failed, verbs::status s) noexcept;
@@ -103,8 +104,8 @@ private:
     void deliver() noexcept;
     void tell_end() noexcept;
     void arm() noexcept;
-    bool over() const noexcept { return ending_ && end_when_ <= now(); }
-    void on_timer() noexcept override { owner_.fabric().ready(*this); }
+    bool over(time_point now) const noexcept { return ending_ && end_when_ <= now; }
+    void on_timer() noexcept override { owner_.port().ready(*this); }
     time_point now() const noexcept { return owner_.shard().now(); }
 
     static constexpr std::uint64_t none = ~std::uint64_t(0);

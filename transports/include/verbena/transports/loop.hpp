@@ -3,13 +3,15 @@
 // with a virtual clock and a seed, a run with all its delays and faults can be had again.
 // docs/internals/loop.md.
 //
-// A fabric is what connects; a context is one device on it. All of a fabric lives on one shard.
+// A fabric is what connects, a device is on it, and a context is that device on one shard. All of a fabric lives on
+// one thread, be it with one shard or with several, which simulated_shards drive on one clock.
 #pragma once
 
 #include <verbena/core/verbs.hpp>
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -31,7 +33,7 @@ enum class fault : std::uint8_t {
 };
 std::string_view to_string(fault f) noexcept;
 
-/// What every message goes through. Times are of the shard's clock.
+/// What every message goes through. Times are of the shards' clock.
 struct conditions {
     /// How often, per million messages, by fault.
     std::array<std::uint32_t, std::size_t(fault::count_)> per_million{};
@@ -51,7 +53,7 @@ struct fabric_options {
     loop::conditions conditions;
 };
 
-/// What happened on a fabric. On its shard.
+/// What happened on a fabric. On its thread.
 struct stats {
     std::array<std::uint64_t, std::size_t(fault::count_)> faults{}; ///< those injected
     std::uint64_t messages = 0; ///< Sends, Writes, Reads that were carried out
@@ -75,23 +77,51 @@ struct options {
     options();
 };
 
-/// A device.
+/// A device on one shard. A domain that it makes is the device's: queue pairs of each of the device's contexts may
+/// use it, and tasks of each of their shards may make grants of it and revoke them.
 class context : public verbs::context {
 public:
-    /// The device goes: its connections end with ENODEV, its listeners hear nothing, connect() fails.
+    /// Sees each peer that comes to `where`, a listener of this context that has an address, before the listener
+    /// does; takes it (for another shard) or leaves it.
+    using diverter = std::function<void(std::unique_ptr<verbs::arrival>& peer, verbs::listener& where)>;
+
+    /// The device goes: its connections end with ENODEV, on all shards, its listeners hear nothing, connect() fails.
     virtual void remove_device() noexcept = 0;
     /// It is back; listeners serve again.
     virtual void return_device() noexcept = 0;
     virtual bool present() const noexcept = 0;
-    /// Grants that stand. 0 when everybody has cleaned up.
+    /// Grants of the device that stand. 0 when everybody has cleaned up.
+    virtual std::size_t grants() const noexcept = 0;
+
+    /// For peers that come from now on; empty: none. Called in a turn of this shard.
+    virtual void divert(diverter d) = 0;
+    /// A listener without an address of its own: it serves the peers given to adopt().
+    virtual result<std::unique_ptr<verbs::listener>> listen_adopted(std::string_view url) = 0;
+    /// Takes over a peer that a listener of the fabric diverted, for `where`, one of this context's listeners.
+    virtual void adopt(std::unique_ptr<verbs::arrival> peer, verbs::listener& where) noexcept = 0;
+};
+
+/// A device that may be on several shards. Destroyed after its contexts, its domains and their grants.
+class device {
+public:
+    virtual ~device() = default;
+    /// The device on `shard`, which has the fabric's clock and thread. One for each shard.
+    virtual std::unique_ptr<context> make_context(reactor& shard) = 0;
+    /// As those of its contexts.
+    virtual void remove_device() noexcept = 0;
+    virtual void return_device() noexcept = 0;
+    virtual bool present() const noexcept = 0;
     virtual std::size_t grants() const noexcept = 0;
 };
 
-/// Destroyed after every context on it; these after everything made from them.
+/// Destroyed after every device and context on it; these after everything made from them, and before their shards.
 class fabric {
 public:
     virtual ~fabric() = default;
+    /// A device with one context, on the shard that the fabric was made for. The device goes with it.
     virtual std::unique_ptr<context> make_context(const options& o = {}) = 0;
+    /// A device without any yet.
+    virtual std::unique_ptr<device> make_device(const options& o = {}) = 0;
     /// For messages posted from now on.
     virtual void set_conditions(const loop::conditions& c) noexcept = 0;
     virtual const loop::stats& counters() const noexcept = 0;
@@ -100,7 +130,7 @@ public:
     virtual std::uint64_t trace() const noexcept = 0;
 };
 
-/// Call it on the shard's thread, or before the shard runs.
+/// Call it on the shard's thread, or before the shard runs. The shard outlives the fabric.
 std::unique_ptr<fabric> make_fabric(reactor& shard, const fabric_options& o = {});
 
 } // namespace verbena::loop
