@@ -8,7 +8,13 @@
 
 namespace verbena::loop {
 
-context_impl::context_impl(device_impl& d, reactor& shard) : device_(d), port_(d.fabric().port_of(shard))
+context_impl::context_impl(device_impl& d, reactor& shard)
+    : device_(d),
+      port_(d.fabric().port_of(shard)),
+      shard_(shard),
+      fabric_(d.fabric()),
+      profile_(d.query()),
+      table_(d.table())
 {
     d.add(*this);
 }

@@ -19,8 +19,8 @@ public:
     context_impl(std::unique_ptr<device_impl> d, reactor& shard);
     ~context_impl() override;
 
-    const verbs::capabilities& query() const noexcept override { return device_.query(); }
-    reactor& shard() noexcept override { return port_.shard(); }
+    const verbs::capabilities& query() const noexcept override { return profile_; }
+    reactor& shard() noexcept override { return shard_; }
     result<std::unique_ptr<verbs::protection_domain>> make_domain() override;
     result<std::unique_ptr<verbs::listener>> listen(std::string_view address) override;
     result<std::unique_ptr<verbs::listener>> listen_adopted(std::string_view url) override;
@@ -36,9 +36,9 @@ public:
     std::size_t grants() const noexcept override { return device_.grants(); }
 
     device_impl& device() noexcept { return device_; }
-    loop::fabric_impl& fabric() noexcept { return port_.fabric(); }
+    loop::fabric_impl& fabric() noexcept { return fabric_; }
     fabric_port& port() noexcept { return port_; }
-    steering::table& table() noexcept { return device_.table(); }
+    steering::table& table() noexcept { return table_; }
     const diverter& diverted() const noexcept { return diverter_; }
     /// The device went, by a shard for which it is `now`.
     void device_gone(time_point now, const error& why) noexcept;
@@ -52,6 +52,11 @@ private:
     std::unique_ptr<device_impl> own_; // nullptr where the device has contexts on several shards
     device_impl& device_;
     fabric_port& port_;
+    // Of those two, for each request.
+    reactor& shard_;
+    loop::fabric_impl& fabric_;
+    const verbs::capabilities& profile_;
+    steering::table& table_;
     diverter diverter_;
     std::vector<queue_pair*> queue_pairs_;
     std::vector<handshake*> handshakes_;

@@ -6,6 +6,7 @@
 #include <verbena/core/simulated_shards.hpp>
 
 #include <map>
+#include <span>
 
 BOOST_AUTO_TEST_SUITE(loop_shards_test)
 
@@ -480,7 +481,8 @@ BOOST_AUTO_TEST_CASE(a_grant_of_one_shard_is_used_by_the_connection_of_another)
         // Revoked by the shard that made it, it is good for nothing on the other.
         const verbs::remote_segment where = g->where();
         const auto revokes = [&]() -> task<void> {
-            co_await f.server_domain->revoke({&g, 1});
+            const std::span<std::unique_ptr<verbs::grant>> batch(&g, 1);
+            co_await f.server_domain->revoke(batch);
             std::ranges::fill(theirs, std::byte(0));
         };
         co_await f.a.run(revokes);
