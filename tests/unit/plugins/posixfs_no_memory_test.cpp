@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Locks of posixfs that other processes see, where memory runs out amid a step: what the kernel holds and what is known
-// of it agree again. A program of its own: here each allocation that the lane's threads make for ranges fails in its turn.
+// of it agree again. A program of its own: here each allocation that the lane's threads make for ranges fails in its
+// turn.
 #include "local_locks_fixture.hpp"
 
 #include <new>

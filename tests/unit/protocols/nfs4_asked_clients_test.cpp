@@ -472,7 +472,8 @@ BOOST_FIXTURE_TEST_CASE(a_holder_is_asked_for_attributes, fixture)
     BOOST_TEST(count(kind::getattr, outcome::ok) == 5u);
 }
 
-// RFC 8881 10.4.3: a size that is not the server's is a change that the holder keeps, whatever change attribute it says.
+// RFC 8881 10.4.3: a size that is not the server's is a change that the holder keeps, whatever change attribute it
+// says.
 BOOST_FIXTURE_TEST_CASE(a_holder_that_says_another_size_has_changed_the_file, fixture)
 {
     begin();

@@ -60,7 +60,8 @@ private:
     std::vector<std::pair<void*, std::size_t>> held_;
 };
 
-/// A call is over within an hour, with frame `at` failing, and again with memory enough. Whether there was such a frame.
+/// A call is over within an hour, with frame `at` failing, and again with memory enough. Whether there was such a
+/// frame.
 template<class Call>
 bool fails(int at, Call call)
 {

@@ -524,9 +524,9 @@ nfsstat4 client::recalled(const CB_RECALL_ANY4args& args)
     return nfsstat4::ok;
 }
 
-// As nothing is kept here, the file has the change attribute that it had when it was delegated, and the server looks for
-// itself (8881 10.4.3). But the size is what this client takes it for: a server would take another one for a change that
-// is kept here, and tell others that size.
+// As nothing is kept here, the file has the change attribute that it had when it was delegated, and the server looks
+// for itself (8881 10.4.3). But the size is what this client takes it for: a server would take another one for a change
+// that is kept here, and tell others that size.
 nfsstat4 client::tell(const CB_GETATTR4args& args, attributes& out)
 {
     const known_handle object(args.fh);

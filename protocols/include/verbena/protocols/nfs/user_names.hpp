@@ -72,8 +72,8 @@ bool is_same_domain(std::string_view a, std::string_view b) noexcept;
 namespace detail {
 
 /// What was found out, for a while. A number of entries each for what is there and for what is not, so that who asks for names that nobody has
-/// drives out no others; beyond it those go that were not used for longest. Of what is not there an owner has a share: those of
-/// owners that have more go before others'. What was there is kept beyond its while, for when nobody can say
+/// drives out no others; beyond it those go that were not used for longest. Of what is not there an owner has a share:
+/// those of owners that have more go before others'. What was there is kept beyond its while, for when nobody can say
 /// whether it still is. Shard-local.
 template<class Key, class Value>
 class expiring_cache {
