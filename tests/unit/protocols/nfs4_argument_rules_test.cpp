@@ -245,4 +245,134 @@ BOOST_AUTO_TEST_CASE(delegations_of_the_other_kind)
     hold(rules);
 }
 
+namespace {
+
+std::string_view long_name()
+{
+    static const std::string name(5000, 'n');
+    return name;
+}
+
+/// An attribute that is one text of so many bytes, a multiple of four.
+std::vector<std::byte> text_of(std::uint32_t bytes)
+{
+    std::vector<std::byte> out(4 + bytes, std::byte('x'));
+    xdr::store_u32(out.data(), bytes);
+    return out;
+}
+
+/// An ACL of one entry, for whom nobody knows.
+std::vector<std::byte> list_for(std::uint32_t bytes)
+{
+    std::vector<std::byte> out(16);
+    xdr::store_u32(out.data(), 1);
+    xdr::store_u32(out.data() + 12, 1);
+    const auto who = text_of(bytes);
+    out.insert(out.end(), who.begin(), who.end());
+    return out;
+}
+
+template<class... Args>
+said with_long_name(world& w, const Args&... args)
+{
+    w.client.connect();
+    return w.here(SAVEFH4args(), args...).status();
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(lengths)
+{
+    static const rule<world> rules[] = {
+        {"8881 15.1.7.3", "LOOKUP of a name of 5000 bytes", nfsstat4::nametoolong,
+         [](world& w) { return with_long_name(w, LOOKUP4args{long_name()}); }},
+        {"8881 15.1.7.3", "OPEN", nfsstat4::nametoolong,
+         [](world& w) { return with_long_name(w, w.client.opening(long_name())); }},
+        {"8881 15.1.7.3", "OPEN that creates", nfsstat4::nametoolong,
+         [](world& w) { return with_long_name(w, w.client.creating(long_name())); }},
+        {"8881 15.1.7.3", "CREATE", nfsstat4::nametoolong,
+         [](world& w) { return with_long_name(w, making(long_name())); }},
+        {"8881 15.1.7.3", "REMOVE", nfsstat4::nametoolong,
+         [](world& w) { return with_long_name(w, REMOVE4args{long_name()}); }},
+        {"8881 15.1.7.3", "RENAME of it", nfsstat4::nametoolong,
+         [](world& w) { return with_long_name(w, RENAME4args{long_name(), "g"}); }},
+        {"8881 15.1.7.3", "RENAME to it", nfsstat4::nametoolong,
+         [](world& w) { return with_long_name(w, RENAME4args{"f", long_name()}); }},
+        {"8881 15.1.7.3", "LINK", nfsstat4::nametoolong,
+         [](world& w) { return with_long_name(w, LINK4args{long_name()}); }},
+        {"8881 15.1.7.3", "SECINFO", nfsstat4::nametoolong,
+         [](world& w) { return with_long_name(w, SECINFO4args{long_name()}); }},
+        {"8276 8.4.1", "GETXATTR", nfsstat4::nametoolong,
+         [](world& w) {
+             w.minor = 2;
+             GETXATTR4args args;
+             args.name = long_name();
+             return with_long_name(w, args);
+         }},
+        {"8881 5.9, 15.1.16.1", "SETATTR of an owner of 2000 bytes", nfsstat4::badowner,
+         [](world& w) -> said {
+             w.client.connect();
+             w.make("d", nfs_ftype4::dir);
+             const auto text = text_of(2000);
+             return w.at("d", SETATTR4args{{}, values_of(attribute::owner, text)});
+         }},
+        {"8881 5.9, 15.1.16.1", "also of one that no ACL could be as long as", nfsstat4::badowner,
+         [](world& w) -> said {
+             w.client.connect();
+             w.make("d", nfs_ftype4::dir);
+             const auto text = text_of(80000);
+             return w.at("d", SETATTR4args{{}, values_of(attribute::owner_group, text)});
+         }},
+        {"8881 5.9, 15.1.16.1", "CREATE with such an owner", nfsstat4::badowner,
+         [](world& w) -> said {
+             w.client.connect();
+             const auto text = text_of(2000);
+             CREATE4args args = making("d");
+             args.createattrs = values_of(attribute::owner, text);
+             return w.here(args).status();
+         }},
+        {"8881 5.9, 15.1.16.1", "SETATTR of an ACL with such a who", nfsstat4::badowner,
+         [](world& w) -> said {
+             w.client.connect();
+             w.make("d", nfs_ftype4::dir);
+             const auto list = list_for(2000);
+             return w.at("d", SETATTR4args{{}, values_of(attribute::acl, list)});
+         }},
+        {"8881 18.31.3", "VERIFY of such an owner", nfsstat4::not_same,
+         [](world& w) -> said {
+             w.client.connect();
+             const auto text = text_of(2000);
+             return w.here(VERIFY4args{values_of(attribute::owner, text)}).status();
+         }},
+        {"8881 18.31.3", "also of one that is longer than all that there is", nfsstat4::not_same,
+         [](world& w) -> said {
+             w.client.connect();
+             const auto text = text_of(80000);
+             return w.here(VERIFY4args{values_of(attribute::owner, text)}).status();
+         }},
+        {"8881 18.48.3", "TEST_STATEID of more than we keep in mind at once", "5000 bad ones",
+         [](world& w) -> said {
+             w.client.connect();
+             const std::vector<stateid4> ids(5000, stateid4{1, {std::byte(9)}});
+             TEST_STATEID4args args;
+             args.stateids = std::span<const stateid4>(ids);
+             answer4 out = w.client.call(args);
+             std::size_t bad = 0;
+             for (const nfsstat4 each : out.good<TEST_STATEID4res>().status_codes)
+                 bad += each == nfsstat4::bad_stateid;
+             return std::to_string(bad) + " bad ones";
+         }},
+        {"8881 18.35.3", "whatever a client calls its maker and itself, it is served", nfsstat4::ok,
+         [](world& w) -> said {
+             const std::string name(2000, 'v');
+             EXCHANGE_ID4args args = w.client.exchange();
+             args.client_impl_id.emplace();
+             args.client_impl_id->domain = std::string_view(name);
+             args.client_impl_id->name = std::string_view(name);
+             return w.compound(args).status();
+         }},
+    };
+    hold(rules);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -115,7 +115,7 @@ BOOST_AUTO_TEST_CASE(names)
     BOOST_TEST(rename.newname == "dir");
     // What a file system refuses is not the codec's to judge.
     BOOST_TEST(only("00000003 2f002e00", &LOOKUP4args::objname) == std::string_view("/\0.", 3));
-    refused<LOOKUP4args>("00001001 " + std::string(2 * 4100, '6'));
+    refused<LOOKUP4args>("00100001 " + std::string(2 * 1048580, '6'));
 
     BOOST_TEST((both_ways<REMOVE4res>(hex({ok_hex, cinfo_hex}), bytes).cinfo == cinfo_value));
     BOOST_TEST((both_ways<LINK4res>(hex({ok_hex, cinfo_hex}), bytes).cinfo == cinfo_value));
@@ -425,7 +425,7 @@ BOOST_AUTO_TEST_CASE(stateids)
     BOOST_TEST((only(sid_7, &FREE_STATEID4args::stateid) == stateid_7()));
     BOOST_TEST(only(none_hex, &TEST_STATEID4args::stateids).empty());
     BOOST_TEST(only(hex({"00000002", sid_7, sid_8}), &TEST_STATEID4args::stateids).size() == 2u);
-    refused<TEST_STATEID4args>(hex({"00001001", std::string(2 * 16 * 4097, '0')}));
+    refused<TEST_STATEID4args>(hex({"00010001", std::string(2 * 16 * 65537, '0')}));
     refused<TEST_STATEID4args>(hex({"80000001", sid_7}));
     const auto tested = both_ways<TEST_STATEID4res>("00000000 00000002 00000000 00002719", bytes);
     const std::vector<nfsstat4> seen = elements(tested.status_codes);

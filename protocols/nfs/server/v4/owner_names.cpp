@@ -79,7 +79,7 @@ task<void> owner_names::say(name_waits& waits, bitmap4 wanted, object_values& ou
 task<nfsstat4> owner_names::id_of(name_waits& waits, account_kind kind, std::string_view text,
                                   std::uint32_t& id)
 {
-    if (!split_owner(text))
+    if (text.size() > max_owner || !split_owner(text))
         co_return nfsstat4::badowner;
     const time_point begun = here_.reactor().clock().now();
     auto ask = [users = users_, kind, deadline = until(waits)](std::string of) {

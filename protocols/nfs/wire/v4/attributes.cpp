@@ -155,6 +155,11 @@ bool says_the_mode_twice(const bitmap4& mask) noexcept
            1;
 }
 
+bool names_an_owner(const bitmap4& mask) noexcept
+{
+    return mask.test(attribute::owner) || mask.test(attribute::owner_group);
+}
+
 } // namespace
 
 constinit const bitmap4 known_attributes = those_with_a_member();
@@ -183,11 +188,14 @@ nfsstat4 decode_settable(const fattr4& raw, const bitmap4& supported, const bitm
         return nfsstat4::attrnotsupp;
     if (!raw.attrmask.is_subset_of(settable) || says_the_mode_twice(raw.attrmask))
         return nfsstat4::inval;
-    // What else than an ACL could be so long?
-    if (raw.attr_vals.size() > max_attribute_values)
-        return raw.attrmask.test(attribute::acl) ? nfsstat4::fbig : nfsstat4::badxdr;
+    // Only an ACL or an owner could be so long.
+    const bool is_too_long = raw.attr_vals.size() > max_attribute_values;
+    if (is_too_long && raw.attrmask.test(attribute::acl))
+        return nfsstat4::fbig;
     if (!decode_values(raw, values))
         return nfsstat4::badxdr;
+    if (is_too_long)
+        return names_an_owner(raw.attrmask) ? nfsstat4::badowner : nfsstat4::badxdr;
     if (values.present.test(attribute::acl) && values.acl.size() > max_aces)
         return nfsstat4::fbig;
     return legal(values) ? nfsstat4::ok : nfsstat4::inval;

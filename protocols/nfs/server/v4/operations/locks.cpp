@@ -4,6 +4,10 @@
 #include "operations.hpp"
 #include "steps.hpp"
 
+#include <verbena/core/yield.hpp>
+
+#include <algorithm>
+#include <span>
 #include <vector>
 
 namespace verbena::nfs::v4::operations {
@@ -12,6 +16,8 @@ namespace {
 
 // What TEST_STATEID's answer takes beside its codes, at most.
 constexpr std::size_t around_codes = 24;
+// How many stateids are looked at before others have their turn.
+constexpr std::size_t tested_at_once = 1024;
 
 } // namespace
 
@@ -151,6 +157,9 @@ task<nfsstat4> test_stateid(compound& k)
     TEST_STATEID4args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
+    const std::size_t wanted = around_codes + 4 * args.stateids.size();
+    if (wanted > k.left()) // before memory is taken for so many
+        co_return k.too_big();
     std::vector<files::stateid> ids;
     std::vector<nfsstat4> codes;
     ids.reserve(args.stateids.size());
@@ -159,11 +168,17 @@ task<nfsstat4> test_stateid(compound& k)
         ids.push_back(to_state(id));
         codes.push_back(id.is_reserved() ? nfsstat4::bad_stateid : nfsstat4::ok);
     }
-    const std::vector<result<void>> answers = co_await k.server.state.test(k.client, ids);
-    for (std::size_t i = 0; i < codes.size(); ++i)
-        if (codes[i] == nfsstat4::ok)
-            codes[i] = status_of_state(answers[i]);
-    if (const std::size_t wanted = around_codes + 4 * codes.size(); wanted > k.results.room())
+    for (std::size_t first = 0; first < ids.size(); first += tested_at_once) {
+        const std::size_t count = std::min(tested_at_once, ids.size() - first);
+        const auto those = std::span<const files::stateid>(ids).subspan(first, count);
+        const std::vector<result<void>> answers = co_await k.server.state.test(k.client, those);
+        for (std::size_t i = 0; i < count; ++i)
+            if (codes[first + i] == nfsstat4::ok)
+                codes[first + i] = status_of_state(answers[i]);
+        if (first + count < ids.size())
+            co_await yield();
+    }
+    if (wanted > k.results.room())
         k.lacks_memory = !co_await k.c.reserve_results(wanted);
     TEST_STATEID4res res;
     res.status_codes = std::span<const nfsstat4>(codes);

@@ -161,7 +161,7 @@ struct nfsace4 {
     std::uint32_t type = ace4::type_allowed;
     std::uint32_t flag = 0;
     std::uint32_t access_mask = 0;
-    text_view<max_owner> who; // "OWNER@", "user@domain"
+    text_view<max_owner, max_text> who; // "OWNER@", "user@domain"
 };
 
 /// An ACL as it lies in the message. It may be longer than max_aces, which decode_settable() tells.
@@ -253,8 +253,8 @@ struct attributes {
     std::uint32_t mode = 0;
     bool no_trunc = false;
     std::uint32_t numlinks = 0;
-    text_view<max_owner> owner;
-    text_view<max_owner> owner_group;
+    text_view<max_owner, max_text> owner;
+    text_view<max_owner, max_text> owner_group;
     std::uint64_t quota_avail_hard = 0;
     std::uint64_t quota_avail_soft = 0;
     std::uint64_t quota_used = 0;

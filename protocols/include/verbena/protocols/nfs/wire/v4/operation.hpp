@@ -18,7 +18,7 @@
 
 namespace verbena::nfs::v4 {
 
-using component4 = text_view<max_component>;
+using component4 = text_view<max_component, max_text>;
 using nfs_fh4 = bytes_view<max_handle_size>;
 
 /// The arguments of an operation that has none.

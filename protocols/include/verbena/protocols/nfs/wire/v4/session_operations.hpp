@@ -67,8 +67,8 @@ struct state_protect4_a {
 };
 
 struct nfs_impl_id4 {
-    text_view<max_opaque> domain;
-    text_view<max_opaque> name;
+    text_view<max_opaque, max_text> domain;
+    text_view<max_opaque, max_text> name;
     nfstime4 date;
 };
 

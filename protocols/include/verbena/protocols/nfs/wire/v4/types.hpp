@@ -22,11 +22,14 @@ inline constexpr std::uint32_t version = 4;
 inline constexpr std::uint32_t max_minor_version = 2;
 enum class procedure : std::uint32_t { null = 0, compound = 1 };
 
+// Bytes that a name, an owner or the like may come with: too long a one is told as RFCs have it, not as BADXDR.
+inline constexpr std::uint32_t max_text = 1u << 20;
+
 // Limits. Where the RFCs have none, ours are far above what is in use.
 inline constexpr std::uint32_t max_handle_size = 128;   // NFS4_FHSIZE
 inline constexpr std::uint32_t max_opaque = 1024;       // NFS4_OPAQUE_LIMIT: owners, client ids, scopes
 inline constexpr std::uint32_t max_tag = 128;           // bytes; what knfsd takes
-inline constexpr std::uint32_t max_component = 4096;    // bytes of a name: so long that NAMETOOLONG has a use
+inline constexpr std::uint32_t max_component = 4096;    // bytes of a name
 inline constexpr std::uint32_t max_owner = 1024;        // bytes of "user@domain" and of an ACE's who
 inline constexpr std::uint32_t max_linktext = 65536;    // bytes
 inline constexpr std::uint32_t max_xattr_value = 65536; // bytes
@@ -47,7 +50,7 @@ inline constexpr std::uint32_t max_oids = 64;              // hash or encryption
 inline constexpr std::uint32_t max_ssv_handles = 64;
 inline constexpr std::uint32_t max_ssv = 1024;             // bytes of an SSV or a digest
 inline constexpr std::uint32_t max_security_flavours = 64; // in one SECINFO result, or for one back channel
-inline constexpr std::uint32_t max_test_stateids = 4096;
+inline constexpr std::uint32_t max_test_stateids = 65536;  // those of a message of 1 MiB
 inline constexpr std::uint32_t max_layout_types = 16;
 inline constexpr std::uint32_t max_layout_segments = 64;  // in one LAYOUTGET result
 inline constexpr std::uint32_t max_layout_body = 1 << 20; // bytes of what a layout type defines

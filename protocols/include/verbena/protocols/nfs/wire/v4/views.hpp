@@ -17,8 +17,9 @@
 
 namespace verbena::nfs::v4 {
 
-/// string<Max> as bytes of any value: names are not judged here.
-template<std::uint32_t Max>
+/// string<Max> as bytes of any value: names are not judged here. A text of up to `Read` bytes is read: RFCs have errors of
+/// their own for one that is too long. Only Max bytes of it count in xdr::max_size.
+template<std::uint32_t Max, std::uint32_t Read = Max>
 struct text_view : std::string_view {
     text_view() = default;
     text_view(std::string_view value) noexcept : std::string_view(value) {}
@@ -121,17 +122,21 @@ private:
 
 namespace verbena::xdr {
 
-template<std::uint32_t Max>
-struct codec<nfs::v4::text_view<Max>> {
+template<std::uint32_t Max, std::uint32_t Read>
+struct codec<nfs::v4::text_view<Max, Read>> {
+    static_assert(Read >= Max);
     static constexpr std::size_t min_size = 4;
     static constexpr std::size_t max_size = opaque_size(Max);
-    static void encode(encoder& out, const nfs::v4::text_view<Max>& value) noexcept
+    static void encode(encoder& out, const nfs::v4::text_view<Max, Read>& value) noexcept
     {
-        if (value.size() > Max)
+        if (value.size() > Read)
             return out.overflow();
         out.string(value);
     }
-    static void decode(decoder& in, nfs::v4::text_view<Max>& value) noexcept { value = in.string(Max); }
+    static void decode(decoder& in, nfs::v4::text_view<Max, Read>& value) noexcept
+    {
+        value = in.string(Read);
+    }
 };
 
 template<std::uint32_t Max>
