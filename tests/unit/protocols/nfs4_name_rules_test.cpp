@@ -177,8 +177,10 @@ BOOST_AUTO_TEST_CASE(opens)
     static const rule<world> rules[] = {
         {"8881 10.4.1", "what a client opened by itself, UNCHECKED, is there, and is not cut again", "text",
          [](world& w) { return opened_under_delegation(w, createmode4::unchecked); }},
-        {"8881 18.16.3", "but another creation is none", nfsstat4::inval,
+        {"8881 18.16.3", "so that another creation finds it, too", nfsstat4::exist,
          [](world& w) { return opened_under_delegation(w, createmode4::guarded); }},
+        {"8881 18.16.3", "an exclusive one likewise", nfsstat4::exist,
+         [](world& w) { return opened_under_delegation(w, createmode4::exclusive4_1); }},
         {"8881 18.16.3", "who wants a delegation no longer hears so", "cancelled",
          [](world& w) -> said {
              w.client.connect();

@@ -301,8 +301,8 @@ task<nfsstat4> open_file(compound& k, const OPEN4args& args, OPEN4res& res)
     const std::uint32_t access_bits = args.share_access & ~share4::want_all;
     if (access_bits == 0 || access_bits > share4::access_both || args.share_deny > share4::deny_both)
         co_return nfsstat4::inval;
-    const bool opens_by_itself =
-        args.claim.claim == open_claim_type4::delegate_cur && args.openhow.mode == createmode4::unchecked;
+    // What the client opened by itself under its delegation was there, as an UNCHECKED creation finds it (8881 10.4.1).
+    const bool opens_by_itself = args.claim.claim == open_claim_type4::delegate_cur;
     nfsstat4 status = nfsstat4::ok;
     switch (args.claim.claim) {
     case open_claim_type4::null: break;
@@ -312,8 +312,6 @@ task<nfsstat4> open_file(compound& k, const OPEN4args& args, OPEN4res& res)
         break;
     case open_claim_type4::delegate_cur:
     case open_claim_type4::deleg_cur_fh:
-        // What the client opened by itself under its delegation was there, as an UNCHECKED creation finds it (8881
-        // 10.4.1).
         status = args.openhow.opentype == opentype4::create && !opens_by_itself ? nfsstat4::inval
                  : args.claim.delegate_stateid.is_reserved()                    ? nfsstat4::bad_stateid
                                                                                 : nfsstat4::ok;
@@ -344,6 +342,10 @@ task<nfsstat4> open_file(compound& k, const OPEN4args& args, OPEN4res& res)
         const bool creates = args.openhow.opentype == opentype4::create && !opens_by_itself;
         task<nfsstat4> finding = creates ? create_to_open(k, args, to) : find_to_open(k, args, to);
         status = co_await finding;
+        const bool wants_new =
+            args.openhow.opentype == opentype4::create && args.openhow.mode != createmode4::unchecked;
+        if (status == nfsstat4::ok && !creates && wants_new)
+            status = nfsstat4::exist;
     }
     if (status == nfsstat4::ok)
         status = compound::check_file(to.file, any(request.access & files::share::write) ? purpose::changing
