@@ -375,4 +375,23 @@ BOOST_AUTO_TEST_CASE(lengths)
     hold(rules);
 }
 
+BOOST_AUTO_TEST_CASE(opens_by_handle)
+{
+    static const rule<world> rules[] = {
+        {"8881 18.16.4", "OPEN CLAIM_FH to write a directory of the pseudo file system", nfsstat4::isdir,
+         [](world& w) -> said {
+             w.client.connect();
+             OPEN4args args = w.client.opening({});
+             args.claim.claim = open_claim_type4::fh;
+             return w.client.call(PUTROOTFH4args(), args).status();
+         }},
+        {"8881 18.16.4", "as by its name", nfsstat4::isdir,
+         [](world& w) -> said {
+             w.client.connect();
+             return w.client.call(PUTROOTFH4args(), w.client.opening("deep")).status();
+         }},
+    };
+    hold(rules);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -158,6 +158,8 @@ task<nfsstat4> find_to_open(compound& k, const OPEN4args& args, open_target& to)
         }
     } else {
         to.file = directory;
+        if (directory.is_pseudo())
+            co_return nfsstat4::isdir;
     }
     co_return nfsstat4::ok;
 }
