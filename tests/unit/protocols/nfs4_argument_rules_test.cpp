@@ -394,4 +394,23 @@ BOOST_AUTO_TEST_CASE(opens_by_handle)
     hold(rules);
 }
 
+BOOST_AUTO_TEST_CASE(connections)
+{
+    static const rule<world> rules[] = {
+        {"8881 18.34.3", "BACK of a connection that brings both", nfsstat4::inval,
+         [](world& w) -> said {
+             w.connect(w.client);
+             return w.compound(w.binding(channel_dir_from_client4::back)).status();
+         }},
+        {"8881 18.34.3", "the same as it is bound as changes nothing", nfsstat4::ok,
+         [](world& w) -> said {
+             w.connect(w.client);
+             w.way = std::make_shared<called_client>(w.pool);
+             BOOST_TEST(w.compound(w.binding(channel_dir_from_client4::back)).status() == nfsstat4::ok);
+             return w.compound(w.binding(channel_dir_from_client4::back)).status();
+         }},
+    };
+    hold(rules);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -230,6 +230,9 @@ BOOST_FIXTURE_TEST_CASE(a_connection_is_bound_as_it_is_asked_for, called)
     BOOST_CHECK(bind(channel_dir_from_client4::fore_or_both).good<BIND_CONN_TO_SESSION4res>().dir ==
                 channel_dir_from_server4::fore);
     client.session = called_session;
+    // The session was made over this one, which brings both. It is taken off none.
+    BOOST_TEST(bind(channel_dir_from_client4::back).status() == nfsstat4::inval);
+    way = std::make_shared<called_client>(pool);
     BOOST_CHECK(bind(channel_dir_from_client4::back).good<BIND_CONN_TO_SESSION4res>().dir ==
                 channel_dir_from_server4::back);
     BOOST_CHECK(bind(channel_dir_from_client4::back_or_both).good<BIND_CONN_TO_SESSION4res>().dir ==

@@ -53,21 +53,22 @@ void back_channel::set_identity(const callback_identity& identity)
     identity_ = identity;
 }
 
-void back_channel::bind(std::shared_ptr<rpc::reverse_channel> channel, const shard& at)
+void back_channel::bind(std::shared_ptr<rpc::reverse_channel> channel, const shard& at, bool calls_alone)
 {
     const std::lock_guard held(lock_);
     std::erase_if(ways_,
                   [&](const way& w) { return !w.channel->open() || w.channel.get() == channel.get(); });
     if (ways_.size() == most_ways)
         ways_.erase(ways_.begin());
-    ways_.push_back({std::move(channel), &at});
+    ways_.push_back({std::move(channel), &at, calls_alone});
     granted_.store(true, std::memory_order_release);
 }
 
-bool back_channel::is_bound(const rpc::reverse_channel& channel) const
+std::optional<back_channel::way> back_channel::bound(const rpc::reverse_channel& channel) const
 {
     const std::lock_guard held(lock_);
-    return std::ranges::any_of(ways_, [&](const way& w) { return w.channel.get() == &channel; });
+    const auto found = std::ranges::find_if(ways_, [&](const way& w) { return w.channel.get() == &channel; });
+    return found == ways_.end() ? std::nullopt : std::optional(*found);
 }
 
 std::optional<back_channel::way> back_channel::find() const

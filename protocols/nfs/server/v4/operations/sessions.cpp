@@ -276,17 +276,17 @@ task<nfsstat4> bind_conn_to_session(compound& k)
     if (s->back().max_request() != 0) // else nothing was agreed on
         way = k.c.reverse();
     // A connection is not taken off a channel.
-    if (!back && way && s->back().is_bound(*way))
+    const bool calls_alone = args.dir == channel_dir_from_client4::back;
+    const auto bound = way ? s->back().bound(*way) : std::nullopt;
+    if (bound && (!back || (calls_alone && !bound->calls_alone)))
         co_return nfsstat4::inval;
     if (back && way) {
         const result<void> callable = co_await k.server.state.set_callable(s->state());
         if (!callable)
             co_return status_of_state(callable.error());
-        s->back().bind(std::move(way), k.server.here);
-        res.dir = args.dir == channel_dir_from_client4::back ? channel_dir_from_server4::back
-                                                             : channel_dir_from_server4::both;
-    } else if (args.dir == channel_dir_from_client4::back ||
-               args.dir == channel_dir_from_client4::back_or_both) {
+        s->back().bind(std::move(way), k.server.here, calls_alone);
+        res.dir = calls_alone ? channel_dir_from_server4::back : channel_dir_from_server4::both;
+    } else if (calls_alone || args.dir == channel_dir_from_client4::back_or_both) {
         co_return nfsstat4::inval;
     } else {
         res.dir = channel_dir_from_server4::fore;

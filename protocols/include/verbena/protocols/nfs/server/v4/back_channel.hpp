@@ -44,14 +44,15 @@ public:
     struct way {
         std::shared_ptr<rpc::reverse_channel> channel;
         const shard* at = nullptr;
+        bool calls_alone = false; ///< it was bound for calls to the client alone: CDFC4_BACK
     };
 
     /// What the client agreed to when it made the session: it is called as `minor` and within `limits`, which are all 0 if it wants no
     /// calls. There is a back channel from the first bind() on.
     void set_up(std::uint32_t minor, const channel_attrs4& limits);
     void set_identity(const callback_identity& identity);
-    /// From now on the client is called over `channel`, too.
-    void bind(std::shared_ptr<rpc::reverse_channel> channel, const shard& at);
+    /// From now on the client is called over `channel`, too. `calls_alone`: see way.
+    void bind(std::shared_ptr<rpc::reverse_channel> channel, const shard& at, bool calls_alone = false);
 
     /// A connection that is there; nothing if there is none.
     std::optional<way> find() const;
@@ -59,8 +60,8 @@ public:
     std::uint32_t minor() const noexcept { return minor_.load(std::memory_order_relaxed); }
     /// 0: no back channel was agreed on.
     std::uint32_t max_request() const noexcept { return max_request_.load(std::memory_order_relaxed); }
-    /// Whether the client is called over `channel`.
-    bool is_bound(const rpc::reverse_channel& channel) const;
+    /// How the client is called over `channel`; nothing if it is not.
+    std::optional<way> bound(const rpc::reverse_channel& channel) const;
     /// Whether there has been a connection of it.
     bool was_granted() const noexcept { return granted_.load(std::memory_order_acquire); }
     /// Whether it was granted, and no connection of it is left.
