@@ -409,6 +409,16 @@ BOOST_AUTO_TEST_CASE(connections)
              BOOST_TEST(w.compound(w.binding(channel_dir_from_client4::back)).status() == nfsstat4::ok);
              return w.compound(w.binding(channel_dir_from_client4::back)).status();
          }},
+        {"8881 15.1.1.1", "BIND_CONN_TO_SESSION with a direction that is none", nfsstat4::badxdr,
+         [](world& w) -> said {
+             w.connect(w.client);
+             return w.compound(w.binding(channel_dir_from_client4(4))).status();
+         }},
+        {"8881 15.1.1.1", "SECINFO_NO_NAME with a style that is none", nfsstat4::badxdr,
+         [](world& w) -> said {
+             w.client.connect();
+             return w.here(SECINFO_NO_NAME4args{secinfo_style4(2)}).status();
+         }},
     };
     hold(rules);
 }

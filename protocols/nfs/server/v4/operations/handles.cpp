@@ -122,10 +122,10 @@ task<nfsstat4> secinfo_no_name(compound& k)
     SECINFO_NO_NAME4args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
+    if (args.style != secinfo_style4::current_fh && args.style != secinfo_style4::parent)
+        co_return nfsstat4::badxdr; // 8881 15.1.1.1
     if (k.current.none())
         co_return nfsstat4::nofilehandle;
-    if (args.style != secinfo_style4::current_fh && args.style != secinfo_style4::parent)
-        co_return nfsstat4::inval;
     if (args.style == secinfo_style4::parent) {
         object parent;
         const nfsstat4 status = co_await k.server.handles.find_parent(k.c, k.current, parent);

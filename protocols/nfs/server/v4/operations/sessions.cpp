@@ -267,7 +267,7 @@ task<nfsstat4> bind_conn_to_session(compound& k)
     // Linux drops a connection that is bound to less.
     case channel_dir_from_client4::fore_or_both:
     case channel_dir_from_client4::back_or_both: break;
-    default: co_return nfsstat4::inval;
+    default: co_return nfsstat4::badxdr; // 8881 15.1.1.1
     }
     const std::shared_ptr<session> s = k.server.commons.sessions.find(args.sessid);
     if (!s)
