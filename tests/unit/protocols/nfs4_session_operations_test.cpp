@@ -4,6 +4,9 @@
 #include "nfs4_log_lines.hpp"
 
 #include <verbena/core/event.hpp>
+#include <verbena/protocols/storage/forwarding_backend.hpp>
+
+#include <cerrno>
 
 BOOST_AUTO_TEST_SUITE(nfs4_session_operations_test)
 
@@ -214,6 +217,75 @@ BOOST_FIXTURE_TEST_CASE(who_has_a_file_open_is_not_destroyed, fixture)
     BOOST_TEST(compound(DESTROY_CLIENTID4args{a.id}).status() == nfsstat4::clientid_busy);
     a.open_session();
     BOOST_TEST(a.write(file, "text") == nfsstat4::ok);
+}
+
+namespace {
+
+/// Files may be gone though somebody has them open, as those that posixfs has closed and somebody removed on the host.
+struct losing final : storage::forwarding_backend {
+    using forwarding_backend::forwarding_backend;
+    task<result<storage::attributes>> getattr(const storage::request& r, const storage::handle& file) override
+    {
+        auto attrs = co_await below().getattr(r, file);
+        if (attrs && attrs->type == storage::file_type::regular && attrs->size < lost_below)
+            co_return error::from_errno(says);
+        co_return attrs;
+    }
+    std::uint64_t lost_below = 0; ///< bytes
+    int says = ESTALE;
+};
+
+struct losing_fixture : nfs4_fixture {
+    losing_fixture()
+    {
+        options[0].backend = &between;
+        a.connect();
+        // Of 1 byte, and of 2.
+        for (const std::string_view text : {"1", "22"}) {
+            const auto file = a.open(a.creating(text));
+            BOOST_TEST_REQUIRE(a.write(file, text) == nfsstat4::ok);
+        }
+        BOOST_TEST(compound(DESTROY_SESSION4args{a.session}).status() == nfsstat4::ok);
+    }
+    ~losing_fixture()
+    {
+        program.reset();
+        commons.reset();
+    }
+    nfsstat4 destroy() { return compound(DESTROY_CLIENTID4args{a.id}).status(); }
+    std::int64_t opens() const { return commons->state.stats().opens.value(); }
+    losing between{*files};
+    client4 a{*this, "a"};
+};
+
+} // namespace
+
+// What a client has open of files that are gone it can't close: its CLOSE stands behind a GETATTR.
+BOOST_FIXTURE_TEST_CASE(who_has_only_lost_files_open_is_destroyed, losing_fixture)
+{
+    BOOST_TEST(destroy() == nfsstat4::clientid_busy);
+    between.lost_below = 3;
+    BOOST_TEST(destroy() == nfsstat4::ok);
+    BOOST_TEST(opens() == 0);
+    BOOST_TEST(commons->state.stats().clients.value() == 0);
+    BOOST_TEST(commons->sessions.clients() == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(who_has_another_file_open_beside_a_lost_one_is_not, losing_fixture)
+{
+    between.lost_below = 2;
+    BOOST_TEST(destroy() == nfsstat4::clientid_busy);
+    BOOST_TEST(opens() == 2); // a file that comes back is still open
+}
+
+BOOST_FIXTURE_TEST_CASE(a_file_that_can_not_be_asked_for_is_not_gone, losing_fixture)
+{
+    between.lost_below = 3;
+    between.says = EIO;
+    BOOST_TEST(destroy() == nfsstat4::clientid_busy);
+    between.says = EAGAIN;
+    BOOST_TEST(destroy() == nfsstat4::clientid_busy);
+    BOOST_TEST(opens() == 2);
 }
 
 // --- The way back

@@ -309,6 +309,9 @@ public:
     result<bool> must_reclaim(client_id client);
     /// Whether it has opens, locks or delegations, revoked ones too: then DESTROY_CLIENTID is refused.
     result<bool> is_in_use(client_id client);
+    /// The files of which the client has something. Nothing where these are more than `most`, where something is being
+    /// opened for it, where it has something that was revoked, and where there is no such client.
+    std::optional<std::vector<storage::handle>> files_of(client_id client, std::size_t most);
     /// Whether delegations of it were revoked that it has not freed.
     bool has_revoked(client_id client) noexcept;
     /// Whether it has delegations, but for those.

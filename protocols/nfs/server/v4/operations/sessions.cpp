@@ -6,6 +6,7 @@
 #include <verbena/core/siphash.hpp>
 
 #include <algorithm>
+#include <cerrno>
 
 namespace verbena::nfs::v4::operations {
 
@@ -228,6 +229,34 @@ task<nfsstat4> destroy_session(compound& k)
     co_return status == nfsstat4::ok ? k.add(DESTROY_SESSION4res()) : status;
 }
 
+namespace {
+
+// Of so many files DESTROY_CLIENTID finds out whether they are gone.
+constexpr std::size_t most_lost_files = 4096;
+
+// Whether all that the client has is of files that are gone, as when somebody removed them on the host while posixfs
+// had closed them. A client can't give that back: its CLOSE stands behind a PUTFH and a GETATTR, and that is STALE.
+task<bool> has_lost_all_files(compound& k, files::client_id client)
+{
+    auto ask = [client](files::state_table& t) { return t.files_of(client, most_lost_files); };
+    const auto those = co_await k.server.state.at_home(std::move(ask));
+    if (!those)
+        co_return false;
+    for (const storage::handle& each : *those) {
+        const auto name = open_state_key(each);
+        object found;
+        if (!name || k.server.handles.find_exported(k.c, name->export_id, name->inner, found) != nfsstat4::ok)
+            co_return false;
+        // What can't be asked for just now is there.
+        const auto attrs = co_await found.backend().getattr(found.request, found.file);
+        if (attrs || attrs.error().errno_value() != ESTALE)
+            co_return false;
+    }
+    co_return true;
+}
+
+} // namespace
+
 task<nfsstat4> destroy_clientid(compound& k)
 {
     DESTROY_CLIENTID4args args;
@@ -240,10 +269,19 @@ task<nfsstat4> destroy_clientid(compound& k)
         k.server.commons.sessions.may_destroy_client(args.clientid, caller_of(k.server.commons, k.c), state);
     if (status == nfsstat4::ok && state != files::nobody) {
         const state_home::life life = co_await k.server.state.life_of(state);
-        if (life.in_use)
-            co_return nfsstat4::clientid_busy;
-        const result<void> forgotten = co_await k.server.state.forget(state);
-        status = status_of_state(forgotten);
+        if (life.in_use) {
+            task<bool> looking = has_lost_all_files(k, state);
+            const bool lost = co_await looking;
+            if (!lost)
+                co_return nfsstat4::clientid_busy;
+            // It may have made a session meanwhile.
+            status = k.server.commons.sessions.may_destroy_client(args.clientid,
+                                                                  caller_of(k.server.commons, k.c), state);
+        }
+        if (status == nfsstat4::ok) {
+            const result<void> forgotten = co_await k.server.state.forget(state);
+            status = status_of_state(forgotten);
+        }
     }
     if (status != nfsstat4::ok)
         co_return status;
