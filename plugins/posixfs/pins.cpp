@@ -205,7 +205,8 @@ result<pin_table::removal> pin_table::removing(const known_file& file)
             : "a file is not removed, because a client has it open and posixfs has no descriptor left that "
               "would keep it: raise the limit of descriptors (LimitNOFILE=)",
         {{"export", root_}});
-    return error::from_errno(EAGAIN, "as many open files without names as there may be");
+    // Who has those open may keep them for good, so that nobody is told to come again.
+    return error::from_errno(EBUSY, "as many open files without names as there may be");
 }
 
 bool pin_table::removal::keeps() noexcept

@@ -96,7 +96,7 @@ public:
     result<pin> add(const known_file& file, bool later = false, std::string_view client = {});
     /// The file gets the descriptor that add() put off.
     void give_later(const storage::handle& file, int fd) noexcept;
-    /// Gives the file a descriptor before the name goes, if somebody has it open. EAGAIN at the bound or at the peer's
+    /// Gives the file a descriptor before the name goes, if somebody has it open. EBUSY at the bound or at the peer's
     /// share of it, or why there is none: the name must stay.
     result<removal> removing(const known_file& file);
     /// True if somebody has the file open; then it has a descriptor again, if there is one. `nameless`: its

@@ -31,7 +31,8 @@ struct opened {
 };
 
 struct fixture : v40_fixture {
-    fixture(const std::string& back_end, std::uint32_t minor_version, bool delegates = false)
+    fixture(const std::string& back_end, std::uint32_t minor_version, bool delegates = false,
+            std::size_t most_kept = 0)
     {
         if (delegates) {
             options[0].local_writers = false;
@@ -42,6 +43,7 @@ struct fixture : v40_fixture {
             posixfs::posixfs_options o;
             o.root = directory.path();
             o.leases = false;
+            o.most_kept_files = most_kept;
             std::filesystem::permissions(directory.path(), std::filesystem::perms::all);
             auto made = posixfs::open_posixfs(o, work);
             BOOST_REQUIRE_MESSAGE(made, (made ? std::string() : made.error().message()));
@@ -401,6 +403,28 @@ BOOST_DATA_TEST_CASE(copies_are_by_both_opens, back_ends, back_end)
     copy.src_stateid = from->id;
     copy.dst_stateid = stateid4::anonymous();
     BOOST_TEST(f.by(f.first, from->at(), SAVEFH4args(), to->at(), copy).status() == nfsstat4::access);
+}
+
+// No descriptor is left that would keep an open file without its name, so the file keeps the name. Nobody is told to come
+// again: he would do so for as long as others keep their files open.
+BOOST_DATA_TEST_CASE(a_name_that_an_open_file_can_not_spare_stays, minors, minor_version)
+{
+    fixture f("posixfs", minor_version, false, 1);
+    const opened kept = f.create(f.first, "kept");
+    BOOST_TEST(f.write(f.first, kept, "kept") == nfsstat4::ok);
+    BOOST_TEST(f.remove(f.second, "kept") == nfsstat4::ok);
+    const opened file = f.create(f.first, "file");
+    BOOST_TEST(f.write(f.first, file, "text") == nfsstat4::ok);
+    const opened better = f.create(f.second, "better");
+    BOOST_TEST(f.close(f.second, better) == nfsstat4::ok);
+    BOOST_TEST(f.remove(f.second, "file") == nfsstat4::file_open);
+    BOOST_TEST(f.rename(f.second, "better", "file") == nfsstat4::file_open);
+    BOOST_TEST(f.read(f.first, file) == "text");
+    BOOST_TEST(f.read(f.first, kept) == "kept");
+    BOOST_TEST(f.close(f.first, kept) == nfsstat4::ok);
+    BOOST_TEST(f.rename(f.second, "better", "file") == nfsstat4::ok);
+    BOOST_TEST(f.read(f.first, file) == "text");
+    BOOST_TEST(f.close(f.first, file) == nfsstat4::ok);
 }
 
 // As Linux gives one back: after a look at the file.

@@ -14,6 +14,13 @@ namespace {
 
 constexpr std::size_t max_link_text = 4096;
 
+// EBUSY says that the file is in use and can't go: of a file that a client has open, that no descriptor is left to keep
+// it. REMOVE and RENAME have FILE_OPEN for that; Linux tries again for a second and then says EBUSY, too.
+nfsstat4 status_of_removal(const error& failure) noexcept
+{
+    return failure.errno_value() == EBUSY ? nfsstat4::file_open : status_of_storage(failure);
+}
+
 } // namespace
 
 task<nfsstat4> create(compound& k)
@@ -121,7 +128,7 @@ task<nfsstat4> remove(compound& k)
             done = std::move(again);
     }
     if (!done)
-        co_return status_of_storage(done.error());
+        co_return status_of_removal(done.error());
     REMOVE4res res;
     res.cinfo = to_change_info(*done);
     co_return k.add(res);
@@ -190,7 +197,7 @@ task<nfsstat4> rename(compound& k)
     const auto done =
         co_await o.backend().rename(o.request, o.file, args.oldname, k.current.file, args.newname);
     if (!done) {
-        status = status_of_storage(done.error());
+        status = status_of_removal(done.error());
         co_return co_await status_of_renaming(k, status);
     }
     RENAME4res res;
