@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A server of version 4.1 that starts again, over its database and the same files: what clients take back, and who waits meanwhile.
 #include "../plugins/temporary_directory.hpp"
+#include "busy_threads.hpp"
 #include "leasing_files.hpp"
 #include "nfs4_called_client.hpp"
 
 #include <verbena/core/sleep.hpp>
+#include <verbena/plugins/posixfs.hpp>
 #include <verbena/protocols/files/recovery_database.hpp>
+
+#include <filesystem>
 
 BOOST_AUTO_TEST_SUITE(nfs4_recovery_test)
 
@@ -45,8 +49,10 @@ private:
 };
 
 struct recovery_fixture : called_fixture {
-    recovery_fixture()
+    explicit recovery_fixture(storage::file_backend* exported = nullptr)
     {
+        if (exported != nullptr)
+            options[0].backend = exported;
         options[0].local_writers = false; // who can be called gets delegations
         store = &direct;
         start_again();
@@ -150,7 +156,93 @@ private:
     std::string owner_;
 };
 
+/// Files of a folder. At each start posixfs is another one, where the export finds it.
+struct files_on_disk {
+    struct passing final : storage::forwarding_backend {
+        using forwarding_backend::forwarding_backend;
+    };
+    files_on_disk()
+    {
+        std::filesystem::permissions(exported.path(), std::filesystem::perms::all);
+        open_files();
+    }
+    void open_files()
+    {
+        between.reset();
+        on_disk.reset();
+        posixfs::posixfs_options o;
+        o.root = exported.path();
+        o.leases = false;
+        auto made = posixfs::open_posixfs(o, work);
+        BOOST_REQUIRE_MESSAGE(made, (made ? std::string() : made.error().message()));
+        on_disk = std::move(*made);
+        between.emplace(*on_disk);
+    }
+    suite::temporary_directory exported;
+    blocking_pool work{2};
+    std::unique_ptr<storage::file_backend> on_disk;
+    std::optional<passing> between;
+};
+
+struct recovery_on_disk : files_on_disk, recovery_fixture {
+    recovery_on_disk() : recovery_fixture(&*between) { shard->add(threads); }
+    ~recovery_on_disk()
+    {
+        stop();
+        between.reset();
+        on_disk.reset();
+        work.finish();
+        threads.unlink();
+    }
+    void crash()
+    {
+        stop();
+        open_files();
+        start_again();
+    }
+    busy_threads threads;
+};
+
 } // namespace
+
+// A crash closes a file that has no name any more, and nothing is left of it. Its client hears so when it takes the file
+// back, and goes on with the rest.
+BOOST_FIXTURE_TEST_CASE(what_lost_its_name_is_lost_in_a_crash_and_nothing_else, recovery_on_disk)
+{
+    reclaiming a(*this, "a"), b(*this, "b");
+    a.connect();
+    b.connect();
+    const auto gone = a.open(a.creating("gone"));
+    const auto stays = a.open(a.creating("stays"));
+    BOOST_TEST(a.write(gone, "of no name") == nfsstat4::ok);
+    BOOST_TEST(a.write(stays, "named") == nfsstat4::ok);
+    BOOST_TEST(a.lock(gone) == nfsstat4::ok);
+    BOOST_TEST(a.lock(stays) == nfsstat4::ok);
+    BOOST_TEST(b.call(PUTROOTFH4args(), LOOKUP4args{"export"}, REMOVE4args{"gone"}).status() == nfsstat4::ok);
+    BOOST_TEST(a.read(gone, gone.id) == "of no name");
+    crash();
+    BOOST_TEST(grace() == 1);
+    a.come_back();
+    BOOST_TEST(a.open_again(gone).status == nfsstat4::stale);
+    const auto again = a.open_again(stays);
+    BOOST_TEST_REQUIRE(again.status == nfsstat4::ok);
+    BOOST_TEST(a.lock(again, true) == nfsstat4::ok);
+    BOOST_TEST(a.complete() == nfsstat4::ok);
+    b.come_back();
+    BOOST_TEST(b.complete() == nfsstat4::ok);
+    BOOST_TEST(grace() == 0);
+    BOOST_TEST(a.read(again, again.id) == "named");
+    const auto anew = b.open(b.creating("gone"));
+    BOOST_TEST_REQUIRE(anew.status == nfsstat4::ok);
+    BOOST_TEST(b.read(anew, anew.id) == "");
+    BOOST_TEST(commons->state.stats().opens.value() == 2);
+    BOOST_TEST(commons->state.stats().files.value() == 2);
+    BOOST_TEST(a.call(PUTFH4args{client4::handle_of(again)}, CLOSE4args{0, again.id}).status() ==
+               nfsstat4::ok);
+    BOOST_TEST(b.call(PUTFH4args{client4::handle_of(anew)}, CLOSE4args{0, anew.id}).status() == nfsstat4::ok);
+    BOOST_TEST(commons->state.stats().files.value() == 0);
+    BOOST_TEST(posixfs::counters_of(*on_disk).lost == 0u);
+}
 
 BOOST_FIXTURE_TEST_CASE(a_client_learns_of_the_restart, recovery_fixture)
 {
