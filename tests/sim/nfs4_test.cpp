@@ -306,7 +306,12 @@ struct shared_folder {
     v4::known_handle handle;
     storage::file_backend& backend;
     std::vector<std::unique_ptr<shared_file>> files;
-    std::uint64_t replaced = 0; ///< files that lost their name while somebody had them open
+    /// Where a local process asks for what is delegated before it changes it.
+    test::leasing_files* leasing = nullptr;
+    /// Files that lost their name while somebody had them open.
+    std::uint64_t replaced = 0;
+    /// By such a process, and those of them that were delegated.
+    std::uint64_t changed_locally = 0, wanted_locally = 0;
 };
 
 class sharer {
@@ -327,6 +332,8 @@ public:
                 for (std::size_t times = 1 + luck_.below(4); times > 0; --times) {
                     if (luck_.chance(8))
                         co_await replace(f);
+                    else if (folder_.leasing != nullptr && luck_.chance(20))
+                        co_await change_locally(f);
                     else if (luck_.chance(40))
                         co_await write(f);
                     else
@@ -382,6 +389,45 @@ private:
             }
         }
     }
+    static storage::request of_root()
+    {
+        storage::request out;
+        out.who = storage::credential(0, 0);
+        return out;
+    }
+    // A process of the server's host writes into the file or cuts it. If a client has it delegated, the kernel has the
+    // process wait until the client has given it back. From then on all clients see what the process did.
+    task<void> change_locally(shared_file& f)
+    {
+        test::leasing_files& files = *folder_.leasing;
+        const storage::handle root = files.root();
+        const auto found = co_await files.lookup(local_, root, f.name);
+        if (!good(found, "local lookup"))
+            co_return;
+        const storage::handle file = found->found.handle;
+        folder_.wanted_locally += files.is_leased(file) ? 1 : 0;
+        files.local_writer_of(file);
+        while (files.is_leased(file))
+            co_await sleep_for(1ms);
+        ++folder_.changed_locally;
+        if (luck_.chance(50)) {
+            storage::set_attributes cut;
+            cut.size = luck_.below(f.content.size() + 1);
+            f.content.resize(*cut.size);
+            const auto done = co_await files.setattr(local_, file, cut, std::nullopt);
+            good(done, "local cut");
+            co_return;
+        }
+        const std::size_t size = 1 + luck_.below(1000);
+        const std::size_t offset = luck_.below(f.content.size() + 1);
+        const std::vector<std::byte> text(size, std::byte(luck_.next() & 0xff));
+        f.content.resize(std::max(f.content.size(), offset + size));
+        std::ranges::copy(text, f.content.begin() + std::ptrdiff_t(offset));
+        const std::span<const std::byte> piece(text);
+        const auto done =
+            co_await files.write(local_, file, offset, std::span(&piece, 1), storage::stability::unstable);
+        good(done, "local write");
+    }
     // Another takes the name away from under the open file: by a removal, by another file that gets its name, or on the server itself, where nobody
     // asks those who have it. The file is what it was until it is closed, and can be written; the name is another file's then.
     task<void> replace(shared_file& f)
@@ -402,10 +448,8 @@ private:
                 auto gone = co_await other_.remove(folder_.handle, f.name);
                 good(gone, "remove");
             } else {
-                storage::request local;
-                local.who = storage::credential(0, 0);
                 const storage::handle root = folder_.backend.root();
-                auto gone = co_await folder_.backend.remove(local, root, f.name);
+                auto gone = co_await folder_.backend.remove(local_, root, f.name);
                 good(gone, "local remove");
             }
         }
@@ -415,7 +459,11 @@ private:
         const v4::node node = (*made)->node();
         auto done = co_await (*made)->close();
         good(done, "close of the new file");
-        if (renames) {
+        if (renames && luck_.chance(40)) {
+            const storage::handle root = folder_.backend.root();
+            auto moved = co_await folder_.backend.rename(local_, root, fresh, root, f.name);
+            good(moved, "local rename over");
+        } else if (renames) {
             auto moved = co_await other_.rename(folder_.handle, fresh, folder_.handle, f.name);
             good(moved, "rename over");
         }
@@ -443,6 +491,7 @@ private:
     v4::client& other_;
     shared_folder& folder_;
     draws luck_;
+    const storage::request local_ = of_root(); ///< of a process of the server's host
 };
 
 struct shared_outcome {
@@ -451,12 +500,14 @@ struct shared_outcome {
     std::uint64_t connections = 0;
     std::uint64_t revocations = 0;
     std::uint64_t replaced = 0;
+    std::uint64_t changed_locally = 0, wanted_locally = 0;
 };
 
-shared_outcome run_shared(world_options o, int operations)
+/// `leased`: local processes change the files, too.
+shared_outcome run_shared(world_options o, int operations, bool leased = false)
 {
     shared_outcome out;
-    o.local_writers = false;
+    o.local_writers = o.leases = leased;
     world4 w(o);
     w.server_options.reverse_credits = 8;
     std::vector<std::unique_ptr<called_end>> ends;
@@ -468,7 +519,8 @@ shared_outcome run_shared(world_options o, int operations)
         BOOST_REQUIRE_MESSAGE(top, (top ? std::string() : top.error().message()));
         auto root = co_await maker.walk(top->handle, "export", true);
         BOOST_REQUIRE(root);
-        shared_folder folder{root->handle, *w.backend, {}, 0};
+        shared_folder folder{root->handle, *w.backend, {}};
+        folder.leasing = leased ? w.leasing.get() : nullptr;
         for (int i = 0; i < 6; ++i) {
             auto& f = *folder.files.emplace_back(std::make_unique<shared_file>());
             f.name = "shared" + std::to_string(i);
@@ -500,12 +552,16 @@ shared_outcome run_shared(world_options o, int operations)
             co_await e->transport->close();
         }
         out.replaced = folder.replaced;
+        out.changed_locally = folder.changed_locally;
+        out.wanted_locally = folder.wanted_locally;
         out.revocations = w.state_layer().revocations.value();
         BOOST_TEST(w.state_layer().read_delegations.value() == 0);
         BOOST_TEST(w.state_layer().write_delegations.value() == 0);
         BOOST_TEST(w.state_layer().opens.value() == 0);
     });
     BOOST_TEST(done);
+    BOOST_TEST(w.leasing->out == 0);
+    BOOST_TEST(w.leasing->broken == 0); // nobody changed what somebody else had delegated
     BOOST_TEST(w.server_buffers.outstanding() == 0u);
     BOOST_TEST(w.server_device->grants() == 0u);
     for (const auto& e : ends)
@@ -840,8 +896,40 @@ BOOST_AUTO_TEST_CASE(delegations_fresh_seeds_too)
 {
     fresh_seeds([](std::uint64_t seed) {
         BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed)
-        (void)run_shared(options_of(seed), 40);
+        (void)run_shared(options_of(seed), 40, seed % 2 == 0);
     });
+}
+
+BOOST_AUTO_TEST_CASE(delegations_under_leases_without_faults)
+{
+    for (std::uint64_t profile = 0; profile < profiles; ++profile) {
+        world_options o = options_of(profile);
+        o.conditions = {};
+        const shared_outcome out = run_shared(o, 40, true);
+        BOOST_TEST(out.changed_locally > 20u);
+        BOOST_TEST(out.wanted_locally > 2u);
+        BOOST_TEST(out.revocations == 0u);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(delegations_under_leases_fixed_seeds)
+{
+    const std::uint64_t only = only_seed();
+    const std::uint64_t first = only != 0 ? only : 1;
+    const std::uint64_t last = only != 0 ? only : 8;
+    std::uint64_t changed = 0, wanted = 0;
+    for (std::uint64_t seed = first; seed <= last; ++seed) {
+        BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed)
+        {
+            const shared_outcome out = run_shared(options_of(seed), 40, true);
+            changed += out.changed_locally;
+            wanted += out.wanted_locally;
+        }
+    }
+    if (only == 0) {
+        BOOST_TEST(changed > 20 * last);
+        BOOST_TEST(wanted > 2 * last);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(version_0_without_faults)

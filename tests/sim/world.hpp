@@ -3,6 +3,7 @@
 // seed.
 #pragma once
 
+#include "../unit/protocols/leasing_files.hpp"
 #include "losing_backend.hpp"
 
 #include <verbena/core/blocking.hpp>
@@ -36,6 +37,7 @@ struct world_options {
     loop::options device; ///< of both ends
     std::uint32_t credits = 32;
     bool loses = false;        ///< the export is world::losing
+    bool leases = false;       ///< the export is world::leasing
     bool local_writers = true; ///< of the export: then there are no delegations
 };
 
@@ -64,7 +66,8 @@ public:
         nfs::export_options exported;
         losing = std::make_unique<losing_backend>(*backend);
         exported.local_writers = o.local_writers;
-        exported.backend = o.loses ? losing.get() : backend.get();
+        leasing = std::make_unique<test::leasing_files>(*backend);
+        exported.backend = o.loses ? losing.get() : o.leases ? leasing.get() : backend.get();
         if (!exports.add(exported))
             std::abort();
         dispatcher.add(nfs_program);
@@ -113,6 +116,7 @@ public:
     blocking_pool pool{1};
     std::unique_ptr<storage::file_backend> backend;
     std::unique_ptr<losing_backend> losing;
+    std::unique_ptr<test::leasing_files> leasing;
     nfs::handle_key key{std::byte(3), std::byte(141), std::byte(59)};
     nfs::export_table exports;
     nfs::v3::server nfs_program{exports, key};

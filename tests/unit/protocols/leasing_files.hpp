@@ -6,6 +6,7 @@
 #include <verbena/core/sleep.hpp>
 #include <verbena/protocols/storage/forwarding_backend.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <functional>
 #include <memory>
@@ -58,13 +59,22 @@ public:
         if (leases_.empty())
             return false;
         const storage::handle file = leases_.back()->file;
+        local_writer_of(file);
+        return true;
+    }
+    /// The same of that file: those that have a lease of it are told. The process waits until is_leased() is false.
+    void local_writer_of(const storage::handle& file)
+    {
         std::vector<storage::lease_wanted> told;
         for (one* l : leases_)
             if (l->file == file)
                 told.push_back(l->wanted);
         for (const auto& tell : told)
             tell();
-        return true;
+    }
+    bool is_leased(const storage::handle& file) const
+    {
+        return std::ranges::any_of(leases_, [&](const one* l) { return l->file == file; });
     }
 
     int asked = 0;
