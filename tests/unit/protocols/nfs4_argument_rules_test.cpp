@@ -423,4 +423,176 @@ BOOST_AUTO_TEST_CASE(connections)
     hold(rules);
 }
 
+namespace {
+
+enum kind { nothing, pseudo, directory, symbolic_link, fifo, read_only, kinds };
+
+/// "d", "l" and "p" in "/export", and "f", which "/deep/other" exports too, but only to read.
+struct kinds_world : rules_world {
+    kinds_world()
+    {
+        minor = 2;
+        options[1].backend = options[0].backend;
+        options[1].read_only = true;
+        client.connect();
+        make("d", nfs_ftype4::dir);
+        make("l", nfs_ftype4::lnk);
+        make("p", nfs_ftype4::fifo);
+        const auto file = client.open(client.creating("f"));
+        BOOST_TEST_REQUIRE(file.status == nfsstat4::ok);
+        id = file.id;
+    }
+    ~kinds_world() { stop(); }
+    void reach(compound_request& out, kind which)
+    {
+        if (which == nothing)
+            return;
+        out.add(PUTROOTFH4args());
+        if (which == pseudo)
+            return;
+        if (which == read_only) {
+            out.add(LOOKUP4args{"deep"});
+            out.add(LOOKUP4args{"other"});
+            out.add(LOOKUP4args{"f"});
+            return;
+        }
+        out.add(LOOKUP4args{"export"});
+        out.add(LOOKUP4args{which == directory ? "d" : which == symbolic_link ? "l" : "p"});
+    }
+    stateid4 id; ///< of "f" in "/export"
+};
+
+struct row {
+    const char* name;
+    std::array<nfsstat4, kinds> expected;
+    std::function<void(kinds_world&, compound_request&)> write;
+};
+
+template<class Args>
+std::function<void(kinds_world&, compound_request&)> plain(const Args& args)
+{
+    return [args](kinds_world&, compound_request& out) { out.add(args); };
+}
+
+const std::vector<row>& rows()
+{
+    using enum nfsstat4;
+    static const encoded size = sized(5);
+    static const std::vector<row> all = {
+        // operation, and of: no object, pseudo directory, directory, link, fifo, file of a read-only export
+        {"GETFH", {nofilehandle, ok, ok, ok, ok, ok}, plain(GETFH4args())},
+        {"SAVEFH", {nofilehandle, ok, ok, ok, ok, ok}, plain(SAVEFH4args())},
+        {"GETATTR", {nofilehandle, ok, ok, ok, ok, ok}, plain(GETATTR4args{{attribute::type}})},
+        {"ACCESS", {nofilehandle, ok, ok, ok, ok, ok}, plain(ACCESS4args{access4::read})},
+        {"VERIFY",
+         {nofilehandle, not_same, not_same, not_same, not_same, not_same},
+         plain(VERIFY4args{size.raw})},
+        {"SETATTR of a mode", {nofilehandle, rofs, ok, ok, ok, rofs}, plain(SETATTR4args{{}, mode_of(0755)})},
+        {"SETATTR of a size",
+         {nofilehandle, rofs, inval, inval, inval, rofs},
+         plain(SETATTR4args{{}, size.raw})},
+        {"READ", {nofilehandle, isdir, isdir, symlink, wrong_type, ok}, plain(READ4args{{}, 0, 1})},
+        {"WRITE",
+         {nofilehandle, rofs, isdir, symlink, wrong_type, rofs},
+         plain(WRITE4args{{}, 0, stable_how4::unstable, std::as_bytes(std::span("text", 4))})},
+        {"COMMIT", {nofilehandle, isdir, isdir, symlink, wrong_type, ok}, plain(COMMIT4args{0, 0})},
+        {"READLINK",
+         {nofilehandle, wrong_type, wrong_type, ok, wrong_type, wrong_type},
+         plain(READLINK4args())},
+        {"READDIR",
+         {nofilehandle, ok, ok, notdir, notdir, notdir},
+         [](kinds_world&, compound_request& out) {
+             READDIR4args args;
+             args.maxcount = 4096;
+             out.add(args);
+         }},
+        {"LOOKUP", {nofilehandle, noent, noent, symlink, notdir, notdir}, plain(LOOKUP4args{"x"})},
+        {"LOOKUPP", {nofilehandle, noent, ok, symlink, notdir, notdir}, plain(LOOKUPP4args())},
+        {"SECINFO", {nofilehandle, noent, noent, notdir, notdir, notdir}, plain(SECINFO4args{"x"})},
+        {"SECINFO_NO_NAME",
+         {nofilehandle, ok, ok, ok, ok, ok},
+         plain(SECINFO_NO_NAME4args{secinfo_style4::current_fh})},
+        {"CREATE", {nofilehandle, rofs, ok, notdir, notdir, rofs}, plain(making("new"))},
+        {"REMOVE", {nofilehandle, rofs, ok, notdir, notdir, rofs}, plain(REMOVE4args{"new"})},
+        {"RENAME",
+         {nofilehandle, rofs, noent, notdir, notdir, rofs},
+         [](kinds_world&, compound_request& out) {
+             out.add(SAVEFH4args());
+             out.add(RENAME4args{"x", "y"});
+         }},
+        {"LINK",
+         {nofilehandle, rofs, isdir, notdir, notdir, rofs},
+         [](kinds_world&, compound_request& out) {
+             out.add(SAVEFH4args());
+             out.add(LINK4args{"y"});
+         }},
+        {"OPEN",
+         {nofilehandle, noent, noent, notdir, notdir, notdir},
+         [](kinds_world& w, compound_request& out) { out.add(w.client.opening("x")); }},
+        {"OPEN that creates",
+         {nofilehandle, rofs, ok, notdir, notdir, rofs},
+         [](kinds_world& w, compound_request& out) { out.add(w.client.creating("made")); }},
+        {"OPEN CLAIM_FH",
+         {nofilehandle, isdir, isdir, symlink, wrong_type, rofs},
+         [](kinds_world& w, compound_request& out) {
+             OPEN4args args = w.client.opening({});
+             args.claim.claim = open_claim_type4::fh;
+             out.add(args);
+         }},
+        {"LOCK",
+         {nofilehandle, isdir, isdir, symlink, wrong_type, bad_stateid},
+         [](kinds_world& w, compound_request& out) {
+             LOCK4args args;
+             args.locktype = nfs_lock_type4::write;
+             args.length = 1;
+             args.locker.new_lock_owner = true;
+             args.locker.open_stateid = w.id;
+             out.add(args);
+         }},
+        {"LOCKT",
+         {nofilehandle, isdir, isdir, symlink, wrong_type, ok},
+         [](kinds_world&, compound_request& out) {
+             LOCKT4args args;
+             args.length = 1;
+             out.add(args);
+         }},
+        {"LOCKU",
+         {nofilehandle, isdir, isdir, symlink, wrong_type, bad_stateid},
+         [](kinds_world& w, compound_request& out) {
+             out.add(LOCKU4args{nfs_lock_type4::write, 0, w.id, 0, 1});
+         }},
+        {"CLOSE",
+         {nofilehandle, bad_stateid, bad_stateid, bad_stateid, bad_stateid, bad_stateid},
+         [](kinds_world& w, compound_request& out) { out.add(CLOSE4args{0, w.id}); }},
+        {"OPEN_DOWNGRADE",
+         {nofilehandle, bad_stateid, bad_stateid, bad_stateid, bad_stateid, bad_stateid},
+         [](kinds_world& w, compound_request& out) {
+             out.add(OPEN_DOWNGRADE4args{w.id, 0, share4::access_read, share4::deny_none});
+         }},
+        {"DELEGRETURN",
+         {nofilehandle, bad_stateid, bad_stateid, bad_stateid, bad_stateid, bad_stateid},
+         [](kinds_world& w, compound_request& out) { out.add(DELEGRETURN4args{w.id}); }},
+    };
+    return all;
+}
+
+} // namespace
+
+BOOST_DATA_TEST_CASE(operations_on_each_kind_of_object, boost::unit_test::data::xrange(int(kinds)), number)
+{
+    const kind which = kind(number);
+    kinds_world w;
+    for (const row& each : rows()) {
+        const auto sequence = w.client.sequence();
+        const answer4 out = w.send(w.minor, [&](compound_request& to) {
+            to.add(sequence);
+            w.reach(to, which);
+            each.write(w, to);
+        });
+        BOOST_TEST(out.status() == each.expected[which], each.name << ": " << to_string(out.status())
+                                                                   << ", not "
+                                                                   << to_string(each.expected[which]));
+    }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

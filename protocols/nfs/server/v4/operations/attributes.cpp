@@ -121,8 +121,13 @@ task<nfsstat4> setattr(compound& k)
         co_return status;
     const auto done =
         co_await k.current.backend().setattr(k.current.request, k.current.file, set, std::nullopt);
-    if (!done)
-        co_return status_of_setting(done.error(), set);
+    if (!done) {
+        status = status_of_setting(done.error(), set);
+        // From minor version 1 on SETATTR has no ISDIR (8881 15.2).
+        if (k.minor() != 0 && status == nfsstat4::isdir)
+            status = nfsstat4::inval;
+        co_return status;
+    }
     SETATTR4res res;
     res.attrsset = without_mode_of_link(args.obj_attributes.attrmask, done->after);
     co_return k.add(res);
