@@ -38,32 +38,40 @@ recalled=$(metric 'callbacks_total{operation="CB_RECALL",result="ok"}')
 [[ ${recalled%.*} -ge 1 && $(metric revocations_total) == 0 ]] || fail "recalls that were answered: ${recalled:-nothing}"
 umount other
 
-# A file that is open stays, whatever another client does to its name: it is read and written until it is closed, and nothing of it is left then.
+# A file that is open, locked and mapped stays, whatever another client does to its name: it is read and written until it
+# is closed, and nothing of it is left then.
 kept=kept_open.py
 cat >"$kept" <<'PYTHON'
-import os, sys
+import fcntl, mmap, os, sys
 
-def look(fd, expected):
+# By both ways nothing is cached: the bytes come from the server.
+def look(fd, mapped, expected):
     os.fsync(fd)
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    found = os.pread(fd, 100, 0)
-    if found != expected:
-        sys.exit(f"{sys.argv[1:]}: {found}, not {expected}")
+    for read in lambda: mapped[:8], lambda: os.pread(fd, 100, 0):
+        mapped.madvise(mmap.MADV_DONTNEED)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        found = read()
+        if found != expected:
+            sys.exit(f"{sys.argv[1:]}: {found}, not {expected}")
 
 mine, theirs = sys.argv[1:]
 for over in False, True:
     fd = os.open(mine, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
     os.write(fd, b"old text")
-    look(fd, b"old text")
+    fcntl.lockf(fd, fcntl.LOCK_EX, 8)
+    mapped = mmap.mmap(fd, 8, mmap.MAP_SHARED, mmap.PROT_READ)
+    look(fd, mapped, b"old text")
     if over:
         with open(theirs + ".new", "w") as new:
             new.write("another file")
         os.rename(theirs + ".new", theirs)
     else:
         os.unlink(theirs)
-    look(fd, b"old text")
+    look(fd, mapped, b"old text")
     os.pwrite(fd, b"new", 0)
-    look(fd, b"new text")
+    look(fd, mapped, b"new text")
+    fcntl.lockf(fd, fcntl.LOCK_UN, 8)
+    mapped.close()
     os.close(fd)
 os.unlink(theirs)
 PYTHON
