@@ -509,7 +509,7 @@ BOOST_AUTO_TEST_CASE(lengths)
     const auto fattr = both_ways<fattr4>(attrs_hex, bytes);
     BOOST_TEST(is_attrs(fattr));
     refused<fattr4>(hex({bits_hex, "00100001", std::string(2 * 1048580, '0')}));
-    refused<nfsace4>("00000000 00000000 00000000 00000401 " + std::string(2 * 1028, '6'));
+    refused<nfsace4>("00000000 00000000 00000000 00100001 " + std::string(2 * 1048580, '6'));
     refused<sec_label4>("00000000 00000000 00000801 " + std::string(2 * 2052, '6'));
 }
 
