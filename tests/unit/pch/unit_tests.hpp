@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Precompiled for all unit tests: a tenth of the time that a cold build takes went into reading these.
-#include <boost/test/unit_test.hpp>
+#include "../checks.hpp"
 
 #include <verbena/core/reactor.hpp>
 #include <verbena/core/scope.hpp>
