@@ -6,7 +6,7 @@
 #include <verbena/asio/async_run.hpp>
 #include <verbena/asio/nested_reactor.hpp>
 #include <verbena/asio/use_task.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpcrdma/requester.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>

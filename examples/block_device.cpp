@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A block device in memory, served by RNBD over RTRS, and a client that uses it: over iWARP, so by TCP and without an RDMA device.
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/plugins/ramblk.hpp>
 #include <verbena/protocols/rnbd/client.hpp>
 #include <verbena/protocols/rnbd/server.hpp>

@@ -3,13 +3,13 @@
 // learns which transport carried a call.
 //
 //   greeter NAME...        serves on two free ports of 127.0.0.1, greets each NAME over both, ends
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
-#include <verbena/protocols/rpc/stream_client.hpp>
-#include <verbena/protocols/rpc/stream_server.hpp>
 #include <verbena/protocols/rpc/typed_program.hpp>
 #include <verbena/protocols/rpcrdma/requester.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
+#include <verbena/protocols/rpcstream/stream_client.hpp>
+#include <verbena/protocols/rpcstream/stream_server.hpp>
 #include <verbena/transports/iwarp.hpp>
 #include <verbena/transports/stream.hpp>
 

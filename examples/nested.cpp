@@ -3,7 +3,7 @@
 // in a reactor that is nested in that loop, greet them. It sleeps in one place, for both.
 //
 //   printf 'ada\ngrace\n' | nested
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpc/typed_program.hpp>
 #include <verbena/protocols/rpcrdma/requester.hpp>

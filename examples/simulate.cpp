@@ -4,7 +4,7 @@
 //
 //   simulate [SEEDS [FIRST]]     so many runs, from seed FIRST; the first one that goes wrong ends it with its seed
 #include <verbena/core/log.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
 #include <verbena/protocols/rpc/typed_program.hpp>

@@ -10,9 +10,9 @@
 //   verbs_peer cmatose-client URL           send first (RFC 5044 7.1.2)
 //
 // URL: rdma://ADDRESS:PORT or iwarp://ADDRESS:PORT, ADDRESS in digits.
-#include <verbena/core/blocking.hpp>
-#include <verbena/core/connection.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/reactor/blocking.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/verbs/connection.hpp>
 #include <verbena/transports/iwarp.hpp>
 #ifdef VERBENA_HAS_RDMA
 #include <verbena/transports/rdma.hpp>

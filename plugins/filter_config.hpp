@@ -2,7 +2,7 @@
 // The filters of an export or a device, as its configuration has them.
 #pragma once
 
-#include <verbena/core/module.hpp>
+#include <verbena/core/module/module.hpp>
 
 #include <algorithm>
 #include <string>

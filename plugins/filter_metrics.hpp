@@ -3,8 +3,8 @@
 #pragma once
 
 #include <verbena/core/metrics.hpp>
+#include <verbena/core/module/settings.hpp>
 #include <verbena/core/result.hpp>
-#include <verbena/core/settings.hpp>
 
 #include <string>
 #include <string_view>

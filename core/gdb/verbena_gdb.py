@@ -5,7 +5,7 @@
     (gdb) verbena tasks
 
 It works on a running process and on a core file, calls no function of the process, and needs no debug information, though with it
-lines have the place in the source. What it reads is described by the process itself (verbena_debug_layout, core/src/debug_layout.hpp).
+lines have the place in the source. What it reads is described by the process itself (verbena_debug_layout, core/task/debug_layout.hpp).
 """
 import os.path
 import re
@@ -42,7 +42,7 @@ def text_at(address):
 
 
 def without_arguments(name):
-    """As coroutine_name() of core/src/symbols.cpp: no return type, no arguments."""
+    """As coroutine_name() of core/module/symbols.cpp: no return type, no arguments."""
     name = re.sub(r" \[clone .*|\.(resume|actor)$", "", name)
     name = re.sub(r"( const| &+| noexcept)+$", "", name).replace(" const::", "::")
     depth = 0

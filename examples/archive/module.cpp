@@ -7,8 +7,8 @@
 // is a setting.
 #include "tree.hpp"
 
-#include <verbena/core/loadable.hpp>
 #include <verbena/core/log.hpp>
+#include <verbena/core/module/loadable.hpp>
 #include <verbena/protocols/storage/module.hpp>
 #include <verbena/protocols/storage/permissions.hpp>
 #include <verbena/protocols/storage/read_only_backend.hpp>

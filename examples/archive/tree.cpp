@@ -2,7 +2,7 @@
 // Reads an archive by libarchive, without a word of it being believed.
 #include "tree.hpp"
 
-#include <verbena/core/net.hpp>
+#include <verbena/core/net/net.hpp>
 
 #include <algorithm>
 #include <archive.h>

@@ -5,12 +5,12 @@
 //
 // Two things keep one host from what belongs to all: admits() is asked before anything is made for a connection, and each connection
 // holds a charge to its peer's share, which is given back when the connection goes.
-#include <verbena/core/connection.hpp>
-#include <verbena/core/ip_address.hpp>
-#include <verbena/core/loadable.hpp>
-#include <verbena/core/peer_shares.hpp>
-#include <verbena/core/protocol_module.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/module/loadable.hpp>
+#include <verbena/core/module/protocol_module.hpp>
+#include <verbena/core/net/ip_address.hpp>
+#include <verbena/core/net/peer_shares.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/verbs/connection.hpp>
 
 #include <functional>
 #include <memory>

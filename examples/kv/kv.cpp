@@ -7,7 +7,7 @@
 // on the way out a payload that keeps the stored value until it is sent.
 #include "protocol.hpp"
 
-#include <verbena/core/loadable.hpp>
+#include <verbena/core/module/loadable.hpp>
 #include <verbena/protocols/rpc/module.hpp>
 #include <verbena/protocols/rpc/typed_program.hpp>
 

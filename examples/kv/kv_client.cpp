@@ -9,10 +9,10 @@
 // Exit status: 0 done, 1 not done, 2 wrong usage.
 #include "protocol.hpp"
 
-#include <verbena/core/net.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/protocols/rpc/stream_client.hpp>
+#include <verbena/core/net/net.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/rpcrdma/requester.hpp>
+#include <verbena/protocols/rpcstream/stream_client.hpp>
 #include <verbena/transports/iwarp.hpp>
 
 #include <cstdio>

@@ -4,7 +4,7 @@
 
 #include "../filter_config.hpp"
 
-#include <verbena/core/client_list.hpp>
+#include <verbena/core/net/client_list.hpp>
 #include <verbena/protocols/storage/module.hpp>
 
 #include <string>

@@ -4,9 +4,9 @@
 
 #include <verbena/plugins/modules.hpp>
 
-#include <verbena/core/peer_shares.hpp>
+#include <verbena/core/module/protocol_module.hpp>
+#include <verbena/core/net/peer_shares.hpp>
 #include <verbena/core/printable.hpp>
-#include <verbena/core/protocol_module.hpp>
 #include <verbena/protocols/rnbd/server.hpp>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "delayer.hpp"
 
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <algorithm>
 #include <cerrno>

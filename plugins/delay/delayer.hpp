@@ -4,8 +4,8 @@
 
 #include "../seeded_series.hpp"
 
-#include <verbena/core/runtime.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/reactor/runtime.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/plugins/delay.hpp>
 
 #include <array>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "failure_choice.hpp"
 
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <cerrno>
 #include <utility>

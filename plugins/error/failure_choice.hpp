@@ -4,7 +4,7 @@
 
 #include "../seeded_series.hpp"
 
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/plugins/error.hpp>
 
 #include <atomic>

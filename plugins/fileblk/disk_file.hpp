@@ -2,7 +2,7 @@
 // The file behind a device: opened, locked and looked at.
 #pragma once
 
-#include <verbena/core/net.hpp>
+#include <verbena/core/net/net.hpp>
 #include <verbena/plugins/fileblk.hpp>
 
 #include <cstdint>

@@ -2,9 +2,9 @@
 // The calls of fileblk that go by the ring.
 #pragma once
 
-#include <verbena/core/file_read.hpp>
-#include <verbena/core/file_write.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/reactor/file_read.hpp>
+#include <verbena/core/reactor/file_write.hpp>
+#include <verbena/core/task/task.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -2,7 +2,7 @@
 // A token bucket, with as many tokens as its rate fills in since it was last looked at.
 #pragma once
 
-#include <verbena/core/clock.hpp>
+#include <verbena/core/reactor/clock.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -5,9 +5,9 @@
 #include "bucket.hpp"
 
 #include <verbena/core/intrusive_list.hpp>
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/stop.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/stop.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/plugins/limit.hpp>
 
 #include <coroutine>

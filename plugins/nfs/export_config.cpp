@@ -2,7 +2,7 @@
 #include "export_config.hpp"
 #include "export_word.hpp"
 
-#include <verbena/core/protocol_module.hpp>
+#include <verbena/core/module/protocol_module.hpp>
 #include <verbena/core/suggestion.hpp>
 
 #include <algorithm>

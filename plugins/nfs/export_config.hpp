@@ -4,7 +4,7 @@
 
 #include "../filter_config.hpp"
 
-#include <verbena/core/module.hpp>
+#include <verbena/core/module/module.hpp>
 #include <verbena/protocols/nfs/server/exports.hpp>
 #include <verbena/protocols/storage/module.hpp>
 

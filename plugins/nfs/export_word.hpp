@@ -2,7 +2,7 @@
 // The argument of --export: DIR[:PSEUDO][,OPTION...]
 #pragma once
 
-#include <verbena/core/settings.hpp>
+#include <verbena/core/module/settings.hpp>
 
 #include <string_view>
 

@@ -2,7 +2,7 @@
 // How much clients of version 4 may have: the settings for that, and the limits that they are.
 #pragma once
 
-#include <verbena/core/settings.hpp>
+#include <verbena/core/module/settings.hpp>
 #include <verbena/protocols/files/options.hpp>
 #include <verbena/protocols/nfs/server/v4/sessions.hpp>
 

@@ -8,8 +8,8 @@
 
 #include <verbena/plugins/modules.hpp>
 
-#include <verbena/core/already_made.hpp>
 #include <verbena/core/printable.hpp>
+#include <verbena/core/task/already_made.hpp>
 #include <verbena/protocols/files/recovery_database.hpp>
 #include <verbena/protocols/nfs/nsswitch_groups.hpp>
 #include <verbena/protocols/nfs/nsswitch_names.hpp>

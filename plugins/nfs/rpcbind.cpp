@@ -6,7 +6,7 @@
 #include <verbena/core/log.hpp>
 #include <verbena/protocols/nfs/wire/portmap.hpp>
 #include <verbena/protocols/rpc/message.hpp>
-#include <verbena/protocols/rpc/record_marking.hpp>
+#include <verbena/protocols/rpcstream/record_marking.hpp>
 
 #include <algorithm>
 #include <array>

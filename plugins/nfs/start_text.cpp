@@ -3,7 +3,7 @@
 
 #include <verbena/core/printable.hpp>
 
-#include <verbena/core/ip_address.hpp>
+#include <verbena/core/net/ip_address.hpp>
 
 #include <algorithm>
 #include <cctype>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "unix_listener.hpp"
 
-#include <verbena/core/net.hpp>
+#include <verbena/core/net/net.hpp>
 
 #include <array>
 #include <cstring>

@@ -3,7 +3,7 @@
 
 #include "acls.hpp"
 
-#include <verbena/core/reactor.hpp>
+#include <verbena/core/reactor/reactor.hpp>
 
 #include <atomic>
 #include <cassert>

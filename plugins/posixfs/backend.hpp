@@ -17,7 +17,7 @@
 #include "local_locks.hpp"
 #include "pins.hpp"
 
-#include <verbena/core/semaphore.hpp>
+#include <verbena/core/task/semaphore.hpp>
 #include <verbena/plugins/posixfs.hpp>
 
 #include <array>

@@ -6,7 +6,7 @@
 #include "identity.hpp"
 #include "pins.hpp"
 
-#include <verbena/core/reactor.hpp>
+#include <verbena/core/reactor/reactor.hpp>
 
 #include <algorithm>
 #include <bit>

@@ -11,9 +11,9 @@
 #include "handles.hpp"
 #include "unique_fd.hpp"
 
-#include <verbena/core/blocking.hpp>
 #include <verbena/core/intrusive_list.hpp>
-#include <verbena/core/timer.hpp>
+#include <verbena/core/reactor/blocking.hpp>
+#include <verbena/core/reactor/timer.hpp>
 #include <verbena/protocols/storage/sync_group.hpp>
 #include <verbena/protocols/storage/types.hpp>
 

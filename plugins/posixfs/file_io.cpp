@@ -2,8 +2,8 @@
 // READ, WRITE and COMMIT.
 #include "backend.hpp"
 
-#include <verbena/core/file_read.hpp>
 #include <verbena/core/log.hpp>
+#include <verbena/core/reactor/file_read.hpp>
 
 #include <fcntl.h>
 #include <limits>

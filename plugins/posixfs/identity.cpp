@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "identity.hpp"
 
-#include <verbena/core/reactor.hpp>
+#include <verbena/core/reactor/reactor.hpp>
 #include <verbena/plugins/posixfs.hpp>
 
 #include <algorithm>

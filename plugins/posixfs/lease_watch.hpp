@@ -4,8 +4,8 @@
 
 #include "unique_fd.hpp"
 
-#include <verbena/core/blocking.hpp>
-#include <verbena/core/reactor.hpp>
+#include <verbena/core/reactor/blocking.hpp>
+#include <verbena/core/reactor/reactor.hpp>
 #include <verbena/core/result.hpp>
 #include <verbena/protocols/storage/file_lease.hpp>
 

@@ -5,10 +5,10 @@
 
 #include "unique_fd.hpp"
 
-#include <verbena/core/blocking.hpp>
 #include <verbena/core/log.hpp>
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/reactor/blocking.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/plugins/posixfs.hpp>
 #include <verbena/protocols/files/byte_ranges.hpp>
 #include <verbena/protocols/storage/local_locks.hpp>

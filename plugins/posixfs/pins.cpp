@@ -5,7 +5,7 @@
 #include "fnv1a.hpp"
 #include "mount_table.hpp"
 
-#include <verbena/core/peer_shares.hpp>
+#include <verbena/core/net/peer_shares.hpp>
 
 #include <algorithm>
 #include <cassert>

@@ -6,9 +6,9 @@
 #include "descriptor_cache.hpp"
 #include "unique_fd.hpp"
 
-#include <verbena/core/blocking.hpp>
 #include <verbena/core/intrusive_list.hpp>
 #include <verbena/core/log.hpp>
+#include <verbena/core/reactor/blocking.hpp>
 #include <verbena/core/result.hpp>
 #include <verbena/plugins/posixfs.hpp>
 #include <verbena/protocols/storage/types.hpp>

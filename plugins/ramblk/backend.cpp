@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/plugins/ramblk.hpp>
 
-#include <verbena/core/yield.hpp>
+#include <verbena/core/task/yield.hpp>
 
 #include <algorithm>
 #include <array>

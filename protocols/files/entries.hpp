@@ -4,7 +4,7 @@
 
 #include "stateid_table.hpp"
 
-#include <verbena/core/timer.hpp>
+#include <verbena/core/reactor/timer.hpp>
 #include <verbena/protocols/files/byte_ranges.hpp>
 #include <verbena/protocols/files/state_table.hpp>
 

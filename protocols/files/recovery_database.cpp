@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <verbena/core/settings.hpp>
+#include <verbena/core/module/settings.hpp>
 #include <verbena/protocols/files/recovery_database.hpp>
 
 #include <sqlite3.h>

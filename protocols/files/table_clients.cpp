@@ -2,7 +2,7 @@
 // Clients: leases, what is written down of them, and the end of what they have.
 #include "entries.hpp"
 
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <algorithm>
 #include <cstdint>

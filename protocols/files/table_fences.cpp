@@ -2,10 +2,10 @@
 // Fences: what a client has lost goes out of its reach, in turn, before anybody else gets it. docs/internals/files.md.
 #include "entries.hpp"
 
-#include <verbena/core/already_made.hpp>
-#include <verbena/core/combine.hpp>
 #include <verbena/core/printable.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/already_made.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -2,9 +2,9 @@
 // Locks that are also locks of the file system, so that processes of this host see them, and we see theirs.
 #include "entries.hpp"
 
-#include <verbena/core/already_made.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/already_made.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 #include "entries.hpp"
 
 #include <verbena/core/printable.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -2,8 +2,8 @@
 // Operations: what is in their way, and how it goes out of it.
 #include "entries.hpp"
 
-#include <verbena/core/exception.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/exception.hpp>
+#include <verbena/core/task/scope.hpp>
 
 #include <algorithm>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <verbena/core/event.hpp>
-#include <verbena/core/shard.hpp>
+#include <verbena/core/reactor/shard.hpp>
+#include <verbena/core/reactor/timer.hpp>
 #include <verbena/core/siphash.hpp>
-#include <verbena/core/timer.hpp>
+#include <verbena/core/task/event.hpp>
 #include <verbena/protocols/files/under_way.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 

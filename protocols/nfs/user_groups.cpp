@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/nfs/user_groups.hpp>
 
-#include <verbena/core/already_made.hpp>
-#include <verbena/core/combine.hpp>
 #include <verbena/core/log.hpp>
+#include <verbena/core/task/already_made.hpp>
+#include <verbena/core/task/combine.hpp>
 
 #include <algorithm>
 #include <array>

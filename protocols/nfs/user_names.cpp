@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/nfs/user_names.hpp>
 
-#include <verbena/core/already_made.hpp>
-#include <verbena/core/combine.hpp>
 #include <verbena/core/log.hpp>
 #include <verbena/core/printable.hpp>
+#include <verbena/core/task/already_made.hpp>
+#include <verbena/core/task/combine.hpp>
 
 #include <algorithm>
 #include <exception>

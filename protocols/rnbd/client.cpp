@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/rnbd/client.hpp>
 
-#include <verbena/core/combine.hpp>
 #include <verbena/core/log.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/rnbd/server.hpp>
 
-#include <verbena/core/clock.hpp>
-#include <verbena/core/combine.hpp>
-#include <verbena/core/event.hpp>
-#include <verbena/core/reactor.hpp>
+#include <verbena/core/reactor/clock.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/event.hpp>
 #include <verbena/protocols/storage/block_operation.hpp>
 
 #include <algorithm>

@@ -3,8 +3,8 @@
 
 #include <verbena/protocols/rpc/client.hpp>
 #include <verbena/protocols/rpc/procedure.hpp>
-#include <verbena/protocols/rpc/stream_client.hpp>
-#include <verbena/protocols/rpc/stream_server.hpp>
+#include <verbena/protocols/rpcstream/stream_client.hpp>
+#include <verbena/protocols/rpcstream/stream_server.hpp>
 
 #include <cstring>
 

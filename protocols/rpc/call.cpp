@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/rpc/auth_sys.hpp>
-#include <verbena/protocols/rpc/service.hpp>
+#include <verbena/protocols/rpc/program.hpp>
 
 namespace verbena::rpc {
 

@@ -2,10 +2,10 @@
 // Calls of a reverse channel that have no reply yet, over streams as over RDMA.
 #pragma once
 
-#include <verbena/core/event.hpp>
 #include <verbena/core/metrics.hpp>
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/timer.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/reactor/timer.hpp>
+#include <verbena/core/task/event.hpp>
 #include <verbena/protocols/rpc/client.hpp>
 
 #include <cstddef>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/rpc/dispatcher.hpp>
 
-#include <verbena/core/exception.hpp>
-#include <verbena/core/in_context.hpp>
 #include <verbena/core/log.hpp>
+#include <verbena/core/task/exception.hpp>
+#include <verbena/core/task/in_context.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
 #include <verbena/protocols/rpc/kept_results.hpp>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <verbena/core/transport_metrics.hpp>
+#include <verbena/core/verbs/transport_metrics.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
-#include <verbena/protocols/rpc/stream_server.hpp>
+#include <verbena/protocols/rpcstream/stream_server.hpp>
 
 #include <string>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/rpc/reconnecting_client.hpp>
 
-#include <verbena/core/already_made.hpp>
-#include <verbena/core/combine.hpp>
-#include <verbena/core/exception.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/already_made.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/exception.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <algorithm>
 #include <cassert>

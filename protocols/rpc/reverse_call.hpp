@@ -2,7 +2,7 @@
 // A call of the server on the connection that its client made, as the client serves it. Over streams as over RDMA.
 #pragma once
 
-#include <verbena/protocols/rpc/service.hpp>
+#include <verbena/protocols/rpc/program.hpp>
 
 #include <cstddef>
 #include <span>

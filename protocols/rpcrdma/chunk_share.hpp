@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <verbena/core/event.hpp>
+#include <verbena/core/task/event.hpp>
 #include <verbena/protocols/rpc/address_shares.hpp>
 
 #include <cstddef>

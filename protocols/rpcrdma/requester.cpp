@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "requester.hpp"
 
-#include <verbena/core/already_made.hpp>
-#include <verbena/core/exception.hpp>
+#include <verbena/core/task/already_made.hpp>
+#include <verbena/core/task/exception.hpp>
 #include <verbena/protocols/rpc/message.hpp>
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <verbena/core/event.hpp>
-#include <verbena/core/timer.hpp>
+#include <verbena/core/reactor/timer.hpp>
+#include <verbena/core/task/event.hpp>
 #include <verbena/protocols/rpc/reconnecting_client.hpp>
 #include <verbena/protocols/rpcrdma/header.hpp>
 #include <verbena/protocols/rpcrdma/private_data.hpp>

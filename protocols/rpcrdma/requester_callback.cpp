@@ -4,7 +4,7 @@
 
 #include "../rpc/reverse_call.hpp"
 
-#include <verbena/core/exception.hpp>
+#include <verbena/core/task/exception.hpp>
 #include <verbena/protocols/rpc/message.hpp>
 
 #include <algorithm>

@@ -2,9 +2,9 @@
 // One requester's connection, and the calls that it has under way.
 #pragma once
 
-#include <verbena/core/event.hpp>
-#include <verbena/core/exception.hpp>
-#include <verbena/core/semaphore.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/exception.hpp>
+#include <verbena/core/task/semaphore.hpp>
 #include <verbena/protocols/rpcrdma/header.hpp>
 #include <verbena/protocols/rpcrdma/private_data.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>

@@ -4,10 +4,10 @@
 
 #include "responder_connection.hpp"
 
-#include <verbena/core/exception.hpp>
 #include <verbena/core/log.hpp>
-#include <verbena/core/sleep.hpp>
-#include <verbena/core/yield.hpp>
+#include <verbena/core/task/exception.hpp>
+#include <verbena/core/task/sleep.hpp>
+#include <verbena/core/task/yield.hpp>
 
 #include <algorithm>
 #include <utility>

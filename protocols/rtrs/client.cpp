@@ -3,8 +3,8 @@
 
 #include "client_path.hpp"
 
-#include <verbena/core/already_made.hpp>
-#include <verbena/core/exception.hpp>
+#include <verbena/core/task/already_made.hpp>
+#include <verbena/core/task/exception.hpp>
 
 #include <algorithm>
 #include <cerrno>

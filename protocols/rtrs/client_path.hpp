@@ -7,9 +7,9 @@
 
 #include <verbena/protocols/rtrs/client.hpp>
 
-#include <verbena/core/event.hpp>
 #include <verbena/core/intrusive_list.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/scope.hpp>
 
 #include <functional>
 #include <memory>

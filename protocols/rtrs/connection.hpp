@@ -2,10 +2,10 @@
 // What a connection of a client and one of a server have in common: a queue pair, receives that stand, what came, and the end.
 #pragma once
 
-#include <verbena/core/buffer.hpp>
-#include <verbena/core/event.hpp>
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/verbs.hpp>
+#include <verbena/core/memory/buffer.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/verbs/verbs.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -2,8 +2,8 @@
 // Permits that are handed out in the order of asking. Unlike those of a semaphore, a wait has an end, and all who wait can be told to look anew.
 #pragma once
 
-#include <verbena/core/timer.hpp>
-#include <verbena/core/wait_queue.hpp>
+#include <verbena/core/reactor/timer.hpp>
+#include <verbena/core/task/wait_queue.hpp>
 
 #include <cstddef>
 #include <cstdint>

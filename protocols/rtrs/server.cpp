@@ -3,9 +3,9 @@
 
 #include "server_session.hpp"
 
-#include <verbena/core/already_made.hpp>
-#include <verbena/core/sleep.hpp>
-#include <verbena/core/yield.hpp>
+#include <verbena/core/task/already_made.hpp>
+#include <verbena/core/task/sleep.hpp>
+#include <verbena/core/task/yield.hpp>
 
 #include <algorithm>
 #include <array>

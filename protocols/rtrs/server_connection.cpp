@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server_session.hpp"
 
-#include <verbena/core/already_made.hpp>
+#include <verbena/core/task/already_made.hpp>
 
 #include <array>
 #include <cerrno>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/rtrs/server.hpp>
 
-#include <verbena/core/event.hpp>
 #include <verbena/core/siphash.hpp>
+#include <verbena/core/task/event.hpp>
 
 #include <algorithm>
 #include <map>

@@ -6,9 +6,9 @@
 
 #include <verbena/protocols/rtrs/server.hpp>
 
-#include <verbena/core/event.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/timer.hpp>
+#include <verbena/core/reactor/timer.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/scope.hpp>
 
 #include <map>
 #include <memory>

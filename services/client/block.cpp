@@ -7,10 +7,10 @@
 #include "json_text.hpp"
 #include "percentile.hpp"
 
-#include <verbena/core/combine.hpp>
 #include <verbena/core/printable.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/rnbd/client.hpp>
 
 #include <algorithm>

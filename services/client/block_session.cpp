@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "block_session.hpp"
 
-#include <verbena/core/combine.hpp>
-#include <verbena/core/net.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/net/net.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/scope.hpp>
 
 #include <algorithm>
 #include <cerrno>

@@ -4,11 +4,11 @@
 
 #include "failure.hpp"
 
-#include <verbena/core/buffer.hpp>
-#include <verbena/core/event.hpp>
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/task.hpp>
-#include <verbena/core/verbs.hpp>
+#include <verbena/core/memory/buffer.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/task.hpp>
+#include <verbena/core/verbs/verbs.hpp>
 #include <verbena/protocols/rnbd/client.hpp>
 #include <verbena/protocols/rtrs/client.hpp>
 

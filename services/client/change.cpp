@@ -8,8 +8,8 @@
 #include "../standard_output.hpp"
 #include <verbena/core/printable.hpp>
 
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <algorithm>
 #include <array>

@@ -5,7 +5,7 @@
 #include "copy.hpp"
 #include "runtime.hpp"
 
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -8,7 +8,7 @@
 #include "../standard_output.hpp"
 #include <verbena/core/printable.hpp>
 
-#include <verbena/core/event.hpp>
+#include <verbena/core/task/event.hpp>
 
 #include <algorithm>
 #include <cstdio>

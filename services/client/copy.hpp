@@ -4,8 +4,8 @@
 
 #include "store.hpp"
 
-#include <verbena/core/scope.hpp>
-#include <verbena/core/semaphore.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/semaphore.hpp>
 
 #include <cstdint>
 #include <optional>

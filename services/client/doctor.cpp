@@ -7,7 +7,7 @@
 #include "../standard_output.hpp"
 #include <verbena/core/printable.hpp>
 
-#include <verbena/core/net.hpp>
+#include <verbena/core/net/net.hpp>
 #ifdef VERBENA_HAS_RDMA
 #include <verbena/transports/rdma.hpp>
 #endif

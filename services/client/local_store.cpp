@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store.hpp"
 
-#include <verbena/core/net.hpp>
+#include <verbena/core/net/net.hpp>
 
 #include <cerrno>
 #include <dirent.h>

@@ -7,7 +7,7 @@
 
 #include <verbena/core/byte_size.hpp>
 #include <verbena/core/log.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/nfs/user_names.hpp>
 
 #include <CLI/CLI.hpp>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <verbena/core/result.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/rpc/payload.hpp>
 
 #include <cstdint>

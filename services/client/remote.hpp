@@ -6,7 +6,7 @@
 #include "open_file.hpp"
 
 #include <verbena/core/result.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/nfs/client/v3/client.hpp>
 #include <verbena/protocols/nfs/client/v4/client.hpp>
 

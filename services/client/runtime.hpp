@@ -4,10 +4,10 @@
 
 #include "user_lookups.hpp"
 
-#include <verbena/core/blocking.hpp>
-#include <verbena/core/buffer.hpp>
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/verbs.hpp>
+#include <verbena/core/memory/buffer.hpp>
+#include <verbena/core/reactor/blocking.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/verbs/verbs.hpp>
 #include <verbena/protocols/nfs/nsswitch_names.hpp>
 
 #include <memory>

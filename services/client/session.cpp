@@ -3,13 +3,13 @@
 
 #include "commands.hpp"
 
-#include <verbena/core/combine.hpp>
-#include <verbena/core/net.hpp>
+#include <verbena/core/net/net.hpp>
+#include <verbena/core/task/combine.hpp>
 #include <verbena/protocols/nfs/wire/portmap.hpp>
 #include <verbena/protocols/nfs/wire/v3/mount.hpp>
 #include <verbena/protocols/nfs/wire/v3/types.hpp>
-#include <verbena/protocols/rpc/stream_client.hpp>
 #include <verbena/protocols/rpcrdma/requester.hpp>
+#include <verbena/protocols/rpcstream/stream_client.hpp>
 
 #include <cstdio>
 #include <unistd.h>

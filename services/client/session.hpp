@@ -8,7 +8,7 @@
 #include "url.hpp"
 
 #include <verbena/core/result.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/nfs/client/v3/client.hpp>
 #include <verbena/protocols/nfs/client/v3/mount.hpp>
 #include <verbena/protocols/rpc/client.hpp>

@@ -7,9 +7,9 @@
 #include "runtime.hpp"
 #include "session.hpp"
 
-#include <verbena/core/buffer.hpp>
+#include <verbena/core/memory/buffer.hpp>
 #include <verbena/core/result.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/rpc/payload.hpp>
 
 #include <cstdint>

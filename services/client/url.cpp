@@ -3,7 +3,7 @@
 
 #include <verbena/core/printable.hpp>
 
-#include <verbena/core/net.hpp>
+#include <verbena/core/net/net.hpp>
 
 #include <algorithm>
 #include <charconv>

@@ -2,10 +2,10 @@
 // Users and groups by their names, for all sessions of a run: each is looked up once, and the run's end does not wait for a lookup that hangs.
 #pragma once
 
-#include <verbena/core/combine.hpp>
-#include <verbena/core/event.hpp>
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/nfs/user_names.hpp>
 
 #include <utility>

@@ -2,7 +2,7 @@
 // The modules that were built into this program: those of Meson's option `modules`.
 #pragma once
 
-#include <verbena/core/module.hpp>
+#include <verbena/core/module/module.hpp>
 
 #include <span>
 

@@ -5,7 +5,7 @@
 #include "../standard_output.hpp"
 #include "../unknown_words.hpp"
 
-#include <verbena/core/module_file.hpp>
+#include <verbena/core/module/module_file.hpp>
 #include <verbena/core/printable.hpp>
 
 #include <CLI/CLI.hpp>

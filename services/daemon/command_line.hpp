@@ -2,7 +2,7 @@
 // The command line of verbenad: a command for each protocol, whose options are the settings, and those about files and modules.
 #pragma once
 
-#include <verbena/core/settings.hpp>
+#include <verbena/core/module/settings.hpp>
 #include <verbena/services/service.hpp>
 
 #include <cstdint>

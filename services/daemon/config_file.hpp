@@ -2,7 +2,7 @@
 // The configuration file of `verbenad serve`. docs/reference/config.md describes it.
 #pragma once
 
-#include <verbena/core/settings.hpp>
+#include <verbena/core/module/settings.hpp>
 
 #include <cstddef>
 #include <string>

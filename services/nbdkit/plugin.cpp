@@ -9,7 +9,7 @@
 #include "losses_told.hpp"
 #include "nbd_errno.hpp"
 
-#include <verbena/core/runtime.hpp>
+#include <verbena/core/reactor/runtime.hpp>
 #include <verbena/transports/iwarp.hpp>
 #ifdef VERBENA_HAS_RDMA
 #include <verbena/transports/rdma.hpp>

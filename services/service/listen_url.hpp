@@ -4,8 +4,8 @@
 
 #include "../device_choice.hpp"
 
-#include <verbena/core/net.hpp>
-#include <verbena/core/protocol_module.hpp>
+#include <verbena/core/module/protocol_module.hpp>
+#include <verbena/core/net/net.hpp>
 #include <verbena/core/result.hpp>
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/services/metrics.hpp>
 
-#include <verbena/core/net.hpp>
-#include <verbena/core/settings.hpp>
+#include <verbena/core/module/settings.hpp>
+#include <verbena/core/net/net.hpp>
 
 #include <atomic>
 #include <cerrno>

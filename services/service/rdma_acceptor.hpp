@@ -4,8 +4,8 @@
 
 #include "../device_choice.hpp"
 
-#include <verbena/core/net.hpp>
-#include <verbena/core/runtime.hpp>
+#include <verbena/core/net/net.hpp>
+#include <verbena/core/reactor/runtime.hpp>
 #ifdef VERBENA_HAS_RDMA
 #include <verbena/transports/rdma.hpp>
 #endif

@@ -5,16 +5,16 @@
 #include "careful_write.hpp"
 #include "notify.hpp"
 #include "rdma_port_metrics.hpp"
-#include "server.hpp"
+#include "served_protocol.hpp"
 #include "shard_server.hpp"
 #include "state_directory.hpp"
 
 #include "../resource_limit.hpp"
 
 #include <verbena/core/log.hpp>
-#include <verbena/core/peer_shares.hpp>
+#include <verbena/core/net/peer_shares.hpp>
 #include <verbena/core/printable.hpp>
-#include <verbena/core/runtime.hpp>
+#include <verbena/core/reactor/runtime.hpp>
 #include <verbena/core/suggestion.hpp>
 
 #include <algorithm>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard_server.hpp"
 
-#include <verbena/core/already_made.hpp>
-#include <verbena/core/exception.hpp>
-#include <verbena/core/sleep.hpp>
-#include <verbena/protocols/rpc/record_reader.hpp>
+#include <verbena/core/task/already_made.hpp>
+#include <verbena/core/task/exception.hpp>
+#include <verbena/core/task/sleep.hpp>
+#include <verbena/protocols/rpcstream/record_reader.hpp>
 
 #include <algorithm>
 

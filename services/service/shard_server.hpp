@@ -6,15 +6,15 @@
 
 #include <verbena/core/log.hpp>
 #include <verbena/core/metrics.hpp>
-#include <verbena/core/net.hpp>
-#include <verbena/core/peer_shares.hpp>
-#include <verbena/core/protocol_module.hpp>
-#include <verbena/core/runtime.hpp>
+#include <verbena/core/module/protocol_module.hpp>
+#include <verbena/core/net/net.hpp>
+#include <verbena/core/net/peer_shares.hpp>
+#include <verbena/core/reactor/runtime.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
 #include <verbena/protocols/rpc/module.hpp>
-#include <verbena/protocols/rpc/stream_server.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
+#include <verbena/protocols/rpcstream/stream_server.hpp>
 #include <verbena/transports/iwarp.hpp>
 #ifdef VERBENA_HAS_RDMA
 #include <verbena/transports/rdma.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "state_directory.hpp"
 
-#include <verbena/core/settings.hpp>
+#include <verbena/core/module/settings.hpp>
 
 #include <cerrno>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A module that goes wrong wherever it is told to: when it is made by the variable VERBENA_ODD, later by its setting `way`.
-#include <verbena/core/loadable.hpp>
+#include <verbena/core/module/loadable.hpp>
 #include <verbena/protocols/rpc/module.hpp>
 
 #include <chrono>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A filter as an author may write it who thinks of reads and writes alone: what lies below is not what callers see.
-#include <verbena/core/loadable.hpp>
+#include <verbena/core/module/loadable.hpp>
 #include <verbena/protocols/storage/forwarding_backend.hpp>
 #include <verbena/protocols/storage/module.hpp>
 

@@ -9,7 +9,7 @@
 #include <verbena/asio/nested_reactor.hpp>
 #include <verbena/asio/shard_context.hpp>
 #include <verbena/asio/use_task.hpp>
-#include <verbena/core/runtime.hpp>
+#include <verbena/core/reactor/runtime.hpp>
 
 #include <asio.hpp>
 

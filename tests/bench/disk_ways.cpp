@@ -2,8 +2,8 @@
 // disk_ways FILE read|sync ring|pool DEPTH COUNT: COUNT calls that wait for a disk, DEPTH at a time, by io_uring or by the
 // blocking pool. read: 4 KiB of FILE at random, none in the page cache and none twice. sync: 4 KiB written to a file of
 // its own beside FILE and brought to the disk. Prints one line of JSON with what they cost.
-#include <verbena/core/blocking.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/reactor/blocking.hpp>
+#include <verbena/core/task/scope.hpp>
 
 #include <algorithm>
 #include <array>

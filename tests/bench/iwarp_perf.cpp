@@ -4,7 +4,7 @@
 //   iwarp_perf pingpong HOST:PORT POLICY CRC SIZE ITERATIONS           Sends there and back
 //   iwarp_perf write HOST:PORT POLICY CRC SIZE DEPTH WORKING_SET SECONDS   a stream of RDMA Writes
 // POLICY: busy, adaptive or event. CRC: on or off. The clients print one line of JSON.
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/transports/iwarp.hpp>
 
 #include <algorithm>

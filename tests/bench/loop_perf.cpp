@@ -4,7 +4,7 @@
 //   loop_perf [ITERATIONS]
 #include "../unit/allocation_count.hpp"
 
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/transports/loop.hpp>
 
 #include <algorithm>

@@ -3,7 +3,7 @@
 // replies are read where they came. For nfs4_load alone: whatever goes wrong ends the program.
 #pragma once
 
-#include <verbena/core/net.hpp>
+#include <verbena/core/net/net.hpp>
 #include <verbena/protocols/nfs/wire/v4/compound.hpp>
 #include <verbena/protocols/rpc/auth_sys.hpp>
 #include <verbena/protocols/rpc/message.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // null_responder PORT [spin]: answers every record with an accepted, empty reply, in a bare epoll loop.
 // All calls of a connection have the size of its first one. The floor that a server of NULL is compared with.
-#include <verbena/core/net.hpp>
+#include <verbena/core/net/net.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
 #include <cstdio>

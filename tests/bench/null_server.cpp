@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // null_server PORT [busy|adaptive|event]: serves NULL of NFS version 3 on one shard, with all of RPC over
 // TCP and nothing of NFS.
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
-#include <verbena/protocols/rpc/stream_server.hpp>
+#include <verbena/protocols/rpcstream/stream_server.hpp>
 #include <verbena/transports/stream.hpp>
 
 #include <cstdio>

@@ -4,9 +4,9 @@
 // while there is something and else arms a poll), or on a ring without a reactor: by a poll for each receive, or by
 // multishot receives into provided buffers. Ends with the connections; prints one line of JSON with
 // what it cost. All calls are those of rpc_load, of one size; what is compared is only how bytes come.
-#include <verbena/core/io_watch.hpp>
-#include <verbena/core/net.hpp>
-#include <verbena/core/reactor.hpp>
+#include <verbena/core/net/net.hpp>
+#include <verbena/core/reactor/io_watch.hpp>
+#include <verbena/core/reactor/reactor.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
 #include <array>

@@ -6,8 +6,8 @@
 //
 // An open loop offers a call for each moment that is due. One that finds `most_outstanding` calls of its connection
 // unanswered is dropped here, as an application's would be that nobody waits for any longer.
-#include <verbena/core/net.hpp>
-#include <verbena/protocols/rpc/record_marking.hpp>
+#include <verbena/core/net/net.hpp>
+#include <verbena/protocols/rpcstream/record_marking.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What awaiting costs: a task that has ended, a chain that waits, a scope's child. Nanoseconds of the processor for one, on standard
 // output.
-#include <verbena/core/combine.hpp>
-#include <verbena/core/event.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/semaphore.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/semaphore.hpp>
 
 #include <cstdio>
 #include <ctime>

@@ -6,7 +6,7 @@
 
 #include <daemon/config_file.hpp>
 
-#include <verbena/core/module.hpp>
+#include <verbena/core/module/module.hpp>
 #include <verbena/plugins/modules.hpp>
 
 #include <algorithm>

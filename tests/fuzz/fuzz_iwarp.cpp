@@ -6,7 +6,7 @@
 #include "fuzz.hpp"
 
 #include <verbena/core/log.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
 #include <verbena/transports/iwarp.hpp>
 

@@ -18,9 +18,9 @@
 // Whatever comes, the server answers, or ends this one connection; then it keeps no buffer and no call.
 #include "fuzz.hpp"
 
-#include <verbena/core/blocking.hpp>
 #include <verbena/core/log.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/reactor/blocking.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/plugins/memfs.hpp>
 #include <verbena/protocols/nfs/server/exports.hpp>
 #include <verbena/protocols/nfs/server/v3/mount.hpp>

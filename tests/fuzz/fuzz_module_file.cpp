@@ -3,7 +3,7 @@
 
 #include "fuzz.hpp"
 
-#include <verbena/core/module_file.hpp>
+#include <verbena/core/module/module_file.hpp>
 
 #include <fcntl.h>
 #include <string>

@@ -12,7 +12,7 @@
 
 #include "fuzz.hpp"
 
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/nfs/client/v4/callback_service.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 

@@ -14,8 +14,8 @@
 
 #include "fuzz.hpp"
 
-#include <verbena/core/blocking.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/reactor/blocking.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/plugins/memfs.hpp>
 #include <verbena/protocols/nfs/server/v4/commons.hpp>
 #include <verbena/protocols/nfs/server/v4/server.hpp>

@@ -9,8 +9,8 @@
 #include "fuzz.hpp"
 
 #include <verbena/core/log.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/plugins/delay.hpp>
 #include <verbena/plugins/ramblk.hpp>
 #include <verbena/protocols/rnbd/client.hpp>

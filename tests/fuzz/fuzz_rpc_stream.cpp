@@ -7,11 +7,11 @@
 
 #include "fuzz.hpp"
 
-#include <verbena/core/reactor.hpp>
+#include <verbena/core/reactor/reactor.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
-#include <verbena/protocols/rpc/record_marking.hpp>
-#include <verbena/protocols/rpc/stream_server.hpp>
+#include <verbena/protocols/rpcstream/record_marking.hpp>
+#include <verbena/protocols/rpcstream/stream_server.hpp>
 
 #include <algorithm>
 #include <cstdio>

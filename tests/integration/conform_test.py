@@ -88,7 +88,7 @@ class Conform(unittest.TestCase):
         for end in ("client", "server"):
             self.assertEqual(report[end]["capabilities"]["provider"], "iwarp")
             # Whatever a provider tells of itself.
-            with open(os.path.join(SOURCES, "core/include/verbena/core/verbs.hpp"), encoding="utf-8") as header:
+            with open(os.path.join(SOURCES, "core/include/verbena/core/verbs/verbs.hpp"), encoding="utf-8") as header:
                 members = re.search(r"^struct capabilities \{$(.*?)^\};$", header.read(), re.M | re.S).group(1)
             self.assertEqual(set(re.findall(r"^    [\w:]+ (\w+)(?: = \w+)?;", members, re.M)), set(report[end]["capabilities"]))
             self.assertTrue(report[end]["capabilities"]["immediates_apart"])

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program whose tasks wait, for gdb_test.py: two shards, and known tasks on both. It stops itself by SIGUSR2 once they wait.
-#include <verbena/core/combine.hpp>
-#include <verbena/core/event.hpp>
-#include <verbena/core/runtime.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/semaphore.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/reactor/runtime.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/semaphore.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <csignal>
 #include <cstdio>

@@ -6,10 +6,10 @@
 
 #include "seeds.hpp"
 
-#include <verbena/core/combine.hpp>
 #include <verbena/core/log.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/plugins/delay.hpp>
 #include <verbena/plugins/error.hpp>
 #include <verbena/plugins/ramblk.hpp>

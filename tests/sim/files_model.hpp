@@ -4,7 +4,7 @@
 
 #include "require.hpp"
 
-#include <verbena/core/clock.hpp>
+#include <verbena/core/reactor/clock.hpp>
 #include <verbena/protocols/files/state_table.hpp>
 
 #include <algorithm>

@@ -10,8 +10,8 @@
 #include "files_model.hpp"
 #include "seeds.hpp"
 
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/files/recovery_database.hpp>
 #include <verbena/protocols/files/state_table.hpp>
 

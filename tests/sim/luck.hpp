@@ -4,7 +4,7 @@
 
 #include "world.hpp"
 
-#include <verbena/core/buffer.hpp>
+#include <verbena/core/memory/buffer.hpp>
 #include <verbena/protocols/rpc/payload.hpp>
 
 #include <algorithm>

@@ -10,7 +10,7 @@
 #include "seeds.hpp"
 #include "world.hpp"
 
-#include <verbena/core/shard.hpp>
+#include <verbena/core/reactor/shard.hpp>
 #include <verbena/protocols/nfs/client/v4/file.hpp>
 #include <verbena/protocols/nfs/server/v4/commons.hpp>
 #include <verbena/protocols/nfs/server/v4/server.hpp>

@@ -9,9 +9,9 @@
 #include "../unit/protocols/rnbd_world.hpp"
 #include "seeds.hpp"
 
-#include <verbena/core/combine.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <algorithm>
 #include <cstring>

@@ -6,10 +6,10 @@
 #include "../unit/protocols/leasing_files.hpp"
 #include "losing_backend.hpp"
 
-#include <verbena/core/blocking.hpp>
 #include <verbena/core/log.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/reactor/blocking.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/plugins/memfs.hpp>
 #include <verbena/protocols/nfs/client/v3/client.hpp>
 #include <verbena/protocols/nfs/client/v3/file.hpp>

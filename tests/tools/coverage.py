@@ -25,7 +25,7 @@ SOURCES = {
             "protocols/include/verbena/protocols/xdr/byte_order.hpp", "protocols/include/verbena/protocols/xdr/codec.hpp",
             "protocols/include/verbena/protocols/xdr/bounded.hpp"],
     "rpc": ["protocols/rpc/message.cpp", "protocols/rpc/auth_sys.cpp", "protocols/rpc/call.cpp",
-            "protocols/rpc/client.cpp", "protocols/rpc/record_reader.cpp"],
+            "protocols/rpc/client.cpp", "protocols/rpcstream/record_reader.cpp"],
     "rpcrdma": ["protocols/rpcrdma/header.cpp", "protocols/rpcrdma/private_data.cpp"],
     "iwarp": ["transports/iwarp/wire.cpp", "transports/iwarp/startup.cpp", "transports/iwarp/receive.cpp",
               "transports/iwarp/connect.cpp"],
@@ -35,8 +35,8 @@ SOURCES = {
     "nfs3": ["protocols/nfs/wire/v3/arguments.cpp", "protocols/nfs/wire/v3/attributes.cpp", "protocols/nfs/wire/v3/results.cpp",
              "protocols/nfs/wire/v3/directory.cpp", "protocols/nfs/wire/v3/pieces.hpp", "protocols/nfs/server/file_handle.cpp"],
     "nfs4": ["protocols/nfs/wire/v4/" + part + ".cpp" for part in NFS4],
-    "config": ["services/daemon/config_file.cpp", "core/src/settings.cpp", "plugins/nfs/export_config.cpp",
-               "plugins/nfs/export_word.cpp", "core/src/ip_address.cpp"],
+    "config": ["services/daemon/config_file.cpp", "core/module/settings.cpp", "plugins/nfs/export_config.cpp",
+               "plugins/nfs/export_word.cpp", "core/net/ip_address.cpp"],
 }
 TESTS = ["unit_codecs", "unit_conformance", "unit_core", "unit_rpc", "unit_rpcrdma", "unit_rtrs", "unit_providers", "unit_services",
          "transports_iwarp_refusals_test"]

@@ -227,7 +227,7 @@ def no_owning_temporary_inside_co_await():
 
 
 def handlers_take_whole_batches():
-    """a handler takes its whole batch of completions (core/verbs.hpp): nothing leaves the loop of an on_completions()"""
+    """a handler takes its whole batch of completions (core/verbs/verbs.hpp): nothing leaves the loop of an on_completions()"""
     begin = re.compile(r"\bon_completions\([^;{]*\)[^;{]*\{")
     for name in code():
         source = text(name)
@@ -266,7 +266,7 @@ def standard_headers_of(name):
     found = set()
     for included in INCLUDE.findall(text(name)):
         places = [os.path.join(folder, included) for folder in (os.path.dirname(name), *INCLUDE_FOLDERS)]
-        ours = next((place for place in places if os.path.exists(os.path.join(TOP, place))), None)
+        ours = next((place for place in places if os.path.isfile(os.path.join(TOP, place))), None)
         found |= {included} if ours is None else standard_headers_of(os.path.normpath(ours))
     return found
 

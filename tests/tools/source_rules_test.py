@@ -52,7 +52,7 @@ class VersionsOfNfs(unittest.TestCase):
         self.assertEqual(includes("protocols/nfs/wire/v4/types.cpp", "server/exports.hpp"), ["<verbena/protocols/nfs/server/exports.hpp>"])
 
     def test_the_rest_is_no_business_of_this_rule(self):
-        self.assertEqual(faults("protocols/nfs/server/state_home.cpp", "#include <verbena/core/task.hpp>",
+        self.assertEqual(faults("protocols/nfs/server/state_home.cpp", "#include <verbena/core/task/task.hpp>",
                                 "#include <verbena/protocols/files/types.hpp>", "#include <algorithm>", "#include <sys/stat.h>"), [])
         self.assertEqual(includes("services/verbenad/main.cpp", "server/v4/server.hpp"), [])
 

@@ -2,7 +2,7 @@
 // The clock of a shard whose peers are threads with sockets.
 #pragma once
 
-#include <verbena/core/reactor.hpp>
+#include <verbena/core/reactor/reactor.hpp>
 
 #include <algorithm>
 #include <atomic>

@@ -2,7 +2,7 @@
 // Memory that somebody has used before: it holds a mark, which must not be found in what others are sent.
 #pragma once
 
-#include <verbena/core/buffer.hpp>
+#include <verbena/core/memory/buffer.hpp>
 
 #include <algorithm>
 #include <cstddef>

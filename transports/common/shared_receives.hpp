@@ -4,7 +4,7 @@
 
 #include "bounded_ring.hpp"
 
-#include <verbena/core/verbs.hpp>
+#include <verbena/core/verbs/verbs.hpp>
 
 namespace verbena {
 

@@ -3,8 +3,8 @@
 // tagged byte is checked against before it is read or placed.
 #pragma once
 
-#include <verbena/core/frame_pool.hpp>
-#include <verbena/core/verbs.hpp>
+#include <verbena/core/task/frame_pool.hpp>
+#include <verbena/core/verbs/verbs.hpp>
 
 #include <array>
 #include <cstdint>

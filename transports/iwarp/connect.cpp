@@ -4,7 +4,7 @@
 
 #include "startup.hpp"
 
-#include <verbena/core/net.hpp>
+#include <verbena/core/net/net.hpp>
 
 #include <algorithm>
 #include <array>

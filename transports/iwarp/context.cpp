@@ -3,7 +3,7 @@
 
 #include "startup.hpp"
 
-#include <verbena/core/net.hpp>
+#include <verbena/core/net/net.hpp>
 
 namespace verbena::iwarp {
 

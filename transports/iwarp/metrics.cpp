@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <verbena/core/transport_metrics.hpp>
+#include <verbena/core/verbs/transport_metrics.hpp>
 #include <verbena/transports/iwarp.hpp>
 
 namespace verbena::iwarp {

@@ -11,9 +11,9 @@
 #include "../common/bounded_ring.hpp"
 #include "../common/shared_receives.hpp"
 
-#include <verbena/core/io_watch.hpp>
-#include <verbena/core/net.hpp>
-#include <verbena/core/verbs.hpp>
+#include <verbena/core/net/net.hpp>
+#include <verbena/core/reactor/io_watch.hpp>
+#include <verbena/core/verbs/verbs.hpp>
 
 #include <array>
 #include <memory>

@@ -5,9 +5,9 @@
 #include "context.hpp"
 #include "queue_pair.hpp"
 
-#include <verbena/core/event.hpp>
 #include <verbena/core/log.hpp>
-#include <verbena/core/net.hpp>
+#include <verbena/core/net/net.hpp>
+#include <verbena/core/task/event.hpp>
 
 #include <deque>
 #include <exception>

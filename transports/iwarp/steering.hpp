@@ -6,7 +6,7 @@
 
 #include "../common/steering.hpp"
 
-#include <verbena/core/verbs.hpp>
+#include <verbena/core/verbs/verbs.hpp>
 
 #include <cstdint>
 #include <vector>

@@ -5,7 +5,7 @@
 
 #include "queue_pair.hpp"
 
-#include <verbena/core/event.hpp>
+#include <verbena/core/task/event.hpp>
 
 #include <deque>
 #include <memory>

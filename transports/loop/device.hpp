@@ -6,7 +6,7 @@
 #include "../common/steering.hpp"
 #include "fabric.hpp"
 
-#include <verbena/core/timer.hpp>
+#include <verbena/core/reactor/timer.hpp>
 
 #include <vector>
 

@@ -4,7 +4,7 @@
 
 #include "../common/random.hpp"
 
-#include <verbena/core/reactor.hpp>
+#include <verbena/core/reactor/reactor.hpp>
 #include <verbena/transports/loop.hpp>
 
 #include <map>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <verbena/core/intrusive_list.hpp>
-#include <verbena/core/reactor.hpp>
+#include <verbena/core/reactor/reactor.hpp>
 
 namespace verbena::loop {
 

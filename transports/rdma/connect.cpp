@@ -3,9 +3,9 @@
 
 #include "ports.hpp"
 
-#include <verbena/core/exception.hpp>
 #include <verbena/core/log.hpp>
-#include <verbena/core/net.hpp>
+#include <verbena/core/net/net.hpp>
+#include <verbena/core/task/exception.hpp>
 
 #include <algorithm>
 #include <cerrno>

@@ -6,8 +6,8 @@
 #include "context.hpp"
 #include "queue_pair.hpp"
 
-#include <verbena/core/event.hpp>
-#include <verbena/core/net.hpp>
+#include <verbena/core/net/net.hpp>
+#include <verbena/core/task/event.hpp>
 
 #include <deque>
 #include <exception>

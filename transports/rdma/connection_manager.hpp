@@ -2,7 +2,7 @@
 // The connection manager's events, one channel for each shard.
 #pragma once
 
-#include <verbena/core/io_watch.hpp>
+#include <verbena/core/reactor/io_watch.hpp>
 
 #include <cstdint>
 #include <rdma/rdma_cma.h>

@@ -8,8 +8,8 @@
 #include "shared_devices.hpp"
 
 #include <verbena/core/log.hpp>
-#include <verbena/core/net.hpp>
-#include <verbena/core/reactor.hpp>
+#include <verbena/core/net/net.hpp>
+#include <verbena/core/reactor/reactor.hpp>
 #include <verbena/transports/rdma.hpp>
 
 #include <memory>

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <verbena/core/intrusive_list.hpp>
-#include <verbena/core/io_watch.hpp>
-#include <verbena/core/verbs.hpp>
+#include <verbena/core/reactor/io_watch.hpp>
+#include <verbena/core/verbs/verbs.hpp>
 #include <verbena/transports/rdma.hpp>
 
 #include <infiniband/verbs.h>

@@ -6,8 +6,8 @@
 
 #include "device.hpp"
 
-#include <verbena/core/event.hpp>
-#include <verbena/core/semaphore.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/semaphore.hpp>
 
 #include <map>
 #include <memory>

@@ -2,7 +2,7 @@
 // A device's ports, their GIDs, and the addresses by which the connection manager chooses among them.
 #pragma once
 
-#include <verbena/core/net.hpp>
+#include <verbena/core/net/net.hpp>
 #include <verbena/transports/rdma.hpp>
 
 #include <infiniband/verbs.h>

@@ -8,8 +8,8 @@
 #include "shared_receives.hpp"
 #include "work_id.hpp"
 
-#include <verbena/core/blocking.hpp>
-#include <verbena/core/sigpipe.hpp>
+#include <verbena/core/reactor/blocking.hpp>
+#include <verbena/core/reactor/sigpipe.hpp>
 #include <verbena/transports/rdma.hpp>
 
 #include <atomic>

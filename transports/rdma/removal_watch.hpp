@@ -5,7 +5,7 @@
 // waits for them.
 #pragma once
 
-#include <verbena/core/io_watch.hpp>
+#include <verbena/core/reactor/io_watch.hpp>
 
 #include <memory>
 #include <string_view>

@@ -5,7 +5,7 @@
 // the last shard to let go of a removed device closes them.
 #pragma once
 
-#include <verbena/core/reactor.hpp>
+#include <verbena/core/reactor/reactor.hpp>
 #include <verbena/transports/rdma.hpp>
 
 #include <infiniband/verbs.h>

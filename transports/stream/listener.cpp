@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/transports/stream.hpp>
 
-#include <verbena/core/exception.hpp>
+#include <verbena/core/task/exception.hpp>
 
 #include <cerrno>
 

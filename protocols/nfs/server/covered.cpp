@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/nfs/server/covered.hpp>
 
-#include <verbena/core/combine.hpp>
-#include <verbena/core/event.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/event.hpp>
 
 #include <algorithm>
 #include <cerrno>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The file with the key that signs file handles.
-#include <verbena/core/net.hpp>
+#include <verbena/core/net/net.hpp>
 #include <verbena/protocols/nfs/server/file_handle.hpp>
 
 #include <algorithm>

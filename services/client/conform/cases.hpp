@@ -4,7 +4,7 @@
 
 #include "end.hpp"
 
-#include <verbena/core/buffer.hpp>
+#include <verbena/core/memory/buffer.hpp>
 
 #include <string>
 #include <vector>

@@ -8,7 +8,7 @@
 #include <verbena/core/printable.hpp>
 
 #include <verbena/core/log.hpp>
-#include <verbena/core/net.hpp>
+#include <verbena/core/net/net.hpp>
 #ifdef VERBENA_HAS_RDMA
 #include <verbena/transports/rdma.hpp>
 #endif

@@ -2,10 +2,10 @@
 // One end of a connection under `verbena conform`: its memory, its completions, and the messages of both ends.
 #pragma once
 
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/sleep.hpp>
-#include <verbena/core/task.hpp>
-#include <verbena/core/verbs.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/sleep.hpp>
+#include <verbena/core/task/task.hpp>
+#include <verbena/core/verbs/verbs.hpp>
 
 #include <array>
 #include <deque>

@@ -3,7 +3,7 @@
 #include "cases.hpp"
 #include "rpc_server.hpp"
 
-#include <verbena/core/combine.hpp>
+#include <verbena/core/task/combine.hpp>
 #include <verbena/protocols/rpcrdma/requester.hpp>
 
 #include <algorithm>

@@ -3,7 +3,7 @@
 
 #include "end.hpp"
 
-#include <verbena/core/combine.hpp>
+#include <verbena/core/task/combine.hpp>
 #include <verbena/protocols/rpc/reverse_channel.hpp>
 #include <verbena/protocols/rpcrdma/private_data.hpp>
 

@@ -2,7 +2,7 @@
 // What `verbena conform --listen` serves by RPC-over-RDMA: a program whose results the caller can foretell.
 #pragma once
 
-#include <verbena/core/channel.hpp>
+#include <verbena/core/task/channel.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
 

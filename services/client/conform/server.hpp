@@ -5,7 +5,7 @@
 #include "end.hpp"
 #include "rpc_server.hpp"
 
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 
 #include <map>
 

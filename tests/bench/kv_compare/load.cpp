@@ -5,11 +5,11 @@
 // it measures is the server.
 #include <protocol.hpp>
 
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
-#include <verbena/protocols/rpc/stream_client.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/rpcrdma/requester.hpp>
+#include <verbena/protocols/rpcstream/stream_client.hpp>
 #include <verbena/transports/iwarp.hpp>
 
 #include <chrono>

@@ -10,8 +10,8 @@
 #include "client/runtime.hpp"
 #include "commands.hpp"
 
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/scope.hpp>
 
 #include <algorithm>
 #include <array>

@@ -2,8 +2,8 @@
 // Commands by the standard input, answers by the standard output.
 #pragma once
 
-#include <verbena/core/sleep.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/sleep.hpp>
+#include <verbena/core/task/task.hpp>
 
 #include <array>
 #include <chrono>

@@ -5,7 +5,7 @@
 #include "model.hpp"
 
 #include <verbena/core/result.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/nfs/client/v3/client.hpp>
 
 #include <array>

@@ -16,8 +16,8 @@
 #include "commands.hpp"
 #include "folder.hpp"
 
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/scope.hpp>
 
 #include <algorithm>
 #include <cstdio>

@@ -3,8 +3,8 @@
 #include "by_hand.hpp"
 
 #include <verbena/asio/async_run.hpp>
-#include <verbena/core/runtime.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/reactor/runtime.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <asio/bind_cancellation_slot.hpp>
 #include <asio/bind_executor.hpp>

@@ -4,8 +4,8 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/scope.hpp>
 
 #include <asio/io_context.hpp>
 

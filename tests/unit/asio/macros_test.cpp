@@ -6,7 +6,7 @@
 #include <verbena/asio/nested_reactor.hpp>
 #include <verbena/asio/shard_context.hpp>
 #include <verbena/asio/use_task.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <asio.hpp>
 

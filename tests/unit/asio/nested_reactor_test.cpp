@@ -5,8 +5,8 @@
 #include <verbena/asio/async_run.hpp>
 #include <verbena/asio/nested_reactor.hpp>
 #include <verbena/asio/use_task.hpp>
-#include <verbena/core/event.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpcrdma/requester.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>

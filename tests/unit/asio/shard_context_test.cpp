@@ -5,8 +5,8 @@
 #include <verbena/asio/shard_context.hpp>
 #include <verbena/asio/use_task.hpp>
 #include <verbena/core/log.hpp>
-#include <verbena/core/runtime.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/reactor/runtime.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <asio/any_io_executor.hpp>
 #include <asio/bind_executor.hpp>

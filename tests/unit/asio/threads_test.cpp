@@ -5,8 +5,8 @@
 #include <verbena/asio/async_run.hpp>
 #include <verbena/asio/shard_context.hpp>
 #include <verbena/asio/use_task.hpp>
-#include <verbena/core/runtime.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/reactor/runtime.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <asio/bind_cancellation_slot.hpp>
 #include <asio/bind_executor.hpp>

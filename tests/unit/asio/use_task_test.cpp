@@ -3,8 +3,8 @@
 #include "by_hand.hpp"
 
 #include <verbena/asio/use_task.hpp>
-#include <verbena/core/combine.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <asio/bind_executor.hpp>
 #include <asio/co_spawn.hpp>

@@ -2,10 +2,10 @@
 // Lanes for calls that block: what they share, and what of each is its own.
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/blocking.hpp>
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/reactor/blocking.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <array>
 #include <atomic>

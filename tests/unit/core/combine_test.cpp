@@ -2,10 +2,10 @@
 // when_all, when_any, with_timeout, gate and channel, on a virtual clock.
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/channel.hpp>
-#include <verbena/core/combine.hpp>
-#include <verbena/core/gate.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/channel.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/gate.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <memory>
 #include <stdexcept>

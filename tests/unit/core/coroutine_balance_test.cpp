@@ -3,9 +3,9 @@
 // are the forms that the project uses; each must destroy exactly what it made, in every compiler.
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/event.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <functional>
 #include <optional>

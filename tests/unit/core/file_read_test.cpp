@@ -3,10 +3,10 @@
 
 #include "../plugins/temporary_directory.hpp"
 
-#include <verbena/core/file_read.hpp>
-#include <verbena/core/file_write.hpp>
-#include <verbena/core/net.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/net/net.hpp>
+#include <verbena/core/reactor/file_read.hpp>
+#include <verbena/core/reactor/file_write.hpp>
+#include <verbena/core/task/scope.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/ip_address.hpp>
+#include <verbena/core/net/ip_address.hpp>
 
 BOOST_AUTO_TEST_SUITE(ip_address_test)
 

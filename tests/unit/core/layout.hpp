@@ -3,26 +3,26 @@
 // itself, and pass these to each other.
 #pragma once
 
-#include <verbena/core/blocking.hpp>
-#include <verbena/core/buffer.hpp>
-#include <verbena/core/channel.hpp>
-#include <verbena/core/combine.hpp>
-#include <verbena/core/event.hpp>
-#include <verbena/core/file_read.hpp>
-#include <verbena/core/gate.hpp>
-#include <verbena/core/io_watch.hpp>
+#include <verbena/core/memory/buffer.hpp>
 #include <verbena/core/metrics.hpp>
-#include <verbena/core/net.hpp>
-#include <verbena/core/reactor.hpp>
+#include <verbena/core/net/net.hpp>
+#include <verbena/core/reactor/blocking.hpp>
+#include <verbena/core/reactor/file_read.hpp>
+#include <verbena/core/reactor/io_watch.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/reactor/ring.hpp>
+#include <verbena/core/reactor/runtime.hpp>
+#include <verbena/core/reactor/timer.hpp>
 #include <verbena/core/result.hpp>
-#include <verbena/core/ring.hpp>
-#include <verbena/core/runtime.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/semaphore.hpp>
-#include <verbena/core/sleep.hpp>
-#include <verbena/core/task.hpp>
-#include <verbena/core/timer.hpp>
-#include <verbena/core/verbs.hpp>
+#include <verbena/core/task/channel.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/gate.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/semaphore.hpp>
+#include <verbena/core/task/sleep.hpp>
+#include <verbena/core/task/task.hpp>
+#include <verbena/core/verbs/verbs.hpp>
 
 #include <array>
 #include <cstddef>

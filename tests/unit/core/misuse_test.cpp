@@ -3,14 +3,14 @@
 // misuse happens in a child.
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/channel.hpp>
-#include <verbena/core/event.hpp>
-#include <verbena/core/gate.hpp>
-#include <verbena/core/runtime.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/semaphore.hpp>
-#include <verbena/core/simulated_shards.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/reactor/runtime.hpp>
+#include <verbena/core/reactor/simulated_shards.hpp>
+#include <verbena/core/task/channel.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/gate.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/semaphore.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <array>
 #include <csignal>

@@ -3,7 +3,7 @@
 // checks is refused by the loader.
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/module_file.hpp>
+#include <verbena/core/module/module_file.hpp>
 
 #include <cstring>
 #include <elf.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/module.hpp>
+#include <verbena/core/module/module.hpp>
 
 #include <array>
 #include <stdexcept>

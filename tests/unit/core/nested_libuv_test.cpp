@@ -2,10 +2,10 @@
 // A reactor in libuv's loop, as docs/howto/embed.md tells, and libuv's loop in a reactor.
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/event.hpp>
-#include <verbena/core/io_watch.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/reactor/io_watch.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <array>
 #include <fcntl.h>

@@ -2,12 +2,12 @@
 // A reactor in somebody else's loop: what comes makes its one descriptor readable, and nothing else does.
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/file_read.hpp>
-#include <verbena/core/io_watch.hpp>
-#include <verbena/core/net.hpp>
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/net/net.hpp>
+#include <verbena/core/reactor/file_read.hpp>
+#include <verbena/core/reactor/io_watch.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <array>
 #include <cerrno>

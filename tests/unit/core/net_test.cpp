@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/net.hpp>
+#include <verbena/core/net/net.hpp>
 
 #include <arpa/inet.h>
 #include <cerrno>

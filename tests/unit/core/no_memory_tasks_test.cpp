@@ -3,10 +3,10 @@
 // so, and nothing of them runs on. A program of its own: here each frame of a coroutine fails in its turn.
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/combine.hpp>
-#include <verbena/core/event.hpp>
-#include <verbena/core/runtime.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/reactor/runtime.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/scope.hpp>
 
 #include <atomic>
 #include <cstdlib>

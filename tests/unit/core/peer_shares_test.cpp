@@ -3,7 +3,7 @@
 // allocator for itself.
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/peer_shares.hpp>
+#include <verbena/core/net/peer_shares.hpp>
 
 #include <atomic>
 #include <cstdlib>

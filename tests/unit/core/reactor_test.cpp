@@ -3,13 +3,13 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/io_watch.hpp>
 #include <verbena/core/log.hpp>
-#include <verbena/core/net.hpp>
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
-#include <verbena/core/timer.hpp>
+#include <verbena/core/net/net.hpp>
+#include <verbena/core/reactor/io_watch.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/reactor/timer.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <array>
 #include <atomic>

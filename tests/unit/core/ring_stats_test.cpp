@@ -3,8 +3,8 @@
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/metrics.hpp>
-#include <verbena/core/ring.hpp>
-#include <verbena/core/runtime.hpp>
+#include <verbena/core/reactor/ring.hpp>
+#include <verbena/core/reactor/runtime.hpp>
 
 #include <map>
 #include <poll.h>

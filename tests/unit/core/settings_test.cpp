@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/settings.hpp>
+#include <verbena/core/module/settings.hpp>
 
 #include <stdexcept>
 #include <string>

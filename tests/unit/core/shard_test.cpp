@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/event.hpp>
-#include <verbena/core/shard.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/reactor/shard.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <functional>
 #include <memory>

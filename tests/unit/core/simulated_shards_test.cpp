@@ -2,10 +2,10 @@
 // Several shards in one thread: who is next, what time it is, and where what crosses them arrives.
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/event.hpp>
-#include <verbena/core/simulated_shards.hpp>
-#include <verbena/core/sleep.hpp>
-#include <verbena/core/yield.hpp>
+#include <verbena/core/reactor/simulated_shards.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/sleep.hpp>
+#include <verbena/core/task/yield.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
 
-#include "../../../core/src/symbols.hpp"
+#include "../../../core/module/symbols.hpp"
 
-#include <verbena/core/blocking.hpp>
-#include <verbena/core/channel.hpp>
-#include <verbena/core/combine.hpp>
-#include <verbena/core/event.hpp>
-#include <verbena/core/gate.hpp>
-#include <verbena/core/runtime.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/semaphore.hpp>
-#include <verbena/core/sleep.hpp>
-#include <verbena/core/task_dump.hpp>
+#include <verbena/core/reactor/blocking.hpp>
+#include <verbena/core/reactor/runtime.hpp>
+#include <verbena/core/task/channel.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/gate.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/semaphore.hpp>
+#include <verbena/core/task/sleep.hpp>
+#include <verbena/core/task/task_dump.hpp>
 
 #include <cctype>
 #include <coroutine>

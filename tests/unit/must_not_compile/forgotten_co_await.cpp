@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is awaitable and is not awaited. ../must_not_compile_test.py says how this is read.
-#include <verbena/core/blocking.hpp>
-#include <verbena/core/buffer.hpp>
-#include <verbena/core/channel.hpp>
-#include <verbena/core/combine.hpp>
-#include <verbena/core/event.hpp>
-#include <verbena/core/file_read.hpp>
-#include <verbena/core/gate.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/semaphore.hpp>
-#include <verbena/core/shard.hpp>
-#include <verbena/core/sleep.hpp>
-#include <verbena/core/verbs.hpp>
+#include <verbena/core/memory/buffer.hpp>
+#include <verbena/core/reactor/blocking.hpp>
+#include <verbena/core/reactor/file_read.hpp>
+#include <verbena/core/reactor/shard.hpp>
+#include <verbena/core/task/channel.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/gate.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/semaphore.hpp>
+#include <verbena/core/task/sleep.hpp>
+#include <verbena/core/verbs/verbs.hpp>
 #include <verbena/protocols/rpc/client.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a scope refuses to run. ../must_not_compile_test.py says how this is read.
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 
 #include <functional>
 #include <utility>

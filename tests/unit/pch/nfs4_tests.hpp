@@ -4,8 +4,8 @@
 
 #include "../protocols/nfs4_server.hpp"
 
-#include <verbena/core/event.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/files/recovery.hpp>
 #include <verbena/protocols/nfs/client/v4/client.hpp>
 #include <verbena/protocols/nfs/client/v4/file.hpp>

@@ -2,8 +2,8 @@
 // Precompiled for all unit tests: a tenth of the time that a cold build takes went into reading these.
 #include "../checks.hpp"
 
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/scope.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -4,8 +4,8 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/blocking.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/reactor/blocking.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/plugins/posixfs.hpp>
 
 #include <cstdio>

@@ -7,8 +7,8 @@
 #include "../../../plugins/fileblk/backend.hpp"
 #include "temporary_directory.hpp"
 
-#include <verbena/core/event.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/scope.hpp>
 
 #include <algorithm>
 #include <cstdlib>

@@ -4,7 +4,7 @@
 
 #include "fileblk_fixture.hpp"
 
-#include <verbena/core/net.hpp>
+#include <verbena/core/net/net.hpp>
 
 #include <cerrno>
 #include <fcntl.h>

@@ -7,7 +7,7 @@
 #include "fileblk_fixture.hpp"
 
 #include <verbena/core/log.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <atomic>
 #include <cerrno>

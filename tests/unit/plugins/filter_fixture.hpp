@@ -4,10 +4,10 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/blocking.hpp>
-#include <verbena/core/frame_pool.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/reactor/blocking.hpp>
+#include <verbena/core/task/frame_pool.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/plugins/memfs.hpp>
 #include <verbena/protocols/storage/forwarding_backend.hpp>
 

@@ -2,7 +2,7 @@
 #include "../protocols/fake_backend.hpp"
 #include "filter_fixture.hpp"
 
-#include <verbena/core/runtime.hpp>
+#include <verbena/core/reactor/runtime.hpp>
 #include <verbena/plugins/delay.hpp>
 #include <verbena/plugins/limit.hpp>
 

@@ -9,7 +9,7 @@
 #include "temporary_directory.hpp"
 
 #include <verbena/core/metrics.hpp>
-#include <verbena/core/module.hpp>
+#include <verbena/core/module/module.hpp>
 #include <verbena/plugins/modules.hpp>
 #include <verbena/plugins/posixfs.hpp>
 #include <verbena/protocols/files/state_table.hpp>

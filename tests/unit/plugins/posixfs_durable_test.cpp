@@ -5,9 +5,9 @@
 #include "../log_at.hpp"
 #include "temporary_directory.hpp"
 
-#include <verbena/core/blocking.hpp>
 #include <verbena/core/log.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/reactor/blocking.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/plugins/posixfs.hpp>
 #include <verbena/protocols/nfs/client/v3/client.hpp>
 #include <verbena/protocols/nfs/client/v3/file.hpp>

@@ -3,7 +3,7 @@
 #include "backend_fixture.hpp"
 #include "temporary_directory.hpp"
 
-#include <verbena/core/combine.hpp>
+#include <verbena/core/task/combine.hpp>
 #include <verbena/plugins/posixfs.hpp>
 
 #include <chrono>

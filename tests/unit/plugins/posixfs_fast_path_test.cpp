@@ -8,7 +8,7 @@
 #include "temporary_directory.hpp"
 
 #include <verbena/core/log.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/plugins/posixfs.hpp>
 #include <verbena/protocols/storage/sync_group.hpp>
 

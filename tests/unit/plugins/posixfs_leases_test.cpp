@@ -5,8 +5,8 @@
 #include "needs_root.hpp"
 #include "temporary_directory.hpp"
 
-#include <verbena/core/event.hpp>
-#include <verbena/core/runtime.hpp>
+#include <verbena/core/reactor/runtime.hpp>
+#include <verbena/core/task/event.hpp>
 #include <verbena/plugins/posixfs.hpp>
 
 #include <boost/test/data/monomorphic.hpp>

@@ -7,7 +7,7 @@
 #include "temporary_directory.hpp"
 
 #include <verbena/core/log.hpp>
-#include <verbena/core/runtime.hpp>
+#include <verbena/core/reactor/runtime.hpp>
 #include <verbena/plugins/posixfs.hpp>
 
 #include <boost/test/data/monomorphic.hpp>

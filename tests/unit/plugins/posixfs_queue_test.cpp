@@ -4,8 +4,8 @@
 
 #include "temporary_directory.hpp"
 
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/plugins/posixfs.hpp>
 
 #include <cerrno>

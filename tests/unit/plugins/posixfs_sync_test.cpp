@@ -4,7 +4,7 @@
 #include "needs_root.hpp"
 #include "temporary_directory.hpp"
 
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 
 #include <atomic>
 #include <sched.h>

@@ -2,8 +2,8 @@
 // The back end in memory: what clears much of it takes turns with others.
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/plugins/ramblk.hpp>
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 // Threads that work for what a test's reactor waits for.
 #pragma once
 
-#include <verbena/core/reactor.hpp>
+#include <verbena/core/reactor/reactor.hpp>
 
 #include <thread>
 

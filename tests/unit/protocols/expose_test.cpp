@@ -4,9 +4,9 @@
 
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
-#include <verbena/protocols/rpc/stream_server.hpp>
 #include <verbena/protocols/rpcrdma/requester.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
+#include <verbena/protocols/rpcstream/stream_server.hpp>
 #include <verbena/transports/iwarp.hpp>
 #include <verbena/transports/stream.hpp>
 #ifdef VERBENA_HAS_RDMA

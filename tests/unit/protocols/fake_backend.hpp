@@ -3,7 +3,7 @@
 // fails when it is told to, and remembers what it was asked.
 #pragma once
 
-#include <verbena/core/event.hpp>
+#include <verbena/core/task/event.hpp>
 #include <verbena/protocols/storage/file_backend.hpp>
 
 #include <algorithm>

@@ -4,8 +4,8 @@
 
 #include "files_store.hpp"
 
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/files/state_table.hpp>
 
 #include <boost/test/unit_test.hpp>

@@ -2,7 +2,7 @@
 // A back end whose locks of a file tests hold in their hands: it is slow, fails, and has local processes.
 #pragma once
 
-#include <verbena/core/event.hpp>
+#include <verbena/core/task/event.hpp>
 #include <verbena/protocols/files/state_table.hpp>
 #include <verbena/protocols/storage/local_locks.hpp>
 

@@ -3,7 +3,7 @@
 #include "files_fixture.hpp"
 #include "files_hand_made_locks.hpp"
 
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 
 #include <array>
 #include <cerrno>

@@ -2,7 +2,7 @@
 // Byte-range locks and those who wait for them.
 #include "files_fixture.hpp"
 
-#include <verbena/core/yield.hpp>
+#include <verbena/core/task/yield.hpp>
 
 BOOST_AUTO_TEST_SUITE(files_locks_test)
 

@@ -4,8 +4,8 @@
 
 #include "files_fixture.hpp"
 
-#include <verbena/core/event.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <algorithm>
 #include <set>

@@ -3,7 +3,7 @@
 #include "files_fixture.hpp"
 #include "files_hand_made_locks.hpp"
 
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 
 #include <array>
 
@@ -82,10 +82,7 @@ struct hosts_fixture : files_fixture {
         return table->test_lock(c, file_named("f"), owner_named(owner), bytes, type).has_value();
     }
     /// Makes what is in the way of it go.
-    result<void> give_way(const demand& d)
-    {
-        return make_way(d, 0s);
-    }
+    result<void> give_way(const demand& d) { return make_way(d, 0s); }
     std::vector<std::string> told()
     {
         std::vector<std::string> names;

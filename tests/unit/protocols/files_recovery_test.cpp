@@ -2,10 +2,10 @@
 // The list of clients on the disk: over restarts, kills, losses of power and disks that refuse.
 #include "../plugins/temporary_directory.hpp"
 
-#include <verbena/core/blocking.hpp>
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/settings.hpp>
+#include <verbena/core/module/settings.hpp>
+#include <verbena/core/reactor/blocking.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/files/recovery_database.hpp>
 #include <verbena/protocols/files/state_table.hpp>
 

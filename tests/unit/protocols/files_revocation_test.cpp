@@ -3,7 +3,7 @@
 #include "files_fixture.hpp"
 
 #include <verbena/core/log.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <algorithm>
 

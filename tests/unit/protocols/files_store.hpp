@@ -2,11 +2,11 @@
 // A recovery store in memory, which survives the tables that are made over it.
 #pragma once
 
-#include <verbena/core/buffer.hpp>
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/shard.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/memory/buffer.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/reactor/shard.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/files/recovery.hpp>
 
 #include <functional>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is under way on two shards, in one thread on one virtual clock.
-#include <verbena/core/buffer.hpp>
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/shard.hpp>
+#include <verbena/core/memory/buffer.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/reactor/shard.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/files/under_way.hpp>
 
 #include <boost/test/unit_test.hpp>

@@ -2,7 +2,7 @@
 // A device whose connections keep back what they tell of sends, and of their end, for as long as a test wants. Receives come at once.
 #pragma once
 
-#include <verbena/core/verbs.hpp>
+#include <verbena/core/verbs/verbs.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -2,8 +2,8 @@
 // A back end whose files local processes may want, as far as leases go.
 #pragma once
 
-#include <verbena/core/event.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/storage/forwarding_backend.hpp>
 
 #include <algorithm>

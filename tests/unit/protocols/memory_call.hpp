@@ -2,7 +2,7 @@
 // Calls that never leave memory: what a transport would hand to the dispatcher, and what it would send.
 #pragma once
 
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/rpc/auth_sys.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpc/reverse_channel.hpp>

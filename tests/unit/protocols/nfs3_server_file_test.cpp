@@ -5,8 +5,8 @@
 
 #include "nfs3_server.hpp"
 
-#include <verbena/core/scope.hpp>
-#include <verbena/core/shard.hpp>
+#include <verbena/core/reactor/shard.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/nfs/server/state_home.hpp>
 #include <verbena/protocols/nfs/server/v3/storage.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>

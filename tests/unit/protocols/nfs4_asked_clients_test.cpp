@@ -3,7 +3,7 @@
 // (CB_GETATTR), and to give back what they don't use (CB_RECALL_ANY).
 #include "nfs4_version3.hpp"
 
-#include <verbena/core/event.hpp>
+#include <verbena/core/task/event.hpp>
 #include <verbena/protocols/storage/gated_backend.hpp>
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 
 #include "nfs4_server.hpp"
 
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/nfs/wire/v4/callback.hpp>
 #include <verbena/protocols/rpc/auth_sys.hpp>
 

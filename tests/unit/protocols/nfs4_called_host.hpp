@@ -4,7 +4,7 @@
 
 #include "nfs4_v40_client.hpp"
 
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/nfs/server/v4/callback_paths.hpp>
 #include <verbena/protocols/nfs/wire/v4/callback.hpp>
 #include <verbena/protocols/rpc/auth_sys.hpp>

@@ -4,7 +4,7 @@
 
 #include "memory_call.hpp"
 
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/nfs/client/v4/callback_service.hpp>
 
 #include <chrono>

@@ -6,8 +6,8 @@
 #include "raw_requester.hpp"
 
 #include <verbena/core/log.hpp>
-#include <verbena/protocols/rpc/record_marking.hpp>
-#include <verbena/protocols/rpc/stream_server.hpp>
+#include <verbena/protocols/rpcstream/record_marking.hpp>
+#include <verbena/protocols/rpcstream/stream_server.hpp>
 
 #include <boost/test/data/test_case.hpp>
 

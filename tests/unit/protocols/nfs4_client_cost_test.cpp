@@ -5,7 +5,7 @@
 
 #include "../allocation_count.hpp"
 
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/nfs/client/v4/client.hpp>
 #include <verbena/protocols/nfs/client/v4/file.hpp>
 

@@ -3,8 +3,8 @@
 // so, and the next one is served. A program of its own: here each frame of a coroutine fails in its turn.
 #include "nfs4_two_clients.hpp"
 
-#include <verbena/core/combine.hpp>
-#include <verbena/core/frame_pool.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/frame_pool.hpp>
 
 #include <cstdlib>
 #include <new>

@@ -4,7 +4,7 @@
 #include "nfs4_direct_transport.hpp"
 #include "nfs4_kept_store.hpp"
 
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/nfs/client/v4/client.hpp>
 #include <verbena/protocols/nfs/client/v4/file.hpp>
 

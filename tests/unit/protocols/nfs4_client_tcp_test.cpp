@@ -2,12 +2,12 @@
 // A client of ours and a server of ours over TCP: the server calls over the connection that the client made, and over the next one when that broke.
 #include "nfs4_server.hpp"
 
-#include <verbena/core/net.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/net/net.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/nfs/client/v4/client.hpp>
 #include <verbena/protocols/nfs/client/v4/file.hpp>
-#include <verbena/protocols/rpc/stream_client.hpp>
-#include <verbena/protocols/rpc/stream_server.hpp>
+#include <verbena/protocols/rpcstream/stream_client.hpp>
+#include <verbena/protocols/rpcstream/stream_server.hpp>
 
 #include <sys/socket.h>
 #include <unistd.h>

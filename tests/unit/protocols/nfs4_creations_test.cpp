@@ -2,7 +2,7 @@
 // What creations set, what is left of those that are refused, and what others do meanwhile; and removals of what is open.
 #include "nfs4_version3.hpp"
 
-#include <verbena/core/event.hpp>
+#include <verbena/core/task/event.hpp>
 #include <verbena/protocols/storage/forwarding_backend.hpp>
 
 #include <functional>

@@ -2,7 +2,7 @@
 // Delegations: who gets one, what it is recalled for, also by version 3, and what becomes of those who don't give it back.
 #include "nfs4_version3.hpp"
 
-#include <verbena/core/event.hpp>
+#include <verbena/core/task/event.hpp>
 #include <verbena/protocols/storage/gated_backend.hpp>
 
 #include <random>

@@ -4,8 +4,8 @@
 
 #include "nfs4_server.hpp"
 
-#include <verbena/core/combine.hpp>
-#include <verbena/core/event.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/event.hpp>
 #include <verbena/protocols/rpc/client.hpp>
 
 #include <functional>

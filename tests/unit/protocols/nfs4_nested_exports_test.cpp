@@ -2,7 +2,7 @@
 // An export whose path lies in another one's.
 #include "nfs4_server.hpp"
 
-#include <verbena/core/event.hpp>
+#include <verbena/core/task/event.hpp>
 #include <verbena/protocols/storage/forwarding_backend.hpp>
 
 #include <algorithm>

@@ -8,7 +8,7 @@
 #include "raw_requester.hpp"
 
 #include <verbena/plugins/posixfs.hpp>
-#include <verbena/protocols/rpc/stream_server.hpp>
+#include <verbena/protocols/rpcstream/stream_server.hpp>
 #include <verbena/protocols/storage/forwarding_backend.hpp>
 
 #include <boost/test/data/monomorphic.hpp>

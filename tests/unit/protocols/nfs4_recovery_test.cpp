@@ -5,7 +5,7 @@
 #include "leasing_files.hpp"
 #include "nfs4_called_client.hpp"
 
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/plugins/posixfs.hpp>
 #include <verbena/protocols/files/recovery_database.hpp>
 

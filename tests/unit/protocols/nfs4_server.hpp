@@ -4,7 +4,7 @@
 
 #include "memory_call.hpp"
 
-#include <verbena/core/blocking.hpp>
+#include <verbena/core/reactor/blocking.hpp>
 #include <verbena/plugins/memfs.hpp>
 #include <verbena/protocols/nfs/server/v4/commons.hpp>
 #include <verbena/protocols/nfs/server/v4/server.hpp>

@@ -2,7 +2,7 @@
 // Minor version 2: which there are, its attributes, and what it adds for data.
 #include "nfs4_server.hpp"
 
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/nfs/server/v4/storage.hpp>
 #include <verbena/protocols/storage/forwarding_backend.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>

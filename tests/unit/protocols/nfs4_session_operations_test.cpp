@@ -3,7 +3,7 @@
 #include "nfs4_called_client.hpp"
 #include "nfs4_log_lines.hpp"
 
-#include <verbena/core/event.hpp>
+#include <verbena/core/task/event.hpp>
 #include <verbena/protocols/storage/forwarding_backend.hpp>
 
 #include <cerrno>

@@ -2,8 +2,8 @@
 // What session_table and its slots promise, without a server around them.
 #include "nfs4_server.hpp"
 
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 BOOST_AUTO_TEST_SUITE(nfs4_session_table_test)
 

@@ -3,8 +3,8 @@
 #include "nfs4_called_client.hpp"
 #include "nfs4_user_names.hpp"
 
-#include <verbena/core/runtime.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/reactor/runtime.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/storage/gated_backend.hpp>
 
 #include <atomic>

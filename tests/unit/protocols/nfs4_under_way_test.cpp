@@ -3,7 +3,7 @@
 // them.
 #include "nfs4_version3.hpp"
 
-#include <verbena/core/event.hpp>
+#include <verbena/core/task/event.hpp>
 #include <verbena/protocols/storage/gated_backend.hpp>
 
 BOOST_AUTO_TEST_SUITE(nfs4_under_way_test)

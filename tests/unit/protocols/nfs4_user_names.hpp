@@ -2,7 +2,7 @@
 // Users and groups that a test names.
 #pragma once
 
-#include <verbena/core/event.hpp>
+#include <verbena/core/task/event.hpp>
 #include <verbena/protocols/nfs/user_names.hpp>
 
 #include <map>

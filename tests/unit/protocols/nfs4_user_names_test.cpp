@@ -5,8 +5,8 @@
 
 #include "../../../protocols/nfs/nsswitch_lookup.hpp"
 
-#include <verbena/core/combine.hpp>
 #include <verbena/core/log.hpp>
+#include <verbena/core/task/combine.hpp>
 #include <verbena/protocols/nfs/nsswitch_names.hpp>
 #include <verbena/protocols/nfs/server/v4/storage.hpp>
 

@@ -2,10 +2,10 @@
 // Calls to clients of minor version 0: where they are called, when that is tried, what it takes to get a delegation and how it goes back.
 #include "nfs4_called_host.hpp"
 
-#include <verbena/core/net.hpp>
+#include <verbena/core/net/net.hpp>
 #include <verbena/protocols/nfs/server/v3/server.hpp>
 #include <verbena/protocols/nfs/wire/v3/codec.hpp>
-#include <verbena/protocols/rpc/stream_server.hpp>
+#include <verbena/protocols/rpcstream/stream_server.hpp>
 
 #include <array>
 #include <sys/socket.h>

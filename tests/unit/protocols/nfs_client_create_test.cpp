@@ -5,7 +5,7 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/nfs/client/v3/client.hpp>
 
 #include <algorithm>

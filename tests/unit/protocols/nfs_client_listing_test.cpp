@@ -2,7 +2,7 @@
 // What the client makes of directories that a server tells it of, against replies made by hand (RFC 1813 3.3.16).
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/nfs/client/v3/client.hpp>
 
 #include <deque>

@@ -2,7 +2,7 @@
 // What the client makes of calls that are put off, and of READs that contradict themselves (RFC 1813 2.6, 3.3.6).
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/nfs/client/v3/client.hpp>
 #include <verbena/protocols/nfs/client/v3/file.hpp>
 

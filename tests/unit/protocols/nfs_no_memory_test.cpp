@@ -7,9 +7,9 @@
 #include "fake_backend.hpp"
 #include "files_fixture.hpp"
 
-#include <verbena/core/runtime.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/reactor/runtime.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/nfs/server/state_home.hpp>
 
 #include <atomic>

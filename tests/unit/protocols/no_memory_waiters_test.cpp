@@ -5,12 +5,12 @@
 
 #include "nfs4_user_names.hpp"
 
-#include <verbena/core/buffer.hpp>
-#include <verbena/core/combine.hpp>
-#include <verbena/core/exception.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/shard.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/memory/buffer.hpp>
+#include <verbena/core/reactor/shard.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/exception.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/nfs/user_groups.hpp>
 #include <verbena/protocols/nfs/user_names.hpp>
 #include <verbena/protocols/rpc/reconnecting_client.hpp>

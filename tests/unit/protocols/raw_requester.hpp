@@ -4,7 +4,7 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/rpcrdma/header.hpp>
 #include <verbena/protocols/rpcrdma/private_data.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>

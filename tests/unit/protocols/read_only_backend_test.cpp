@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/storage/permissions.hpp>
 #include <verbena/protocols/storage/read_only_backend.hpp>
 

@@ -6,7 +6,7 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/verbs.hpp>
+#include <verbena/core/verbs/verbs.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
 #include <deque>

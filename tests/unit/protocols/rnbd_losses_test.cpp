@@ -8,10 +8,10 @@
 #include "losing_disk.hpp"
 #include "rnbd_world.hpp"
 
-#include <verbena/core/combine.hpp>
-#include <verbena/core/event.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <array>
 #include <functional>

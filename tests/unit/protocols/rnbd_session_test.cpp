@@ -6,9 +6,9 @@
 
 #include "rnbd_world.hpp"
 
-#include <verbena/core/combine.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/plugins/delay.hpp>
 #include <verbena/plugins/limit.hpp>
 

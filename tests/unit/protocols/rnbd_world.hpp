@@ -7,7 +7,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/log.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/plugins/ramblk.hpp>
 #include <verbena/protocols/rnbd/client.hpp>
 #include <verbena/protocols/rnbd/server.hpp>

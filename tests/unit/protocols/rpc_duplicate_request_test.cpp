@@ -6,8 +6,8 @@
 #include "memory_call.hpp"
 #include "rpc_server.hpp"
 
-#include <verbena/core/runtime.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/reactor/runtime.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/rpc/bulk.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
 

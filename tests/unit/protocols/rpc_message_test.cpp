@@ -4,7 +4,7 @@
 #include <verbena/protocols/rpc/auth_sys.hpp>
 #include <verbena/protocols/rpc/client.hpp>
 #include <verbena/protocols/rpc/message.hpp>
-#include <verbena/protocols/rpc/record_marking.hpp>
+#include <verbena/protocols/rpcstream/record_marking.hpp>
 
 #include "bytes.hpp"
 

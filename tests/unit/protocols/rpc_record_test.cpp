@@ -4,7 +4,7 @@
 
 #include "bytes.hpp"
 
-#include <verbena/protocols/rpc/record_reader.hpp>
+#include <verbena/protocols/rpcstream/record_reader.hpp>
 
 #include <algorithm>
 #include <cstring>

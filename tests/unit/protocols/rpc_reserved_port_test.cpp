@@ -3,9 +3,9 @@
 // no other test needs them. Needs root.
 #include <boost/test/unit_test.hpp>
 
-#include "../../../protocols/rpc/socket_connect.hpp"
+#include "../../../protocols/rpcstream/socket_connect.hpp"
 
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 
 #include <cstring>
 #include <net/if.h>

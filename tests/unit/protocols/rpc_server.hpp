@@ -5,10 +5,10 @@
 #include "bytes.hpp"
 
 #include <algorithm>
-#include <verbena/core/event.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
-#include <verbena/protocols/rpc/stream_server.hpp>
+#include <verbena/protocols/rpcstream/stream_server.hpp>
 
 #include <boost/test/unit_test.hpp>
 

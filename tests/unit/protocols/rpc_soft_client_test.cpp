@@ -2,9 +2,9 @@
 // A soft client where nothing listens: it goes on for its time, as a server may be back in a moment, and tells what it tried.
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/combine.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpcrdma/requester.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>

@@ -2,8 +2,8 @@
 // The client of a stream serves what its server calls. Servers here are made by hand.
 #include "rpc_server.hpp"
 
-#include <verbena/core/net.hpp>
-#include <verbena/protocols/rpc/stream_client.hpp>
+#include <verbena/core/net/net.hpp>
+#include <verbena/protocols/rpcstream/stream_client.hpp>
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>

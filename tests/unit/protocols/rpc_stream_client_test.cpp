@@ -3,10 +3,10 @@
 
 #include "../creeping_clock.hpp"
 
-#include <verbena/core/net.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
-#include <verbena/protocols/rpc/stream_client.hpp>
+#include <verbena/core/net/net.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
+#include <verbena/protocols/rpcstream/stream_client.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
 #include <array>

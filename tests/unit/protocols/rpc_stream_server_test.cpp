@@ -7,8 +7,8 @@
 #include "rpc_server.hpp"
 
 #include <verbena/core/log.hpp>
-#include <verbena/core/sleep.hpp>
-#include <verbena/protocols/rpc/record_reader.hpp>
+#include <verbena/core/task/sleep.hpp>
+#include <verbena/protocols/rpcstream/record_reader.hpp>
 #include <verbena/transports/stream.hpp>
 
 BOOST_AUTO_TEST_SUITE(rpc_stream_server_test)

@@ -4,7 +4,7 @@
 
 #include "rpc_server.hpp"
 
-#include <verbena/protocols/rpc/record_reader.hpp>
+#include <verbena/protocols/rpcstream/record_reader.hpp>
 
 BOOST_AUTO_TEST_SUITE(rpc_stream_shares_test)
 

@@ -6,9 +6,9 @@
 #include "bytes.hpp"
 #include "memory_call.hpp"
 
-#include <verbena/protocols/rpc/stream_client.hpp>
-#include <verbena/protocols/rpc/stream_server.hpp>
 #include <verbena/protocols/rpc/typed_program.hpp>
+#include <verbena/protocols/rpcstream/stream_client.hpp>
+#include <verbena/protocols/rpcstream/stream_server.hpp>
 #include <verbena/transports/stream.hpp>
 
 BOOST_AUTO_TEST_SUITE(rpc_typed_cost_test)

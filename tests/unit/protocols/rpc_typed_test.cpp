@@ -6,13 +6,13 @@
 #include "memory_call.hpp"
 
 #include <verbena/core/log.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
-#include <verbena/protocols/rpc/stream_client.hpp>
-#include <verbena/protocols/rpc/stream_server.hpp>
 #include <verbena/protocols/rpc/typed_program.hpp>
 #include <verbena/protocols/rpcrdma/requester.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
+#include <verbena/protocols/rpcstream/stream_client.hpp>
+#include <verbena/protocols/rpcstream/stream_server.hpp>
 #include <verbena/transports/iwarp.hpp>
 #include <verbena/transports/loop.hpp>
 #include <verbena/transports/stream.hpp>

@@ -8,9 +8,9 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/combine.hpp>
 #include <verbena/core/log.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/rpc/reverse_channel.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>

@@ -3,8 +3,8 @@
 #include "../log_at.hpp"
 #include "raw_requester.hpp"
 
-#include <verbena/core/event.hpp>
 #include <verbena/core/log.hpp>
+#include <verbena/core/task/event.hpp>
 
 #include <boost/test/data/test_case.hpp>
 

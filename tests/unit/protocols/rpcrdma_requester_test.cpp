@@ -5,9 +5,9 @@
 
 #include "recording_provider.hpp"
 
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
-#include <verbena/core/verbs.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
+#include <verbena/core/verbs/verbs.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpcrdma/requester.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>

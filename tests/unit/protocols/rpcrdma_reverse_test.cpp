@@ -2,8 +2,8 @@
 // Both directions on one connection (RFC 8167): a procedure calls its caller back before it answers.
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/combine.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpc/reverse_channel.hpp>
 #include <verbena/protocols/rpcrdma/requester.hpp>

@@ -6,9 +6,9 @@
 #include "throwing_listener.hpp"
 
 #include <verbena/core/log.hpp>
-#include <verbena/core/peer_shares.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/net/peer_shares.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/rpcrdma/requester.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
 #include <verbena/transports/loop.hpp>

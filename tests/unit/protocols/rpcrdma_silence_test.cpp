@@ -5,8 +5,8 @@
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/log.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/rpcrdma/requester.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
 #include <verbena/transports/loop.hpp>

@@ -7,8 +7,8 @@
 #include "rnbd_world.hpp"
 #include "rtrs_by_hand.hpp"
 
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <cerrno>
 #include <functional>

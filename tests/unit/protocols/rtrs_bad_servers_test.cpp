@@ -6,7 +6,7 @@
 
 #include "rtrs_server_by_hand.hpp"
 
-#include <verbena/core/combine.hpp>
+#include <verbena/core/task/combine.hpp>
 
 #include <cerrno>
 #include <functional>

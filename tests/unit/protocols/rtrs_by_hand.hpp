@@ -4,7 +4,7 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/event.hpp>
+#include <verbena/core/task/event.hpp>
 #include <verbena/protocols/rtrs/wire.hpp>
 #include <verbena/protocols/storage/block_backend.hpp>
 #include <verbena/transports/loop.hpp>

@@ -5,8 +5,8 @@
 #include "../allocation_count.hpp"
 #include "rnbd_world.hpp"
 
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 BOOST_AUTO_TEST_SUITE(rtrs_cost_test)
 

@@ -2,8 +2,8 @@
 // What servers of several shards share: names of sessions, their number, and which shard a session belongs to.
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/runtime.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/reactor/runtime.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/rtrs/server.hpp>
 
 #include <array>

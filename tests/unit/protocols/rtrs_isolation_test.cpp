@@ -8,9 +8,9 @@
 #include "rnbd_world.hpp"
 #include "rtrs_by_hand.hpp"
 
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
-#include <verbena/core/yield.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
+#include <verbena/core/task/yield.hpp>
 
 #include <functional>
 #include <memory>

@@ -6,8 +6,8 @@
 #include "rnbd_world.hpp"
 #include "throwing_listener.hpp"
 
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <cerrno>
 #include <cstdlib>

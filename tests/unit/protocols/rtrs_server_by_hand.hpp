@@ -7,8 +7,8 @@
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/log.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/rtrs/client.hpp>
 #include <verbena/transports/loop.hpp>
 

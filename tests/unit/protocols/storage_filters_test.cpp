@@ -5,8 +5,8 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/frame_pool.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/frame_pool.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/storage/forwarding_backend.hpp>
 #include <verbena/protocols/storage/gated_backend.hpp>
 #include <verbena/protocols/storage/read_only_backend.hpp>

@@ -2,7 +2,7 @@
 // A listener of verbs whose next() finds no memory now and then.
 #pragma once
 
-#include <verbena/core/verbs.hpp>
+#include <verbena/core/verbs/verbs.hpp>
 
 #include <memory>
 #include <new>

@@ -3,7 +3,7 @@
 
 #include "service/careful_write.hpp"
 
-#include <verbena/core/net.hpp>
+#include <verbena/core/net/net.hpp>
 
 #include <csignal>
 #include <fcntl.h>

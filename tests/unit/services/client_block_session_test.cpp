@@ -5,8 +5,8 @@
 
 #include <client/block_session.hpp>
 
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <boost/test/unit_test.hpp>
 

@@ -2,7 +2,7 @@
 // The argument of --export, as far as one can see it in the effective configuration.
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/settings.hpp>
+#include <verbena/core/module/settings.hpp>
 #include <verbena/plugins/modules.hpp>
 #include <verbena/services/service.hpp>
 

@@ -3,7 +3,7 @@
 
 #include <service/listen_url.hpp>
 
-#include <verbena/core/settings.hpp>
+#include <verbena/core/module/settings.hpp>
 
 #include <string>
 

@@ -5,7 +5,7 @@
 #include <service/rdma_port_metrics.hpp>
 #include <service/shard_server.hpp>
 
-#include <verbena/core/runtime.hpp>
+#include <verbena/core/reactor/runtime.hpp>
 #include <verbena/plugins/modules.hpp>
 #include <verbena/plugins/ramblk.hpp>
 #include <verbena/protocols/nfs/nsswitch_groups.hpp>

@@ -4,8 +4,8 @@
 
 #include <verbena/services/metrics.hpp>
 
-#include <verbena/core/net.hpp>
-#include <verbena/core/settings.hpp>
+#include <verbena/core/module/settings.hpp>
+#include <verbena/core/net/net.hpp>
 
 #include <atomic>
 #include <cstdlib>

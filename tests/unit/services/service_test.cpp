@@ -4,11 +4,11 @@
 
 #include <verbena/services/service.hpp>
 
-#include <verbena/core/ip_address.hpp>
-#include <verbena/core/net.hpp>
-#include <verbena/core/peer_shares.hpp>
+#include <verbena/core/net/ip_address.hpp>
+#include <verbena/core/net/net.hpp>
+#include <verbena/core/net/peer_shares.hpp>
 #include <verbena/protocols/rpc/module.hpp>
-#include <verbena/protocols/rpc/record_marking.hpp>
+#include <verbena/protocols/rpcstream/record_marking.hpp>
 
 #include <array>
 #include <atomic>

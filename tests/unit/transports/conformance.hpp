@@ -8,8 +8,8 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/transports/iwarp.hpp>
 #include <verbena/transports/loop.hpp>
 #ifdef VERBENA_HAS_RDMA

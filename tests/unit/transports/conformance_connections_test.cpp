@@ -3,7 +3,7 @@
 
 #include "conformance.hpp"
 
-#include <verbena/core/event.hpp>
+#include <verbena/core/task/event.hpp>
 
 BOOST_AUTO_TEST_SUITE(conformance_connections_test)
 

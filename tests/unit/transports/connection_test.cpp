@@ -3,7 +3,7 @@
 #include "../marked_memory.hpp"
 #include "conformance.hpp"
 
-#include <verbena/core/connection.hpp>
+#include <verbena/core/verbs/connection.hpp>
 
 #include <optional>
 #include <vector>

@@ -10,8 +10,8 @@
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/log.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <algorithm>
 #include <atomic>

@@ -6,7 +6,7 @@
 
 #include "../protocols/bytes.hpp"
 
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/transports/iwarp.hpp>
 
 #include <cstdio>

@@ -6,8 +6,8 @@
 #include "../creeping_clock.hpp"
 #include "../protocols/bytes.hpp"
 
-#include <verbena/core/net.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/net/net.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/transports/iwarp.hpp>
 
 #include <functional>

@@ -5,7 +5,7 @@
 
 #include "iwarp_by_hand.hpp"
 
-#include <verbena/core/net.hpp>
+#include <verbena/core/net/net.hpp>
 
 #include <cstdio>
 #include <string>

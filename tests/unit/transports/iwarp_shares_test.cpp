@@ -4,10 +4,10 @@
 
 #include "../protocols/bytes.hpp"
 
-#include <verbena/core/net.hpp>
-#include <verbena/core/peer_shares.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/net/net.hpp>
+#include <verbena/core/net/peer_shares.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/transports/iwarp.hpp>
 
 #include <arpa/inet.h>

@@ -2,8 +2,8 @@
 // Two ends of the stack over a real TCP connection on loopback.
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/transports/iwarp.hpp>
 
 #include <algorithm>

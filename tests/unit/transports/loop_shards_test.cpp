@@ -3,7 +3,7 @@
 
 #include "conformance.hpp"
 
-#include <verbena/core/simulated_shards.hpp>
+#include <verbena/core/reactor/simulated_shards.hpp>
 
 #include <map>
 #include <span>

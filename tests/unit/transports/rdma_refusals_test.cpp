@@ -6,7 +6,7 @@
 #include "../../../transports/rdma/connect.hpp"
 #include "fake_rdma_core.hpp"
 
-#include <verbena/core/scope.hpp>
+#include <verbena/core/task/scope.hpp>
 
 #include <arpa/inet.h>
 #include <map>

@@ -4,8 +4,8 @@
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/log.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/transports/stream.hpp>
 
 #include <new>

@@ -6,13 +6,13 @@
 #pragma once
 
 #include <verbena/asio/context.hpp>
-#include <verbena/core/already_made.hpp>
-#include <verbena/core/combine.hpp>
-#include <verbena/core/exception.hpp>
+#include <verbena/core/reactor/shard.hpp>
 #include <verbena/core/result.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/shard.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/already_made.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/exception.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/task.hpp>
 
 #include <asio/associated_cancellation_slot.hpp>
 #include <asio/associated_executor.hpp>

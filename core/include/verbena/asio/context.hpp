@@ -2,8 +2,8 @@
 // What the adapter keeps with each execution context of Asio's that it meets. For the adapter's other headers.
 #pragma once
 
-#include <verbena/core/frame_pool.hpp>
-#include <verbena/core/reactor.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/frame_pool.hpp>
 
 #include <asio/execution/context.hpp>
 #include <asio/execution_context.hpp>

@@ -8,7 +8,7 @@
 #pragma once
 
 #include <verbena/asio/context.hpp>
-#include <verbena/core/reactor.hpp>
+#include <verbena/core/reactor/reactor.hpp>
 
 #include <asio/error_code.hpp>
 #include <asio/io_context.hpp>

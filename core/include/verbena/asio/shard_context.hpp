@@ -8,9 +8,9 @@
 //     asio::bind_executor(context.get_executor(), handler);   // and a handler of whatever else
 #pragma once
 
-#include <verbena/core/exception.hpp>
 #include <verbena/core/log.hpp>
-#include <verbena/core/reactor.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/exception.hpp>
 
 #include <asio/execution.hpp>
 #include <asio/execution_context.hpp>

@@ -8,10 +8,10 @@
 #pragma once
 
 #include <verbena/asio/context.hpp>
+#include <verbena/core/reactor/timer.hpp>
 #include <verbena/core/result.hpp>
-#include <verbena/core/stop.hpp>
-#include <verbena/core/task.hpp>
-#include <verbena/core/timer.hpp>
+#include <verbena/core/task/stop.hpp>
+#include <verbena/core/task/task.hpp>
 
 #include <asio/async_result.hpp>
 #include <asio/cancellation_signal.hpp>

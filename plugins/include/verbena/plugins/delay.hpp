@@ -2,7 +2,7 @@
 // delay: filters that make operations of the back end below take longer, to see how clients do with a slow disk.
 #pragma once
 
-#include <verbena/core/clock.hpp>
+#include <verbena/core/reactor/clock.hpp>
 #include <verbena/protocols/storage/gated_backend.hpp>
 #include <verbena/protocols/storage/gated_block_backend.hpp>
 

@@ -2,8 +2,8 @@
 // error: filters that answer operations with an error instead of doing them, to see what clients do then.
 #pragma once
 
-#include <verbena/core/blocking.hpp>
-#include <verbena/core/clock.hpp>
+#include <verbena/core/reactor/blocking.hpp>
+#include <verbena/core/reactor/clock.hpp>
 #include <verbena/protocols/storage/gated_backend.hpp>
 #include <verbena/protocols/storage/gated_block_backend.hpp>
 

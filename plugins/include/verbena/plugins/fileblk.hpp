@@ -2,7 +2,7 @@
 // fileblk: a block device out of a regular file or a block device of this host. docs/internals/fileblk.md.
 #pragma once
 
-#include <verbena/core/blocking.hpp>
+#include <verbena/core/reactor/blocking.hpp>
 #include <verbena/core/result.hpp>
 #include <verbena/protocols/storage/block_backend.hpp>
 

@@ -2,7 +2,7 @@
 // memfs: a file system in memory, for tests, simulations and scratch space. Gone with its object.
 #pragma once
 
-#include <verbena/core/blocking.hpp>
+#include <verbena/core/reactor/blocking.hpp>
 #include <verbena/protocols/storage/file_backend.hpp>
 
 #include <cstddef>

@@ -4,7 +4,7 @@
 // Those that were configured as loadable (Meson's option `modules`) are files of their own and are not here.
 #pragma once
 
-#include <verbena/core/module.hpp>
+#include <verbena/core/module/module.hpp>
 
 #pragma GCC visibility push(default)
 

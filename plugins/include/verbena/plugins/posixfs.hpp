@@ -5,7 +5,7 @@
 // caller's rights are enforced by the kernel: an operation runs with the caller's uid, gid and groups.
 #pragma once
 
-#include <verbena/core/blocking.hpp>
+#include <verbena/core/reactor/blocking.hpp>
 #include <verbena/protocols/storage/file_backend.hpp>
 
 #include <array>

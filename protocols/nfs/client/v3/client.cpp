@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/nfs/client/v3/client.hpp>
 
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/nfs/wire/v3/binding.hpp>
 #include <verbena/protocols/nfs/wire/v3/codec.hpp>
 

@@ -2,9 +2,9 @@
 // The client's back channel: how it is asked for, what is done where the server says that it is broken, and which callbacks are the session's.
 #include <verbena/protocols/nfs/client/v4/session.hpp>
 
-#include <verbena/core/already_made.hpp>
-#include <verbena/core/combine.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/already_made.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/rpc/auth_sys.hpp>
 
 #include <algorithm>

@@ -3,8 +3,8 @@
 // docs/internals/nfs4_client.md, "Delegations in the client".
 #include "server_open.hpp"
 
-#include <verbena/core/combine.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/rpc/auth_sys.hpp>
 
 #include <algorithm>

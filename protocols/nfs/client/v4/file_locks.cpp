@@ -2,10 +2,10 @@
 // Byte-range locks of an open file (RFC 8881 9.4): LOCK, LOCKT, LOCKU, and how they are had back.
 #include "server_open.hpp"
 
-#include <verbena/core/already_made.hpp>
-#include <verbena/core/combine.hpp>
-#include <verbena/core/exception.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/already_made.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/exception.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <algorithm>
 #include <array>

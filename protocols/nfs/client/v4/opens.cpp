@@ -2,8 +2,8 @@
 // The client's opens: OPEN, which outlives its caller, and what becomes of opens when the server forgets or revokes them.
 #include "server_open.hpp"
 
-#include <verbena/core/already_made.hpp>
-#include <verbena/core/exception.hpp>
+#include <verbena/core/task/already_made.hpp>
+#include <verbena/core/task/exception.hpp>
 
 #include <algorithm>
 #include <exception>

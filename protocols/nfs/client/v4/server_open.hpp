@@ -4,8 +4,8 @@
 
 #include "open_arguments.hpp"
 
-#include <verbena/core/event.hpp>
-#include <verbena/core/semaphore.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/semaphore.hpp>
 #include <verbena/protocols/files/byte_ranges.hpp>
 #include <verbena/protocols/nfs/client/v4/file.hpp>
 

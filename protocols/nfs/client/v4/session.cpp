@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/nfs/client/v4/session.hpp>
 
-#include <verbena/core/already_made.hpp>
-#include <verbena/core/combine.hpp>
-#include <verbena/core/in_context.hpp>
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/already_made.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/in_context.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/nfs/client/written_file.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 

@@ -6,7 +6,7 @@
 #include "handle_space.hpp"
 #include "owner_names.hpp"
 
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/files/options.hpp>
 #include <verbena/protocols/nfs/server/state_home.hpp>
 #include <verbena/protocols/nfs/server/v4/storage.hpp>

@@ -2,9 +2,9 @@
 // What the parts of the server need to know of the COMPOUND that they work for.
 #pragma once
 
-#include <verbena/core/clock.hpp>
+#include <verbena/core/reactor/clock.hpp>
 #include <verbena/protocols/nfs/wire/v4/types.hpp>
-#include <verbena/protocols/rpc/service.hpp>
+#include <verbena/protocols/rpc/program.hpp>
 
 #include <cstdint>
 

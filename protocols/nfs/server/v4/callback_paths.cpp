@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/nfs/server/v4/callback_paths.hpp>
 
-#include <verbena/core/already_made.hpp>
-#include <verbena/core/combine.hpp>
+#include <verbena/core/task/already_made.hpp>
+#include <verbena/core/task/combine.hpp>
 #include <verbena/protocols/nfs/wire/v4/callback.hpp>
 #include <verbena/protocols/rpc/auth_sys.hpp>
-#include <verbena/protocols/rpc/stream_client.hpp>
+#include <verbena/protocols/rpcstream/stream_client.hpp>
 
 #include <algorithm>
 #include <exception>

@@ -2,12 +2,12 @@
 #include <verbena/protocols/nfs/server/v4/callbacks.hpp>
 #include <verbena/protocols/nfs/server/v4/commons.hpp>
 
-#include <verbena/core/already_made.hpp>
-#include <verbena/core/combine.hpp>
-#include <verbena/core/exception.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
-#include <verbena/core/yield.hpp>
+#include <verbena/core/task/already_made.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/exception.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
+#include <verbena/core/task/yield.hpp>
 
 #include <algorithm>
 #include <new>

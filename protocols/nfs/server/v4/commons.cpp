@@ -4,7 +4,7 @@
 
 #include <verbena/core/printable.hpp>
 #include <verbena/core/siphash.hpp>
-#include <verbena/core/sleep.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
 #include <array>

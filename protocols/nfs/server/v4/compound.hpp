@@ -11,7 +11,7 @@
 #include <verbena/protocols/nfs/server/v4/state_answers.hpp>
 #include <verbena/protocols/nfs/server/v4/storage.hpp>
 #include <verbena/protocols/nfs/wire/v4/compound.hpp>
-#include <verbena/protocols/rpc/service.hpp>
+#include <verbena/protocols/rpc/program.hpp>
 
 #include <algorithm>
 #include <array>

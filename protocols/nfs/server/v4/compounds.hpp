@@ -4,10 +4,10 @@
 
 #include "compound.hpp"
 
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/nfs/server/v4/sessions.hpp>
 #include <verbena/protocols/nfs/wire/v4/compound.hpp>
-#include <verbena/protocols/rpc/service.hpp>
+#include <verbena/protocols/rpc/program.hpp>
 
 #include <cstddef>
 

@@ -4,15 +4,15 @@
 
 #include "object.hpp"
 
-#include <verbena/core/shard.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/reactor/shard.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/nfs/server/caller_groups.hpp>
 #include <verbena/protocols/nfs/server/covered.hpp>
 #include <verbena/protocols/nfs/server/exports.hpp>
 #include <verbena/protocols/nfs/server/file_handle.hpp>
 #include <verbena/protocols/nfs/server/v4/counters.hpp>
 #include <verbena/protocols/nfs/server/v4/pseudo_tree.hpp>
-#include <verbena/protocols/rpc/service.hpp>
+#include <verbena/protocols/rpc/program.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -2,7 +2,7 @@
 // Owners by their names: what clients call them, and what they are called to clients.
 #include "owner_names.hpp"
 
-#include <verbena/core/reactor.hpp>
+#include <verbena/core/reactor/reactor.hpp>
 #include <verbena/protocols/nfs/server/v4/storage_acl.hpp>
 
 #include <algorithm>

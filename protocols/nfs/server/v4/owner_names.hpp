@@ -4,10 +4,10 @@
 
 #include "call_context.hpp"
 
-#include <verbena/core/clock.hpp>
 #include <verbena/core/metrics.hpp>
-#include <verbena/core/shard.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/reactor/clock.hpp>
+#include <verbena/core/reactor/shard.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/nfs/server/v4/storage.hpp>
 #include <verbena/protocols/nfs/user_names.hpp>
 

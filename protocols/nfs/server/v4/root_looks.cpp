@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "root_looks.hpp"
 
-#include <verbena/core/already_made.hpp>
-#include <verbena/core/combine.hpp>
-#include <verbena/core/event.hpp>
-#include <verbena/core/exception.hpp>
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/scope.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/already_made.hpp>
+#include <verbena/core/task/combine.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/exception.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/nfs/server/v4/storage_acl.hpp>
 
 #include <memory>

@@ -7,9 +7,9 @@
 #include "handle_space.hpp"
 #include "owner_names.hpp"
 
-#include <verbena/core/clock.hpp>
-#include <verbena/core/shard.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/reactor/clock.hpp>
+#include <verbena/core/reactor/shard.hpp>
+#include <verbena/core/task/task.hpp>
 
 #include <chrono>
 #include <map>

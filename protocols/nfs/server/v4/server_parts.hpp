@@ -7,7 +7,7 @@
 #include "owner_names.hpp"
 #include "root_looks.hpp"
 
-#include <verbena/core/shard.hpp>
+#include <verbena/core/reactor/shard.hpp>
 #include <verbena/protocols/nfs/server/v4/commons.hpp>
 #include <verbena/protocols/nfs/server/v4/counters.hpp>
 

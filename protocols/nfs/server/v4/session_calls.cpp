@@ -2,7 +2,7 @@
 // COMPOUND in a session: its slot, what SEQUENCE says, and what a repeat gets.
 #include "compounds.hpp"
 
-#include <verbena/core/reactor.hpp>
+#include <verbena/core/reactor/reactor.hpp>
 #include <verbena/core/siphash.hpp>
 #include <verbena/protocols/rpc/kept_results.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>

@@ -6,11 +6,11 @@
 #pragma once
 
 #include <verbena/core/metrics.hpp>
-#include <verbena/core/module.hpp>
+#include <verbena/core/module/module.hpp>
+#include <verbena/core/module/settings.hpp>
+#include <verbena/core/reactor/runtime.hpp>
 #include <verbena/core/result.hpp>
-#include <verbena/core/runtime.hpp>
-#include <verbena/core/settings.hpp>
-#include <verbena/protocols/rpc/service.hpp>
+#include <verbena/protocols/rpc/program.hpp>
 
 #include <chrono>
 #include <cstdint>

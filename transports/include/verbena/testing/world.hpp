@@ -3,12 +3,12 @@
 // docs/howto/test.md.
 #pragma once
 
-#include <verbena/core/buffer.hpp>
-#include <verbena/core/clock.hpp>
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/task.hpp>
-#include <verbena/core/timer.hpp>
+#include <verbena/core/memory/buffer.hpp>
+#include <verbena/core/reactor/clock.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/reactor/timer.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/transports/loop.hpp>
 
 #include <cstdint>

@@ -5,8 +5,8 @@
 #pragma once
 
 #include <verbena/core/metrics.hpp>
-#include <verbena/core/peer_shares.hpp>
-#include <verbena/core/verbs.hpp>
+#include <verbena/core/net/peer_shares.hpp>
+#include <verbena/core/verbs/verbs.hpp>
 
 #include <array>
 #include <atomic>

@@ -7,7 +7,7 @@
 // one thread, be it with one shard or with several, which simulated_shards drive on one clock.
 #pragma once
 
-#include <verbena/core/verbs.hpp>
+#include <verbena/core/verbs/verbs.hpp>
 
 #include <array>
 #include <cstdint>

@@ -4,9 +4,9 @@
 // Here only when Meson found libibverbs and librdmacm (option `rdma`); VERBENA_HAS_RDMA then is 1.
 #pragma once
 
-#include <verbena/core/blocking.hpp>
 #include <verbena/core/metrics.hpp>
-#include <verbena/core/verbs.hpp>
+#include <verbena/core/reactor/blocking.hpp>
+#include <verbena/core/verbs/verbs.hpp>
 
 #include <array>
 #include <atomic>

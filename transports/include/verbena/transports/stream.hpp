@@ -5,11 +5,11 @@
 // there is no stream interface to pass every byte through; docs/internals/rpc.md says why.
 #pragma once
 
-#include <verbena/core/io_watch.hpp>
 #include <verbena/core/log.hpp>
 #include <verbena/core/metrics.hpp>
-#include <verbena/core/net.hpp>
-#include <verbena/core/reactor.hpp>
+#include <verbena/core/net/net.hpp>
+#include <verbena/core/reactor/io_watch.hpp>
+#include <verbena/core/reactor/reactor.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -2,8 +2,8 @@
 // What the state layer is told, and what it tells: limits and times, callbacks, counts.
 #pragma once
 
-#include <verbena/core/clock.hpp>
 #include <verbena/core/metrics.hpp>
+#include <verbena/core/reactor/clock.hpp>
 #include <verbena/core/siphash.hpp>
 #include <verbena/protocols/files/recallable.hpp>
 #include <verbena/protocols/files/recovery.hpp>

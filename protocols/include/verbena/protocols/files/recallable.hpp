@@ -2,9 +2,9 @@
 // Recallable state: what a client has until it gives it back, is asked to, or loses it. docs/internals/files.md.
 #pragma once
 
-#include <verbena/core/clock.hpp>
+#include <verbena/core/reactor/clock.hpp>
 #include <verbena/core/result.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/files/byte_ranges.hpp>
 #include <verbena/protocols/files/conflicts.hpp>
 #include <verbena/protocols/files/stateid.hpp>

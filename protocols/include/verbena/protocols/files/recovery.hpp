@@ -2,9 +2,9 @@
 // What survives a restart, and the time after one in which clients take back what they had (RFC 8881 8.4).
 #pragma once
 
-#include <verbena/core/clock.hpp>
+#include <verbena/core/reactor/clock.hpp>
 #include <verbena/core/result.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/files/types.hpp>
 
 #include <array>

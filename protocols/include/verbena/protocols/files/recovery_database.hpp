@@ -4,9 +4,9 @@
 // Why a database: a change must be whole or not there after the loss of power, and an operator can look at it with a tool that he has.
 #pragma once
 
-#include <verbena/core/blocking.hpp>
-#include <verbena/core/clock.hpp>
 #include <verbena/core/log.hpp>
+#include <verbena/core/reactor/blocking.hpp>
+#include <verbena/core/reactor/clock.hpp>
 #include <verbena/core/result.hpp>
 #include <verbena/protocols/files/recovery.hpp>
 

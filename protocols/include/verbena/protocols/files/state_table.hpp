@@ -4,9 +4,9 @@
 
 #include <verbena/core/intrusive_list.hpp>
 #include <verbena/core/log.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/task.hpp>
-#include <verbena/core/wait_queue.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/task.hpp>
+#include <verbena/core/task/wait_queue.hpp>
 #include <verbena/protocols/files/byte_ranges.hpp>
 #include <verbena/protocols/files/conflicts.hpp>
 #include <verbena/protocols/files/options.hpp>

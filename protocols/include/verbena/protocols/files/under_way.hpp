@@ -41,10 +41,10 @@
 // that: whoever waited for the old entry goes on, and the operation meets what has been granted.
 #pragma once
 
-#include <verbena/core/clock.hpp>
 #include <verbena/core/intrusive_list.hpp>
+#include <verbena/core/reactor/clock.hpp>
 #include <verbena/core/result.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/files/conflicts.hpp>
 #include <verbena/protocols/files/types.hpp>
 #include <verbena/protocols/storage/types.hpp>

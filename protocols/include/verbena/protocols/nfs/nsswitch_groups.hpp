@@ -3,7 +3,7 @@
 // LDAP or sssd.
 #pragma once
 
-#include <verbena/core/blocking.hpp>
+#include <verbena/core/reactor/blocking.hpp>
 #include <verbena/protocols/nfs/user_groups.hpp>
 
 #include <cstdint>

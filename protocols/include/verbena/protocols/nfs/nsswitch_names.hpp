@@ -2,7 +2,7 @@
 // Names as this host has them: passwd, group and whatever else nsswitch.conf(5) names, such as LDAP or sssd.
 #pragma once
 
-#include <verbena/core/blocking.hpp>
+#include <verbena/core/reactor/blocking.hpp>
 #include <verbena/protocols/nfs/user_names.hpp>
 
 #include <cstdint>

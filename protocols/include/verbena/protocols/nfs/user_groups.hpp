@@ -7,14 +7,14 @@
 // peer has a share of the lookups. docs/internals/nfs.md, "Groups of callers".
 #pragma once
 
-#include <verbena/core/clock.hpp>
-#include <verbena/core/event.hpp>
 #include <verbena/core/log.hpp>
 #include <verbena/core/metrics.hpp>
-#include <verbena/core/peer_shares.hpp>
+#include <verbena/core/net/peer_shares.hpp>
+#include <verbena/core/reactor/clock.hpp>
+#include <verbena/core/reactor/shard.hpp>
 #include <verbena/core/result.hpp>
-#include <verbena/core/shard.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/nfs/user_names.hpp>
 #include <verbena/protocols/storage/types.hpp>
 

@@ -5,12 +5,12 @@
 // however many calls want it, and what they said is kept for a while. docs/internals/nfs4.md, "Users by name".
 #pragma once
 
-#include <verbena/core/clock.hpp>
-#include <verbena/core/event.hpp>
 #include <verbena/core/metrics.hpp>
+#include <verbena/core/reactor/clock.hpp>
 #include <verbena/core/result.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/task.hpp>
 
 #include <array>
 #include <chrono>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <verbena/core/result.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/rnbd/wire.hpp>
 #include <verbena/protocols/rtrs/client.hpp>
 #include <verbena/protocols/storage/block_backend.hpp>

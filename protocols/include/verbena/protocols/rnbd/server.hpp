@@ -2,9 +2,9 @@
 // The server of RNBD: block devices by name, for clients that come by RTRS. docs/internals/rnbd.md.
 #pragma once
 
-#include <verbena/core/client_list.hpp>
 #include <verbena/core/log.hpp>
 #include <verbena/core/metrics.hpp>
+#include <verbena/core/net/client_list.hpp>
 #include <verbena/core/result.hpp>
 #include <verbena/protocols/rnbd/wire.hpp>
 #include <verbena/protocols/rtrs/server.hpp>

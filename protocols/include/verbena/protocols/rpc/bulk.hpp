@@ -4,9 +4,9 @@
 #pragma once
 
 #include <verbena/core/result.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
+#include <verbena/protocols/rpc/call.hpp>
 #include <verbena/protocols/rpc/payload.hpp>
-#include <verbena/protocols/rpc/service.hpp>
 #include <verbena/protocols/xdr/codec.hpp>
 
 #include <cstddef>

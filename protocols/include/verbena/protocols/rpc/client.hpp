@@ -2,10 +2,10 @@
 // What a caller sees of RPC: a request goes out, a reply comes back, whichever transport carries it.
 #pragma once
 
-#include <verbena/core/buffer.hpp>
-#include <verbena/core/clock.hpp>
+#include <verbena/core/memory/buffer.hpp>
+#include <verbena/core/reactor/clock.hpp>
 #include <verbena/core/result.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/rpc/message.hpp>
 #include <verbena/protocols/rpc/payload.hpp>
 #include <verbena/protocols/xdr/decoder.hpp>

@@ -4,8 +4,8 @@
 
 #include <verbena/core/log.hpp>
 #include <verbena/core/metrics.hpp>
-#include <verbena/core/reactor.hpp>
-#include <verbena/protocols/rpc/service.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/protocols/rpc/program.hpp>
 
 #include <array>
 #include <atomic>

@@ -11,8 +11,8 @@
 
 #include <verbena/core/intrusive_list.hpp>
 #include <verbena/core/metrics.hpp>
-#include <verbena/core/reactor.hpp>
-#include <verbena/protocols/rpc/service.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/protocols/rpc/program.hpp>
 
 #include <atomic>
 #include <chrono>

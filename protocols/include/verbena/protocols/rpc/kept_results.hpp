@@ -2,8 +2,8 @@
 // Results that are kept to answer repeats of their call, with the data that were attached.
 #pragma once
 
-#include <verbena/core/task.hpp>
-#include <verbena/protocols/rpc/service.hpp>
+#include <verbena/core/task/task.hpp>
+#include <verbena/protocols/rpc/call.hpp>
 #include <verbena/protocols/xdr/encoder.hpp>
 
 #include <cstddef>

@@ -2,8 +2,8 @@
 // The role of modules that serve RPC programs.
 #pragma once
 
-#include <verbena/core/protocol_module.hpp>
-#include <verbena/protocols/rpc/service.hpp>
+#include <verbena/core/module/protocol_module.hpp>
+#include <verbena/protocols/rpc/program.hpp>
 
 #include <cstdint>
 #include <memory>

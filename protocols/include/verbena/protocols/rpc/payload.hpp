@@ -6,8 +6,8 @@
 // puts both together is encoder::in_order(), over every transport, for calls and for replies.
 #pragma once
 
-#include <verbena/core/buffer.hpp>
-#include <verbena/core/file_range.hpp>
+#include <verbena/core/memory/buffer.hpp>
+#include <verbena/core/reactor/file_range.hpp>
 
 #include <array>
 #include <cstddef>

@@ -13,7 +13,7 @@
 #pragma once
 
 #include <verbena/core/result.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/rpc/bulk.hpp>
 #include <verbena/protocols/rpc/client.hpp>
 #include <verbena/protocols/rpc/message.hpp>

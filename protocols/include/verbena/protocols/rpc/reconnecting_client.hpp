@@ -6,10 +6,10 @@
 // replies and the connection's end. Everything runs on one shard.
 #pragma once
 
-#include <verbena/core/event.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/semaphore.hpp>
-#include <verbena/core/timer.hpp>
+#include <verbena/core/reactor/timer.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/semaphore.hpp>
 #include <verbena/protocols/rpc/client.hpp>
 
 #include <array>

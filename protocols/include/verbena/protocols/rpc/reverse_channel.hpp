@@ -2,9 +2,9 @@
 // Calls from a server to its client, over the connection that the client made.
 #pragma once
 
-#include <verbena/core/buffer.hpp>
+#include <verbena/core/memory/buffer.hpp>
 #include <verbena/core/result.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/rpc/client.hpp>
 
 #include <cstddef>

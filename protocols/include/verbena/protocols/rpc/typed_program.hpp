@@ -15,9 +15,9 @@
 #include <verbena/core/log.hpp>
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/result.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/rpc/procedure.hpp>
-#include <verbena/protocols/rpc/service.hpp>
+#include <verbena/protocols/rpc/program.hpp>
 
 #include <array>
 #include <atomic>

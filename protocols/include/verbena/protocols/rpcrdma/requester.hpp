@@ -7,9 +7,9 @@
 // Reply chunk together: servers in the field misread those. docs/internals/rpcrdma.md.
 #pragma once
 
-#include <verbena/core/buffer.hpp>
+#include <verbena/core/memory/buffer.hpp>
 #include <verbena/core/metrics.hpp>
-#include <verbena/core/verbs.hpp>
+#include <verbena/core/verbs/verbs.hpp>
 #include <verbena/protocols/rpc/client.hpp>
 
 #include <cstdint>

@@ -6,13 +6,13 @@
 // large results go out as RDMA Writes and one Send, posted together. docs/internals/rpcrdma.md.
 #pragma once
 
-#include <verbena/core/buffer.hpp>
 #include <verbena/core/log.hpp>
+#include <verbena/core/memory/buffer.hpp>
 #include <verbena/core/metrics.hpp>
-#include <verbena/core/peer_shares.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/verbs.hpp>
-#include <verbena/protocols/rpc/service.hpp>
+#include <verbena/core/net/peer_shares.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/verbs/verbs.hpp>
+#include <verbena/protocols/rpc/program.hpp>
 
 #include <cstdint>
 #include <string_view>

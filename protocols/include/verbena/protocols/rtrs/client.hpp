@@ -3,11 +3,11 @@
 // docs/internals/rtrs.md.
 #pragma once
 
-#include <verbena/core/buffer.hpp>
 #include <verbena/core/log.hpp>
+#include <verbena/core/memory/buffer.hpp>
 #include <verbena/core/metrics.hpp>
-#include <verbena/core/task.hpp>
-#include <verbena/core/verbs.hpp>
+#include <verbena/core/task/task.hpp>
+#include <verbena/core/verbs/verbs.hpp>
 #include <verbena/protocols/rtrs/path_end.hpp>
 #include <verbena/protocols/rtrs/path_series.hpp>
 #include <verbena/protocols/rtrs/wire.hpp>

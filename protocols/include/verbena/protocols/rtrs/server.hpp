@@ -5,12 +5,12 @@
 // requests from there; what it answers goes back by RDMA Write and an immediate. docs/internals/rtrs.md.
 #pragma once
 
-#include <verbena/core/buffer.hpp>
 #include <verbena/core/log.hpp>
+#include <verbena/core/memory/buffer.hpp>
 #include <verbena/core/metrics.hpp>
-#include <verbena/core/peer_shares.hpp>
-#include <verbena/core/task.hpp>
-#include <verbena/core/verbs.hpp>
+#include <verbena/core/net/peer_shares.hpp>
+#include <verbena/core/task/task.hpp>
+#include <verbena/core/verbs/verbs.hpp>
 #include <verbena/protocols/rtrs/path_end.hpp>
 #include <verbena/protocols/rtrs/path_series.hpp>
 #include <verbena/protocols/rtrs/wire.hpp>

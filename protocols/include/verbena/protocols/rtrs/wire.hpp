@@ -5,7 +5,7 @@
 // immediate is a number as verbs have it. Decoders ignore reserved bytes, which kernels leave as they find them.
 #pragma once
 
-#include <verbena/core/clock.hpp>
+#include <verbena/core/reactor/clock.hpp>
 #include <verbena/core/result.hpp>
 
 #include <array>

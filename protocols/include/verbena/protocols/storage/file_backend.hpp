@@ -6,7 +6,7 @@
 // included, when the call returns (RFC 1813 4.8); in mode `async` only commit() promises that.
 #pragma once
 
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/storage/file_lease.hpp>
 #include <verbena/protocols/storage/local_locks.hpp>
 #include <verbena/protocols/storage/open_file.hpp>

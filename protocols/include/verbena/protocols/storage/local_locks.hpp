@@ -3,7 +3,7 @@
 #pragma once
 
 #include <verbena/core/result.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
 
 #include <cstdint>
 #include <optional>

@@ -2,9 +2,9 @@
 // The roles of modules that store files or blocks: back ends, and filters that stand on them.
 #pragma once
 
-#include <verbena/core/blocking.hpp>
 #include <verbena/core/metrics.hpp>
-#include <verbena/core/module.hpp>
+#include <verbena/core/module/module.hpp>
+#include <verbena/core/reactor/blocking.hpp>
 #include <verbena/protocols/storage/block_backend.hpp>
 #include <verbena/protocols/storage/file_backend.hpp>
 

@@ -2,10 +2,10 @@
 // sync_group: one sync of a file or a file system serves every request that finished before it began.
 #pragma once
 
-#include <verbena/core/blocking.hpp>
-#include <verbena/core/reactor.hpp>
+#include <verbena/core/reactor/blocking.hpp>
+#include <verbena/core/reactor/reactor.hpp>
 #include <verbena/core/result.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
 
 #include <array>
 #include <atomic>

@@ -3,8 +3,8 @@
 // adds procedures, not another interface.
 #pragma once
 
-#include <verbena/core/clock.hpp>
-#include <verbena/core/file_range.hpp>
+#include <verbena/core/reactor/clock.hpp>
+#include <verbena/core/reactor/file_range.hpp>
 #include <verbena/core/result.hpp>
 #include <verbena/protocols/storage/acl.hpp>
 

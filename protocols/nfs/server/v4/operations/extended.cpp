@@ -3,8 +3,8 @@
 #include "operations.hpp"
 #include "steps.hpp"
 
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/yield.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/yield.hpp>
 #include <verbena/protocols/nfs/server/v4/server.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 

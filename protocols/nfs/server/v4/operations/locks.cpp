@@ -4,7 +4,7 @@
 #include "operations.hpp"
 #include "steps.hpp"
 
-#include <verbena/core/yield.hpp>
+#include <verbena/core/task/yield.hpp>
 
 #include <algorithm>
 #include <span>

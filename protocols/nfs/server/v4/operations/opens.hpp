@@ -4,7 +4,7 @@
 
 #include "../compound.hpp"
 
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
 
 namespace verbena::nfs::v4::operations {
 

@@ -4,7 +4,7 @@
 
 #include "../compound.hpp"
 
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/files/options.hpp>
 #include <verbena/protocols/files/state_table.hpp>
 

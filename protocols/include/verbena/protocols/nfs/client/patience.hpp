@@ -2,7 +2,7 @@
 // How long calls that a server puts off are asked again (NFS3ERR_JUKEBOX, NFS4ERR_DELAY, NFS4ERR_GRACE).
 #pragma once
 
-#include <verbena/core/clock.hpp>
+#include <verbena/core/reactor/clock.hpp>
 #include <verbena/core/result.hpp>
 
 #include <algorithm>

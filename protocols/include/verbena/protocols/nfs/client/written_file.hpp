@@ -3,10 +3,10 @@
 // restarts in between loses them, which its write verifier tells.
 #pragma once
 
-#include <verbena/core/event.hpp>
 #include <verbena/core/result.hpp>
-#include <verbena/core/semaphore.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/semaphore.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/nfs/wire/v3/arguments.hpp>
 #include <verbena/protocols/rpc/payload.hpp>
 

@@ -2,11 +2,11 @@
 // As whom callers act in an export where the server looks up their groups (manage_gids).
 #pragma once
 
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/nfs/server/exports.hpp>
 #include <verbena/protocols/nfs/user_groups.hpp>
+#include <verbena/protocols/rpc/call.hpp>
 #include <verbena/protocols/rpc/principal.hpp>
-#include <verbena/protocols/rpc/service.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
 #include <cstddef>

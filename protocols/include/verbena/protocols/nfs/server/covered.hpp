@@ -2,10 +2,10 @@
 // What exports cover of others: the directories where another export begins.
 #pragma once
 
-#include <verbena/core/clock.hpp>
+#include <verbena/core/reactor/clock.hpp>
+#include <verbena/core/reactor/shard.hpp>
 #include <verbena/core/result.hpp>
-#include <verbena/core/shard.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/nfs/server/exports.hpp>
 
 #include <chrono>

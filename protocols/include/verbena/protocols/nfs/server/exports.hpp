@@ -5,12 +5,12 @@
 // root is nobody in particular.
 #pragma once
 
-#include <verbena/core/client_list.hpp>
-#include <verbena/core/ip_address.hpp>
 #include <verbena/core/metrics.hpp>
+#include <verbena/core/net/client_list.hpp>
+#include <verbena/core/net/ip_address.hpp>
 #include <verbena/core/result.hpp>
+#include <verbena/protocols/rpc/call.hpp>
 #include <verbena/protocols/rpc/principal.hpp>
-#include <verbena/protocols/rpc/service.hpp>
 #include <verbena/protocols/storage/file_backend.hpp>
 #include <verbena/protocols/storage/types.hpp>
 

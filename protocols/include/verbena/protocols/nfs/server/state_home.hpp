@@ -4,7 +4,7 @@
 #pragma once
 
 #include <verbena/core/intrusive_list.hpp>
-#include <verbena/core/shard.hpp>
+#include <verbena/core/reactor/shard.hpp>
 #include <verbena/protocols/files/state_table.hpp>
 #include <verbena/protocols/storage/file_backend.hpp>
 

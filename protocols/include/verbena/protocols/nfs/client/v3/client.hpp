@@ -3,9 +3,9 @@
 // the mount protocol (mount.hpp) find the first ones, file.hpp keeps written data until it is stable.
 #pragma once
 
-#include <verbena/core/buffer.hpp>
+#include <verbena/core/memory/buffer.hpp>
 #include <verbena/core/result.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/nfs/client/identity.hpp>
 #include <verbena/protocols/nfs/client/limits.hpp>
 #include <verbena/protocols/nfs/client/patience.hpp>

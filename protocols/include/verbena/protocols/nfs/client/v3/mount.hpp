@@ -4,7 +4,7 @@
 #pragma once
 
 #include <verbena/core/result.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/nfs/client/v3/client.hpp>
 #include <verbena/protocols/nfs/wire/v3/types.hpp>
 #include <verbena/protocols/rpc/client.hpp>

@@ -4,9 +4,9 @@
 #pragma once
 
 #include <verbena/core/metrics.hpp>
-#include <verbena/core/reactor.hpp>
+#include <verbena/core/reactor/reactor.hpp>
 #include <verbena/protocols/nfs/client/v4/callback_slots.hpp>
-#include <verbena/protocols/rpc/service.hpp>
+#include <verbena/protocols/rpc/program.hpp>
 
 #include <cstdint>
 #include <memory>

@@ -2,10 +2,10 @@
 // A client's session (RFC 8881 2.10): its client id, its slots, its lease, and how it comes back when the server has lost it.
 #pragma once
 
-#include <verbena/core/event.hpp>
-#include <verbena/core/exception.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/semaphore.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/exception.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/semaphore.hpp>
 #include <verbena/protocols/nfs/client/identity.hpp>
 #include <verbena/protocols/nfs/client/limits.hpp>
 #include <verbena/protocols/nfs/client/patience.hpp>

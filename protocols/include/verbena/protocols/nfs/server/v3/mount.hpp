@@ -9,7 +9,7 @@
 #include <verbena/protocols/nfs/server/exports.hpp>
 #include <verbena/protocols/nfs/server/file_handle.hpp>
 #include <verbena/protocols/nfs/wire/v3/mount.hpp>
-#include <verbena/protocols/rpc/service.hpp>
+#include <verbena/protocols/rpc/program.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -10,7 +10,7 @@
 #include <verbena/protocols/nfs/server/state_home.hpp>
 #include <verbena/protocols/nfs/wire/v3/arguments.hpp>
 #include <verbena/protocols/nfs/wire/v3/results.hpp>
-#include <verbena/protocols/rpc/service.hpp>
+#include <verbena/protocols/rpc/program.hpp>
 
 #include <array>
 #include <cstddef>

@@ -2,8 +2,8 @@
 // The back channel of a session (8881 2.10.3, 2.10.6): the connections over which its client can be called, and how such calls are signed.
 #pragma once
 
-#include <verbena/core/event.hpp>
-#include <verbena/core/shard.hpp>
+#include <verbena/core/reactor/shard.hpp>
+#include <verbena/core/task/event.hpp>
 #include <verbena/protocols/nfs/wire/v4/session_operations.hpp>
 #include <verbena/protocols/rpc/message.hpp>
 #include <verbena/protocols/rpc/reverse_channel.hpp>

@@ -3,11 +3,11 @@
 // docs/internals/nfs4_v40.md.
 #pragma once
 
-#include <verbena/core/event.hpp>
 #include <verbena/core/metrics.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/core/shard.hpp>
-#include <verbena/core/timer.hpp>
+#include <verbena/core/reactor/shard.hpp>
+#include <verbena/core/reactor/timer.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/nfs/server/state_home.hpp>
 #include <verbena/protocols/nfs/server/v4/back_channel.hpp>
 #include <verbena/protocols/nfs/server/v4/sessions.hpp>

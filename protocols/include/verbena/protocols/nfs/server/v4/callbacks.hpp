@@ -2,9 +2,9 @@
 // Calls to clients: what the state layer has them told goes out over the back channels of their sessions.
 #pragma once
 
-#include <verbena/core/event.hpp>
 #include <verbena/core/metrics.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/files/options.hpp>
 #include <verbena/protocols/nfs/server/file_handle.hpp>
 #include <verbena/protocols/nfs/server/state_home.hpp>

@@ -4,8 +4,8 @@
 
 #include <verbena/core/log.hpp>
 #include <verbena/core/metrics.hpp>
-#include <verbena/core/shard.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/reactor/shard.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/nfs/server/exports.hpp>
 #include <verbena/protocols/nfs/server/file_handle.hpp>
 #include <verbena/protocols/nfs/server/state_home.hpp>

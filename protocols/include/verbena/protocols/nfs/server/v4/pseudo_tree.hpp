@@ -3,7 +3,7 @@
 #pragma once
 
 #include <verbena/protocols/nfs/server/exports.hpp>
-#include <verbena/protocols/rpc/service.hpp>
+#include <verbena/protocols/rpc/call.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
 #include <cstdint>

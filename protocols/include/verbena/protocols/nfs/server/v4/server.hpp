@@ -3,12 +3,12 @@
 // docs/internals/nfs4_server.md.
 #pragma once
 
-#include <verbena/core/clock.hpp>
 #include <verbena/core/metrics.hpp>
-#include <verbena/core/task.hpp>
+#include <verbena/core/reactor/clock.hpp>
+#include <verbena/core/task/task.hpp>
 #include <verbena/protocols/nfs/server/v4/counters.hpp>
 #include <verbena/protocols/nfs/wire/v4/types.hpp>
-#include <verbena/protocols/rpc/service.hpp>
+#include <verbena/protocols/rpc/program.hpp>
 
 #include <chrono>
 #include <cstdint>

@@ -5,11 +5,11 @@
 // to change its state; nothing is held while a call runs. What clients have open is the state layer's (state_home.hpp).
 #pragma once
 
-#include <verbena/core/clock.hpp>
-#include <verbena/core/peer_shares.hpp>
-#include <verbena/core/reactor.hpp>
+#include <verbena/core/net/peer_shares.hpp>
+#include <verbena/core/reactor/clock.hpp>
+#include <verbena/core/reactor/reactor.hpp>
 #include <verbena/core/siphash.hpp>
-#include <verbena/core/wait_record.hpp>
+#include <verbena/core/task/wait_record.hpp>
 #include <verbena/protocols/files/types.hpp>
 #include <verbena/protocols/nfs/server/v4/back_channel.hpp>
 #include <verbena/protocols/nfs/wire/v4/session_operations.hpp>

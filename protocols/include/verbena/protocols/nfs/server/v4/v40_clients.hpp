@@ -2,7 +2,7 @@
 // Clients of minor version 0 (7530 16.33, 16.34): who there is, by name and by number. What they have open is the state layer's.
 #pragma once
 
-#include <verbena/core/clock.hpp>
+#include <verbena/core/reactor/clock.hpp>
 #include <verbena/core/siphash.hpp>
 #include <verbena/protocols/files/types.hpp>
 #include <verbena/protocols/nfs/server/v4/callback_paths.hpp>

@@ -2,10 +2,10 @@
 // Owners of opens and of locks in minor version 0 (7530 9.1.7): the number of the last operation of each, and what it was answered.
 #pragma once
 
-#include <verbena/core/clock.hpp>
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/semaphore.hpp>
+#include <verbena/core/reactor/clock.hpp>
+#include <verbena/core/reactor/reactor.hpp>
 #include <verbena/core/siphash.hpp>
+#include <verbena/core/task/semaphore.hpp>
 #include <verbena/protocols/files/state_table.hpp>
 #include <verbena/protocols/nfs/server/v4/sessions.hpp>
 #include <verbena/protocols/nfs/wire/v4/state_operations.hpp>

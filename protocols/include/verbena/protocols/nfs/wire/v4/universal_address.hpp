@@ -2,7 +2,7 @@
 // Universal addresses (RFC 5665): how a client of minor version 0 says where it is to be called.
 #pragma once
 
-#include <verbena/core/net.hpp>
+#include <verbena/core/net/net.hpp>
 #include <verbena/core/result.hpp>
 
 #include <cstdint>

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes of a file that need not be brought into memory: where they lie, for whoever can send from there.
+#pragma once
+
+#include <verbena/core/reactor/clock.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#pragma GCC visibility push(default)
+
+namespace verbena {
+
+/// How one call that sent of a file went.
+struct file_send {
+    time_point begun;
+    time_point ended; ///< of the sending reactor's clock
+    int error = 0; ///< errno, where the file could not be read; 0 also for what the peer or the network did
+};
+
+/// A range of an open file. `owner` keeps the descriptor open; shared with whoever opened it, so that taking a
+/// range allocates nothing. Between the making and the sending the file may change, as under any read that takes
+/// time, and may even become shorter.
+struct file_range {
+    file_range() = default;
+    /// Is told of each call, with the range's owner, by the thread that sends: it must not wait.
+    using listener = void (*)(const void* owner, const file_send& how) noexcept;
+    file_range(std::shared_ptr<const void> o, int f, std::uint64_t at, std::size_t n,
+               listener l = nullptr) noexcept
+        : owner(std::move(o)), fd(f), offset(at), size(n), told(l)
+    {
+    }
+    bool empty() const noexcept { return size == 0; }
+
+    std::shared_ptr<const void> owner;
+    int fd = -1;
+    std::uint64_t offset = 0;
+    std::size_t size = 0;
+    listener told = nullptr;
+};
+
+} // namespace verbena
+
+#pragma GCC visibility pop

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Timers of one shard: a binary heap of nodes that live in their owners.
+#pragma once
+
+#include <verbena/core/reactor/clock.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#pragma GCC visibility push(default)
+
+namespace verbena {
+
+class timer_queue;
+
+/// Something that wants to run at a time. Leaves its queue when destroyed.
+class timer {
+public:
+    timer() = default;
+    timer(const timer&) = delete;
+    timer& operator=(const timer&) = delete;
+
+    bool is_armed() const noexcept { return queue_ != nullptr; }
+    time_point when() const noexcept { return when_; }
+    inline void cancel() noexcept;
+
+protected:
+    ~timer() { cancel(); }
+    /// Runs on the shard, between polls; may arm itself again.
+    virtual void on_timer() noexcept = 0;
+
+private:
+    friend class timer_queue;
+    timer_queue* queue_ = nullptr;
+    time_point when_{};
+    std::size_t index_ = 0;
+};
+
+/// Not thread-safe: one per shard.
+class timer_queue {
+public:
+    ~timer_queue();
+    /// Arms `t` for `when`, moving it if it is armed already.
+    void arm(timer& t, time_point when);
+    void cancel(timer& t) noexcept;
+    /// Runs every timer due at `now`; true if one ran.
+    bool expire(time_point now) noexcept;
+    std::optional<time_point> next() const noexcept;
+
+private:
+    void place(std::size_t index, timer* t) noexcept;
+    void sift_up(std::size_t index) noexcept;
+    void sift_down(std::size_t index) noexcept;
+    std::vector<timer*> heap_;
+};
+
+void timer::cancel() noexcept
+{
+    if (queue_ != nullptr)
+        queue_->cancel(*this);
+}
+
+} // namespace verbena
+
+#pragma GCC visibility pop

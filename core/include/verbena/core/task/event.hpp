@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// event: something that happens once (or until reset) and that many may wait for.
+#pragma once
+
+#include <verbena/core/task/wait_queue.hpp>
+
+#pragma GCC visibility push(default)
+
+namespace verbena {
+
+/// Shard-local manual-reset event.
+class event {
+public:
+    class [[nodiscard("co_await it: nothing waits here otherwise")]] awaiter {
+    public:
+        explicit awaiter(event& e) noexcept : event_(e) {}
+        bool await_ready() const noexcept { return event_.set_; }
+        template<class Promise>
+        bool await_suspend(std::coroutine_handle<Promise> h) noexcept
+        {
+            return waiter_.suspend(event_.waiters_, h, wait_kind::event, &event_);
+        }
+        /// True if the event happened, false if the wait was stopped.
+        bool await_resume() const noexcept { return !waiter_.stopped(); }
+
+    private:
+        event& event_;
+        detail::waiter waiter_;
+    };
+
+    class [[nodiscard("co_await it: nothing waits here otherwise")]] shielded_awaiter {
+    public:
+        explicit shielded_awaiter(event& e) noexcept : event_(e) {}
+        bool await_ready() const noexcept { return event_.set_; }
+        template<class Promise>
+        void await_suspend(std::coroutine_handle<Promise> h) noexcept
+        {
+            waiter_.suspend_shielded(event_.waiters_, h, wait_kind::event, &event_);
+        }
+        void await_resume() const noexcept {}
+
+    private:
+        event& event_;
+        detail::waiter waiter_;
+    };
+
+    bool is_set() const noexcept { return set_; }
+    /// Wakes all who wait. On the shard of those only.
+    void set() noexcept
+    {
+        set_ = true;
+        while (detail::waiter* w = waiters_.front())
+            w->wake();
+    }
+    void reset() noexcept { set_ = false; }
+    /// `co_await e.wait()`. Completes when: the event is set, or at once if it is; the task then goes on in the shard's run queue, so
+    /// that a reset() may come before. On cancel: it ends and yields false, else true. Errors: none. Lifetime: the event outlives
+    /// the wait. Shard: that of the task, one for all that wait here.
+    awaiter wait() noexcept { return awaiter(*this); }
+    /// The same, deaf to the stop: for an end that is certain to come.
+    shielded_awaiter wait_shielded() noexcept { return shielded_awaiter(*this); }
+
+private:
+    bool set_ = false;
+    intrusive_list<detail::waiter> waiters_;
+};
+
+} // namespace verbena
+
+#pragma GCC visibility pop

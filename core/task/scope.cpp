@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/core/task/scope.hpp>
+
+#include "left_scope.hpp"
+
+#include <verbena/core/task/exception.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+
+namespace verbena {
+
+incomplete_run::incomplete_run(run_end why)
+    : std::runtime_error(
+          why == run_end::stopped
+              ? "run_until_complete: somebody else called stop() of the reactor before the task had ended"
+              : "run_until_complete: the task waits for something that can't happen: by the virtual clock "
+                "nothing is ready "
+                "and no timer is armed"),
+      why_(why)
+{
+}
+
+void detail::root_record::enter_group() noexcept { group_.enter(context()->shard->task_groups(), *this); }
+
+namespace {
+
+void write_error(const std::string& text) noexcept { std::fputs(text.c_str(), stderr); }
+
+std::string described(const char* name, std::size_t live)
+{
+    return std::string("scope ") + (name != nullptr ? '"' + std::string(name) + "\" " : "(without a name) ") +
+           "with " + std::to_string(live) + (live == 1 ? " live child" : " live children");
+}
+
+constexpr const char* rule = "a scope must be joined before it goes: request_stop(), then co_await join()\n";
+
+} // namespace
+
+void detail::scope_goes_with_children(reactor& shard, const char* name, std::size_t live) noexcept
+{
+    const std::string what = described(name, live);
+    if (std::uncaught_exceptions() == 0) {
+        write_error("verbena: " + what + " is destroyed; " + rule);
+        std::abort();
+    }
+    write_error("verbena: an exception leaves " + what + "; " + rule);
+    left_scope::note(shard, name, live);
+}
+
+void detail::exception_leaves_task(const task_context* context) noexcept
+{
+    if (context != nullptr && context->shard != nullptr && left_scope::any(*context->shard))
+        left_scope::end(*context->shard, ": " + what_of(std::current_exception()));
+}
+
+void detail::left_scope::note(reactor& r, const char* name, std::size_t live) noexcept
+{
+    r.left_scope_ = name;
+    r.left_children_ = live;
+}
+
+void detail::left_scope::end(const reactor& r, const std::string& exception) noexcept
+{
+    write_error("verbena: the exception that left " + described(r.left_scope_, r.left_children_) + exception +
+                "\n");
+    std::abort();
+}
+
+void detail::left_scope::never_ended(const reactor& r) noexcept
+{
+    if (any(r))
+        write_error("verbena: the shard goes; the children of a " +
+                    described(r.left_scope_, r.left_children_) + " that an exception left never ended\n");
+}
+
+void detail::run_to_the_end(driver& d, scope& s, const bool& ended)
+{
+    const run_end why = d.run();
+    if (ended)
+        return;
+    s.request_stop();
+    while (!ended) {
+        if (d.run() == run_end::nothing_left && !ended) {
+            std::fputs("verbena: run_until_complete: the task waits for something that can't happen, and is "
+                       "deaf to a stop; what "
+                       "it refers to would go before it\n",
+                       stderr);
+            std::abort();
+        }
+    }
+    throw incomplete_run(why);
+}
+
+} // namespace verbena

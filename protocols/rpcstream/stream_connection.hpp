@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+// One stream that calls come over.
+//
+//   open --EOF or shut-down--> finishing --calls and replies gone--> ended
+//   open, finishing --error, limit--> ended --calls gone--> destroyed
+//
+// Calls are asked to stop when their caller is gone: at the end of its stream, since a client that is gone looks like
+// one that only sends no more, and when the connection ends. While nothing is read, the ring tells of both.
+//
+// An ended connection has no socket and is no stream of its peer's any more. It stays as long as calls refer to it, since their effects
+// must happen and be remembered (duplicate requests) even if nobody waits for the reply. Its peer is charged for their memory until then.
+#pragma once
+
+#include "output_memory.hpp"
+#include "stream_call.hpp"
+#include "stream_output.hpp"
+#include "stream_reverse.hpp"
+
+#include <verbena/core/log.hpp>
+#include <verbena/core/net/net.hpp>
+#include <verbena/core/reactor/io_watch.hpp>
+#include <verbena/core/reactor/ring.hpp>
+#include <verbena/core/reactor/timer.hpp>
+#include <verbena/protocols/rpc/address_shares.hpp>
+#include <verbena/protocols/rpcstream/record_reader.hpp>
+#include <verbena/protocols/rpcstream/stream_server.hpp>
+
+#include <coroutine>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace verbena::rpc {
+
+struct stream_server::impl {
+    impl(stream_server& s, reactor& r, buffer_pool& p, dispatcher& d, const stream_options& o)
+        : server(s),
+          shard(r),
+          pool(p),
+          calls(d),
+          options(o),
+          own_peers(o.peers == nullptr ? std::make_unique<peer_shares>() : nullptr),
+          peers(o.peers == nullptr ? *own_peers : *o.peers)
+    {
+    }
+    /// Ends of connections are noted where they happen and happen at the end of the turn.
+    class reaper final : public deferred {
+    public:
+        explicit reaper(impl& i) noexcept : impl_(i) {}
+        void run() noexcept override { impl_.reap(); }
+
+    private:
+        impl& impl_;
+    };
+    class memory_timer final : public timer {
+    public:
+        explicit memory_timer(impl& i) noexcept : impl_(i) {}
+        void on_timer() noexcept override { impl_.memory_again(); }
+
+    private:
+        impl& impl_;
+    };
+    class deadline_timer final : public timer {
+    public:
+        explicit deadline_timer(impl& i) noexcept : impl_(i) {}
+        void on_timer() noexcept override { impl_.deadline_passed(); }
+
+    private:
+        impl& impl_;
+    };
+    struct member : list_hook {
+        explicit member(stream_connection& c) noexcept : connection(c) {}
+        stream_connection& connection;
+    };
+
+    /// What the streams of one peer hold on this shard for large messages on their way, and for results: each shard has its part of
+    /// the limit, so that no call touches what shards share.
+    struct host_share {
+        std::size_t bytes = 0;
+        std::size_t connections = 0;
+        intrusive_list<member> waiting; // in the order in which they asked; who asks now waits behind them
+        std::size_t result_bytes = 0;
+        intrusive_list<member> result_waiting; // to serve a call, likewise
+        bool result_turn = false;              // the one that was first may serve a call now
+    };
+
+    struct refusal {
+        stream_end end;
+        const char* cause;
+        const char* cure;
+    };
+
+    std::optional<refusal> look_at(const peer_charge& place, bool stranger) const;
+    /// Serves it, or closes it and says why.
+    void take(net::unique_fd socket, const net::endpoint& peer, std::string_view transport);
+    void reap() noexcept;
+    void memory_again() noexcept;
+    void deadline_passed() noexcept;
+    task_context context_of_a_call(stop_source& caller_gone) noexcept;
+
+    stream_server& server;
+    reactor& shard;
+    buffer_pool& pool;
+    dispatcher& calls;
+    const stream_options options;
+    stream_stats stats;
+    log_limiter exceptions_logged;
+    log_limiter refusals_logged;
+    log_limiter cuts_logged; // files that ended too early
+    stop_source stopping;
+    bool ending = false;
+    std::size_t count = 0;
+    std::size_t strangers = 0; // of these
+    std::unique_ptr<peer_shares> own_peers;
+    peer_shares& peers;
+    address_shares<host_share> shares;
+    intrusive_list<member> live;
+    intrusive_list<member> dead;
+    detail::task_group call_group{"calls that came over streams"};
+    std::coroutine_handle<> joiner; // of shut_down()
+    wait_mark joiner_mark;
+    reaper reaper_{*this};
+    memory_timer memory{*this};
+    deadline_timer deadline{*this};
+};
+
+class stream_connection final : io_watch, large_record_share, stream_reverse_link {
+public:
+    using server = stream_server::impl;
+
+    /// `charged`: to its peer. `stranger`: no program admits that.
+    stream_connection(server& s, net::unique_fd socket, const net::endpoint& peer, std::string_view transport,
+                      peer_charge charged, bool stranger);
+    ~stream_connection();
+
+    const rpc::peer& peer() const noexcept { return peer_; }
+    buffer_pool& buffers() noexcept { return server_.pool; }
+    dispatcher& calls() noexcept { return server_.calls; }
+    detail::task_group& call_group() noexcept { return server_.call_group; }
+    counter& payload_copied() noexcept { return server_.stats.payload_copied_bytes; }
+
+    /// Joins the server's live connections and reads.
+    void start() noexcept;
+    /// A call being served takes so many more bytes for its results.
+    void expect_results(std::size_t size) noexcept
+    {
+        expected_results_ += size;
+        share_->result_bytes += size;
+        shared_results_ += size;
+    }
+    /// Takes over a call that was dispatched; sends its reply if there is one.
+    void complete(std::unique_ptr<stream_call> c, bool reply) noexcept;
+    /// The way back to the client; nullptr if there is none, or no more.
+    std::shared_ptr<reverse_channel> reverse();
+    /// Reads no more; ends when what is in flight is done.
+    void finish(stream_end cause) noexcept;
+    /// Ends now.
+    void end(stream_end cause) noexcept;
+    void end_by(const std::exception_ptr& e) noexcept;
+    /// Memory may have come free.
+    void memory_again() noexcept;
+    bool waits_for_memory() const noexcept { return waits_for_memory_; }
+    bool unreferenced() const noexcept { return calls_ == 0; }
+    /// What calls that go on without their caller see.
+    stop_token server_stop() noexcept { return server_.stopping.token(); }
+
+private:
+    friend struct stream_server::impl;
+    class parser final : public deferred {
+    public:
+        explicit parser(stream_connection& c) noexcept : connection_(c) {}
+        void run() noexcept override { connection_.parse(); }
+
+    private:
+        stream_connection& connection_;
+    };
+    class flusher final : public deferred {
+    public:
+        explicit flusher(stream_connection& c) noexcept : connection_(c) {}
+        void run() noexcept override { connection_.flush_gathered(); }
+
+    private:
+        stream_connection& connection_;
+    };
+    class hang_up final : public ring_completion {
+    public:
+        explicit hang_up(stream_connection& c) noexcept : connection_(c) {}
+        void on_complete(std::int32_t events) noexcept override { connection_.peer_hung_up(events); }
+
+    private:
+        stream_connection& connection_;
+    };
+    class watchdog final : public timer {
+    public:
+        explicit watchdog(stream_connection& c) noexcept : connection_(c) {}
+        void on_timer() noexcept override { connection_.look_at_limits(); }
+
+    private:
+        stream_connection& connection_;
+    };
+    struct limit {
+        time_point when;
+        stream_end cause;
+    };
+
+    // large_record_share
+    bool take(std::size_t bytes) noexcept override;
+    void give_back(std::size_t bytes) noexcept override;
+
+    // stream_reverse_link
+    void send_reverse(lease bytes, std::size_t length) override;
+
+    bool on_readable() noexcept override;
+    /// Until want_read(true). If its peer goes meanwhile, its calls hear of it.
+    void stop_reading() noexcept;
+    void peer_hung_up(std::int32_t events) noexcept;
+    void peer_sends_no_more() noexcept;
+    void close_reverse() noexcept;
+    void on_writable() noexcept override { flush(); }
+    void parse() noexcept;
+    void parse_calls() noexcept;
+    void serve(record&& message) noexcept;
+    void flush() noexcept;
+    void flush_gathered() noexcept;
+    void flush_later() noexcept;
+    void queue(std::unique_ptr<stream_call> c);
+    bool may_serve() const noexcept;
+    /// Bytes of buffers for results, until they are sent.
+    std::size_t result_bytes() const noexcept { return expected_results_ + output_memory_.bytes(); }
+    void wait_for_room() noexcept;
+    void wait_for_memory() noexcept;
+    void wait_for_share() noexcept;
+    bool take_turn() noexcept;
+    void leave_share() noexcept;
+    void charge_for_calls() noexcept;
+    bool share_has_room() const noexcept;
+    void share_results() noexcept;
+    void wait_for_results() noexcept;
+    void next_result_turn() noexcept;
+    void end_result_turn() noexcept;
+    void resume() noexcept;
+    void end_if_finished() noexcept;
+    limit next_limit() const noexcept;
+    void look_at_limits() noexcept;
+    void watch_until(time_point when) noexcept;
+
+    server& server_;
+    const bool stranger_;
+    peer_charge charged_; // for the stream; once that has ended, for the memory of its calls
+    net::unique_fd socket_;
+    std::string address_;
+    std::string name_;
+    rpc::peer peer_;
+    address_shares<server::host_share>::user share_; // of the peer
+    record_reader reader_;
+    stream_output output_;
+    output_memory output_memory_;             // of output_
+    std::shared_ptr<stream_reverse> reverse_; // when a program has asked for it
+    server::member member_{*this};
+    server::member waiter_{*this};        // for share_
+    server::member result_waiter_{*this}; // likewise
+    parser parser_{*this};
+    flusher flusher_{*this};
+    hang_up hang_up_{*this};
+    watchdog watchdog_{*this};
+    stop_source caller_gone_;
+    std::size_t calls_ = 0;
+    std::size_t call_bytes_ = 0;
+    std::size_t expected_results_ = 0; // of the calls being served
+    std::size_t shared_results_ = 0;   // result_bytes() as share_ counts it
+    std::size_t turn_used_ = 0;        // of stream_options::turn_share
+    std::size_t wanted_ = 0;           // of share_, when it was refused
+    std::size_t granted_ = 0;          // of share_, to be taken: its turn has come
+    time_point last_call_;             // or the connect
+    time_point record_begun_;          // of the record that reader_ holds a part of
+    time_point output_progress_;       // of the output that waits
+    time_point sends_no_more_;         // its peer, since then, if half_closed_
+    bool any_call_ = false;
+    bool record_waits_ = false; // a record has begun, and the rest must come
+    bool paused_ = false;       // at a limit of stream_options
+    bool continues_ = false;    // calls in hand wait for the next turn
+    bool waits_for_memory_ = false;
+    bool share_refused_ = false;
+    bool waits_for_share_ = false;
+    bool waits_for_results_ = false; // paused_, and in share_'s line
+    bool result_turn_ = false;       // share_'s
+    bool blocked_ = false;           // the socket took not all of the output
+    bool half_closed_ = false;
+    bool finishing_ = false;
+    bool ended_ = false;
+    stream_end cause_ = stream_end::closed_by_peer;
+};
+
+} // namespace verbena::rpc
