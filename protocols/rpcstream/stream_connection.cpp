@@ -20,7 +20,7 @@ constexpr std::uint64_t call_itself = 4096;
 /// The root of one call's tasks. It ends by itself; the connection stays until its calls are gone.
 class call_runner {
 public:
-    class promise_type : public detail::root_record {
+    class promise_type : public verbena::detail::root_record {
     public:
         explicit promise_type(stream_call& c) noexcept : root_record(c.connection().call_group(), c.context())
         {

@@ -119,7 +119,7 @@ struct stream_server::impl {
     address_shares<host_share> shares;
     intrusive_list<member> live;
     intrusive_list<member> dead;
-    detail::task_group call_group{"calls that came over streams"};
+    verbena::detail::task_group call_group{"calls that came over streams"};
     std::coroutine_handle<> joiner; // of shut_down()
     wait_mark joiner_mark;
     reaper reaper_{*this};
@@ -139,7 +139,7 @@ public:
     const rpc::peer& peer() const noexcept { return peer_; }
     buffer_pool& buffers() noexcept { return server_.pool; }
     dispatcher& calls() noexcept { return server_.calls; }
-    detail::task_group& call_group() noexcept { return server_.call_group; }
+    verbena::detail::task_group& call_group() noexcept { return server_.call_group; }
     counter& payload_copied() noexcept { return server_.stats.payload_copied_bytes; }
 
     /// Joins the server's live connections and reads.
