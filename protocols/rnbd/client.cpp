@@ -81,6 +81,7 @@ void device::take_again(const open_response& told) noexcept
     settled_ = failed_syncs_;
     ++openings_;
     open_ = result<void>();
+    given_away_ = false;
     take(told);
 }
 
@@ -401,6 +402,8 @@ task<void> client::reopen()
             d->open_ = begun.error();
             continue;
         }
+        if (d->given_away_)
+            continue; // begin_anew() alone opens it
         open_request asked;
         asked.mode = d->mode_;
         asked.device = d->name_;
@@ -438,11 +441,13 @@ void device::open_again(const result<open_response>& told) noexcept
 {
     if (!told) {
         open_ = told.error();
+        given_away_ = told.error() == std::errc::operation_not_permitted;
     } else if (told->sectors * sector_size < properties_.size ||
                told->logical_block_size != properties_.block_size) {
         number_ = told->device; // for its CLOSE
         open_ =
             error(std::errc(ESTALE), "the device is another one than before: smaller, or with other blocks");
+        given_away_ = true;
     } else {
         take_again(*told);
     }

@@ -108,12 +108,16 @@ task<result<void>> client::add_path(verbs::context& d, std::string address, firs
 
 task<void> client::impl::path_life(client_path& p)
 {
+    std::optional<task<void>> running;
     try {
-        co_await p.run();
+        running.emplace(p.run());
     } catch (...) { // whoever added it waits
         p.attempt()->outcome = error_of(std::current_exception(), "a path could not begin");
         p.attempt()->over.set();
     }
+    // Nothing leaves it: requests may be in the path until it ends.
+    if (running)
+        co_await std::move(*running);
     std::erase_if(paths, [&](const auto& one) { return one.get() == &p; });
     path_moved.set();
 }

@@ -5,6 +5,7 @@
 #include <verbena/core/task/combine.hpp>
 #include <verbena/core/task/exception.hpp>
 #include <verbena/core/task/sleep.hpp>
+#include <verbena/core/task/yield.hpp>
 
 #include <algorithm>
 #include <array>
@@ -79,8 +80,14 @@ task<void> client_shared::restart()
         }
         if (is_done)
             break;
-        const bool slept = co_await sleep_for(pause_without_memory);
-        if (!slept)
+        co_await yield(); // if there is no memory to sleep either
+        bool stopped = false;
+        try {
+            const bool slept = co_await sleep_for(pause_without_memory);
+            stopped = !slept;
+        } catch (const std::bad_alloc&) {
+        }
+        if (stopped)
             co_return;
     }
     if (begun != epoch)
@@ -334,16 +341,20 @@ task<void> client_path::run()
             try {
                 co_await take_down(closing_);
                 is_down = true;
-            } catch (const std::bad_alloc&) { // before it has done anything
+            } catch (const std::bad_alloc&) { // what it has done may be done again
             }
-            if (!is_down)
+            if (is_down)
+                break;
+            co_await yield(); // if the client stops, or there is no memory to sleep either
+            try {
                 (void)co_await sleep_for(pause_without_memory);
+            } catch (const std::bad_alloc&) {
+            }
         }
         shared_.path_moved.set();
         if (was_up && !closing_) {
             shared_.stats.lost_paths[std::size_t(why_)].add();
-            log_limited(shared_.stats.paths_logged, log_level::warning, "rtrs", "path lost",
-                        {{"server", address_}, {"reason", to_string(why_)}, {"cause", cause_.message()}});
+            log_loss();
         }
         const bool crowded = never_up && is_crowded(cause_) && shared_.shard.clock().now() + delay < patience;
         if (never_up && !closing_ && (at_once_ || crowded))
@@ -368,8 +379,13 @@ task<void> client_path::run()
             has_waited = true;
         } catch (const std::bad_alloc&) {
         }
-        if (!has_waited)
-            (void)co_await sleep_for(delay);
+        if (!has_waited) {
+            co_await yield();
+            try {
+                (void)co_await sleep_for(delay);
+            } catch (const std::bad_alloc&) {
+            }
+        }
         delay = std::min(2 * delay, shared_.options.reconnect_delay_max);
     }
     state_ = path_state::closed;
@@ -378,6 +394,15 @@ task<void> client_path::run()
     while (in_flight_ != 0) {
         idle_.reset();
         co_await idle_.wait_shielded();
+    }
+}
+
+void client_path::log_loss() noexcept
+{
+    try {
+        log_limited(shared_.stats.paths_logged, log_level::warning, "rtrs", "path lost",
+                    {{"server", address_}, {"reason", to_string(why_)}, {"cause", cause_.message()}});
+    } catch (const std::bad_alloc&) { // the count tells it
     }
 }
 

@@ -193,6 +193,7 @@ private:
     result<void> take_chunks(std::span<const descriptor> pieces);
     task<void> take_down(bool orderly);
     task<void> heartbeats();
+    void log_loss() noexcept;
     task<void> live(scope& life);
     task<void> come_up(scope& life);
     task<void> limit_set_up();

@@ -424,6 +424,11 @@ BOOST_DATA_TEST_CASE(a_device_that_somebody_else_had_is_for_a_new_user,
         BOOST_TEST(!d.usable());
         BOOST_TEST((co_await other_blocks.close(std::move(*taken))).has_value());
         BOOST_TEST(is(co_await d.write(0, bytes), std::errc::operation_not_permitted));
+        // Nor does it come back to them with a later session.
+        co_await f.end();
+        f.begin();
+        BOOST_TEST(is(co_await d.write(0, bytes), std::errc::operation_not_permitted));
+        BOOST_TEST(!d.usable());
         result<void> done = error(std::errc::io_error);
         if (restarts) {
             co_await f.end();

@@ -23,7 +23,8 @@ class file::change_under_way {
 public:
     explicit change_under_way(file& f) noexcept : client_(f.client_), open_(f.open_)
     {
-        ++open_->writes;
+        begun_ = ++open_->writes_begun;
+        is_alone_ = ++open_->writes == 1;
         client_.changed(open_->handle, open_.get());
     }
     change_under_way(const change_under_way&) = delete;
@@ -36,18 +37,25 @@ public:
     }
 
     /// The server has done it, and the file goes on to `end` at least.
-    void reached(std::uint64_t end) noexcept { has_size(std::max(open_->size, end)); }
-    /// Likewise, and has this size.
+    void reached(std::uint64_t end) noexcept
+    {
+        open_->size = std::max(open_->size, end);
+        is_known_ = true;
+    }
+    /// Likewise, and has this size, unless something else was under way meanwhile: which of the two the server has done
+    /// last, answers don't tell.
     void has_size(std::uint64_t size) noexcept
     {
         open_->size = size;
-        is_known_ = true;
+        is_known_ = is_alone_ && begun_ == open_->writes_begun;
     }
 
 private:
     client& client_;
     const std::shared_ptr<server_open> open_;
     bool is_known_ = false; // what it came to
+    bool is_alone_;         // when it began
+    std::uint64_t begun_;
 };
 
 file::~file()

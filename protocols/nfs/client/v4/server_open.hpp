@@ -106,13 +106,14 @@ struct server_open {
     std::uint32_t allowed_by_mode = 0; // likewise, by the file's mode when it was granted
     changeid4 granted_at = 0;          // change attribute of the file then
     std::uint64_t size = 0;            // of the file by now: since then nobody else changes it
-    bool is_size_in_doubt = false;     // a change has failed, and the server may have done it
+    bool is_size_in_doubt = false;     // what a change came to is not known
     file_attributes known;             // of the file, as it was after `looked_at` changes
     std::uint64_t changes = 0;         // that this client has made since, or may have
     std::uint64_t looked_at = 0;
     std::uint64_t last_used = 0;
     std::size_t writes = 0; // under way
-    event quiet;            // while there are none, for who waits there
+    std::uint64_t writes_begun = 0;
+    event quiet; // while there are none, for who waits there
     std::vector<std::pair<file*, std::uint64_t>>
         committing; // users, and what each had written when a COMMIT was sent
 };
