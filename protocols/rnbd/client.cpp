@@ -447,7 +447,6 @@ void device::open_again(const result<open_response>& told) noexcept
         number_ = told->device; // for its CLOSE
         open_ =
             error(std::errc(ESTALE), "the device is another one than before: smaller, or with other blocks");
-        given_away_ = true;
     } else {
         take_again(*told);
     }

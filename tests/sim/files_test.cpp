@@ -1659,7 +1659,7 @@ BOOST_AUTO_TEST_CASE(fixed_ones)
         (unsigned long long)all.host_reclaims, (unsigned long long)all.silent_hosts);
     BOOST_TEST(
         (only != 0 ||
-         (all.opens > 5000 && all.denied_shares > 1000 && all.made_room > 200 && all.busy > 300 &&
+         (all.opens > 5000 && all.denied_shares > 1000 && all.made_room > 200 && all.busy > 250 &&
           all.downgrades > 100 && all.locks > 2000 && all.denied_locks > 500 && all.waits_told > 50 &&
           all.lapsed > 100 && all.limits > 50 && all.delegations > 500 && all.recalls > 300 &&
           all.revocations > 200 && all.expired > 100 && all.returned > 100 && all.restarts > 200 &&

@@ -94,9 +94,8 @@ private:
     storage::block_properties properties_;
     std::uint32_t max_discard_ = 0; ///< bytes
     std::uint32_t max_zeroes_ = 0;
-    result<void> open_; ///< or why it could not be opened again
-    bool given_away_ =
-        false; ///< somebody else has had it since, or it is another one: begin_anew() alone opens it
+    result<void> open_;       ///< or why it could not be opened again
+    bool given_away_ = false; ///< somebody else has had it since: begin_anew() alone opens it
     std::uint64_t run_ = 0;
     std::uint64_t runs_ = 0;         ///< that may have ended since it was opened
     std::uint64_t openings_ = 0;     ///< after the first one
