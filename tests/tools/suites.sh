@@ -184,8 +184,9 @@ suite_style() { counted style python3 tests/tools/source_rules.py; }
 of_asan=
 asan_status=0
 count_asan() {
-    local suite=$1 start=$SECONDS took
+    local suite=$1 start took
     built_asan || return
+    start=$SECONDS # the build has a row of its own
     if [[ -z $of_asan ]]; then
         of_asan=$(for each in unit sim integration; do ! can_run $each || printf '%s ' $each; done | xargs)
         # All simulations together have half a minute of one processor for fresh seeds, whatever is added.
