@@ -198,11 +198,14 @@ struct files_model {
         return nullptr;
     }
 
-    /// Whether nothing of that has passed and is not over.
+    /// Whether nothing of that is under way: it has passed and is not over, or has begun and waits for others to give way.
     bool is_over(unsigned file, share access) const
     {
-        return std::ranges::none_of(
-            passages_, [&](const m_passage& p) { return p.file == file && any(access_of(p.op) & access); });
+        const auto is_that = [&](unsigned of, operation op) {
+            return of == file && any(access_of(op) & access);
+        };
+        return std::ranges::none_of(passages_, [&](const m_passage& p) { return is_that(p.file, p.op); }) &&
+               std::ranges::none_of(held_up_, [&](const auto& h) { return is_that(h.first, h.second); });
     }
     bool is_changed(unsigned file) const
     {
@@ -389,6 +392,7 @@ struct files_model {
     std::list<m_wait> waits_; // in the order of asking
     std::vector<m_pending> pending_;
     std::vector<m_passage> passages_;
+    std::vector<std::pair<unsigned, operation>> held_up_; // operations on files that have begun
 };
 
 } // namespace verbena::sim

@@ -693,7 +693,11 @@ private:
             co_return;
         ++asking_[file];
         const demand d(op, file_number(file), who == no_client ? nobody : clients_[who].id);
+        if (doing)
+            held_up_.emplace_back(file, op);
         const result<void> room = co_await table_->make_way(d, patience);
+        if (doing)
+            held_up_.erase(std::ranges::find(held_up_, std::pair(file, op)));
         --asking_[file];
         if (stopping_)
             co_return;
