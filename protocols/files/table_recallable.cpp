@@ -73,7 +73,7 @@ void state_table::add_recallable(recallable_entry& r)
 result<state_entry*> state_table::check_side_by_side(client_entry& c, const stateid& id,
                                                      const storage::handle& file) noexcept
 {
-    const auto s = check(c, id, &file, zero_seqid::newest);
+    auto s = check(c, id, &file, zero_seqid::newest);
     if (s || s.error() != errc::old_stateid)
         return s;
     state_entry* const known = states_->find(id);
