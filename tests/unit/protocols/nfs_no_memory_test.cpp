@@ -245,7 +245,7 @@ BOOST_AUTO_TEST_CASE(what_is_due_is_done_again_where_there_was_no_memory)
         failed = has_failed;
         BOOST_TEST(revoked, "allocation " << failures + 1);
     }
-    BOOST_TEST(failures > 1);
+    BOOST_TEST(failures > 0); // an optimizer leaves one
 }
 
 // What lies in no list would stay, and end nowhere.
