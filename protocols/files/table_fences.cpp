@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fences: what a client has lost goes out of its reach, in turn, before anybody else gets it. docs/internals/files.md.
+// Fences: what a client has lost goes out of its reach, in turn, before anybody else gets it. docs/internals/files_recallable.md.
 #include "entries.hpp"
 
 #include <verbena/core/printable.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recallable state: what a client has until it gives it back, is asked to, or loses it. docs/internals/files.md.
+// Recallable state: what a client has until it gives it back, is asked to, or loses it. docs/internals/files_recallable.md.
 #pragma once
 
 #include <verbena/core/reactor/clock.hpp>
