@@ -262,7 +262,8 @@ class Recovery(Copies):
         relays = []
         clients = {}
         for transport in ("tcp", "iwarp"):
-            for kind, options in (("hard", ["--timeout", "5"]), ("soft", ["--soft", "--timeout", "5"])):
+            patience = ["--timeout", str(5 * daemon.SLOW)] # a soft one gives up a server that is only slow
+            for kind, options in (("hard", patience), ("soft", ["--soft", *patience])):
                 relays.append((transport, self.relay(d, transport, 8 * MIB)))
                 # A slow machine must not let one finish its work by a second connection before the server goes.
                 relays[-1][1].once = True

@@ -237,12 +237,13 @@ public:
             if (!peer)
                 break;
             ++came;
-            BOOST_TEST(peers->held(peer_use::handshakes) == 1U); // until it is answered
+            handshakes = peers->held(peer_use::handshakes); // until it is answered
         }
         ++ended;
     }
     static inline std::string admitted;
     static inline std::atomic<int> came = 0;
+    static inline std::atomic<std::size_t> handshakes = 0;
     peer_shares* peers = nullptr;
     static inline std::atomic<int> served = 0;
     static inline std::atomic<int> ended = 0;
@@ -421,6 +422,7 @@ BOOST_AUTO_TEST_CASE(a_verbs_protocol_is_asked_whom_it_admits)
     BOOST_TEST(!asks()); // it lets it go
     BOOST_TEST(waiting_protocol::came == 1);
     BOOST_TEST(s.stop().has_value());
+    BOOST_TEST(waiting_protocol::handshakes == 1U);
 }
 
 BOOST_AUTO_TEST_CASE(what_it_is_told_is_checked)

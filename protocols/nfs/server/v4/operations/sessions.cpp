@@ -16,15 +16,16 @@ namespace {
 // others.
 constexpr std::size_t exchange_results = 256;
 
-// We gave nobody a handle of RPCSEC_GSS, so whichever is named does not exist (8881 18.33.3, 18.36.3).
-bool names_a_gss_handle(const array_view<callback_sec_parms4, max_security_flavours>& parms)
+// Of these security parameters of a back channel, how many name a handle of RPCSEC_GSS. We gave nobody one, so none of
+// these handles exists.
+std::size_t gss_handles_in(const array_view<callback_sec_parms4, max_security_flavours>& parms)
 {
+    std::size_t found = 0;
     for (const callback_sec_parms4 each : parms) {
         const auto flavor = rpc::auth_flavor(each.cb_secflavor);
-        if (flavor != rpc::auth_flavor::none && flavor != rpc::auth_flavor::sys)
-            return true;
+        found += flavor != rpc::auth_flavor::none && flavor != rpc::auth_flavor::sys;
     }
-    return false;
+    return found;
 }
 
 files::limit_of whose(session_table::shortage of) noexcept
@@ -111,7 +112,9 @@ namespace {
 
 task<nfsstat4> make_session(compound& k, const CREATE_SESSION4args& args, const session_table::creation& made)
 {
-    if (names_a_gss_handle(args.sec_parms))
+    // 8881 18.36.3. Beside another flavour the handle is not needed: clients offer what the server may choose from.
+    if (const std::size_t handles = gss_handles_in(args.sec_parms);
+        handles != 0 && handles == args.sec_parms.size())
         co_return nfsstat4::noent;
     files::client_id state = made.state;
     bool must_reclaim = false;
@@ -338,7 +341,7 @@ task<nfsstat4> backchannel_ctl(compound& k)
     BACKCHANNEL_CTL4args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
-    if (names_a_gss_handle(args.sec_parms))
+    if (gss_handles_in(args.sec_parms) != 0) // 8881 18.33.3, a MUST
         co_return nfsstat4::noent;
     auto identity = callback_identity::choose(args.cb_program, args.sec_parms);
     // Without parameters it goes on as whom it did, in another program.
