@@ -42,12 +42,18 @@ std::ptrdiff_t byte_ranges::growth(const byte_range& r, std::optional<lock_type>
     return std::ptrdiff_t(c.made) - std::ptrdiff_t(c.count);
 }
 
+void byte_ranges::reserve(const change& c)
+{
+    if (const std::size_t size = ranges_.size() + c.made - c.count; size > ranges_.capacity())
+        ranges_.reserve(std::max(size, 2 * ranges_.capacity()));
+}
+
+void byte_ranges::reserve(const byte_range& r, std::optional<lock_type> type) { reserve(plan(r, type)); }
+
 void byte_ranges::replace(const byte_range& r, std::optional<lock_type> type)
 {
     const change c = plan(r, type);
-    // First what there may be no memory for: half a change would lose bytes.
-    if (const std::size_t size = ranges_.size() + c.made - c.count; size > ranges_.capacity())
-        ranges_.reserve(std::max(size, 2 * ranges_.capacity()));
+    reserve(c); // first what there may be no memory for: half a change would lose bytes
     const auto at = ranges_.begin() + std::ptrdiff_t(c.first);
     const std::size_t in_place = std::min(c.made, c.count);
     std::copy(c.pieces, c.pieces + in_place, at);

@@ -326,10 +326,11 @@ struct file_entry {
     // Locks of the file system: nullptr where it has none, or nothing is locked or pending, nor waits for a local
     // process. Locks that it is being asked for are pending. Who awaits one of its tasks shares it.
     std::shared_ptr<storage::local_locks> local;
-    std::uint64_t watch = 0;            // the task that asks for those who wait; 0: there is none
-    time_point next_look{};             // its, at the latest
-    std::uint64_t local_calls = 0;      // of lock() and keep()
-    std::optional<byte_range> unlocked; // that `local` has not heard of
+    std::uint64_t watch = 0;              // the task that asks for those who wait; 0: there is none
+    time_point next_look{};               // its, at the latest
+    std::uint64_t local_calls = 0;        // of lock() and keep()
+    std::optional<byte_range> unlocked;   // that `local` has not heard of
+    member_of<file_entry> to_keep{*this}; // while that is for want of memory
     intrusive_list<pending_lock> pending_locks;
     member_of<file_entry> to_look{*this}; // while not all waiters were looked at since bytes came free
     member_of<file_entry> to_tell{*this}; // while bytes of it came free and its waiters have not heard
@@ -560,8 +561,8 @@ struct state_table::indexes {
     intrusive_list<detail::member_of<detail::fence_entry>>
         placed;                                                // those that have a place, the first one first
     intrusive_list<detail::member_of<detail::kind_use>> turns; // whose fences wait
-    intrusive_list<detail::member_of<detail::wait_entry>> told, untold; // those that end first first
-    intrusive_list<detail::member_of<detail::file_entry>> to_look;      // pinned
+    intrusive_list<detail::member_of<detail::wait_entry>> told, untold;     // those that end first first
+    intrusive_list<detail::member_of<detail::file_entry>> to_look, to_keep; // pinned
     std::unordered_set<detail::state_entry*, detail::state_hash, detail::state_equal> states;
 };
 

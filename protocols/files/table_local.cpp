@@ -248,17 +248,31 @@ task<result<void>> state_table::test_locally(back_end_locks asked, byte_range by
 
 // --- Unlocking
 
-// Of `bytes` the back end is to hold what owners hold now. What it is being asked for is left alone: its end says
-// the same of those bytes.
-void state_table::keep_locally(file_entry& f, const byte_range& bytes)
+// Of `bytes` the back end is to hold what owners hold now. Where there is no memory to say so, it holds more for a
+// while, and tend() says it again.
+void state_table::keep_locally(file_entry& f, const byte_range& bytes) noexcept
 {
     if (f.local == nullptr)
         return;
     ++f.local_calls;
-    if (f.locks.empty() && f.pending_locks.empty()) {
-        f.local->keep(0, byte_range::to_the_end, {});
-        return drop_local(f);
+    try {
+        tell_what_is_kept(f, bytes);
+    } catch (...) {
+        note_unlocked(f, bytes);
+        if (!f.to_keep.is_linked()) {
+            by_->to_keep.push_back(f.to_keep);
+            ++f.pins;
+            wake(tending_);
+        }
     }
+    drop_local(f);
+}
+
+// What it is being asked for is left alone: its end says the same of those bytes.
+void state_table::tell_what_is_kept(file_entry& f, const byte_range& bytes)
+{
+    if (f.locks.empty() && f.pending_locks.empty())
+        return f.local->keep(0, byte_range::to_the_end, {});
     byte_ranges parts; // of `bytes`, of which nothing is pending
     parts.set(bytes, lock_type::read);
     for (auto* p = f.pending_locks.front(); p != nullptr; p = f.pending_locks.next(*p))
@@ -280,18 +294,36 @@ void state_table::keep_locally(file_entry& f, const byte_range& bytes)
 // For let_go_locally(), once for all that go together.
 void state_table::note_unlocked(file_entry& f, const byte_ranges& gone) noexcept
 {
-    if (f.local == nullptr || gone.empty())
-        return;
-    const byte_range all{gone.all().front().bytes.offset, gone.all().back().bytes.last};
-    f.unlocked = f.unlocked ? byte_range{std::min(f.unlocked->offset, all.offset),
-                                         std::max(f.unlocked->last, all.last)}
-                            : all;
+    if (f.local != nullptr && !gone.empty())
+        note_unlocked(f, {gone.all().front().bytes.offset, gone.all().back().bytes.last});
 }
 
-void state_table::let_go_locally(file_entry& f)
+void state_table::note_unlocked(file_entry& f, const byte_range& gone) noexcept
+{
+    f.unlocked = f.unlocked ? byte_range{std::min(f.unlocked->offset, gone.offset),
+                                         std::max(f.unlocked->last, gone.last)}
+                            : gone;
+}
+
+void state_table::let_go_locally(file_entry& f) noexcept
 {
     if (f.unlocked)
         keep_locally(f, *std::exchange(f.unlocked, std::nullopt));
+}
+
+// Each once: for those that fail again there is time later.
+void state_table::let_go_again() noexcept
+{
+    const auto* const last = by_->to_keep.back();
+    for (bool is_last = last == nullptr; !is_last;) {
+        auto* const m = by_->to_keep.front();
+        is_last = m == last;
+        file_entry& f = m->owner;
+        m->unlink();
+        let_go_locally(f);
+        --f.pins;
+        release_file(f);
+    }
 }
 
 // The kernel tells nobody that a local process wants what a client has locked whose lease is over. So its locks go:

@@ -218,12 +218,14 @@ lock_entry& state_table::set_lock(const lock_request& r, const lock_place& at, p
     lock_entry* l = at.had;
     wait_entry* const waits = at.waits;
     const bool was_told = waits != nullptr && waits->is_told;
-    if (waits != nullptr && waits->bytes.overlaps(r.bytes))
-        erase_wait(*waits); // and nobody hears of it before this lock stands
+    // First all that there may be no memory for.
+    for_each_beside(f, at.known, l, [&](lock_entry& beside) { beside.ranges.reserve(r.bytes, {}); });
     if (l == nullptr) {
         owner_entry& o = owner_of(c, true, at.owner);
         try {
-            l = &enter(*states_, by_->states, std::make_unique<lock_entry>(c, o, f, at.by));
+            auto made = std::make_unique<lock_entry>(c, o, f, at.by);
+            made->ranges.reserve(r.bytes, r.type);
+            l = &enter(*states_, by_->states, std::move(made));
         } catch (...) {
             release_owner(o);
             throw;
@@ -234,8 +236,11 @@ lock_entry& state_table::set_lock(const lock_request& r, const lock_place& at, p
         c.count(&client_entry::lock_states, &peer_use::lock_states, 1);
         stats_.lock_states.add(1);
     } else {
+        l->ranges.reserve(r.bytes, r.type);
         l->seqid = next_seqid(l->seqid);
     }
+    if (waits != nullptr && waits->bytes.overlaps(r.bytes))
+        erase_wait(*waits);  // and nobody hears of it before this lock stands
     if (l->ranges.empty()) { // nobody looks at it otherwise
         f.locks.push_back(l->of_file);
         ++f.lockers;
@@ -329,6 +334,9 @@ result<void> state_table::unlock_bytes(lock_entry& l, const byte_range& bytes, b
                                                  options_.limits.local_ranges_per_file, true))
                 return refuse({limited::locks, *whose}, errc::too_many_locks);
     }
+    // First all that there may be no memory for.
+    l.ranges.reserve(bytes, std::nullopt);
+    for_each_beside(f, l.owner, &l, [&](lock_entry& beside) { beside.ranges.reserve(bytes, std::nullopt); });
     clear(l, bytes);
     for_each_beside(f, l.owner, &l, [&](lock_entry& beside) { clear(beside, bytes); });
     l.client.count(&client_entry::locks, &peer_use::locks, growth);

@@ -428,6 +428,7 @@ task<void> state_table::tend()
             --f.pins;
             release_file(f);
         }
+        let_go_again();
         result<void> done = no_memory();
         try {
             done = co_await do_what_is_due();
@@ -455,6 +456,8 @@ task<void> state_table::tend()
         }
         if (by_->to_look.front() != nullptr)
             at(t);
+        if (!by_->to_keep.empty())
+            at(now() + std::chrono::seconds(1));
         const bool goes_on = co_await change_awaiter(tending_, next, "something to be due");
         if (!goes_on) {
             release_leases();

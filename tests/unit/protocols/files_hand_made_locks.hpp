@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <new>
 #include <optional>
 #include <span>
 #include <vector>
@@ -26,6 +27,7 @@ struct hand_made {
     files::byte_range told;                ///< of the last keep()
     std::vector<storage::lock_range> kept; ///< likewise
     int keeps = 0;
+    int keeps_without_memory = 0;          ///< so many fail
     std::map<std::uint64_t, bool> holding; ///< of the first bytes, by now
 };
 
@@ -58,6 +60,10 @@ public:
     }
     void keep(std::uint64_t offset, std::uint64_t last, std::span<const storage::lock_range> held) override
     {
+        if (of_.keeps_without_memory > 0) {
+            --of_.keeps_without_memory;
+            throw std::bad_alloc();
+        }
         ++of_.keeps;
         of_.told = {offset, last};
         of_.kept.assign(held.begin(), held.end());

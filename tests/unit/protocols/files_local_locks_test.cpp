@@ -806,6 +806,33 @@ BOOST_FIXTURE_TEST_CASE(a_lock_that_does_not_wait_ends_the_wait_for_a_local_proc
     BOOST_TEST(handler.available[1].first == b);
 }
 
+// Whoever unlocks, closes or goes is not held up, and the process lives. Local processes wait until there is memory.
+BOOST_FIXTURE_TEST_CASE(what_there_is_no_memory_to_let_go_of_is_let_go_of_later, local_fixture)
+{
+    const auto mine = lock(a, {0, 9}, write);
+    BOOST_REQUIRE(mine);
+    back_end.keeps_without_memory = 2; // it is tried twice at once
+    unlock(a, *mine, {0, 4});
+    BOOST_TEST(back_end.holding[0]);
+    BOOST_TEST(lock(b, {0, 4}, read).has_value()); // among clients it is free
+    const auto theirs = lock(b, {20, 29}, write);
+    BOOST_REQUIRE(theirs);
+    back_end.keeps_without_memory = 2;
+    BOOST_REQUIRE(table->close(b, of_b, file_named("f")));
+    pass_turning(500ms);
+    BOOST_TEST(back_end.holding[20]);
+    pass_turning(1s);
+    BOOST_TEST(!back_end.holding[20]);
+    BOOST_TEST(!back_end.holding[0]);
+    BOOST_TEST(back_end.holding[9]);
+    // An open with all that it has locked, and nothing else is locked of the file.
+    back_end.keeps_without_memory = 1;
+    BOOST_REQUIRE(table->close(a, of_a, file_named("f")));
+    turns();
+    BOOST_TEST(back_end.objects == 0);
+    BOOST_TEST(table->stats().files.value() == 0);
+}
+
 BOOST_FIXTURE_TEST_CASE(a_stop_does_not_wait_for_a_back_end_that_hangs, local_fixture)
 {
     back_end.holder = storage::local_holder{{0, 9, true}, 0};

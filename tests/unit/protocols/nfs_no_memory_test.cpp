@@ -286,4 +286,70 @@ BOOST_AUTO_TEST_CASE(an_open_and_a_lock_for_which_there_was_no_memory_leave_noth
     BOOST_TEST(failures > 10);
 }
 
+// A lock or an unlock is done or was never asked for, also where an owner has locks by two opens.
+BOOST_AUTO_TEST_CASE(a_lock_without_memory_changes_nothing)
+{
+    int failures = 0;
+    for (bool failed = true; failed; failures += failed) {
+        files_fixture f;
+        f.start([](files::state_options& o) { o.limits.lockers_per_file = 2; });
+        const files::client_id c = f.client("a"), other = f.client("b");
+        const storage::handle file = file_named("f");
+        const auto first = f.open(c, "one", "f", files::share::both);
+        const auto second = f.open(c, "two", "f", files::share::both);
+        BOOST_REQUIRE((first && second));
+        auto whole = f.lock_of(c, first->id, "f");
+        whole.bytes = {0, 99};
+        const auto has_whole = f.table->lock(whole);
+        auto within = f.lock_of(c, second->id, "f");
+        within.bytes = {40, 59};
+        BOOST_REQUIRE(has_whole);
+        const auto is_whole = [&](files::byte_range bytes) {
+            files::lock_holder held;
+            return !f.table->test_lock(other, file, owner_named("l"), bytes, files::lock_type::read, &held) &&
+                   held.bytes == files::byte_range{0, 99};
+        };
+        const auto fails = [&](auto&& does) {
+            has_failed = false;
+            fails_at = failures + 1;
+            try {
+                does();
+            } catch (const std::bad_alloc&) {
+            }
+            fails_at = 0;
+            failed = failed || has_failed;
+            return has_failed.load();
+        };
+        failed = false;
+        // It takes the middle from the other open's.
+        if (fails([&] { (void)f.table->lock(within); })) {
+            BOOST_TEST(is_whole(within.bytes), "allocation " << failures + 1);
+            BOOST_TEST(f.table->stats().locks.value() == 1);
+            BOOST_TEST(f.table->lock(within).has_value());
+        }
+        BOOST_TEST(f.table->stats().locks.value() == 3);
+        BOOST_REQUIRE(f.table->close(c, second->id, file));
+        BOOST_TEST(f.table->stats().locks.value() == 2);
+        // What its state has nothing of by now.
+        const files::stateid its{0, has_whole->other};
+        BOOST_REQUIRE(f.table->unlock(c, its, file, {0, 99}));
+        files::lock_request again = whole;
+        again.new_owner = false;
+        again.id = its;
+        if (fails([&] { (void)f.table->lock(again); })) {
+            BOOST_TEST(f.table->stats().locks.value() == 0);
+            BOOST_TEST(f.table->lock(again).has_value());
+        }
+        if (fails([&] { (void)f.table->unlock(c, its, file, {40, 59}); })) {
+            BOOST_TEST(is_whole({40, 59}), "allocation " << failures + 1);
+            BOOST_TEST(f.table->unlock(c, its, file, {40, 59}).has_value());
+        }
+        BOOST_TEST(f.table->stats().locks.value() == 2);
+        BOOST_REQUIRE(f.table->close(c, first->id, file));
+        BOOST_TEST(f.table->stats().locks.value() == 0);
+        BOOST_TEST(f.table->stats().files.value() == 0);
+    }
+    BOOST_TEST(failures > 2);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

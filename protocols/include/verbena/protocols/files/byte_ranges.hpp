@@ -24,6 +24,8 @@ class byte_ranges {
 public:
     /// How many ranges more there are after set(): negative where some were merged. `type` nothing: of clear().
     std::ptrdiff_t growth(const byte_range& r, std::optional<lock_type> type) const noexcept;
+    /// Takes the memory that set() of that needs, or clear() where `type` is nothing: then that can't fail.
+    void reserve(const byte_range& r, std::optional<lock_type> type);
     /// Locks `r` so, whatever was locked of it. Bytes beside it stay as they are.
     void set(const byte_range& r, lock_type type) { replace(r, type); }
     /// Unlocks `r`, of which nothing needs to be locked.
@@ -44,6 +46,7 @@ private:
         std::size_t made = 0;
     };
     change plan(const byte_range& r, std::optional<lock_type> type) const noexcept;
+    void reserve(const change& c);
     void replace(const byte_range& r, std::optional<lock_type> type);
 
     std::vector<locked_range> ranges_;

@@ -755,9 +755,12 @@ private:
     std::optional<lock_obstacle> find_pending_lock(detail::file_entry& f, client_id client,
                                                    std::span<const std::byte> owner, const byte_range& bytes,
                                                    lock_type type) noexcept;
-    void keep_locally(detail::file_entry& f, const byte_range& bytes);
-    void note_unlocked(detail::file_entry& f, const byte_ranges& gone) noexcept;
-    void let_go_locally(detail::file_entry& f);
+    void keep_locally(detail::file_entry& f, const byte_range& bytes) noexcept;
+    void tell_what_is_kept(detail::file_entry& f, const byte_range& bytes);
+    static void note_unlocked(detail::file_entry& f, const byte_ranges& gone) noexcept;
+    static void note_unlocked(detail::file_entry& f, const byte_range& gone) noexcept;
+    void let_go_locally(detail::file_entry& f) noexcept;
+    void let_go_again() noexcept;
     void give_way_locally(detail::client_entry& c) noexcept;
     void wait_locally(const pending_lock& p);
     void look_soon(detail::file_entry& f);
