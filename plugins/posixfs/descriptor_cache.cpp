@@ -70,7 +70,6 @@ cached_file::~cached_file()
 {
     ask_all_but(-1);
     close_where_it_may_last(pool, std::move(sync), !mount->local);
-    close_where_it_may_last(pool, std::move(path), !mount->local);
 }
 
 void cached_file::ask(int fd) const noexcept
@@ -252,7 +251,7 @@ void descriptor_cache::remove(cached_file& f) noexcept
     }
     // A file that was made here may be open without a descriptor of its own: see backend::open().
     if (f.writes.is_linked())
-        pins_.give_later(f.handle, f.path.get());
+        pins_.give_later({f.handle, f.path.get(), *f.mount, f.path.shared()});
     f.unlink();
     f.writes.unlink();
     --size_;
@@ -403,15 +402,22 @@ void descriptor_cache::stop_writing(cached_file& f, writers_given_up& gone) noex
             gone.writers.push_back(std::move(user->write));
         user->write.reset();
     }
-    if (is_path_only(f.path.get()))
+    if (f.path.is_path_only())
         return;
-    unique_fd path(f.mount->local ? ::open(fd_path(f.path.get()).text(), O_PATH | O_CLOEXEC) : -1);
-    if (!path)
+    unique_fd made(f.mount->local ? ::open(fd_path(f.path.get()).text(), O_PATH | O_CLOEXEC) : -1);
+    if (!made)
         return remove(f); // another host might be asked: the next call does so, on the pool
-    std::swap(f.path, path);
-    pins_.give_later(f.handle, f.path.get());
-    if (!f.mount->in_memory)
-        gone.paths.push_back(path.release());
+    try {
+        path_descriptor path(pool_, std::move(made), *f.mount);
+        if (!f.mount->in_memory)
+            gone.paths.reserve(gone.paths.size() + 1);
+        std::swap(f.path, path);
+        if (!f.mount->in_memory)
+            gone.paths.push_back(path.release());
+    } catch (const std::bad_alloc&) {
+        return remove(f);
+    }
+    pins_.give_later({f.handle, f.path.get(), *f.mount, f.path.shared()});
 }
 
 // Its space is free when nobody holds it open.

@@ -113,6 +113,8 @@ public:
     shared_fd(const shared_fd&) = delete;
     ~shared_fd() { close_where_it_may_last(pool_, std::move(fd_), always_); }
     int get() const noexcept { return fd_.get(); }
+    /// It is the caller's alone from now on. Nobody else has it.
+    int release() noexcept { return fd_.release(); }
     /// Of the mount that it is of.
     sending_rest& sending() const noexcept { return *sending_; }
 
@@ -121,6 +123,25 @@ private:
     unique_fd fd_;
     std::shared_ptr<sending_rest> sending_;
     bool always_;
+};
+
+/// What a cached file is reached by. Whoever has the file open may share it, if it is an O_PATH one.
+class path_descriptor {
+public:
+    path_descriptor(blocking_pool& pool, unique_fd fd, const mount_point& m)
+        : is_path_only_(posixfs::is_path_only(fd.get())),
+          fd_(std::make_shared<shared_fd>(pool, std::move(fd), !m.local, m.sending))
+    {
+    }
+    int get() const noexcept { return fd_->get(); }
+    bool is_path_only() const noexcept { return is_path_only_; }
+    /// Nothing where it is not to be shared.
+    std::shared_ptr<const shared_fd> shared() const noexcept { return is_path_only_ ? fd_ : nullptr; }
+    int release() noexcept { return fd_->release(); }
+
+private:
+    bool is_path_only_;
+    std::shared_ptr<shared_fd> fd_;
 };
 
 /// Descriptors that the kernel opened for one caller.
@@ -145,11 +166,11 @@ struct cached_file : list_hook {
     };
 
     cached_file(const storage::handle& h, unique_fd fd, const mount_point* m, std::uint64_t of_filesystem,
-                const struct stat& st, blocking_pool& p, sync_group& s) noexcept
+                const struct stat& st, blocking_pool& p, sync_group& s)
         : pool(p),
           syncs(s),
           handle(h),
-          path(std::move(fd)),
+          path(p, std::move(fd), *m),
           mount(m),
           fsid(of_filesystem),
           format(st.st_mode & S_IFMT),
@@ -185,7 +206,7 @@ struct cached_file : list_hook {
     storage::handle handle;
     /// O_PATH, opened with the daemon's rights; of a file made here a duplicate of its maker's, open for writing, as long as
     /// that is. For what O_PATH is enough for.
-    unique_fd path;
+    path_descriptor path;
     const mount_point* mount;
     std::uint64_t fsid; ///< for attributes
     mode_t format;

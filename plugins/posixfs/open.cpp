@@ -165,10 +165,11 @@ task<result<storage::opened_file>> backend::open(const storage::request& r, cons
         co_return error::from_errno(EROFS, "the export is read-only");
     // To open an O_PATH descriptor costs as much as making the file. So what was just made here gets one when the cache
     // closes its maker's.
-    const bool is_made_here = !is_path_only(f->path.get());
+    const bool is_made_here = !f->path.is_path_only();
     std::optional<pin_table::pin> pin;
     const auto keep = [&](int fd, bool later) -> result<void> {
-        auto added = pins_.add({file, fd, *f->mount}, later, r.client);
+        auto shared = fd == f->path.get() ? f->path.shared() : nullptr;
+        auto added = pins_.add({file, fd, *f->mount, std::move(shared)}, later, r.client);
         if (!added)
             return added.error();
         pin = std::move(*added);

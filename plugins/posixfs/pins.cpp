@@ -11,6 +11,7 @@
 #include <cassert>
 #include <cerrno>
 #include <fcntl.h>
+#include <new>
 #include <optional>
 
 namespace verbena::posixfs {
@@ -100,35 +101,43 @@ bool pin_table::make_room(unsigned looks) const noexcept
         e->unlink();
         // Other hosts are not asked here: what was removed there is gone in any case.
         struct stat st{};
-        e->nameless = e->mount.local && file_status(e->fd.get(), st) == 0 && st.st_nlink == 0;
+        e->nameless = e->mount.local && file_status(e->fd->get(), st) == 0 && st.st_nlink == 0;
         if (e->nameless) {
             charge(*e);
             continue;
         }
         held_.fetch_sub(1, std::memory_order_relaxed);
         e->of.closed_.fetch_add(1, std::memory_order_relaxed);
-        close_where_it_may_last(e->of.pool_, std::move(e->fd), !e->mount.local);
+        e->fd.reset();
     }
     return true;
 }
 
-int pin_table::give(entry& e, int fd, unsigned looks) noexcept
+int pin_table::give(entry& e, const known_file& file, unsigned looks) noexcept
 {
     if (e.fd)
         return 0;
     if (!make_room(looks))
         return EAGAIN;
-    e.fd = path_of(fd, e.mount.local);
-    if (!e.fd)
-        return errno;
+    e.fd = file.path;
+    if (!e.fd) {
+        unique_fd made = path_of(file.fd, e.mount.local);
+        if (!made)
+            return errno;
+        try {
+            e.fd = std::make_shared<const shared_fd>(pool_, std::move(made), !e.mount.local, e.mount.sending);
+        } catch (const std::bad_alloc&) {
+            return ENOMEM;
+        }
+    }
     e.later = e.lost = e.unkept = false;
     held_.fetch_add(1, std::memory_order_relaxed);
     return 0;
 }
 
-int pin_table::try_to_give(entry& e, int fd) noexcept
+int pin_table::try_to_give(entry& e, const known_file& file) noexcept
 {
-    const int failed = give(e, fd);
+    const int failed = give(e, file);
     // At the bound that is how it should be, and told when it is in somebody's way.
     if (failed == 0 || failed == EAGAIN || std::exchange(e.unkept, true))
         return failed;
@@ -153,7 +162,7 @@ result<pin_table::pin> pin_table::add(const known_file& file, bool later, std::s
         e.opener = &*peers_.try_emplace(group).first;
         ++e.opener->second.files;
     }
-    const int failed = later ? 0 : try_to_give(e, file.fd);
+    const int failed = later ? 0 : try_to_give(e, file);
     if (failed != 0 && e.removals != 0)
         return error::from_errno(failed, "a descriptor of a file that is just being removed");
     pin made(e, &entry::opens);
@@ -168,12 +177,12 @@ result<pin_table::pin> pin_table::add(const known_file& file, bool later, std::s
     return made;
 }
 
-void pin_table::give_later(const storage::handle& file, int fd) noexcept
+void pin_table::give_later(const known_file& file) noexcept
 {
     const std::lock_guard lock(mutex_);
-    if (entry* const e = find_open(file); e != nullptr && e->later) {
+    if (entry* const e = find_open(file.handle); e != nullptr && e->later) {
         e->later = false;
-        (void)try_to_give(*e, fd);
+        (void)try_to_give(*e, file);
         use(*e);
     }
 }
@@ -187,7 +196,7 @@ result<pin_table::removal> pin_table::removing(const known_file& file)
         entry& e = entry_of(file);
         is_share = e.opens != 0 && share_is_used(e, file);
         if (e.opens != 0)
-            failed = is_share ? EAGAIN : give(e, file.fd, looks_of_removal);
+            failed = is_share ? EAGAIN : give(e, file, looks_of_removal);
         if (failed == 0) {
             removal made(e, &entry::removals);
             use(e);
@@ -224,7 +233,7 @@ bool pin_table::keeps(const known_file& file, bool nameless) noexcept
     if (e == nullptr)
         return false;
     e->nameless = e->nameless || nameless;
-    (void)try_to_give(*e, file.fd); // without it the file lasts as long as it is cached
+    (void)try_to_give(*e, file); // without it the file lasts as long as it is cached
     use(*e);
     return true;
 }
@@ -236,7 +245,7 @@ const mount_point* pin_table::open(const storage::handle& file, unique_fd& out) 
     if (e == nullptr || !e->fd)
         return nullptr;
     use(*e);
-    out.reset(::fcntl(e->fd.get(), F_DUPFD_CLOEXEC, 0));
+    out.reset(::fcntl(e->fd->get(), F_DUPFD_CLOEXEC, 0));
     return &e->mount;
 }
 
@@ -262,7 +271,7 @@ void pin_table::end(entry& e, std::size_t entry::* count) noexcept
     pin_table& of = e.of;
     const bool local = e.mount.local;
     bool nameless = false;
-    unique_fd fd;
+    std::shared_ptr<const shared_fd> fd;
     storage::handle file;
     {
         const std::lock_guard lock(mutex_);
@@ -279,12 +288,10 @@ void pin_table::end(entry& e, std::size_t entry::* count) noexcept
         of.entries_.erase(of.entries_.find(file));
     }
     struct stat st{};
-    if (fd && local && file_status(fd.get(), st) == 0)
+    if (fd && local && file_status(fd->get(), st) == 0)
         nameless = st.st_nlink == 0;
     if (nameless)
         of.removals_.add(file);
-    if (nameless || !local)
-        close_where_it_may_last(of.pool_, std::move(fd), !local);
 }
 
 open_file_counters pin_table::counters() const noexcept

@@ -17,6 +17,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -67,6 +68,8 @@ public:
         const storage::handle& handle;
         int fd;
         const mount_point& mount;
+        /// `fd` as an O_PATH one that the file is kept by. Nothing: a duplicate of `fd` is made for that.
+        std::shared_ptr<const shared_fd> path = {};
     };
     /// Somebody has the file open. When the last pin of a file without a name goes, all shards close that
     /// file, so that its room is free.
@@ -95,7 +98,7 @@ public:
     /// opens it, or nothing; the file counts as that peer's as long as anybody has it open.
     result<pin> add(const known_file& file, bool later = false, std::string_view client = {});
     /// The file gets the descriptor that add() put off.
-    void give_later(const storage::handle& file, int fd) noexcept;
+    void give_later(const known_file& file) noexcept;
     /// Gives the file a descriptor before the name goes, if somebody has it open. EBUSY at the bound or at the peer's
     /// share of it, or why there is none: the name must stay.
     result<removal> removing(const known_file& file);
@@ -127,7 +130,7 @@ private:
         const storage::handle* handle = nullptr; ///< its key
         std::size_t opens = 0;
         std::size_t removals = 0; ///< under way
-        unique_fd fd;             ///< or it is closed
+        std::shared_ptr<const shared_fd> fd; ///< or it is closed
         bool later = false;       ///< a cache has it open yet
         bool nameless = false;    ///< somebody saw that its last name is gone
         bool lost = false;        ///< it went while it was closed
@@ -142,9 +145,9 @@ private:
     // These with the lock.
     entry& entry_of(const known_file& file);
     entry* find_open(const storage::handle& file) noexcept;
-    int give(entry& e, int fd, unsigned looks = usual_looks) noexcept;
+    int give(entry& e, const known_file& file, unsigned looks = usual_looks) noexcept;
     /// give() where the file stays open without it.
-    int try_to_give(entry& e, int fd) noexcept;
+    int try_to_give(entry& e, const known_file& file) noexcept;
     bool make_room(unsigned looks) const noexcept;
     static void use(entry& e) noexcept;
     static void charge(entry& e) noexcept;
