@@ -264,7 +264,7 @@ bool server::begin(files::under_way& doing, const target& of, files::operation o
 
 task<nfsstat3> server::make_way(rpc::call& c, const target& of, files::operation op)
 {
-    const storage::handle file = files::file_key(of.exported->id, of.file);
+    const files::exported_file file(files::file_key(of.exported->id, of.file), of.exported->id);
     const result<void> made = co_await state_->make_way(files::nobody, file, op);
     co_return made ? nfsstat3::ok : refuse_way(c, made.error());
 }
