@@ -471,7 +471,7 @@ task<result<files::opened>> state_home::open_and_cut(const files::open_request& 
     result<storage::change> cut = error(errc::expired, "what the client had was taken");
     if (!begun->pending->is_dropped()) { // also on the way here
         files::under_way cutting;
-        cutting.begin(*file.here, file.export_id, file.file, files::operation::set_size);
+        cutting.begin(*file.here, file.space, file.file, files::operation::set_size);
         storage::set_attributes none;
         none.size = 0;
         cut = co_await file.backend->setattr(file.request, file.file, none, std::nullopt);

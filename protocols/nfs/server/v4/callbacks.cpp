@@ -196,8 +196,16 @@ time_point callback_sender::last_heard(files::client_id client) noexcept
 std::unique_ptr<storage::local_locks> callback_sender::local_locks_of(const storage::handle& file) noexcept
 {
     const auto named = files::open_file_key(file);
-    const export_options* const exported = named ? commons_.exports.by_id(named->space) : nullptr;
-    return exported == nullptr ? nullptr : exported->backend->local_locks_of(named->file);
+    if (!named)
+        return nullptr;
+    // One back end locks for all exports of a tree: two would stand in each other's way. That of an export that is read
+    // only may stand on a mount that is, where nothing can be locked for writers.
+    for (const bool read_only : {false, true})
+        for (const auto& [space, each] : commons_.exports.of_space(named->space))
+            if (each->read_only == read_only)
+                if (auto locks = each->backend->local_locks_of(named->file))
+                    return locks;
+    return nullptr;
 }
 
 void callback_sender::recall_any(files::client_id client, std::size_t keep) noexcept

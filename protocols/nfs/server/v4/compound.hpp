@@ -73,7 +73,7 @@ struct compound : call_context {
     /// `op` is under way from here on, until the operation ends. Whether make_way() is to be awaited.
     [[nodiscard]] bool begin(const object& of, files::operation op) noexcept
     {
-        return server.state.begin(next_doing(), server.under_way, of.exported->id, of.file, op);
+        return server.state.begin(next_doing(), server.under_way, of.exported->space, of.file, op);
     }
     void end_doing() noexcept
     {

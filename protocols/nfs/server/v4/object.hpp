@@ -23,7 +23,7 @@ struct object {
     storage::file_backend& backend() const noexcept { return *exported->backend; }
     bool is_export_root() const noexcept { return exported != nullptr && file == backend().root(); }
     /// The state layer's name for the file.
-    storage::handle key() const noexcept { return files::file_key(exported->id, file); }
+    storage::handle key() const noexcept { return files::file_key(exported->space, file); }
     /// For what it asks of that file: by this export.
     files::exported_file state_file() const noexcept { return {key(), exported->id}; }
 };

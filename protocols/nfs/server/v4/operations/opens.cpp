@@ -170,7 +170,7 @@ task<void> unmake(server_parts& server, const object& directory, std::string_vie
                   const storage::handle& file)
 {
     files::under_way removing;
-    if (server.state.begin(removing, server.under_way, directory.exported->id, file,
+    if (server.state.begin(removing, server.under_way, directory.exported->space, file,
                            files::operation::remove))
         co_return;
     storage::request request = directory.request;
@@ -262,7 +262,7 @@ task<nfsstat4> create_to_open(compound& k, const OPEN4args& args, open_target& t
             rest.uid.reset();
         // Somebody may have opened the file meanwhile, or before a creation that is repeated.
         files::under_way setting;
-        if (k.server.state.begin(setting, k.server.under_way, directory.exported->id, to.file.file,
+        if (k.server.state.begin(setting, k.server.under_way, directory.exported->space, to.file.file,
                                  files::operation::set_attributes)) {
             status = co_await make_way(k, to.file, files::operation::set_attributes);
             if (status != nfsstat4::ok)
@@ -390,7 +390,7 @@ task<nfsstat4> open_file(compound& k, const OPEN4args& args, OPEN4res& res)
         request.gives_back = is_shared && !request.leased;
         request.change.reset();
     }
-    state_home::opening opening = {&to.file.backend(), to.file.request, to.file.file, to.file.exported->id,
+    state_home::opening opening = {&to.file.backend(), to.file.request, to.file.file, to.file.exported->space,
                                    &k.server.under_way};
     opening.request.open = to.opened.get();
     result<files::opened> opened = co_await k.server.state.open(request, opening);

@@ -28,7 +28,8 @@ task<nfsstat4> check_io(compound& k, stateid4 id, files::operation op)
 task<nfsstat4> check_io_of(compound& k, object& of, stateid4 id, files::operation op)
 {
     const files::share access = files::access_of(op);
-    k.next_doing().begin(k.server.under_way, of.exported->id, of.file, op); // the table is asked in any case
+    k.next_doing().begin(k.server.under_way, of.exported->space, of.file,
+                         op); // the table is asked in any case
     const files::exported_file file = of.state_file();
     nfsstat4 status = nfsstat4::ok;
     if (k.minor() == 0) {
@@ -69,7 +70,7 @@ task<nfsstat4> make_way_to(compound& k, const object& directory, std::string_vie
     const auto found = co_await directory.backend().lookup(directory.request, directory.file, name);
     if (!found)
         co_return nfsstat4::ok;
-    const std::uint32_t space = directory.exported->id;
+    const std::uint32_t space = directory.exported->space;
     const storage::handle handle = found->found.handle;
     if (!k.server.state.begin(doing, k.server.under_way, space, handle, op))
         co_return nfsstat4::ok;

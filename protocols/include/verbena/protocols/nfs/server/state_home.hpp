@@ -145,7 +145,7 @@ public:
         storage::file_backend* backend = nullptr;
         storage::request request;
         storage::handle file;
-        std::uint32_t export_id = 0;
+        std::uint32_t space = 0;                ///< of its export
         files::operations_here* here = nullptr; ///< of the caller's shard, where the file is cut
     };
     task<result<files::opened>> open(const files::open_request& request, const opening& file);
