@@ -37,6 +37,7 @@ backend::backend(const memfs_options& options) : options_(options)
     info_.acls = true;
     info_.birth_times = true;
     instance_ = (std::uint64_t(random()) << 32 | random()) | 1;
+    info_.file_space = instance_;
     node& n = nodes_[root_id];
     n.attrs.type = storage::file_type::directory;
     n.attrs.mode = options.root_mode & 07777;

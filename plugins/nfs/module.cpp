@@ -4,6 +4,7 @@
 #include "export_word.hpp"
 #include "limits_config.hpp"
 #include "rpcbind.hpp"
+#include "shared_trees.hpp"
 #include "start_text.hpp"
 
 #include <verbena/plugins/modules.hpp>
@@ -159,6 +160,7 @@ public:
         limits_.sessions.v6_prefix = host.peers().options().v6_prefix;
         for (const export_config& e : exports_)
             at_place(e.place, [&] { open_export(host, e); });
+        warn_of_shared_trees();
         refuse_public();
         const std::string& state = host.state_directory();
         refuse_exported_state(state);
@@ -218,6 +220,7 @@ private:
     std::chrono::seconds grace_time() const;
     void make_commons(shard& home);
     void open_export(module_host& host, const export_config& e);
+    void warn_of_shared_trees();
     void refuse_public() const;
     void refuse_exported_state(const std::string& state) const;
 
@@ -415,6 +418,15 @@ void nfs_module::open_export(module_host& host, const export_config& e)
     if (const auto added = table_.add(std::move(options)); !added)
         throw config_error(name + ": " + added.error().message());
     exported_as_.push_back(std::move(as));
+}
+
+void nfs_module::warn_of_shared_trees()
+{
+    for (std::size_t i = 0; i < exports_.size(); ++i) {
+        std::string& text = exported_as_[i].warning;
+        const std::string more = warning_of_shared_tree(table_, exports_, i);
+        text += (text.empty() || more.empty() ? "" : "; ") + more;
+    }
 }
 
 void nfs_module::refuse_public() const

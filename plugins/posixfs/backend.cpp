@@ -140,6 +140,10 @@ backend::backend(const posixfs_options& options, blocking_pool& pool, std::uniqu
     info_.acls = has_acls(root);
     info_.birth_times = handles_->root_mount().local && birth_of(root).has_value();
     info_.lasting_handles = !handles_->uses_paths();
+    // The kernel's handles are those of the file system, whatever directory or mount of it is exported. With crossmnt some
+    // name a mount by its path beneath the root.
+    if (!handles_->uses_paths() && !options.crossmnt)
+        info_.file_space = handles_->root_stat().st_dev;
     info_.xattrs = ::fgetxattr(root, "user.verbena", nullptr, 0) >= 0 || errno == ENODATA;
     files_per_shard_ = options.cached_files;
     if (files_per_shard_ == 0) {

@@ -43,8 +43,8 @@ constexpr bool is_recallable(state_kind k) noexcept
 
 /// What a stateid names. Owned by the stateid_table.
 struct state_entry {
-    state_entry(state_kind k, client_entry& c, owner_entry* o, file_entry& f) noexcept
-        : kind(k), client(c), owner(o), file(&f)
+    state_entry(state_kind k, client_entry& c, owner_entry* o, file_entry& f, std::uint32_t v) noexcept
+        : kind(k), via(v), client(c), owner(o), file(&f)
     {
     }
     state_entry(const state_entry&) = delete;
@@ -54,6 +54,7 @@ struct state_entry {
     std::uint32_t seqid = 1;
     std::uint32_t place = 0;
     std::uint32_t tag = 0;
+    const std::uint32_t via; // the export by which the client got it
     client_entry& client;
     owner_entry* owner; // nullptr of recallable state
     file_entry* file;   // nullptr of recallable state that was revoked
@@ -61,6 +62,9 @@ struct state_entry {
     member_of<state_entry> of_file{*this};
     member_of<state_entry> of_owner{*this};
 };
+
+/// Whether `who` has it, and got it by that export. What it has by another one is like another client's: exported_file.
+inline bool is_of(const state_entry& s, client_id who, std::uint32_t via) noexcept;
 
 /// The 16 pairs of access and deny, by access * 4 + deny.
 using share_pairs = std::uint16_t;
@@ -70,8 +74,8 @@ constexpr unsigned pair_of(share access, share deny) noexcept
 }
 
 struct open_entry final : state_entry {
-    open_entry(client_entry& c, owner_entry& o, file_entry& f) noexcept
-        : state_entry(state_kind::open, c, &o, f)
+    open_entry(client_entry& c, owner_entry& o, file_entry& f, std::uint32_t v) noexcept
+        : state_entry(state_kind::open, c, &o, f, v)
     {
     }
     share_pairs opened = 0; // that are in effect
@@ -83,8 +87,8 @@ struct open_entry final : state_entry {
 };
 
 struct lock_entry final : state_entry {
-    lock_entry(client_entry& c, owner_entry& o, file_entry& f, open_entry* by) noexcept
-        : state_entry(state_kind::lock, c, &o, f), open(by)
+    lock_entry(client_entry& c, owner_entry& o, file_entry& f, std::uint32_t v, open_entry* by) noexcept
+        : state_entry(state_kind::lock, c, &o, f, v), open(by)
     {
         if (by != nullptr)
             by->locks.push_back(of_open);
@@ -97,7 +101,10 @@ struct lock_entry final : state_entry {
 
 /// What its client gives back when it is asked to, or loses. A delegation, or of a recallable_kind.
 struct recallable_entry : state_entry {
-    recallable_entry(state_kind k, client_entry& c, file_entry& f) noexcept : state_entry(k, c, nullptr, f) {}
+    recallable_entry(state_kind k, client_entry& c, file_entry& f, std::uint32_t v) noexcept
+        : state_entry(k, c, nullptr, f, v)
+    {
+    }
     /// Whether it has to go before another client's `op`.
     virtual bool is_against(operation op) const noexcept = 0;
     bool is_recalled = false;
@@ -109,9 +116,9 @@ struct recallable_entry : state_entry {
 };
 
 struct delegation_entry final : recallable_entry {
-    delegation_entry(client_entry& c, file_entry& f, delegation_type t,
+    delegation_entry(client_entry& c, file_entry& f, std::uint32_t v, delegation_type t,
                      std::optional<std::uint64_t> ch) noexcept
-        : recallable_entry(state_kind::delegation, c, f), type(t), change(ch)
+        : recallable_entry(state_kind::delegation, c, f, v), type(t), change(ch)
     {
     }
     bool is_against(operation op) const noexcept override { return conflicts(holding_of(type), op); }
@@ -166,9 +173,9 @@ inline lock_type type_of(const std::array<byte_ranges, 2>& held) noexcept
 }
 
 struct other_entry final : recallable_entry {
-    other_entry(client_entry& c, file_entry& f, std::shared_ptr<kind_use> u,
+    other_entry(client_entry& c, file_entry& f, std::uint32_t v, std::shared_ptr<kind_use> u,
                 std::unique_ptr<fence_entry> e) noexcept
-        : recallable_entry(state_kind::other, c, f), of(u->of), use(std::move(u)), fence(std::move(e))
+        : recallable_entry(state_kind::other, c, f, v), of(u->of), use(std::move(u)), fence(std::move(e))
     {
     }
     lock_type type() const noexcept { return fence != nullptr ? type_of(held) : fenced_type; }
@@ -232,13 +239,15 @@ struct owner_equal {
 
 /// Somebody who waits for a lock.
 struct wait_entry {
-    wait_entry(client_entry& c, file_entry& f, std::span<const std::byte> o, const byte_range& r, lock_type t)
-        : client(c), file(f), owner(text_of(o)), bytes(r), type(t)
+    wait_entry(client_entry& c, file_entry& f, std::uint32_t v, std::span<const std::byte> o,
+               const byte_range& r, lock_type t)
+        : client(c), file(f), owner(text_of(o)), via(v), bytes(r), type(t)
     {
     }
     client_entry& client;
     file_entry& file;
     const std::string owner;
+    std::uint32_t via; // the export by which it asked last
     byte_range bytes;
     lock_type type;
     bool is_told = false;
@@ -302,6 +311,11 @@ struct client_entry {
     intrusive_list<pending_open::of_client> opening; // `pending` of them
     std::unordered_set<std::unique_ptr<owner_entry>, owner_hash, owner_equal> owners;
 };
+
+inline bool is_of(const state_entry& s, client_id who, std::uint32_t via) noexcept
+{
+    return s.client.id == who && s.via == via;
+}
 
 struct file_entry {
     file_entry(const storage::handle& h, std::uint64_t sum) noexcept : handle(h), hash(sum) {}
@@ -417,10 +431,11 @@ private:
 };
 
 /// An owner's open of a file, its locks by an open or by none, a client's delegation of a file, what it has of another
-/// kind.
+/// kind. By each export apart, but for locks: those by an open are by its export, and a host's owner is the same by all.
 struct state_key {
     const void* whose; // owner_entry; client_entry of recallable state
     const void* of;    // file_entry; state_entry of the open that locks are by
+    std::uint32_t via; // 0 of locks
     const recallable_kind* kind = nullptr;
     friend bool operator==(const state_key&, const state_key&) = default;
 };
@@ -429,7 +444,7 @@ struct state_hash {
     std::size_t operator()(const state_key& k) const noexcept
     {
         return std::size_t((std::uintptr_t(k.whose) * 0x9e3779b97f4a7c15) ^ (std::uintptr_t(k.of) >> 4) ^
-                           std::uintptr_t(k.kind));
+                           std::uintptr_t(k.kind) ^ (std::uint64_t(k.via) << 32));
     }
     std::size_t operator()(const state_entry* s) const noexcept { return (*this)(key(s)); }
     static state_key key(const state_entry* s) noexcept
@@ -437,15 +452,15 @@ struct state_hash {
         if (s->kind == state_kind::lock)
             return of_locks(*s->owner, static_cast<const lock_entry*>(s)->open, *s->file);
         if (s->kind == state_kind::other)
-            return {&s->client, s->file, &static_cast<const other_entry*>(s)->of};
-        return {s->owner != nullptr ? static_cast<const void*>(s->owner) : &s->client, s->file};
+            return {&s->client, s->file, s->via, &static_cast<const other_entry*>(s)->of};
+        return {s->owner != nullptr ? static_cast<const void*>(s->owner) : &s->client, s->file, s->via};
     }
     // By no open where `by` is nullptr.
     static state_key of_locks(const owner_entry& o, const open_entry* by, const file_entry& f) noexcept
     {
         if (by == nullptr)
-            return {&o, &f};
-        return {&o, static_cast<const state_entry*>(by)};
+            return {&o, &f, 0};
+        return {&o, static_cast<const state_entry*>(by), 0};
     }
 };
 struct state_equal {

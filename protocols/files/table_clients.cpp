@@ -250,21 +250,22 @@ result<bool> state_table::is_in_use(client_id client)
     return !c->states.empty() || c->pending > 0;
 }
 
-std::optional<std::vector<storage::handle>> state_table::files_of(client_id client, std::size_t most)
+std::optional<std::vector<exported_file>> state_table::files_of(client_id client, std::size_t most)
 {
     client_entry* const c = find_client(client);
     if (c == nullptr || c->pending > 0)
         return std::nullopt;
-    std::vector<storage::handle> all;
+    std::vector<exported_file> all;
     for (auto* m = c->states.front(); m != nullptr; m = c->states.next(*m)) {
         const file_entry* const f = m->owner.file;
         if (f == nullptr)
             return std::nullopt;
-        if (!all.empty() && all.back() == f->handle) // an open and its locks
+        const std::uint32_t via = m->owner.via;
+        if (!all.empty() && all.back().key == f->handle && all.back().via == via) // an open and its locks
             continue;
         if (all.size() == most)
             return std::nullopt;
-        all.push_back(f->handle);
+        all.emplace_back(f->handle, via);
     }
     return all;
 }

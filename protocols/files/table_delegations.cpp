@@ -64,11 +64,12 @@ gauge& state_table::gauge_of(delegation_type type) noexcept
 
 // --- To grant
 
-bool state_table::others_contradict(const client_entry& c, file_entry& f, delegation_type type) noexcept
+bool state_table::others_contradict(const client_entry& c, std::uint32_t via, file_entry& f,
+                                    delegation_type type) noexcept
 {
     // What a client has of another kind it may use without calls, and also while that is being fenced.
     for (auto* m = f.others > 0 ? f.recallables.front() : nullptr; m != nullptr; m = f.recallables.next(*m)) {
-        if (m->owner.kind == state_kind::other && &m->owner.client != &c &&
+        if (m->owner.kind == state_kind::other && !is_of(m->owner, c.id, via) &&
             (type == delegation_type::write ||
              static_cast<const other_entry&>(m->owner).type() == lock_type::write))
             return true;
@@ -87,10 +88,10 @@ bool state_table::others_contradict(const client_entry& c, file_entry& f, delega
     unsigned seen = 0;
     for (auto* m = f.opens.front(); m != nullptr; m = f.opens.next(*m)) {
         const auto& o = static_cast<open_entry&>(m->owner);
-        if (++seen > most_opens_looked_at || (&o.client != &c && contradicts(o.access, o.deny)))
+        if (++seen > most_opens_looked_at || (!is_of(o, c.id, via) && contradicts(o.access, o.deny)))
             return true;
     }
-    return is_pending_by_others(c.id, f, type);
+    return is_pending_by_others(c.id, via, f, type);
 }
 
 // Their locks have no opens that would stand against it. Locks for which the back end is being asked count, too.
@@ -150,7 +151,7 @@ std::optional<delegation_type> state_table::may_delegate(const open_request& r, 
     const bool reclaims = r.claim == open_claim::reclaim;
     if (reclaims && r.want == delegation_want::any)
         return std::nullopt;
-    if (const auto has = by_->states.find(state_key{&c, &f}); has != by_->states.end()) {
+    if (const auto has = by_->states.find(state_key{&c, &f, r.file.via}); has != by_->states.end()) {
         const auto type = static_cast<const delegation_entry*>(*has)->type;
         if (type == delegation_type::read && r.want == delegation_want::write)
             out.why = no_delegation::no_upgrade;
@@ -167,7 +168,7 @@ std::optional<delegation_type> state_table::may_delegate(const open_request& r, 
     if (!type)
         return std::nullopt;
     out.why = no_delegation::contention;
-    if (others_contradict(c, f, *type))
+    if (others_contradict(c, r.file.via, f, *type))
         return std::nullopt;
     // A client that reclaims has it already, whatever began since the restart.
     if (!reclaims && operations_.is_changed(f.handle))
@@ -266,7 +267,8 @@ void state_table::settle_reserved(pending_open& p, opened& out)
 delegation_entry& state_table::grant(client_entry& c, file_entry& f, delegation_type type,
                                      const open_request& r)
 {
-    auto& d = enter(*states_, by_->states, std::make_unique<delegation_entry>(c, f, type, r.change));
+    auto& d =
+        enter(*states_, by_->states, std::make_unique<delegation_entry>(c, f, r.file.via, type, r.change));
     d.by = r.opened;
     c.keeps_out = c.keeps_out | kept_out_by(type, r.leased);
     add_recallable(d);
@@ -342,18 +344,18 @@ void state_table::lacks_leases()
     ask_all_back(std::size_t(stats_.read_delegations.value() + stats_.write_delegations.value()));
 }
 
-std::optional<state_table::writer> state_table::writer_of(const storage::handle& file, client_id who) noexcept
+std::optional<state_table::writer> state_table::writer_of(const exported_file& file, client_id who) noexcept
 {
     age();
-    file_entry* f = find_file(file);
+    file_entry* f = find_file(file.key);
     const delegation_entry* const held = f == nullptr ? nullptr : delegation_of(*f);
     if (held == nullptr)
         return std::nullopt;
     const delegation_entry& d = *held;
-    if (d.type != delegation_type::write || d.is_recalled || !d.change || d.client.id == who ||
+    if (d.type != delegation_type::write || d.is_recalled || !d.change || is_of(d, who, file.via) ||
         d.client.state != client_state::active)
         return std::nullopt;
-    return writer{d.client.id, states_->id_of(d), *d.change};
+    return writer{d.client.id, states_->id_of(d), *d.change, d.via};
 }
 
 void state_table::note_change(const stateid& id, std::optional<std::uint64_t> change) noexcept
@@ -377,7 +379,7 @@ std::optional<state_table::answer> state_table::note_answer(const stateid& id, s
     return answer{modified, *d.change, d.answers};
 }
 
-result<void> state_table::return_delegation(client_id client, const stateid& id, const storage::handle& file,
+result<void> state_table::return_delegation(client_id client, const stateid& id, const exported_file& file,
                                             zero_seqid zero)
 {
     const auto c = living(client);

@@ -56,12 +56,13 @@ result<void> state_table::lock_by_owner(const owner_lock& r, lock_holder* holder
         return error(errc::invalid, "range or owner of a lock");
     lock_request asked;
     asked.client = r.client;
+    asked.file = r.file;
     asked.owner = r.owner;
     asked.bytes = r.bytes;
     asked.type = r.type;
     asked.wait = r.wait;
     asked.reclaim = r.reclaim;
-    const kept_file kept(*this, r.file);
+    const kept_file kept(*this, r.file.key);
     owner_entry* const known = find_owner(**host, true, r.owner);
     lock_entry* const had = known != nullptr ? locks_by(*known, nullptr, kept.file) : nullptr;
     lock_place at{**host, kept.file, r.owner, nullptr, known, had};

@@ -120,6 +120,7 @@ void state_table::begin_locally(pending_lock& p, const lock_place& at, const loc
     file_entry& f = at.file;
     p.owner_ = text_of(at.owner);
     p.client_ = r.client;
+    p.via_ = r.file.via;
     p.has_open_ = at.by != nullptr;
     p.id_ = r.id;
     p.bytes_ = r.bytes;
@@ -356,7 +357,7 @@ void state_table::wait_locally(const pending_lock& p)
     const bool was_local = w != nullptr && w->is_local;
     const bool was_told = w != nullptr && w->is_told;
     if (p.waits_) {
-        wait_for(**c, f, owner, p.bytes_, p.type_);
+        wait_for(**c, p.via_, f, owner, p.bytes_, p.type_);
         w = find_wait(f, p.client_, owner);
         if (w != nullptr) { // else too many wait
             w->is_local = true;

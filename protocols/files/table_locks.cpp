@@ -175,7 +175,7 @@ result<void> state_table::may_lock(const lock_request& r, lock_place& at, lock_h
         if (found->lock != nullptr && found->client->is_host)
             note_host_denies(*found->lock);
         if (r.wait && at.hears())
-            wait_for(c, f, owner, r.bytes, r.type);
+            wait_for(c, r.file.via, f, owner, r.bytes, r.type);
         else if (waits != nullptr && waits->bytes == r.bytes && waits->type == r.type)
             erase_wait(
                 *waits); // it asks without waiting for what it waited for, so it waits no more (8881 9.6)
@@ -223,7 +223,7 @@ lock_entry& state_table::set_lock(const lock_request& r, const lock_place& at, p
     if (l == nullptr) {
         owner_entry& o = owner_of(c, true, at.owner);
         try {
-            auto made = std::make_unique<lock_entry>(c, o, f, at.by);
+            auto made = std::make_unique<lock_entry>(c, o, f, r.file.via, at.by);
             made->ranges.reserve(r.bytes, r.type);
             l = &enter(*states_, by_->states, std::move(made));
         } catch (...) {
@@ -293,7 +293,7 @@ result<void> state_table::test_lock(client_id client, const storage::handle& fil
     return error(errc::denied);
 }
 
-result<stateid> state_table::unlock(client_id client, const stateid& id, const storage::handle& file,
+result<stateid> state_table::unlock(client_id client, const stateid& id, const exported_file& file,
                                     const byte_range& bytes, zero_seqid zero, back_end_locks* unsettled)
 {
     const auto s = own(client, id, file, zero, state_kind::lock);
@@ -431,12 +431,13 @@ wait_entry* state_table::find_wait(file_entry& f, client_id client, std::span<co
 }
 
 // An owner waits for one range of a file. Where it asks for another one, it waits for that, at the place it has.
-void state_table::wait_for(client_entry& c, file_entry& f, std::span<const std::byte> owner,
-                           const byte_range& bytes, lock_type type)
+void state_table::wait_for(client_entry& c, std::uint32_t via, file_entry& f,
+                           std::span<const std::byte> owner, const byte_range& bytes, lock_type type)
 {
     if (wait_entry* w = find_wait(f, c.id, owner)) {
         begin_wait(*w);
         w->is_local = false;
+        w->via = via;
         w->bytes = bytes;
         w->type = type;
         return;
@@ -446,7 +447,7 @@ void state_table::wait_for(client_entry& c, file_entry& f, std::span<const std::
         stats_.refused_limits.add(limited::waiters, of_client ? limit_of::client : limit_of::file);
         return;
     }
-    auto* w = new wait_entry(c, f, owner, bytes, type);
+    auto* w = new wait_entry(c, f, via, owner, bytes, type);
     w->number = ++last_wait_;
     c.waiting.push_back(w->of_client);
     f.waits.push_back(w->of_file);
@@ -489,19 +490,19 @@ void state_table::remove_wait(wait_entry& w) noexcept
         release_file(f);
 }
 
-// Where the client has no open of the file left. True if others may have waited for what was kept.
-bool state_table::end_waits(client_entry& c, file_entry& f) noexcept
+// Where the client has no open of the file by that export left. True if others may have waited for what was kept.
+bool state_table::end_waits(client_entry& c, std::uint32_t via, file_entry& f) noexcept
 {
     if (c.waits == 0 || f.waiting == 0 || c.is_host)
         return false;
     for (auto* m = f.opens.front(); m != nullptr; m = f.opens.next(*m))
-        if (&m->owner.client == &c)
+        if (is_of(m->owner, c.id, via))
             return false;
     bool frees = false;
     for (auto* m = f.waits.front(); m != nullptr;) {
         wait_entry& w = m->owner;
         m = f.waits.next(*m);
-        if (&w.client == &c) {
+        if (&w.client == &c && w.via == via) {
             frees |= w.is_told;
             erase_wait(w);
         }
@@ -572,7 +573,7 @@ void state_table::look_at_waiters(file_entry& f) noexcept
         w.is_told = true;
         w.until = now() + options_.lock_reserve;
         by_->told.push_back(w.by_end);
-        handler_.lock_available({w.client.id, bytes_of(w.owner), &f.handle, w.bytes, w.type});
+        handler_.lock_available({w.client.id, bytes_of(w.owner), &f.handle, w.bytes, w.type, w.via});
         wake(tending_);
     }
     stats_.waiter_steps.add(steps);

@@ -77,7 +77,7 @@ void state_table::changed(file_entry& f) noexcept
 
 // --- Stateids
 
-result<state_entry*> state_table::check(client_entry& c, const stateid& id, const storage::handle* file,
+result<state_entry*> state_table::check(client_entry& c, const stateid& id, const exported_file* file,
                                         zero_seqid zero) noexcept
 {
     // RFC 8881 8.2.4, in its order.
@@ -88,8 +88,12 @@ result<state_entry*> state_table::check(client_entry& c, const stateid& id, cons
     state_entry* s = states_->find(id);
     if (s == nullptr)
         return error(errc::bad_stateid, "there is none");
-    if (file != nullptr && s->file != nullptr && !(s->file->handle == *file))
+    if (file != nullptr && s->file != nullptr && !(s->file->handle == file->key))
         return error(errc::bad_stateid, "of another file");
+    // The open_file behind it was made by that export's back end, for the user that the caller is there. By another export
+    // the caller may be another user, and may not be allowed to write.
+    if (file != nullptr && s->file != nullptr && s->via != file->via)
+        return error(errc::bad_stateid, "of another export of the file");
     if (&s->client != &c)
         return error(errc::bad_stateid, "of another client");
     if (s->file == nullptr)
@@ -104,7 +108,7 @@ result<state_entry*> state_table::check(client_entry& c, const stateid& id, cons
 }
 
 // The client's, and of that kind.
-result<state_entry*> state_table::own(client_id client, const stateid& id, const storage::handle& file,
+result<state_entry*> state_table::own(client_id client, const stateid& id, const exported_file& file,
                                       zero_seqid zero, state_kind kind) noexcept
 {
     const auto c = living(client);
@@ -116,9 +120,9 @@ result<state_entry*> state_table::own(client_id client, const stateid& id, const
     return s;
 }
 
-state_entry* state_table::state_of(owner_entry& o, file_entry& f) noexcept
+state_entry* state_table::state_of(owner_entry& o, file_entry& f, std::uint32_t via) noexcept
 {
-    const auto it = by_->states.find(state_key{&o, &f});
+    const auto it = by_->states.find(state_key{&o, &f, via});
     return it == by_->states.end() ? nullptr : *it;
 }
 
@@ -208,7 +212,7 @@ result<void> state_table::begin_open(const open_request& r, pending_open& p)
         return may;
     }
 
-    file_entry* f = find_file(r.file);
+    file_entry* f = find_file(r.file.key);
     if (const auto shares = decide_shares(f, demand(r)); !shares) {
         if (r.claim == open_claim::reclaim)
             return refuse(errc::reclaim_conflict, "another client reclaimed the file",
@@ -218,13 +222,13 @@ result<void> state_table::begin_open(const open_request& r, pending_open& p)
         return shares;
     }
     const owner_entry* owner = find_owner(c, false, r.owner);
-    const bool grows =
-        f == nullptr || owner == nullptr || by_->states.find(state_key{owner, f}) == by_->states.end();
+    const bool grows = f == nullptr || owner == nullptr ||
+                       by_->states.find(state_key{owner, f, r.file.via}) == by_->states.end();
     if (grows && !r.promised) {
         if (const auto lacking = lacks_for_open(c, owner == nullptr ? r.owner.size() : 0))
             return refuse(*lacking, errc::too_many_opens);
     }
-    p.file_ = &file_of(r.file);
+    p.file_ = &file_of(r.file.key);
     p.table_ = this; // from here on there is something to undo
     p.request_ = r;
     ++p.file_->pins;
@@ -296,10 +300,10 @@ result<opened> state_table::commit(pending_open& p)
     c.keeps_out = c.keeps_out | keeps_out;
     file_entry& f = *p.file_;
     owner_entry& owner = owner_of(c, false, r.owner);
-    auto* o = static_cast<open_entry*>(state_of(owner, f));
+    auto* o = static_cast<open_entry*>(state_of(owner, f, r.file.via));
     if (o == nullptr) {
         try {
-            o = &enter(*states_, by_->states, std::make_unique<open_entry>(c, owner, f));
+            o = &enter(*states_, by_->states, std::make_unique<open_entry>(c, owner, f, r.file.via));
         } catch (...) {
             release_owner(owner);
             throw;
@@ -338,7 +342,7 @@ result<opened> state_table::commit(pending_open& p)
     out.id = states_->id_of(*o);
     // What it reclaimed under a lease before goes: the lease would not outlive the first write.
     if (r.claim == open_claim::reclaim && any(r.access & share::write)) {
-        const auto own = by_->states.find(state_key{&c, &f});
+        const auto own = by_->states.find(state_key{&c, &f, r.file.via});
         if (own != by_->states.end() &&
             static_cast<delegation_entry&>(**own).leased != delegation_entry::lease_state::none)
             recall(static_cast<delegation_entry&>(**own));
@@ -351,7 +355,7 @@ result<opened> state_table::commit(pending_open& p)
     return out;
 }
 
-result<stateid> state_table::downgrade(client_id client, const stateid& id, const storage::handle& file,
+result<stateid> state_table::downgrade(client_id client, const stateid& id, const exported_file& file,
                                        share access, share deny, zero_seqid zero)
 {
     const auto s = own(client, id, file, zero, state_kind::open);
@@ -369,7 +373,7 @@ result<stateid> state_table::downgrade(client_id client, const stateid& id, cons
     return states_->id_of(o);
 }
 
-result<void> state_table::close(client_id client, const stateid& id, const storage::handle& file,
+result<void> state_table::close(client_id client, const stateid& id, const exported_file& file,
                                 zero_seqid zero, back_end_locks* unsettled)
 {
     const auto s = own(client, id, file, zero, state_kind::open);
@@ -407,7 +411,8 @@ void state_table::remove_open(open_entry& o) noexcept
     while (auto* l = o.locks.front())
         had_locks |= erase_lock(l->owner);
     set_shares(o, share::none, share::none);
-    by_->states.erase(by_->states.find(state_key{&owner, &f}));
+    const std::uint32_t via = o.via;
+    by_->states.erase(by_->states.find(state_key{&owner, &f, via}));
     o.client.count(&client_entry::opens, &peer_use::opens, -1);
     --f.states;
     stats_.opens.add(-1);
@@ -415,9 +420,9 @@ void state_table::remove_open(open_entry& o) noexcept
     states_->remove(o);
     release_owner(owner);
     let_go_locally(f);
-    return_at_close(c, f);
+    return_at_close(c, via, f);
     // Without an open of the file it can't lock anything of it.
-    if (end_waits(c, f) || had_locks)
+    if (end_waits(c, via, f) || had_locks)
         tell_waiters(f);
     changed(f);
 }

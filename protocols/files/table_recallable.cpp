@@ -71,7 +71,7 @@ void state_table::add_recallable(recallable_entry& r)
 
 // Calls that run side by side bear the number that was the newest when they were sent.
 result<state_entry*> state_table::check_side_by_side(client_entry& c, const stateid& id,
-                                                     const storage::handle& file) noexcept
+                                                     const exported_file& file) noexcept
 {
     auto s = check(c, id, &file, zero_seqid::newest);
     if (s || s.error() != errc::old_stateid)
@@ -92,7 +92,7 @@ bool state_table::is_used_against(const hold_request& r, client_entry& c, file_e
     // An open that is begun may wait for its cut, or for others' I/O.
     for (auto* p = f.pending.front(); p != nullptr; p = f.pending.next(*p)) {
         const std::uint32_t operations = demand(p->request_).operations_;
-        const bool is_own = p->request_.client == c.id;
+        const bool is_own = p->request_.client == c.id && p->request_.file.via == r.file.via;
         const auto is_in_its_way = [&](operation op) {
             return is_own ? r.kind->conflicts_with_holder(r.type, op) : is_against(op);
         };
@@ -113,14 +113,14 @@ bool state_table::is_used_against(const hold_request& r, client_entry& c, file_e
         for (auto* m = f.opens.front(); m != nullptr; m = f.opens.next(*m)) {
             const auto& o = static_cast<open_entry&>(m->owner);
             if (++seen > most_opens_looked_at ||
-                (&o.client != &c && (any(o.access & access) || any(o.deny & deny))))
+                (!is_of(o, c.id, r.file.via) && (any(o.access & access) || any(o.deny & deny))))
                 return true;
         }
     const share locked = is_any_against(operation::lock_read, operation::lock_write);
     if (any(locked))
         for (auto* m = f.locks.front(); m != nullptr; m = f.locks.next(*m)) {
             const auto& l = static_cast<lock_entry&>(m->owner);
-            if (&l.client == &c)
+            if (is_of(l, c.id, r.file.via))
                 continue;
             for (const locked_range& one : l.ranges.all())
                 if (any(locked & (one.type == lock_type::read ? share::read : share::write)))
@@ -146,12 +146,12 @@ result<other_entry*> state_table::other_for(const hold_request& r, client_entry&
         (*s)->kind == state_kind::delegation &&
         (r.type == lock_type::read || static_cast<delegation_entry&>(**s).type == delegation_type::write);
     for (auto* m = f->opens.front(); m != nullptr && !may; m = f->opens.next(*m))
-        may = &m->owner.client == &c && any(static_cast<open_entry&>(m->owner).access & access);
+        may = is_of(m->owner, c.id, r.file.via) && any(static_cast<open_entry&>(m->owner).access & access);
     if (!may)
         return error(errc::open_mode, "the client does not have the file open so");
     if (const auto room = decide_shares(f, demand(r)); !room)
         return room.error();
-    const auto known = by_->states.find(state_key{&c, f, r.kind});
+    const auto known = by_->states.find(state_key{&c, f, r.file.via, r.kind});
     auto* const has = known == by_->states.end() ? nullptr : static_cast<other_entry*>(*known);
     if (has != nullptr && (has->is_recalled || has->fence == nullptr))
         return error(errc::busy, "it is to be returned");
@@ -220,7 +220,8 @@ result<stateid> state_table::hold(const hold_request& r)
     if (const auto may = may_have_more(r, **c, *f); !may)
         return may.error();
     std::shared_ptr<kind_use> use = use_of(**c, *r.kind);
-    auto made = std::make_unique<other_entry>(**c, *f, use, std::make_unique<fence_entry>(use, *f));
+    auto made =
+        std::make_unique<other_entry>(**c, *f, r.file.via, use, std::make_unique<fence_entry>(use, *f));
     made->held[std::size_t(r.type)].set(r.bytes, r.type);
     o = &enter(*states_, by_->states, std::move(made));
     add_recallable(*o);
@@ -234,7 +235,7 @@ result<stateid> state_table::hold(const hold_request& r)
 }
 
 result<std::optional<stateid>> state_table::give_back(client_id client, const stateid& id,
-                                                      const storage::handle& file, const byte_range& bytes,
+                                                      const exported_file& file, const byte_range& bytes,
                                                       std::optional<lock_type> type)
 {
     const auto c = living(client);
@@ -272,6 +273,7 @@ result<std::optional<stateid>> state_table::give_back(client_id client, const st
     o.seqid = next_seqid(o.seqid);
     if (fence != nullptr) {
         fence->what.id = states_->id_of(o);
+        fence->what.via = o.via;
         fence->what.bytes.swap(part);
         fence->what.is_all = false;
         begin_fence(std::move(fence));
@@ -281,27 +283,27 @@ result<std::optional<stateid>> state_table::give_back(client_id client, const st
 }
 
 // The client has closed the file, or given its delegation back.
-void state_table::return_at_close(client_entry& c, file_entry& f) noexcept
+void state_table::return_at_close(client_entry& c, std::uint32_t via, file_entry& f) noexcept
 {
     if (c.others == 0 || f.others == 0)
         return;
     bool ends = false;
     for (auto* m = f.recallables.front(); m != nullptr; m = f.recallables.next(*m)) {
-        if (&m->owner.client != &c)
+        if (!is_of(m->owner, c.id, via))
             continue;
         if (m->owner.kind == state_kind::delegation)
             return;
         ends = ends || static_cast<other_entry&>(m->owner).of.ends_with_last_close();
     }
     for (auto* m = f.opens.front(); m != nullptr && ends; m = f.opens.next(*m))
-        ends = &m->owner.client != &c;
+        ends = !is_of(m->owner, c.id, via);
     if (!ends)
         return;
     ++f.pins; // it stays until all is done
     for (auto* m = f.recallables.front(); m != nullptr;) {
         state_entry& s = m->owner;
         m = f.recallables.next(*m);
-        if (&s.client != &c || !static_cast<other_entry&>(s).of.ends_with_last_close())
+        if (!is_of(s, c.id, via) || !static_cast<other_entry&>(s).of.ends_with_last_close())
             continue;
         fence_now(static_cast<other_entry&>(s), loss::returned);
         remove(s);
@@ -318,7 +320,7 @@ std::vector<held_state> state_table::held(const recallable_kind& kind, client_id
         for (const auto& use : c->uses)
             for (auto* m = use->unfenced.front(); m != nullptr; m = use->unfenced.next(*m))
                 if (&use->of == &kind && !m->owner.is_recalled)
-                    all.push_back({id, states_->id_of(m->owner), m->owner.file->handle});
+                    all.push_back({id, states_->id_of(m->owner), m->owner.file->handle, m->owner.via});
     }
     return all;
 }
@@ -333,7 +335,7 @@ std::vector<held_state> state_table::held(const recallable_kind& kind, const sto
             continue;
         const auto& o = static_cast<other_entry&>(m->owner);
         if (&o.of == &kind && !o.is_recalled && o.fence != nullptr)
-            all.push_back({o.client.id, states_->id_of(o), file});
+            all.push_back({o.client.id, states_->id_of(o), file, o.via});
     }
     return all;
 }
@@ -366,7 +368,7 @@ void state_table::recall(recallable_entry& r) noexcept
     stats_.recalled_delegations.add(1);
     if (!r.for_a_holder)
         recent_->add(r.file->hash, now());
-    recall_notice told = {r.client.id, states_->id_of(r), &r.file->handle};
+    recall_notice told = {r.client.id, states_->id_of(r), &r.file->handle, delegation_type::read, r.via};
     if (d != nullptr) {
         told.type = d->type;
         handler_.recall(told);
@@ -418,7 +420,7 @@ void state_table::leave_file(recallable_entry& r) noexcept
     r.by_deadline.unlink();
     r.file = nullptr;
     if (r.kind == state_kind::delegation)
-        return_at_close(r.client, f);
+        return_at_close(r.client, r.via, f);
     --f.states;
     changed(f);
 }

@@ -40,7 +40,7 @@ constexpr std::uint32_t writing = bit(operation::open_write) | bit(operation::wr
 
 } // namespace
 
-demand::demand(operation op, const storage::handle& file, client_id who) noexcept
+demand::demand(operation op, const exported_file& file, client_id who) noexcept
     : file_(file), who_(who), kind_(kind::operation), access_(access_of(op))
 {
     add(op);
@@ -95,11 +95,13 @@ bool state_table::stands_against(const demand& d, share access, share deny) cons
     return any(d.access_ & deny) || any(d.deny_ & access);
 }
 
-bool state_table::is_pending_by_others(client_id client, file_entry& f, delegation_type type) noexcept
+bool state_table::is_pending_by_others(client_id client, std::uint32_t via, file_entry& f,
+                                       delegation_type type) noexcept
 {
     for (auto* p = f.pending.front(); p != nullptr; p = f.pending.next(*p))
         // One that was dropped only waits for its end, or cuts the file.
-        if (p->request_.client != client && !(p->is_dropped() && !any(p->cut())) &&
+        if (!(p->request_.client == client && p->request_.file.via == via) &&
+            !(p->is_dropped() && !any(p->cut())) &&
             (type == delegation_type::write || any((p->request_.access | p->cut()) & share::write) ||
              any(p->request_.deny & share::read)))
             return true;
@@ -163,13 +165,13 @@ bool state_table::is_in_way(const recallable_entry& r, const demand& what) noexc
 {
     if (r.kind == state_kind::other) {
         const auto& o = static_cast<const other_entry&>(r);
-        if (r.client.id == what.who_)
+        if (is_of(r, what.who_, what.file_.via))
             return is_any(what.operations_,
                           [&o](operation op) { return o.of.conflicts_with_holder(o.type(), op); });
         if (what.holds_ != nullptr && o.excludes(*what.holds_, what.type_, what.bytes_))
             return true;
     }
-    if (r.client.id != what.who_)
+    if (!is_of(r, what.who_, what.file_.via))
         return is_against_any(r, what.operations_);
     // What a client had before a restart it has, and gives its delegation back for it; see commit().
     return r.kind == state_kind::delegation &&
@@ -254,7 +256,7 @@ state_table::obstacle state_table::find_obstacle(file_entry& f, const demand& d)
 
 task<result<void>> state_table::make_way(demand d, duration patience)
 {
-    file_entry& f = file_of(d.file_);
+    file_entry& f = file_of(d.file_.key);
     const pinned kept(*this, f);
     // Whoever asks gets no new delegation put in his way.
     struct asking {
@@ -300,7 +302,7 @@ result<void> state_table::check(const demand& d) noexcept
             return may;
     if (const auto may = refuse_io_in_grace(io_of(d.operations_)); !may)
         return may;
-    file_entry* const f = has_state(d.file_) ? find_file(d.file_) : nullptr;
+    file_entry* const f = has_state(d.file_.key) ? find_file(d.file_.key) : nullptr;
     if (f == nullptr) // the usual case
         return {};
     age();
@@ -325,7 +327,7 @@ bool keeps_writers_out(file_entry& f, const client_entry& c) noexcept
 
 } // namespace
 
-result<io_grant> state_table::check_io(client_id client, const stateid& id, const storage::handle& file,
+result<io_grant> state_table::check_io(client_id client, const stateid& id, const exported_file& file,
                                        operation op, zero_seqid zero)
 {
     const auto c = living(client);

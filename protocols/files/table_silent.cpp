@@ -124,7 +124,7 @@ result<state_holder> state_table::holder_of(const stateid& id) const
     state_holder out;
     out.client = s->client.id;
     if (s->file != nullptr)
-        out.file = s->file->handle;
+        out.file = {s->file->handle, s->via};
     if (s->owner != nullptr) {
         out.has_owner = true;
         out.locks = s->owner->locks;
@@ -139,7 +139,7 @@ bool state_table::has_owner(client_id client, bool locks, std::span<const std::b
     return c != nullptr && find_owner(*c, locks, owner) != nullptr;
 }
 
-result<stateid> state_table::renumber(client_id client, const stateid& id, const storage::handle& file,
+result<stateid> state_table::renumber(client_id client, const stateid& id, const exported_file& file,
                                       zero_seqid zero)
 {
     const auto s = own(client, id, file, zero, state_kind::open);

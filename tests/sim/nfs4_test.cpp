@@ -19,6 +19,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 using namespace verbena;
@@ -301,6 +302,24 @@ struct shared_file {
     semaphore turn{1};
 };
 
+/// A client, and the export by which it has the files.
+struct sharing_client {
+    v4::client& user;
+    const nfs::handle_key& key;
+    std::string_view pseudo;
+
+    /// The handle by which this client knows the file, which another one may have by another export of the tree.
+    v4::known_handle known(const v4::known_handle& file) const
+    {
+        const auto opened = nfs::open_handle(key, file.bytes());
+        BOOST_REQUIRE(opened);
+        const auto made = nfs::sign_handle(key, nfs::export_id_of(pseudo), opened->inner);
+        BOOST_REQUIRE(made);
+        return v4::known_handle(made->bytes());
+    }
+    v4::node known(const v4::node& file) const { return {known(file.handle), file.attributes}; }
+};
+
 /// Where the files lie, and how others than clients reach them.
 struct shared_folder {
     v4::known_handle handle;
@@ -317,8 +336,8 @@ struct shared_folder {
 class sharer {
 public:
     /// `other` is another client of the same server, or the same one.
-    sharer(v4::client& c, v4::client& other, shared_folder& folder, std::uint64_t seed)
-        : client_(c), other_(other), folder_(folder), luck_(seed)
+    sharer(const sharing_client& c, const sharing_client& other, shared_folder& folder, std::uint64_t seed)
+        : mine_(c), theirs_(other), folder_(folder), luck_(seed)
     {
     }
     task<void> work(int operations)
@@ -354,7 +373,8 @@ private:
     }
     task<void> write(shared_file& f)
     {
-        auto opened = co_await client_.open(f.node, v4::share4::access_both);
+        const v4::node file = mine_.known(f.node);
+        auto opened = co_await client_.open(file, v4::share4::access_both);
         if (!good(opened, "open"))
             co_return;
         const std::size_t size = 1 + luck_.below(luck_.chance(80) ? 1000 : 100'000);
@@ -369,7 +389,8 @@ private:
     }
     task<void> read(shared_file& f)
     {
-        auto opened = co_await client_.open(f.node, v4::share4::access_read);
+        const v4::node file = mine_.known(f.node);
+        auto opened = co_await client_.open(file, v4::share4::access_read);
         if (!good(opened, "open"))
             co_return;
         co_await look(**opened, f);
@@ -432,7 +453,8 @@ private:
     // asks those who have it. The file is what it was until it is closed, and can be written; the name is another file's then.
     task<void> replace(shared_file& f)
     {
-        auto opened = co_await client_.open(f.node, v4::share4::access_both);
+        const v4::node file = mine_.known(f.node);
+        auto opened = co_await client_.open(file, v4::share4::access_both);
         if (!good(opened, "open"))
             co_return;
         const bool locks = luck_.chance(50);
@@ -441,11 +463,12 @@ private:
             auto locked = co_await (*opened)->lock(bytes, files::lock_type::write);
             good(locked, "lock");
         }
+        const v4::known_handle their_folder = theirs_.known(folder_.handle);
         const std::string fresh = f.name + ".new";
         const bool renames = luck_.chance(40);
         if (!renames) {
             if (luck_.chance(50)) {
-                auto gone = co_await other_.remove(folder_.handle, f.name);
+                auto gone = co_await other_.remove(their_folder, f.name);
                 good(gone, "remove");
             } else {
                 const storage::handle root = folder_.backend.root();
@@ -453,8 +476,7 @@ private:
                 good(gone, "local remove");
             }
         }
-        auto made =
-            co_await other_.create(folder_.handle, renames ? fresh : f.name, {}, v4::open_how::guarded);
+        auto made = co_await other_.create(their_folder, renames ? fresh : f.name, {}, v4::open_how::guarded);
         BOOST_REQUIRE(made);
         const v4::node node = (*made)->node();
         auto done = co_await (*made)->close();
@@ -464,7 +486,7 @@ private:
             auto moved = co_await folder_.backend.rename(local_, root, fresh, root, f.name);
             good(moved, "local rename over");
         } else if (renames) {
-            auto moved = co_await other_.rename(folder_.handle, fresh, folder_.handle, f.name);
+            auto moved = co_await other_.rename(their_folder, fresh, their_folder, f.name);
             good(moved, "rename over");
         }
         co_await look(**opened, f);
@@ -487,8 +509,9 @@ private:
         ++folder_.replaced;
     }
 
-    v4::client& client_;
-    v4::client& other_;
+    const sharing_client mine_, theirs_;
+    v4::client& client_ = mine_.user;
+    v4::client& other_ = theirs_.user;
     shared_folder& folder_;
     draws luck_;
     const storage::request local_ = of_root(); ///< of a process of the server's host
@@ -508,6 +531,7 @@ shared_outcome run_shared(world_options o, int operations, bool leased = false)
 {
     shared_outcome out;
     o.local_writers = o.leases = leased;
+    o.twice = o.seed % 4 == 1; // then the second client has the files by the other export
     world4 w(o);
     w.server_options.reverse_credits = 8;
     std::vector<std::unique_ptr<called_end>> ends;
@@ -530,12 +554,14 @@ shared_outcome run_shared(world_options o, int operations, bool leased = false)
             auto closed = co_await (*made)->close();
             BOOST_REQUIRE(closed);
         }
+        const auto sharing = [&](std::size_t i) {
+            return sharing_client{*ends[i]->client, w.key, o.twice && i == 1 ? "/again" : "/export"};
+        };
         std::vector<std::unique_ptr<sharer>> sharers;
         scope s(*w.shard);
         for (std::uint64_t i = 0; i < 6; ++i) {
-            sharers.push_back(std::make_unique<sharer>(*ends[i % ends.size()]->client,
-                                                       *ends[(i + 1) % ends.size()]->client, folder,
-                                                       o.seed * 16 + i));
+            sharers.push_back(std::make_unique<sharer>(
+                sharing(i % ends.size()), sharing((i + 1) % ends.size()), folder, o.seed * 16 + i));
             s.spawn(&sharer::work, sharers.back().get(), operations);
         }
         co_await s.join();

@@ -39,6 +39,7 @@ struct world_options {
     bool loses = false;        ///< the export is world::losing
     bool leases = false;       ///< the export is world::leasing
     bool local_writers = true; ///< of the export: then there are no delegations
+    bool twice = false;        ///< the tree is exported as "/again", too
 };
 
 /// Made and destroyed on one thread; run() once.
@@ -69,6 +70,9 @@ public:
         leasing = std::make_unique<test::leasing_files>(*backend);
         exported.backend = o.loses ? losing.get() : o.leases ? leasing.get() : backend.get();
         if (!exports.add(exported))
+            std::abort();
+        exported.pseudo = "/again";
+        if (o.twice && !exports.add(exported))
             std::abort();
         dispatcher.add(nfs_program);
         dispatcher.add(mount_program);

@@ -155,11 +155,31 @@ result<void> export_table::add(export_options options)
         return error(std::errc::invalid_argument,
                      "the file system's handles are too long for NFS version 3 (51 bytes at most)",
                      handle_size);
+    options.space = space_of(options);
     exports_.push_back(std::move(options));
     note_nests(exports_.back());
+    const of_number in_space(exports_.back().space, &exports_.back());
+    spaces_.insert(std::ranges::upper_bound(spaces_, in_space.first, {}, &of_number::first), in_space);
     const auto entry = std::pair(exports_.back().id, static_cast<const export_options*>(&exports_.back()));
     ids_.insert(std::upper_bound(ids_.begin(), ids_.end(), entry), entry);
     return {};
+}
+
+// Of the same tree is what reaches the same files by the same handles.
+std::uint32_t export_table::space_of(const export_options& added) const noexcept
+{
+    const std::uint64_t files = added.backend->info().file_space;
+    for (const export_options& other : exports_)
+        if (other.backend == added.backend || (files != 0 && other.backend->info().file_space == files &&
+                                               other.backend->kind() == added.backend->kind()))
+            return other.space;
+    return added.id;
+}
+
+std::span<const export_table::of_number> export_table::of_space(std::uint32_t space) const noexcept
+{
+    const auto found = std::ranges::equal_range(spaces_, space, {}, &of_number::first);
+    return {found.begin(), found.end()};
 }
 
 const export_options* export_table::by_id(std::uint32_t id) const noexcept

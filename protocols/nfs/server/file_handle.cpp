@@ -46,17 +46,17 @@ std::optional<opened_handle> open_handle(const handle_key& key, std::span<const 
     return opened;
 }
 
-std::optional<opened_handle> open_state_key(const storage::handle& name) noexcept
+std::optional<opened_handle> open_state_file(const files::exported_file& name) noexcept
 {
-    const auto named = files::open_file_key(name);
+    const auto named = files::open_file_key(name.key);
     if (!named || named->file.bytes().size() > file_handle::max_inner)
         return std::nullopt;
-    return opened_handle{named->space, named->file};
+    return opened_handle{name.via, named->file};
 }
 
-std::optional<file_handle> sign_state_key(const handle_key& key, const storage::handle& name) noexcept
+std::optional<file_handle> sign_state_file(const handle_key& key, const files::exported_file& name) noexcept
 {
-    const auto opened = open_state_key(name);
+    const auto opened = open_state_file(name);
     return opened ? sign_handle(key, opened->export_id, opened->inner) : std::nullopt;
 }
 

@@ -90,7 +90,8 @@ task<result<void>> begin_open(files::state_table& table, const files::open_reque
         co_return begun;
     // Nobody begins to read or write any more what it denies, and who began before is waited for. What is reclaimed was denied then already.
     if (any(request->deny) && request->claim != files::open_claim::reclaim) {
-        const result<void> alone = co_await table.operations().ended(request->file, request->deny, patience);
+        const result<void> alone =
+            co_await table.operations().ended(request->file.key, request->deny, patience);
         if (!alone)
             co_return answer_of(alone);
     }
@@ -156,13 +157,13 @@ task<result<void>> promise_open_here(files::state_table& table, files::client_id
     }
 }
 
-task<result<void>> way_here(files::state_table& table, files::client_id client, const storage::handle* file,
-                            files::operation op, bool is_anybody = false)
+task<result<void>> way_here(files::state_table& table, files::client_id client,
+                            const files::exported_file* file, files::operation op, bool is_anybody = false)
 {
     const files::demand what(op, *file, client);
     const auto ask = [&] { return table.check(what); };
     const auto is_kept = [&] {
-        return op == files::operation::remove && !is_anybody && table.is_denied_removal(*file, client);
+        return op == files::operation::remove && !is_anybody && table.is_denied_removal(file->key, client);
     };
     if (is_kept()) // before delegations are recalled for it
         co_return error(errc::removal_denied);
@@ -173,12 +174,13 @@ task<result<void>> way_here(files::state_table& table, files::client_id client, 
 }
 
 task<result<std::optional<kept_attributes>>> look_here(files::state_table& table, holder_inquiry* inquiry,
-                                                       files::client_id client, const storage::handle* file,
-                                                       std::uint64_t size)
+                                                       files::client_id client,
+                                                       const files::exported_file* file, std::uint64_t size)
 {
     const auto writer = inquiry == nullptr ? std::nullopt : table.writer_of(*file, client);
     if (writer) {
-        const auto said = co_await inquiry->ask(writer->client, writer->id, *file, patience);
+        const files::exported_file of_holder(file->key, writer->via);
+        const auto said = co_await inquiry->ask(writer->client, writer->id, of_holder, patience);
         // It may have come back meanwhile, or be wanted back for more than this.
         const auto noted =
             said ? table.note_answer(writer->id, said->change, said->size != size) : std::nullopt;
@@ -202,7 +204,8 @@ task<result<void>> free_here(files::state_table& table, files::client_id client,
 }
 
 task<result<void>> check_here(files::state_table& table, files::client_id client, files::stateid id,
-                              const storage::handle* file, files::operation op, state_home::io_terms* terms)
+                              const files::exported_file* file, files::operation op,
+                              state_home::io_terms* terms)
 {
     result<files::io_grant> granted = table.check_io(client, id, *file, op);
     if (!granted && granted.error() == errc::in_way) { // which is seldom
@@ -223,7 +226,8 @@ task<result<void>> check_here(files::state_table& table, files::client_id client
 }
 
 task<result<void>> check_without_open_here(files::state_table& table, files::client_id client,
-                                           const storage::handle* file, files::operation op, bool past_denies)
+                                           const files::exported_file* file, files::operation op,
+                                           bool past_denies)
 {
     files::demand what(op, *file, client);
     if (past_denies && op == files::operation::read)
@@ -430,12 +434,12 @@ task<result<void>> state_home::reclaim_complete(files::client_id client)
     return at_home([client](files::state_table& t) { return complete_here(t, client); });
 }
 
-task<storage::handle> state_home::file_of_delegation(files::client_id client, const files::stateid& id)
+task<files::exported_file> state_home::file_of_delegation(files::client_id client, const files::stateid& id)
 {
     return at_home([client, id](files::state_table& t) {
         const auto holder = t.holder_of(id);
         const bool is_its = holder && holder->client == client && !holder->has_owner;
-        return is_its ? holder->file : storage::handle();
+        return is_its ? holder->file : files::exported_file();
     });
 }
 
@@ -467,7 +471,7 @@ task<result<files::opened>> state_home::open_and_cut(const files::open_request& 
     result<storage::change> cut = error(errc::expired, "what the client had was taken");
     if (!begun->pending->is_dropped()) { // also on the way here
         files::under_way cutting;
-        cutting.begin(*file.here, file.export_id, file.file, files::operation::set_size);
+        cutting.begin(*file.here, file.space, file.file, files::operation::set_size);
         storage::set_attributes none;
         none.size = 0;
         cut = co_await file.backend->setattr(file.request, file.file, none, std::nullopt);
@@ -505,7 +509,7 @@ task<result<files::opened>> state_home::end_cut(files::state_table& table, const
 }
 
 task<result<void>> state_home::close(files::client_id client, const files::stateid& id,
-                                     const storage::handle& file, files::back_end_locks* unsettled)
+                                     const files::exported_file& file, files::back_end_locks* unsettled)
 {
     return at_home([client, id, f = &file, unsettled](files::state_table& t) {
         return t.close(client, id, *f, files::zero_seqid::newest, unsettled);
@@ -513,7 +517,7 @@ task<result<void>> state_home::close(files::client_id client, const files::state
 }
 
 task<result<files::stateid>> state_home::downgrade(files::client_id client, const files::stateid& id,
-                                                   const storage::handle& file, files::share access,
+                                                   const files::exported_file& file, files::share access,
                                                    files::share deny)
 {
     return at_home([client, id, f = &file, access, deny](files::state_table& t) {
@@ -522,15 +526,17 @@ task<result<files::stateid>> state_home::downgrade(files::client_id client, cons
 }
 
 task<result<void>> state_home::check_io(files::client_id client, const files::stateid& id,
-                                        const storage::handle& file, files::operation op, io_terms& terms)
+                                        const files::exported_file& file, files::operation op,
+                                        io_terms& terms)
 {
     return at_home([client, id, f = &file, op, to = &terms](files::state_table& t) {
         return check_here(t, client, id, f, op, to);
     });
 }
 
-task<result<void>> state_home::check_io_without_open(files::client_id client, const storage::handle& file,
-                                                     files::operation op, bool past_denies)
+task<result<void>> state_home::check_io_without_open(files::client_id client,
+                                                     const files::exported_file& file, files::operation op,
+                                                     bool past_denies)
 {
     return at_home([client, f = &file, op, past_denies](files::state_table& t) {
         return check_without_open_here(t, client, f, op, past_denies);
@@ -548,7 +554,7 @@ task<std::vector<result<void>>> state_home::test(files::client_id client, std::s
     });
 }
 
-task<result<void>> state_home::make_way(files::client_id client, const storage::handle& file,
+task<result<void>> state_home::make_way(files::client_id client, const files::exported_file& file,
                                         files::operation op, bool is_anybody)
 {
     return at_home([client, f = &file, op, is_anybody](files::state_table& t) {
@@ -556,8 +562,8 @@ task<result<void>> state_home::make_way(files::client_id client, const storage::
     });
 }
 
-task<result<std::optional<kept_attributes>>> state_home::look(files::client_id client,
-                                                              const storage::handle& file, std::uint64_t size)
+task<result<std::optional<kept_attributes>>>
+state_home::look(files::client_id client, const files::exported_file& file, std::uint64_t size)
 {
     return at_home([client, f = &file, size, this](files::state_table& t) {
         return look_here(t, inquiry_, client, f, size);
@@ -565,7 +571,7 @@ task<result<std::optional<kept_attributes>>> state_home::look(files::client_id c
 }
 
 task<result<void>> state_home::return_delegation(files::client_id client, const files::stateid& id,
-                                                 const storage::handle& file)
+                                                 const files::exported_file& file)
 {
     return at_home(
         [client, id, f = &file](files::state_table& t) { return t.return_delegation(client, id, *f); });
@@ -600,7 +606,8 @@ task<result<void>> state_home::test_locally(files::back_end_locks& asks, const f
 }
 
 task<result<files::stateid>> state_home::unlock(files::client_id client, const files::stateid& id,
-                                                const storage::handle& file, const files::byte_range& bytes,
+                                                const files::exported_file& file,
+                                                const files::byte_range& bytes,
                                                 files::back_end_locks* unsettled)
 {
     return at_home([client, id, f = &file, bytes, unsettled](files::state_table& t) {

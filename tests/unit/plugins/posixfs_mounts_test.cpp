@@ -312,6 +312,50 @@ void check_ids(handle_mode handles)
 
 } // namespace
 
+// Exports of one space share what clients have open, so it must be told of the same files alone.
+BOOST_AUTO_TEST_CASE(one_tree_is_one_space_whichever_part_of_it_is_exported)
+{
+    needs_root("to mount");
+    in_child([] {
+        two_mounts m;
+        m.mount_at("late");
+        const auto early = m.directory.path() / "early", late = m.directory.path() / "late";
+        const auto inside = early / "inside", bound = m.directory.path() / "bound";
+        check(std::filesystem::create_directory(inside) && std::filesystem::create_directory(bound) &&
+                  ::mount(inside.c_str(), bound.c_str(), nullptr, MS_BIND, nullptr) == 0,
+              "a bind mount");
+        std::ofstream(inside / "f") << "data";
+        const auto options_of = [](const std::filesystem::path& root) {
+            posixfs::posixfs_options o;
+            o.root = root;
+            return o;
+        };
+        const auto space_of = [](const posixfs::posixfs_options& o) {
+            server s(o);
+            return s.fs->info().file_space;
+        };
+        const std::uint64_t space = space_of(options_of(early));
+        check(space != 0, "it is told");
+        check(space_of(options_of(early)) == space, "by each back end");
+        check(space_of(options_of(inside)) == space, "of a directory in it");
+        check(space_of(options_of(bound)) == space, "of a bind mount");
+        check(space_of(options_of(late)) != space, "another file system has another one");
+        auto options = options_of(early);
+        options.crossmnt = true;
+        check(space_of(options) == 0, "with mounts beneath it it is not told");
+        options = options_of(early);
+        options.handles = handle_mode::path_table;
+        check(space_of(options) == 0, "nor where handles are the server's own");
+        server one(options_of(early)), other(options_of(bound));
+        const handle folder = one.run(one.fs->lookup(m.root, one.fs->root(), "inside"))->found.handle;
+        const handle file = one.run(one.fs->lookup(m.root, folder, "f"))->found.handle;
+        check(folder == other.fs->root(), "one handle of the directory");
+        check(other.run(other.fs->lookup(m.root, other.fs->root(), "f"))->found.handle == file,
+              "and of a file in it");
+        ::umount2(bound.c_str(), MNT_DETACH);
+    });
+}
+
 BOOST_AUTO_TEST_CASE(mounts_found_by_path_have_ids_of_their_own)
 {
     needs_root("to mount");

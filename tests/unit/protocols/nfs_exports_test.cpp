@@ -2,6 +2,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/protocols/nfs/server/exports.hpp>
+#include <verbena/protocols/storage/forwarding_backend.hpp>
 
 #include "fake_backend.hpp"
 
@@ -112,6 +113,41 @@ BOOST_FIXTURE_TEST_CASE(ids_stay_the_same, fixture)
     BOOST_TEST(
         (table.by_id(export_id_of("/other")) && table.by_id(export_id_of("/other"))->pseudo == "/other"));
     BOOST_TEST(table.by_id(6) == nullptr);
+}
+
+// What clients have by one export counts for those that reach the same files by the same handles, and for no other one.
+BOOST_FIXTURE_TEST_CASE(exports_of_one_tree_have_one_space, fixture)
+{
+    struct renamed final : storage::forwarding_backend {
+        using forwarding_backend::forwarding_backend;
+        std::string_view kind() const noexcept override { return "renamed"; }
+    } of_another_kind(files);
+    fake_backend same, another, unknown, unknown_too;
+    files.properties.file_space = same.properties.file_space = 7;
+    another.properties.file_space = 8;
+    struct {
+        const char* pseudo;
+        storage::file_backend* backend;
+        const char* as;
+    } const rows[] = {
+        {"/a", &files, "/a"},           {"/b", &another, "/b"}, {"/c", &same, "/a"},
+        {"/d", &of_another_kind, "/d"}, {"/e", &unknown, "/e"}, {"/f", &unknown_too, "/f"},
+        {"/g", &unknown, "/e"}, // one back end has one tree, though it does not say so
+        {"/h", &files, "/a"},
+    };
+    for (const auto& row : rows) {
+        auto made = options(row.pseudo);
+        made.backend = row.backend;
+        made.space = 99; // is not asked for
+        BOOST_REQUIRE(table.add(made));
+    }
+    for (const auto& row : rows)
+        BOOST_TEST(table.by_id(export_id_of(row.pseudo))->space == export_id_of(row.as), row.pseudo);
+    std::string all;
+    for (const auto& [space, each] : table.of_space(export_id_of("/a")))
+        all += each->pseudo;
+    BOOST_TEST(all == "/a/c/h");
+    BOOST_TEST(table.of_space(export_id_of("/c")).empty());
 }
 
 BOOST_FIXTURE_TEST_CASE(who_may_connect, fixture)

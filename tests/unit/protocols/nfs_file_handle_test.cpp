@@ -166,25 +166,27 @@ BOOST_AUTO_TEST_CASE(a_bad_key_file_is_refused_and_left_alone)
 }
 
 // What the state of files calls a file becomes the handle that a client has of it.
-BOOST_AUTO_TEST_CASE(a_state_key_names_its_handle)
+BOOST_AUTO_TEST_CASE(a_state_key_names_its_handle_by_each_export)
 {
     for (const std::size_t size : {std::size_t(1), file_handle::max_inner}) {
         const auto name = files::file_key(7, inner(size));
         BOOST_TEST((name != files::file_key(8, inner(size))));
-        const auto handle = sign_state_key(key(), name);
-        BOOST_REQUIRE(handle);
-        const auto opened = open_handle(key(), handle->bytes());
-        BOOST_REQUIRE(opened);
-        BOOST_TEST(opened->export_id == 7u);
-        BOOST_TEST((opened->inner == inner(size)));
+        for (const std::uint32_t via : {7u, 9u}) {
+            const auto handle = sign_state_file(key(), {name, via});
+            BOOST_REQUIRE(handle);
+            const auto opened = open_handle(key(), handle->bytes());
+            BOOST_REQUIRE(opened);
+            BOOST_TEST(opened->export_id == via);
+            BOOST_TEST((opened->inner == inner(size)));
+        }
     }
     // Of handles that no client can have, the key tells them apart and is no handle.
     const auto longest = inner(storage::handle::max_size);
     auto other = std::vector<std::byte>(longest.bytes().begin(), longest.bytes().end());
     other.back() = std::byte(0);
     BOOST_TEST((files::file_key(7, longest) != files::file_key(7, storage::handle(other))));
-    BOOST_TEST(!sign_state_key(key(), files::file_key(7, longest)));
-    BOOST_TEST(!sign_state_key(key(), storage::handle(std::span(other).first(3))));
+    BOOST_TEST(!sign_state_file(key(), {files::file_key(7, longest), 7}));
+    BOOST_TEST(!sign_state_file(key(), {storage::handle(std::span(other).first(3)), 7}));
 }
 
 BOOST_AUTO_TEST_CASE(what_is_no_file_of_ones_own_is_no_key)

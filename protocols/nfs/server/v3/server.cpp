@@ -259,12 +259,12 @@ bool server::is_in_grace(files::operation op) const noexcept
 
 bool server::begin(files::under_way& doing, const target& of, files::operation op) noexcept
 {
-    return state_ != nullptr && state_->begin(doing, *under_way_, of.exported->id, of.file, op);
+    return state_ != nullptr && state_->begin(doing, *under_way_, of.exported->space, of.file, op);
 }
 
 task<nfsstat3> server::make_way(rpc::call& c, const target& of, files::operation op)
 {
-    const storage::handle file = files::file_key(of.exported->id, of.file);
+    const files::exported_file file(files::file_key(of.exported->space, of.file), of.exported->id);
     const result<void> made = co_await state_->make_way(files::nobody, file, op);
     co_return made ? nfsstat3::ok : refuse_way(c, made.error());
 }

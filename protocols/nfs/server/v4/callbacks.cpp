@@ -146,7 +146,7 @@ bool callback_sender::write_down(const notice& n, clientid4 client, file_handle&
         m.recall_any.type_mask.set(rca4_type::wdata_dlg);
         return true;
     }
-    const auto signed_one = sign_state_key(commons_.key, n.file);
+    const auto signed_one = sign_state_file(commons_.key, n.file);
     if (!signed_one)
         return false;
     handle = *signed_one;
@@ -184,7 +184,7 @@ void callback_sender::recall(const files::recall_notice& n) noexcept
 {
     notice told(n.client, kind::recall);
     told.id = n.id;
-    told.file = *n.file;
+    told.file = {*n.file, n.via};
     note(std::move(told));
 }
 
@@ -195,9 +195,17 @@ time_point callback_sender::last_heard(files::client_id client) noexcept
 
 std::unique_ptr<storage::local_locks> callback_sender::local_locks_of(const storage::handle& file) noexcept
 {
-    const auto named = open_state_key(file);
-    const export_options* const exported = named ? commons_.exports.by_id(named->export_id) : nullptr;
-    return exported == nullptr ? nullptr : exported->backend->local_locks_of(named->inner);
+    const auto named = files::open_file_key(file);
+    if (!named)
+        return nullptr;
+    // One back end locks for all exports of a tree: two would stand in each other's way. That of an export that is read
+    // only may stand on a mount that is, where nothing can be locked for writers.
+    for (const bool read_only : {false, true})
+        for (const auto& [space, each] : commons_.exports.of_space(named->space))
+            if (each->read_only == read_only)
+                if (auto locks = each->backend->local_locks_of(named->file))
+                    return locks;
+    return nullptr;
 }
 
 void callback_sender::recall_any(files::client_id client, std::size_t keep) noexcept
@@ -210,7 +218,7 @@ void callback_sender::recall_any(files::client_id client, std::size_t keep) noex
 void callback_sender::lock_available(const files::lock_notice& n) noexcept
 {
     notice told(n.client, kind::notify_lock);
-    told.file = *n.file;
+    told.file = {*n.file, n.via};
     try {
         told.owner.assign(reinterpret_cast<const char*>(n.owner.data()), n.owner.size());
     } catch (const std::bad_alloc&) {
@@ -221,7 +229,7 @@ void callback_sender::lock_available(const files::lock_notice& n) noexcept
 }
 
 task<result<held_attributes>> callback_sender::ask(files::client_id holder, const files::stateid& id,
-                                                   const storage::handle& file, duration patience)
+                                                   const files::exported_file& file, duration patience)
 {
     const auto known = questions_.find(id.other);
     std::shared_ptr<question> q = known == questions_.end() ? nullptr : known->second;
@@ -327,7 +335,8 @@ bool callback_sender::line_up(line& l, notice&& n)
 {
     if (n.what == kind::notify_lock) {
         const auto says_so = [&n](const notice& other) {
-            return other.what == n.what && other.owner == n.owner && other.file == n.file;
+            return other.what == n.what && other.owner == n.owner && other.file.key == n.file.key &&
+                   other.file.via == n.file.via;
         };
         if (std::ranges::any_of(l.waiting, says_so)) // and looks then how it is
             return false;
@@ -399,7 +408,7 @@ bool callback_sender::is_wanted(const notice& n)
     switch (n.what) {
     case kind::recall: return table.test_stateid(n.client, n.id).has_value();
     case kind::recall_any: return !commons_.v40.clients().knows(n.client); // minor version 0 has none
-    case kind::notify_lock: return table.is_told(n.client, n.file, std::as_bytes(std::span(n.owner)));
+    case kind::notify_lock: return table.is_told(n.client, n.file.key, std::as_bytes(std::span(n.owner)));
     case kind::getattr: return n.asked->is_open() && table.test_stateid(n.client, n.id).has_value();
     }
     return false;

@@ -73,7 +73,7 @@ struct compound : call_context {
     /// `op` is under way from here on, until the operation ends. Whether make_way() is to be awaited.
     [[nodiscard]] bool begin(const object& of, files::operation op) noexcept
     {
-        return server.state.begin(next_doing(), server.under_way, of.exported->id, of.file, op);
+        return server.state.begin(next_doing(), server.under_way, of.exported->space, of.file, op);
     }
     void end_doing() noexcept
     {
@@ -172,10 +172,10 @@ struct compound : call_context {
             return why == purpose::changing ? nfsstat4::rofs : nfsstat4::isdir;
         return why == purpose::changing && o.exported->read_only ? nfsstat4::rofs : nfsstat4::ok;
     }
-    /// The state layer's name for what need_file() found; nothing where it found none.
-    storage::handle key_of_current() const noexcept
+    /// For the state layer, what need_file() found; nothing where it found none.
+    files::exported_file file_of_current() const noexcept
     {
-        return current.none() || current.is_pseudo() ? storage::handle() : current.key();
+        return current.none() || current.is_pseudo() ? files::exported_file() : current.state_file();
     }
     /// A new current handle has no stateid (8881 16.2.3.1.2).
     void set_current(const object& o) noexcept

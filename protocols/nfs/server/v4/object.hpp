@@ -2,6 +2,7 @@
 // What a handle stands for.
 #pragma once
 
+#include <verbena/protocols/files/exported_file.hpp>
 #include <verbena/protocols/files/under_way.hpp>
 #include <verbena/protocols/nfs/server/exports.hpp>
 #include <verbena/protocols/nfs/server/file_handle.hpp>
@@ -22,7 +23,9 @@ struct object {
     storage::file_backend& backend() const noexcept { return *exported->backend; }
     bool is_export_root() const noexcept { return exported != nullptr && file == backend().root(); }
     /// The state layer's name for the file.
-    storage::handle key() const noexcept { return files::file_key(exported->id, file); }
+    storage::handle key() const noexcept { return files::file_key(exported->space, file); }
+    /// For what it asks of that file: by this export.
+    files::exported_file state_file() const noexcept { return {key(), exported->id}; }
 };
 
 /// What an operation is about to do to an object.

@@ -59,7 +59,8 @@ task<result<void>> refused(errc why) { co_return error(why); }
 } // namespace
 
 task<result<void>> check_io(state_home& state, files::client_id client, const stateid4& id,
-                            const storage::handle& file, files::operation op, state_home::io_terms& terms)
+                            const files::exported_file& file, files::operation op,
+                            state_home::io_terms& terms)
 {
     terms = {};
     if (id.is_anonymous() || id.is_read_bypass())

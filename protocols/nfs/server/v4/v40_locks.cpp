@@ -6,13 +6,14 @@
 
 namespace verbena::nfs::v4 {
 
-task<v40_answer> v40_state::lock(const LOCK4args& args, const storage::handle& file, nfsstat4 refused)
+task<v40_answer> v40_state::lock(const LOCK4args& args, const files::exported_file& file, nfsstat4 refused)
 {
     return state_.at_home(
         [this, a = &args, f = &file, refused](files::state_table&) { return lock_here(a, f, refused); });
 }
 
-task<v40_answer> v40_state::lock_here(const LOCK4args* args, const storage::handle* file, nfsstat4 refused)
+task<v40_answer> v40_state::lock_here(const LOCK4args* args, const files::exported_file* file,
+                                      nfsstat4 refused)
 {
     const locker4& by = args->locker;
     const bool fresh = by.new_lock_owner;
@@ -54,7 +55,7 @@ task<v40_answer> v40_state::lock_here(const LOCK4args* args, const storage::hand
     co_return out;
 }
 
-task<nfsstat4> v40_state::lock_by(v40_owner& o, const LOCK4args& args, const storage::handle& file,
+task<nfsstat4> v40_state::lock_by(v40_owner& o, const LOCK4args& args, const files::exported_file& file,
                                   v40_answer& answer)
 {
     const locker4& by = args.locker;
@@ -85,7 +86,7 @@ task<nfsstat4> v40_state::lock_by(v40_owner& o, const LOCK4args& args, const sto
 
 // --- Without a number
 
-task<nfsstat4> v40_state::test_lock(const LOCKT4args& args, const storage::handle& file,
+task<nfsstat4> v40_state::test_lock(const LOCKT4args& args, const files::exported_file& file,
                                     const files::byte_range& bytes, files::lock_holder& holder)
 {
     return state_.at_home([this, a = &args, f = &file, b = &bytes, h = &holder](files::state_table&) {
@@ -93,7 +94,7 @@ task<nfsstat4> v40_state::test_lock(const LOCKT4args& args, const storage::handl
     });
 }
 
-task<nfsstat4> v40_state::test_lock_here(const LOCKT4args* args, const storage::handle* file,
+task<nfsstat4> v40_state::test_lock_here(const LOCKT4args* args, const files::exported_file* file,
                                          const files::byte_range* bytes, files::lock_holder* holder)
 {
     const nfsstat4 status = co_await renew_client_here(args->owner.clientid);
@@ -103,7 +104,7 @@ task<nfsstat4> v40_state::test_lock_here(const LOCKT4args* args, const storage::
     const std::span<const std::byte> owner = args->owner.owner;
     const files::lock_type type = type_of(args->locktype);
     files::back_end_locks asks;
-    result<void> answer = state_.table().test_lock(client, *file, owner, *bytes, type, holder, &asks);
+    result<void> answer = state_.table().test_lock(client, file->key, owner, *bytes, type, holder, &asks);
     if (asks)
         answer = co_await files::state_table::test_locally(std::move(asks), *bytes, type, holder);
     co_return answer ? nfsstat4::ok : v40_status(answer.error());
@@ -129,14 +130,14 @@ task<nfsstat4> v40_state::release_here(const RELEASE_LOCKOWNER4args* args)
     co_return nfsstat4::ok;
 }
 
-task<nfsstat4> v40_state::check_io(const stateid4& id, const storage::handle& file, files::operation op,
+task<nfsstat4> v40_state::check_io(const stateid4& id, const files::exported_file& file, files::operation op,
                                    state_home::io_terms& terms)
 {
     return state_.at_home(
         [this, id, f = &file, op, to = &terms](files::state_table&) { return check_io_here(id, f, op, to); });
 }
 
-task<nfsstat4> v40_state::check_io_here(stateid4 id, const storage::handle* file, files::operation op,
+task<nfsstat4> v40_state::check_io_here(stateid4 id, const files::exported_file* file, files::operation op,
                                         state_home::io_terms* terms)
 {
     *terms = {};
@@ -167,13 +168,13 @@ task<nfsstat4> v40_state::check_io_here(stateid4 id, const storage::handle* file
     co_return v40_status(nfs_opnum4::illegal, status);
 }
 
-task<nfsstat4> v40_state::return_delegation(const stateid4& id, const storage::handle& file)
+task<nfsstat4> v40_state::return_delegation(const stateid4& id, const files::exported_file& file)
 {
     return state_.at_home(
         [this, id, f = &file](files::state_table&) { return return_delegation_here(id, f); });
 }
 
-task<nfsstat4> v40_state::return_delegation_here(stateid4 id, const storage::handle* file)
+task<nfsstat4> v40_state::return_delegation_here(stateid4 id, const files::exported_file* file)
 {
     const auto holder = state_.table().holder_of(to_state(id));
     if (!holder)

@@ -446,7 +446,7 @@ task<v40_answer> v40_state::in_turn(nfs_opnum4 operation, std::uint32_t seqid, s
     co_return std::move(b.answer);
 }
 
-task<v40_answer> v40_state::confirm_open(const OPEN_CONFIRM4args& args, const storage::handle& file,
+task<v40_answer> v40_state::confirm_open(const OPEN_CONFIRM4args& args, const files::exported_file& file,
                                          nfsstat4 refused)
 {
     return state_.at_home([this, a = &args, f = &file, refused](files::state_table&) {
@@ -462,7 +462,7 @@ task<v40_answer> v40_state::confirm_open(const OPEN_CONFIRM4args& args, const st
     });
 }
 
-task<v40_answer> v40_state::downgrade(const OPEN_DOWNGRADE4args& args, const storage::handle& file,
+task<v40_answer> v40_state::downgrade(const OPEN_DOWNGRADE4args& args, const files::exported_file& file,
                                       nfsstat4 refused)
 {
     return state_.at_home([this, a = &args, f = &file, refused](files::state_table&) {
@@ -476,7 +476,7 @@ task<v40_answer> v40_state::downgrade(const OPEN_DOWNGRADE4args& args, const sto
     });
 }
 
-task<v40_answer> v40_state::close(const CLOSE4args& args, const storage::handle& file, nfsstat4 refused)
+task<v40_answer> v40_state::close(const CLOSE4args& args, const files::exported_file& file, nfsstat4 refused)
 {
     return state_.at_home([this, a = &args, f = &file, refused](files::state_table&) {
         return in_turn(nfs_opnum4::close, a->seqid, a->open_stateid, false, refused,
@@ -498,7 +498,7 @@ task<v40_answer> v40_state::close(const CLOSE4args& args, const storage::handle&
     });
 }
 
-task<v40_answer> v40_state::unlock(const LOCKU4args& args, const storage::handle& file, nfsstat4 refused)
+task<v40_answer> v40_state::unlock(const LOCKU4args& args, const files::exported_file& file, nfsstat4 refused)
 {
     return state_.at_home([this, a = &args, f = &file, refused](files::state_table&) {
         return in_turn(nfs_opnum4::locku, a->seqid, a->lock_stateid, true, refused,

@@ -89,6 +89,7 @@ struct lock_notice {
     const storage::handle* file = nullptr;
     byte_range bytes;
     lock_type type = lock_type::read;
+    std::uint32_t via = 0; ///< the export by which the client waits, and knows the file
 };
 
 /// Hears what clients have to be told. Called in the middle of a decision: it notes what it is told and sends it later, and does

@@ -7,6 +7,7 @@
 #include <verbena/core/task/task.hpp>
 #include <verbena/protocols/files/byte_ranges.hpp>
 #include <verbena/protocols/files/conflicts.hpp>
+#include <verbena/protocols/files/exported_file.hpp>
 #include <verbena/protocols/files/stateid.hpp>
 #include <verbena/protocols/files/types.hpp>
 #include <verbena/protocols/storage/types.hpp>
@@ -27,6 +28,7 @@ struct recall_notice {
     stateid id;
     const storage::handle* file = nullptr;
     delegation_type type = delegation_type::read; ///< of a delegation
+    std::uint32_t via = 0; ///< the export by which the client got it, and knows the file
 };
 
 /// Why a client does not have it any more.
@@ -44,7 +46,8 @@ struct lost_state {
     const storage::handle* file = nullptr;
     std::array<byte_ranges, 2> bytes; ///< those that it had to read, and those to write as well
     loss why = loss::returned;
-    bool is_all = true; ///< false: the client keeps other bytes by the same stateid
+    bool is_all = true;    ///< false: the client keeps other bytes by the same stateid
+    std::uint32_t via = 0; ///< the export by which the client had it
 };
 
 /// A kind of recallable state besides delegations, which the table knows by itself. A protocol brings it along; a
@@ -108,11 +111,12 @@ struct held_state {
     client_id client = nobody;
     stateid id;
     storage::handle file;
+    std::uint32_t via = 0; ///< the export by which the client got it
 };
 
 struct hold_request {
     client_id client = nobody;
-    storage::handle file;
+    exported_file file;
     recallable_kind* kind = nullptr;
     /// An open, a lock or a delegation of the file; or the state of this kind that the client has.
     stateid by;

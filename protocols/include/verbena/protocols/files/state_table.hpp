@@ -9,6 +9,7 @@
 #include <verbena/core/task/wait_queue.hpp>
 #include <verbena/protocols/files/byte_ranges.hpp>
 #include <verbena/protocols/files/conflicts.hpp>
+#include <verbena/protocols/files/exported_file.hpp>
 #include <verbena/protocols/files/options.hpp>
 #include <verbena/protocols/files/presence.hpp>
 #include <verbena/protocols/files/recallable.hpp>
@@ -90,7 +91,7 @@ struct open_request {
     client_id client = nobody;
     std::span<const std::byte>
         owner; ///< good during the call; of begin_open(): until the pending_open is gone
-    storage::handle file;
+    exported_file file;
     /// What the back end has given for it, by which the client reads and writes. The back end outlives the table.
     std::shared_ptr<const storage::open_file> opened;
     share access = share::read; ///< not none
@@ -122,7 +123,7 @@ struct opened {
 
 struct lock_request {
     client_id client = nobody;
-    storage::handle file;
+    exported_file file;
     bool new_owner = false;           ///< `id` is an open, and `owner` says whose lock it is to be
     stateid id;                       ///< else of the owner's earlier locks by the same open
     std::span<const std::byte> owner; ///< good during the call
@@ -135,7 +136,7 @@ struct lock_request {
 /// A host's lock, by its owner alone: state_table::add_host().
 struct owner_lock {
     client_id client = nobody;
-    storage::handle file;
+    exported_file file;
     std::span<const std::byte> owner; ///< good during the call
     byte_range bytes;
     lock_type type = lock_type::read;
@@ -156,14 +157,14 @@ struct state_holder {
     bool has_owner = false; ///< false: a delegation
     bool locks = false;     ///< the owner is one of locks
     std::string_view owner; ///< good until the table changes
-    storage::handle file;   ///< empty of a delegation that was revoked
+    exported_file file;     ///< empty of a delegation that was revoked
 };
 
 /// What somebody wants to do, as far as others may be in the way of it.
 class demand {
 public:
     /// `who` is the client that does it, or nobody.
-    demand(operation op, const storage::handle& file, client_id who = nobody) noexcept;
+    demand(operation op, const exported_file& file, client_id who = nobody) noexcept;
     explicit demand(const open_request& r) noexcept;
     explicit demand(const lock_request& r) noexcept;
     explicit demand(const owner_lock& r) noexcept;
@@ -179,7 +180,7 @@ private:
     friend class state_table;
     void add(operation op) noexcept { operations_ |= std::uint32_t(1) << unsigned(op); }
     enum class kind : std::uint8_t { operation, open, lock };
-    storage::handle file_;
+    exported_file file_;
     client_id who_;
     kind kind_;
     std::uint32_t operations_ = 0;
@@ -261,6 +262,7 @@ private:
     state_table* table_ = nullptr;
     detail::file_entry* file_ = nullptr; // pinned
     client_id client_ = nobody;
+    std::uint32_t via_ = 0;
     bool has_open_ = true;
     stateid id_; // without which it is not granted, if it has an open
     std::string owner_;
@@ -277,6 +279,7 @@ private:
 ///
 /// Plain functions decide and have granted, or have changed nothing. Errors of all of them that take a client: stale_client, expired,
 /// admin_revoked, busy (its state is being taken); that take a stateid: bad_stateid, stale_stateid, old_stateid, deleg_revoked, as docs/internals/files.md has them.
+/// bad_stateid also for a stateid that its client got by another export than the one by which it names the file.
 /// Special stateids are the caller's: here they are bad_stateid.
 class state_table {
 public:
@@ -326,7 +329,7 @@ public:
     result<bool> is_in_use(client_id client);
     /// The files of which the client has something. Nothing where these are more than `most`, where something is being
     /// opened for it, where it has something that was revoked, and where there is no such client.
-    std::optional<std::vector<storage::handle>> files_of(client_id client, std::size_t most);
+    std::optional<std::vector<exported_file>> files_of(client_id client, std::size_t most);
     /// Whether delegations of it were revoked that it has not freed.
     bool has_revoked(client_id client) noexcept;
     /// Whether it has delegations, but for those.
@@ -404,16 +407,16 @@ public:
     result<void> may_commit(const pending_open& p) noexcept;
     /// The open is from now on as if only those of its opens had been that `access` and `deny` include. Errors: invalid, where these are not
     /// the union of such (RFC 8881 18.18.3).
-    result<stateid> downgrade(client_id client, const stateid& id, const storage::handle& file, share access,
+    result<stateid> downgrade(client_id client, const stateid& id, const exported_file& file, share access,
                               share deny, zero_seqid zero = zero_seqid::newest);
     /// Draws the next number of an open's stateid, and changes nothing else.
-    result<stateid> renumber(client_id client, const stateid& id, const storage::handle& file,
+    result<stateid> renumber(client_id client, const stateid& id, const exported_file& file,
                              zero_seqid zero = zero_seqid::newest);
     /// All that the owner has open is closed. Errors: the client's; then it is as it was.
     result<void> close_all(client_id client, std::span<const std::byte> owner);
     /// Locks that hang on the open go with it, and, with the client's last one of the file, whoever of its waits for
     /// one. `unsettled` as in unlock().
-    result<void> close(client_id client, const stateid& id, const storage::handle& file,
+    result<void> close(client_id client, const stateid& id, const exported_file& file,
                        zero_seqid zero = zero_seqid::newest, back_end_locks* unsettled = nullptr);
 
     // --- Byte-range locks
@@ -441,7 +444,7 @@ public:
                            back_end_locks* asks = nullptr);
     /// Of bytes that are not locked, too. Errors: too_many_locks, where a range is split. `unsettled`, if given, is
     /// whose settle() to await, before the client hears of it, for processes of this host to find the bytes unlocked.
-    result<stateid> unlock(client_id client, const stateid& id, const storage::handle& file,
+    result<stateid> unlock(client_id client, const stateid& id, const exported_file& file,
                            const byte_range& bytes, zero_seqid zero = zero_seqid::newest,
                            back_end_locks* unsettled = nullptr);
     /// Locks bytes for a host, by the lock's owner alone. Deny bits do not stand against it: the protocol asks
@@ -469,7 +472,7 @@ public:
     // --- Delegations
 
     /// `seqid` of the stateid as in close().
-    result<void> return_delegation(client_id client, const stateid& id, const storage::handle& file,
+    result<void> return_delegation(client_id client, const stateid& id, const exported_file& file,
                                    zero_seqid zero = zero_seqid::newest);
     /// A write delegation whose holder can be asked for the file's attributes (RFC 8881 10.4.3).
     struct writer {
@@ -477,9 +480,10 @@ public:
         stateid id;
         std::uint64_t change =
             0; ///< when it was granted: what the holder says as long as it keeps nothing to itself
+        std::uint32_t via = 0; ///< the export by which it got it, and knows the file
     };
-    /// One of somebody else than `who`, or nothing: then make_way() may still have to wait for one that is recalled.
-    std::optional<writer> writer_of(const storage::handle& file, client_id who) noexcept;
+    /// One of somebody else than `who`, or of `who` by another export; or nothing: then make_way() may still have to wait for one that is recalled.
+    std::optional<writer> writer_of(const exported_file& file, client_id who) noexcept;
     /// The change attribute of the file of `id`, a write delegation, seen since it was granted: nothing if it is not known, then it is recalled
     /// where it would be asked.
     void note_change(const stateid& id, std::optional<std::uint64_t> change) noexcept;
@@ -512,7 +516,7 @@ public:
     /// Gives `bytes` back, those to read or to write alone if `type` says so. Yields the next number, or nothing
     /// where none are left: then the state goes. What is back is fenced. Errors: busy, where more ranges or more
     /// fences would come of it than there may be; all together can always be given back.
-    result<std::optional<stateid>> give_back(client_id client, const stateid& id, const storage::handle& file,
+    result<std::optional<stateid>> give_back(client_id client, const stateid& id, const exported_file& file,
                                              const byte_range& bytes, std::optional<lock_type> type);
     /// Recalls it, for a reason that the table doesn't know of (a local process wants the file). A delegation that is
     /// reserved is not granted then.
@@ -550,7 +554,7 @@ public:
     result<void> check(const demand& d) noexcept;
     /// Whether the client may do `op`, which reads, writes or sets attributes, by a stateid of any kind that has data. Errors:
     /// open_mode, locked; in_way for what others have besides delegations, and for fences.
-    result<io_grant> check_io(client_id client, const stateid& id, const storage::handle& file, operation op,
+    result<io_grant> check_io(client_id client, const stateid& id, const exported_file& file, operation op,
                               zero_seqid zero = zero_seqid::newest);
     /// Whether another client has the file open and denies others to write it: then nobody but that client removes it (RFC 8881
     /// 18.25.4). Clients whose lease is over keep nobody from it.
@@ -630,11 +634,11 @@ private:
     void changed(detail::file_entry& f) noexcept;
 
     // Stateids.
-    result<detail::state_entry*> check(detail::client_entry& c, const stateid& id,
-                                       const storage::handle* file, zero_seqid zero) noexcept;
-    result<detail::state_entry*> own(client_id client, const stateid& id, const storage::handle& file,
+    result<detail::state_entry*> check(detail::client_entry& c, const stateid& id, const exported_file* file,
+                                       zero_seqid zero) noexcept;
+    result<detail::state_entry*> own(client_id client, const stateid& id, const exported_file& file,
                                      zero_seqid zero, detail::state_kind kind) noexcept;
-    detail::state_entry* state_of(detail::owner_entry& o, detail::file_entry& f) noexcept;
+    detail::state_entry* state_of(detail::owner_entry& o, detail::file_entry& f, std::uint32_t via) noexcept;
     void remove(detail::state_entry& s) noexcept;
     void remove_open(detail::open_entry& o) noexcept;
     detail::lock_entry* locks_by(detail::owner_entry& o, const detail::open_entry* by,
@@ -651,9 +655,10 @@ private:
                            opened& out);
     std::optional<no_delegation> refuse_delegation(const open_request& r, detail::client_entry& c,
                                                    detail::file_entry& f, delegation_type type) noexcept;
-    bool others_contradict(const detail::client_entry& c, detail::file_entry& f,
+    bool others_contradict(const detail::client_entry& c, std::uint32_t via, detail::file_entry& f,
                            delegation_type type) noexcept;
-    bool is_pending_by_others(client_id client, detail::file_entry& f, delegation_type type) noexcept;
+    bool is_pending_by_others(client_id client, std::uint32_t via, detail::file_entry& f,
+                              delegation_type type) noexcept;
     static bool is_locked_by_hosts(detail::file_entry& f, delegation_type type) noexcept;
     std::optional<delegation_type> may_delegate(const open_request& r, detail::client_entry& c,
                                                 detail::file_entry& f, opened& out,
@@ -685,14 +690,14 @@ private:
     void leave_file(detail::recallable_entry& r) noexcept;
     void remove_recallable(detail::recallable_entry& r) noexcept;
     result<detail::state_entry*> check_side_by_side(detail::client_entry& c, const stateid& id,
-                                                    const storage::handle& file) noexcept;
+                                                    const exported_file& file) noexcept;
     result<detail::other_entry*> other_for(const hold_request& r, detail::client_entry& c,
                                            detail::file_entry*& f);
     bool is_used_against(const hold_request& r, detail::client_entry& c, detail::file_entry& f) noexcept;
     result<void> may_have_more(const hold_request& r, detail::client_entry& c,
                                detail::file_entry& f) noexcept;
     static std::shared_ptr<detail::kind_use> use_of(detail::client_entry& c, recallable_kind& kind);
-    void return_at_close(detail::client_entry& c, detail::file_entry& f) noexcept;
+    void return_at_close(detail::client_entry& c, std::uint32_t via, detail::file_entry& f) noexcept;
 
     // Fences: table_fences.cpp.
     using uses = std::vector<std::shared_ptr<detail::kind_use>>;
@@ -723,14 +728,14 @@ private:
     void note_host_denies(detail::lock_entry& l) noexcept;
     detail::wait_entry* find_wait(detail::file_entry& f, client_id client,
                                   std::span<const std::byte> owner) noexcept;
-    void wait_for(detail::client_entry& c, detail::file_entry& f, std::span<const std::byte> owner,
-                  const byte_range& bytes, lock_type type);
+    void wait_for(detail::client_entry& c, std::uint32_t via, detail::file_entry& f,
+                  std::span<const std::byte> owner, const byte_range& bytes, lock_type type);
     void begin_wait(detail::wait_entry& w) noexcept;
     void erase_wait(detail::wait_entry& w) noexcept;
     void remove_wait(detail::wait_entry& w) noexcept;
     void tell_waiters(detail::file_entry& f) noexcept;
     void look_at_waiters(detail::file_entry& f) noexcept;
-    bool end_waits(detail::client_entry& c, detail::file_entry& f) noexcept;
+    bool end_waits(detail::client_entry& c, std::uint32_t via, detail::file_entry& f) noexcept;
     void unlocked(detail::file_entry& f) noexcept;
     using file_list = intrusive_list<detail::member_of<detail::file_entry>>;
     std::size_t tell_later(detail::file_entry& f, file_list& files) noexcept;

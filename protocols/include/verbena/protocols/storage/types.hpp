@@ -300,6 +300,10 @@ struct filesystem_info {
     bool birth_times = false;      ///< attributes::birth
     bool lasting_handles = true;   ///< a handle is good as long as its file is there, also after a restart
     bool links = true, symlinks = true, case_insensitive = false, chown_restricted = true;
+    /// Which files these are: two back ends of one kind with one number reach the same files by the same handles, and a
+    /// handle of one never names another file of the other one. Then exports by them share what is open, locked and
+    /// delegated. 0: not known. A filter that changes handles says 0, or a number of its own.
+    std::uint64_t file_space = 0;
 };
 
 } // namespace verbena::storage

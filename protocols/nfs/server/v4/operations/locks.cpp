@@ -55,7 +55,7 @@ task<nfsstat4> lock(compound& k)
         co_return status;
     files::lock_request request;
     request.client = k.client;
-    request.file = k.current.key();
+    request.file = k.current.state_file();
     request.new_owner = args.locker.new_lock_owner;
     request.id = to_state(id);
     request.owner = args.locker.lock_owner.owner;
@@ -86,7 +86,7 @@ task<nfsstat4> lockt(compound& k)
         status = co_await need_regular(k.current);
     if (status != nfsstat4::ok)
         co_return status;
-    const storage::handle file = k.current.key();
+    const files::exported_file file = k.current.state_file();
     files::lock_holder holder;
     if (k.minor() == 0) {
         status = co_await k.server.commons.v40.test_lock(args, file, *bytes, holder);
@@ -95,7 +95,7 @@ task<nfsstat4> lockt(compound& k)
         const files::lock_type type = type_of(args.locktype);
         files::back_end_locks asks;
         result<void> free =
-            co_await k.server.state.test_lock(k.client, file, owner, *bytes, type, holder, &asks);
+            co_await k.server.state.test_lock(k.client, file.key, owner, *bytes, type, holder, &asks);
         if (asks)
             free = co_await k.server.state.test_locally(asks, *bytes, type, holder);
         status = status_of_state(free);
@@ -137,7 +137,7 @@ task<nfsstat4> locku(compound& k)
         co_return co_await refuse_unlock(k.current, status);
     if (status != nfsstat4::ok)
         co_return status;
-    const storage::handle file = k.current.key();
+    const files::exported_file file = k.current.state_file();
     const files::stateid id = to_state(args.lock_stateid);
     files::back_end_locks unsettled;
     const auto done = co_await k.server.state.unlock(k.client, id, file, *bytes, &unsettled);

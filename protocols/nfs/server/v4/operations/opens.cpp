@@ -121,8 +121,8 @@ task<nfsstat4> open_target_for(open_target& to, files::share access)
 // Its name is gone, as after a removal on this host. The client has opened it all the same, by its delegation.
 task<nfsstat4> find_by_delegation(compound& k, const stateid4& id, open_target& to)
 {
-    const storage::handle name = co_await k.server.state.file_of_delegation(k.client, to_state(id));
-    const auto wire = sign_state_key(k.server.commons.key, name);
+    const files::exported_file name = co_await k.server.state.file_of_delegation(k.client, to_state(id));
+    const auto wire = sign_state_file(k.server.commons.key, name);
     object found;
     const nfsstat4 status = wire ? k.server.handles.find(k.c, wire->bytes(), found) : nfsstat4::noent;
     if (status == nfsstat4::delay) // its caller's groups are not known any more: the next PUTFH asks for them
@@ -170,7 +170,7 @@ task<void> unmake(server_parts& server, const object& directory, std::string_vie
                   const storage::handle& file)
 {
     files::under_way removing;
-    if (server.state.begin(removing, server.under_way, directory.exported->id, file,
+    if (server.state.begin(removing, server.under_way, directory.exported->space, file,
                            files::operation::remove))
         co_return;
     storage::request request = directory.request;
@@ -262,7 +262,7 @@ task<nfsstat4> create_to_open(compound& k, const OPEN4args& args, open_target& t
             rest.uid.reset();
         // Somebody may have opened the file meanwhile, or before a creation that is repeated.
         files::under_way setting;
-        if (k.server.state.begin(setting, k.server.under_way, directory.exported->id, to.file.file,
+        if (k.server.state.begin(setting, k.server.under_way, directory.exported->space, to.file.file,
                                  files::operation::set_attributes)) {
             status = co_await make_way(k, to.file, files::operation::set_attributes);
             if (status != nfsstat4::ok)
@@ -368,7 +368,7 @@ task<nfsstat4> open_file(compound& k, const OPEN4args& args, OPEN4res& res)
     }
     if (status != nfsstat4::ok)
         co_return status;
-    request.file = to.file.key();
+    request.file = to.file.state_file();
     request.opened = to.opened;
     request.promised = to.created;
     request.truncates = to.truncates;
@@ -390,7 +390,7 @@ task<nfsstat4> open_file(compound& k, const OPEN4args& args, OPEN4res& res)
         request.gives_back = is_shared && !request.leased;
         request.change.reset();
     }
-    state_home::opening opening = {&to.file.backend(), to.file.request, to.file.file, to.file.exported->id,
+    state_home::opening opening = {&to.file.backend(), to.file.request, to.file.file, to.file.exported->space,
                                    &k.server.under_way};
     opening.request.open = to.opened.get();
     result<files::opened> opened = co_await k.server.state.open(request, opening);
@@ -435,7 +435,7 @@ task<nfsstat4> open_downgrade(compound& k)
         status = k.check_room<OPEN_DOWNGRADE4res>();
     if (status != nfsstat4::ok)
         co_return status;
-    const storage::handle file = k.current.key();
+    const files::exported_file file = k.current.state_file();
     const files::stateid id = to_state(args.open_stateid);
     const auto done = co_await k.server.state.downgrade(k.client, id, file, files::share(access_bits),
                                                         files::share(args.share_deny));
@@ -461,7 +461,7 @@ task<nfsstat4> close(compound& k)
         status = k.check_room<CLOSE4res>();
     if (status != nfsstat4::ok)
         co_return status;
-    const storage::handle file = k.current.key();
+    const files::exported_file file = k.current.state_file();
     const files::stateid id = to_state(args.open_stateid);
     files::back_end_locks unsettled;
     const result<void> closed = co_await k.server.state.close(k.client, id, file, &unsettled);
@@ -489,7 +489,7 @@ task<nfsstat4> delegreturn(compound& k)
         status = k.check_room<DELEGRETURN4res>();
     if (status != nfsstat4::ok)
         co_return status;
-    const storage::handle file = k.current.key();
+    const files::exported_file file = k.current.state_file();
     if (k.minor() == 0) {
         status = co_await k.server.commons.v40.return_delegation(args.deleg_stateid, file);
     } else {

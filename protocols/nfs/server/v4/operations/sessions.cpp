@@ -245,8 +245,8 @@ task<bool> has_lost_all_files(compound& k, files::client_id client)
     const auto those = co_await k.server.state.at_home(std::move(ask));
     if (!those)
         co_return false;
-    for (const storage::handle& each : *those) {
-        const auto name = open_state_key(each);
+    for (const files::exported_file& each : *those) {
+        const auto name = open_state_file(each);
         object found;
         if (!name || k.server.handles.find_exported(k.c, name->export_id, name->inner, found) != nfsstat4::ok)
             co_return false;

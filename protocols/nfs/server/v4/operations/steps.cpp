@@ -28,8 +28,9 @@ task<nfsstat4> check_io(compound& k, stateid4 id, files::operation op)
 task<nfsstat4> check_io_of(compound& k, object& of, stateid4 id, files::operation op)
 {
     const files::share access = files::access_of(op);
-    k.next_doing().begin(k.server.under_way, of.exported->id, of.file, op); // the table is asked in any case
-    const storage::handle file = of.key();
+    k.next_doing().begin(k.server.under_way, of.exported->space, of.file,
+                         op); // the table is asked in any case
+    const files::exported_file file = of.state_file();
     nfsstat4 status = nfsstat4::ok;
     if (k.minor() == 0) {
         status = co_await k.server.commons.v40.check_io(id, file, op, k.terms);
@@ -53,7 +54,7 @@ task<nfsstat4> need_regular(const object& file)
 
 task<nfsstat4> make_way(compound& k, const object& of, files::operation op)
 {
-    const storage::handle file = of.key();
+    const files::exported_file file = of.state_file();
     co_await learn_client(k);
     const result<void> made = co_await k.server.state.make_way(k.client, file, op);
     co_return status_of_state(made);
@@ -69,11 +70,11 @@ task<nfsstat4> make_way_to(compound& k, const object& directory, std::string_vie
     const auto found = co_await directory.backend().lookup(directory.request, directory.file, name);
     if (!found)
         co_return nfsstat4::ok;
-    const std::uint32_t space = directory.exported->id;
+    const std::uint32_t space = directory.exported->space;
     const storage::handle handle = found->found.handle;
     if (!k.server.state.begin(doing, k.server.under_way, space, handle, op))
         co_return nfsstat4::ok;
-    const storage::handle file = files::file_key(space, handle);
+    const files::exported_file file(files::file_key(space, handle), directory.exported->id);
     co_await learn_client(k);
     // A removal of minor version 0 says not whose it is (RFC 7530 16.25): a client that denies others to write may
     // remove its own file.

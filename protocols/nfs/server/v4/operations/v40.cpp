@@ -201,7 +201,7 @@ nfsstat4 refusal_v40(const compound& k, nfsstat4 room) noexcept
 }
 
 template<class Args>
-using owned = task<v40_answer> (v40_state::*)(const Args&, const storage::handle&, nfsstat4);
+using owned = task<v40_answer> (v40_state::*)(const Args&, const files::exported_file&, nfsstat4);
 
 // One that names its owner by a stateid, and is answered with one.
 template<class Args, class Results>
@@ -219,7 +219,7 @@ task<nfsstat4> run_owned(compound& k, stateid4 Results::* id, owned<Args> what)
         if (refused == nfsstat4::ok && !is_share(args.share_access, args.share_deny))
             refused = nfsstat4::inval;
     }
-    const storage::handle file = k.key_of_current();
+    const files::exported_file file = k.file_of_current();
     const v40_answer answer = co_await (k.server.commons.v40.*what)(args, file, refused);
     Results res;
     res.*id = answer.id;
@@ -254,7 +254,7 @@ task<nfsstat4> lock_v40(compound& k)
         co_return refused;
     if (refused == nfsstat4::ok)
         refused = v40_status(nfs_opnum4::lock, co_await need_regular(k.current));
-    const storage::handle file = k.key_of_current();
+    const files::exported_file file = k.file_of_current();
     const v40_answer answer = co_await k.server.commons.v40.lock(args, file, refused);
     LOCK4res res;
     res.lock_stateid = answer.id;

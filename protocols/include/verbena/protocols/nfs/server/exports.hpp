@@ -43,10 +43,13 @@ struct export_options {
     bool all_squash = false; ///< everybody does
     std::uint32_t anonuid = nobody;
     std::uint32_t anongid = nobody;
-    /// Processes of this host, or other exports, may change the files without asking: version 4's clients get delegations to read alone, and
-    /// those only where the back end has leases.
+    /// Processes of this host may change the files without asking, as may exports of the same tree that share no state with this one (`space`):
+    /// version 4's clients get delegations to read alone, and those only where the back end has leases.
     bool local_writers = true;
     bool secure = false; ///< the peer's port must be below 1024; RDMA clients have none such
+    /// Set by export_table::add(). Exports of one space are those of one tree: what clients have open, locked and
+    /// delegated by one of them counts for all. It is the id of the first of them.
+    std::uint32_t space = 0;
 };
 
 class export_table;
@@ -96,6 +99,9 @@ public:
     result<void> add(export_options options);
 
     const export_options* by_id(std::uint32_t id) const noexcept;
+    using of_number = std::pair<std::uint32_t, const export_options*>;
+    /// Those of one space, in the order of add().
+    std::span<const of_number> of_space(std::uint32_t space) const noexcept;
 
     struct match {
         const export_options* exported;
@@ -131,10 +137,12 @@ private:
     static bool comes_before(const nest& one, const nest& other) noexcept;
     void note_nest(const nest& made);
     void note_nests(const export_options& added);
+    std::uint32_t space_of(const export_options& added) const noexcept;
 
-    std::deque<export_options> exports_;                               // in the order of add()
-    std::vector<nest> nests_;                                          // sorted
-    std::vector<std::pair<std::uint32_t, const export_options*>> ids_; // sorted
+    std::deque<export_options> exports_; // in the order of add()
+    std::vector<nest> nests_;            // sorted
+    std::vector<of_number> ids_;         // sorted
+    std::vector<of_number> spaces_;      // sorted by their numbers
     user_groups* groups_ = nullptr;
 };
 

@@ -14,6 +14,7 @@
 
 #include <verbena/core/result.hpp>
 #include <verbena/core/siphash.hpp>
+#include <verbena/protocols/files/exported_file.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
 #include <array>
@@ -63,10 +64,11 @@ std::optional<file_handle> sign_handle(const handle_key& key, std::uint32_t expo
 /// Nothing if the bytes are not a handle that sign_handle() made under `key`: NFS3ERR_BADHANDLE.
 std::optional<opened_handle> open_handle(const handle_key& key, std::span<const std::byte> wire) noexcept;
 
-/// What has that files::file_key(); nothing if it is none, or of a handle that can't be signed.
-std::optional<opened_handle> open_state_key(const storage::handle& name) noexcept;
-/// The handle that clients know of what has that files::file_key().
-std::optional<file_handle> sign_state_key(const handle_key& key, const storage::handle& name) noexcept;
+/// What the state layer names so, in the export by which somebody came to it; nothing if it names nothing, or a handle
+/// that can't be signed.
+std::optional<opened_handle> open_state_file(const files::exported_file& name) noexcept;
+/// The handle by which clients of that export know it.
+std::optional<file_handle> sign_state_file(const handle_key& key, const files::exported_file& name) noexcept;
 
 /// The key kept in `state`/handle.key, made there at the first start. Handles stay good for as long
 /// as it does. Blocking; for start-up. Fails if the file can be read by others, is not 16 bytes, or

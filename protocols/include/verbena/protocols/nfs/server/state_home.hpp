@@ -31,10 +31,10 @@ struct held_attributes {
 /// Asks clients for what they keep to themselves. Used on the state layer's shard.
 class holder_inquiry {
 public:
-    /// Completes when: `holder` has answered, or it is clear that it doesn't within `patience`. On cancel: ECANCELED. Errors: any, where
+    /// `file` is by the export of the holder. Completes when: `holder` has answered, or it is clear that it doesn't within `patience`. On cancel: ECANCELED. Errors: any, where
     /// there is no answer. Lifetime: `file` is borrowed. Shard: the state layer's.
     virtual task<result<held_attributes>> ask(files::client_id holder, const files::stateid& id,
-                                              const storage::handle& file, duration patience) = 0;
+                                              const files::exported_file& file, duration patience) = 0;
 
 protected:
     ~holder_inquiry() = default;
@@ -133,7 +133,7 @@ public:
     task<life> life_of(files::client_id client);
     task<result<void>> reclaim_complete(files::client_id client);
     /// Of which file the client's delegation is; empty where it has none such.
-    task<storage::handle> file_of_delegation(files::client_id client, const files::stateid& id);
+    task<files::exported_file> file_of_delegation(files::client_id client, const files::stateid& id);
 
     /// Whether an open anew would be refused whatever the file: to be asked before one is made. The open that follows is promised.
     task<result<void>> promise_open(files::client_id client, std::span<const std::byte> owner,
@@ -145,35 +145,35 @@ public:
         storage::file_backend* backend = nullptr;
         storage::request request;
         storage::handle file;
-        std::uint32_t export_id = 0;
+        std::uint32_t space = 0;                ///< of its export
         files::operations_here* here = nullptr; ///< of the caller's shard, where the file is cut
     };
     task<result<files::opened>> open(const files::open_request& request, const opening& file);
     /// `unsettled`, if given: as in files::state_table::unlock(), to be awaited by settle().
-    task<result<void>> close(files::client_id client, const files::stateid& id, const storage::handle& file,
-                             files::back_end_locks* unsettled = nullptr);
+    task<result<void>> close(files::client_id client, const files::stateid& id,
+                             const files::exported_file& file, files::back_end_locks* unsettled = nullptr);
     task<result<files::stateid>> downgrade(files::client_id client, const files::stateid& id,
-                                           const storage::handle& file, files::share access,
+                                           const files::exported_file& file, files::share access,
                                            files::share deny);
     using io_terms = files::io_grant; ///< of check_io()
     /// Whether `client` may read, write or set the size of `file` by `id`. The operation is under way already: nothing that
     /// contradicts it is granted until it ends.
     task<result<void>> check_io(files::client_id client, const files::stateid& id,
-                                const storage::handle& file, files::operation op, io_terms& terms);
+                                const files::exported_file& file, files::operation op, io_terms& terms);
     /// The same without an open. `past_denies`: what reads may pass over deny bits.
-    task<result<void>> check_io_without_open(files::client_id client, const storage::handle& file,
+    task<result<void>> check_io_without_open(files::client_id client, const files::exported_file& file,
                                              files::operation op, bool past_denies);
     /// What others hold of `file` that has to go before `op` is made to go; `client` may be nobody. Where !has_state() there is
     /// nothing. As check_io(), it is asked when `op` is under way. `is_anybody`: who calls may be one of those that hold the file, so that
     /// no deny keeps it from being removed. Errors: removal_denied.
-    task<result<void>> make_way(files::client_id client, const storage::handle& file, files::operation op,
-                                bool is_anybody = false);
+    task<result<void>> make_way(files::client_id client, const files::exported_file& file,
+                                files::operation op, bool is_anybody = false);
     /// make_way() for who reads attributes: whoever has a write delegation of the file is asked for them, and recalled if it does not answer.
     /// `size`: what the server has, looked at before. Yields what the holder said, if there is one and it has answered.
-    task<result<std::optional<kept_attributes>>> look(files::client_id client, const storage::handle& file,
-                                                      std::uint64_t size);
+    task<result<std::optional<kept_attributes>>> look(files::client_id client,
+                                                      const files::exported_file& file, std::uint64_t size);
     task<result<void>> return_delegation(files::client_id client, const files::stateid& id,
-                                         const storage::handle& file);
+                                         const files::exported_file& file);
     /// Of each.
     task<std::vector<result<void>>> test(files::client_id client, std::span<const files::stateid> ids);
     /// `revoked`: whether the client still has something that was revoked.
@@ -217,7 +217,7 @@ public:
                                     files::lock_type type, files::lock_holder& holder);
     /// `unsettled` as in close().
     task<result<files::stateid>> unlock(files::client_id client, const files::stateid& id,
-                                        const storage::handle& file, const files::byte_range& bytes,
+                                        const files::exported_file& file, const files::byte_range& bytes,
                                         files::back_end_locks* unsettled = nullptr);
     /// Processes of this host find unlocked what close() or unlock() has unlocked. Of something, once.
     task<void> settle(files::back_end_locks& unsettled);

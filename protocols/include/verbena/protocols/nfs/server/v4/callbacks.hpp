@@ -65,7 +65,7 @@ public:
 
     // holder_inquiry. Who asks for what is being asked already hears that answer.
     task<result<held_attributes>> ask(files::client_id holder, const files::stateid& id,
-                                      const storage::handle& file, duration patience) override;
+                                      const files::exported_file& file, duration patience) override;
 
     /// Makes the calls. One runs as long as the server serves.
     /// Completes when: its task is stopped, and the calls under way have ended. On cancel: it ends. Errors: none. Lifetime: this
@@ -83,7 +83,7 @@ private:
         files::client_id client;
         kind what;
         files::stateid id;               // recall, getattr
-        storage::handle file;            // these, and notify_lock
+        files::exported_file file;       // these, and notify_lock; by the client's export
         std::size_t keep = 0;            // recall_any
         std::string owner;               // notify_lock
         std::shared_ptr<question> asked; // getattr

@@ -43,7 +43,8 @@ inline name_rule name_rule_of(nfsstat4 refused) noexcept
 /// Completes when: the table has answered. On cancel: as shard::run(). Errors: as there. Lifetime: all is borrowed.
 /// Shard: any.
 task<result<void>> check_io(state_home& state, files::client_id client, const stateid4& id,
-                            const storage::handle& file, files::operation op, state_home::io_terms& terms);
+                            const files::exported_file& file, files::operation op,
+                            state_home::io_terms& terms);
 
 } // namespace verbena::nfs::v4
 

@@ -65,27 +65,27 @@ public:
     /// `answer` is what the OPEN came to; it is changed to what is to be said.
     task<void> end_open(begun& open, const OPEN4args& args, v40_answer& answer);
     /// For these, `refused` is answered if it is not ok and the owner's number is right.
-    task<v40_answer> confirm_open(const OPEN_CONFIRM4args& args, const storage::handle& file,
+    task<v40_answer> confirm_open(const OPEN_CONFIRM4args& args, const files::exported_file& file,
                                   nfsstat4 refused);
-    task<v40_answer> downgrade(const OPEN_DOWNGRADE4args& args, const storage::handle& file,
+    task<v40_answer> downgrade(const OPEN_DOWNGRADE4args& args, const files::exported_file& file,
                                nfsstat4 refused);
-    task<v40_answer> close(const CLOSE4args& args, const storage::handle& file, nfsstat4 refused);
-    task<v40_answer> lock(const LOCK4args& args, const storage::handle& file, nfsstat4 refused);
-    task<v40_answer> unlock(const LOCKU4args& args, const storage::handle& file, nfsstat4 refused);
+    task<v40_answer> close(const CLOSE4args& args, const files::exported_file& file, nfsstat4 refused);
+    task<v40_answer> lock(const LOCK4args& args, const files::exported_file& file, nfsstat4 refused);
+    task<v40_answer> unlock(const LOCKU4args& args, const files::exported_file& file, nfsstat4 refused);
 
     // --- Without a number
 
     /// `holder` is who has it, if it is denied.
-    task<nfsstat4> test_lock(const LOCKT4args& args, const storage::handle& file,
+    task<nfsstat4> test_lock(const LOCKT4args& args, const files::exported_file& file,
                              const files::byte_range& bytes, files::lock_holder& holder);
     task<nfsstat4> release_lock_owner(const RELEASE_LOCKOWNER4args& args);
     /// The holder's lease begins anew.
-    task<nfsstat4> return_delegation(const stateid4& id, const storage::handle& file);
+    task<nfsstat4> return_delegation(const stateid4& id, const files::exported_file& file);
     /// Whose stateid it is, or nobody's of this minor version.
     task<files::client_id> holder_of(const stateid4& id);
     task<files::client_id> client_of(clientid4 id, std::string_view from);
     /// As v4::check_io().
-    task<nfsstat4> check_io(const stateid4& id, const storage::handle& file, files::operation op,
+    task<nfsstat4> check_io(const stateid4& id, const files::exported_file& file, files::operation op,
                             state_home::io_terms& terms);
 
     // --- On its home only
@@ -115,7 +115,7 @@ private:
     task<nfsstat4> renew_and_tell_here(clientid4 id);
     void end_telling(files::client_id client);
     task<nfsstat4> end_if_unaware(files::client_id client);
-    task<nfsstat4> return_delegation_here(stateid4 id, const storage::handle* file);
+    task<nfsstat4> return_delegation_here(stateid4 id, const files::exported_file* file);
     task<nfsstat4> take_turn(std::shared_ptr<v40_owner> owner, v40_turn& turn);
     task<nfsstat4> turn_of(files::client_id client, bool locks, std::span<const std::byte> name,
                            v40_turn& turn);
@@ -135,13 +135,13 @@ private:
     template<class Act>
     task<v40_answer> in_turn(nfs_opnum4 operation, std::uint32_t seqid, stateid4 id, bool locks,
                              nfsstat4 refused, Act act);
-    task<v40_answer> lock_here(const LOCK4args* args, const storage::handle* file, nfsstat4 refused);
-    task<nfsstat4> lock_by(v40_owner& o, const LOCK4args& args, const storage::handle& file,
+    task<v40_answer> lock_here(const LOCK4args* args, const files::exported_file* file, nfsstat4 refused);
+    task<nfsstat4> lock_by(v40_owner& o, const LOCK4args& args, const files::exported_file& file,
                            v40_answer& answer);
-    task<nfsstat4> test_lock_here(const LOCKT4args* args, const storage::handle* file,
+    task<nfsstat4> test_lock_here(const LOCKT4args* args, const files::exported_file* file,
                                   const files::byte_range* bytes, files::lock_holder* holder);
     task<nfsstat4> release_here(const RELEASE_LOCKOWNER4args* args);
-    task<nfsstat4> check_io_here(stateid4 id, const storage::handle* file, files::operation op,
+    task<nfsstat4> check_io_here(stateid4 id, const files::exported_file* file, files::operation op,
                                  state_home::io_terms* terms);
 
     state_home& state_;
