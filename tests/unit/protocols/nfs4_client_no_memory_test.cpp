@@ -62,6 +62,8 @@ private:
     std::vector<std::pair<void*, std::size_t>> held_;
 };
 
+constexpr files::byte_range bytes{0, 9}, other_bytes{20, 29};
+
 struct world : two_clients {
     ~world() { holder.wire.holds_answer = nullptr; }
     /// Whether a client that has nothing may lock what the calls lock, without the wait that it could be told to.
@@ -70,7 +72,7 @@ struct world : two_clients {
         auto opened = co_await other.user.open(what, share4::access_both);
         if (!opened)
             co_return false;
-        const auto locked = co_await (*opened)->lock({0, 9}, files::lock_type::write, false);
+        const auto locked = co_await (*opened)->lock(bytes, files::lock_type::write, false);
         const auto closed = co_await (*opened)->close();
         co_return locked&& closed;
     }
@@ -151,10 +153,10 @@ BOOST_AUTO_TEST_CASE(an_open_for_which_there_is_no_memory_ends)
 BOOST_AUTO_TEST_CASE(a_lock_for_which_there_is_no_memory_ends)
 {
     each_frame_fails_in_its_turn([](world& w) -> task<result<void>> {
-        auto locked = co_await w.used->lock({0, 9}, files::lock_type::write, false);
+        auto locked = co_await w.used->lock(bytes, files::lock_type::write, false);
         if (!locked)
             co_return locked;
-        co_return co_await w.used->unlock({0, 9});
+        co_return co_await w.used->unlock(bytes);
     });
 }
 
@@ -167,7 +169,7 @@ BOOST_AUTO_TEST_CASE(what_is_locked_for_who_has_gone_is_undone_where_memory_ran_
             return call.has(nfs_opnum4::lock) ? &w.go : nullptr;
         };
         const auto gives_up = [](world& of) -> task<result<void>> {
-            task<result<void>> locking = of.used->lock({0, 9}, files::lock_type::write, false);
+            task<result<void>> locking = of.used->lock(bytes, files::lock_type::write, false);
             const auto locked = co_await with_timeout(1s, std::move(locking));
             co_return locked;
         };
@@ -183,10 +185,10 @@ BOOST_AUTO_TEST_CASE(what_is_locked_for_who_has_gone_is_undone_where_memory_ran_
         (void)co_await sleep_for(1min);
         if (lacks_memory)
             co_return error(std::errc::not_enough_memory);
-        auto another = co_await w.used->lock({20, 29}, files::lock_type::write, false);
+        auto another = co_await w.used->lock(other_bytes, files::lock_type::write, false);
         if (!another)
             co_return another;
-        co_return co_await w.used->unlock({20, 29});
+        co_return co_await w.used->unlock(other_bytes);
     });
 }
 
@@ -200,7 +202,7 @@ BOOST_AUTO_TEST_CASE(what_a_closed_file_had_locked_goes_where_memory_ran_out)
                 if (!opened)
                     co_return opened.error();
                 w.second = std::move(*opened);
-                auto locked = co_await w.second->lock({0, 9}, files::lock_type::write, false);
+                auto locked = co_await w.second->lock(bytes, files::lock_type::write, false);
                 if (!locked)
                     co_return locked;
             }
