@@ -30,14 +30,15 @@ task<rpc::outcome> server::getattr(rpc::call& c)
     std::optional<storage::attributes> before;
     if (res.status == nfsstat3::ok && state_ != nullptr && state_->stats().write_delegations.value() != 0 &&
         state_->has_state(files::file_key(file.exported->id, file.file))) {
-        const storage::handle key = files::file_key(file.exported->id, file.file);
         // As in version 4.
         const auto attrs = co_await file.backend().getattr(file.request, file.file);
         if (!attrs) {
             res.status = status_of(attrs.error());
         } else {
             before = *attrs;
-            const auto looked = co_await state_->look(files::nobody, key, attrs->size);
+            const state_home::looking looking{&file.backend(), file.request, file.file, file.exported->id,
+                                              *attrs};
+            const auto looked = co_await state_->look(files::nobody, looking);
             if (looked)
                 kept = *looked;
             else
