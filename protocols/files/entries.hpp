@@ -125,7 +125,8 @@ struct delegation_entry final : recallable_entry {
     delegation_type type;
     std::shared_ptr<const storage::open_file> by; // of the open that it came with
     std::optional<std::uint64_t> change;          // of the file, as it was granted
-    std::uint64_t answers = 0;                    // of the holder, that it had changed the file
+    std::uint64_t told = 0;    // the largest change attribute that others saw behind an answer of the holder
+    bool was_modified = false; // the last of these answers said that it had changed the file
     // Under a lease the holder's own writes are in the way of it, too: they would break the lease, and from then on local writers are not seen.
     enum class lease_state : std::uint8_t {
         none,     // nobody else may change the file: there is no need

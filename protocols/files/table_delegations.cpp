@@ -366,7 +366,7 @@ void state_table::note_change(const stateid& id, std::optional<std::uint64_t> ch
 }
 
 std::optional<state_table::answer> state_table::note_answer(const stateid& id, std::uint64_t change,
-                                                            bool has_own_size) noexcept
+                                                            bool has_own_size, std::uint64_t known) noexcept
 {
     state_entry* s = states_->find(id);
     if (s == nullptr || s->kind != state_kind::delegation)
@@ -375,8 +375,11 @@ std::optional<state_table::answer> state_table::note_answer(const stateid& id, s
     if (d.is_recalled || !d.change) // what is revoked was recalled
         return std::nullopt;
     const bool modified = change != *d.change || has_own_size;
-    d.answers += modified;
-    return answer{modified, *d.change, d.answers};
+    // Behind one that has modified it the file is as the server has it again, and may be another one than was told.
+    const std::uint64_t least = std::max(*d.change, d.told) + (!modified && d.was_modified);
+    d.told = std::max(known, least) + modified;
+    d.was_modified = modified;
+    return answer{modified, d.told};
 }
 
 result<void> state_table::return_delegation(client_id client, const stateid& id, const exported_file& file,

@@ -175,21 +175,26 @@ task<result<void>> way_here(files::state_table& table, files::client_id client,
 
 task<result<std::optional<kept_attributes>>> look_here(files::state_table& table, holder_inquiry* inquiry,
                                                        files::client_id client,
-                                                       const files::exported_file* file, std::uint64_t size)
+                                                       const state_home::looking* file)
 {
-    const auto writer = inquiry == nullptr ? std::nullopt : table.writer_of(*file, client);
+    const auto writer = inquiry == nullptr ? std::nullopt : table.writer_of(file->known, client);
     if (writer) {
-        const files::exported_file of_holder(file->key, writer->via);
+        const files::exported_file of_holder(file->known.key, writer->via);
         const auto said = co_await inquiry->ask(writer->client, writer->id, of_holder, patience);
+        bool has_own_size = said && said->size != file->before.size;
+        // What it has sent since then is the server's, and no change that it keeps.
+        if (has_own_size) {
+            const auto now = co_await file->backend->getattr(file->request, file->file);
+            has_own_size = !now || said->size != now->size;
+        }
         // It may have come back meanwhile, or be wanted back for more than this.
         const auto noted =
-            said ? table.note_answer(writer->id, said->change, said->size != size) : std::nullopt;
-        if (noted) {
-            const kept_attributes kept = {noted->modified, said->size, noted->change, noted->modifieds};
-            co_return std::optional(kept);
-        }
+            said ? table.note_answer(writer->id, said->change, has_own_size, change_of(file->before))
+                 : std::nullopt;
+        if (noted)
+            co_return std::optional(kept_attributes{noted->modified, said->size, noted->change});
     }
-    const result<void> made = co_await way_here(table, client, file, files::operation::get_attributes);
+    const result<void> made = co_await way_here(table, client, &file->known, files::operation::get_attributes);
     if (!made)
         co_return made.error();
     co_return std::optional<kept_attributes>();
@@ -562,12 +567,10 @@ task<result<void>> state_home::make_way(files::client_id client, const files::ex
     });
 }
 
-task<result<std::optional<kept_attributes>>>
-state_home::look(files::client_id client, const files::exported_file& file, std::uint64_t size)
+task<result<std::optional<kept_attributes>>> state_home::look(files::client_id client, const looking& file)
 {
-    return at_home([client, f = &file, size, this](files::state_table& t) {
-        return look_here(t, inquiry_, client, f, size);
-    });
+    return at_home(
+        [client, f = &file, this](files::state_table& t) { return look_here(t, inquiry_, client, f); });
 }
 
 task<result<void>> state_home::return_delegation(files::client_id client, const files::stateid& id,

@@ -123,7 +123,7 @@ BOOST_FIXTURE_TEST_CASE(what_was_revoked_is_not_recalled, fixture)
     revoke("f");
     BOOST_TEST(is(table->recall(d), errc::bad_stateid));
     table->note_change(d, 5);
-    BOOST_TEST(!table->note_answer(d, 6, false));
+    BOOST_TEST(!table->note_answer(d, 6, false, 6));
     BOOST_TEST(table->stats().recalls.value() == 1u);
     BOOST_TEST(table->stats().local_recalls.value() == 0u);
 }
@@ -200,7 +200,7 @@ BOOST_FIXTURE_TEST_CASE(a_change_is_noted_of_delegations_alone, fixture)
     const auto o = open(a, "o", "f", both, write);
     BOOST_REQUIRE(o);
     table->note_change(o->id, ~std::uint64_t(0));
-    BOOST_TEST(!table->note_answer(o->id, 1, false));
+    BOOST_TEST(!table->note_answer(o->id, 1, false, 6));
     BOOST_REQUIRE(table->lock(lock_of(a, o->id, "f")));
     BOOST_TEST(is(open(b, "o", "f", write), errc::share_denied));
     BOOST_REQUIRE(table->close(a, o->id, file_named("f")));

@@ -299,9 +299,9 @@ BOOST_FIXTURE_TEST_CASE(a_writer_is_asked_by_others_while_it_has_the_file, fixtu
     BOOST_TEST(!table->writer_of(file_named("f"), b)); // nobody hears from it
     BOOST_REQUIRE(table->renew(a));
     BOOST_TEST(table->writer_of(file_named("f"), b).has_value());
-    BOOST_TEST(table->note_answer(d, 6, false).has_value());
+    BOOST_TEST(table->note_answer(d, 6, false, 6).has_value());
     BOOST_REQUIRE(table->recall(d));
-    BOOST_TEST(!table->note_answer(d, 7, false)); // a late one
+    BOOST_TEST(!table->note_answer(d, 7, false, 6)); // a late one
 }
 
 BOOST_FIXTURE_TEST_CASE(a_file_that_is_open_too_often_is_not_delegated, fixture)

@@ -591,6 +591,46 @@ BOOST_FIXTURE_TEST_CASE(what_a_holder_says_is_no_newer_than_its_question, fixtur
     BOOST_TEST(look(second, file).change > values.change);
 }
 
+// Its size is not the one of before, but it keeps nothing.
+BOOST_FIXTURE_TEST_CASE(what_a_holder_sends_while_it_is_asked_is_the_server_s, fixture)
+{
+    begin();
+    const auto file = delegated("f");
+    const seen own = look(first, file);
+    first_way->says = nfsstat4::delay;
+    const auto c = nfs4_fixture::begin(second.sequence(1), PUTFH4args{client4::handle_of(file)},
+                                       GETATTR4args{{attribute::change, attribute::size}});
+    BOOST_TEST(first.write(file, "text") == nfsstat4::ok);
+    says(own.change, 4);
+    first_way->says = nfsstat4::ok;
+    pass(50ms);
+    BOOST_TEST_REQUIRE(c->is_done);
+    answer4 out = answer_of(*c);
+    out.good<SEQUENCE4res>();
+    out.good<PUTFH4res>();
+    attributes values;
+    BOOST_TEST_REQUIRE(decode_attributes(out.good<GETATTR4res>().obj_attributes, values));
+    BOOST_TEST(values.size == 4u);
+    BOOST_TEST(values.change == look(first, file).change);
+    BOOST_TEST(look(second, file).change == values.change);
+}
+
+// A holder may say the size of before its WRITE, whose answer it does not have yet.
+BOOST_FIXTURE_TEST_CASE(a_holder_that_was_wrong_has_no_change_attribute_go_back, fixture)
+{
+    begin();
+    const auto file = delegated("f");
+    const seen own = look(first, file);
+    BOOST_TEST(first.write(file, "text") == nfsstat4::ok);
+    const seen wrong = look(second, file);
+    BOOST_TEST(wrong.size == own.size);
+    says(own.change, 4);
+    const seen right = look(second, file);
+    BOOST_TEST(right.size == 4u);
+    BOOST_TEST(right.change > wrong.change);
+    BOOST_TEST(look(second, file).change == right.change);
+}
+
 BOOST_FIXTURE_TEST_CASE(version_3_sees_what_a_holder_says, fixture)
 {
     begin();

@@ -304,6 +304,52 @@ BOOST_FIXTURE_TEST_CASE(what_this_client_changes_itself_its_next_open_sees, fixt
     close(*first);
 }
 
+// The server may have done it already. Another size than the server's would be a change that is kept here.
+BOOST_FIXTURE_TEST_CASE(a_size_is_told_as_it_is_behind_what_is_under_way, fixture)
+{
+    const auto what = delegated("f", share4::access_both);
+    auto used = open(holder, what, share4::access_both);
+    CB_GETATTR4args asked;
+    asked.fh = what.handle.bytes();
+    asked.attr_request = {attribute::change, attribute::size};
+    attributes told;
+    event go;
+    holder.wire.holds_answer = [&](const sent_compound& call) {
+        return call.has(nfs_opnum4::write) || call.has(nfs_opnum4::setattr) ? &go : nullptr;
+    };
+    scope changing(*shard);
+    bool is_good = false;
+    const auto end = [&] {
+        go.set();
+        run([&]() -> task<void> { co_await changing.join(); });
+        go.reset();
+        BOOST_TEST(std::exchange(is_good, false));
+    };
+    changing.spawn([&]() -> task<void> {
+        auto wrote = co_await used->write(4, bytes_of(" and more"));
+        is_good = wrote.has_value();
+    });
+    turns();
+    BOOST_TEST(call_back(asked, {}, &told) == nfsstat4::ok);
+    BOOST_TEST(told.size == 13u);
+    BOOST_TEST(good([&] { return other.user.getattr(what.handle); }).size == 13u);
+    end();
+    BOOST_TEST(call_back(asked, {}, &told) == nfsstat4::ok);
+    BOOST_TEST(told.size == 13u);
+    // Of a cut nobody knows when it is done.
+    changing.spawn([&]() -> task<void> {
+        auto cut = co_await used->truncate(2);
+        is_good = cut.has_value();
+    });
+    turns();
+    BOOST_TEST(call_back(asked, {}, &told) == nfsstat4::delay);
+    end();
+    BOOST_TEST(call_back(asked, {}, &told) == nfsstat4::ok);
+    BOOST_TEST(told.size == 2u);
+    close(*used);
+    BOOST_TEST(holder.user.delegations() == 1u);
+}
+
 BOOST_FIXTURE_TEST_CASE(what_was_written_is_stable_before_the_delegation_goes_back, fixture)
 {
     const auto what = delegated("f", share4::access_both);

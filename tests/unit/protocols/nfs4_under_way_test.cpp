@@ -368,6 +368,25 @@ BOOST_FIXTURE_TEST_CASE(an_open_waits_for_a_create_of_version_3_that_began_befor
     BOOST_TEST(status_of(*opening) == nfsstat4::ok);
 }
 
+// Else the lookup of the name would hold up whoever waits for what came before.
+BOOST_FIXTURE_TEST_CASE(what_begins_by_a_name_is_no_longer_what_it_was, fixture)
+{
+    files::operations_here& here = commons->state.operations().on(commons->state.home());
+    for (const bool has_state : {false, true}) {
+        if (has_state) {
+            file = first.open(first.creating("f"));
+            BOOST_TEST_REQUIRE(file.status == nfsstat4::ok);
+        }
+        BOOST_TEST_REQUIRE(commons->state.has_any_state() == has_state);
+        const storage::handle some(std::as_bytes(std::span("some file", 9)));
+        files::under_way doing;
+        BOOST_TEST(!commons->state.begin(doing, here, 1, some, files::operation::set_size));
+        BOOST_TEST(commons->state.begin_by_name(doing, here, files::operation::remove) == has_state);
+        // By its name alone it stands for all files, and with state the name is looked up first.
+        BOOST_TEST(commons->state.operations().is_changed(files::file_key(1, some)) == !has_state);
+    }
+}
+
 // The cut of an open is a write, whatever it opens for.
 BOOST_FIXTURE_TEST_CASE(an_open_waits_for_the_cut_of_another, fixture)
 {

@@ -355,11 +355,10 @@ task<void> client::claim(std::shared_ptr<server_open> o)
     args.claim.delegate_stateid = o->delegation;
     operations call(PUTFH4args{o->handle.bytes()}, args);
     call.once();
-    const std::uint64_t number = begin_asking();
+    const asking under_way(*this);
     auto ran = co_await session_.run(call);
     if (ran)
-        co_await take_open(o, call.get<1>(), wanted, number);
-    end_asking(number);
+        co_await take_open(o, call.get<1>(), wanted, under_way.number());
 }
 
 // It is gone: nothing is answered by it any more, and nothing goes back.
@@ -536,8 +535,11 @@ nfsstat4 client::tell(const CB_GETATTR4args& args, attributes& out)
             continue;
         if (each->is_size_in_doubt)
             return nfsstat4::serverfault; // it is recalled, and the server looks for itself
+        if (each->unmeasured != 0)
+            return nfsstat4::delay;
+        // A WRITE under way may have reached the server: the size of before would look like a change that is kept here.
         out.change = each->granted_at;
-        out.size = each->size;
+        out.size = std::max(each->size, each->reaches);
         out.present.set(attribute::change);
         out.present.set(attribute::size);
         return nfsstat4::ok;

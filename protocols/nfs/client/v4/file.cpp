@@ -21,8 +21,12 @@ constexpr std::uint64_t copied_at_once = std::uint64_t(64) << 20;
 /// Counts a WRITE, or what else changes the file, while it is under way.
 class file::change_under_way {
 public:
-    explicit change_under_way(file& f) noexcept : client_(f.client_), open_(f.open_)
+    /// `end`: so long the file is then at least, if that is known, and it is not cut.
+    explicit change_under_way(file& f, std::optional<std::uint64_t> end = std::nullopt) noexcept
+        : client_(f.client_), open_(f.open_), is_measured_(end.has_value())
     {
+        open_->reaches = std::max(open_->reaches, end.value_or(0));
+        open_->unmeasured += !is_measured_;
         begun_ = ++open_->writes_begun;
         is_alone_ = ++open_->writes == 1;
         client_.changed(open_->handle, open_.get());
@@ -32,8 +36,11 @@ public:
     {
         open_->is_size_in_doubt = open_->is_size_in_doubt || !is_known_;
         client_.changed(open_->handle, open_.get());
-        if (--open_->writes == 0)
+        open_->unmeasured -= !is_measured_;
+        if (--open_->writes == 0) {
+            open_->reaches = 0;
             open_->quiet.set();
+        }
     }
 
     /// The server has done it, and the file goes on to `end` at least.
@@ -53,6 +60,7 @@ public:
 private:
     client& client_;
     const std::shared_ptr<server_open> open_;
+    const bool is_measured_;
     bool is_known_ = false; // what it came to
     bool is_alone_;         // when it began
     std::uint64_t begun_;
@@ -100,13 +108,12 @@ task<result<void>> file::reopen(stateid4 instead_of)
     operations call(PUTFH4args{o->handle.bytes()}, opening_of(owner, access));
     call.once();
     o->in_doubt = true;
-    const std::uint64_t number = client_.begin_asking();
+    const client::asking under_way(client_);
     auto ran = co_await client_.session_.run(call);
     if (ran || ran.error().code().category() == make_error_code(nfsstat4::ok).category())
         o->in_doubt = false;
     if (ran)
-        co_await client_.take_open(o, call.get<1>(), access, number);
-    client_.end_asking(number);
+        co_await client_.take_open(o, call.get<1>(), access, under_way.number());
     co_return ran;
 }
 
@@ -336,7 +343,7 @@ task<result<write_result>> file::send(std::uint64_t offset, rpc::payload data)
         co_return not_opened_for_this;
     if (has_lost_locks())
         co_return locks_are_lost;
-    change_under_way changing(*this);
+    change_under_way changing(*this, data.empty() ? 0 : offset + data.size());
     for (bool first = true;; first = false) {
         WRITE4args args;
         args.stateid = id();

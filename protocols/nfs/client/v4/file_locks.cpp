@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <new>
 #include <utility>
 
 namespace verbena::nfs::v4 {
@@ -67,15 +68,21 @@ struct client::locking {
         : o(std::move(of)), l(std::move(by)), bytes(wanted), type(as), waits(may_wait), owner(l->owner)
     {
     }
-    void note_what_was_locked()
+    // In its turn: until that is over, nobody else changes `ranges`.
+    void note_what_was_locked() { before = l->ranges; }
+    std::vector<files::locked_range> had() const // of `bytes`, before
     {
-        for (const files::locked_range& each : l->ranges.all()) {
+        std::vector<files::locked_range> out;
+        for (const files::locked_range& each : before.all()) {
             const files::byte_range both{std::max(each.bytes.offset, bytes.offset),
                                          std::min(each.bytes.last, bytes.last)};
             if (both.offset <= both.last)
-                had.push_back({both, each.type});
+                out.push_back({both, each.type});
         }
+        return out;
     }
+    // Once. Needs no memory.
+    void restore() noexcept { l->ranges = std::move(before); }
 
     const std::shared_ptr<server_open> o;
     const std::shared_ptr<file_locks> l;
@@ -85,8 +92,8 @@ struct client::locking {
     const owner_name owner;
     std::optional<operations<PUTFH4args, LOCK4args>> call; // when it is its owner's turn
     stateid4 used;                                         // that it went by: the lock's, or the open's
-    std::optional<held_permit> held;      // that turn, until its caller has heard, or all is undone
-    std::vector<files::locked_range> had; // of `bytes`, before
+    std::optional<held_permit> held; // that turn, until its caller has heard, or all is undone
+    files::byte_ranges before;       // what the file had locked
     bool is_abandoned = false;
     std::optional<std::uint64_t> only_in; // incarnation of the server
     bool settles = false; // what the server may have done is undone, whether anybody waits or not
@@ -105,7 +112,8 @@ struct client::unlocking {
     const std::shared_ptr<server_open> o;
     const std::shared_ptr<file_locks> l;
     const files::byte_range bytes;
-    const bool closes; // the file is closed: nobody unlocks after this one
+    const bool closes;               // the file is closed: nobody unlocks after this one
+    std::optional<task<void>> later; // of one that closes: unlock_late(), made while there is memory for it
     bool is_abandoned = false;
     result<void> outcome;
     event over;
@@ -129,10 +137,10 @@ task<void> client::perform_lock(std::shared_ptr<locking> k)
     }
     k->is_over = true;
     k->over.set();
+    if (k->is_abandoned && k->outcome)
+        give_up(*k);
     try {
-        if (k->is_abandoned)
-            (void)co_await undo_lock(k);
-        if (k->settles)
+        if (k->is_abandoned || k->settles)
             (void)co_await settle(k->o, k->l);
     } catch (...) { // what is in doubt is settled before the next one
     }
@@ -184,26 +192,36 @@ task<result<void>> client::lock_there(std::shared_ptr<locking> k, files::locked_
     co_return ran;
 }
 
-// Nobody has it any more that was waited for: what the file had locked of the bytes before is as it was. Whoever else locks or unlocks here waits
-// meanwhile. Where the server can't be asked, that stays to be done, and `ranges` says what the file had.
+// A LOCK that was granted, of a caller who has gone: settle() undoes it. Needs no memory, so that it is known from here
+// on whatever fails.
+void client::give_up(locking& k) noexcept
+{
+    file_locks& l = *k.l;
+    k.restore();
+    l.is_lost = l.is_lost && !l.ranges.empty();
+    if (!l.is_lost)
+        l.in_doubt = {{k.bytes, k.type}, session_.incarnation()};
+}
+
+// What the file had locked of the bytes before is as it was. Whoever else locks or unlocks here waits meanwhile. Where
+// the server can't be asked, that stays to be done, and `ranges` says what the file had.
 task<result<void>> client::undo_lock(std::shared_ptr<locking> k)
 {
     file_locks& l = *k->l;
-    if (!k->outcome)
-        co_return result<void>();
+    const std::vector<files::locked_range> had = k->had();
     std::uint64_t at = k->bytes.offset;
     result<void> undone;
     bool is_done = false;
     for (std::size_t i = 0; !is_done && undone; ++i) {
-        const bool is_last = i == k->had.size();
-        const std::uint64_t next = is_last ? k->bytes.last : k->had[i].bytes.offset;
+        const bool is_last = i == had.size();
+        const std::uint64_t next = is_last ? k->bytes.last : had[i].bytes.offset;
         if (at < next || (is_last && at == next)) {
             const files::byte_range between{at, is_last ? next : next - 1};
             undone = co_await unlock_there(k->o, k->l, between, true);
         }
         if (is_last || !undone || l.is_lost)
             break;
-        const files::locked_range before = k->had[i];
+        const files::locked_range before = had[i];
         if (before.type != k->type)
             undone = co_await lock_there(k, before, true);
         if (!undone && is_gone(undone.error()))
@@ -215,15 +233,16 @@ task<result<void>> client::undo_lock(std::shared_ptr<locking> k)
         is_done = before.bytes.last == k->bytes.last;
         at = before.bytes.last + 1;
     }
-    if (undone && !l.is_lost)
+    if (undone && !l.is_lost) {
+        l.in_doubt.reset();
         co_return undone;
-    l.ranges.clear(k->bytes);
-    for (const files::locked_range& each : k->had)
-        l.ranges.set(each.bytes, each.type);
+    }
+    k->restore();
     if (!l.is_lost) {
         l.in_doubt = {{k->bytes, k->type}, session_.incarnation()};
         co_return undone;
     }
+    l.in_doubt.reset();
     l.is_lost = !l.ranges.empty();
     co_return result<void>();
 }
@@ -231,9 +250,8 @@ task<result<void>> client::undo_lock(std::shared_ptr<locking> k)
 task<void> client::undo_late(std::shared_ptr<locking> k)
 {
     try {
-        (void)co_await undo_lock(k);
-    } catch (...) { // it is settled before the next one
-        k->l->in_doubt = {{k->bytes, k->type}, session_.incarnation()};
+        (void)co_await settle(k->o, k->l);
+    } catch (...) { // before the next one
     }
     k->held.reset();
     end_opening();
@@ -258,8 +276,14 @@ task<result<void>> client::settle(std::shared_ptr<server_open> o, std::shared_pt
         locked = co_await lock_there(k, sent.what, true);
     k->only_in.reset();
     if (locked) {
-        l->in_doubt.reset();
-        co_return co_await undo_lock(std::move(k));
+        // It is in doubt until all of it is undone: memory may run out on the way.
+        try {
+            const result<void> undone = co_await undo_lock(k);
+            co_return undone;
+        } catch (...) {
+            k->restore();
+            throw;
+        }
     }
     if (!is_over() && !tells_that_none_is_locked(locked.error()))
         co_return locked;
@@ -274,8 +298,22 @@ task<void> client::perform_unlock(std::shared_ptr<unlocking> k)
     } catch (...) {
         k->outcome = error_of(std::current_exception(), "LOCKU");
     }
+    const bool goes_on = k->closes && !k->outcome;
+    if (goes_on) {
+        // What may be locked there still goes with the open, if no other file has that.
+        try {
+            begin_return(k->o);
+        } catch (const std::bad_alloc&) { // the delegation stays, and so may the open
+        }
+        file_locks& l = *k->l;
+        l.ranges.clear(everything);
+        if (l.is_known)
+            l.in_doubt = {{everything, files::lock_type::write}, session_.incarnation()};
+    }
     k->over.set();
     end_opening();
+    if (goes_on)
+        co_await *k->later;
 }
 
 task<void> client::send_unlock(std::shared_ptr<unlocking> k)
@@ -293,14 +331,6 @@ task<void> client::send_unlock(std::shared_ptr<unlocking> k)
         if (k->closes && k->outcome && std::exchange(l.is_known, false))
             co_await free_stateid(l.id);
     }
-    // What may be locked there still goes with the open, if no other file has that.
-    if (k->closes && !k->outcome) {
-        begin_return(k->o);
-        l.ranges.clear(everything);
-        if (l.is_known)
-            l.in_doubt = {{everything, files::lock_type::write}, session_.incarnation()};
-        session_.background().spawn(already_made, unlock_late(k->o, k->l));
-    }
 }
 
 // Of a file that is closed: until the server has unlocked it, or the open is closed, which other files may have.
@@ -315,13 +345,16 @@ task<void> client::unlock_late(std::shared_ptr<server_open> o, std::shared_ptr<f
         if (!mine)
             co_return;
         const held_permit held(l->turn);
-        auto settled = co_await settle(o, l);
-        if (!settled)
-            continue;
-        // A restart takes the stateid along.
-        if (std::exchange(l->is_known, false) && session_.incarnation() == incarnation)
-            co_await free_stateid(l->id);
-        co_return;
+        try {
+            const result<void> settled = co_await settle(o, l);
+            if (!settled)
+                continue;
+            // A restart takes the stateid along.
+            if (std::exchange(l->is_known, false) && session_.incarnation() == incarnation)
+                co_await free_stateid(l->id);
+            co_return;
+        } catch (const std::bad_alloc&) { // later there may be memory
+        }
     }
 }
 
@@ -461,8 +494,13 @@ task<result<void>> file::lock_once(files::byte_range bytes, files::lock_type typ
             sent->is_abandoned = true;
             if (sent->call && !sent->is_over)
                 sent->call->abandon();
-            if (sent->is_over && !sent->settles)
-                client_.run_beside(client_.undo_late(sent));
+            if (sent->is_over && !sent->settles && sent->outcome) {
+                client_.give_up(*sent);
+                try {
+                    client_.run_beside(client_.undo_late(sent));
+                } catch (const std::bad_alloc&) { // before the next one
+                }
+            }
             co_return lock_stopped;
         }
         if (!sent->settles)
@@ -514,6 +552,7 @@ task<result<void>> file::drop_what_is_lost()
 task<result<void>> file::unlock_all()
 {
     auto sent = std::make_shared<client::unlocking>(open_, locks_, everything, true);
+    sent->later.emplace(client_.unlock_late(open_, locks_));
     client_.run_beside(client_.perform_unlock(sent));
     const bool stays = co_await sent->over.wait();
     if (!stays)

@@ -140,15 +140,14 @@ void client::run_beside(task<void> made)
 // Whoever waits for the OPEN hears where there is no memory for a part of it.
 task<void> client::perform(std::shared_ptr<opening> o)
 {
-    std::optional<std::uint64_t> number;
+    std::optional<asking> under_way;
     try {
-        number = begin_asking();
-        co_await ask_to_open(o, number);
+        under_way.emplace(*this);
+        co_await ask_to_open(o, under_way);
     } catch (...) {
         o->outcome = error_of(std::current_exception(), "OPEN");
     }
-    if (number)
-        end_asking(*number);
+    under_way.reset();
     o->is_over = true;
     o->over.set();
     try {
@@ -159,10 +158,9 @@ task<void> client::perform(std::shared_ptr<opening> o)
     end_opening();
 }
 
-task<void> client::ask_to_open(std::shared_ptr<opening> o, std::optional<std::uint64_t>& asking)
+task<void> client::ask_to_open(std::shared_ptr<opening> o, std::optional<asking>& under_way)
 {
     auto& call = o->call;
-    const std::uint64_t number = *asking;
     o->outcome = co_await session_.run(call);
     if (o->outcome) {
         file& opened = *o->made;
@@ -178,14 +176,13 @@ task<void> client::ask_to_open(std::shared_ptr<opening> o, std::optional<std::ui
         auto found = node_of(call.get<2>(), call.get<3>());
         if (found)
             opened.node_ = *found;
-        co_await take_delegation(there, call.get<1>(), opened.node_.attributes, number);
+        co_await take_delegation(there, call.get<1>(), opened.node_.attributes, under_way->number());
         if (!found) {
             o->outcome = found.error();
             (void)co_await opened.close();
         }
     }
-    asking.reset();
-    end_asking(number);
+    under_way.reset();
     // Names take their time: by now a delegation is one that can be recalled, reclaimed and changed for.
     if (o->outcome && !call.is_abandoned() && needs_names(o->made->node_.attributes)) {
         const std::shared_ptr<server_open> there = o->made->open_;
@@ -286,7 +283,7 @@ task<result<void>> client::reclaim()
     std::vector<std::uint64_t> owners;
     for (const auto& each : opens_)
         owners.push_back(each->owner);
-    const std::uint64_t asking = begin_asking();
+    const asking under_way(*this);
     result<void> all;
     for (const std::uint64_t number : owners) {
         const std::shared_ptr<server_open> lost = find(number);
@@ -296,7 +293,6 @@ task<result<void>> client::reclaim()
         if (!all)
             break;
     }
-    end_asking(asking);
     co_return all;
 }
 

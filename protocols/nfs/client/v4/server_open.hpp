@@ -113,9 +113,24 @@ struct server_open {
     std::uint64_t last_used = 0;
     std::size_t writes = 0; // under way
     std::uint64_t writes_begun = 0;
-    event quiet; // while there are none, for who waits there
+    std::uint64_t reaches = 0;  // so long the file is at least, when WRITEs under way are done
+    std::size_t unmeasured = 0; // of the writes, those after which nobody knows the size before the answer
+    event quiet;                // while there are none, for who waits there
     std::vector<std::pair<file*, std::uint64_t>>
         committing; // users, and what each had written when a COMMIT was sent
+};
+
+/// An OPEN that may bring a delegation is under way, until this goes.
+class client::asking {
+public:
+    explicit asking(client& c) : client_(c), number_(c.begin_asking()) {}
+    asking(const asking&) = delete;
+    ~asking() { client_.end_asking(number_); }
+    std::uint64_t number() const noexcept { return number_; }
+
+private:
+    client& client_;
+    const std::uint64_t number_;
 };
 
 } // namespace verbena::nfs::v4

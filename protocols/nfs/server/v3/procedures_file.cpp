@@ -37,7 +37,8 @@ task<rpc::outcome> server::getattr(rpc::call& c)
             res.status = status_of(attrs.error());
         } else {
             before = *attrs;
-            const auto looked = co_await state_->look(files::nobody, known, attrs->size);
+            const state_home::looking looking{&file.backend(), file.request, file.file, known, *attrs};
+            const auto looked = co_await state_->look(files::nobody, looking);
             if (looked)
                 kept = *looked;
             else

@@ -489,14 +489,17 @@ public:
     void note_change(const stateid& id, std::optional<std::uint64_t> change) noexcept;
     /// What a holder's answer comes to.
     struct answer {
-        bool modified = false;       ///< it has changed the file
-        std::uint64_t change = 0;    ///< writer::change by now
-        std::uint64_t modifieds = 0; ///< how often it has said so by now
+        bool modified = false; ///< it has changed the file
+        /// The change attribute that others are told: no less than this, and just this if it is modified.
+        std::uint64_t change = 0;
     };
     /// The holder of `id` has said which change attribute the file has for it. `has_own_size`: it has said another size
-    /// than the server's, so that it has changed the file too (RFC 8881 10.4.3). Nothing if the delegation is back, or
-    /// recalled.
-    std::optional<answer> note_answer(const stateid& id, std::uint64_t change, bool has_own_size) noexcept;
+    /// than the server's, so that it has changed the file too (RFC 8881 10.4.3). `known`: the server's change attribute,
+    /// looked at before the holder was asked. What others are told never goes back: an answer that has modified the file,
+    /// and the first one behind it that has not, is more than all that was told before. Nothing if the delegation is back,
+    /// or recalled.
+    std::optional<answer> note_answer(const stateid& id, std::uint64_t change, bool has_own_size,
+                                      std::uint64_t known) noexcept;
     /// The back end has no room for another lease: clients are asked to give back what they don't use, every 10 s at most.
     void lacks_leases();
     /// Releases all leases, and takes none any more: the shard goes. tend() does so at its end.

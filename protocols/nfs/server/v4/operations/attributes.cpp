@@ -40,8 +40,8 @@ task<nfsstat4> current_values(compound& k, bitmap4 wanted, object_values& out)
             co_return status_of_storage(attrs.error());
         before = *attrs;
         co_await learn_client(k);
-        const files::exported_file file = o.state_file();
-        const auto looked = co_await k.server.state.look(k.client, file, attrs->size);
+        const state_home::looking file{&o.backend(), o.request, o.file, o.state_file(), *attrs};
+        const auto looked = co_await k.server.state.look(k.client, file);
         if (!looked)
             co_return status_of_state(looked.error());
         kept = *looked;

@@ -44,14 +44,13 @@ protected:
 struct kept_attributes {
     bool modified = false;   ///< the holder has changed the file, and
     std::uint64_t size = 0;  ///< this is its size
-    std::uint64_t least = 0; ///< the change attribute when the holder got it
-    std::uint64_t steps = 0; ///< how often others have seen it changed: each time it was one more
+    std::uint64_t least = 0; ///< files::state_table::answer::change
 
-    /// What others see, from what the server has: more than before where it is modified, and never less, also when the holder has sent
-    /// what it kept, or has given the delegation back.
+    /// What others see, where the server has `known`: more than before where it is modified, and never less, also when
+    /// the holder has sent what it kept.
     std::uint64_t change_from(std::uint64_t known) const noexcept
     {
-        return modified ? std::max(known, least) + steps : std::max(known, least + steps);
+        return modified ? least : std::max(known, least);
     }
     /// Size and times. What was modified is so as of now: when, its holder does not say.
     void apply(storage::attributes& attrs) const noexcept;
@@ -168,10 +167,17 @@ public:
     /// no deny keeps it from being removed. Errors: removal_denied.
     task<result<void>> make_way(files::client_id client, const files::exported_file& file,
                                 files::operation op, bool is_anybody = false);
-    /// make_way() for who reads attributes: whoever has a write delegation of the file is asked for them, and recalled if it does not answer.
-    /// `size`: what the server has, looked at before. Yields what the holder said, if there is one and it has answered.
-    task<result<std::optional<kept_attributes>>> look(files::client_id client,
-                                                      const files::exported_file& file, std::uint64_t size);
+    /// A file whose attributes somebody reads, as the server has it.
+    struct looking {
+        storage::file_backend* backend = nullptr;
+        storage::request request; ///< by which the backend was asked for `before`
+        storage::handle file;
+        files::exported_file known;
+        storage::attributes before; ///< looked at before its holder is asked
+    };
+    /// make_way() for who reads attributes: whoever has a write delegation of the file is asked for them, and recalled if
+    /// it does not answer. Yields what the holder said, if there is one and it has answered.
+    task<result<std::optional<kept_attributes>>> look(files::client_id client, const looking& file);
     task<result<void>> return_delegation(files::client_id client, const files::stateid& id,
                                          const files::exported_file& file);
     /// Of each.
@@ -196,12 +202,15 @@ public:
         return has_any_state() && table_.has_state(files::file_key(space, file));
     }
     /// The same of a file that is known by its name alone. True: the name is looked up, and begin() is said of the file. False: nobody has
-    /// state of any file, nor gets any that the operation contradicts while it is under way, so the name need not be looked up.
+    /// state of any file, nor gets any that the operation contradicts while it is under way, so the name need not be
+    /// looked up. What `doing` stood for before is over in any case.
     [[nodiscard]] bool begin_by_name(files::under_way& doing, files::operations_here& here,
                                      files::operation op) noexcept
     {
-        if (has_any_state())
+        if (has_any_state()) {
+            doing.end(); // as begin_by_name() does
             return true;
+        }
         doing.begin_by_name(here, op);
         return has_any_state();
     }

@@ -216,6 +216,7 @@ public:
 private:
     friend class file;
     struct opening;
+    class asking;
 
     task<result<void>> reclaim() override;
     task<void> free_what_is_revoked() override;
@@ -227,7 +228,7 @@ private:
     task<result<std::unique_ptr<file>>> finish(std::shared_ptr<opening> o);
     void run_beside(task<void> made);
     task<void> perform(std::shared_ptr<opening> o);
-    task<void> ask_to_open(std::shared_ptr<opening> o, std::optional<std::uint64_t>& asking);
+    task<void> ask_to_open(std::shared_ptr<opening> o, std::optional<asking>& under_way);
     task<void> give_up(std::shared_ptr<opening> o);
     task<void> free_stateid(stateid4 revoked);
     bool needs_names(const file_attributes& told) const noexcept
@@ -293,6 +294,7 @@ private:
     task<void> perform_lock(std::shared_ptr<locking> k);
     task<result<void>> send_lock(std::shared_ptr<locking> k);
     task<result<void>> lock_there(std::shared_ptr<locking> k, files::locked_range what, bool undoes);
+    void give_up(locking& k) noexcept;
     task<result<void>> undo_lock(std::shared_ptr<locking> k);
     task<void> undo_late(std::shared_ptr<locking> k);
     task<result<void>> settle(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l);
