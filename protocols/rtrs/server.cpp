@@ -147,8 +147,9 @@ namespace {
 // Of memory that is cleared in one turn of the shard: some 50 us.
 constexpr std::size_t cleared_at_once = std::size_t(256) << 10;
 
-// Clears as much of `memory` as a turn has time for, and yields the rest. Pages that hold zeros are not written: those that nobody has used yet
-// take no memory of the host until they are.
+} // namespace
+
+// Pages that hold zeros are not written: those that nobody has used yet take no memory of the host until they are.
 std::span<std::byte> clear_some(std::span<std::byte> memory) noexcept
 {
     static constexpr std::array<std::byte, 4096> zeros{};
@@ -160,6 +161,8 @@ std::span<std::byte> clear_some(std::span<std::byte> memory) noexcept
     }
     return memory;
 }
+
+namespace {
 
 // `memory` holds what other sessions and calls left there. A client could read it, or have it written to a device.
 task<result<void>> clear(std::span<std::byte> memory)
@@ -175,12 +178,6 @@ task<result<void>> clear(std::span<std::byte> memory)
 }
 
 } // namespace
-
-task<void> server_session::clear_unsent(std::span<std::byte> memory)
-{
-    for (memory = clear_some(memory); !memory.empty(); memory = clear_some(memory))
-        co_await yield();
-}
 
 task<result<void>> server_session::allocate()
 {

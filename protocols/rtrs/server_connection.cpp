@@ -2,8 +2,11 @@
 #include "server_session.hpp"
 
 #include <verbena/core/task/already_made.hpp>
+#include <verbena/core/task/yield.hpp>
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <exception>
 
@@ -319,12 +322,12 @@ task<void> server_connection::serve(std::uint32_t number, io_header header, std:
     }
     if (!header.is_write) {
         size = code == 0 ? r.produced() : 0;
-        try {
-            if (size < r.data().size())
-                co_await server_session::clear_unsent(r.data().subspan(size));
-        } catch (...) { // nothing is answered any more, so nobody sees what was not cleared
-            path_.on_exception(std::current_exception());
-        }
+        // What the service has written into the chunk and no answer brings: the client could have it written to a
+        // device, and read it there. Here and in no task of its own, for which there may be no memory, and to its end
+        // though the path may end: the session's other paths use the chunk.
+        std::span<std::byte> unsent = r.data().subspan(size);
+        for (unsent = clear_some(unsent); !unsent.empty(); unsent = clear_some(unsent))
+            co_await yield();
     }
     (header.is_write ? stats.writes : stats.reads).add();
     (header.is_write ? stats.write_bytes : stats.read_bytes).add(code == 0 ? size : 0);

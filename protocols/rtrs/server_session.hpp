@@ -187,6 +187,9 @@ private:
     scope requests_; // asked to stop at the end of the path, and waited for
 };
 
+/// Clears as much of `memory` as a turn of the shard has time for, and yields the rest.
+std::span<std::byte> clear_some(std::span<std::byte> memory) noexcept;
+
 class server_session {
 public:
     /// `charged`: to the peer whose path is the first.
@@ -215,10 +218,6 @@ public:
     void paths_changed() noexcept;
     /// The copy under way of this chunk's request is over: the next one starts.
     void chunk_free(std::uint32_t chunk);
-    /// What a service has written into a chunk and no answer brings: the client could have it written to a device, and read it there. Completes
-    /// when: it is zeros. On cancel: it goes on, since the session's other paths use the chunk. Errors: none. Lifetime: the memory outlives it.
-    /// Shard: the session's.
-    static task<void> clear_unsent(std::span<std::byte> memory);
     /// Forgets the copies that wait and came by `from`.
     void forget(const server_connection& from) noexcept;
 
