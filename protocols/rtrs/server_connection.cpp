@@ -36,7 +36,24 @@ std::uint16_t code_of(const error& e) noexcept
 
 } // namespace
 
-server_connection::server_connection(server_path& path, std::uint16_t number, peer_charge charged)
+std::uint32_t send_depth_of(const server_options& o) noexcept
+{
+    // Answers to all requests, which could come by this connection alone, and heartbeats.
+    const std::uint32_t each = most_of_an_answer + (o.always_invalidate ? most_of_a_renewal : 0);
+    return each * o.queue_depth + signalled_each + 16;
+}
+
+// As iwarp has them, whose rings grow by doubling; a device's are as large at least, in the kernel's memory.
+std::size_t memory_of_queues(const server_options& o) noexcept
+{
+    constexpr std::size_t of_send = 112, of_receive = 32, of_arrival = 32; // which has a place in two lists
+    constexpr std::size_t beside = 16384; // the socket, and what a batch needs
+    const std::uint32_t receives = std::max<std::uint32_t>(service_queue_depth, o.queue_depth) + 1;
+    return of_send * std::bit_ceil(send_depth_of(o)) + of_receive * std::bit_ceil(receives) +
+           of_arrival * (receives + o.queue_depth) + beside;
+}
+
+server_connection::server_connection(server_path& path, std::uint16_t number, connection_charges charged)
     : connection(number), path_(path), charged_(std::move(charged))
 {
     path_.shared().stats.connections.add(1);
@@ -57,9 +74,7 @@ task<bool> server_connection::accept(std::unique_ptr<verbs::connect_request> req
 task<bool> server_connection::answer(std::unique_ptr<verbs::connect_request> request, std::uint32_t receives)
 {
     const server_options& own = path_.shared().options;
-    // Answers to all requests, which could come by this connection alone, and heartbeats.
-    const std::uint32_t each = most_of_an_answer + (own.always_invalidate ? most_of_a_renewal : 0);
-    send_depth_ = each * own.queue_depth + signalled_each + 16;
+    send_depth_ = send_depth_of(own);
     verbs::connect_options o;
     o.initiator_depth = 0; // nobody reads: RTRS has no RDMA Read
     o.responder_resources = 0;
