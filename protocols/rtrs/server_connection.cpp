@@ -388,6 +388,12 @@ void server_connection::answer(std::uint32_t number, const io_header& header, st
         bind.grant = &path_.grant_of(number);
         path_.give_key(number);
         const new_key next{static_cast<std::uint16_t>(number), bind.grant->next_key()};
+        if (next.key == 0) {
+            path_.close(path_end::no_memory,
+                        error(std::errc::not_enough_memory, "the next key of a chunk", number));
+            path_.shared().stats.unanswered.add();
+            return;
+        }
         const std::span<std::byte> bytes = path_.key_message(number);
         std::ranges::copy(encode(next), bytes.begin());
         message = {bytes.data(), new_key_size, 0};
