@@ -22,12 +22,17 @@ error error_of(const std::exception_ptr& e, const char* context) noexcept
 
 std::string what_of(const std::exception_ptr& e)
 {
+    const char* text = "of an unknown type";
     try {
         std::rethrow_exception(e);
     } catch (const std::exception& known) {
-        return known.what();
-    } catch (...) {
-        return "of an unknown type";
+        text = known.what();
+    } catch (...) { // it says nothing
+    }
+    try {
+        return text;
+    } catch (const std::bad_alloc&) { // those who tell of an exception must not throw one
+        return "no memory";           // which takes none itself
     }
 }
 

@@ -210,8 +210,10 @@ task<result<void>> backend::write(std::uint64_t offset, std::span<const std::byt
     const auto good = check_range(properties_, offset, from.size(), true);
     if (!good || from.empty())
         co_return good;
-    if (through && has_lost())
+    if (through && has_lost()) {
+        co_await mark_loss();
         co_return error::from_errno(EIO, "an earlier sync of the device failed");
+    }
     (file_.direct ? direct_ : page_cache_).fetch_add(1, std::memory_order_relaxed);
     if (file_.in_memory) {
         const progress p = write_here(offset, from, false);
@@ -238,15 +240,18 @@ bool backend::failed_through(const error& why) noexcept
     return loses;
 }
 
-// Before anybody hears of the failure. The next process hears nothing of it from the kernel, and must not tell clients
-// that the run goes on.
+// Before anybody hears of the failure: the file has the mark when this is over, unless it can't be marked. The next
+// process hears nothing of the failure from the kernel, and must not tell clients that the run goes on. Whoever comes
+// while the mark is under way makes it too, which changes nothing, and is never told before it is there.
 task<void> backend::mark_loss()
 {
-    if (file_.is_block_device || loss_marked_.exchange(true, std::memory_order_relaxed))
+    if (file_.is_block_device || loss_marked_.load(std::memory_order_acquire))
         co_return;
     auto job = [this] { return fileblk::mark_loss(file_.keeper.get()); };
     const int failed = co_await lane_.run(std::move(job));
-    if (failed != 0)
+    if (failed == 0)
+        loss_marked_.store(true, std::memory_order_release);
+    else if (!unmarked_told_.exchange(true, std::memory_order_relaxed))
         log(log_level::warning, "fileblk",
             "the file can't be marked: after a restart clients do not hear of the sync that failed",
             {{"path", path_},
@@ -354,8 +359,10 @@ task<result<void>> backend::flush()
 {
     if (file_.in_memory || properties_.read_only)
         co_return result<void>();
-    if (has_lost())
+    if (has_lost()) {
+        co_await mark_loss();
         co_return synced();
+    }
     const auto done = co_await syncs_.sync(storage::sync_group::what::data, file_.keeper.get(), 1, 1);
     if (has_lost())
         co_await mark_loss();

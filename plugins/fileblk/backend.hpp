@@ -71,7 +71,8 @@ private:
     const std::unique_ptr<transfers> by_ring_;
     storage::sync_group syncs_;
     std::atomic<bool> loss_told_{false};
-    std::atomic<bool> loss_marked_{false};
+    std::atomic<bool> loss_marked_{false}; // the file has it
+    std::atomic<bool> unmarked_told_{false};
     std::atomic<bool> nowait_works_{true}; // preadv2(RWF_NOWAIT)
     std::atomic<bool> punch_works_{true};  // that a hole reads as zeros
     std::atomic<bool> zero_works_{true};   // FALLOC_FL_ZERO_RANGE

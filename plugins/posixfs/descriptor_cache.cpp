@@ -60,9 +60,12 @@ void close_where_it_may_last(blocking_pool& pool, unique_fd fd, bool always) noe
     if (!fd || (!always && (file_status(fd.get(), st) != 0 || !S_ISREG(st.st_mode) || st.st_nlink != 0 ||
                             size_to_free(st) < large_file)))
         return;
-    auto* const job = new closing(std::move(fd)); // deletes itself
-    if (!pool.submit(*job))
-        delete job;
+    try {
+        auto* const job = new closing(std::move(fd)); // deletes itself
+        if (!pool.submit(*job))
+            delete job;
+    } catch (const std::bad_alloc&) { // `fd` is closed here
+    }
 }
 
 // Other hosts' file systems, and FUSE, may answer a close as late as they like, and write what was cached before.
@@ -361,9 +364,13 @@ void descriptor_cache::close_writers() noexcept
         if (seconds_ - w->last_use < 2)
             break;
         if (w->file.references == 1) { // the cache's own
+            try {
+                if (!gone)
+                    gone = std::make_unique<closing_writers>();
+            } catch (const std::bad_alloc&) { // they stay a second more
+                break;
+            }
             w->unlink();
-            if (!gone)
-                gone = std::make_unique<closing_writers>();
             stop_writing(w->file, gone->all);
         } else {
             busy.push_back(*w);
@@ -398,8 +405,11 @@ void descriptor_cache::stop_writing(cached_file& f, writers_given_up& gone) noex
     for (const auto& user : f.users) {
         if (user->write)
             f.let_go_of_writer(*user->write);
-        if (user->write && !f.mount->in_memory)
-            gone.writers.push_back(std::move(user->write));
+        try {
+            if (user->write && !f.mount->in_memory)
+                gone.writers.push_back(std::move(user->write));
+        } catch (const std::bad_alloc&) { // it is closed here
+        }
         user->write.reset();
     }
     if (f.path.is_path_only())

@@ -71,11 +71,14 @@ void note_sent(const void* owner, const file_send& how) noexcept
         return;
     struct stat st{};
     file_status(file.get(), st);
-    log(log_level::warning, "posixfs",
-        "a file could not be sent from the page cache: for a minute READs of its file system are copied",
-        {{"cause", std::system_category().message(how.error)},
-         {"device", std::to_string(major(st.st_dev)) + ":" + std::to_string(minor(st.st_dev))},
-         {"inode", std::uint64_t(st.st_ino)}});
+    try {
+        log(log_level::warning, "posixfs",
+            "a file could not be sent from the page cache: for a minute READs of its file system are copied",
+            {{"cause", std::system_category().message(how.error)},
+             {"device", std::to_string(major(st.st_dev)) + ":" + std::to_string(minor(st.st_dev))},
+             {"inode", std::uint64_t(st.st_ino)}});
+    } catch (const std::bad_alloc&) { // nobody hears of it
+    }
 }
 
 // Sending begins reads too, of what is to be read next.

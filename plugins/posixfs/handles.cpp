@@ -81,7 +81,7 @@ constexpr unsigned most_listed = 65536;
 
 // What a listing tells as the number of `path`: where something is mounted, that of the directory beneath, which no other call tells. 0 if it
 // is not found.
-std::uint64_t number_listed(const std::string& path) noexcept
+std::uint64_t number_listed(const std::string& path)
 {
     const std::size_t slash = path.rfind('/');
     const std::string above = slash == 0 ? "/" : path.substr(0, slash);

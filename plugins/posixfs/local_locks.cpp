@@ -168,21 +168,25 @@ lock_lane::lock_lane(blocking_pool& pool) noexcept
 {
 }
 
-bool lock_lane::want(std::shared_ptr<lock_description> d)
+bool lock_lane::want(turns& one) noexcept
 {
     const std::lock_guard lock(mutex_);
     if (closed_)
         return false;
     if (running_ < most_) {
-        auto made = std::make_unique<worker>(shared_from_this());
-        if (pool_.submit(*made)) {
+        std::unique_ptr<worker> made;
+        try {
+            made = std::make_unique<worker>(shared_from_this());
+        } catch (const std::bad_alloc&) { // those that work do it
+        }
+        if (made && pool_.submit(*made)) {
             std::ignore = made.release(); // it waits for the mutex, if it runs already
             ++running_;
         } else if (running_ == 0) {
             return false;
         }
     }
-    waiting_.push_back(std::move(d));
+    waiting_.splice(waiting_.end(), one);
     return true;
 }
 
@@ -210,23 +214,22 @@ bool lock_lane::give_turns() noexcept
 // `calls`: how many the worker may make yet.
 bool lock_lane::give_turn(unsigned& calls) noexcept
 {
-    std::shared_ptr<lock_description> about;
+    turns one;
     {
         const std::lock_guard lock(mutex_);
         if (waiting_.empty()) {
             --running_;
             return false;
         }
-        about = std::move(waiting_.front());
-        waiting_.pop_front();
+        one.splice(one.end(), waiting_, waiting_.begin());
     }
     unsigned took = 0;
-    const std::shared_ptr<lock_lane> next = about->turn(&took);
+    const std::shared_ptr<lock_lane> next = one.front()->turn(&took);
     calls -= std::min(calls, std::max(took, least_of_a_turn));
-    const bool stays = next != nullptr && (next.get() == this || !next->want(about));
+    const bool stays = next != nullptr && (next.get() == this || !next->want(one));
     const std::lock_guard lock(mutex_);
     if (stays)
-        waiting_.push_back(std::move(about));
+        waiting_.splice(waiting_.end(), one);
     if (!waiting_.empty())
         return true;
     --running_;
@@ -275,15 +278,18 @@ lock_description::~lock_description()
 void lock_description::add(std::shared_ptr<step> s)
 {
     const std::shared_ptr<lock_lane> lane = s->lane;
+    lock_lane::turns one; // first: what is queued must not be left there for lack of memory
+    one.push_back(shared_from_this());
     {
         const std::lock_guard lock(queue_mutex_);
         queue_.push_back(std::move(s));
         if (std::exchange(is_busy_, true))
             return;
     }
-    if (lane->want(shared_from_this()))
+    if (lane->want(one))
         return;
-    while (turn() != nullptr) { // the lane ends, and so nobody is held up any more
+    // The lane ends, and so nobody is held up any more. Or there is no memory for a worker of it.
+    while (turn() != nullptr) {
     }
 }
 

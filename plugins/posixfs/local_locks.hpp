@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -62,8 +63,11 @@ public:
     static constexpr unsigned least_of_a_turn = 4;
 
     explicit lock_lane(blocking_pool& pool) noexcept;
-    /// `d` gets a turn. False: the lane has ended.
-    bool want(std::shared_ptr<lock_description> d);
+    /// Descriptions in the order of their turns. One goes from list to list and takes no memory for that.
+    using turns = std::list<std::shared_ptr<lock_description>>;
+    /// The description in `one` gets a turn, and `one` is empty. False: it is not, as the lane has ended or there is
+    /// neither a worker nor memory for one.
+    bool want(turns& one) noexcept;
     /// The back end goes: from now on nothing new begins here. What waits gets its turns.
     void close() noexcept;
     blocking_pool& pool() const noexcept { return pool_; }
@@ -75,7 +79,7 @@ private:
     blocking_pool& pool_;
     const std::size_t most_;
     std::mutex mutex_;
-    std::deque<std::shared_ptr<lock_description>> waiting_;
+    turns waiting_;
     std::size_t running_ = 0; // workers
     bool closed_ = false;
 };

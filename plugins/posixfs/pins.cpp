@@ -142,11 +142,14 @@ int pin_table::try_to_give(entry& e, const known_file& file) noexcept
     if (failed == 0 || failed == EAGAIN || std::exchange(e.unkept, true))
         return failed;
     closed_.fetch_add(1, std::memory_order_relaxed);
-    log_limited(
-        closed_logged_, log_level::warning, "posixfs",
-        "a file that a client has open has no descriptor, and will be lost if somebody removes or moves it "
-        "here: there is none left: raise the limit of descriptors (LimitNOFILE=)",
-        {{"export", root_}, {"error", std::error_code(failed, std::system_category()).message()}});
+    try {
+        log_limited(
+            closed_logged_, log_level::warning, "posixfs",
+            "a file that a client has open has no descriptor, and will be lost if somebody removes or moves "
+            "it here: there is none left: raise the limit of descriptors (LimitNOFILE=)",
+            {{"export", root_}, {"error", std::error_code(failed, std::system_category()).message()}});
+    } catch (const std::bad_alloc&) { // the count tells it
+    }
     return failed;
 }
 

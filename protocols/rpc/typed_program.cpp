@@ -38,11 +38,14 @@ outcome procedure_handler::outcome_of(const error& e) noexcept
         return outcome::proc_unavail;
     if (e == make_error_code(auth_status::too_weak))
         return outcome::auth_too_weak;
-    log_limited(
-        failures_logged_, log_level::error, "rpc", "a procedure failed",
-        {{"program", definition.program.name},
-         {"procedure", definition.name},
-         {"error", e.code() ? e.message() : std::string("it said that it succeeded, and has no results")}});
+    try {
+        log_limited(failures_logged_, log_level::error, "rpc", "a procedure failed",
+                    {{"program", definition.program.name},
+                     {"procedure", definition.name},
+                     {"error", e.code() ? e.message()
+                                        : std::string("it said that it succeeded, and has no results")}});
+    } catch (const std::bad_alloc&) { // the caller hears of it all the same
+    }
     return outcome::system_error;
 }
 

@@ -72,6 +72,7 @@ task<result<void>> requester::open()
     peer_address_ = queue_pair_->peer_address();
     receives_.resize(o.queue_pair.receive_depth);
     sends_.resize(sends);
+    abandoned_.reserve(max_credits_); // so that retract() needs no memory
     free_sends_.clear();
     for (std::uint32_t i = 0; i < sends; ++i)
         free_sends_.push_back(i);

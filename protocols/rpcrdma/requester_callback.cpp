@@ -8,6 +8,7 @@
 #include <verbena/protocols/rpc/message.hpp>
 
 #include <algorithm>
+#include <new>
 
 namespace verbena::rpcrdma {
 
@@ -22,8 +23,13 @@ void requester::take_callback(lease message, std::uint32_t length) noexcept
         fail_connection(error(std::errc::protocol_error, "more calls of the server than credits"));
         return;
     }
+    try {
+        callbacks_.push_back({std::move(message), length});
+    } catch (const std::bad_alloc&) { // the server sends it again by the next connection
+        fail_connection(error(std::errc::not_enough_memory, "a call of the server"));
+        return;
+    }
     ++callbacks_in_service_;
-    callbacks_.push_back({std::move(message), length});
     shard().post(static_cast<deferred&>(*this));
 }
 

@@ -310,8 +310,11 @@ void responder_connection::on_disconnected(const error& cause) noexcept
 {
     down_ = true;
     const bool orderly = cause == verbs::connection_end::orderly;
-    log_limited(stats_.ends_logged, orderly ? log_level::debug : log_level::info, "rpcrdma",
-                "connection ended", {{"peer", peer_name_}, {"cause", cause.message()}});
+    try {
+        log_limited(stats_.ends_logged, orderly ? log_level::debug : log_level::info, "rpcrdma",
+                    "connection ended", {{"peer", peer_name_}, {"cause", cause.message()}});
+    } catch (const std::bad_alloc&) { // what has to be done comes behind this
+    }
     calls_scope_.request_stop();
     send_queue_moved_.set(); // a call that goes on alone hears of no stop
     if (reverse_)

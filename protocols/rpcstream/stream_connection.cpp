@@ -210,13 +210,26 @@ void stream_connection::serve(record&& message) noexcept
             return;
         }
     }
+    std::unique_ptr<stream_call> made;
+    try {
+        made.reset(new stream_call(*this, std::move(message), server_.context_of_a_call(caller_gone_)));
+    } catch (const std::bad_alloc&) {
+        end_by(std::current_exception());
+        return;
+    }
     any_call_ = true;
     server_.stats.calls.add();
     server_.stats.calls_in_flight.add(1);
     ++calls_;
-    call_bytes_ += message.size();
-    turn_used_ += 1 + message.size() / server_.options.turn_unit;
-    run(*new stream_call(*this, std::move(message), server_.context_of_a_call(caller_gone_)));
+    call_bytes_ += made->size();
+    turn_used_ += 1 + made->size() / server_.options.turn_unit;
+    stream_call& c = *made.release(); // which its tasks own, unless they can't begin
+    try {
+        run(c);
+    } catch (const std::bad_alloc&) {
+        end_by(std::current_exception());
+        complete(std::unique_ptr<stream_call>(&c), false);
+    }
 }
 
 void stream_connection::complete(std::unique_ptr<stream_call> c, bool reply) noexcept

@@ -225,7 +225,14 @@ task<result<void>> client::impl::perform(io_operation& o)
             begin_anew();
         co_return taken;
     }
-    const auto done = co_await run(o);
+    result<void> done;
+    try {
+        done = co_await run(o);
+    } catch (...) {
+        give_chunk(o);
+        stats.failed.add();
+        throw;
+    }
     give_chunk(o);
     (o.is_write ? stats.writes : stats.reads).add();
     if (done)

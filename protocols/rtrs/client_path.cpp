@@ -32,11 +32,13 @@ bool client_shared::agree(const connect_reply& r)
     if (queue_depth == 0) {
         if (r.queue_depth < 2)
             return false;
+        // What may fail comes first: the next answer is compared with this one.
+        sent_by.resize(r.queue_depth);
+        held.reserve(r.queue_depth);
+        free_chunks.reserve(r.queue_depth);
         queue_depth = r.queue_depth;
         max_io_size = r.max_io_size;
         max_header_size = r.max_header_size;
-        sent_by.resize(queue_depth);
-        held.reserve(queue_depth);
         for (std::uint32_t i = queue_depth; i > 0; --i)
             free_chunks.push_back(i - 1);
         permits.give(queue_depth - 1);
@@ -208,14 +210,23 @@ task<result<void>> client_shared::take_chunk(io_operation& o)
             co_return error(std::errc::operation_canceled, "a wait for a chunk");
     }
     if (free_chunks.empty()) {
-        const auto freed = co_await wait_for_chunk(o);
-        if (!freed) {
+        result<void> freed;
+        std::exception_ptr failed;
+        try {
+            freed = co_await wait_for_chunk(o);
+        } catch (...) {
+            failed = std::current_exception();
+        }
+        if (failed || !freed) {
             if (o.service)
                 service_permit.give();
             else
                 give_permit();
-            co_return freed;
         }
+        if (failed)
+            std::rethrow_exception(std::move(failed));
+        if (!freed)
+            co_return freed;
     }
     o.chunk = free_chunks.back();
     free_chunks.pop_back();
@@ -722,12 +733,49 @@ result<void> client_path::post(io_operation& o, client_connection& c, const verb
     return c.post({&w, 1});
 }
 
+/// A request that the path has to do with: close() waits until it is none any more, also if an exception ends it.
+class client_path::counted {
+public:
+    explicit counted(client_path& p) noexcept : path_(p) { ++path_.in_flight_; }
+    counted(const counted&) = delete;
+    ~counted()
+    {
+        if (--path_.in_flight_ == 0)
+            path_.idle_.set();
+    }
+
+private:
+    client_path& path_;
+};
+
+/// A request whose answer the path looks for, as long as it lives in its caller's task.
+class client_path::placed {
+public:
+    placed(client_path& p, io_operation& o) noexcept : path_(p), operation_(o)
+    {
+        path_.under_way_[o.chunk] = &o;
+        path_.counters_.in_flight.add(1);
+    }
+    placed(const placed&) = delete;
+    ~placed()
+    {
+        if (operation_.chunk < path_.under_way_.size() && path_.under_way_[operation_.chunk] == &operation_)
+            path_.under_way_[operation_.chunk] = nullptr;
+        path_.counters_.in_flight.add(-1);
+    }
+
+private:
+    client_path& path_;
+    io_operation& operation_;
+};
+
+// Until the request is posted, an exception costs it alone. Behind that nothing throws, since the device is at its memory.
 task<void> client_path::issue(io_operation& o)
 {
     const std::uint64_t life = lives_;
+    const counted is_counted(*this);
     std::unique_ptr<verbs::region> region;
     std::array<verbs::grant_request, 1> sink;
-    ++in_flight_;
     std::uint32_t key = 0;
     result<void> ready;
     if (!o.data.empty() && !domain_->is_registered(o.data)) {
@@ -747,23 +795,19 @@ task<void> client_path::issue(io_operation& o)
     // While that took its time the path may have broken and come back, and the session begun anew.
     const bool as_before = takes_requests() && life == lives_ && (o.service || !shared_.restarting);
     if (ready && as_before) {
-        o.ended.reset();
-        under_way_[o.chunk] = &o;
         auto& by = shared_.sent_by[o.chunk];
-        if (!by.empty())
-            shared_.stats.failovers.add();
         by.push_back({id_, lives_});
+        if (by.size() != 1)
+            shared_.stats.failovers.add();
+        o.ended.reset();
+        const placed is_placed(*this, o);
         const time_point began = shared_.shard.clock().now();
-        counters_.in_flight.add(1);
         const auto posted = post(o, choose(o), sink[0].made.get(), key);
         if (!posted)
             broken(path_end::lost, posted.error());
         // Also where it could not be posted: the connection ends, and until then the device may have seen it.
         if (!o.refused)
             co_await o.ended.wait_shielded();
-        if (o.chunk < under_way_.size() && under_way_[o.chunk] == &o)
-            under_way_[o.chunk] = nullptr;
-        counters_.in_flight.add(-1);
         if (o.answered)
             counters_.ended(o.is_write, o.outcome.has_value(), o.data.size(),
                             static_cast<std::uint64_t>((shared_.shard.clock().now() - began).count()));
@@ -774,10 +818,11 @@ task<void> client_path::issue(io_operation& o)
     if (sink[0].made) {
         std::array<std::unique_ptr<verbs::grant>, 1> made = {};
         made[0] = std::move(sink[0].made);
-        co_await domain_->revoke(made);
+        try {
+            co_await domain_->revoke(made);
+        } catch (const std::bad_alloc&) { // it is revoked when it goes
+        }
     }
-    if (--in_flight_ == 0)
-        idle_.set();
 }
 
 } // namespace verbena::rtrs

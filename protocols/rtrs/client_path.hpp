@@ -200,6 +200,8 @@ private:
     result<void> post(io_operation& o, client_connection& c, const verbs::grant* sink,
                       std::uint32_t key_of_data);
     client_connection& choose(const io_operation& o) noexcept;
+    class counted;
+    class placed;
     void answered(const response& r, const new_key* key) noexcept;
 
     client_shared& shared_;

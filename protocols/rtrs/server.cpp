@@ -26,6 +26,7 @@ std::string_view to_string(refusal r) noexcept
     case refusal::not_admitted: return "not_admitted";
     case refusal::share: return "share";
     case refusal::failed: return "failed";
+    case refusal::no_memory: return "no_memory";
     case refusal::count_: break;
     }
     return "";
@@ -88,7 +89,7 @@ session_memory memory_of_sessions(const server_options& o, const memory_budget& 
     const std::size_t path = std::bit_ceil(std::max(size_of_path(o), buffer_pool::min_size));
     const std::size_t slab = budget.slab_size();
     session_memory m;
-    m.each = chunks.count * piece + path;
+    m.each = chunks.count * piece + path + 2 * memory_of_queues(o);
     // Each shard may have a slab of either kind that serves for more than it is used for.
     m.beside = slab - std::min(slab, piece) + slab - std::min(slab, path);
     m.shards = pools;
@@ -147,8 +148,9 @@ namespace {
 // Of memory that is cleared in one turn of the shard: some 50 us.
 constexpr std::size_t cleared_at_once = std::size_t(256) << 10;
 
-// Clears as much of `memory` as a turn has time for, and yields the rest. Pages that hold zeros are not written: those that nobody has used yet
-// take no memory of the host until they are.
+} // namespace
+
+// Pages that hold zeros are not written: those that nobody has used yet take no memory of the host until they are.
 std::span<std::byte> clear_some(std::span<std::byte> memory) noexcept
 {
     static constexpr std::array<std::byte, 4096> zeros{};
@@ -160,6 +162,8 @@ std::span<std::byte> clear_some(std::span<std::byte> memory) noexcept
     }
     return memory;
 }
+
+namespace {
 
 // `memory` holds what other sessions and calls left there. A client could read it, or have it written to a device.
 task<result<void>> clear(std::span<std::byte> memory)
@@ -175,12 +179,6 @@ task<result<void>> clear(std::span<std::byte> memory)
 }
 
 } // namespace
-
-task<void> server_session::clear_unsent(std::span<std::byte> memory)
-{
-    for (memory = clear_some(memory); !memory.empty(); memory = clear_some(memory))
-        co_await yield();
-}
 
 task<result<void>> server_session::allocate()
 {
@@ -210,7 +208,8 @@ task<result<void>> server_session::allocate()
     co_return result<void>();
 }
 
-task<result<void>> server_session::begin(std::string name, std::string_view peer_address)
+task<result<void>> server_session::begin(std::string name, std::string_view peer_address,
+                                         std::uint16_t connections)
 {
     while (beginning_) {
         const bool over = co_await begun_.wait();
@@ -225,7 +224,7 @@ task<result<void>> server_session::begin(std::string name, std::string_view peer
     }
     beginning_ = true;
     begun_.reset();
-    const auto done = co_await claim(std::move(name), peer_address);
+    const auto done = co_await claim(std::move(name), peer_address, connections);
     if (!done) {
         memory_charged_.give_back(); // first: whoever waits for the name is charged when it has it
         name_ = session_name();
@@ -236,7 +235,8 @@ task<result<void>> server_session::begin(std::string name, std::string_view peer
 }
 
 // Who is not admitted claims no name: its owner would wait meanwhile. Memory comes last: an old session of this name gives back its own.
-task<result<void>> server_session::claim(std::string name, std::string_view peer_address)
+task<result<void>> server_session::claim(std::string name, std::string_view peer_address,
+                                         std::uint16_t connections)
 {
     asked_name_ = std::move(name);
     peer_address_ = peer_address;
@@ -256,9 +256,7 @@ task<result<void>> server_session::claim(std::string name, std::string_view peer
     paths_changed();
     const server_options& o = shared_.options;
     const std::size_t chunks = std::size_t(o.queue_depth) * o.chunk_size;
-    // One session is always within the share, whatever its chunks take.
-    const std::uint64_t most = std::max<std::uint64_t>(shared_.peers().options().memory, chunks);
-    memory_charged_ = charged_.also(peer_use::memory, chunks, most);
+    memory_charged_ = charged_.also(peer_use::memory, chunks, shared_.most_memory(connections, 1));
     if (!memory_charged_)
         co_return error(
             std::errc::not_enough_memory,
@@ -310,7 +308,7 @@ std::uint16_t server_path::refuses(const verbs::context& device, const connect_r
 }
 
 void server_path::add(std::unique_ptr<verbs::connect_request> request, const connect_request& m,
-                      peer_charge charged)
+                      connection_charges charged)
 {
     try {
         connections_.push_back(std::make_unique<server_connection>(*this, m.connection, std::move(charged)));
@@ -472,7 +470,7 @@ task<void> server_path::inform(std::uint32_t length)
         if (!more)
             co_return;
     }
-    const auto begun = co_await session_.begin(std::move(*name), peer_);
+    const auto begun = co_await session_.begin(std::move(*name), peer_, expected_);
     if (!begun) {
         const bool short_of_memory = begun.error() == std::errc::not_enough_memory;
         close(short_of_memory ? path_end::no_memory : path_end::refused, begun.error());
@@ -590,6 +588,7 @@ refusal refusal_of(std::uint16_t code) noexcept
     case EACCES: return refusal::not_admitted;
     case EDQUOT: return refusal::share;
     case ENOMEM: return refusal::failed;
+    case ENOBUFS: return refusal::no_memory;
     default: return refusal::not_valid;
     }
 }
@@ -602,6 +601,7 @@ std::string_view cure_of(refusal r) noexcept
     case refusal::share:
         return "raise [block] sessions_per_peer or connections_per_peer, or [daemon] peer_memory_mib";
     case refusal::failed: return "the log says before this which exception it was";
+    case refusal::no_memory: return "raise [daemon] memory_mib, or end sessions";
     default: return "";
     }
 }
@@ -624,6 +624,7 @@ struct server::impl final : exception_handler {
     server_path* begin_path(server_session& s, verbs::context& d, const connect_request& m, std::string peer,
                             peer_charge half_made, scope& paths);
     task<void> run_path(server_session& s, server_path& p);
+    std::uint16_t charge_queues(std::uint16_t connections, connection_charges& charges) const noexcept;
     server_path* find(const uuid& session, const uuid& path) const noexcept;
     void remove(server_session& s, const uuid& path) noexcept;
     /// Of a connection that was to be taken, or of a path's last task: while it lives the path has a handler of its own.
@@ -643,28 +644,33 @@ std::uint16_t server::impl::take(verbs::context& d, std::unique_ptr<verbs::conne
                                  const connect_request& m, scope& paths)
 {
     const server_options& o = shared.options;
-    peer_charge charged =
+    connection_charges charges;
+    charges.place =
         shared.peers().charge(request->peer_address(), peer_use::rtrs_connections, 1, o.max_peer_connections);
-    if (!charged)
+    if (!charges.place)
         return EDQUOT;
     if (!shared.service.admits(request->peer_address()))
         return EACCES;
     if (server_path* const p = find(m.session, m.path); p != nullptr) {
-        const std::uint16_t refused = p->refuses(d, m);
+        std::uint16_t refused = p->refuses(d, m);
         if (refused == 0)
-            p->add(std::move(request), m, std::move(charged));
+            refused = charge_queues(m.connections, charges);
+        if (refused == 0)
+            p->add(std::move(request), m, std::move(charges));
         return refused;
     }
     auto at = shared.sessions.find(m.session);
     if (m.connection != 0 || m.connections > o.max_connections)
         return EINVAL;
-    peer_charge half_made = charged.also(peer_use::rtrs_half_made, 1, o.max_unfinished);
+    peer_charge half_made = charges.place.also(peer_use::rtrs_half_made, 1, o.max_unfinished);
     if (!half_made)
         return EAGAIN;
+    if (const std::uint16_t refused = charge_queues(m.connections, charges); refused != 0)
+        return refused;
     if (at == shared.sessions.end()) {
         if (!m.first)
             return ENXIO; // the session that this path belongs to is gone
-        peer_charge session = charged.also(peer_use::rtrs_sessions, 1, o.max_peer_sessions);
+        peer_charge session = charges.place.also(peer_use::rtrs_sessions, 1, o.max_peer_sessions);
         if (!session)
             return EDQUOT;
         auto made = std::make_unique<server_session>(shared, m.session, std::move(session));
@@ -684,8 +690,21 @@ std::uint16_t server::impl::take(verbs::context& d, std::unique_ptr<verbs::conne
     }
     if (p == nullptr)
         return ENOMEM;
-    p->add(std::move(request), m, std::move(charged));
+    p->add(std::move(request), m, std::move(charges));
     return 0;
+}
+
+// For a connection of a path that has so many: an errno, or 0. The path may have come to take the place of one that has not
+// ended yet.
+std::uint16_t server::impl::charge_queues(std::uint16_t connections,
+                                          connection_charges& charges) const noexcept
+{
+    const std::size_t bytes = memory_of_queues(shared.options);
+    charges.memory = charges.place.also(peer_use::memory, bytes, shared.most_memory(connections, 2));
+    if (!charges.memory)
+        return EDQUOT;
+    charges.budget = budget_part(shared.buffers.budget(), bytes);
+    return charges.budget ? 0 : ENOBUFS;
 }
 
 // Its task begins before it has a connection, so that whatever happens then the path comes to an end. Nothing: it has ended.

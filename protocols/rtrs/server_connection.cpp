@@ -2,8 +2,11 @@
 #include "server_session.hpp"
 
 #include <verbena/core/task/already_made.hpp>
+#include <verbena/core/task/yield.hpp>
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <exception>
 
@@ -33,7 +36,24 @@ std::uint16_t code_of(const error& e) noexcept
 
 } // namespace
 
-server_connection::server_connection(server_path& path, std::uint16_t number, peer_charge charged)
+std::uint32_t send_depth_of(const server_options& o) noexcept
+{
+    // Answers to all requests, which could come by this connection alone, and heartbeats.
+    const std::uint32_t each = most_of_an_answer + (o.always_invalidate ? most_of_a_renewal : 0);
+    return each * o.queue_depth + signalled_each + 16;
+}
+
+// As iwarp has them, whose rings grow by doubling; a device's are as large at least, in the kernel's memory.
+std::size_t memory_of_queues(const server_options& o) noexcept
+{
+    constexpr std::size_t of_send = 112, of_receive = 32, of_arrival = 32; // which has a place in two lists
+    constexpr std::size_t beside = 16384; // the socket, and what a batch needs
+    const std::uint32_t receives = std::max<std::uint32_t>(service_queue_depth, o.queue_depth) + 1;
+    return of_send * std::bit_ceil(send_depth_of(o)) + of_receive * std::bit_ceil(receives) +
+           of_arrival * (receives + o.queue_depth) + beside;
+}
+
+server_connection::server_connection(server_path& path, std::uint16_t number, connection_charges charged)
     : connection(number), path_(path), charged_(std::move(charged))
 {
     path_.shared().stats.connections.add(1);
@@ -54,9 +74,7 @@ task<bool> server_connection::accept(std::unique_ptr<verbs::connect_request> req
 task<bool> server_connection::answer(std::unique_ptr<verbs::connect_request> request, std::uint32_t receives)
 {
     const server_options& own = path_.shared().options;
-    // Answers to all requests, which could come by this connection alone, and heartbeats.
-    const std::uint32_t each = most_of_an_answer + (own.always_invalidate ? most_of_a_renewal : 0);
-    send_depth_ = each * own.queue_depth + signalled_each + 16;
+    send_depth_ = send_depth_of(own);
     verbs::connect_options o;
     o.initiator_depth = 0; // nobody reads: RTRS has no RDMA Read
     o.responder_resources = 0;
@@ -319,12 +337,12 @@ task<void> server_connection::serve(std::uint32_t number, io_header header, std:
     }
     if (!header.is_write) {
         size = code == 0 ? r.produced() : 0;
-        try {
-            if (size < r.data().size())
-                co_await server_session::clear_unsent(r.data().subspan(size));
-        } catch (...) { // nothing is answered any more, so nobody sees what was not cleared
-            path_.on_exception(std::current_exception());
-        }
+        // What the service has written into the chunk and no answer brings: the client could have it written to a
+        // device, and read it there. Here and in no task of its own, for which there may be no memory, and to its end
+        // though the path may end: the session's other paths use the chunk.
+        std::span<std::byte> unsent = r.data().subspan(size);
+        for (unsent = clear_some(unsent); !unsent.empty(); unsent = clear_some(unsent))
+            co_await yield();
     }
     (header.is_write ? stats.writes : stats.reads).add();
     (header.is_write ? stats.write_bytes : stats.read_bytes).add(code == 0 ? size : 0);
@@ -370,6 +388,12 @@ void server_connection::answer(std::uint32_t number, const io_header& header, st
         bind.grant = &path_.grant_of(number);
         path_.give_key(number);
         const new_key next{static_cast<std::uint16_t>(number), bind.grant->next_key()};
+        if (next.key == 0) {
+            path_.close(path_end::no_memory,
+                        error(std::errc::not_enough_memory, "the next key of a chunk", number));
+            path_.shared().stats.unanswered.add();
+            return;
+        }
         const std::span<std::byte> bytes = path_.key_message(number);
         std::ranges::copy(encode(next), bytes.begin());
         message = {bytes.data(), new_key_size, 0};

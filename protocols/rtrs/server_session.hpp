@@ -10,6 +10,7 @@
 #include <verbena/core/task/event.hpp>
 #include <verbena/core/task/scope.hpp>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,6 +23,47 @@ namespace verbena::rtrs {
 class server_connection;
 class server_path;
 class server_session;
+
+/// A part of the process's memory budget for what is no buffer. Given back when it goes.
+class budget_part {
+public:
+    budget_part() noexcept = default;
+    /// False if the budget has no room for it.
+    budget_part(memory_budget& budget, std::size_t bytes) noexcept
+        : budget_(budget.reserve(bytes) ? &budget : nullptr), bytes_(bytes)
+    {
+    }
+    budget_part(budget_part&& other) noexcept
+        : budget_(std::exchange(other.budget_, nullptr)), bytes_(other.bytes_)
+    {
+    }
+    budget_part& operator=(budget_part&& other) noexcept
+    {
+        std::swap(budget_, other.budget_);
+        std::swap(bytes_, other.bytes_);
+        return *this;
+    }
+    ~budget_part()
+    {
+        if (budget_ != nullptr)
+            budget_->release(bytes_);
+    }
+    explicit operator bool() const noexcept { return budget_ != nullptr; }
+
+private:
+    memory_budget* budget_ = nullptr;
+    std::size_t bytes_ = 0;
+};
+
+/// What a connection holds, from before anything is made for it.
+struct connection_charges {
+    peer_charge place;  ///< among the connections of its peer
+    peer_charge memory; ///< for its queues
+    budget_part budget; ///< likewise
+};
+
+/// Entries of a connection's send queue.
+std::uint32_t send_depth_of(const server_options& o) noexcept;
 
 /// What all sessions of a server share.
 struct server_shared {
@@ -36,6 +78,16 @@ struct server_shared {
     event path_over; // one of them has gone
 
     peer_shares& peers() const noexcept { return group.peers(); }
+    /// Connections of a path for which there is room beyond the share: what a host of 128 CPUs makes.
+    static constexpr std::uint16_t connections_of_first_path = 129;
+    /// Bytes that a peer may have whose paths have so many connections each. One session of so many paths is always within the share.
+    std::uint64_t most_memory(std::uint16_t connections, unsigned paths) const noexcept
+    {
+        const std::size_t chunks = std::size_t(options.queue_depth) * options.chunk_size;
+        const std::size_t counted = std::min(connections, connections_of_first_path);
+        return std::max<std::uint64_t>(peers().options().memory,
+                                       chunks + paths * counted * memory_of_queues(options));
+    }
     std::uint32_t max_io_size() const noexcept { return options.chunk_size - options.header_size; }
 };
 
@@ -57,8 +109,7 @@ struct server_chunk {
 /// One queue pair.
 class server_connection final : public connection {
 public:
-    /// `charged`: to its peer.
-    server_connection(server_path& path, std::uint16_t number, peer_charge charged);
+    server_connection(server_path& path, std::uint16_t number, connection_charges charged);
     ~server_connection();
     /// Makes the queue pair and answers. False: it failed, and the path ends.
     task<bool> accept(std::unique_ptr<verbs::connect_request> request, std::uint32_t receives);
@@ -88,7 +139,7 @@ private:
                 std::uint16_t code) noexcept;
 
     server_path& path_;
-    const peer_charge charged_;
+    const connection_charges charged_;
     std::uint32_t send_depth_ = 0;
     std::uint32_t unsignalled_ = 0;
     std::size_t handled_ = 0; // of handling_
@@ -106,7 +157,8 @@ public:
     ~server_path();
 
     /// Takes connection `m.connection`, which is the next.
-    void add(std::unique_ptr<verbs::connect_request> request, const connect_request& m, peer_charge charged);
+    void add(std::unique_ptr<verbs::connect_request> request, const connect_request& m,
+             connection_charges charged);
     /// An errno if `m` can't be the next connection by `device`.
     std::uint16_t refuses(const verbs::context& device, const connect_request& m) const noexcept;
     /// Lives as long as the path.
@@ -187,6 +239,9 @@ private:
     scope requests_; // asked to stop at the end of the path, and waited for
 };
 
+/// Clears as much of `memory` as a turn of the shard has time for, and yields the rest.
+std::span<std::byte> clear_some(std::span<std::byte> memory) noexcept;
+
 class server_session {
 public:
     /// `charged`: to the peer whose path is the first.
@@ -195,8 +250,8 @@ public:
     /// Takes its place among those of the group, and gives it back at its end. False: there is none.
     bool take_place() noexcept;
 
-    /// The first path said the name. Yields when chunks and handler are there.
-    task<result<void>> begin(std::string name, std::string_view peer_address);
+    /// The first path said the name, and has so many connections. Yields when chunks and handler are there.
+    task<result<void>> begin(std::string name, std::string_view peer_address, std::uint16_t connections);
 
     server_shared& shared() const noexcept { return shared_; }
     const uuid& id() const noexcept { return id_; }
@@ -215,15 +270,11 @@ public:
     void paths_changed() noexcept;
     /// The copy under way of this chunk's request is over: the next one starts.
     void chunk_free(std::uint32_t chunk);
-    /// What a service has written into a chunk and no answer brings: the client could have it written to a device, and read it there. Completes
-    /// when: it is zeros. On cancel: it goes on, since the session's other paths use the chunk. Errors: none. Lifetime: the memory outlives it.
-    /// Shard: the session's.
-    static task<void> clear_unsent(std::span<std::byte> memory);
     /// Forgets the copies that wait and came by `from`.
     void forget(const server_connection& from) noexcept;
 
 private:
-    task<result<void>> claim(std::string name, std::string_view peer_address);
+    task<result<void>> claim(std::string name, std::string_view peer_address, std::uint16_t connections);
     task<result<void>> allocate();
 
     server_shared& shared_;

@@ -8,6 +8,7 @@
 #include "percentile.hpp"
 
 #include <verbena/core/printable.hpp>
+#include <verbena/core/task/already_made.hpp>
 #include <verbena/core/task/combine.hpp>
 #include <verbena/core/task/scope.hpp>
 #include <verbena/core/task/sleep.hpp>
@@ -378,8 +379,14 @@ task<int> bench(runtime& r, opened& d, const block_options& o)
     all.until = begun + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                             std::chrono::duration<double>(o.seconds));
     scope lanes(r.shard());
-    for (unsigned i = 0; i < o.depth; ++i)
-        lanes.spawn(bench_lane, std::ref(r), std::ref(d), std::cref(o), std::ref(all));
+    for (unsigned i = 0; i < o.depth; ++i) {
+        try {
+            lanes.spawn(already_made, bench_lane(r, d, o, all));
+        } catch (const std::bad_alloc&) { // with fewer at once it would be another measurement
+            all.failed = error(std::errc::not_enough_memory, "memory for requests");
+            break;
+        }
+    }
     co_await lanes.join();
     if (!all.failed)
         co_return complain(o.url + ": " + all.failed.error().message(), exit_failed);

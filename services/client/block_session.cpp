@@ -2,6 +2,7 @@
 #include "block_session.hpp"
 
 #include <verbena/core/net/net.hpp>
+#include <verbena/core/task/already_made.hpp>
 #include <verbena/core/task/combine.hpp>
 #include <verbena/core/task/scope.hpp>
 
@@ -195,12 +196,17 @@ task<void> block_session::close()
 {
     if (device_) {
         // So that the next client finds the device free. If the server does not answer, the end of the session frees it.
+        task<void> ending = session_->close();
         scope closing(shard_);
         event over;
-        closing.spawn(&block_session::close_device, this, std::ref(over));
-        (void)co_await with_timeout(close_patience, happened(over));
-        co_await session_->close(); // a CLOSE that is under way fails
+        try {
+            closing.spawn(already_made, close_device(over));
+            (void)co_await with_timeout(close_patience, happened(over));
+        } catch (const std::bad_alloc&) { // without memory likewise
+        }
+        co_await ending; // a CLOSE that is under way fails
         co_await closing.join();
+        device_.reset(); // still there if no CLOSE could be sent
     }
     if (session_)
         co_await session_->close();

@@ -8,6 +8,7 @@
 #include "../standard_output.hpp"
 #include <verbena/core/printable.hpp>
 
+#include <verbena/core/task/already_made.hpp>
 #include <verbena/core/task/event.hpp>
 
 #include <algorithm>
@@ -56,6 +57,21 @@ bool same_file(const store& a, const file_info& x, const store& b, const file_in
     }
     return x.size == y.size && equal(x.mtime, y.mtime) && equal(x.ctime, y.ctime);
 }
+
+namespace {
+
+// Given back also where an exception ends the task that has it.
+class held_permit {
+public:
+    explicit held_permit(semaphore& of) noexcept : of_(of) {}
+    held_permit(const held_permit&) = delete;
+    ~held_permit() { of_.release(); }
+
+private:
+    semaphore& of_;
+};
+
+} // namespace
 
 // A file being copied: workers take chunks in order and finish them in any.
 struct copier::one_file {
@@ -164,8 +180,16 @@ task<void> copier::copy_entry(store& from, std::string from_path, store& to, std
     if (info->kind == file_kind::regular) {
         ++totals_.expected_files;
         totals_.expected_bytes += std::min(info->size, UINT64_MAX - totals_.expected_bytes);
-        if (co_await file_permits_.acquire())
-            files.spawn([&] { return copy_file(from, std::move(from_path), to, std::move(to_path), *info); });
+        const std::string name = from.name_of(from_path);
+        const bool permitted = co_await file_permits_.acquire();
+        if (!permitted)
+            co_return;
+        try {
+            files.spawn(already_made, copy_file(from, std::move(from_path), to, std::move(to_path), *info));
+        } catch (const std::bad_alloc&) { // its permit would be missing for the others
+            file_permits_.release();
+            fail(from, name, error(std::errc::not_enough_memory, "copy the file"));
+        }
         co_return;
     }
     if (info->kind == file_kind::link) {
@@ -277,6 +301,7 @@ task<bool> copier::is_itself(store& from, const file_info& info, store& to, std:
 task<void> copier::copy_file(store& from, std::string from_path, store& to, std::string to_path,
                              file_info info)
 {
+    const held_permit permit(file_permits_);
     std::optional<error> failed;
     std::string where = from.name_of(from_path);
     const store* by = &from;
@@ -335,7 +360,6 @@ task<void> copier::copy_file(store& from, std::string from_path, store& to, std:
         fail(*by, where, *failed);
     else
         ++totals_.files;
-    file_permits_.release();
 }
 
 // What one read and one write move is moved so: to open the source once more takes as many calls. A checksum is of what was read.
@@ -363,8 +387,15 @@ task<bool> copier::copied_within(store& from, store& to, one_file& f)
 task<result<void>> copier::copy_data(one_file& f)
 {
     scope workers(runtime_.shard());
-    for (unsigned i = 0; i < (f.size == UINT64_MAX ? 1 : options_.depth) && !f.done(); ++i)
-        workers.spawn([&] { return copy_chunks(f); });
+    for (unsigned i = 0; i < (f.size == UINT64_MAX ? 1 : options_.depth) && !f.done(); ++i) {
+        try {
+            workers.spawn(already_made, copy_chunks(f));
+        } catch (const std::bad_alloc&) { // those that there are copy all of it
+            if (i == 0)
+                f.failed = error(std::errc::not_enough_memory, "copy the file");
+            break;
+        }
+    }
     co_await workers.join();
     if (!f.failed) {
         const auto cut = co_await f.to.cut(f.end.value_or(f.size));
@@ -385,47 +416,52 @@ task<void> copier::copy_chunks(one_file& f)
         const auto wanted = static_cast<std::uint32_t>(std::min<std::uint64_t>(f.chunk, f.size - begin));
         if (!co_await chunk_permits_.acquire())
             co_return;
-        // A short read is the end, or a server that gives less than was asked.
-        for (std::uint32_t done = 0; done < wanted && !f.failed;) {
-            auto data = co_await f.from.read(begin + done, wanted - done);
-            if (!data) {
-                if (!f.failed) {
-                    f.by_source = true;
-                    f.failed = data.error();
-                }
-                break;
-            }
-            const auto size = static_cast<std::uint32_t>(data->size());
-            if (size == 0) {
-                f.end = f.end ? std::min(*f.end, begin + done) : begin + done;
-                break;
-            }
-            if (f.hash != nullptr) {
-                while (f.hashed != begin + done && !f.failed) {
-                    f.turn.reset();
-                    if (f.end && *f.end <= begin)
-                        f.failed = error(std::errc::io_error, "the file changed while it was copied");
-                    else if (!co_await f.turn.wait())
-                        f.failed = error(std::errc::operation_canceled);
-                }
-                if (f.failed)
+        const held_permit permit(chunk_permits_);
+        try {
+            // A short read is the end, or a server that gives less than was asked.
+            for (std::uint32_t done = 0; done < wanted && !f.failed;) {
+                auto data = co_await f.from.read(begin + done, wanted - done);
+                if (!data) {
+                    if (!f.failed) {
+                        f.by_source = true;
+                        f.failed = data.error();
+                    }
                     break;
-                for (auto piece : data->pieces())
-                    f.hash->update(piece);
-                f.hashed += size;
-                f.turn.set();
+                }
+                const auto size = static_cast<std::uint32_t>(data->size());
+                if (size == 0) {
+                    f.end = f.end ? std::min(*f.end, begin + done) : begin + done;
+                    break;
+                }
+                if (f.hash != nullptr) {
+                    while (f.hashed != begin + done && !f.failed) {
+                        f.turn.reset();
+                        if (f.end && *f.end <= begin)
+                            f.failed = error(std::errc::io_error, "the file changed while it was copied");
+                        else if (!co_await f.turn.wait())
+                            f.failed = error(std::errc::operation_canceled);
+                    }
+                    if (f.failed)
+                        break;
+                    for (auto piece : data->pieces())
+                        f.hash->update(piece);
+                    f.hashed += size;
+                    f.turn.set();
+                }
+                auto written = co_await f.to.write(begin + done, std::move(*data));
+                if (!written) {
+                    if (!f.failed)
+                        f.failed = written.error();
+                    break;
+                }
+                done += size;
+                totals_.bytes += size;
             }
-            auto written = co_await f.to.write(begin + done, std::move(*data));
-            if (!written) {
-                if (!f.failed)
-                    f.failed = written.error();
-                break;
-            }
-            done += size;
-            totals_.bytes += size;
+        } catch (const std::bad_alloc&) { // the others must not wait for this chunk
+            if (!f.failed)
+                f.failed = error(std::errc::not_enough_memory, "copy the file");
         }
         f.turn.set();
-        chunk_permits_.release();
     }
 }
 

@@ -144,8 +144,13 @@ public:
             errno = 0;
             while (const dirent* entry = ::readdir(d)) {
                 const std::string_view name = entry->d_name;
-                if (name != "." && name != "..")
-                    names.emplace_back(name);
+                try {
+                    if (name != "." && name != "..")
+                        names.emplace_back(name);
+                } catch (const std::bad_alloc&) {
+                    ::closedir(d);
+                    return ENOMEM;
+                }
                 errno = 0;
             }
             const int failed = errno;

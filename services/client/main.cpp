@@ -337,7 +337,12 @@ int run_command(int argc, char** argv)
                         exit_failed);
     }
     runtime r(std::move(*shard), global);
-    const int code = run_until_complete(r.shard(), run(r));
+    int code = exit_failed;
+    try {
+        code = run_until_complete(r.shard(), run(r));
+    } catch (const std::bad_alloc&) {
+        (void)std::fputs("verbena: there is no memory to go on\n", stderr);
+    }
     if (!run_until_complete(r.shard(), r.end_lookups()))
         std::_Exit(with_output_written(code));
     return code;

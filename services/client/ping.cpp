@@ -6,6 +6,7 @@
 
 #include "../standard_output.hpp"
 
+#include <verbena/core/task/already_made.hpp>
 #include <verbena/core/task/scope.hpp>
 #include <verbena/core/task/sleep.hpp>
 
@@ -21,11 +22,12 @@ struct samples {
     unsigned started = 0;
     unsigned lost = 0;
     error last;
+    bool without_memory = false;
 };
 
 task<void> call_null(session& s, const ping_options& o, samples& out)
 {
-    while (out.started < o.count) {
+    while (out.started < o.count && !out.without_memory) {
         ++out.started;
         const auto begin = std::chrono::steady_clock::now();
         auto answered = co_await s.nfs().null();
@@ -69,14 +71,21 @@ task<int> ping(runtime& r, ping_options o)
     const auto begin = std::chrono::steady_clock::now();
     {
         scope calls(r.shard());
-        for (unsigned i = 0; i < o.depth; ++i)
-            calls.spawn([&] { return call_null(s, o, all); });
+        for (unsigned i = 0; i < o.depth && !all.without_memory; ++i) {
+            try {
+                calls.spawn(already_made, call_null(s, o, all));
+            } catch (const std::bad_alloc&) {
+                all.without_memory = true;
+            }
+        }
         co_await calls.join();
     }
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     const std::string transport(s.transport().name());
     const bool answered = s.transport().answered();
     co_await s.close();
+    if (all.without_memory) // with fewer at once it would be another measurement
+        co_return complain("there is no memory for so many calls at once: lower --depth", exit_failed);
     std::ranges::sort(all.microseconds);
     if (r.options().json) {
         nlohmann::json out;

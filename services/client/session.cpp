@@ -29,19 +29,29 @@ bool unavailable(const error& e) noexcept
 }
 
 void server_notice::on_silence(const error& cause) noexcept
-{
+try {
     const std::string why = cause.code() ? " (" + cause.message() + ")" : std::string();
     say(server_ + " does not answer" + why + ", still trying" + (hard_ ? "; --soft gives up" : ""));
+} catch (const std::bad_alloc&) { // a line less
 }
 
-void server_notice::on_answer() noexcept { say(server_ + " answers now"); }
+void server_notice::on_answer() noexcept
+try {
+    say(server_ + " answers now");
+} catch (const std::bad_alloc&) {
+}
 
 void server_notice::on_put_off(const error& cause) noexcept
-{
+try {
     say(server_ + " puts off what it is asked (" + cause.message() + "), still trying");
+} catch (const std::bad_alloc&) {
 }
 
-void server_notice::on_service() noexcept { say(server_ + " puts it off no longer"); }
+void server_notice::on_service() noexcept
+try {
+    say(server_ + " puts it off no longer");
+} catch (const std::bad_alloc&) {
+}
 
 // A peer that goes on ending connections without a reply speaks something else, or wants nobody.
 constexpr unsigned connections_without_reply = 3;

@@ -83,12 +83,14 @@ public:
     // A module that can't tell by an exception admits nobody, and goes on.
     bool is_admitted(const verbs::connect_request& request) noexcept
     {
-        std::string cause = "nothing is served to its address";
+        std::string thrown;
+        std::string_view cause = "nothing is served to its address";
         try {
             if (protocol_.admits(request.peer_address()))
                 return true;
         } catch (...) {
-            cause = what_of(std::current_exception());
+            thrown = what_of(std::current_exception());
+            cause = thrown;
         }
         log_limited(logged_, log_level::info, "service", "connection rejected",
                     {{"peer", request.peer_name()}, {"cause", cause}});

@@ -118,11 +118,34 @@ private:
         if (changed) {
             promote(function);
         }
+        keep_reads(function);
         known.invalidate(function, llvm::PreservedAnalyses::none());
         llvm::EarlyCSEPass().run(function, known); // no address is looked at twice between two writes
         known.invalidate(function, llvm::PreservedAnalyses::none());
         if (const unsigned length = length_if_trivial(function); length != 0) {
             trivial[&function] = length;
+        }
+    }
+
+    // What is read for something that nobody uses, as a comparison whose outcome is dropped, is read all the same. Where
+    // it is taken in, or with what was taken in, it would go otherwise.
+    static void keep_reads(llvm::Function& function)
+    {
+        llvm::DenseSet<const llvm::User*> unused;
+        for (llvm::BasicBlock& block : llvm::reverse(function)) {
+            for (llvm::Instruction& each : llvm::reverse(block)) {
+                const bool goes =
+                    llvm::wouldInstructionBeTriviallyDead(&each) &&
+                    llvm::all_of(each.users(), [&](const llvm::User* user) { return unused.contains(user); });
+                if (!goes) {
+                    continue;
+                }
+                unused.insert(&each);
+                if (auto* load = llvm::dyn_cast<llvm::LoadInst>(&each);
+                    load != nullptr && !load->isAtomic()) {
+                    load->setVolatile(true);
+                }
+            }
         }
     }
 

@@ -51,6 +51,7 @@ TRIVIAL = """
 struct inner { int value = 1; int& get() { return value; } };
 struct outer { inner* held; int& get() { return held->get(); } int read() const { return held->get(); } };
 inline const int& same(const int& value) { return value; }
+inline void compare(outer& o) { (void)(o.held->value == 3); }
 inline int at(const int* numbers, int place) { return numbers[place]; }
 inline int* forget(int* place) { return place; }
 inline int* of_its_own() { int gone = 4; return forget(&gone); }
@@ -67,12 +68,16 @@ int main(int, char** words) {
     if (what == 5) { { const int passing = what; kept = &same(passing); } return *kept; }
     if (what == 6) { int* p = of_its_own(); return *p; }
     if (what == 7) { { int passing = what; kept = forget(&passing); } return at(kept, 0); }
+    if (what == 8) { delete o.held; (void)(o.held->value == 3); }
+    if (what == 9) { delete o.held; (void)(o.get() == 3); }
+    if (what == 10) { delete o.held; compare(o); }
     if (what == 0) { delete o.held; }
     return 0;
 }
 """
 REPORTS = [None, "heap-use-after-free", "heap-use-after-free", "heap-use-after-free", "stack-buffer-overflow", "stack-use-after-scope",
-           "stack-use-after-return", "stack-use-after-scope"]
+           "stack-use-after-return", "stack-use-after-scope", "heap-use-after-free", "heap-use-after-free",
+           "heap-use-after-free"]
 
 
 class Unreached(unittest.TestCase):

@@ -46,8 +46,11 @@ void grant::revoke() noexcept
 
 std::uint32_t grant::next_key() noexcept
 {
-    if (is_renewable_ && next_ == 0)
-        next_ = table_.insert(*this);
+    try {
+        if (is_renewable_ && next_ == 0)
+            next_ = table_.insert(*this);
+    } catch (const std::bad_alloc&) { // then none can be posted
+    }
     return next_;
 }
 

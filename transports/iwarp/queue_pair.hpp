@@ -125,7 +125,8 @@ private:
     void add_immediate() noexcept;
     void end_fpdu(std::uint32_t crc_so_far, std::size_t ulpdu) noexcept;
     bool flush() noexcept;
-    void hold_back() noexcept;
+    bool hold_back() noexcept;
+    bool prepare_batches() noexcept;
     void go_on_later() noexcept;
     bool turn_is_over() const noexcept;
     void batch_is_out() noexcept;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <sys/socket.h>
 
 namespace verbena::iwarp {
@@ -270,7 +271,21 @@ void connection::add_immediate() noexcept
     sending_.what = sending_message::kind::none;
 }
 
-// Fills the batch; false if there is nothing to send.
+// What all batches need; false: there is no memory for it, and the connection has ended.
+bool connection::prepare_batches() noexcept
+{
+    try {
+        vectors_.reserve(max_batch * (max_segments + 2)); // with a header and a trailer each
+        response_tags_.reserve(max_batch);
+        scratch_ = std::make_unique<scratch_memory>();
+    } catch (const std::bad_alloc&) {
+        finish(end_cause::local, error(std::errc::not_enough_memory, "memory to send by"));
+        return false;
+    }
+    return true;
+}
+
+// Fills the batch; false if there is nothing to send, or the connection has ended.
 bool connection::build() noexcept
 {
     vectors_.clear();
@@ -278,10 +293,8 @@ bool connection::build() noexcept
     scratch_used_ = 0;
     batch_fpdus_ = 0;
     response_tags_.clear();
-    if (!scratch_) {
-        scratch_ = std::make_unique<scratch_memory>();
-        vectors_.reserve(max_batch * 4);
-    }
+    if (!scratch_ && !prepare_batches())
+        return false;
     std::size_t bytes = 0;
     while (batch_fpdus_ < max_batch && bytes < max_batch_bytes) {
         if (terminate_queued_ && sending_.what == sending_message::kind::none) {
@@ -316,13 +329,20 @@ void connection::go_on_later() noexcept
         shard().post_last(*this);
 }
 
-// What is left of the batch waits: a grant that is revoked meanwhile must find whom it is owed to.
-void connection::hold_back() noexcept
+// What is left of the batch waits: a grant that is revoked meanwhile must find whom it is owed to. False: there is no memory
+// to note that, and the connection has ended.
+bool connection::hold_back() noexcept
 {
-    if (!response_tags_.empty() && !blocked_registered_) {
-        blocked_registered_ = true;
+    if (response_tags_.empty() || blocked_registered_)
+        return true;
+    try {
         domain_.responding.push_back(this);
+    } catch (const std::bad_alloc&) {
+        finish(end_cause::local, error(std::errc::not_enough_memory, "what is owed to a peer"));
+        return false;
     }
+    blocked_registered_ = true;
+    return true;
 }
 
 // Hands the batch to the socket; false if the socket is full or gone, or if this turn had enough.
@@ -330,8 +350,8 @@ bool connection::flush() noexcept
 {
     while (vectors_done_ < vectors_.size()) {
         if (turn_is_over()) {
-            hold_back();
-            go_on_later();
+            if (hold_back())
+                go_on_later();
             return false;
         }
         msghdr m{};
@@ -345,8 +365,8 @@ bool connection::flush() noexcept
                 continue;
             if (errno == EAGAIN || errno == EWOULDBLOCK) {
                 write_blocked_ = true;
-                hold_back();
-                want_write();
+                if (hold_back())
+                    want_write();
                 return false;
             }
             finish(end_cause::peer_reset, error::from_errno(errno, "send to the peer"));
@@ -410,6 +430,8 @@ void connection::transmit() noexcept
         if (state_ == state::closed || state_ == state::closing)
             return;
         const bool built = build();
+        if (state_ == state::closed)
+            return;
         const bool owes_first = first_ == first_fpdu::owed && state_ == state::open;
         if (!built && !owes_first)
             break;

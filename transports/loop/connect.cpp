@@ -4,6 +4,7 @@
 #include <verbena/core/task/sleep.hpp>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace verbena::loop {
@@ -11,6 +12,7 @@ namespace {
 
 error refused(const char* why) { return error(std::errc::connection_refused, why); }
 error nobody_listens() { return refused("nobody listens at this loop address"); }
+error not_taken() { return refused("the listener at this loop address takes no more peers now"); }
 
 class time_limit final : private timer {
 public:
@@ -120,15 +122,16 @@ void handshake::go_to(reactor& shard, std::string name) noexcept
 }
 
 // The listener may have gone since, and the initiator too.
-void handshake::arrived()
+void handshake::arrived() noexcept
 {
     if (phase != phase::asking)
         return;
     const auto& listeners = initiator.fabric().listeners();
     const auto found = listeners.find(listener_);
-    if (found == listeners.end() || !found->second->context().shard().is_here() ||
-        !found->second->offer(shared_from_this()))
+    if (found == listeners.end() || !found->second->context().shard().is_here())
         refuse(nobody_listens());
+    else if (!found->second->offer(shared_from_this()))
+        refuse(not_taken());
 }
 
 arrived_peer::~arrived_peer()
@@ -220,25 +223,34 @@ void listener::close() noexcept
     changed_.set();
 }
 
-bool listener::offer(std::shared_ptr<handshake> h)
+// Messages between shards bring peers here, from where no exception may leave: a peer for which there is no memory is refused.
+bool listener::offer(const std::shared_ptr<handshake>& h) noexcept
 {
     if (!context_.present())
         return false;
-    if (const auto& divert = context_.diverted()) {
-        std::unique_ptr<verbs::arrival> peer = std::make_unique<arrived_peer>(h);
-        divert(peer, *this);
-        if (peer == nullptr)
-            return true;
-        (void)static_cast<arrived_peer&>(*peer).take();
+    try {
+        if (const auto& divert = context_.diverted()) {
+            std::unique_ptr<verbs::arrival> peer = std::make_unique<arrived_peer>(h);
+            divert(peer, *this);
+            if (peer == nullptr)
+                return true;
+            (void)static_cast<arrived_peer&>(*peer).take();
+        }
+    } catch (...) {
+        return false;
     }
-    return take(std::move(h));
+    return take(h);
 }
 
-bool listener::take(std::shared_ptr<handshake> h)
+bool listener::take(const std::shared_ptr<handshake>& h) noexcept
 {
     if (closed_ || !context_.present() || waiting_.size() >= max_waiting)
         return false;
-    waiting_.push_back(std::make_unique<request>(context_, std::move(h)));
+    try {
+        waiting_.push_back(std::make_unique<request>(context_, h));
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
     changed_.set();
     return true;
 }
@@ -280,7 +292,7 @@ void context_impl::adopt(std::unique_ptr<verbs::arrival> peer, verbs::listener& 
 {
     const auto h = static_cast<arrived_peer&>(*peer).take();
     if (!static_cast<listener&>(where).take(h))
-        h->refuse(nobody_listens());
+        h->refuse(not_taken());
 }
 
 // --- initiator ---
@@ -328,7 +340,7 @@ task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::stri
         if (reactor& there = found->second->context().shard(); !there.is_here())
             h->go_to(there, to);
         else if (!found->second->offer(h.get()))
-            co_return nobody_listens();
+            co_return not_taken();
         while (h->phase == handshake::phase::asking && !limit.passed()) {
             h->changed.reset();
             const bool woken = co_await h->changed.wait();

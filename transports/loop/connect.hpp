@@ -49,7 +49,7 @@ private:
     // It stays while one of its messages is under way.
     class note final : public remote_message {
     public:
-        explicit note(void (handshake::*arrived)()) noexcept : arrived_(arrived) {}
+        explicit note(void (handshake::*arrived)() noexcept) noexcept : arrived_(arrived) {}
         void send(reactor& shard, std::shared_ptr<handshake> h) noexcept
         {
             if (under_way_ != nullptr)
@@ -64,13 +64,13 @@ private:
         }
 
     private:
-        void (handshake::*arrived_)();
+        void (handshake::*arrived_)() noexcept;
         std::shared_ptr<handshake> under_way_;
     };
     /// Has the initiator look again. Only while it waits for an answer.
     void tell() noexcept;
-    void has_changed() { changed.set(); }
-    void arrived();
+    void has_changed() noexcept { changed.set(); }
+    void arrived() noexcept;
 
     note told_{&handshake::has_changed};
     note offered_{&handshake::arrived};
@@ -128,9 +128,9 @@ public:
     task<result<std::unique_ptr<verbs::connect_request>>> next() override;
     void close() noexcept override;
     std::string local_url() const override { return registered_ ? "loop://" + name_ : name_; }
-    /// On its shard. False: nobody serves here, or too many wait.
-    bool offer(std::shared_ptr<handshake> h);
-    bool take(std::shared_ptr<handshake> h);
+    /// On its shard. False: nobody serves here, too many wait, or there is no memory for one more.
+    bool offer(const std::shared_ptr<handshake>& h) noexcept;
+    bool take(const std::shared_ptr<handshake>& h) noexcept;
     context_impl& context() noexcept { return context_; }
 
 private:

@@ -572,9 +572,12 @@ void context_impl::adopt(std::unique_ptr<verbs::arrival> peer, verbs::listener& 
     if (::rdma_migrate_id(own->id.get(), channel()) != 0) {
         const error why = error::from_errno(errno, "rdma_migrate_id");
         count(end_cause::setup_failed);
-        log_limited(refusals_.setup_failed, log_level::warning, "rdma",
-                    "rejected a peer, since its shard could not take it over",
-                    {{"peer", name_of_peer(own->id.get())}, {"cause", why.message()}});
+        try {
+            log_limited(refusals_.setup_failed, log_level::warning, "rdma",
+                        "rejected a peer, since its shard could not take it over",
+                        {{"peer", name_of_peer(own->id.get())}, {"cause", why.message()}});
+        } catch (const std::bad_alloc&) { // the count tells it
+        }
         return;
     }
     static_cast<listener&>(where).take(std::move(own));

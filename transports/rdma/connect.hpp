@@ -11,6 +11,7 @@
 
 #include <deque>
 #include <exception>
+#include <new>
 #include <string>
 
 namespace verbena::rdma {
@@ -21,7 +22,10 @@ public:
     explicit cm_events(reactor& r) noexcept : shard_(r) {}
     void on_cm_event(cm_event& e) noexcept override
     {
-        waiting_.push_back(std::move(e));
+        try {
+            waiting_.push_back(std::move(e));
+        } catch (const std::bad_alloc&) { // whoever waits for it hears of that when time is up
+        }
         changed_.set();
     }
     /// The next one; an error when time is up or the task is stopped.

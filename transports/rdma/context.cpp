@@ -189,7 +189,10 @@ bool event_channel::on_readable() noexcept
         case RDMA_CM_EVENT_REJECTED:
             if (conn.private_data != nullptr) {
                 const auto* data = static_cast<const std::byte*>(conn.private_data);
-                e.private_data.assign(data, data + conn.private_data_len);
+                try {
+                    e.private_data.assign(data, data + conn.private_data_len);
+                } catch (const std::bad_alloc&) { // as if it brought none: the connection is not made
+                }
             }
             e.responder_resources = conn.responder_resources;
             e.initiator_depth = conn.initiator_depth;
@@ -369,8 +372,9 @@ std::uint32_t entries_of(const verbs::queue_pair_options& o) noexcept
 void context_impl::add(queue_pair& q, std::uint16_t& number, std::uint16_t& generation)
 {
     if (free_slots_.empty()) {
-        free_slots_.push_back(static_cast<std::uint16_t>(slots_.size()));
         slots_.emplace_back();
+        free_slots_.reserve(slots_.capacity()); // so that remove() needs no memory
+        free_slots_.push_back(static_cast<std::uint16_t>(slots_.size() - 1));
     }
     number = free_slots_.back();
     free_slots_.pop_back();

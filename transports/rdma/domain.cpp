@@ -71,6 +71,11 @@ registered_memory::~registered_memory()
 
 result<void> registered_memory::add_parts() noexcept
 {
+    try {
+        keys_.reserve(domain_.parts_.size());
+    } catch (const std::bad_alloc&) {
+        return error(std::errc::not_enough_memory, "the keys of memory", memory_.size());
+    }
     while (keys_.size() < domain_.parts_.size() && !memory_.empty()) {
         const domain_part& p = *domain_.parts_[keys_.size()];
         if (p.on.gone()) {
@@ -107,10 +112,15 @@ void memory_grant::revoke() noexcept
     key_ = 0;
     if (window_ != nullptr) {
         // Unbound by the peer, it can be bound again. Else only taking it away is certain at once.
-        if (standing_)
+        bool is_kept = !standing_;
+        try {
+            if (is_kept)
+                part_->free_windows(window_->type).push_back(window_);
+        } catch (const std::bad_alloc&) {
+            is_kept = false;
+        }
+        if (!is_kept)
             ::ibv_dealloc_mw(window_);
-        else
-            part_->free_windows(window_->type).push_back(window_);
         window_ = nullptr;
         over_ = nullptr;
     } else if (scope_ != nullptr && standing_) {
@@ -130,6 +140,15 @@ class domain::pool_memory final : public buffer_pool_observer {
 public:
     explicit pool_memory(domain& d) noexcept : domain_(d) {}
     bool on_added(std::span<std::byte> memory) noexcept override
+    {
+        try {
+            return try_to_add(memory);
+        } catch (const std::bad_alloc&) { // the pool gives it back, and whoever asked for it waits
+            add(domain_.context_.counts().registrations_failed, 1);
+            return false;
+        }
+    }
+    bool try_to_add(std::span<std::byte> memory)
     {
         auto piece = std::make_unique<registered_memory>(domain_, memory);
         if (!piece->add_parts()) {

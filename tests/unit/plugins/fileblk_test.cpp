@@ -34,6 +34,9 @@ std::atomic<bool> nothing_cached{false};
 std::atomic<int> error_of_write{0};
 std::atomic<int> flags_of_write{0};
 std::atomic<unsigned> lane_reads{0};
+std::atomic<unsigned> marks{0}; // of a loss, that were begun
+std::atomic<bool> marks_wait{false};
+std::atomic<int> error_of_mark{0}; // as long as it is there
 
 bool is_interrupted()
 {
@@ -69,6 +72,17 @@ extern "C" int fallocate(int fd, int mode, off_t offset, off_t length)
     if (done == 0)
         allocated |= mode;
     return done;
+}
+extern "C" int fsetxattr(int fd, const char* name, const void* value, std::size_t size, int flags) noexcept
+{
+    ++marks;
+    while (marks_wait)
+        ::usleep(100);
+    if (error_of_mark != 0) {
+        errno = error_of_mark;
+        return -1;
+    }
+    return int(::syscall(SYS_fsetxattr, fd, name, value, size, flags));
 }
 extern "C" ssize_t preadv2(int fd, const iovec* vectors, int count, off_t offset, int flags)
 {
@@ -405,6 +419,59 @@ BOOST_AUTO_TEST_CASE(who_waits_for_the_sync_behind_the_one_that_failed_hears_of_
     error_of_sync = EIO;
     BOOST_TEST(std::ranges::count(flush_at_once(d, 5), EIO) == 6);
     BOOST_TEST(log.lines == 1);
+}
+
+// A process that ends in between would let clients take the next run for the same one, and their next flush succeed.
+BOOST_AUTO_TEST_CASE(nobody_hears_of_a_loss_before_the_file_is_marked)
+{
+    const quiet log;
+    device d;
+    const memory data(4096, 1);
+    const auto all = [&]() -> task<void> {
+        unsigned answered = 0;
+        const auto flushes = [&]() -> task<void> {
+            const auto done = co_await d.disk->flush();
+            answered += done ? 0 : 1;
+        };
+        const auto writes = [&]() -> task<void> {
+            const auto done = co_await d.disk->write(0, data.get(), true);
+            answered += done ? 0 : 1;
+        };
+        scope s(*d.shard);
+        marks = 0;
+        marks_wait = true;
+        error_of_sync = EIO;
+        s.spawn(flushes);
+        while (marks == 0)
+            co_await sleep_for(1ms);
+        s.spawn(flushes);
+        s.spawn(writes);
+        for (unsigned i = 0; i < 200 && marks < 2; ++i)
+            co_await sleep_for(1ms);
+        BOOST_TEST(answered == 0u);
+        marks_wait = false;
+        co_await s.join();
+        BOOST_TEST(answered == 3u);
+    };
+    run_until_complete(*d.shard, all());
+    // Once it is there, it is not made again.
+    const unsigned before = marks;
+    BOOST_TEST(d.flush() == EIO);
+    BOOST_TEST(marks == before);
+}
+
+BOOST_AUTO_TEST_CASE(a_mark_that_could_not_be_made_is_tried_again)
+{
+    const quiet log;
+    device d;
+    const std::uint64_t run = d.disk->properties().run;
+    error_of_mark = ENOSPC;
+    error_of_sync = EIO;
+    BOOST_TEST(d.flush() == EIO);
+    error_of_mark = 0;
+    BOOST_TEST(d.flush() == EIO);
+    d.open();
+    BOOST_TEST(d.disk->properties().run != run);
 }
 
 BOOST_AUTO_TEST_CASE(a_sync_that_a_signal_interrupted_is_done_again)

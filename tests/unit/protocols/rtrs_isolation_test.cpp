@@ -361,8 +361,8 @@ BOOST_AUTO_TEST_CASE(so_many_sessions_get_in_as_there_is_said_to_be_memory_for)
     };
     for (const sizes& z :
          {sizes{512, 1 << 17, 512, 7, 7}, sizes{512, 1 << 17, 64, 0, 0}, sizes{512, 1 << 17, 65, 0, 0},
-          sizes{512, 1 << 17, 66, 1, 1}, sizes{64, 1 << 17, 64, 7, 7}, sizes{500, 8192, 64, 15, 15},
-          sizes{16, 8192, 8, 59, 62}}) {
+          sizes{512, 1 << 17, 67, 1, 1}, sizes{64, 1 << 17, 64, 7, 7}, sizes{500, 8192, 64, 13, 14},
+          sizes{16, 8192, 8, 27, 38}}) {
         fixture f(z.mib << 20);
         f.options.queue_depth = z.depth;
         f.options.chunk_size = z.chunk;

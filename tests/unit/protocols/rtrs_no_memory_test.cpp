@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server of RTRS that runs out of memory while it takes a connection: that one goes, and nothing else. A program of its own: here each
-// allocation fails in its turn. On loop and its virtual clock.
+// A server of RTRS that runs out of memory while it takes a connection: that one goes, and nothing else. And requests, of
+// a server and a client, for which memory runs out. A program of its own: here each allocation fails in its turn. On loop
+// and its virtual clock.
 #include <boost/test/unit_test.hpp>
 
 #include "rnbd_world.hpp"
+#include "rtrs_by_hand.hpp"
 #include "throwing_listener.hpp"
 
+#include <verbena/core/task/frame_pool.hpp>
 #include <verbena/core/task/scope.hpp>
 #include <verbena/core/task/sleep.hpp>
+#include <verbena/core/task/yield.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <functional>
@@ -16,6 +22,8 @@
 #include <new>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace {
 
@@ -181,6 +189,174 @@ BOOST_AUTO_TEST_CASE(a_client_without_memory_for_its_path_hears_of_that)
         std::jthread(run).join(); // a new one, so that no frame is left from a run before
     }
     BOOST_TEST(at > 10u);
+}
+
+namespace {
+
+constexpr std::byte own{0x77}; // what a service has put into a chunk
+
+// No frame is left that the next one could have without asking for memory.
+class used_up_frames {
+public:
+    used_up_frames()
+    {
+        for (std::size_t size = 64; size < 4096; size += 64) {
+            for (std::uint64_t fresh = 0; fresh != current_frame_pool_stats().fresh;) {
+                fresh = current_frame_pool_stats().fresh + 1;
+                held_.emplace_back(allocate_frame(size), size);
+            }
+        }
+    }
+    used_up_frames(const used_up_frames&) = delete;
+    ~used_up_frames()
+    {
+        for (const auto& [frame, size] : held_)
+            release_frame(frame, size);
+    }
+
+private:
+    std::vector<std::pair<void*, std::size_t>> held_;
+};
+
+// There is no memory for a frame behind its READs, which fill their buffer and have nothing to send. A WRITE counts what it finds.
+class leaving final : public rtrs::service, public rtrs::session_handler {
+public:
+    struct state {
+        std::unique_ptr<used_up_frames> used_up;
+        std::size_t found = 0;
+    };
+    explicit leaving(state& s) noexcept : now_(s) {}
+    result<std::unique_ptr<rtrs::session_handler>> open(const rtrs::session_info&) override
+    {
+        return std::unique_ptr<rtrs::session_handler>(std::make_unique<leaving>(now_));
+    }
+    task<result<void>> serve(rtrs::request& r) override
+    {
+        std::array<std::byte, 8192> answer; // so that this frame is too large to be kept for others
+        answer.fill(own);
+        co_await yield();
+        if (r.is_write()) {
+            now_.found = std::size_t(std::ranges::count(r.data(), own));
+            co_return result<void>();
+        }
+        std::ranges::copy(std::span(answer).first(r.data().size()), r.data().begin());
+        r.produce(0);
+        now_.used_up = std::make_unique<used_up_frames>();
+        frames_alone = true;
+        fails_at = 1;
+        co_return result<void>();
+    }
+
+private:
+    state& now_;
+};
+
+} // namespace
+
+// The session's other paths use the chunk, and a WRITE without data by one of them would store what is in it.
+BOOST_AUTO_TEST_CASE(what_a_service_leaves_in_a_chunk_is_cleared_without_memory_too)
+{
+    const auto run = [] {
+        rnbd_test::served_world f;
+        f.options.queue_depth = 4;
+        f.options.chunk_size = 16384;
+        leaving::state now;
+        leaving service(now);
+        f.serve_by(service);
+        const auto device = f.fabric->make_context(f.profile);
+        const auto joins = [&](rnbd_test::by_hand& peer, unsigned path) -> task<void> {
+            rtrs::connect_request m;
+            m.connections = 1;
+            m.path = rnbd_test::id_of(path);
+            m.session = rnbd_test::id_of(1);
+            m.first = path == 1;
+            BOOST_REQUIRE(co_await peer.connect("server", m));
+            const auto name = rtrs::encode_info_request("client");
+            peer.send(name);
+            while (peer.messages == 0)
+                co_await sleep_for(1ms);
+        };
+        const auto asks = [&](rnbd_test::by_hand& peer, rtrs::io_header h) -> task<void> {
+            const std::vector<std::byte> user(8);
+            h.user_size = std::uint16_t(user.size());
+            const rtrs::descriptor c = peer.chunks().front();
+            peer.write(c.address + 4096, c.key, rnbd_test::written(user, h),
+                       rtrs::request_layout(4).immediate(0, 4096 + h.user_size));
+            co_await sleep_for(5ms);
+        };
+        f.run([&]() -> task<void> {
+            rnbd_test::by_hand one(*device);
+            rnbd_test::by_hand other(*device);
+            co_await joins(one, 1);
+            co_await joins(other, 2);
+            rtrs::io_header read;
+            read.sink = co_await one.sink(4096);
+            co_await asks(one, read);
+            fails_at = 0;
+            frames_alone = false;
+            now.used_up.reset();
+            rtrs::io_header write;
+            write.is_write = true;
+            co_await asks(other, write);
+            BOOST_TEST(other.immediates.size() == 1u);
+            BOOST_TEST(now.found == 0u);
+        });
+        BOOST_TEST(f.stats.exceptions.value() == 0u);
+    };
+    std::jthread(run).join();
+}
+
+// Each allocation of a client's request fails in its turn. It gives back what it has taken, and the client can be closed.
+BOOST_AUTO_TEST_CASE(a_request_for_which_there_is_no_memory_costs_itself)
+{
+    unsigned at = 1;
+    for (bool failed = true; failed; ++at) {
+        const auto run = [&] {
+            fixture f;
+            f.run([&]() -> task<void> {
+                rtrs::client_options o;
+                o.session = "client";
+                rtrs::client session(*f.shard, *f.pool, std::move(o), f.client_stats);
+                BOOST_REQUIRE(co_await session.add_path(*f.devices_of_clients, "server"));
+                rnbd::client devices(session);
+                auto d = co_await devices.open("disk", rnbd::access_mode::read_write);
+                BOOST_REQUIRE(d);
+                std::vector<std::byte> bytes(512);
+                auto used_up = std::make_unique<used_up_frames>();
+                frames_alone = true;
+                has_failed = false;
+                fails_at = at;
+                try {
+                    (void)co_await (*d)->read(0, bytes);
+                } catch (const std::bad_alloc&) { // whoever asked hears of it
+                }
+                fails_at = 0;
+                frames_alone = false;
+                failed = has_failed;
+                used_up.reset();
+                // As many as may be under way at once.
+                unsigned done = 0;
+                scope s(*f.shard);
+                for (unsigned i = 0; i < 3; ++i) {
+                    s.spawn([&]() -> task<void> {
+                        std::vector<std::byte> more(512);
+                        const auto got = co_await (*d)->read(0, more);
+                        done += got ? 1 : 0;
+                    });
+                }
+                co_await sleep_for(1min);
+                BOOST_TEST(done == 3u, "frame " << at);
+                for (const auto& p : session.paths())
+                    BOOST_TEST(p.in_flight == 0u, "frame " << at);
+                d->reset();
+                co_await session.close();
+                co_await s.join();
+                co_await sleep_for(1ms);
+            });
+        };
+        std::jthread(run).join(); // a new one, so that no frame is left from a run before
+    }
+    BOOST_TEST(at > 8u);
 }
 
 BOOST_AUTO_TEST_CASE(a_listener_that_throws_is_asked_again)

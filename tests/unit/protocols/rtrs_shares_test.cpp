@@ -26,6 +26,11 @@ using rtrs::path_end;
 namespace {
 
 constexpr std::size_t chunks = std::size_t(8) * 16384;
+const std::size_t queues = [] {
+    rtrs::server_options o;
+    o.queue_depth = 8;
+    return rtrs::memory_of_queues(o);
+}();
 
 struct fixture : rnbd_test::world {
     explicit fixture(const peer_options& share = {})
@@ -116,6 +121,14 @@ struct fixture : rnbd_test::world {
         BOOST_REQUIRE(co_await blocks.close(std::move(*d)));
         co_await client.close();
     }
+    // What is reserved of the budget and is no slab.
+    std::size_t beside_slabs() const
+    {
+        std::ptrdiff_t slabs = 0;
+        for (std::size_t kind = 0; kind < slab_kind_count; ++kind)
+            slabs += budget.bytes(slab_kind(kind));
+        return budget.used() - std::size_t(slabs);
+    }
     std::uint64_t refused(rtrs::refusal r) const { return stats.refused[std::size_t(r)].value(); }
 
     std::vector<std::unique_ptr<loop::context>> hosts;
@@ -200,7 +213,7 @@ BOOST_AUTO_TEST_CASE(connections_of_two_hosts)
 
 BOOST_AUTO_TEST_CASE(memory_of_two_hosts)
 {
-    fixture f({.memory = 2 * chunks + 1});
+    fixture f({.memory = 2 * chunks + 3 * queues});
     f.add("disk", *f.disk);
     f.run([&]() -> task<void> {
         for (const char* address : greedy) {
@@ -215,11 +228,61 @@ BOOST_AUTO_TEST_CASE(memory_of_two_hosts)
                     f.tried.pop_back();
             }
         }
-        BOOST_TEST(f.peers.greatest(peer_use::memory) == 2 * chunks);
+        BOOST_TEST(f.peers.greatest(peer_use::memory) == 2 * (chunks + queues));
         BOOST_TEST(f.pool->outstanding_bytes() < 5 * chunks);
         BOOST_TEST(f.ends(path_end::no_memory) == 8u);
         co_await f.works(f.host("192.0.2.7"), "good", "disk");
     });
+}
+
+// A client that reads nothing has the queues of its connections grow.
+BOOST_AUTO_TEST_CASE(connections_take_no_more_memory_than_their_host_may_have)
+{
+    constexpr std::size_t most = 40;
+    fixture f({.memory = most * queues});
+    f.add("disk", *f.disk);
+    f.options.max_peer_connections = 4096;
+    f.options.max_sessions = f.options.max_peer_sessions = f.options.max_unfinished = 4096;
+    f.run([&]() -> task<void> {
+        loop::context& from = f.host("192.0.2.101");
+        for (unsigned i = 0; i < 4096; ++i) {
+            rtrs::connect_request m = f.request(i % 256);
+            m.session.bytes[1] = m.path.bytes[1] = std::byte(1 + i / 256);
+            BOOST_TEST(co_await f.connect(from, m) == (i < most ? 0u : unsigned(EDQUOT)));
+        }
+        BOOST_TEST(f.stats.connections.value() == std::int64_t(most));
+        BOOST_TEST(f.peers.greatest(peer_use::memory) == most * queues);
+        BOOST_TEST(f.beside_slabs() == most * queues);
+        co_await f.works(f.host("192.0.2.7"), "good", "disk");
+        f.tried.clear();
+        co_await sleep_for(50ms);
+        BOOST_TEST(f.peers.held(peer_use::memory) == 0u);
+        BOOST_TEST(f.beside_slabs() == 0u);
+        co_await f.works(from, "now", "disk");
+    });
+    BOOST_TEST(f.refused(rtrs::refusal::share) == 4096 - most);
+}
+
+// Though no share bounds them.
+BOOST_AUTO_TEST_CASE(connections_for_which_the_budget_has_no_room_are_refused)
+{
+    fixture f;
+    f.add("disk", *f.disk);
+    f.options.max_peer_connections = 4096;
+    f.run([&]() -> task<void> {
+        loop::context& from = f.host("192.0.2.101");
+        BOOST_TEST(co_await f.connect(from, f.request(1, 0, 3)) == 0u);
+        const std::size_t taken = f.budget.limit() - f.budget.used() - queues;
+        BOOST_REQUIRE(f.budget.reserve(taken));
+        BOOST_TEST(co_await f.connect(from, f.request(1, 1, 3)) == 0u);
+        BOOST_TEST(co_await f.connect(from, f.request(1, 2, 3)) == unsigned(ENOBUFS));
+        f.tried.clear();
+        co_await sleep_for(50ms);
+        f.budget.release(taken);
+        BOOST_TEST(f.beside_slabs() == 0u);
+        co_await f.works(from, "good", "disk");
+    });
+    BOOST_TEST(f.refused(rtrs::refusal::no_memory) == 1u);
 }
 
 BOOST_AUTO_TEST_CASE(the_first_session_of_a_host_fits_whatever_its_share)
@@ -274,7 +337,7 @@ struct held_disk final : storage::block_backend {
 BOOST_AUTO_TEST_CASE(a_name_is_claimed_by_who_is_admitted)
 {
     held_disk held;
-    fixture f({.memory = chunks});
+    fixture f({.memory = chunks + 3 * queues});
     f.add("mine", held, false, "192.0.2.7", "owner");
     f.add("yours", *f.disk, false, "192.0.2.66", "other");
     f.run([&]() -> task<void> {

@@ -6,6 +6,7 @@
 #include <verbena/core/reactor/simulated_shards.hpp>
 
 #include <map>
+#include <new>
 #include <span>
 
 BOOST_AUTO_TEST_SUITE(loop_shards_test)
@@ -559,6 +560,30 @@ BOOST_AUTO_TEST_CASE(a_peer_is_handed_over_to_another_shard)
         BOOST_TEST((seen == std::map<std::size_t, int>{{0, 1}, {1, 2}, {2, 1}}));
         BOOST_TEST(f.fabric->counters().active == 0U);
     }
+}
+
+// It comes by a message between shards, which an exception must not leave.
+BOOST_AUTO_TEST_CASE(a_peer_for_which_there_is_no_memory_is_refused)
+{
+    three f;
+    unsigned asked = 0;
+    f.at_a->divert([&](std::unique_ptr<verbs::arrival>&, verbs::listener&) {
+        if (asked++ == 0)
+            throw std::bad_alloc();
+    });
+    f.run([&]() -> task<void> {
+        std::vector<std::byte> reply;
+        auto unlucky = co_await f.at_c->connect("a", *f.client_domain, {}, reply);
+        BOOST_REQUIRE(!unlucky);
+        BOOST_TEST((unlucky.error() == std::errc::connection_refused));
+        connection n;
+        const bool up = co_await f.to_a(n);
+        BOOST_TEST(up);
+        const auto destroy = [&] { n.s.reset(); };
+        co_await f.a.run(destroy);
+    });
+    BOOST_TEST(asked == 2u);
+    BOOST_TEST(f.fabric->counters().active == 0U);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -38,6 +38,7 @@ enum class refusal : std::uint8_t {
     not_admitted, ///< EACCES: the service has nothing for its address
     share,  ///< EDQUOT: its peer has as many connections or sessions, or as much memory, as a peer may have
     failed, ///< ENOMEM: an exception, as for lack of memory, kept it from being taken
+    no_memory, ///< ENOBUFS: the memory budget has no room for its queues
     count_
 };
 std::string_view to_string(refusal r) noexcept;
@@ -65,9 +66,13 @@ struct server_options {
 /// What is wrong with `o`, or nothing. Errors: EINVAL.
 result<void> check(const server_options& o) noexcept;
 
+/// Bytes that the queues of a connection take when they are full: its requests, their answers, and what came. Each connection is charged
+/// with so many, to its peer's share of memory and to the budget. Any thread.
+std::size_t memory_of_queues(const server_options& o) noexcept;
+
 /// What sessions take of a memory budget, in bytes.
 struct session_memory {
-    std::size_t each = 0;   ///< its chunks, and the messages of one path
+    std::size_t each = 0;   ///< its chunks, and one path: its messages, and the queues of two connections
     std::size_t beside = 0; ///< at most, of each shard that has sessions: free room in slabs
     std::size_t kept = 0;   ///< at most, by all other shards: of sessions that have ended
     std::size_t shards = 1;
