@@ -80,7 +80,10 @@ shard& simulated_shards::add(memory_budget& budget)
     o.seed = draw() | 1;
     o.index = static_cast<unsigned>(shards_.size());
     candidates_.reserve(shards_.size() + 1);
-    return shards_.emplace_back(o.index, reactor::create(o).value(), budget).view;
+    one& made = shards_.emplace_back(o.index, reactor::create(o).value(), budget);
+    for (one& s : shards_)
+        s.messages_from.resize(shards_.size());
+    return made.view;
 }
 
 std::uint64_t simulated_shards::draw() noexcept
@@ -97,7 +100,28 @@ bool simulated_shards::turn(one& next, std::size_t late)
         trace_ = (trace_ ^ word) * 0x9e3779b97f4a7c15ULL + (trace_ >> 29);
     const late_messages held(*next.reactor, late);
     const turn_of its(shards_, next);
-    return next.reactor->turn();
+    look_at_inboxes();
+    const bool any = next.reactor->turn();
+    count_messages(next);
+    return any;
+}
+
+void simulated_shards::look_at_inboxes() noexcept
+{
+    for (one& s : shards_)
+        s.newest_known = s.reactor->inbox_.load(std::memory_order_relaxed);
+}
+
+// Nobody else had a turn since look_at_inboxes(), so the others' inboxes have only grown.
+void simulated_shards::count_messages(const one& from) noexcept
+{
+    for (one& s : shards_) {
+        if (&s == &from)
+            continue;
+        for (const remote_message* m = s.reactor->inbox_.load(std::memory_order_relaxed); m != s.newest_known;
+             m = m->next_)
+            ++s.messages_from[from.view.index()];
+    }
 }
 
 simulated_shards::one& simulated_shards::draw_candidate() noexcept

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Disks that stall, fail and do half of what they were asked for, under two sessions of RNBD: one device's stall holds up no other device of
-// its session while that has requests left, and no other session at all; and of a disk that fails nobody is told that it succeeded.
+// Disks that stall, fail and do half of what they were asked for, under two sessions of RNBD, which may live on two
+// shards: one device's stall holds up no other device of its session while that has requests left, and no other session
+// at all; and of a disk that fails nobody is told that it succeeded.
 #define BOOST_TEST_MODULE sim_disks
 #include <boost/test/unit_test.hpp>
 
+#include "block_world.hpp"
 #include "seeds.hpp"
 
 #include <verbena/core/log.hpp>
@@ -13,9 +15,6 @@
 #include <verbena/plugins/delay.hpp>
 #include <verbena/plugins/error.hpp>
 #include <verbena/plugins/ramblk.hpp>
-#include <verbena/protocols/rnbd/client.hpp>
-#include <verbena/protocols/rnbd/server.hpp>
-#include <verbena/transports/loop.hpp>
 
 #include <algorithm>
 #include <memory>
@@ -35,21 +34,14 @@ constexpr duration stall = 30s;
 // What an operation of a disk that works takes at most: its own delay, and the way there and back.
 constexpr duration at_most = 5ms;
 
-struct world {
-    explicit world(std::uint64_t seed) : random(seed)
+struct world : block_world {
+    explicit world(std::uint64_t seed) : world(seed, std::mt19937_64(seed)) {}
+    world(std::uint64_t seed, std::mt19937_64 draws)
+        : block_world(seed, 1 + seed % 2, conditions(seed, draws), {}), random(draws)
     {
-        set_log_level(std::getenv("VERBENA_SIM_LOG") == nullptr ? log_level::off : log_level::debug);
-        reactor_options r;
-        r.clock = &clock;
-        shard = std::move(*reactor::create(r));
-        pool = std::make_unique<buffer_pool>(budget, shard.get());
-        loop::fabric_options f;
-        f.seed = seed;
-        f.conditions.latency = std::chrono::microseconds(random() % 50);
-        fabric = loop::make_fabric(*shard, f);
-        server_device = fabric->make_context();
-        client_device = fabric->make_context();
-        listener = std::move(*server_device->listen("server"));
+        client_device = make_device("client");
+        for (std::size_t i = 0; i < client_shards(); ++i)
+            on_shards.push_back(client_device->make_context(client(i).reactor()));
         options.queue_depth = std::uint16_t(8 + random() % 24);
         options.chunk_size = 16384;
 
@@ -69,9 +61,15 @@ struct world {
         fails.seed = seed;
         bad_filter = add("bad", std::move(*filters::open_error(
                                     std::move(*filters::open_delay(plain(), slowly)), fails, lane)));
-        serving = std::make_unique<rtrs::server>(*shard, *pool, served, group, options, stats);
     }
     ~world() { lane.finish(); }
+    static loop::fabric_options conditions(std::uint64_t seed, std::mt19937_64& random)
+    {
+        loop::fabric_options f;
+        f.seed = seed;
+        f.conditions.latency = std::chrono::microseconds(random() % 50);
+        return f;
+    }
     static std::unique_ptr<storage::block_backend> plain()
     {
         ramblk::ramblk_options o;
@@ -83,11 +81,7 @@ struct world {
     {
         Backend* const kept = disk.get();
         disks.push_back(std::move(disk));
-        rnbd::device_options d;
-        d.name = name;
-        d.backend = kept;
-        BOOST_REQUIRE(d.clients.add("*"));
-        BOOST_REQUIRE(devices.add(std::move(d)));
+        block_world::add(name, *kept);
         return kept;
     }
     const rnbd::device_counters& counted(std::string_view name)
@@ -102,54 +96,64 @@ struct world {
     }
     duration since(time_point t) const { return clock.now() - t; }
 
-    virtual_clock clock;
     std::mt19937_64 random;
     blocking_pool lane{1};
-    std::unique_ptr<reactor> shard;
-    memory_budget budget{64 << 20};
-    std::unique_ptr<buffer_pool> pool;
-    std::unique_ptr<loop::fabric> fabric;
-    std::unique_ptr<loop::context> server_device;
-    std::unique_ptr<loop::context> client_device;
-    std::unique_ptr<verbs::listener> listener;
+    std::unique_ptr<loop::device> client_device;
+    std::vector<std::unique_ptr<loop::context>> on_shards;
     std::vector<std::unique_ptr<storage::block_backend>> disks;
     filters::block_error_filter* bad_filter = nullptr;
-    rnbd::device_table devices;
-    rnbd::server_stats device_stats;
-    rnbd::server served{devices, device_stats};
-    rtrs::server_options options;
-    rtrs::server_stats stats;
-    rtrs::client_stats client_stats;
-    rtrs::server_group group;
-    std::unique_ptr<rtrs::server> serving;
 };
 
-// A session with the devices that it has open.
+// A session with the devices that it has open. Made and destroyed between turns; its tasks run on `here`.
 class user {
 public:
-    user(world& w, const char* name) : world_(w), session_(*w.shard, *w.pool, named(name), w.client_stats) {}
-
+    /// On the first shard of the clients, or the second one, if there are two.
+    user(world& w, const char* name, std::size_t index)
+        : user(w, name, w.client(index % w.client_shards()), *w.on_shards[index % w.client_shards()])
+    {
+    }
     task<void> begin()
     {
-        BOOST_REQUIRE(co_await session_.add_path(*world_.client_device, "server"));
-        client_ = std::make_unique<rnbd::client>(session_);
+        const auto begins = [this]() -> task<void> {
+            const auto added = co_await session_.add_path(device_, "server");
+            BOOST_REQUIRE(added);
+            client_ = std::make_unique<rnbd::client>(session_);
+        };
+        co_await here.run(begins);
     }
     task<rnbd::device*> open(const char* name, rnbd::access_mode mode)
     {
-        auto opened = co_await client_->open(name, mode);
-        BOOST_REQUIRE(opened);
-        devices_.push_back(std::move(*opened));
-        co_return devices_.back().get();
+        const auto opens = [this, name, mode]() -> task<rnbd::device*> {
+            auto opened = co_await client_->open(name, mode);
+            BOOST_REQUIRE(opened);
+            devices_.push_back(std::move(*opened));
+            co_return devices_.back().get();
+        };
+        co_return co_await here.run(opens);
+    }
+    /// Has `f`, which makes a task, run on its shard as a child of `s`.
+    template<class F>
+    void spawn(scope& s, F f)
+    {
+        s.spawn([this, f] { return here.run(f); });
     }
     /// What is under way fails.
     task<void> end()
     {
-        co_await session_.close();
-        devices_.clear();
-        client_.reset();
+        const auto ends = [this]() -> task<void> {
+            co_await session_.close();
+            devices_.clear();
+            client_.reset();
+        };
+        co_await here.run(ends);
     }
+    shard& here;
 
 private:
+    user(world& w, const char* name, shard& at, loop::context& device)
+        : here(at), device_(device), session_(at.reactor(), at.buffers(), named(name), w.client_stats)
+    {
+    }
     static rtrs::client_options named(const char* name)
     {
         rtrs::client_options o;
@@ -157,17 +161,22 @@ private:
         o.connections = 3;
         return o;
     }
-    world& world_;
+    loop::context& device_;
     rtrs::client session_;
     std::unique_ptr<rnbd::client> client_;
     std::vector<std::unique_ptr<rnbd::device>> devices_;
 };
 
+struct users {
+    explicit users(world& w) : one(w, "one", 0), two(w, "two", 1) {}
+    user one, two;
+};
+
 // `n` operations of a device that stalls; each ends with the stall, and as it should.
-void begin_stalled(world& w, scope& s, rnbd::device& d, unsigned n, bool writes)
+void begin_stalled(world& w, scope& s, user& of, rnbd::device& d, unsigned n, bool writes)
 {
     for (unsigned i = 0; i < n; ++i) {
-        s.spawn([&w, &d, i, writes]() -> task<void> {
+        of.spawn(s, [&w, &d, i, writes]() -> task<void> {
             std::vector<std::byte> bytes(block);
             const time_point begun = w.clock.now();
             result<void> done;
@@ -250,12 +259,11 @@ task<std::uint64_t> use_bad(world& w, rnbd::device& d, unsigned rounds)
     co_return failed;
 }
 
-task<void> both_under_a_stall(world& w)
+task<void> begin(world& w) { return w.begin({"server"}); }
+
+task<void> both_under_a_stall(world& w, user& one, user& two)
 {
-    scope server(*w.shard);
-    server.spawn([&] { return w.serving->serve(*w.server_device, *w.listener); });
-    user one(w, "one");
-    user two(w, "two");
+    co_await begin(w);
     co_await one.begin();
     co_await two.begin();
     rnbd::device& stalled = *co_await one.open("stalled", rnbd::access_mode::read_write);
@@ -269,12 +277,12 @@ task<void> both_under_a_stall(world& w)
     const unsigned of_two = 1 + unsigned(w.random() % most);
     std::uint64_t failed = 0;
     {
-        scope s(*w.shard);
-        begin_stalled(w, s, stalled, of_one, true);
-        begin_stalled(w, s, also_stalled, of_two, false);
-        s.spawn([&] { return use(w, first, stall - 5s); });
-        s.spawn([&] { return use(w, second, stall - 5s); });
-        s.spawn([&]() -> task<void> { failed = co_await use_bad(w, bad, 300); });
+        scope s(w.client(0).reactor());
+        begin_stalled(w, s, one, stalled, of_one, true);
+        begin_stalled(w, s, two, also_stalled, of_two, false);
+        one.spawn(s, [&] { return use(w, first, stall - 5s); });
+        two.spawn(s, [&] { return use(w, second, stall - 5s); });
+        two.spawn(s, [&]() -> task<void> { failed = co_await use_bad(w, bad, 300); });
         co_await sleep_for(stall - 1s);
         BOOST_TEST(w.counted("stalled").in_flight.value() == std::int64_t(of_one + of_two));
         co_await s.join();
@@ -285,54 +293,48 @@ task<void> both_under_a_stall(world& w)
     BOOST_TEST(w.client_stats.failed.value() == failed);
     co_await one.end();
     co_await two.end();
-    w.listener->close();
-    co_await server.join();
+    co_await w.end(true);
 }
 
-task<void> more_than_a_session_has(world& w)
+task<void> more_than_a_session_has(world& w, user& one, user& two)
 {
-    scope server(*w.shard);
-    server.spawn([&] { return w.serving->serve(*w.server_device, *w.listener); });
-    user one(w, "one");
-    user two(w, "two");
+    co_await begin(w);
     co_await one.begin();
     co_await two.begin();
     rnbd::device& stalled = *co_await one.open("stalled", rnbd::access_mode::read_write);
     rnbd::device& first = *co_await one.open("first", rnbd::access_mode::read_write);
     rnbd::device& second = *co_await two.open("second", rnbd::access_mode::read_write);
-    scope s(*w.shard);
-    begin_stalled(w, s, stalled, w.options.queue_depth - 1, true);
+    scope s(w.client(0).reactor());
+    begin_stalled(w, s, one, stalled, w.options.queue_depth - 1, true);
     co_await sleep_for(10ms);
     bool over = false;
-    s.spawn([&]() -> task<void> {
+    one.spawn(s, [&]() -> task<void> {
         std::vector<std::byte> bytes(block);
-        BOOST_TEST((co_await first.read(0, bytes)).has_value());
+        const auto done = co_await first.read(0, bytes);
+        BOOST_TEST(done.has_value());
         over = true;
     });
-    co_await use(w, second, stall - 5s);
+    const auto use_second = [&] { return use(w, second, stall - 5s); };
+    co_await two.here.run(use_second);
     BOOST_TEST(!over); // it has no request left
     co_await s.join();
     BOOST_TEST(over);
     co_await one.end();
     co_await two.end();
-    w.listener->close();
-    co_await server.join();
+    co_await w.end(true);
 }
 
-task<void> a_session_that_ends_in_a_stall(world& w)
+task<void> a_session_that_ends_in_a_stall(world& w, user& one, user& two)
 {
-    scope server(*w.shard);
-    server.spawn([&] { return w.serving->serve(*w.server_device, *w.listener); });
-    user one(w, "one");
+    co_await begin(w);
     co_await one.begin();
     rnbd::device& first = *co_await one.open("first", rnbd::access_mode::read_write);
-    user two(w, "two");
     co_await two.begin();
     rnbd::device& stalled = *co_await two.open("stalled", rnbd::access_mode::read_write);
-    scope s(*w.shard);
+    scope s(w.client(0).reactor());
     const unsigned under_way = 1 + unsigned(w.random() % (w.options.queue_depth - 2));
     for (unsigned i = 0; i < under_way; ++i) {
-        s.spawn([&stalled, i]() -> task<void> {
+        two.spawn(s, [&stalled, i]() -> task<void> {
             std::vector<std::byte> bytes(block, std::byte(1));
             const auto done = co_await stalled.write(i * block, bytes);
             BOOST_TEST((!done && done.error() == std::errc::operation_canceled));
@@ -344,30 +346,33 @@ task<void> a_session_that_ends_in_a_stall(world& w)
     co_await two.end();
     co_await s.join();
     co_await sleep_for(10ms);
-    BOOST_TEST(w.stats.sessions.value() == 1);
+    BOOST_TEST(w.sessions() == 1);
     BOOST_TEST(w.counted("stalled").in_flight.value() == 0);
     BOOST_TEST(w.counted("stalled").failed[std::size_t(rnbd::failure::stopped)].value() == under_way);
     (void)co_await one.open("stalled", rnbd::access_mode::read_write);
     co_await use(w, first, 5s);
     co_await one.end();
-    w.listener->close();
-    co_await server.join();
+    co_await w.end(true);
 }
 
-void run(std::uint64_t seed, task<void> (*what)(world&))
+// Over all runs that have two shards on each side.
+exchanged messages(4);
+
+using body = task<void>(world&, user& one, user& two);
+
+void run(std::uint64_t seed, body* what)
 {
     world w(seed);
-    run_until_complete(*w.shard, what(w));
-    BOOST_TEST(w.stats.sessions.value() == 0);
-    BOOST_TEST(w.stats.connections.value() == 0);
-    BOOST_TEST(w.pool->outstanding() == 0u);
-    BOOST_TEST(w.server_device->grants() + w.client_device->grants() == 0u);
-    for (std::size_t i = 0; i < w.devices.size(); ++i)
-        BOOST_TEST(w.devices.users_of(i).writers + w.devices.users_of(i).readers == 0u);
-    BOOST_TEST(w.stats.ends[std::size_t(rtrs::path_end::bad_message)].value() == 0u);
+    {
+        users u(w);
+        w.all.run(w.client(0), what(w, u.one, u.two));
+    }
+    messages.add(w.all);
+    w.nothing_is_left();
+    BOOST_TEST(w.client_device->grants() == 0u);
 }
 
-void fixed(task<void> (*what)(world&), std::uint64_t seeds)
+void fixed(body* what, std::uint64_t seeds)
 {
     const std::uint64_t only = only_seed();
     for (std::uint64_t seed = only != 0 ? only : 1; seed <= (only != 0 ? only : seeds); ++seed) {
@@ -377,7 +382,13 @@ void fixed(task<void> (*what)(world&), std::uint64_t seeds)
 
 } // namespace
 
-BOOST_AUTO_TEST_CASE(a_stall_holds_up_nobody_else) { fixed(both_under_a_stall, 20); }
+BOOST_AUTO_TEST_CASE(a_stall_holds_up_nobody_else)
+{
+    messages = exchanged(4);
+    fixed(both_under_a_stall, 20);
+    if (only_seed() == 0)
+        BOOST_TEST(messages.silent_pairs() == "");
+}
 BOOST_AUTO_TEST_CASE(a_session_without_requests_left_holds_up_itself) { fixed(more_than_a_session_has, 5); }
 
 BOOST_AUTO_TEST_CASE(a_session_ends_in_a_stall) { fixed(a_session_that_ends_in_a_stall, 5); }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a seed draws: numbers, and the conditions of a world.
+// What a seed draws: the conditions of a world of NFS, and what is in its files.
 #pragma once
 
+#include "draws.hpp"
 #include "world.hpp"
 
 #include <verbena/core/memory/buffer.hpp>
@@ -17,29 +18,18 @@
 
 namespace verbena::sim {
 
-class draws {
-public:
-    explicit draws(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15ULL + 1) {}
-    std::uint64_t next() noexcept
-    {
-        state_ = state_ * 6364136223846793005ULL + 1442695040888963407ULL;
-        return (state_ ^ (state_ >> 31)) * 0x9e3779b97f4a7c15ULL >> 11;
-    }
-    std::size_t below(std::size_t n) noexcept { return static_cast<std::size_t>(next() % n); }
-    bool chance(unsigned percent) noexcept { return below(100) < percent; }
-
-private:
-    std::uint64_t state_;
-};
-
 // Conditions and abilities of a seed: a fourth of the seeds each has a provider that can less.
 inline constexpr std::uint64_t profiles = 6;
+
+/// Of a server, and of its clients. Half of the seeds of each profile have two; of the first, those that are odd.
+inline std::size_t shards_of(std::uint64_t seed) { return (seed + seed / profiles) % 2 != 0 ? 2 : 1; }
 
 inline world_options options_of(std::uint64_t seed)
 {
     draws luck(seed + 1000);
     world_options o;
     o.seed = seed;
+    o.shards = shards_of(seed);
     o.credits = std::uint32_t(1 + luck.below(48));
     loop::conditions& c = o.conditions;
     c.latency = std::chrono::microseconds(luck.below(100));

@@ -16,7 +16,10 @@
 #include <verbena/protocols/nfs/server/v4/server.hpp>
 #include <verbena/protocols/rpc/auth_sys.hpp>
 
+#include <algorithm>
+#include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,26 +31,36 @@ namespace v4 = nfs::v4;
 
 namespace {
 
-// A world whose server has version 4.1 too.
+// A world whose server has version 4, too. Its state is on the first shard, wherever connections come.
 class world4 : public world {
 public:
     explicit world4(const world_options& o) : world(o)
     {
         commons.minors[0] = true;
-        dispatcher.add(program);
+        for (server_shard& s : servers)
+            s.dispatcher.add(programs.emplace_back(commons, s.here));
     }
 
     bool run(const std::function<task<void>()>& body)
     {
         return world::run([&]() -> task<void> {
-            tasks.spawn([this] { return commons.state.table().tend(); });
-            tasks.spawn([this] { return commons.callbacks.run(); });
+            scope tasks(here().reactor());
+            const auto tend = [this] { return commons.state.table().tend(); };
+            const auto call_clients = [this] { return commons.callbacks.run(); };
+            tasks.spawn([this, tend] { return home.run(tend); });
+            tasks.spawn([this, call_clients] { return home.run(call_clients); });
             co_await body();
             tasks.request_stop();
             co_await tasks.join();
         });
     }
     const files::state_stats& state_layer() const noexcept { return commons.state.stats(); }
+    std::uint64_t called(v4::callback_counters::kind what, v4::callback_counters::outcome how) const noexcept
+    {
+        return commons.callbacks.counters().calls[std::size_t(what)][std::size_t(how)].value();
+    }
+
+    shard& home = servers.front().here;
 
 private:
     static files::state_options state()
@@ -55,14 +68,16 @@ private:
         files::state_options o;
         o.epoch = 7;
         o.lease = 90s;
+        o.recall_time = 30s; // so that some silent clients lose a delegation, and others all that they have
         return o;
     }
-    scope tasks{*shard};
-    verbena::shard home{0, *shard, server_buffers, tasks};
     files::no_recovery_store store;
     v4::server_commons commons{exports, key, home, store, state(), 1'700'000'000, v4::session_limits()};
-    v4::server program{commons, home};
+    std::deque<v4::server> programs;
 };
+
+// Over all runs that have two shards on each side.
+exchanged messages(4);
 
 // One folder and what must be in it.
 class worker {
@@ -224,87 +239,156 @@ private:
     unsigned next_ = 0;
 };
 
+// What two runs of a seed have alike.
+struct traces {
+    explicit traces(const world& w) : fabric(w.fabric->trace()), turns(w.all.trace()) {}
+    traces() = default;
+    bool operator==(const traces&) const = default;
+    std::uint64_t fabric = 0, turns = 0;
+};
+
 struct outcome {
     std::uint64_t connections = 0;
-    std::uint64_t sessions = 0;
+    std::uint64_t handovers = 0;
+    std::uint64_t sessions = 0; ///< of each client, the most
+    traces of_run;
 };
+
+task<void> find_export(v4::client& client, v4::known_handle& root)
+{
+    auto top = co_await client.root();
+    BOOST_REQUIRE_MESSAGE(top, (top ? std::string() : top.error().message()));
+    auto found = co_await client.walk(top->handle, "export", true);
+    BOOST_REQUIRE_MESSAGE(found, (found ? std::string() : found.error().message()));
+    root = found->handle;
+}
 
 outcome run(const world_options& o, int operations)
 {
     outcome out;
     world4 w(o);
+    const nfs::identity who(world::user, world::user, {}, "sim");
+    std::deque<v4::client> clients; // each of its shard
+    for (world::client_shard& c : w.clients)
+        clients.emplace_back(*c.transport, who, "sim" + std::to_string(clients.size()));
+    std::vector<std::unique_ptr<worker>> workers;
     const bool done = w.run([&]() -> task<void> {
-        const nfs::identity who(world::user, world::user, {}, "sim");
-        v4::client client(*w.client_transport, who, "sim");
-        auto top = co_await client.root();
-        BOOST_REQUIRE_MESSAGE(top, (top ? std::string() : top.error().message()));
-        auto root = co_await client.walk(top->handle, "export", true);
-        BOOST_REQUIRE_MESSAGE(root, (root ? std::string() : root.error().message()));
-        std::vector<std::unique_ptr<worker>> workers;
-        scope s(*w.shard);
+        v4::known_handle root;
+        for (std::size_t i = 0; i < clients.size(); ++i) {
+            const auto find = [&client = clients[i], &root] { return find_export(client, root); };
+            co_await w.clients[i].here.run(find);
+        }
+        scope s(w.here().reactor());
         for (std::uint64_t i = 0; i < 4; ++i) {
-            workers.push_back(
-                std::make_unique<worker>(client, "worker" + std::to_string(i), o.seed * 16 + i));
-            s.spawn([&] { return workers.back()->work(root->handle, operations, *w.fabric); });
+            const std::size_t place = i % clients.size();
+            worker& one = *workers.emplace_back(
+                std::make_unique<worker>(clients[place], "worker" + std::to_string(i), o.seed * 16 + i));
+            const auto work = [&w, &one, &root, operations] { return one.work(root, operations, *w.fabric); };
+            s.spawn([&there = w.clients[place].here, work] { return there.run(work); });
         }
         co_await s.join();
-        out.sessions = client.session().sessions();
-        co_await client.close();
+        for (std::size_t i = 0; i < clients.size(); ++i) {
+            out.sessions = std::max<std::uint64_t>(out.sessions, clients[i].session().sessions());
+            const auto close = [&client = clients[i]] { return client.close(); };
+            co_await w.clients[i].here.run(close);
+        }
     });
     BOOST_TEST(done);
-    out.connections = w.client_transport->connections();
-    BOOST_TEST(w.server_buffers.outstanding() == 0u);
-    BOOST_TEST(w.client_buffers.outstanding() == 0u);
-    BOOST_TEST(w.server_device->grants() == 0u);
-    BOOST_TEST(w.client_device->grants() == 0u);
+    out.connections = w.connections();
+    out.handovers = w.handovers;
+    out.of_run = traces(w);
+    messages.add(w.all);
+    BOOST_TEST(w.left_over() == "");
     return out;
 }
 
 // --- Delegations
 
-/// One of several clients of a server, which the server may call.
-struct called_end {
-    called_end(world& w, const world_options& o, const std::string& name)
-        : device(w.fabric->make_context(named(o, name))), buffers(memory, w.shard.get()), callbacks(*w.shard)
+/// The callbacks of a client, which looks by which shard of the server its recalls come.
+class placed_callbacks final : public rpc::dispatcher {
+public:
+    placed_callbacks(v4::callback_service& inner, const world& w, std::string name)
+        : inner_(inner), world_(w), name_(std::move(name))
     {
-        rpcrdma::requester_options r;
-        r.client.timeout = 2s;
-        r.client.connect_timeout = 1s;
-        r.client.reconnect_delay = 1ms;
-        r.client.reconnect_delay_max = 20ms;
-        r.client.max_calls = o.credits;
-        r.callbacks = &callbacks;
-        transport = rpcrdma::make_requester(*device, buffers, "server", r, &stats);
+    }
+    task<bool> dispatch(rpc::call& c) override
+    {
+        const std::uint64_t before = inner_.counts().recalls.value();
+        const bool answered = co_await inner_.dispatch(c);
+        const auto place = world_.place_of.find(name_);
+        if (inner_.counts().recalls.value() != before && place != world_.place_of.end() && place->second != 0)
+            ++from_another_shard;
+        co_return answered;
+    }
+    std::uint64_t from_another_shard = 0; ///< recalls that did not leave by the shard of the state
+
+private:
+    v4::callback_service& inner_;
+    const world& world_;
+    const std::string name_;
+};
+
+/// One of several clients of a server, which the server may call. Its tasks are those of `here`.
+struct called_end {
+    called_end(world& w, shard& at, const world_options& o, const std::string& name)
+        : here(at),
+          device(w.fabric->make_device(w.named(name))),
+          on_shard(device->make_context(here.reactor())),
+          callbacks(here.reactor()),
+          placed(callbacks, w, name)
+    {
+        rpcrdma::requester_options r = world::requester_options(o);
+        r.callbacks = &placed;
+        transport = rpcrdma::make_requester(*on_shard, here.buffers(), "server", r, &stats);
         client.emplace(*transport, nfs::identity(world::user, world::user, {}, "sim"), name,
                        v4::minor_versions(), &callbacks);
         client->use_delegations(4);
     }
-    static loop::options named(const world_options& o, const std::string& name)
+    task<void> close()
     {
-        loop::options device = o.device;
-        device.name = name;
-        return device;
+        co_await client->close();
+        co_await transport->close();
     }
-    std::unique_ptr<loop::context> device;
-    memory_budget memory{world::memory_limit};
-    buffer_pool buffers;
+    shard& here;
+    std::unique_ptr<loop::device> device;
+    std::unique_ptr<loop::context> on_shard;
     v4::callback_service callbacks;
+    placed_callbacks placed;
     rpcrdma::requester_stats stats;
     std::unique_ptr<rpc::client_transport> transport;
     std::optional<v4::client> client;
 };
 
 /// A file that all clients write and read, one after the other, so that each has to see what was written last.
-struct shared_file {
+class shared_file {
+public:
+    /// `here` has its turns.
+    explicit shared_file(shard& here) : here_(here) {}
+    task<void> take_turn()
+    {
+        const auto take = [this]() -> task<void> {
+            const bool mine = co_await turn_.acquire();
+            BOOST_REQUIRE(mine);
+        };
+        co_await here_.run(take);
+    }
+    task<void> end_turn()
+    {
+        const auto end = [this] { turn_.release(); };
+        co_await here_.run(end);
+    }
     std::string name;
     v4::node node;
     std::vector<std::byte> content;
-    semaphore turn{1};
+
+private:
+    shard& here_;
+    semaphore turn_{1};
 };
 
 /// A client, and the export by which it has the files.
 struct sharing_client {
-    v4::client& user;
+    called_end& end;
     const nfs::handle_key& key;
     std::string_view pseudo;
 
@@ -324,11 +408,14 @@ struct sharing_client {
 struct shared_folder {
     v4::known_handle handle;
     storage::file_backend& backend;
+    shard& server; ///< where the state of the files is, and processes of the server's host are
     std::vector<std::unique_ptr<shared_file>> files;
     /// Where a local process asks for what is delegated before it changes it.
     test::leasing_files* leasing = nullptr;
     /// Files that lost their name while somebody had them open.
     std::uint64_t replaced = 0;
+    /// Looks at the size of a file that somebody may have delegated.
+    std::uint64_t looked_at = 0;
     /// By such a process, and those of them that were delegated.
     std::uint64_t changed_locally = 0, wanted_locally = 0;
 };
@@ -344,21 +431,23 @@ public:
     {
         for (int i = 0; i < operations; ++i) {
             shared_file& f = *folder_.files[luck_.below(folder_.files.size())];
-            const bool mine = co_await f.turn.acquire();
-            BOOST_REQUIRE(mine);
-            {
-                const held_permit held(f.turn);
-                for (std::size_t times = 1 + luck_.below(4); times > 0; --times) {
-                    if (luck_.chance(8))
-                        co_await replace(f);
-                    else if (folder_.leasing != nullptr && luck_.chance(20))
-                        co_await change_locally(f);
-                    else if (luck_.chance(40))
-                        co_await write(f);
-                    else
-                        co_await read(f);
+            co_await f.take_turn();
+            for (std::size_t times = 1 + luck_.below(4); times > 0; --times) {
+                if (luck_.chance(8)) {
+                    co_await replace(f);
+                } else if (folder_.leasing != nullptr && luck_.chance(20)) {
+                    const auto change = [this, &f] { return change_locally(f); };
+                    co_await folder_.server.run(change);
+                } else if (luck_.chance(40)) {
+                    co_await write(f);
+                } else if (luck_.chance(10)) {
+                    const auto look_at = [this, &f] { return look_at_size(f); };
+                    co_await other_shard_.run(look_at);
+                } else {
+                    co_await read(f);
                 }
             }
+            co_await f.end_turn();
             // A file whose delegation was recalled has none for a while.
             co_await sleep_for(std::chrono::milliseconds(luck_.below(20'000)));
         }
@@ -396,6 +485,15 @@ private:
         co_await look(**opened, f);
         auto closed = co_await (*opened)->close();
         good(closed, "close");
+    }
+    // By the other client: whoever has the file delegated is asked how large it is.
+    task<void> look_at_size(const shared_file& f)
+    {
+        auto found = co_await other_.lookup(theirs_.known(folder_.handle), f.name);
+        if (!good(found, "lookup"))
+            co_return;
+        BOOST_TEST(found->attributes.size == f.content.size());
+        ++folder_.looked_at;
     }
     task<void> look(v4::file& opened, const shared_file& f)
     {
@@ -468,7 +566,8 @@ private:
         const bool renames = luck_.chance(40);
         if (!renames) {
             if (luck_.chance(50)) {
-                auto gone = co_await other_.remove(their_folder, f.name);
+                const auto remove = [this, &f, &their_folder] { return other_.remove(their_folder, f.name); };
+                auto gone = co_await other_shard_.run(remove);
                 good(gone, "remove");
             } else {
                 const storage::handle root = folder_.backend.root();
@@ -476,17 +575,18 @@ private:
                 good(gone, "local remove");
             }
         }
-        auto made = co_await other_.create(their_folder, renames ? fresh : f.name, {}, v4::open_how::guarded);
-        BOOST_REQUIRE(made);
-        const v4::node node = (*made)->node();
-        auto done = co_await (*made)->close();
-        good(done, "close of the new file");
+        const std::string name = renames ? fresh : f.name;
+        const auto make = [this, &name] { return make_file(name); };
+        const v4::node node = co_await other_shard_.run(make);
         if (renames && luck_.chance(40)) {
             const storage::handle root = folder_.backend.root();
             auto moved = co_await folder_.backend.rename(local_, root, fresh, root, f.name);
             good(moved, "local rename over");
         } else if (renames) {
-            auto moved = co_await other_.rename(their_folder, fresh, their_folder, f.name);
+            const auto move = [this, &f, &fresh, &their_folder] {
+                return other_.rename(their_folder, fresh, their_folder, f.name);
+            };
+            auto moved = co_await other_shard_.run(move);
             good(moved, "rename over");
         }
         co_await look(**opened, f);
@@ -508,45 +608,134 @@ private:
         f.content.clear();
         ++folder_.replaced;
     }
+    // By the other client.
+    task<v4::node> make_file(std::string name)
+    {
+        auto made = co_await other_.create(theirs_.known(folder_.handle), name, {}, v4::open_how::guarded);
+        BOOST_REQUIRE(made);
+        v4::node node = (*made)->node();
+        auto done = co_await (*made)->close();
+        good(done, "close of the new file");
+        co_return node;
+    }
 
     const sharing_client mine_, theirs_;
-    v4::client& client_ = mine_.user;
-    v4::client& other_ = theirs_.user;
+    v4::client& client_ = *mine_.end.client;
+    v4::client& other_ = *theirs_.end.client;
+    shard& other_shard_ = theirs_.end.here;
     shared_folder& folder_;
     draws luck_;
     const storage::request local_ = of_root(); ///< of a process of the server's host
 };
 
+// A client that falls silent with a delegation: its device goes. Another one that wants the file waits until the
+// delegation is taken from it. When the silent one is back it sees what the other one wrote meanwhile.
+task<void> write_alone(v4::client& client, v4::node& node, std::vector<std::byte>& content, draws& luck)
+{
+    auto opened = co_await client.open(node, v4::share4::access_both);
+    BOOST_REQUIRE_MESSAGE(opened, (opened ? std::string() : opened.error().message()));
+    const std::size_t size = 1 + luck.below(5000);
+    lease memory = co_await client.transport().acquire(size);
+    BOOST_REQUIRE(memory);
+    rpc::payload data = write_into(content, 0, size, std::move(memory), luck);
+    auto written = co_await (*opened)->write(0, std::move(data));
+    BOOST_TEST(bool(written), (written ? std::string() : written.error().message()));
+    auto closed = co_await (*opened)->close();
+    BOOST_TEST(bool(closed), (closed ? std::string() : closed.error().message()));
+}
+task<void> read_alone(v4::client& client, const v4::node& node, const std::vector<std::byte>& content)
+{
+    auto opened = co_await client.open(node, v4::share4::access_read);
+    BOOST_REQUIRE_MESSAGE(opened, (opened ? std::string() : opened.error().message()));
+    auto got = co_await (*opened)->read(0, 60'000);
+    BOOST_REQUIRE_MESSAGE(got, (got ? std::string() : got.error().message()));
+    std::size_t at = 0;
+    for (const auto piece : got->data.pieces()) {
+        BOOST_REQUIRE(at + piece.size() <= content.size());
+        BOOST_TEST(are_same(piece, std::span(content).subspan(at, piece.size())));
+        at += piece.size();
+    }
+    BOOST_TEST(at == content.size());
+    auto closed = co_await (*opened)->close();
+    BOOST_TEST(bool(closed), (closed ? std::string() : closed.error().message()));
+}
+task<void> make_alone(v4::client& client, const v4::known_handle& folder, v4::node& node)
+{
+    auto made = co_await client.create(folder, "alone", {}, v4::open_how::guarded);
+    BOOST_REQUIRE(made);
+    node = (*made)->node();
+    auto closed = co_await (*made)->close();
+    BOOST_REQUIRE(closed);
+}
+task<void> fall_silent(called_end& silent, called_end& other, v4::known_handle folder, std::uint64_t seed)
+{
+    draws luck(seed);
+    v4::node node;
+    std::vector<std::byte> content;
+    const auto make = [&] { return make_alone(*silent.client, folder, node); };
+    const auto write_first = [&] { return write_alone(*silent.client, node, content, luck); };
+    const auto write_second = [&] { return write_alone(*other.client, node, content, luck); };
+    const auto look = [&] { return read_alone(*silent.client, node, content); };
+    co_await silent.here.run(make);
+    for (int round = 0; round < 2; ++round) {
+        co_await silent.here.run(write_first);
+        const auto go = [&] { silent.device->remove_device(); };
+        const auto come_back = [&] { silent.device->return_device(); };
+        co_await silent.here.run(go);
+        // Its lease runs still, or is over.
+        co_await sleep_for(luck.chance(50) ? 0s : 90s);
+        co_await sleep_for(std::chrono::milliseconds(luck.below(50'000)));
+        co_await other.here.run(write_second);
+        co_await silent.here.run(come_back);
+        co_await silent.here.run(look);
+        co_await sleep_for(std::chrono::milliseconds(luck.below(100'000)));
+    }
+}
+
 struct shared_outcome {
     std::uint64_t recalls = 0;
+    std::uint64_t from_another_shard = 0; ///< of these
+    std::uint64_t asked_holders = 0;      ///< CB_GETATTRs that were answered
+    std::uint64_t looked_at = 0;
     std::uint64_t opens_without_call = 0;
     std::uint64_t connections = 0;
+    std::uint64_t handovers = 0;
     std::uint64_t revocations = 0;
+    std::uint64_t expired = 0; ///< clients whose lease was over, when somebody wanted what they had
     std::uint64_t replaced = 0;
     std::uint64_t changed_locally = 0, wanted_locally = 0;
+    traces of_run;
 };
 
-/// `leased`: local processes change the files, too.
-shared_outcome run_shared(world_options o, int operations, bool leased = false)
+enum class with : std::uint8_t { clients_alone, local_processes, a_silent_client };
+
+/// `local_processes`: these change the files, too.
+shared_outcome run_shared(world_options o, int operations, with whom = with::clients_alone)
 {
     shared_outcome out;
+    const bool leased = whom == with::local_processes;
     o.local_writers = o.leases = leased;
     o.twice = o.seed % 4 == 1; // then the second client has the files by the other export
     world4 w(o);
     w.server_options.reverse_credits = 8;
     std::vector<std::unique_ptr<called_end>> ends;
     for (const char* name : {"first", "second", "third"})
-        ends.push_back(std::make_unique<called_end>(w, o, name));
+        ends.push_back(
+            std::make_unique<called_end>(w, w.clients[ends.size() % w.clients.size()].here, o, name));
+    std::unique_ptr<called_end> silent;
+    if (whom == with::a_silent_client)
+        silent = std::make_unique<called_end>(w, w.clients.back().here, o, "silent");
+    std::vector<std::unique_ptr<sharer>> sharers;
     const bool done = w.run([&]() -> task<void> {
-        v4::client& maker = *ends[0]->client;
+        v4::client& maker = *ends[0]->client; // of the shard of this task
         auto top = co_await maker.root();
         BOOST_REQUIRE_MESSAGE(top, (top ? std::string() : top.error().message()));
         auto root = co_await maker.walk(top->handle, "export", true);
         BOOST_REQUIRE(root);
-        shared_folder folder{root->handle, *w.backend, {}};
+        shared_folder folder{root->handle, *w.backend, w.home, {}};
         folder.leasing = leased ? w.leasing.get() : nullptr;
         for (int i = 0; i < 6; ++i) {
-            auto& f = *folder.files.emplace_back(std::make_unique<shared_file>());
+            auto& f = *folder.files.emplace_back(std::make_unique<shared_file>(w.here()));
             f.name = "shared" + std::to_string(i);
             auto made = co_await maker.create(root->handle, f.name, {}, v4::open_how::guarded);
             BOOST_REQUIRE(made);
@@ -555,43 +744,59 @@ shared_outcome run_shared(world_options o, int operations, bool leased = false)
             BOOST_REQUIRE(closed);
         }
         const auto sharing = [&](std::size_t i) {
-            return sharing_client{*ends[i]->client, w.key, o.twice && i == 1 ? "/again" : "/export"};
+            return sharing_client{*ends[i], w.key, o.twice && i == 1 ? "/again" : "/export"};
         };
-        std::vector<std::unique_ptr<sharer>> sharers;
-        scope s(*w.shard);
+        scope s(w.here().reactor());
         for (std::uint64_t i = 0; i < 6; ++i) {
-            sharers.push_back(std::make_unique<sharer>(
-                sharing(i % ends.size()), sharing((i + 1) % ends.size()), folder, o.seed * 16 + i));
-            s.spawn(&sharer::work, sharers.back().get(), operations);
+            const auto end = sharing(i % ends.size());
+            sharer& one = *sharers.emplace_back(
+                std::make_unique<sharer>(end, sharing((i + 1) % ends.size()), folder, o.seed * 16 + i));
+            const auto work = [&one, operations] { return one.work(operations); };
+            s.spawn([&there = end.end.here, work] { return there.run(work); });
         }
+        if (silent)
+            s.spawn([&] { return fall_silent(*silent, *ends[0], root->handle, o.seed); });
         co_await s.join();
         w.fabric->set_conditions({});
         for (const auto& f : folder.files) {
             auto gone = co_await maker.remove(root->handle, f->name);
             BOOST_REQUIRE(gone);
         }
+        if (silent) {
+            auto gone = co_await maker.remove(root->handle, "alone");
+            BOOST_REQUIRE(gone);
+            out.connections += silent->transport->connections();
+            const auto close = [&silent] { return silent->close(); };
+            co_await silent->here.run(close);
+        }
         for (const auto& e : ends) {
             out.recalls += e->callbacks.counts().recalls.value();
+            out.from_another_shard += e->placed.from_another_shard;
             out.opens_without_call += e->client->opens_without_call();
             out.connections += e->transport->connections();
-            co_await e->client->close();
-            co_await e->transport->close();
+            const auto close = [&end = *e] { return end.close(); };
+            co_await e->here.run(close);
         }
+        out.looked_at = folder.looked_at;
         out.replaced = folder.replaced;
         out.changed_locally = folder.changed_locally;
         out.wanted_locally = folder.wanted_locally;
         out.revocations = w.state_layer().revocations.value();
+        out.expired = w.state_layer().expired_clients.value();
         BOOST_TEST(w.state_layer().read_delegations.value() == 0);
         BOOST_TEST(w.state_layer().write_delegations.value() == 0);
         BOOST_TEST(w.state_layer().opens.value() == 0);
     });
     BOOST_TEST(done);
+    out.handovers = w.handovers;
+    out.asked_holders = w.called(v4::callback_counters::kind::getattr, v4::callback_counters::outcome::ok);
+    out.of_run = traces(w);
+    messages.add(w.all);
     BOOST_TEST(w.leasing->out == 0);
     BOOST_TEST(w.leasing->broken == 0); // nobody changed what somebody else had delegated
-    BOOST_TEST(w.server_buffers.outstanding() == 0u);
-    BOOST_TEST(w.server_device->grants() == 0u);
+    BOOST_TEST(w.left_over() == "");
     for (const auto& e : ends)
-        BOOST_TEST(e->buffers.outstanding() == 0u);
+        BOOST_TEST(e->device->grants() == 0u);
     return out;
 }
 
@@ -809,11 +1014,18 @@ private:
     unsigned next_ = 0;
 };
 
-std::uint64_t run0(const world_options& o, int operations)
+struct outcome0 {
+    std::uint64_t connections = 0;
+    std::uint64_t handovers = 0;
+    traces of_run;
+};
+
+outcome0 run0(const world_options& o, int operations)
 {
     world4 w(o);
+    std::vector<std::unique_ptr<worker0>> workers;
     const bool done = w.run([&]() -> task<void> {
-        caller0 call(*w.client_transport);
+        caller0 call(*w.clients[0].transport);
         v4::SETCLIENTID4args set;
         set.id = std::as_bytes(std::span("sim", 3));
         co_await call.send(compound0(set));
@@ -821,21 +1033,25 @@ std::uint64_t run0(const world_options& o, int operations)
         BOOST_TEST_REQUIRE((made.status == v4::nfsstat4::ok));
         co_await call.send(compound0(v4::SETCLIENTID_CONFIRM4args{made.clientid, made.setclientid_confirm}));
         BOOST_TEST_REQUIRE((call.status() == v4::nfsstat4::ok));
-        std::vector<std::unique_ptr<worker0>> workers;
-        scope s(*w.shard);
-        for (std::uint64_t i = 0; i < 4; ++i) {
-            workers.push_back(std::make_unique<worker0>(*w.client_transport, made.clientid,
-                                                        "worker" + std::to_string(i), o.seed * 16 + i));
-            s.spawn([&] { return workers.back()->work(operations, *w.fabric); });
+        scope s(w.here().reactor());
+        for (std::uint64_t i = 0; i < 4; ++i) { // all are one client, whose connections come by all shards
+            world::client_shard& place = w.clients[i % w.clients.size()];
+            worker0& one = *workers.emplace_back(std::make_unique<worker0>(
+                *place.transport, made.clientid, "worker" + std::to_string(i), o.seed * 16 + i));
+            const auto work = [&w, &one, operations] { return one.work(operations, *w.fabric); };
+            s.spawn([&there = place.here, work] { return there.run(work); });
         }
         co_await s.join();
     });
+    // What they hold of replies goes home.
+    workers.clear();
+    w.all.settle();
     BOOST_TEST(done);
     BOOST_TEST(w.state_layer().opens.value() == 0);
     BOOST_TEST(w.state_layer().lock_states.value() == 0);
-    BOOST_TEST(w.server_buffers.outstanding() == 0u);
-    BOOST_TEST(w.client_buffers.outstanding() == 0u);
-    return w.client_transport->connections();
+    messages.add(w.all);
+    BOOST_TEST(w.left_over() == "");
+    return {w.connections(), w.handovers, traces(w)};
 }
 
 struct quiet {
@@ -852,27 +1068,37 @@ BOOST_AUTO_TEST_CASE(without_faults_one_connection_does)
         world_options o = options_of(profile);
         o.conditions = {};
         const outcome out = run(o, 40);
-        BOOST_TEST(out.connections == 1u);
+        BOOST_TEST(out.connections == o.shards); // a transport on each
         BOOST_TEST(out.sessions == 1u);
     }
 }
+
+// A seed that can't be had again would be of no use to whoever looks for the fault.
+bool comes_again(std::uint64_t seed) { return seed <= 4 || only_seed() != 0; }
 
 BOOST_AUTO_TEST_CASE(fixed_seeds)
 {
     const std::uint64_t only = only_seed();
     const std::uint64_t first = only != 0 ? only : 1;
     const std::uint64_t last = only != 0 ? only : 24;
-    std::uint64_t connections = 0;
+    std::uint64_t connections = 0, handovers = 0;
+    messages = exchanged(4);
     for (std::uint64_t seed = first; seed <= last; ++seed) {
         BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed)
         {
             const outcome out = run(options_of(seed), 40);
             connections += out.connections;
+            handovers += out.handovers;
             BOOST_TEST(out.sessions == 1u);
+            if (comes_again(seed))
+                BOOST_TEST((run(options_of(seed), 40).of_run == out.of_run));
         }
     }
-    if (only == 0)
+    if (only == 0) {
         BOOST_TEST(connections > 2 * last);
+        BOOST_TEST(handovers > last);
+        BOOST_TEST(messages.silent_pairs() == "");
+    }
 }
 
 BOOST_AUTO_TEST_CASE(fresh_seeds_too)
@@ -903,18 +1129,39 @@ BOOST_AUTO_TEST_CASE(delegations_fixed_seeds)
     const std::uint64_t only = only_seed();
     const std::uint64_t first = only != 0 ? only : 1;
     const std::uint64_t last = only != 0 ? only : 16;
-    std::uint64_t connections = 0, replaced = 0;
+    shared_outcome sum;
+    messages = exchanged(4);
     for (std::uint64_t seed = first; seed <= last; ++seed) {
         BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed)
         {
-            const shared_outcome out = run_shared(options_of(seed), 40);
-            connections += out.connections;
-            replaced += out.replaced;
+            const with whom = seed % 4 < 2 ? with::a_silent_client : with::clients_alone;
+            const shared_outcome out = run_shared(options_of(seed), 40, whom);
+            sum.connections += out.connections;
+            sum.replaced += out.replaced;
+            sum.handovers += out.handovers;
+            sum.from_another_shard += out.from_another_shard;
+            sum.looked_at += out.looked_at;
+            sum.asked_holders += out.asked_holders;
+            sum.revocations += out.revocations;
+            sum.expired += out.expired;
+            if (comes_again(seed))
+                BOOST_TEST((run_shared(options_of(seed), 40, whom).of_run == out.of_run));
         }
     }
+    std::printf("recalls by another shard %llu, looks at sizes %llu, of which holders were asked %llu, "
+                "revocations %llu, expired clients %llu, handovers %llu\n",
+                (unsigned long long)sum.from_another_shard, (unsigned long long)sum.looked_at,
+                (unsigned long long)sum.asked_holders, (unsigned long long)sum.revocations,
+                (unsigned long long)sum.expired, (unsigned long long)sum.handovers);
     if (only == 0) {
-        BOOST_TEST(connections > 6 * last);
-        BOOST_TEST(replaced > 10 * last);
+        BOOST_TEST(sum.connections > 6 * last);
+        BOOST_TEST(sum.replaced > 10 * last);
+        BOOST_TEST(sum.handovers > last);
+        BOOST_TEST(sum.from_another_shard > 20u);
+        BOOST_TEST(sum.asked_holders > 5u);
+        BOOST_TEST(sum.revocations > 3u);
+        BOOST_TEST(sum.expired > 3u);
+        BOOST_TEST(messages.silent_pairs() == "");
     }
 }
 
@@ -922,7 +1169,7 @@ BOOST_AUTO_TEST_CASE(delegations_fresh_seeds_too)
 {
     fresh_seeds([](std::uint64_t seed) {
         BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed)
-        (void)run_shared(options_of(seed), 40, seed % 2 == 0);
+        (void)run_shared(options_of(seed), 40, with(seed % 3));
     });
 }
 
@@ -931,7 +1178,7 @@ BOOST_AUTO_TEST_CASE(delegations_under_leases_without_faults)
     for (std::uint64_t profile = 0; profile < profiles; ++profile) {
         world_options o = options_of(profile);
         o.conditions = {};
-        const shared_outcome out = run_shared(o, 40, true);
+        const shared_outcome out = run_shared(o, 40, with::local_processes);
         BOOST_TEST(out.changed_locally > 20u);
         BOOST_TEST(out.wanted_locally > 2u);
         BOOST_TEST(out.revocations == 0u);
@@ -947,7 +1194,7 @@ BOOST_AUTO_TEST_CASE(delegations_under_leases_fixed_seeds)
     for (std::uint64_t seed = first; seed <= last; ++seed) {
         BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed)
         {
-            const shared_outcome out = run_shared(options_of(seed), 40, true);
+            const shared_outcome out = run_shared(options_of(seed), 40, with::local_processes);
             changed += out.changed_locally;
             wanted += out.wanted_locally;
         }
@@ -963,7 +1210,7 @@ BOOST_AUTO_TEST_CASE(version_0_without_faults)
     for (std::uint64_t profile = 0; profile < profiles; ++profile) {
         world_options o = options_of(profile);
         o.conditions = {};
-        BOOST_TEST(run0(o, 40) == 1u);
+        BOOST_TEST(run0(o, 40).connections == o.shards);
     }
 }
 
@@ -972,13 +1219,23 @@ BOOST_AUTO_TEST_CASE(version_0_fixed_seeds)
     const std::uint64_t only = only_seed();
     const std::uint64_t first = only != 0 ? only : 1;
     const std::uint64_t last = only != 0 ? only : 24;
-    std::uint64_t connections = 0;
+    std::uint64_t connections = 0, handovers = 0;
+    messages = exchanged(4);
     for (std::uint64_t seed = first; seed <= last; ++seed) {
         BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed)
-        connections += run0(options_of(seed), 40);
+        {
+            const outcome0 out = run0(options_of(seed), 40);
+            connections += out.connections;
+            handovers += out.handovers;
+            if (comes_again(seed))
+                BOOST_TEST((run0(options_of(seed), 40).of_run == out.of_run));
+        }
     }
-    if (only == 0)
+    if (only == 0) {
         BOOST_TEST(connections > 2 * last);
+        BOOST_TEST(handovers > last);
+        BOOST_TEST(messages.silent_pairs() == "");
+    }
 }
 
 BOOST_AUTO_TEST_CASE(version_0_fresh_seeds_too)

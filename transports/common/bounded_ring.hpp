@@ -4,7 +4,8 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <memory>
+#include <utility>
 
 namespace verbena {
 
@@ -13,11 +14,12 @@ template<class T>
 class bounded_ring {
 public:
     explicit bounded_ring(std::size_t limit) : limit_(limit) {}
-    /// Takes the memory for all `limit` items now.
+    /// Takes the memory for all `limit` items now, so that items stay where they are. A page is first touched when an
+    /// item on it is pushed: most connections use a small part.
     void preallocate()
     {
-        if (empty() && items_.size() < limit_)
-            items_.resize(std::bit_ceil(limit_));
+        if (empty() && items_.room() < limit_)
+            items_ = memory(std::bit_ceil(limit_));
     }
     std::size_t size() const noexcept { return static_cast<std::size_t>(tail_ - head_); }
     bool empty() const noexcept { return head_ == tail_; }
@@ -25,27 +27,67 @@ public:
     /// Indices count for ever; index(i) is valid for head() <= i < tail().
     std::uint64_t head() const noexcept { return head_; }
     std::uint64_t tail() const noexcept { return tail_; }
-    T& at(std::uint64_t i) noexcept { return items_[i & (items_.size() - 1)]; }
+    T& at(std::uint64_t i) noexcept { return items_[i & (items_.room() - 1)]; }
     T& front() noexcept { return at(head_); }
     void push(const T& item) { push() = item; }
     /// A new last item, with whatever an earlier one left in it.
     T& push()
     {
-        if (size() == items_.size())
+        if (size() == items_.room())
             grow();
+        if (!items_.is_full())
+            items_.make_until((tail_ & (items_.room() - 1)) + 1);
         return at(tail_++);
     }
     void pop() noexcept { ++head_; }
 
 private:
+    // Room for items, of which the first ones are there.
+    class memory {
+    public:
+        memory() noexcept = default;
+        explicit memory(std::size_t room) : items_(std::allocator<T>().allocate(room)), room_(room) {}
+        memory(memory&& other) noexcept { swap(other); }
+        memory& operator=(memory&& other) noexcept
+        {
+            memory(std::move(other)).swap(*this);
+            return *this;
+        }
+        ~memory()
+        {
+            std::destroy_n(items_, made_);
+            if (items_ != nullptr)
+                std::allocator<T>().deallocate(items_, room_);
+        }
+        void swap(memory& other) noexcept
+        {
+            std::swap(items_, other.items_);
+            std::swap(room_, other.room_);
+            std::swap(made_, other.made_);
+        }
+        std::size_t room() const noexcept { return room_; }
+        bool is_full() const noexcept { return made_ == room_; }
+        T& operator[](std::size_t i) noexcept { return items_[i]; }
+        void make_until(std::size_t count)
+        {
+            for (; made_ < count; ++made_)
+                std::construct_at(items_ + made_);
+        }
+
+    private:
+        T* items_ = nullptr;
+        std::size_t room_ = 0;
+        std::size_t made_ = 0;
+    };
     void grow()
     {
-        std::vector<T> larger(items_.empty() ? 16 : items_.size() * 2);
+        memory larger(items_.room() == 0 ? 16 : items_.room() * 2);
+        larger.make_until(larger.room());
         for (std::uint64_t i = head_; i != tail_; ++i)
-            larger[i & (larger.size() - 1)] = at(i);
+            larger[i & (larger.room() - 1)] = at(i);
         items_.swap(larger);
     }
-    std::vector<T> items_;
+    memory items_;
     std::uint64_t head_ = 0;
     std::uint64_t tail_ = 0;
     std::size_t limit_;

@@ -212,6 +212,9 @@ BOOST_AUTO_TEST_CASE(messages_stay_in_order_and_some_are_late)
             BOOST_TEST(order->size() == 30U);
             BOOST_TEST(std::ranges::is_sorted(*order));
         }
+        BOOST_TEST(s.all.messages(0, 1) == 30U);
+        BOOST_TEST(s.all.messages(1, 0) == 0U);
+        BOOST_TEST(s.all.messages(2, 1) == 0U);
     }
     BOOST_TEST(late > 50);
 }

@@ -59,6 +59,11 @@ public:
     void stop();
     /// Covers who had a turn, and when, so far. Two runs that did the same have the same.
     std::uint64_t trace() const noexcept { return trace_; }
+    /// How many messages `from` has sent to `to`, another one, in its turns so far. Both are numbers of at().
+    std::uint64_t messages(std::size_t from, std::size_t to) const noexcept
+    {
+        return shards_[to].messages_from[from];
+    }
 
 private:
     struct one {
@@ -74,6 +79,8 @@ private:
         exception_logger unhandled{"core"};
         scope tasks;
         shard view;
+        std::vector<std::uint64_t> messages_from; // by the sender's number
+        const remote_message* newest_known = nullptr;
     };
     class turn_of;
     class late_messages;
@@ -87,6 +94,8 @@ private:
     run_end run() override;
     /// `late`: so many of the newest messages come only after this turn.
     bool turn(one& next, std::size_t late);
+    void look_at_inboxes() noexcept;
+    void count_messages(const one& from) noexcept;
     /// Takes one out of candidates_.
     one& draw_candidate() noexcept;
     bool turn_one_that_has_work();
