@@ -129,14 +129,14 @@ private:
         const mount_point& mount;
         const storage::handle* handle = nullptr; ///< its key
         std::size_t opens = 0;
-        std::size_t removals = 0; ///< under way
+        std::size_t removals = 0;            ///< under way
         std::shared_ptr<const shared_fd> fd; ///< or it is closed
-        bool later = false;       ///< a cache has it open yet
-        bool nameless = false;    ///< somebody saw that its last name is gone
-        bool lost = false;        ///< it went while it was closed
-        bool unkept = false;      ///< it was counted that there was no descriptor
-        bool charged = false;     ///< it is among the nameless ones of its peer
-        peer* opener = nullptr;   ///< who opened it first, if that is known
+        bool later = false;                  ///< a cache has it open yet
+        bool nameless = false;               ///< somebody saw that its last name is gone
+        bool lost = false;                   ///< it went while it was closed
+        bool unkept = false;                 ///< it was counted that there was no descriptor
+        bool charged = false;                ///< it is among the nameless ones of its peer
+        peer* opener = nullptr;              ///< who opened it first, if that is known
     };
     struct handle_hash {
         std::size_t operator()(const storage::handle& h) const noexcept;

@@ -194,7 +194,8 @@ task<result<std::optional<kept_attributes>>> look_here(files::state_table& table
         if (noted)
             co_return std::optional(kept_attributes{noted->modified, said->size, noted->change});
     }
-    const result<void> made = co_await way_here(table, client, &file->known, files::operation::get_attributes);
+    const result<void> made =
+        co_await way_here(table, client, &file->known, files::operation::get_attributes);
     if (!made)
         co_return made.error();
     co_return std::optional<kept_attributes>();

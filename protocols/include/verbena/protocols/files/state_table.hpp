@@ -8,19 +8,20 @@
 #include <verbena/core/task/task.hpp>
 #include <verbena/core/task/wait_queue.hpp>
 #include <verbena/protocols/files/byte_ranges.hpp>
-#include <verbena/protocols/files/conflicts.hpp>
+#include <verbena/protocols/files/demand.hpp>
 #include <verbena/protocols/files/exported_file.hpp>
 #include <verbena/protocols/files/options.hpp>
+#include <verbena/protocols/files/pending.hpp>
 #include <verbena/protocols/files/presence.hpp>
 #include <verbena/protocols/files/recallable.hpp>
 #include <verbena/protocols/files/recovery.hpp>
+#include <verbena/protocols/files/requests.hpp>
 #include <verbena/protocols/files/stateid.hpp>
 #include <verbena/protocols/files/types.hpp>
 #include <verbena/protocols/files/under_way.hpp>
 #include <verbena/protocols/storage/file_lease.hpp>
 #include <verbena/protocols/storage/open_file.hpp>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -61,219 +62,6 @@ class recent_recalls;
 #pragma GCC visibility push(default)
 
 namespace verbena::files {
-
-class state_table;
-
-/// What the back end has still to be asked, or to have done; empty where no lock of the file system is concerned.
-using back_end_locks = std::shared_ptr<storage::local_locks>;
-
-enum class client_state : std::uint8_t { active, courtesy, expired, revoked };
-
-/// On what grounds somebody opens.
-enum class open_claim : std::uint8_t {
-    fresh,
-    reclaim,          ///< had it before the server's restart
-    under_delegation, ///< has open_request::delegation
-};
-enum class delegation_want : std::uint8_t { none, any, read, write };
-/// Why an open brought no delegation.
-enum class no_delegation : std::uint8_t {
-    not_wanted,
-    not_callable, ///< set_callable() was not said
-    contention, ///< somebody else has the file open, waits for it, works on it, or had a delegation recalled lately
-    resource,     ///< a limit
-    unsuited,     ///< not with this access, switched off, in grace, or the client has one
-    no_upgrade,   ///< the client has one to read, and wants one to write
-    no_downgrade, ///< the client has one to write, and wants one to read
-};
-
-struct open_request {
-    client_id client = nobody;
-    std::span<const std::byte>
-        owner; ///< good during the call; of begin_open(): until the pending_open is gone
-    exported_file file;
-    /// What the back end has given for it, by which the client reads and writes. The back end outlives the table.
-    std::shared_ptr<const storage::open_file> opened;
-    share access = share::read; ///< not none
-    share deny = share::none;
-    open_claim claim = open_claim::fresh;
-    bool promised = false; ///< may_open() has just said yes to it: no limit stands against it any more
-    delegation_want want = delegation_want::any; ///< with reclaim: what it had
-    stateid delegation;                          ///< with under_delegation
-    bool gives_back = false;                     ///< with reclaim: what it had is recalled at once
-    bool leased =
-        false; ///< others than clients may change the file: it brings a read delegation at most, and that by reserve_delegation() alone
-    bool truncates = false; ///< the file is cut, whatever the access
-    std::optional<std::uint64_t>
-        change; ///< the file's change attribute as the client sees it, if that is known: then the holder of a write delegation may be asked
-    bool hears_of_locks =
-        false; ///< its client relies on state_handler::lock_available() for locks by this open
-};
-struct granted_delegation {
-    stateid id;
-    delegation_type type = delegation_type::read;
-    bool recalled =
-        false; ///< it is recalled at once: one that was reclaimed and that we don't want to be out
-};
-struct opened {
-    stateid id;
-    std::optional<granted_delegation> delegation;
-    no_delegation why = no_delegation::not_wanted; ///< where there is none
-};
-
-struct lock_request {
-    client_id client = nobody;
-    exported_file file;
-    bool new_owner = false;           ///< `id` is an open, and `owner` says whose lock it is to be
-    stateid id;                       ///< else of the owner's earlier locks by the same open
-    std::span<const std::byte> owner; ///< good during the call
-    byte_range bytes;
-    lock_type type = lock_type::read;
-    bool wait =
-        false; ///< where it is denied: hear of it when it may be asked for again, if its open hears of locks
-    bool reclaim = false;
-};
-/// A host's lock, by its owner alone: state_table::add_host().
-struct owner_lock {
-    client_id client = nobody;
-    exported_file file;
-    std::span<const std::byte> owner; ///< good during the call
-    byte_range bytes;
-    lock_type type = lock_type::read;
-    bool wait = false; ///< where it is denied: hear of it when it may be asked for again
-    bool reclaim = false;
-};
-/// What a lock is denied for.
-struct lock_holder {
-    byte_range bytes;
-    lock_type type = lock_type::read;
-    client_id client = nobody;
-    std::string owner;
-};
-
-/// Whose a stateid is.
-struct state_holder {
-    client_id client = nobody;
-    bool has_owner = false; ///< false: a delegation
-    bool locks = false;     ///< the owner is one of locks
-    std::string_view owner; ///< good until the table changes
-    exported_file file;     ///< empty of a delegation that was revoked
-};
-
-/// What somebody wants to do, as far as others may be in the way of it.
-class demand {
-public:
-    /// `who` is the client that does it, or nobody.
-    demand(operation op, const exported_file& file, client_id who = nobody) noexcept;
-    explicit demand(const open_request& r) noexcept;
-    explicit demand(const lock_request& r) noexcept;
-    explicit demand(const owner_lock& r) noexcept;
-    explicit demand(const hold_request& r) noexcept;
-    /// Reading for somebody who may pass over deny bits (the READ bypass stateid).
-    demand& past_denies() noexcept
-    {
-        access_ = share::none;
-        return *this;
-    }
-
-private:
-    friend class state_table;
-    void add(operation op) noexcept { operations_ |= std::uint32_t(1) << unsigned(op); }
-    enum class kind : std::uint8_t { operation, open, lock };
-    exported_file file_;
-    client_id who_;
-    kind kind_;
-    std::uint32_t operations_ = 0;
-    share access_ = share::none;
-    share deny_ = share::none;
-    bool minds_cuts_ = false; // by opens that are begun: what reclaims was there before them
-    bool reclaims_ = false;
-    byte_range bytes_;
-    lock_type type_ = lock_type::read;
-    const recallable_kind* holds_ = nullptr; // the kind of which it wants `bytes_`
-};
-
-/// What check_io() found out about a stateid.
-struct io_grant {
-    /// By which it is done; nullptr if it is by none.
-    std::shared_ptr<const storage::open_file> opened;
-    /// Whether the client keeps others from writing: it has bytes of that file locked, or an open that denies writing, whatever the
-    /// stateid. A delegation does not count: docs/internals/nfs4.md, "Data that are sent from the file", tells why.
-    bool keeps_writers_out = false;
-};
-
-/// An open that is decided and not yet answered: its share bits count. Owned by who opens; the table outlives it. Shard-local.
-class pending_open : list_hook {
-public:
-    pending_open() noexcept = default;
-    pending_open(const pending_open&) = delete;
-    /// Not committed: it never was.
-    ~pending_open();
-    /// As open_request::change has it, where that is known later.
-    void set_change(std::optional<std::uint64_t> change) noexcept { request_.change = change; }
-    /// A lease for the delegation that was reserved.
-    void set_lease(std::unique_ptr<storage::file_lease> lease) noexcept { lease_ = std::move(lease); }
-    /// With reclaim: what it had is recalled at once.
-    void set_gives_back() noexcept { request_.gives_back = true; }
-    /// There is none, and the next question is why.
-    void set_lease(storage::no_lease why) noexcept { why_no_lease_ = why; }
-    /// Whether all that its client had was taken meanwhile: it keeps nobody out any more and can't be committed. Any
-    /// thread.
-    bool is_dropped() const noexcept { return dropped_.load(std::memory_order_acquire); }
-
-private:
-    friend class state_table;
-    friend class intrusive_list<pending_open>;
-    // To cut the file is to write it, whatever it is opened for, until the open is answered.
-    share cut() const noexcept { return request_.truncates ? share::write : share::none; }
-    struct of_client : list_hook {
-        explicit of_client(pending_open& p) noexcept : open(p) {}
-        pending_open& open;
-    };
-    friend struct detail::client_entry;
-    of_client of_client_{*this}; // unlinked: it is not begun, or dropped
-    std::atomic<bool> dropped_ = false;
-    state_table* table_ = nullptr;
-    detail::file_entry* file_ = nullptr;
-    open_request request_;
-    std::optional<stateid> reserved_; // until it is committed
-    std::unique_ptr<storage::file_lease> lease_;
-    storage::no_lease why_no_lease_ = storage::no_lease::failed;
-};
-
-/// A lock that the table would grant, for as long as the back end is asked for it (storage::local_locks): locks of
-/// other owners that contradict it are denied meanwhile. Owned by who locks; the table outlives it. Shard-local.
-class pending_lock : list_hook {
-public:
-    pending_lock() = default;
-    pending_lock(const pending_lock&) = delete;
-    /// Not granted: it never was. The back end lets go of it.
-    ~pending_lock();
-    /// Whether state_table::lock(), or lock_by_owner(), has begun it: then lock_locally() is awaited, and the same
-    /// function asked again.
-    bool asks_back_end() const noexcept { return table_ != nullptr && !is_held_; }
-    /// Behind a lock that was granted and made of a write lock one to read: who answers the client awaits its
-    /// settle(), so that local processes may read by then.
-    back_end_locks take_unsettled() noexcept { return std::move(unsettled_); }
-
-private:
-    friend class state_table;
-    friend class intrusive_list<pending_lock>;
-    state_table* table_ = nullptr;
-    detail::file_entry* file_ = nullptr; // pinned
-    client_id client_ = nobody;
-    std::uint32_t via_ = 0;
-    bool has_open_ = true;
-    stateid id_; // without which it is not granted, if it has an open
-    std::string owner_;
-    byte_range bytes_;
-    lock_type type_ = lock_type::read;
-    bool waits_ = false;         // if a local process has it locked
-    bool is_held_ = false;       // by the back end
-    bool took_nothing_ = false;  // the back end has refused it
-    std::uint64_t asked_at_ = 0; // of file_entry::local_calls
-    back_end_locks unsettled_;
-};
 
 /// The state of files whose home is one shard, and the clients that have it. Shard-local, but for has_state() and stats().
 ///
