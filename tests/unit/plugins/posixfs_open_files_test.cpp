@@ -422,6 +422,25 @@ BOOST_AUTO_TEST_CASE(what_was_just_made_gets_its_descriptor_later)
     }
 }
 
+// An open of what is cached costs no descriptor, and keeps it when the cache gives it up.
+BOOST_AUTO_TEST_CASE(who_opens_what_is_cached_shares_its_descriptor)
+{
+    exported e("/var/tmp", few_kept(2));
+    const handle file = *e.run(e.fs->lookup(e.me, e.fs->root(), e.make_local("f")));
+    const std::uint64_t inode = e.stat(file).fileid;
+    BOOST_TEST(descriptors_of(inode) == 1U);
+    opened kept = e.open(e.me, file);
+    BOOST_TEST(posixfs::pin_table::held() == 1U);
+    BOOST_TEST(descriptors_of(inode) == 1U);
+    e.fill_cache();
+    BOOST_TEST(descriptors_of(inode) == 1U);
+    BOOST_REQUIRE(::unlink(e.path("f").c_str()) == 0);
+    BOOST_TEST(e.fails(e.fs->getattr(e.me, file)) == 0);
+    kept.reset();
+    e.pass(60);
+    BOOST_TEST(descriptors_of(inode) == 0U);
+}
+
 BOOST_AUTO_TEST_CASE(the_last_close_may_come_from_any_thread)
 {
     exported e;
