@@ -426,7 +426,7 @@ BOOST_AUTO_TEST_CASE(what_was_just_made_gets_its_descriptor_later)
 BOOST_AUTO_TEST_CASE(who_opens_what_is_cached_shares_its_descriptor)
 {
     exported e("/var/tmp", few_kept(2));
-    const handle file = *e.run(e.fs->lookup(e.me, e.fs->root(), e.make_local("f")));
+    const handle file = e.must(e.fs->lookup(e.me, e.fs->root(), e.make_local("f"))).found.handle;
     const std::uint64_t inode = e.stat(file).fileid;
     BOOST_TEST(descriptors_of(inode) == 1U);
     opened kept = e.open(e.me, file);
