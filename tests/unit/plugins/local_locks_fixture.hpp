@@ -292,7 +292,7 @@ struct exported : fixture {
         r.opened = must(below.open(me, file, R_OK | W_OK, open_right::asked)).file;
         auto opened = table->open(r);
         BOOST_REQUIRE(opened);
-        return {client, r.file, opened->id};
+        return {client, r.file.key, opened->id};
     }
     /// As the server locks. 0, or the reason.
     result<void> lock(const opener& by, std::string_view owner, byte_range bytes_wanted, lock_type type)

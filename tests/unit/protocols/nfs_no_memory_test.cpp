@@ -94,7 +94,7 @@ struct world {
             r.truncates = true;
             state_home::opening file;
             file.backend = &backend;
-            file.file = r.file;
+            file.file = r.file.key;
             file.here = &state->operations().on(here);
             bool opened = false;
             fails_at = at;
@@ -160,7 +160,7 @@ struct forgotten {
             r.truncates = true;
             nfs::state_home::opening file;
             file.backend = &w.backend;
-            file.file = r.file;
+            file.file = r.file.key;
             file.here = &w.state->operations().on(here);
             bool opened = true;
             scope s(here.reactor());
