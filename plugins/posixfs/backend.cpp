@@ -142,8 +142,10 @@ backend::backend(const posixfs_options& options, blocking_pool& pool, std::uniqu
     info_.lasting_handles = !handles_->uses_paths();
     // The kernel's handles are those of the file system, whatever directory or mount of it is exported. With crossmnt some
     // name a mount by its path beneath the root.
-    if (!handles_->uses_paths() && !options.crossmnt)
+    if (!handles_->uses_paths() && !options.crossmnt) {
         info_.file_space = handles_->root_stat().st_dev;
+        pins_.share(info_.file_space, handles_->root_mount());
+    }
     info_.xattrs = ::fgetxattr(root, "user.verbena", nullptr, 0) >= 0 || errno == ENODATA;
     files_per_shard_ = options.cached_files;
     if (files_per_shard_ == 0) {

@@ -38,6 +38,15 @@ pin_table::~pin_table()
 {
     const std::lock_guard lock(mutex_);
     assert(entries_.empty() && "the back end outlives its open files");
+    std::erase(sharing_, this);
+}
+
+void pin_table::share(std::uint64_t space, const mount_point& mount)
+{
+    const std::lock_guard lock(mutex_);
+    sharing_.push_back(this);
+    space_ = space;
+    mount_ = &mount;
 }
 
 pin_table::entry& pin_table::entry_of(const known_file& file)
@@ -52,6 +61,15 @@ pin_table::entry* pin_table::find_open(const storage::handle& file) noexcept
 {
     const auto at = entries_.find(file);
     return at != entries_.end() && at->second.opens != 0 ? &at->second : nullptr;
+}
+
+pin_table::entry* pin_table::find_open_anywhere(const storage::handle& file) noexcept
+{
+    entry* found = find_open(file);
+    for (std::size_t i = 0; found == nullptr && space_ != 0 && i < sharing_.size(); ++i)
+        if (sharing_[i] != this && sharing_[i]->space_ == space_)
+            found = sharing_[i]->find_open(file);
+    return found;
 }
 
 void pin_table::charge(entry& e) noexcept
@@ -232,11 +250,11 @@ bool pin_table::removal::keeps() noexcept
 bool pin_table::keeps(const known_file& file, bool nameless) noexcept
 {
     const std::lock_guard lock(mutex_);
-    entry* const e = find_open(file.handle);
+    entry* const e = find_open_anywhere(file.handle);
     if (e == nullptr)
         return false;
     e->nameless = e->nameless || nameless;
-    (void)try_to_give(*e, file); // without it the file lasts as long as it is cached
+    (void)e->of.try_to_give(*e, file); // without it the file lasts as long as it is cached
     use(*e);
     return true;
 }
@@ -244,12 +262,12 @@ bool pin_table::keeps(const known_file& file, bool nameless) noexcept
 const mount_point* pin_table::open(const storage::handle& file, unique_fd& out) noexcept
 {
     const std::lock_guard lock(mutex_);
-    entry* const e = find_open(file);
+    entry* const e = find_open_anywhere(file);
     if (e == nullptr || !e->fd)
         return nullptr;
     use(*e);
     out.reset(::fcntl(e->fd->get(), F_DUPFD_CLOEXEC, 0));
-    return &e->mount;
+    return &e->of == this ? &e->mount : mount_;
 }
 
 void pin_table::missed(const storage::handle& file) noexcept

@@ -23,6 +23,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 namespace verbena::posixfs {
 
@@ -90,6 +91,9 @@ public:
     }
     ~pin_table();
     pin_table(const pin_table&) = delete;
+    /// Tables that say the same `space`, which is not 0, have the same files by the same handles: a file that is open
+    /// by one of them is found by the others, which have it on `mount`. Before anything is opened.
+    void share(std::uint64_t space, const mount_point& mount);
 
     /// Without a free descriptor the file is open all the same, by its handle alone. But while a name of it
     /// is being removed that is refused: EAGAIN at the bound, or why there is no descriptor. ESTALE if it has no
@@ -145,6 +149,8 @@ private:
     // These with the lock.
     entry& entry_of(const known_file& file);
     entry* find_open(const storage::handle& file) noexcept;
+    /// find_open(), or in another table of the same space.
+    entry* find_open_anywhere(const storage::handle& file) noexcept;
     int give(entry& e, const known_file& file, unsigned looks = usual_looks) noexcept;
     /// give() where the file stays open without it.
     int try_to_give(entry& e, const known_file& file) noexcept;
@@ -165,6 +171,7 @@ private:
     // Of all tables of the process.
     static inline std::mutex mutex_;
     static inline std::unordered_map<std::string, use_of_peer> peers_; // that have a file open
+    static inline std::vector<pin_table*> sharing_;                    // those with a space
     static inline intrusive_list<entry> closable_; // what may be closed, the longest unused first
     static inline std::atomic<std::size_t> held_{0};
 
@@ -172,6 +179,8 @@ private:
     removal_log& removals_;
     const std::size_t most_;
     const std::string root_;
+    std::uint64_t space_ = 0;
+    const mount_point* mount_ = nullptr; // where all of them have their files, if there is a space
     std::unordered_map<storage::handle, entry, handle_hash> entries_;
     std::atomic<std::uint64_t> closed_{0};
     std::atomic<std::uint64_t> lost_{0};

@@ -88,15 +88,16 @@ wait_entry* next_local_wait(file_entry& f, std::uint64_t behind) noexcept
 
 } // namespace
 
-std::unique_ptr<storage::local_locks> state_handler::local_locks_of(const storage::handle&) noexcept
+std::unique_ptr<storage::local_locks> state_handler::local_locks_of(const storage::handle&)
 {
     return nullptr;
 }
 
 storage::local_locks* state_table::local_of(file_entry& f)
 {
-    if (!std::exchange(f.local_sought, true)) {
+    if (!f.local_sought) {
         f.local = handler_.local_locks_of(f.handle);
+        f.local_sought = true;
         local_files_ += f.local != nullptr;
     }
     return f.local.get();
@@ -105,7 +106,8 @@ storage::local_locks* state_table::local_of(file_entry& f)
 // Once nothing needs it: it costs memory.
 void state_table::drop_local(file_entry& f) noexcept
 {
-    if (f.local == nullptr || !f.locks.empty() || !f.pending_locks.empty() || f.watch != 0)
+    if (f.local == nullptr || !f.locks.empty() || !f.pending_locks.empty() || f.watch != 0 ||
+        f.to_keep.is_linked()) // it has something to hear yet
         return;
     f.local.reset();
     f.local_sought = false;

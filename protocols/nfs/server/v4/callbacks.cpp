@@ -193,7 +193,7 @@ time_point callback_sender::last_heard(files::client_id client) noexcept
     return commons_.sessions.last_heard(client);
 }
 
-std::unique_ptr<storage::local_locks> callback_sender::local_locks_of(const storage::handle& file) noexcept
+std::unique_ptr<storage::local_locks> callback_sender::local_locks_of(const storage::handle& file)
 {
     const auto named = files::open_file_key(file);
     if (!named)

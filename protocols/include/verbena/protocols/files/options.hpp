@@ -106,7 +106,7 @@ public:
     virtual time_point last_heard(client_id client) noexcept = 0;
     /// As storage::file_backend::local_locks_of() of the file that the state layer calls `file`. Asked before its
     /// first lock.
-    virtual std::unique_ptr<storage::local_locks> local_locks_of(const storage::handle& file) noexcept;
+    virtual std::unique_ptr<storage::local_locks> local_locks_of(const storage::handle& file);
 
 protected:
     ~state_handler() = default;

@@ -61,7 +61,7 @@ public:
     void recall_any(files::client_id client, std::size_t keep) noexcept override;
     void lock_available(const files::lock_notice& n) noexcept override;
     time_point last_heard(files::client_id client) noexcept override;
-    std::unique_ptr<storage::local_locks> local_locks_of(const storage::handle& file) noexcept override;
+    std::unique_ptr<storage::local_locks> local_locks_of(const storage::handle& file) override;
 
     // holder_inquiry. Who asks for what is being asked already hears that answer.
     task<result<held_attributes>> ask(files::client_id holder, const files::stateid& id,
