@@ -3,10 +3,8 @@
 
 #include <verbena/core/task/combine.hpp>
 #include <verbena/core/task/event.hpp>
-#include <verbena/core/task/sleep.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <functional>
 #include <optional>
@@ -16,9 +14,6 @@
 namespace verbena::nfs {
 
 namespace {
-
-// While another program asks for the same. What hangs is asked for by nobody else.
-constexpr duration between_tries = std::chrono::milliseconds(5);
 
 bool is_less(const storage::handle& one, const storage::handle& other) noexcept
 {
@@ -50,16 +45,14 @@ struct covered_directories::known {
     struct inner_export {
         std::string_view path; // of the table's
         const export_options* exported;
-        place last;                                         // known of it
-        std::shared_ptr<std::atomic<bool>> is_asked_by_any; // of the table's
-        bool is_asked = false;                              // by this program
+        place last; // known of it
+        bool is_asked = false;
     };
     known(const export_table& exports, const export_options& o) : outer(o)
     {
         for (const export_table::nest& each : exports.nests_of(o))
-            inner.push_back({each.path, each.inner, {}, each.is_asked, false});
+            inner.push_back({each.path, each.inner, {}, false});
     }
-    bool begin_asking(const inner_export& of) const noexcept;
     void set(inner_export& of, place made);
 
     const export_options& outer;
@@ -73,8 +66,7 @@ struct covered_directories::known {
 
 /// One time that all inner exports are looked up, but for those that an earlier round has asked for and not heard of.
 struct covered_directories::round {
-    // In all the process: each that hangs holds a thread of the back end's.
-    static constexpr unsigned most_at_once = 2;
+    static constexpr unsigned most_at_once = 2; // each that hangs holds a thread of the back end's
     explicit round(const clock_source& c) noexcept : clock(c), waits_until(c.now() + patience) {}
     void one_ends(known& of) noexcept;
 
@@ -85,19 +77,6 @@ struct covered_directories::round {
     time_point waits_until;
     event over;
 };
-
-// Not while another program asks for it, or for as many others as may be.
-bool covered_directories::known::begin_asking(const inner_export& of) const noexcept
-{
-    if (of.is_asked_by_any->exchange(true))
-        return false;
-    const auto asked =
-        std::ranges::count_if(inner, [](const inner_export& each) { return each.is_asked_by_any->load(); });
-    if (asked <= std::ptrdiff_t(round::most_at_once))
-        return true;
-    of.is_asked_by_any->store(false);
-    return false;
-}
 
 // All or nothing: where there is no memory, what was known before counts.
 void covered_directories::known::set(inner_export& of, place made)
@@ -236,15 +215,10 @@ task<void> covered_directories::settle(std::shared_ptr<known> k)
 namespace {
 
 struct asking {
-    asking(bool& m, std::atomic<bool>& a) noexcept : mark(m), of_all(a) { mark = true; }
+    explicit asking(bool& m) noexcept : mark(m) { mark = true; }
     asking(const asking&) = delete;
-    ~asking()
-    {
-        mark = false;
-        of_all = false;
-    }
+    ~asking() { mark = false; }
     bool& mark;
-    std::atomic<bool>& of_all;
 };
 
 } // namespace
@@ -265,16 +239,9 @@ task<void> covered_directories::look_up_due(std::shared_ptr<known> k, std::share
     // One that has lasted too long leaves the rest to the next one.
     while (r->next < r->due.size() && k->running == r) {
         known::inner_export& each = k->inner[r->due[r->next++]];
-        bool is_mine = !each.is_asked && k->begin_asking(each);
-        while (!is_mine && k->running == r && r->clock.now() < r->waits_until) {
-            const bool slept = co_await sleep_for(between_tries);
-            if (!slept)
-                co_return;
-            is_mine = k->running == r && !each.is_asked && k->begin_asking(each);
-        }
-        if (!is_mine)
+        if (each.is_asked)
             continue;
-        const asking mark(each.is_asked, *each.is_asked_by_any);
+        const asking mark(each.is_asked);
         known::place made;
         made.inner = each.exported;
         made.directory = files.root();

@@ -219,10 +219,10 @@ void export_table::note_nests(const export_options& added)
             continue;
         if (known != nullptr)
             nests_.erase(nests_.begin() + (known - nests_.data()));
-        note_nest({.outer = &added, .path = path, .inner = &other});
+        note_nest({&added, path, &other});
     }
     if (around != nullptr)
-        note_nest({.outer = around, .path = path_within(around->pseudo, added.pseudo), .inner = &added});
+        note_nest({around, path_within(around->pseudo, added.pseudo), &added});
 }
 
 const export_options* export_table::nested(const export_options& outer, std::string_view name) const noexcept

@@ -3,7 +3,6 @@
 #include "nfs4_server.hpp"
 
 #include <verbena/core/task/event.hpp>
-#include <verbena/protocols/nfs/server/covered.hpp>
 #include <verbena/protocols/storage/forwarding_backend.hpp>
 
 #include <algorithm>
@@ -29,11 +28,8 @@ public:
         ++lookups;
         std::string folded(name);
         std::ranges::transform(folded, folded.begin(), [](unsigned char c) { return char(std::tolower(c)); });
-        if (hangs != nullptr && folded == hanging) {
-            ++waiting;
+        if (hangs != nullptr && folded == hanging)
             (void)co_await hangs->wait();
-            --waiting;
-        }
         co_return co_await forwarding_backend::lookup(r, directory, folded);
     }
     task<result<storage::readdir_result>> readdir(const storage::request& r, const storage::handle& directory,
@@ -56,7 +52,7 @@ public:
         } loud(sink);
         co_return co_await forwarding_backend::readdir(r, directory, cookie, verifier, with_attributes, loud);
     }
-    unsigned lookups = 0, waiting = 0;
+    unsigned lookups = 0;
     event* hangs = nullptr; ///< for who looks for `hanging`
     std::string hanging;
 };
@@ -377,33 +373,6 @@ BOOST_FIXTURE_TEST_CASE(a_path_that_hangs_hides_no_other_one, folding_fixture)
     BOOST_TEST(by_handle(after) == nfsstat4::stale);
     never.set();
     turns();
-}
-
-// A path that hangs keeps a thread of the back end's, and not one for each program of each shard.
-BOOST_FIXTURE_TEST_CASE(one_program_of_the_process_asks_for_a_path, folding_fixture)
-{
-    event never;
-    folds.hangs = &never;
-    folds.hanging = "inner";
-    client.connect();
-    const nfs::export_options& outer = *commons->exports.by_path("/export")->exported;
-    const nfs::export_options* const within = commons->exports.by_path("/export/inner")->exported;
-    nfs::covered_directories one(commons->exports, &commons->state.home());
-    nfs::covered_directories another(commons->exports, &commons->state.home());
-    const auto look = [&] {
-        for (nfs::covered_directories* each : {&one, &another})
-            tasks.spawn([each, &outer]() -> task<void> { co_await each->look(outer); });
-        pass(1100ms, 1ms);
-    };
-    for (int i = 0; i < 4; ++i)
-        look();
-    BOOST_TEST(folds.waiting == 1u);
-    never.set();
-    folds.hangs = nullptr;
-    look();
-    for (const nfs::covered_directories* each : {&one, &another})
-        BOOST_TEST(each->at(outer, handle_of("inner")) == within);
-    BOOST_TEST(by_handle(handle_of("inner")) == nfsstat4::stale);
 }
 
 // A call that finds it older than a second has it looked up again, and does not wait for that.

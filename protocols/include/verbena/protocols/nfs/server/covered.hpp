@@ -23,8 +23,7 @@ namespace verbena::nfs {
 /// within that time is missed.
 ///
 /// Each inner export is looked up apart from the others: a path that hangs hides no other one, and what was known of
-/// it before counts. Two at most are asked for at once by all programs of the process, each by one of them, since one
-/// that hangs holds a thread of the outer export's lane; while as many hang, what is known of the others counts as
+/// it before counts. Two at most are asked for at once; while as many hang, what is known of the others counts as
 /// well. Of one whose lookup has failed from the start on (but for "no such name") nothing is known, and nothing is
 /// covered by it; who has no handle of it from before can't reach it by that path either.
 ///

@@ -14,11 +14,9 @@
 #include <verbena/protocols/storage/file_backend.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -118,9 +116,6 @@ public:
         std::string_view
             path; ///< of the inner one's pseudo-path, what stands behind the outer one's; without '/' in front
         const export_options* inner;
-        /// Whether a program of the process, on whatever shard, has the outer one's back end look for what is covered
-        /// (covered_directories).
-        std::shared_ptr<std::atomic<bool>> is_asked = std::make_shared<std::atomic<bool>>(false);
     };
     /// The export whose pseudo-path is that of `outer` and `name` behind it: it covers what the root of `outer` has by
     /// this name. nullptr if there is none.
