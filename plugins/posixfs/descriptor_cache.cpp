@@ -415,8 +415,12 @@ void descriptor_cache::stop_writing(cached_file& f, writers_given_up& gone) noex
     if (f.path.is_path_only())
         return;
     unique_fd made(f.mount->local ? ::open(fd_path(f.path.get()).text(), O_PATH | O_CLOEXEC) : -1);
+    const auto go = [&] { // who has it open may be kept by it alone
+        pins_.give_later({f.handle, f.path.get(), *f.mount, f.path.shared()});
+        remove(f);
+    };
     if (!made)
-        return remove(f); // another host might be asked: the next call does so, on the pool
+        return go(); // another host might be asked: the next call does so, on the pool
     try {
         path_descriptor path(pool_, std::move(made), *f.mount);
         if (!f.mount->in_memory)
@@ -425,7 +429,7 @@ void descriptor_cache::stop_writing(cached_file& f, writers_given_up& gone) noex
         if (!f.mount->in_memory)
             gone.paths.push_back(path.release());
     } catch (const std::bad_alloc&) {
-        return remove(f);
+        return go();
     }
     pins_.give_later({f.handle, f.path.get(), *f.mount, f.path.shared()});
 }

@@ -821,8 +821,12 @@ public:
     }
     ~inode_locks() override
     {
-        if (about_ && grants_ != 0)
+        if (!about_ || grants_ == 0)
+            return;
+        try {
             keep(everything.offset, everything.last, {});
+        } catch (const std::bad_alloc&) { // the last of the description's users lets go of it
+        }
     }
 
     task<result<std::optional<storage::local_holder>>> lock(storage::lock_range bytes,
@@ -843,14 +847,14 @@ public:
     {
         if (!about_) // it has never had a lock
             return;
-        if (offset == everything.offset && last == everything.last && held.empty())
-            grants_ = 0;
         const auto s = make(step::kind::keep);
         s->bytes.bytes = {offset, last};
         for (const storage::lock_range& one : held)
             s->kept.push_back(to_files(one));
         last_ = s;
         about_->add(s);
+        if (offset == everything.offset && last == everything.last && held.empty())
+            grants_ = 0;
     }
     task<void> settle() override
     {

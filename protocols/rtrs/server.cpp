@@ -256,7 +256,9 @@ task<result<void>> server_session::claim(std::string name, std::string_view peer
     paths_changed();
     const server_options& o = shared_.options;
     const std::size_t chunks = std::size_t(o.queue_depth) * o.chunk_size;
-    memory_charged_ = charged_.also(peer_use::memory, chunks, shared_.most_memory(connections, 1));
+    // Paths may have come at once, as after a restart: the queues of all of them are charged by now.
+    const auto paths = unsigned(std::max<std::size_t>(2, paths_.size()));
+    memory_charged_ = charged_.also(peer_use::memory, chunks, shared_.most_memory(connections, paths));
     if (!memory_charged_)
         co_return error(
             std::errc::not_enough_memory,

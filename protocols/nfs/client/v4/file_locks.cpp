@@ -140,7 +140,7 @@ task<void> client::perform_lock(std::shared_ptr<locking> k)
     if (k->is_abandoned && k->outcome)
         give_up(*k);
     try {
-        if (k->is_abandoned || k->settles)
+        if (k->held && (k->is_abandoned || k->settles)) // it has the turn
             (void)co_await settle(k->o, k->l);
     } catch (...) { // what is in doubt is settled before the next one
     }
