@@ -422,6 +422,26 @@ BOOST_AUTO_TEST_CASE(what_was_just_made_gets_its_descriptor_later)
     }
 }
 
+// One back end locks for all exports of a tree, also what is open by another one and has no name any more.
+BOOST_AUTO_TEST_CASE(what_is_open_by_another_export_of_its_tree_is_found)
+{
+    exported e;
+    posixfs::posixfs_options o;
+    o.root = e.directory.path();
+    auto second = posixfs::open_posixfs(o, e.pool);
+    BOOST_REQUIRE(second);
+    const handle file = e.must(e.fs->lookup(e.me, e.fs->root(), e.make_local("f"))).found.handle;
+    e.fill_cache();
+    opened kept = e.must((*second)->open(e.me, file, R_OK, open_right::asked)).file;
+    BOOST_REQUIRE(::unlink(e.path("f").c_str()) == 0);
+    BOOST_TEST(e.fails(e.fs->getattr(e.me, file)) == 0);
+    e.pass(5);
+    BOOST_TEST(e.fails(e.fs->getattr(e.me, file)) == 0);
+    kept.reset();
+    e.pass(60);
+    BOOST_TEST(e.fails(e.fs->getattr(e.me, file)) == ESTALE);
+}
+
 // An open of what is cached costs no descriptor, and keeps it when the cache gives it up.
 BOOST_AUTO_TEST_CASE(who_opens_what_is_cached_shares_its_descriptor)
 {
