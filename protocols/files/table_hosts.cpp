@@ -23,7 +23,7 @@ result<client_id> state_table::add_host(std::string_view key, std::uint64_t peer
 
 result<client_entry*> state_table::living_host(client_id id) noexcept
 {
-    const auto c = living(id);
+    auto c = living(id);
     if (c && !(*c)->is_host)
         return error(errc::invalid, "a client with a lease locks by its opens");
     return c;

@@ -67,7 +67,7 @@ task<result<std::unique_ptr<file>>> client::open(const node& object, std::uint32
         here = looked ? good_for(object, access) : nullptr;
     }
     if (here != nullptr)
-        co_return open_here(std::move(here), access);
+        co_return open_here(here, access);
     co_return co_await open_there(object, access);
 }
 
