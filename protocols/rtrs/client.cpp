@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/rtrs/client.hpp>
 
+#include "client_connection.hpp"
 #include "client_path.hpp"
 
 #include <verbena/core/task/already_made.hpp>
