@@ -116,7 +116,8 @@ reactor::reactor(const reactor_options& options)
     : options_(options),
       kernel_thread_(::gettid()),
       clock_(options.clock != nullptr ? options.clock : &system_clock()),
-      random_(options.seed)
+      order_(options.seed),
+      seeded_(options.seed)
 {
     run_queue_.reserve(1024);
     detail::debug_layout::enlist(*this);
@@ -307,8 +308,8 @@ std::size_t reactor::run_ready()
         const std::size_t end = run_queue_.size();
         if (options_.seed != 0) {
             for (std::size_t i = end; i > done + 1; --i) {
-                random_ = random_ * 6364136223846793005ULL + 1442695040888963407ULL;
-                std::swap(run_queue_[i - 1], run_queue_[done + (random_ >> 33) % (i - done)]);
+                order_ = order_ * 6364136223846793005ULL + 1442695040888963407ULL;
+                std::swap(run_queue_[i - 1], run_queue_[done + (order_ >> 33) % (i - done)]);
             }
         }
         ran += end - done;

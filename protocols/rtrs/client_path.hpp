@@ -88,7 +88,7 @@ private:
     const std::string address_;
     const first_failure then_;
     path_counters& counters_; // the client's stats have them
-    const uuid id_ = random_uuid();
+    const uuid id_ = random_uuid(shared_.shard.random());
     const std::shared_ptr<first_attempt> attempt_ = std::make_shared<first_attempt>();
     path_state state_ = path_state::connecting;
     bool closing_ = false;

@@ -22,12 +22,12 @@ namespace verbena::rtrs {
 /// Before what there was no memory for is done again.
 constexpr duration pause_without_memory = std::chrono::seconds(1);
 
-uuid random_uuid();
+uuid random_uuid(random_source& random) noexcept;
 
 /// What all paths of a client share.
 struct client_shared {
     client_shared(reactor& s, buffer_pool& b, client_options o, client_stats& st)
-        : shard(s), buffers(b), options(std::move(o)), stats(st), tasks(s), session(random_uuid())
+        : shard(s), buffers(b), options(std::move(o)), stats(st), tasks(s), session(random_uuid(s.random()))
     {
     }
     reactor& shard;

@@ -92,7 +92,7 @@ public:
         std::unique_ptr<rpc::client_transport> transport;
     };
 
-    explicit world(const world_options& o) : options(o), all(clock, o.seed)
+    explicit world(const world_options& o) : options(o), all(clock, o.seed), numbers(o.seed)
     {
         for (std::size_t i = 0; i < o.shards; ++i)
             all.add(server_memory);
@@ -108,6 +108,7 @@ public:
         memfs::memfs_options files;
         files.root_uid = user;
         files.root_gid = user;
+        files.random = &numbers;
         backend = std::move(*memfs::open_memfs(files, pool));
         nfs::export_options exported;
         losing = std::make_unique<losing_backend>(*backend);
@@ -218,6 +219,7 @@ public:
     memory_budget server_memory{memory_limit, unsigned(options.shards)};
     memory_budget client_memory{memory_limit, unsigned(options.shards)};
     simulated_shards all;
+    seeded_random numbers;
     std::unique_ptr<loop::fabric> fabric;
     std::unique_ptr<loop::device> server_device, client_device;
     blocking_pool pool{1};

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <verbena/core/intrusive_list.hpp>
+#include <verbena/core/random.hpp>
 #include <verbena/core/reactor/clock.hpp>
 #include <verbena/core/reactor/ring.hpp>
 #include <verbena/core/reactor/timer.hpp>
@@ -53,8 +54,9 @@ struct reactor_options {
     clock_source* clock = nullptr;     ///< nullptr: system_clock()
     unsigned ring_entries = 1024;      ///< submission queue length
     unsigned masked_ring_features = 0; ///< ring_feature bits to do without
-    std::uint64_t seed = 0;            ///< not 0: the run queue is served in a seeded random order
-    unsigned index = 0;                ///< the shard's number, for metrics
+    std::uint64_t seed =
+        0; ///< not 0: the run queue is served in a seeded random order, and random() is of the seed
+    unsigned index = 0; ///< the shard's number, for metrics
 };
 
 /// A source of events. All four run on the reactor's thread.
@@ -210,6 +212,11 @@ public:
     /// Shard only, but for what it counts (ring::stats()).
     ring& io() noexcept { return *ring_; }
     clock_source& clock() noexcept { return *clock_; }
+    /// system_random(), or under a seed one of its own. Shard only.
+    random_source& random() noexcept
+    {
+        return options_.seed != 0 ? static_cast<random_source&>(seeded_) : system_random();
+    }
     /// The time at the start of this turn: one clock read serves everything in it.
     time_point now() const noexcept { return now_; }
     unsigned index() const noexcept { return options_.index; }
@@ -285,7 +292,8 @@ private:
     intrusive_list<deferred> last_;
     time_point now_{};
     time_point last_work_{};
-    std::uint64_t random_ = 0;
+    std::uint64_t order_ = 0; // of the run queue, under a seed
+    seeded_random seeded_;    // likewise: for random()
     std::atomic<remote_message*> inbox_{nullptr};
     std::atomic<std::uint32_t> senders_{0}; // in stop(), or about to wake it: the destructor waits for them
     std::atomic<bool> stop_{false};
