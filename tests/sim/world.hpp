@@ -229,7 +229,7 @@ public:
     nfs::handle_key key{std::byte(3), std::byte(141), std::byte(59)};
     nfs::export_table exports;
     nfs::mount3::mount_list mounts;
-    rpc::duplicate_request_cache duplicates{options.shards};
+    rpc::duplicate_request_cache duplicates{options.shards, {}, numbers};
     rpcrdma::responder_options server_options;
     std::deque<server_shard> servers;
     std::deque<client_shard> clients;
