@@ -35,19 +35,31 @@ client_path::client_path(client_shared& shared, verbs::context& d, std::string a
 {
 }
 
+path_state client_path::state() const noexcept
+{
+    if (state_ == client_path_state::connected)
+        return path_state::connected;
+    if (closing() || state_ == client_path_state::closed)
+        return path_state::closed;
+    return first() ? path_state::connecting : path_state::reconnecting;
+}
+
 client_path::~client_path() { shared_.stats.by_path.leave(counters_); }
 
 void client_path::close() noexcept
 {
-    closing_ = true;
     closed_.set();
     broken(path_end::closed, error(std::errc::operation_canceled, "the path was closed"));
 }
 
 void client_path::broken(path_end why, const error& cause) noexcept
 {
-    if (std::exchange(is_down_, true))
-        return;
+    if (state_ == client_path_state::setting_up)
+        state_.to(client_path_state::failed, text_of(why));
+    else if (state_ == client_path_state::connected)
+        state_.to(client_path_state::lost, text_of(why));
+    else
+        return; // the first reason counts
     why_ = why;
     cause_ = cause;
     down_.set();
@@ -59,7 +71,7 @@ void client_path::broken(path_end why, const error& cause) noexcept
 void client_path::leave_session() noexcept
 {
     // The first attempt to connect goes on.
-    at_once_ = state_ == path_state::connecting;
+    at_once_ = first();
     broken(path_end::lost, error(std::errc::connection_aborted, "the session begins anew"));
 }
 
@@ -80,14 +92,13 @@ task<void> client_path::run()
     duration delay = shared_.options.reconnect_delay;
     const time_point patience = shared_.shard.clock().now() + shared_.options.set_up;
     for (;;) {
-        is_down_ = closing_;
         down_.reset();
         ++lives_;
         at_once_ = false;
         scope life(shared_.shard);
         life_ = &life;
         try {
-            if (!closing_)
+            if (!closing() && state_.to(client_path_state::setting_up, "a life begins"))
                 life.spawn(already_made, live(life));
         } catch (...) {
             broken(path_end::refused, error_of(std::current_exception(), "a path could not begin"));
@@ -98,16 +109,15 @@ task<void> client_path::run()
             broken(path_end::lost, error_of(std::current_exception(), "an exception left a task of a path"));
         }
         life_ = nullptr;
-        const bool was_up = state_ == path_state::connected;
-        const bool never_up = state_ == path_state::connecting;
-        state_ = closing_ ? path_state::closed : path_state::reconnecting;
+        const bool was_up = state_ == client_path_state::lost;
+        const bool never_up = first();
         if (was_up) {
             shared_.path_lost();
             delay = shared_.options.reconnect_delay;
         }
         for (bool is_down = false; !is_down;) {
             try {
-                co_await take_down(closing_);
+                co_await take_down(closing());
                 is_down = true;
             } catch (const std::bad_alloc&) { // what it has done may be done again
             }
@@ -119,19 +129,19 @@ task<void> client_path::run()
             } catch (const std::bad_alloc&) {
             }
         }
+        if (state_ != client_path_state::waiting)
+            state_.to(client_path_state::waiting, "its connections are gone");
         shared_.path_moved.set();
-        if (was_up && !closing_) {
+        if (was_up && !closing()) {
             shared_.stats.lost_paths[std::size_t(why_)].add();
             log_loss();
         }
         const bool crowded = never_up && is_crowded(cause_) && shared_.shard.clock().now() + delay < patience;
-        if (never_up && !closing_ && (at_once_ || crowded))
-            state_ = path_state::connecting;
-        if (at_once_ && !closing_)
+        if (at_once_ && !closing())
             continue;
-        if (never_up && !closing_ && !crowded)
+        if (never_up && !closing() && !crowded)
             attempt_->outcome = cause_;
-        if ((never_up && !crowded && then_ == first_failure::is_the_end) || closing_)
+        if ((never_up && !crowded && then_ == first_failure::is_the_end) || closing())
             break;
         if (!crowded) {
             attempt_->over.set();
@@ -156,7 +166,7 @@ task<void> client_path::run()
         }
         delay = std::min(2 * delay, shared_.options.reconnect_delay_max);
     }
-    state_ = path_state::closed;
+    state_.to(client_path_state::closed, closing() ? "close()" : "its first attempt was its only one");
     attempt_->over.set();
     // Requests have what they sent taken back before this goes.
     while (in_flight_ != 0) {
@@ -190,7 +200,7 @@ task<void> client_path::come_up(scope& life)
     const auto up = co_await set_up();
     if (!up)
         broken(path_end::refused, up.error());
-    if (is_down_)
+    if (state_ != client_path_state::setting_up)
         co_return;
     // It may have begun a session that the others, which came up meanwhile, are not of.
     if (began_ && shared_.connected_paths != 0) {
@@ -199,7 +209,7 @@ task<void> client_path::come_up(scope& life)
                error(std::errc::resource_unavailable_try_again, "another path came up first"));
         co_return;
     }
-    state_ = path_state::connected;
+    state_.to(client_path_state::connected, "the server has said where the chunks are");
     shared_.path_up(id_, lives_);
     if (reconnects_ != 0)
         shared_.stats.reconnects.add();
@@ -223,7 +233,7 @@ task<result<void>> client_path::set_up()
 task<void> client_path::limit_set_up()
 {
     const bool late = co_await sleep_for(shared_.options.set_up);
-    if (late && state_ != path_state::connected)
+    if (late && state_ == client_path_state::setting_up)
         broken(path_end::unfinished, error(std::errc::timed_out, "the path was not set up in time"));
 }
 
@@ -252,7 +262,7 @@ task<result<void>> client_path::connect_all()
     // A path that joins others must not begin a session: the server may have lost it while we have not heard of that.
     m.first = began_ = shared_.connected_paths == 0;
     for (std::uint16_t i = 0; i < m.connections; ++i) {
-        if (is_down_)
+        if (state_ != client_path_state::setting_up)
             co_return cause_;
         m.connection = i;
         connections_.push_back(std::make_unique<client_connection>(*this, i));
@@ -296,7 +306,7 @@ task<result<void>> client_path::inform()
     if (auto posted = c.post({&send, 1}); !posted)
         co_return posted;
     co_await informed_.wait_shielded();
-    if (is_down_)
+    if (state_ != client_path_state::setting_up)
         co_return cause_;
     std::vector<descriptor> pieces(depth);
     const auto count =
@@ -346,10 +356,10 @@ task<void> client_path::take_down(bool orderly)
 task<void> client_path::heartbeats()
 {
     missed_ = 0;
-    heartbeat_out_ = false;
+    beat_at_.reset();
     for (;;) {
         const bool due = co_await sleep_for(shared_.options.heartbeat);
-        if (!due || is_down_)
+        if (!due || state_ != client_path_state::connected)
             co_return;
         if (missed_ != 0)
             counters_.missed_heartbeats.add();
@@ -358,7 +368,7 @@ task<void> client_path::heartbeats()
                    error(std::errc::timed_out, "nothing came from the RTRS server", missed_));
             co_return;
         }
-        if (std::exchange(heartbeat_out_, true))
+        if (beat_at_)
             continue;
         beat_at_ = shared_.shard.clock().now();
         verbs::send_request beat;
@@ -420,9 +430,9 @@ void client_path::arrived(std::uint32_t immediate, const new_key* key) noexcept
         return;
     }
     case immediate_type::heartbeat_reply:
-        if (!std::exchange(heartbeat_out_, false))
+        if (!beat_at_)
             return; // nobody asked
-        latency_ = shared_.shard.clock().now() - beat_at_;
+        latency_ = shared_.shard.clock().now() - *std::exchange(beat_at_, std::nullopt);
         return;
     default:
         broken(path_end::bad_message,

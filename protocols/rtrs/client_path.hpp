@@ -3,6 +3,7 @@
 #pragma once
 
 #include "client_shared.hpp"
+#include "path_states.hpp"
 
 #include <verbena/protocols/rtrs/client.hpp>
 
@@ -14,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,11 +42,11 @@ public:
     /// Sends `o` and waits until it was answered or the path is gone and nothing of it touches o's memory any more.
     task<void> issue(io_operation& o);
 
-    path_state state() const noexcept { return state_; }
+    path_state state() const noexcept;
     /// Ends this life of it, since its session is no more.
     void leave_session() noexcept;
     /// Connected, and nothing has broken it since.
-    bool takes_requests() const noexcept { return state_ == path_state::connected && !is_down_; }
+    bool takes_requests() const noexcept { return state_ == client_path_state::connected; }
     std::uint32_t in_flight() const noexcept { return in_flight_; }
     duration latency() const noexcept { return latency_; }
     const std::string& address() const noexcept { return address_; }
@@ -65,6 +67,10 @@ public:
     void informed(std::uint32_t length) noexcept;
 
 private:
+    /// close() was called.
+    bool closing() const noexcept { return closed_.is_set(); }
+    /// Nobody knows yet how the first attempt went.
+    bool first() const noexcept { return !attempt_->over.is_set(); }
     task<result<void>> set_up();
     task<result<void>> connect_all();
     task<result<void>> prepare();
@@ -90,20 +96,20 @@ private:
     path_counters& counters_; // the client's stats have them
     const uuid id_ = random_uuid(shared_.shard.random());
     const std::shared_ptr<first_attempt> attempt_ = std::make_shared<first_attempt>();
-    path_state state_ = path_state::connecting;
-    bool closing_ = false;
+    named_state<client_path_state, client_path_rules> state_{shared_.shard, "path of an RTRS client"};
     std::uint16_t reconnects_ = 0;
     scope* life_ = nullptr; ///< tasks of the connections that stand
     std::uint64_t lives_ = 0;
-    bool began_ = false;   ///< this life asked for a session to begin
-    bool at_once_ = false; ///< the next life begins without delay
+    // What this life has to say, in each of its states.
+    bool began_ = false;   ///< it asked for a session to begin
+    bool at_once_ = false; ///< the next one begins without delay
 
     std::unique_ptr<verbs::protection_domain> domain_;
     lease headers_; // a slot for each chunk's headers, and one for service messages
     std::unique_ptr<verbs::region> headers_region_;
     std::size_t slot_size_ = 0;
     std::vector<std::unique_ptr<client_connection>> connections_;
-    bool new_keys_ = false;
+    bool new_keys_ = false;                // as the server says, in each life anew
     std::vector<descriptor> chunks_;       // where each is, to be written by this path
     std::vector<io_operation*> under_way_; // by chunk
     std::uint32_t in_flight_ = 0;
@@ -113,13 +119,11 @@ private:
     event down_; // also before it was up
     path_end why_ = path_end::closed;
     error cause_;
-    bool is_down_ = true;
     unsigned missed_ = 0;
-    bool heartbeat_out_ = false;
-    time_point beat_at_{};
+    std::optional<time_point> beat_at_; ///< when the heartbeat went that has no answer yet
     duration latency_{};
-    event closed_;
-    event idle_; ///< no request is on its way
+    event closed_; ///< close() was called: no life begins any more, whatever this one is doing
+    event idle_;   ///< no request is on its way
 };
 
 } // namespace verbena::rtrs

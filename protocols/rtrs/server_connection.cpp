@@ -130,8 +130,8 @@ void server_connection::on_completions(std::span<const verbs::completion> batch)
         if ((c.id & key_is_gone) != 0) {
             arrived_.push_back({c.opcode, 0, static_cast<std::uint32_t>(c.id), no_slot});
         } else if (c.id == heartbeat_answered) {
-            answering_heartbeat_ = false;
-            if (std::exchange(owes_heartbeat_, false) && !path_.closing())
+            const auto sent = std::exchange(answer_, heartbeat_answer::none);
+            if (sent == heartbeat_answer::one_more && !path_.closing())
                 answer_heartbeat();
         }
     }
@@ -203,10 +203,11 @@ void server_connection::handle(const arrival& a)
 // heartbeats and reads nothing would have the send queue grow.
 void server_connection::answer_heartbeat() noexcept
 {
-    if (std::exchange(answering_heartbeat_, true)) {
-        owes_heartbeat_ = true;
+    if (answer_ != heartbeat_answer::none) {
+        answer_ = heartbeat_answer::one_more;
         return;
     }
+    answer_ = heartbeat_answer::on_its_way;
     verbs::send_request reply;
     reply.id = heartbeat_answered;
     reply.opcode = verbs::opcode::write_with_immediate;

@@ -54,8 +54,12 @@ private:
     std::uint32_t unsignalled_ = 0;
     std::size_t handled_ = 0; // of handling_
     bool accepted_ = false;
-    bool answering_heartbeat_ = false; // the device has not sent it yet
-    bool owes_heartbeat_ = false;      // an answer more
+    enum class heartbeat_answer : std::uint8_t {
+        none,
+        on_its_way, // the device has not sent it yet
+        one_more,   // likewise, and another heartbeat has come
+    };
+    heartbeat_answer answer_ = heartbeat_answer::none;
 };
 
 } // namespace verbena::rtrs

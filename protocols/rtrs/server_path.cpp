@@ -23,6 +23,7 @@ server_path::server_path(server_session& session, verbs::context& device, const 
       expected_(first.connections),
       peer_(std::move(peer)),
       half_made_(std::move(half_made)),
+      state_(session.shared().shard, "path of an RTRS server"),
       tasks_(session.shared().shard, nullptr, this),
       requests_(session.shared().shard, nullptr, this)
 {
@@ -43,7 +44,7 @@ server_shared& server_path::shared() const noexcept { return session_.shared(); 
 
 std::uint16_t server_path::refuses(const verbs::context& device, const connect_request& m) const noexcept
 {
-    if (state_ != state::connecting)
+    if (!state_.is_in(server_path_state::connecting, server_path_state::informing))
         return ECONNRESET; // the path's last life has not ended: the client tries again
     if (&device != &device_ || m.connections != expected_ || m.connection != connections_.size())
         return EINVAL;
@@ -71,9 +72,9 @@ void server_path::on_exception(const std::exception_ptr& e) noexcept
 
 void server_path::close(path_end why, const error& cause) noexcept
 {
-    if (state_ == state::closing)
+    if (closing())
         return;
-    state_ = state::closing;
+    state_.to(server_path_state::closing, text_of(why));
     why_ = why;
     cause_ = cause;
     session_.paths_changed();
@@ -88,7 +89,8 @@ void server_path::drain() noexcept
         close(path_end::stopped);
         return;
     }
-    state_ = state::draining;
+    if (!draining())
+        state_.to(server_path_state::draining, "its server takes no more requests");
 }
 
 void server_path::request_over() noexcept
@@ -148,11 +150,11 @@ task<void> server_path::take(std::unique_ptr<verbs::connect_request> request, se
 
 void server_path::start_information(std::uint32_t length)
 {
-    if (informing_ || connected()) {
+    if (state_ != server_path_state::connecting) {
         close(path_end::bad_message, error(std::errc::bad_message, "a Send behind the INFO_REQ"));
         return;
     }
-    informing_ = true;
+    state_.to(server_path_state::informing, "the client has said who it is");
     tasks_.spawn(&server_path::inform, this, length);
 }
 
@@ -243,7 +245,7 @@ task<void> server_path::inform(std::uint32_t length)
     send.segments = {&message, 1};
     counters_ = &shared().stats.by_path.join(session_.name(), peer_);
     // Before it goes out: requests may follow it at once.
-    state_ = state::connected;
+    state_.to(server_path_state::connected, "all that is made for it is there");
     half_made_.give_back();
     if (!connections_.front()->post({&send, 1}))
         co_return;

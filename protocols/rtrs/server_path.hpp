@@ -3,6 +3,7 @@
 #pragma once
 
 #include "connection_charges.hpp"
+#include "path_states.hpp"
 
 #include <verbena/protocols/rtrs/path_end.hpp>
 #include <verbena/protocols/rtrs/wire.hpp>
@@ -59,9 +60,9 @@ public:
     void heartbeat_answered() noexcept { heartbeat_out_ = false; }
     void start_information(std::uint32_t length);
 
-    bool connected() const noexcept { return state_ == state::connected || draining(); }
-    bool draining() const noexcept { return state_ == state::draining; }
-    bool closing() const noexcept { return state_ == state::closing; }
+    bool connected() const noexcept { return state_ == server_path_state::connected || draining(); }
+    bool draining() const noexcept { return state_ == server_path_state::draining; }
+    bool closing() const noexcept { return state_ == server_path_state::closing; }
     server_session& session() const noexcept { return session_; }
     server_shared& shared() const noexcept;
     verbs::context& device() const noexcept { return device_; }
@@ -81,8 +82,6 @@ public:
     path_counters& counters() const noexcept { return *counters_; }
 
 private:
-    enum class state : std::uint8_t { connecting, connected, draining, closing };
-
     task<void> take(std::unique_ptr<verbs::connect_request> request, server_connection& c);
     task<result<void>> prepare();
     task<void> inform(std::uint32_t length);
@@ -96,7 +95,7 @@ private:
     const std::uint16_t expected_; // connections
     const std::string peer_;
     peer_charge half_made_; // until it is connected
-    state state_ = state::connecting;
+    named_state<server_path_state, server_path_rules> state_;
     const scope* paths_ = nullptr;
     path_end why_ = path_end::closed;
     error cause_;
@@ -108,11 +107,10 @@ private:
     std::vector<char> keyless_;                           // by chunk
     std::vector<std::unique_ptr<server_connection>> connections_;
     std::size_t accepted_ = 0;
-    bool informing_ = false;
-    bool joined_ = false;               // the session's handler knows of it
+    bool joined_ = false;               // the session's handler knows of it, and hears of the end
     path_counters* counters_ = nullptr; // the server's stats have them
     unsigned missed_ = 0;
-    bool heartbeat_out_ = false;
+    bool heartbeat_out_ = false; // without an answer yet; while connected or draining
     event close_;
     event accepted_more_;
     scope tasks_;

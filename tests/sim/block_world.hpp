@@ -134,8 +134,10 @@ public:
                 BOOST_TEST(s.stats.ends[std::size_t(rtrs::path_end::bad_message)].value() == 0u);
             }
         }
-        for (std::size_t i = 0; i < all.size(); ++i)
+        for (std::size_t i = 0; i < all.size(); ++i) {
             BOOST_TEST(all.at(i).buffers().outstanding() == 0u, "buffers of shard " << i);
+            BOOST_TEST(all.at(i).reactor().stats().illegal_transitions.load() == 0u);
+        }
         BOOST_TEST(server_device->grants() == 0u);
         BOOST_TEST(fabric->counters().active == 0u);
         BOOST_TEST(peers.peers() == 0u);

@@ -192,7 +192,7 @@ public:
         return sum;
     }
     /// What some shard keeps after run(), for people, or nothing.
-    std::string left_over() const
+    std::string left_over()
     {
         std::string text;
         const auto tell = [&text](const char* what, std::size_t index, std::uint64_t count) {
@@ -208,6 +208,8 @@ public:
         }
         for (const client_shard& c : clients)
             tell(" buffers of shard ", c.here.index(), c.here.buffers().outstanding());
+        for (std::size_t i = 0; i < all.size(); ++i)
+            tell(" illegal transitions on shard ", i, all.at(i).reactor().stats().illegal_transitions.load());
         tell(" grants of the server on ", 0, server_device->grants());
         tell(" grants of clients on ", 0, client_device->grants());
         tell(" queue pairs on ", 0, fabric->counters().active);
