@@ -116,7 +116,8 @@ reactor::reactor(const reactor_options& options)
     : options_(options),
       kernel_thread_(::gettid()),
       clock_(options.clock != nullptr ? options.clock : &system_clock()),
-      random_(options.seed)
+      order_(options.seed),
+      seeded_(options.seed)
 {
     run_queue_.reserve(1024);
     detail::debug_layout::enlist(*this);
@@ -195,6 +196,8 @@ void reactor::wake_up() noexcept
     remote_message* there = &asleep;
     inbox_.compare_exchange_strong(there, nullptr, std::memory_order_relaxed);
 }
+
+void reactor::count_illegal_transition() noexcept { add_to(stats_.illegal_transitions, 1); }
 
 bool reactor::drain_remote() noexcept
 {
@@ -305,8 +308,8 @@ std::size_t reactor::run_ready()
         const std::size_t end = run_queue_.size();
         if (options_.seed != 0) {
             for (std::size_t i = end; i > done + 1; --i) {
-                random_ = random_ * 6364136223846793005ULL + 1442695040888963407ULL;
-                std::swap(run_queue_[i - 1], run_queue_[done + (random_ >> 33) % (i - done)]);
+                order_ = order_ * 6364136223846793005ULL + 1442695040888963407ULL;
+                std::swap(run_queue_[i - 1], run_queue_[done + (order_ >> 33) % (i - done)]);
             }
         }
         ran += end - done;

@@ -155,7 +155,7 @@ public:
     std::optional<std::size_t> shard_of(std::span<const std::byte> private_data,
                                         std::size_t shards) const noexcept override
     {
-        return rtrs::shard_of(private_data, shards);
+        return sessions_->shard_of(private_data, shards);
     }
     void stop() noexcept override
     {

@@ -5,6 +5,7 @@
 #include "bucket.hpp"
 
 #include <verbena/core/intrusive_list.hpp>
+#include <verbena/core/random.hpp>
 #include <verbena/core/reactor/reactor.hpp>
 #include <verbena/core/task/stop.hpp>
 #include <verbena/core/task/task.hpp>
@@ -136,8 +137,9 @@ private:
         using is_transparent = void;
         std::size_t operator()(std::string_view name) const noexcept
         {
-            return std::hash<std::string_view>()(name);
+            return siphash(key, std::as_bytes(std::span(name)));
         }
+        siphash_key key; // peers choose their addresses, within limits
     };
 
     // With mutex_ held:
@@ -177,7 +179,8 @@ private:
     std::optional<time_point> total_opens_; // when the first of ready_ may go; nothing if ready_ is empty
     std::list<shard_timer> timers_;
     limit_counters counters_;
-    std::unordered_map<std::string, client, name_hash, std::equal_to<>> clients_;
+    std::unordered_map<std::string, client, name_hash, std::equal_to<>> clients_{
+        8, name_hash{system_random().key()}};
 };
 
 } // namespace verbena::filters

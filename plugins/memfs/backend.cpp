@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
-#include <random>
 #include <unistd.h>
 #include <utility>
 
@@ -31,12 +30,12 @@ int check_name(std::string_view name) noexcept
 
 backend::backend(const memfs_options& options) : options_(options)
 {
-    std::random_device random;
+    random_source& random = options.random != nullptr ? *options.random : system_random();
     info_.clone_block = file_data::block_size;
     info_.xattrs = true;
     info_.acls = true;
     info_.birth_times = true;
-    instance_ = (std::uint64_t(random()) << 32 | random()) | 1;
+    instance_ = random.draw() | 1;
     info_.file_space = instance_;
     node& n = nodes_[root_id];
     n.attrs.type = storage::file_type::directory;

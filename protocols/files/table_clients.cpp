@@ -27,6 +27,7 @@ state_table::state_table(const clock_source& clock, recovery_store& store, state
       handler_(handler),
       options_(std::move(options)),
       presence_(options_.key),
+      operations_(options_.key),
       grace_(options_.reclaimers, clock.now() + options_.grace_time),
       states_(std::make_unique<stateid_table>(options_.epoch, options_.key)),
       files_(std::make_unique<file_set>()),

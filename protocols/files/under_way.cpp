@@ -86,8 +86,8 @@ void under_way::end() noexcept
 
 // --- Those of one shard
 
-/// Somebody who waits for what was under way when he came. The list is looked through once, when he comes: those that he waits for
-/// say when they end.
+/// Somebody who waits for what was under way when he came. The list is looked through once, when he comes: those that
+/// he waits for say when they end.
 struct operations_here::ending final : list_hook, timer {
     ending(const storage::handle& k, share a, std::uint64_t b) noexcept : key(k), access(a), before(b) {}
     bool minds(const under_way& one) const noexcept
@@ -149,10 +149,11 @@ operations_here& operations_under_way::on(const shard& where)
     return *shards_.emplace_back(std::make_unique<operations_here>(*this, where));
 }
 
-// What collides costs a delegation, so this need not be a secret.
+// What collides costs a delegation. Peers that make many files could have them all in the bucket of somebody else's,
+// but for the key: nobody knows the sum that this begins with.
 std::atomic<std::uint32_t>& operations_under_way::count_of(const storage::handle& key) noexcept
 {
-    std::uint64_t sum = 0xcbf29ce484222325;
+    std::uint64_t sum = begin_;
     auto bytes = key.bytes();
     for (; bytes.size() >= 8; bytes = bytes.subspan(8)) {
         std::uint64_t word;

@@ -20,10 +20,10 @@ namespace {
 
 constexpr const char* says_no_groups = "a lookup of a user's groups";
 
-// Of what is kept.
-std::uint64_t owner_of(const std::string& peer) noexcept
+// Of what is kept. By a key, so that no peer can have the number of another one.
+std::uint64_t owner_of(const siphash_key& key, const std::string& peer) noexcept
 {
-    return std::uint64_t(std::hash<std::string>()(peer)) | 1; // nobody is 0
+    return siphash(key, std::as_bytes(std::span(peer))) | 1; // nobody is 0
 }
 
 } // namespace
@@ -32,6 +32,7 @@ user_groups::user_groups(shard& home, group_source& source, user_groups_options 
     : home_(home),
       source_(source),
       options_(options),
+      key_(home.reactor().random().key()),
       none_(std::make_shared<const std::vector<std::uint32_t>>()),
       known_(options.most_users, options.most_others, share_of(options.most_others))
 {
@@ -102,7 +103,7 @@ task<user_groups::answer> user_groups::ask(std::uint32_t uid, std::string from)
         co_return tell(*known, how::cached);
     try {
         std::string peer = peer_group(from, options_.v6_prefix);
-        owner = owner_of(peer);
+        owner = owner_of(key_, peer);
         if (known != nullptr)
             known_.want(uid, owner);
         else
@@ -288,7 +289,7 @@ void user_groups::end(lookup& l, result<std::optional<std::vector<std::uint32_t>
 {
     using outcome = user_groups_counters::outcome;
     const time_point at = now();
-    cache::entry made{l.uid, std::nullopt, !got, {}, l.failing_since, owner_of(l.peers.front())};
+    cache::entry made{l.uid, std::nullopt, !got, {}, l.failing_since, owner_of(key_, l.peers.front())};
     try {
         storage::shared_groups groups;
         if (got && *got)

@@ -9,7 +9,6 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <random>
 
 namespace verbena::rnbd {
 
@@ -20,12 +19,11 @@ constexpr char lost[] = "the server began anew, and may have lost changes that i
                         "flushed: write again what was "
                         "written since the last flush that succeeded";
 
-std::uint64_t draw_token()
+std::uint64_t draw_token(random_source& random) noexcept
 {
-    std::random_device random;
     std::uint64_t drawn = 0;
     while (drawn == 0)
-        drawn = std::uint64_t(random()) << 32 | random();
+        drawn = random.draw();
     return drawn;
 }
 
@@ -297,7 +295,8 @@ task<result<void>> client::begin()
 task<result<bool>> client::greet()
 {
     std::array<std::byte, session_info_size> answer{};
-    const std::uint64_t token = draw_token();
+    const task_context& context = co_await current_context();
+    const std::uint64_t token = draw_token(context.shard->random());
     const auto message = encode_session_info(message::session_info, protocol_major, token);
     auto done = co_await session_.read(message, answer, rtrs::client::lane::service);
     if (!done)

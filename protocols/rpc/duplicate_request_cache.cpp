@@ -9,7 +9,6 @@
 #include <cassert>
 #include <functional>
 #include <mutex>
-#include <random>
 #include <string_view>
 #include <utility>
 
@@ -46,15 +45,6 @@ std::uint64_t hash(const siphash_key& secret, const request_key& key) noexcept
     out.u64(key.argument_length);
     out.u64(key.checksum);
     return siphash(secret, out.bytes());
-}
-
-siphash_key make_secret()
-{
-    siphash_key secret;
-    std::random_device random;
-    for (std::size_t at = 0; at < secret.size(); at += 4)
-        xdr::store_u32(secret.data() + at, random());
-    return secret;
 }
 
 } // namespace
@@ -104,9 +94,10 @@ duplicate_request_options duplicate_request_options::within(std::size_t bytes) n
 class duplicate_request_cache::part {
 public:
     /// With what it has for itself, and as much of what is `common` as it gets.
-    part(bool is_shared, const duplicate_request_options& options, const share& own, common_share& common,
-         const std::vector<std::unique_ptr<part>>& all)
-        : is_shared_(is_shared),
+    part(const siphash_key& secret, bool is_shared, const duplicate_request_options& options,
+         const share& own, common_share& common, const std::vector<std::unique_ptr<part>>& all)
+        : secret_(secret),
+          is_shared_(is_shared),
           all_(all),
           options_(options),
           usual_(options.max_reply != 0 ? duplicate_request_options::usual_reply : 0),
@@ -408,7 +399,7 @@ private:
 
     static constexpr int most_given_back = 1024; // at once, while others wait for the lock
 
-    const siphash_key secret_ = make_secret();
+    const siphash_key& secret_;
     const bool is_shared_; // by several shards
     const std::vector<std::unique_ptr<part>>& all_;
     std::mutex mutex_; // of all below
@@ -425,8 +416,10 @@ private:
     duplicate_request_stats stats_;
 };
 
-duplicate_request_cache::duplicate_request_cache(std::size_t shards, const duplicate_request_options& options)
-    : max_reply_(options.max_reply),
+duplicate_request_cache::duplicate_request_cache(std::size_t shards, const duplicate_request_options& options,
+                                                 random_source& random)
+    : secret_(random.key()),
+      max_reply_(options.max_reply),
       common_{shards > 1 ? options.max_entries / 2 : 0, shards > 1 ? options.max_bytes / 2 : 0}
 {
     const std::size_t parts = std::max<std::size_t>(shards, 1);
@@ -435,10 +428,10 @@ duplicate_request_cache::duplicate_request_cache(std::size_t shards, const dupli
     duplicate_request_options in_turn = options;
     in_turn.max_reply = 0;
     for (std::size_t i = 0; i < shards; ++i)
-        parts_.push_back(std::make_unique<part>(shards > 1, options, own, common_, parts_));
+        parts_.push_back(std::make_unique<part>(secret_, shards > 1, options, own, common_, parts_));
     for (std::size_t i = 0; i < shards; ++i)
-        in_turn_.push_back(
-            std::make_unique<part>(shards > 1, in_turn, share{options.max_in_turn, 0}, no_more_, in_turn_));
+        in_turn_.push_back(std::make_unique<part>(secret_, shards > 1, in_turn, share{options.max_in_turn, 0},
+                                                  no_more_, in_turn_));
 }
 
 duplicate_request_cache::~duplicate_request_cache() = default;
@@ -456,7 +449,7 @@ const duplicate_request_stats& duplicate_request_cache::in_turn_stats(std::size_
 duplicate_request_cache::part& duplicate_request_cache::part_of(const request_key& key, repeat of_it) noexcept
 {
     const auto& parts = of_it == repeat::answered ? parts_ : in_turn_;
-    return *parts[std::hash<std::string_view>()(key.address) % parts.size()];
+    return *parts[siphash(secret_, std::as_bytes(std::span(key.address))) % parts.size()];
 }
 
 duplicate_request_cache::visit::visit(duplicate_request_cache& cache, reactor& here, request_key key,

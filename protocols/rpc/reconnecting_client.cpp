@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <random>
 
 namespace verbena::rpc {
 namespace {
@@ -64,7 +63,7 @@ reconnecting_client::reconnecting_client(reactor& shard, const client_options& o
       permits_(std::clamp<std::uint32_t>(options.max_calls, 1, max_outstanding_calls))
 {
     // XIDs must not repeat those of a former process: the server may remember its replies.
-    next_generation_ = std::random_device()();
+    next_generation_ = static_cast<std::uint32_t>(shard.random().draw());
 }
 
 reconnecting_client::~reconnecting_client() { assert(inside_ == 0 && "close() a client before it goes"); }

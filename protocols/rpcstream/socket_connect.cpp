@@ -6,7 +6,6 @@
 #include <verbena/core/task/event.hpp>
 
 #include <cerrno>
-#include <random>
 #include <sys/socket.h>
 
 namespace verbena::rpc {
@@ -36,10 +35,10 @@ private:
 constexpr std::uint16_t first_reserved = 665;
 constexpr std::uint16_t last_reserved = 1023;
 
-result<net::unique_fd> start_reserved_connect(const net::endpoint& to)
+result<net::unique_fd> start_reserved_connect(const net::endpoint& to, random_source& random)
 {
     constexpr unsigned count = last_reserved - first_reserved + 1;
-    const unsigned start = std::random_device()() % count;
+    const auto start = static_cast<unsigned>(random.draw() % count);
     for (unsigned i = 0; i < count; ++i) {
         net::unique_fd fd(::socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
         if (!fd)
@@ -80,7 +79,7 @@ task<result<net::unique_fd>> connect_stream(reactor& shard, net::endpoint to, du
 {
     result<net::unique_fd> fd = error(std::errc::operation_not_permitted);
     if (reserved_port)
-        fd = start_reserved_connect(to);
+        fd = start_reserved_connect(to, shard.random());
     if (!fd && (!reserved_port || goes_without(fd.error())))
         fd = net::start_connect(to);
     if (!fd)

@@ -84,6 +84,9 @@ void stream_connection::start() noexcept
 
 bool stream_connection::on_readable() noexcept
 {
+    // What came before is looked at first: only then it is known where more belongs.
+    if (parser_.is_linked())
+        return true;
     const auto space = reader_.space();
     if (space.empty()) {
         wait_for_room();
@@ -112,8 +115,8 @@ bool stream_connection::on_readable() noexcept
 void stream_connection::stop_reading() noexcept
 {
     want_read(false);
-    record_waits_ = false;
-    if (calls_ != 0 && !half_closed_ && !shard().io().in_flight(hang_up_))
+    record_begun_.reset();
+    if (calls_ != 0 && !sends_no_more_ && !shard().io().in_flight(hang_up_))
         (void)shard().io().poll_once(fd(), POLLRDHUP,
                                      hang_up_); // a full ring is asked again at the next stop
 }
@@ -125,15 +128,15 @@ void stream_connection::peer_hung_up(std::int32_t events) noexcept
     if ((events & POLLERR) != 0)
         return end(stream_end::lost);
     // Else its end is read, behind what it has sent before.
-    if (paused_ || waits_for_memory_ || waits_for_share_ || finishing_)
+    if (!state_.is_in(stream_state::reading, stream_state::yielding))
         peer_sends_no_more();
 }
 
 void stream_connection::peer_sends_no_more() noexcept
 {
-    if (!std::exchange(half_closed_, true)) {
+    if (!sends_no_more_) {
         sends_no_more_ = shard().now();
-        watch_until(sends_no_more_ + server_.options.half_closed_limit);
+        watch_until(*sends_no_more_ + server_.options.half_closed_limit);
     }
     caller_gone_.request_stop();
 }
@@ -156,11 +159,13 @@ void stream_connection::parse_calls() noexcept
     bool progress = false;
     record message;
     turn_used_ = 0;
-    if (std::exchange(continues_, false))
+    if (state_ == stream_state::yielding) {
+        state_.to(stream_state::reading, "its turn");
         flush_later();
-    while (!ended_ && !finishing_) {
+    }
+    while (state_ == stream_state::reading) {
         if (!may_serve()) {
-            paused_ = true;
+            state_.to(stream_state::at_limit, "calls under way, or their replies");
             server_.stats.pauses.add();
             stop_reading();
             return;
@@ -169,10 +174,10 @@ void stream_connection::parse_calls() noexcept
             return wait_for_results();
         // A stream that never runs dry must not keep the others waiting for longer than a few calls take.
         if (turn_used_ >= server_.options.turn_share && reader_.holds_bytes()) {
-            continues_ = true;
+            state_.to(stream_state::yielding, "others are to have their turn");
             server_.stats.yields.add();
             want_read(false);
-            record_waits_ = false;
+            record_begun_.reset();
             shard().post_last(parser_);
             return;
         }
@@ -189,11 +194,10 @@ void stream_connection::parse_calls() noexcept
         }
         // The time for a record runs from its first bytes, however slowly more of them come.
         if (!reader_.holds_bytes()) {
-            record_waits_ = false;
-        } else if (!record_waits_ || progress) {
-            record_waits_ = true;
+            record_begun_.reset();
+        } else if (!record_begun_ || progress) {
             record_begun_ = shard().now();
-            watch_until(record_begun_ + server_.options.record_limit);
+            watch_until(*record_begun_ + server_.options.record_limit);
         }
         want_read(true);
         return;
@@ -241,7 +245,7 @@ void stream_connection::complete(std::unique_ptr<stream_call> c, bool reply) noe
     share_results();
     if (!reply)
         server_.stats.unanswered.add();
-    if (ended_) {
+    if (state_ == stream_state::ended) {
         if (calls_ == 0)
             shard().at_turn_end(server_.reaper_);
         return;
@@ -292,7 +296,8 @@ void stream_connection::queue(std::unique_ptr<stream_call> c)
 
 std::shared_ptr<reverse_channel> stream_connection::reverse()
 {
-    if (!reverse_ && server_.options.max_reverse_calls != 0 && !ended_ && !finishing_)
+    if (!reverse_ && server_.options.max_reverse_calls != 0 &&
+        !state_.is_in(stream_state::finishing, stream_state::ended))
         reverse_ = std::make_shared<stream_reverse>(static_cast<stream_reverse_link&>(*this), shard(),
                                                     server_.pool, server_.options, server_.stats);
     return reverse_;
@@ -324,13 +329,13 @@ void stream_connection::flush_later() noexcept
 
 void stream_connection::flush_gathered() noexcept
 {
-    if (!continues_ || output_.queued() >= server_.options.gather)
+    if (state_ != stream_state::yielding || output_.queued() >= server_.options.gather)
         flush();
 }
 
 void stream_connection::flush() noexcept
 {
-    if (ended_)
+    if (state_ == stream_state::ended)
         return;
     std::size_t sent = 0;
     unsigned calls = 0;
@@ -366,15 +371,15 @@ void stream_connection::flush() noexcept
 
 void stream_connection::resume() noexcept
 {
-    if (ended_ || !paused_ || waits_for_results_ || !may_serve())
+    if (state_ != stream_state::at_limit || !may_serve())
         return;
-    paused_ = false;
+    state_.to(stream_state::reading, "below its limits");
     shard().post(parser_);
 }
 
 void stream_connection::wait_for_room() noexcept
 {
-    if (std::exchange(share_refused_, false))
+    if (wanted_ != 0)
         wait_for_share();
     else
         wait_for_memory();
@@ -383,9 +388,7 @@ void stream_connection::wait_for_room() noexcept
 void stream_connection::wait_for_memory() noexcept
 {
     stop_reading();
-    if (waits_for_memory_)
-        return;
-    waits_for_memory_ = true;
+    state_.to(stream_state::waits_for_memory, "the pool has no buffer");
     server_.stats.memory_waits.add();
     if (!server_.memory.is_armed())
         shard().timers().arm(server_.memory, shard().now() + std::chrono::milliseconds(1));
@@ -393,9 +396,8 @@ void stream_connection::wait_for_memory() noexcept
 
 void stream_connection::memory_again() noexcept
 {
-    waits_for_memory_ = false;
-    if (!ended_ && !finishing_ && !paused_)
-        shard().post(parser_);
+    state_.to(stream_state::reading, "the pool may have a buffer");
+    shard().post(parser_);
 }
 
 bool stream_connection::take(std::size_t bytes) noexcept
@@ -406,13 +408,12 @@ bool stream_connection::take(std::size_t bytes) noexcept
         if (enough)
             return true;
     }
-    share_refused_ = !share_->waiting.empty() ||
-                     exceeds_share(share_->bytes, bytes, server_.options.max_address_record_bytes);
-    if (share_refused_)
-        wanted_ = bytes;
-    else
+    const bool refused = !share_->waiting.empty() ||
+                         exceeds_share(share_->bytes, bytes, server_.options.max_address_record_bytes);
+    wanted_ = refused ? bytes : 0;
+    if (!refused)
         share_->bytes += bytes;
-    return !share_refused_;
+    return !refused;
 }
 
 // The first in line waits until it fits, and so do those behind it: small messages would keep a large one out for ever.
@@ -429,8 +430,7 @@ void stream_connection::give_back(std::size_t bytes) noexcept
 void stream_connection::wait_for_share() noexcept
 {
     stop_reading();
-    if (std::exchange(waits_for_share_, true))
-        return;
+    state_.to(stream_state::waits_for_share, "a large message");
     share_->waiting.push_back(waiter_);
     server_.stats.share_waits.add();
 }
@@ -441,29 +441,28 @@ bool stream_connection::take_turn() noexcept
     if (exceeds_share(share_->bytes, wanted_, server_.options.max_address_record_bytes))
         return false;
     share_->bytes += wanted_;
-    granted_ = wanted_;
-    waits_for_share_ = false;
+    granted_ = std::exchange(wanted_, 0);
     waiter_.unlink();
-    if (!paused_)
-        shard().post(parser_);
+    state_.to(stream_state::reading, "its part of the share");
+    shard().post(parser_);
     return true;
 }
 
 void stream_connection::leave_share() noexcept
 {
-    if (std::exchange(waits_for_share_, false))
-        waiter_.unlink();
+    waiter_.unlink();
+    wanted_ = 0;
     give_back(std::exchange(granted_, 0));
-    if (std::exchange(waits_for_results_, false))
-        result_waiter_.unlink();
+    result_waiter_.unlink();
     end_result_turn();
 }
 
 // Who waits is served first: a stream that is never out of calls would keep the others of its host waiting for ever.
 bool stream_connection::share_has_room() const noexcept
 {
-    return result_turn_ || (share_->result_waiting.empty() &&
-                            share_->result_bytes < server_.options.max_address_result_bytes);
+    return share_->result_turn == &result_waiter_ ||
+           (share_->result_waiting.empty() &&
+            share_->result_bytes < server_.options.max_address_result_bytes);
 }
 
 void stream_connection::share_results() noexcept
@@ -475,8 +474,7 @@ void stream_connection::share_results() noexcept
 
 void stream_connection::wait_for_results() noexcept
 {
-    paused_ = true;
-    waits_for_results_ = true;
+    state_.to(stream_state::waits_for_results, "results of its host's other calls");
     server_.stats.pauses.add();
     stop_reading();
     share_->result_waiting.push_back(result_waiter_);
@@ -486,37 +484,36 @@ void stream_connection::wait_for_results() noexcept
 // One at a time, so that what they exceed the share by is one call. It has one turn of the shard to begin it.
 void stream_connection::next_result_turn() noexcept
 {
-    if (share_->result_turn || share_->result_waiting.empty() ||
+    if (share_->result_turn != nullptr || share_->result_waiting.empty() ||
         share_->result_bytes >= server_.options.max_address_result_bytes)
         return;
-    share_->result_turn = true;
-    stream_connection& first = share_->result_waiting.pop_front()->connection;
-    first.waits_for_results_ = false;
-    first.result_turn_ = true;
-    first.paused_ = false;
+    share_->result_turn = share_->result_waiting.pop_front();
+    stream_connection& first = share_->result_turn->connection;
+    first.state_.to(stream_state::reading, "its turn to serve a call");
     shard().post(first.parser_);
 }
 
 void stream_connection::end_result_turn() noexcept
 {
-    if (!std::exchange(result_turn_, false))
+    if (share_->result_turn != &result_waiter_)
         return;
-    share_->result_turn = false;
+    share_->result_turn = nullptr;
     next_result_turn();
 }
 
 void stream_connection::finish(stream_end cause) noexcept
 {
-    if (finishing_ || ended_)
+    if (state_.is_in(stream_state::finishing, stream_state::ended))
         return;
-    finishing_ = true;
-    continues_ = false;
+    state_.to(stream_state::finishing, text_of(cause));
     close_reverse();
     cause_ = cause;
-    if (cause == stream_end::closed_by_peer)
+    if (cause == stream_end::closed_by_peer) {
         want_read(false);
-    else
+        record_begun_.reset(); // the rest never comes
+    } else {
         stop_reading();
+    }
     leave_share();
     flush_later();
     if (cause == stream_end::closed_by_peer)
@@ -526,15 +523,16 @@ void stream_connection::finish(stream_end cause) noexcept
 
 void stream_connection::end_if_finished() noexcept
 {
-    if (finishing_ && calls_ == 0 && output_.queued() == 0)
+    if (state_ == stream_state::finishing && calls_ == 0 && output_.queued() == 0)
         end(cause_);
 }
 
 void stream_connection::end(stream_end cause) noexcept
 {
-    if (ended_)
+    if (state_ == stream_state::ended)
         return;
-    ended_ = true;
+    state_.to(stream_state::ended, text_of(cause));
+    result_waiter_.unlink(); // first: what it leaves there is for others
     caller_gone_.request_stop();
     close_reverse();
     server_.stats.ended[static_cast<std::size_t>(cause)].add();
@@ -584,14 +582,14 @@ stream_connection::limit stream_connection::next_limit() const noexcept
     };
     if (output_.queued() != 0)
         consider(output_progress_ + o.output_limit, stream_end::output_not_taken);
-    if (half_closed_)
-        consider(std::max(sends_no_more_, output_progress_) + o.half_closed_limit,
+    if (sends_no_more_)
+        consider(std::max(*sends_no_more_, output_progress_) + o.half_closed_limit,
                  stream_end::closed_by_peer);
-    if (record_waits_)
-        consider(record_begun_ + o.record_limit, stream_end::slow_record);
+    if (record_begun_)
+        consider(*record_begun_ + o.record_limit, stream_end::slow_record);
     if (!any_call_)
         consider(last_call_ + o.first_call_limit, stream_end::no_first_call);
-    else if (calls_ == 0 && output_.queued() == 0 && !record_waits_)
+    else if (calls_ == 0 && output_.queued() == 0 && !record_begun_)
         consider(last_call_ + (stranger_ ? o.first_call_limit : o.idle_limit), stream_end::idle);
     return next;
 }

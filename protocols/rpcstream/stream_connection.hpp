@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One stream that calls come over.
 //
-//   open --EOF or shut-down--> finishing --calls and replies gone--> ended
-//   open, finishing --error, limit--> ended --calls gone--> destroyed
+// What it is doing, and what may follow, is a stream_state.
 //
 // Calls are asked to stop when their caller is gone: at the end of its stream, since a client that is gone looks like
 // one that only sends no more, and when the connection ends. While nothing is read, the ring tells of both.
@@ -15,6 +14,8 @@
 #include "stream_call.hpp"
 #include "stream_output.hpp"
 #include "stream_reverse.hpp"
+#include "stream_server_impl.hpp"
+#include "stream_state.hpp"
 
 #include <verbena/core/log.hpp>
 #include <verbena/core/net/net.hpp>
@@ -35,97 +36,8 @@
 
 namespace verbena::rpc {
 
-struct stream_server::impl {
-    impl(stream_server& s, reactor& r, buffer_pool& p, dispatcher& d, const stream_options& o)
-        : server(s),
-          shard(r),
-          pool(p),
-          calls(d),
-          options(o),
-          own_peers(o.peers == nullptr ? std::make_unique<peer_shares>() : nullptr),
-          peers(o.peers == nullptr ? *own_peers : *o.peers)
-    {
-    }
-    /// Ends of connections are noted where they happen and happen at the end of the turn.
-    class reaper final : public deferred {
-    public:
-        explicit reaper(impl& i) noexcept : impl_(i) {}
-        void run() noexcept override { impl_.reap(); }
-
-    private:
-        impl& impl_;
-    };
-    class memory_timer final : public timer {
-    public:
-        explicit memory_timer(impl& i) noexcept : impl_(i) {}
-        void on_timer() noexcept override { impl_.memory_again(); }
-
-    private:
-        impl& impl_;
-    };
-    class deadline_timer final : public timer {
-    public:
-        explicit deadline_timer(impl& i) noexcept : impl_(i) {}
-        void on_timer() noexcept override { impl_.deadline_passed(); }
-
-    private:
-        impl& impl_;
-    };
-    struct member : list_hook {
-        explicit member(stream_connection& c) noexcept : connection(c) {}
-        stream_connection& connection;
-    };
-
-    /// What the streams of one peer hold on this shard for large messages on their way, and for results: each shard has its part of
-    /// the limit, so that no call touches what shards share.
-    struct host_share {
-        std::size_t bytes = 0;
-        std::size_t connections = 0;
-        intrusive_list<member> waiting; // in the order in which they asked; who asks now waits behind them
-        std::size_t result_bytes = 0;
-        intrusive_list<member> result_waiting; // to serve a call, likewise
-        bool result_turn = false;              // the one that was first may serve a call now
-    };
-
-    struct refusal {
-        stream_end end;
-        const char* cause;
-        const char* cure;
-    };
-
-    std::optional<refusal> look_at(const peer_charge& place, bool stranger) const;
-    /// Serves it, or closes it and says why.
-    void take(net::unique_fd socket, const net::endpoint& peer, std::string_view transport);
-    void reap() noexcept;
-    void memory_again() noexcept;
-    void deadline_passed() noexcept;
-    task_context context_of_a_call(stop_source& caller_gone) noexcept;
-
-    stream_server& server;
-    reactor& shard;
-    buffer_pool& pool;
-    dispatcher& calls;
-    const stream_options options;
-    stream_stats stats;
-    log_limiter exceptions_logged;
-    log_limiter refusals_logged;
-    log_limiter cuts_logged; // files that ended too early
-    stop_source stopping;
-    bool ending = false;
-    std::size_t count = 0;
-    std::size_t strangers = 0; // of these
-    std::unique_ptr<peer_shares> own_peers;
-    peer_shares& peers;
-    address_shares<host_share> shares;
-    intrusive_list<member> live;
-    intrusive_list<member> dead;
-    verbena::detail::task_group call_group{"calls that came over streams"};
-    std::coroutine_handle<> joiner; // of shut_down()
-    wait_mark joiner_mark;
-    reaper reaper_{*this};
-    memory_timer memory{*this};
-    deadline_timer deadline{*this};
-};
+/// to_string(), as a literal.
+const char* text_of(stream_end cause) noexcept;
 
 class stream_connection final : io_watch, large_record_share, stream_reverse_link {
 public:
@@ -162,7 +74,7 @@ public:
     void end_by(const std::exception_ptr& e) noexcept;
     /// Memory may have come free.
     void memory_again() noexcept;
-    bool waits_for_memory() const noexcept { return waits_for_memory_; }
+    bool waits_for_memory() const noexcept { return state_ == stream_state::waits_for_memory; }
     bool unreferenced() const noexcept { return calls_ == 0; }
     /// What calls that go on without their caller see.
     stop_token server_stop() noexcept { return server_.stopping.token(); }
@@ -269,28 +181,18 @@ private:
     stop_source caller_gone_;
     std::size_t calls_ = 0;
     std::size_t call_bytes_ = 0;
-    std::size_t expected_results_ = 0; // of the calls being served
-    std::size_t shared_results_ = 0;   // result_bytes() as share_ counts it
-    std::size_t turn_used_ = 0;        // of stream_options::turn_share
-    std::size_t wanted_ = 0;           // of share_, when it was refused
-    std::size_t granted_ = 0;          // of share_, to be taken: its turn has come
-    time_point last_call_;             // or the connect
-    time_point record_begun_;          // of the record that reader_ holds a part of
-    time_point output_progress_;       // of the output that waits
-    time_point sends_no_more_;         // its peer, since then, if half_closed_
-    bool any_call_ = false;
-    bool record_waits_ = false; // a record has begun, and the rest must come
-    bool paused_ = false;       // at a limit of stream_options
-    bool continues_ = false;    // calls in hand wait for the next turn
-    bool waits_for_memory_ = false;
-    bool share_refused_ = false;
-    bool waits_for_share_ = false;
-    bool waits_for_results_ = false; // paused_, and in share_'s line
-    bool result_turn_ = false;       // share_'s
-    bool blocked_ = false;           // the socket took not all of the output
-    bool half_closed_ = false;
-    bool finishing_ = false;
-    bool ended_ = false;
+    std::size_t expected_results_ = 0;        // of the calls being served
+    std::size_t shared_results_ = 0;          // result_bytes() as share_ counts it
+    std::size_t turn_used_ = 0;               // of stream_options::turn_share
+    std::size_t wanted_ = 0;                  // of share_, since it was refused; 0: it was not
+    std::size_t granted_ = 0;                 // of share_, to be taken: its turn has come
+    time_point last_call_;                    // or the connect
+    time_point output_progress_;              // of the output that waits
+    std::optional<time_point> record_begun_;  // of the record of which the rest must come; only while reading
+    std::optional<time_point> sends_no_more_; // its peer, since then; in each state
+    named_state<stream_state, stream_state_rules> state_{shard(), "stream of RPC"};
+    bool any_call_ = false; // one has come, ever
+    bool blocked_ = false;  // the socket took not all of the output; in each state but the last
     stream_end cause_ = stream_end::closed_by_peer;
 };
 

@@ -33,7 +33,7 @@ private:
 
 } // namespace
 
-std::string_view to_string(stream_end cause) noexcept
+const char* text_of(stream_end cause) noexcept
 {
     switch (cause) {
     case stream_end::closed_by_peer: return "closed_by_peer";
@@ -51,6 +51,8 @@ std::string_view to_string(stream_end cause) noexcept
     }
     return "unknown";
 }
+
+std::string_view to_string(stream_end cause) noexcept { return text_of(cause); }
 
 task_context stream_server::impl::context_of_a_call(stop_source& caller_gone) noexcept
 {

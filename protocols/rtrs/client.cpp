@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/rtrs/client.hpp>
 
+#include "client_connection.hpp"
 #include "client_path.hpp"
 
 #include <verbena/core/task/already_made.hpp>
@@ -9,7 +10,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <exception>
-#include <random>
 
 namespace verbena::rtrs {
 
@@ -24,15 +24,10 @@ std::string_view to_string(path_state s) noexcept
     return "";
 }
 
-uuid random_uuid()
+uuid random_uuid(random_source& random) noexcept
 {
     uuid id;
-    std::random_device random;
-    for (std::size_t i = 0; i < id.bytes.size(); i += 4) {
-        const std::uint32_t word = random();
-        for (std::size_t k = 0; k < 4; ++k)
-            id.bytes[i + k] = std::byte(word >> 8 * k & 0xff);
-    }
+    random.fill(id.bytes);
     return id;
 }
 
@@ -191,7 +186,7 @@ task<result<void>> client::impl::run(io_operation& o)
 // is done with them, whichever way they came: before that it lets no other session have this one's name.
 void client::impl::begin_anew()
 {
-    session = random_uuid();
+    session = random_uuid(shard.random());
     stats.abandoned_sessions.add();
     log_limited(stats.paths_logged, log_level::warning, "rtrs", "session abandoned; it begins anew",
                 {{"session", options.session},

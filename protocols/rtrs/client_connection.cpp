@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "client_connection.hpp"
+
 #include "client_path.hpp"
 
 #include <algorithm>

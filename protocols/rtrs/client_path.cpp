@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client_path.hpp"
 
+#include "client_connection.hpp"
+
 #include <verbena/core/task/already_made.hpp>
 #include <verbena/core/task/combine.hpp>
 #include <verbena/core/task/exception.hpp>
@@ -9,7 +11,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cerrno>
 #include <exception>
 #include <new>
@@ -20,254 +21,10 @@ namespace {
 
 // is_answer() knows it by its place.
 constexpr char servers_answer[] = "the server's answer";
-/// Before what there was no memory for is done again.
-constexpr duration pause_without_memory = std::chrono::seconds(1);
 
 } // namespace
 
 bool is_answer(const error& e) noexcept { return e.context() == servers_answer; }
-
-bool client_shared::agree(const connect_reply& r)
-{
-    if (queue_depth == 0) {
-        if (r.queue_depth < 2)
-            return false;
-        // What may fail comes first: the next answer is compared with this one.
-        sent_by.resize(r.queue_depth);
-        held.reserve(r.queue_depth);
-        free_chunks.reserve(r.queue_depth);
-        queue_depth = r.queue_depth;
-        max_io_size = r.max_io_size;
-        max_header_size = r.max_header_size;
-        for (std::uint32_t i = queue_depth; i > 0; --i)
-            free_chunks.push_back(i - 1);
-        permits.give(queue_depth - 1);
-    }
-    return queue_depth == r.queue_depth && max_io_size == r.max_io_size &&
-           max_header_size == r.max_header_size;
-}
-
-void client_shared::path_up(const uuid& path, std::uint64_t life)
-{
-    const std::size_t freed = std::erase_if(held, [&](std::uint32_t chunk) {
-        auto& until = sent_by[chunk];
-        std::erase_if(until, [&](const carrier& c) { return c.path == path && c.life < life; });
-        if (!until.empty())
-            return false;
-        free_chunks.push_back(chunk);
-        give_permit();
-        return true;
-    });
-    const bool first = connected_paths++ == 0;
-    look_at_held();
-    if (freed != 0 || first)
-        wake_waiters();
-    if (!first)
-        return;
-    if (epoch++ == 0 || !restarted)
-        return;
-    restarting = true;
-    tasks.spawn(already_made, restart()); // without memory, its path does not come up
-}
-
-// While this goes on, the session may begin anew again.
-task<void> client_shared::restart()
-{
-    const std::uint64_t begun = epoch;
-    for (bool is_done = false; !is_done && begun == epoch;) {
-        try {
-            co_await restarted();
-            is_done = true;
-        } catch (const std::bad_alloc&) { // requests wait for it
-        }
-        if (is_done)
-            break;
-        co_await yield(); // if there is no memory to sleep either
-        bool stopped = false;
-        try {
-            const bool slept = co_await sleep_for(pause_without_memory);
-            stopped = !slept;
-        } catch (const std::bad_alloc&) {
-        }
-        if (stopped)
-            co_return;
-    }
-    if (begun != epoch)
-        co_return;
-    restarting = false;
-    path_moved.set();
-}
-
-void client_shared::give_permit() noexcept
-{
-    if (owed_permits != 0)
-        --owed_permits;
-    else
-        permits.give();
-}
-
-void client_shared::release_held() noexcept
-{
-    for (auto& by : sent_by)
-        by.clear();
-    for (const std::uint32_t chunk : held) {
-        free_chunks.push_back(chunk);
-        give_permit();
-    }
-    held.clear();
-    look_at_held();
-    wake_waiters();
-}
-
-duration client_shared::stuck_for() const noexcept
-{
-    return stuck_before + (stuck_since ? shard.clock().now() - *stuck_since : duration::zero());
-}
-
-// Without a path nothing counts: when the paths come back, some do before others.
-void client_shared::look_at_held() noexcept
-{
-    if (!all_held()) {
-        stuck_since.reset();
-        stuck_before = duration::zero();
-    } else if (connected_paths == 0) {
-        stuck_before = stuck_for();
-        stuck_since.reset();
-    } else if (!stuck_since) {
-        stuck_since = shard.clock().now();
-    }
-}
-
-// They look anew at what they may wait for, and how long.
-void client_shared::wake_waiters() noexcept
-{
-    permits.wake_all();
-    service_permit.wake_all();
-    chunk_free.set();
-}
-
-void client_shared::path_lost() noexcept
-{
-    if (--connected_paths != 0)
-        return;
-    look_at_held();
-    wake_waiters();
-}
-
-void client_shared::end() noexcept
-{
-    closing = true;
-    path_moved.set();
-    wake_waiters();
-}
-
-time_point client_shared::patience_of(io_operation& o)
-{
-    if (connected_paths != 0 && !all_held(o)) {
-        o.until.reset();
-        return time_point::max();
-    }
-    if (!o.until)
-        o.until = shard.clock().now() + options.patience;
-    if (stuck_since) // it may have begun to wait without a path
-        o.until = std::max(*o.until, *stuck_since + (options.patience - stuck_before));
-    return *o.until;
-}
-
-namespace {
-
-const error closed(std::errc::operation_canceled, "the client is closed");
-const error without_path(std::errc::not_connected, "no path to the server is connected");
-
-} // namespace
-
-task<result<void>> client_shared::wait_for(event& what, time_point until)
-{
-    const auto happened = [&what]() -> task<result<void>> {
-        const bool woken = co_await what.wait();
-        if (!woken)
-            co_return error(std::errc::operation_canceled, "a wait for a path");
-        co_return result<void>();
-    };
-    const auto waited = co_await with_timeout(until - shard.clock().now(), happened());
-    if (!waited && waited.error() == std::errc::timed_out)
-        co_return without_path;
-    co_return waited;
-}
-
-task<result<void>> client_shared::take_chunk(io_operation& o)
-{
-    permit_line& line = o.service ? service_permit : permits;
-    while (!line.try_take()) {
-        if (closing)
-            co_return closed;
-        const turn how = co_await line.wait(patience_of(o));
-        if (how == turn::taken)
-            break;
-        if (how == turn::late)
-            co_return without_path;
-        if (how == turn::stopped)
-            co_return error(std::errc::operation_canceled, "a wait for a chunk");
-    }
-    if (free_chunks.empty()) {
-        result<void> freed;
-        std::exception_ptr failed;
-        try {
-            freed = co_await wait_for_chunk(o);
-        } catch (...) {
-            failed = std::current_exception();
-        }
-        if (failed || !freed) {
-            if (o.service)
-                service_permit.give();
-            else
-                give_permit();
-        }
-        if (failed)
-            std::rethrow_exception(std::move(failed));
-        if (!freed)
-            co_return freed;
-    }
-    o.chunk = free_chunks.back();
-    free_chunks.pop_back();
-    sent_by[o.chunk].clear();
-    co_return result<void>();
-}
-
-// Of a service message, if chunks are held.
-task<result<void>> client_shared::wait_for_chunk(io_operation& o)
-{
-    while (free_chunks.empty()) {
-        if (closing)
-            co_return closed;
-        chunk_free.reset();
-        const auto freed = co_await wait_for(chunk_free, patience_of(o));
-        if (!freed)
-            co_return freed;
-    }
-    co_return result<void>();
-}
-
-void client_shared::give_chunk(io_operation& o) noexcept
-{
-    const bool over = o.answered || sent_by[o.chunk].empty();
-    if (over) {
-        free_chunks.push_back(o.chunk);
-        chunk_free.set();
-    } else {
-        held.push_back(o.chunk);
-        look_at_held();
-        if (all_held())
-            wake_waiters(); // whom no answer to a request helps any more
-    }
-    if (o.service) {
-        service_permit.give();
-        if (!over && !permits.try_take())
-            ++owed_permits;
-    } else if (over) {
-        give_permit();
-    }
-}
 
 client_path::client_path(client_shared& shared, verbs::context& d, std::string address, first_failure then)
     : shared_(shared),
@@ -278,19 +35,31 @@ client_path::client_path(client_shared& shared, verbs::context& d, std::string a
 {
 }
 
+path_state client_path::state() const noexcept
+{
+    if (state_ == client_path_state::connected)
+        return path_state::connected;
+    if (closing() || state_ == client_path_state::closed)
+        return path_state::closed;
+    return first() ? path_state::connecting : path_state::reconnecting;
+}
+
 client_path::~client_path() { shared_.stats.by_path.leave(counters_); }
 
 void client_path::close() noexcept
 {
-    closing_ = true;
     closed_.set();
     broken(path_end::closed, error(std::errc::operation_canceled, "the path was closed"));
 }
 
 void client_path::broken(path_end why, const error& cause) noexcept
 {
-    if (std::exchange(is_down_, true))
-        return;
+    if (state_ == client_path_state::setting_up)
+        state_.to(client_path_state::failed, text_of(why));
+    else if (state_ == client_path_state::connected)
+        state_.to(client_path_state::lost, text_of(why));
+    else
+        return; // the first reason counts
     why_ = why;
     cause_ = cause;
     down_.set();
@@ -302,7 +71,7 @@ void client_path::broken(path_end why, const error& cause) noexcept
 void client_path::leave_session() noexcept
 {
     // The first attempt to connect goes on.
-    at_once_ = state_ == path_state::connecting;
+    at_once_ = first();
     broken(path_end::lost, error(std::errc::connection_aborted, "the session begins anew"));
 }
 
@@ -323,14 +92,13 @@ task<void> client_path::run()
     duration delay = shared_.options.reconnect_delay;
     const time_point patience = shared_.shard.clock().now() + shared_.options.set_up;
     for (;;) {
-        is_down_ = closing_;
         down_.reset();
         ++lives_;
         at_once_ = false;
         scope life(shared_.shard);
         life_ = &life;
         try {
-            if (!closing_)
+            if (!closing() && state_.to(client_path_state::setting_up, "a life begins"))
                 life.spawn(already_made, live(life));
         } catch (...) {
             broken(path_end::refused, error_of(std::current_exception(), "a path could not begin"));
@@ -341,16 +109,15 @@ task<void> client_path::run()
             broken(path_end::lost, error_of(std::current_exception(), "an exception left a task of a path"));
         }
         life_ = nullptr;
-        const bool was_up = state_ == path_state::connected;
-        const bool never_up = state_ == path_state::connecting;
-        state_ = closing_ ? path_state::closed : path_state::reconnecting;
+        const bool was_up = state_ == client_path_state::lost;
+        const bool never_up = first();
         if (was_up) {
             shared_.path_lost();
             delay = shared_.options.reconnect_delay;
         }
         for (bool is_down = false; !is_down;) {
             try {
-                co_await take_down(closing_);
+                co_await take_down(closing());
                 is_down = true;
             } catch (const std::bad_alloc&) { // what it has done may be done again
             }
@@ -362,19 +129,19 @@ task<void> client_path::run()
             } catch (const std::bad_alloc&) {
             }
         }
+        if (state_ != client_path_state::waiting)
+            state_.to(client_path_state::waiting, "its connections are gone");
         shared_.path_moved.set();
-        if (was_up && !closing_) {
+        if (was_up && !closing()) {
             shared_.stats.lost_paths[std::size_t(why_)].add();
             log_loss();
         }
         const bool crowded = never_up && is_crowded(cause_) && shared_.shard.clock().now() + delay < patience;
-        if (never_up && !closing_ && (at_once_ || crowded))
-            state_ = path_state::connecting;
-        if (at_once_ && !closing_)
+        if (at_once_ && !closing())
             continue;
-        if (never_up && !closing_ && !crowded)
+        if (never_up && !closing() && !crowded)
             attempt_->outcome = cause_;
-        if ((never_up && !crowded && then_ == first_failure::is_the_end) || closing_)
+        if ((never_up && !crowded && then_ == first_failure::is_the_end) || closing())
             break;
         if (!crowded) {
             attempt_->over.set();
@@ -399,7 +166,7 @@ task<void> client_path::run()
         }
         delay = std::min(2 * delay, shared_.options.reconnect_delay_max);
     }
-    state_ = path_state::closed;
+    state_.to(client_path_state::closed, closing() ? "close()" : "its first attempt was its only one");
     attempt_->over.set();
     // Requests have what they sent taken back before this goes.
     while (in_flight_ != 0) {
@@ -433,7 +200,7 @@ task<void> client_path::come_up(scope& life)
     const auto up = co_await set_up();
     if (!up)
         broken(path_end::refused, up.error());
-    if (is_down_)
+    if (state_ != client_path_state::setting_up)
         co_return;
     // It may have begun a session that the others, which came up meanwhile, are not of.
     if (began_ && shared_.connected_paths != 0) {
@@ -442,7 +209,7 @@ task<void> client_path::come_up(scope& life)
                error(std::errc::resource_unavailable_try_again, "another path came up first"));
         co_return;
     }
-    state_ = path_state::connected;
+    state_.to(client_path_state::connected, "the server has said where the chunks are");
     shared_.path_up(id_, lives_);
     if (reconnects_ != 0)
         shared_.stats.reconnects.add();
@@ -466,7 +233,7 @@ task<result<void>> client_path::set_up()
 task<void> client_path::limit_set_up()
 {
     const bool late = co_await sleep_for(shared_.options.set_up);
-    if (late && state_ != path_state::connected)
+    if (late && state_ == client_path_state::setting_up)
         broken(path_end::unfinished, error(std::errc::timed_out, "the path was not set up in time"));
 }
 
@@ -495,7 +262,7 @@ task<result<void>> client_path::connect_all()
     // A path that joins others must not begin a session: the server may have lost it while we have not heard of that.
     m.first = began_ = shared_.connected_paths == 0;
     for (std::uint16_t i = 0; i < m.connections; ++i) {
-        if (is_down_)
+        if (state_ != client_path_state::setting_up)
             co_return cause_;
         m.connection = i;
         connections_.push_back(std::make_unique<client_connection>(*this, i));
@@ -539,7 +306,7 @@ task<result<void>> client_path::inform()
     if (auto posted = c.post({&send, 1}); !posted)
         co_return posted;
     co_await informed_.wait_shielded();
-    if (is_down_)
+    if (state_ != client_path_state::setting_up)
         co_return cause_;
     std::vector<descriptor> pieces(depth);
     const auto count =
@@ -589,10 +356,10 @@ task<void> client_path::take_down(bool orderly)
 task<void> client_path::heartbeats()
 {
     missed_ = 0;
-    heartbeat_out_ = false;
+    beat_at_.reset();
     for (;;) {
         const bool due = co_await sleep_for(shared_.options.heartbeat);
-        if (!due || is_down_)
+        if (!due || state_ != client_path_state::connected)
             co_return;
         if (missed_ != 0)
             counters_.missed_heartbeats.add();
@@ -601,7 +368,7 @@ task<void> client_path::heartbeats()
                    error(std::errc::timed_out, "nothing came from the RTRS server", missed_));
             co_return;
         }
-        if (std::exchange(heartbeat_out_, true))
+        if (beat_at_)
             continue;
         beat_at_ = shared_.shard.clock().now();
         verbs::send_request beat;
@@ -663,9 +430,9 @@ void client_path::arrived(std::uint32_t immediate, const new_key* key) noexcept
         return;
     }
     case immediate_type::heartbeat_reply:
-        if (!std::exchange(heartbeat_out_, false))
+        if (!beat_at_)
             return; // nobody asked
-        latency_ = shared_.shard.clock().now() - beat_at_;
+        latency_ = shared_.shard.clock().now() - *std::exchange(beat_at_, std::nullopt);
         return;
     default:
         broken(path_end::bad_message,

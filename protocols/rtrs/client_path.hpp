@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a client keeps of a path, its connections, and its requests.
+// A path of a client.
 #pragma once
 
-#include "connection.hpp"
-#include "permit_line.hpp"
+#include "client_shared.hpp"
+#include "path_states.hpp"
 
 #include <verbena/protocols/rtrs/client.hpp>
 
-#include <verbena/core/intrusive_list.hpp>
+#include <verbena/core/memory/buffer.hpp>
 #include <verbena/core/task/event.hpp>
 #include <verbena/core/task/scope.hpp>
+#include <verbena/core/verbs/verbs.hpp>
 
-#include <functional>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,132 +22,11 @@
 namespace verbena::rtrs {
 
 class client_connection;
-class client_path;
-
-uuid random_uuid();
-
-/// A request, from its permit to its answer. Lives in its caller's task.
-struct io_operation : list_hook {
-    bool is_write = false;
-    bool service = false;
-    client::header* user = nullptr;
-    std::span<std::byte> data;
-    std::uint32_t chunk = 0;
-    bool answered = false;
-    bool refused = false;            ///< by its header
-    bool leaving = false;            ///< the device has not given its memory back yet
-    std::optional<time_point> until; ///< since it waits without a path: how long it goes on
-    result<void> outcome;
-    event ended; ///< answered and given back, or its path is gone
-};
 
 /// How a path's first attempt went.
 struct first_attempt {
     event over;
     result<void> outcome = error(std::errc::operation_canceled, "the path was closed");
-};
-
-/// What all paths of a client share.
-struct client_shared {
-    client_shared(reactor& s, buffer_pool& b, client_options o, client_stats& st)
-        : shard(s), buffers(b), options(std::move(o)), stats(st), tasks(s), session(random_uuid())
-    {
-    }
-    reactor& shard;
-    buffer_pool& buffers;
-    const client_options options;
-    client_stats& stats;
-    scope tasks;
-    uuid session; ///< begin_anew() draws another one
-    // The server's, since the first path came up; of those that follow they are the same.
-    std::uint32_t queue_depth = 0;
-    std::uint32_t max_io_size = 0;
-    std::uint32_t max_header_size = 0;
-    // One less than there are chunks: service messages get through while all requests wait for what they set right.
-    permit_line permits{0};
-    permit_line service_permit{1};
-    std::vector<std::uint32_t> free_chunks;
-    event chunk_free;
-    struct carrier {
-        uuid path;
-        std::uint64_t life = 0;
-    };
-    /// Of each chunk: the paths that its request was sent by, and in which of their lives. Their memory stays for the next request.
-    std::vector<std::vector<carrier>> sent_by;
-    /// Chunks of requests that were given up after they were sent. The server may be at them still, and what is written there then would be
-    /// taken for those requests. A path that is connected again is the proof that its last life is over. Where it never is, client::impl::begin_anew()
-    /// is the way out.
-    std::vector<std::uint32_t> held;
-    std::uint32_t owed_permits =
-        0;            ///< that requests don't give back, as the chunk of a service message is held
-    event path_moved; ///< a path came up or went
-    std::size_t connected_paths = 0;
-    // How long requests could not go on though a path was connected, since all chunks are held.
-    std::optional<time_point> stuck_since; ///< while a path is connected
-    duration stuck_before{};               ///< until the last path went, before that
-    std::uint64_t epoch = 0;
-    bool restarting = false;
-    std::function<task<void>()> restarted;
-    bool closing = false;
-
-    /// A path came up, in its life `life`.
-    void path_up(const uuid& path, std::uint64_t life);
-    /// A path that was up is so no more.
-    void path_lost() noexcept;
-    /// No path will be.
-    void end() noexcept;
-    /// Every chunk that `o` could have is held, so that no answer to another request brings one.
-    bool all_held(const io_operation& o) const noexcept
-    {
-        return o.service ? queue_depth != 0 && held.size() >= queue_depth : all_held();
-    }
-    /// That a request could have which is no service message. As of `permits`.
-    bool all_held() const noexcept { return queue_depth != 0 && held.size() + 1 >= queue_depth; }
-    /// No path brought a chunk, though one was connected for `patience`: the session is to begin anew. Paths that went with the others have
-    /// had that long to come back, too.
-    bool is_stuck() const noexcept { return stuck_since && stuck_for() >= options.patience; }
-    duration stuck_for() const noexcept;
-    /// Whenever a path comes or goes, or `held` has changed.
-    void look_at_held() noexcept;
-    /// How long `o` may wait: for ever while a path is connected, unless all chunks are held. Then it is at least until the session is_stuck().
-    time_point patience_of(io_operation& o);
-    /// Frees all held chunks: another session begins, whose chunks are others.
-    void release_held() noexcept;
-    task<result<void>> take_chunk(io_operation& o);
-    /// Until something happened. Errors: ENOTCONN when it is `until`, ECANCELED.
-    task<result<void>> wait_for(event& what, time_point until);
-    void give_chunk(io_operation& o) noexcept;
-    void give_permit() noexcept;
-    void wake_waiters() noexcept;
-    task<result<void>> wait_for_chunk(io_operation& o);
-    task<void> restart();
-
-    std::uint32_t chunk_size() const noexcept { return max_io_size + max_header_size; }
-    /// Keeps the sizes of the first answer; false for others in a later one.
-    bool agree(const connect_reply& r);
-};
-
-class client_connection final : public connection {
-public:
-    client_connection(client_path& p, std::uint16_t number) noexcept : connection(number), path_(p) {}
-
-    task<result<void>> connect(const connect_request& m);
-    /// Receives for the answers to so many requests, from now on. Once. Completes when: there is memory for them, if they need any. On cancel:
-    /// ECANCELED as ENOMEM. Errors: ENOMEM, ENOBUFS. Lifetime: the connection outlives it. Shard: the connection's.
-    task<result<void>> stand(std::uint32_t requests);
-    result<void> post(std::span<const verbs::send_request> batch) noexcept;
-    void end(bool orderly) noexcept;
-    verbs::queue_pair& queue_pair() noexcept { return *queue_pair_; }
-
-    void on_completions(std::span<const verbs::completion> batch) noexcept override;
-    void run() noexcept override;
-
-private:
-    void on_end(const error& cause) noexcept override;
-    void handle(const arrival& a) noexcept;
-
-    client_path& path_;
-    std::optional<new_key> key_; // whose immediate follows
 };
 
 /// A path. Its life: connect, serve, fall down, wait, connect again.
@@ -161,11 +42,11 @@ public:
     /// Sends `o` and waits until it was answered or the path is gone and nothing of it touches o's memory any more.
     task<void> issue(io_operation& o);
 
-    path_state state() const noexcept { return state_; }
+    path_state state() const noexcept;
     /// Ends this life of it, since its session is no more.
     void leave_session() noexcept;
     /// Connected, and nothing has broken it since.
-    bool takes_requests() const noexcept { return state_ == path_state::connected && !is_down_; }
+    bool takes_requests() const noexcept { return state_ == client_path_state::connected; }
     std::uint32_t in_flight() const noexcept { return in_flight_; }
     duration latency() const noexcept { return latency_; }
     const std::string& address() const noexcept { return address_; }
@@ -186,6 +67,10 @@ public:
     void informed(std::uint32_t length) noexcept;
 
 private:
+    /// close() was called.
+    bool closing() const noexcept { return closed_.is_set(); }
+    /// Nobody knows yet how the first attempt went.
+    bool first() const noexcept { return !attempt_->over.is_set(); }
     task<result<void>> set_up();
     task<result<void>> connect_all();
     task<result<void>> prepare();
@@ -209,22 +94,22 @@ private:
     const std::string address_;
     const first_failure then_;
     path_counters& counters_; // the client's stats have them
-    const uuid id_ = random_uuid();
+    const uuid id_ = random_uuid(shared_.shard.random());
     const std::shared_ptr<first_attempt> attempt_ = std::make_shared<first_attempt>();
-    path_state state_ = path_state::connecting;
-    bool closing_ = false;
+    named_state<client_path_state, client_path_rules> state_{shared_.shard, "path of an RTRS client"};
     std::uint16_t reconnects_ = 0;
     scope* life_ = nullptr; ///< tasks of the connections that stand
     std::uint64_t lives_ = 0;
-    bool began_ = false;   ///< this life asked for a session to begin
-    bool at_once_ = false; ///< the next life begins without delay
+    // What this life has to say, in each of its states.
+    bool began_ = false;   ///< it asked for a session to begin
+    bool at_once_ = false; ///< the next one begins without delay
 
     std::unique_ptr<verbs::protection_domain> domain_;
     lease headers_; // a slot for each chunk's headers, and one for service messages
     std::unique_ptr<verbs::region> headers_region_;
     std::size_t slot_size_ = 0;
     std::vector<std::unique_ptr<client_connection>> connections_;
-    bool new_keys_ = false;
+    bool new_keys_ = false;                // as the server says, in each life anew
     std::vector<descriptor> chunks_;       // where each is, to be written by this path
     std::vector<io_operation*> under_way_; // by chunk
     std::uint32_t in_flight_ = 0;
@@ -234,13 +119,11 @@ private:
     event down_; // also before it was up
     path_end why_ = path_end::closed;
     error cause_;
-    bool is_down_ = true;
     unsigned missed_ = 0;
-    bool heartbeat_out_ = false;
-    time_point beat_at_{};
+    std::optional<time_point> beat_at_; ///< when the heartbeat went that has no answer yet
     duration latency_{};
-    event closed_;
-    event idle_; ///< no request is on its way
+    event closed_; ///< close() was called: no life begins any more, whatever this one is doing
+    event idle_;   ///< no request is on its way
 };
 
 } // namespace verbena::rtrs

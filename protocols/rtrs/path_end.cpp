@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/rtrs/path_end.hpp>
 
+#include "path_states.hpp"
+
 namespace verbena::rtrs {
 
-std::string_view to_string(path_end e) noexcept
+const char* text_of(path_end e) noexcept
 {
     switch (e) {
     case path_end::closed: return "closed";
@@ -18,5 +20,7 @@ std::string_view to_string(path_end e) noexcept
     }
     return "";
 }
+
+std::string_view to_string(path_end e) noexcept { return text_of(e); }
 
 } // namespace verbena::rtrs

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "server_connection.hpp"
+
+#include "server_chunk.hpp"
+#include "server_memory.hpp"
+#include "server_path.hpp"
 #include "server_session.hpp"
+#include "server_shared.hpp"
 
 #include <verbena/core/task/already_made.hpp>
 #include <verbena/core/task/yield.hpp>
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cerrno>
 #include <exception>
 
@@ -14,16 +19,10 @@ namespace verbena::rtrs {
 
 namespace {
 
-// The device takes an answer to a request as up to three work requests: data, what invalidates their sink's key, the immediate.
-constexpr std::uint32_t most_of_an_answer = 3;
-// Before it a chunk's key goes, and with it another comes; the two halves of a Send with Immediate may count as one each.
-constexpr std::uint32_t most_of_a_renewal = 3;
 // Of the request that is to be looked at when its chunk's key is gone: its immediate, and this.
 constexpr std::uint64_t key_is_gone = std::uint64_t(1) << 32;
 // Of the answer to a heartbeat.
 constexpr std::uint64_t heartbeat_answered = std::uint64_t(1) << 33;
-// Of so many the last one tells that all are over.
-constexpr std::uint32_t signalled_each = 64;
 // What a connection is served before others have their turn.
 constexpr unsigned requests_of_a_turn = 64;
 
@@ -35,23 +34,6 @@ std::uint16_t code_of(const error& e) noexcept
 }
 
 } // namespace
-
-std::uint32_t send_depth_of(const server_options& o) noexcept
-{
-    // Answers to all requests, which could come by this connection alone, and heartbeats.
-    const std::uint32_t each = most_of_an_answer + (o.always_invalidate ? most_of_a_renewal : 0);
-    return each * o.queue_depth + signalled_each + 16;
-}
-
-// As iwarp has them, whose rings grow by doubling; a device's are as large at least, in the kernel's memory.
-std::size_t memory_of_queues(const server_options& o) noexcept
-{
-    constexpr std::size_t of_send = 112, of_receive = 32, of_arrival = 32; // which has a place in two lists
-    constexpr std::size_t beside = 16384; // the socket, and what a batch needs
-    const std::uint32_t receives = std::max<std::uint32_t>(service_queue_depth, o.queue_depth) + 1;
-    return of_send * std::bit_ceil(send_depth_of(o)) + of_receive * std::bit_ceil(receives) +
-           of_arrival * (receives + o.queue_depth) + beside;
-}
 
 server_connection::server_connection(server_path& path, std::uint16_t number, connection_charges charged)
     : connection(number), path_(path), charged_(std::move(charged))
@@ -148,8 +130,8 @@ void server_connection::on_completions(std::span<const verbs::completion> batch)
         if ((c.id & key_is_gone) != 0) {
             arrived_.push_back({c.opcode, 0, static_cast<std::uint32_t>(c.id), no_slot});
         } else if (c.id == heartbeat_answered) {
-            answering_heartbeat_ = false;
-            if (std::exchange(owes_heartbeat_, false) && !path_.closing())
+            const auto sent = std::exchange(answer_, heartbeat_answer::none);
+            if (sent == heartbeat_answer::one_more && !path_.closing())
                 answer_heartbeat();
         }
     }
@@ -221,10 +203,11 @@ void server_connection::handle(const arrival& a)
 // heartbeats and reads nothing would have the send queue grow.
 void server_connection::answer_heartbeat() noexcept
 {
-    if (std::exchange(answering_heartbeat_, true)) {
-        owes_heartbeat_ = true;
+    if (answer_ != heartbeat_answer::none) {
+        answer_ = heartbeat_answer::one_more;
         return;
     }
+    answer_ = heartbeat_answer::on_its_way;
     verbs::send_request reply;
     reply.id = heartbeat_answered;
     reply.opcode = verbs::opcode::write_with_immediate;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/rtrs/server.hpp>
 
-#include <verbena/core/siphash.hpp>
 #include <verbena/core/task/event.hpp>
 
 #include <algorithm>
@@ -36,6 +35,8 @@ struct name_entry {
 } // namespace
 
 struct server_group::impl {
+    explicit impl(random_source& random) noexcept : key(random.key()) {}
+    const siphash_key key; // of shard_of()
     std::mutex mutex;
     std::map<std::string, name_entry, std::less<>> names;
     std::uint32_t sessions = 0;
@@ -67,13 +68,16 @@ bool server_group::impl::forget(const std::string& name, name_waiter& w) noexcep
     return at != names.end() && std::erase(at->second.waiting, &w) != 0;
 }
 
-server_group::server_group() : impl_(std::make_unique<impl>())
+server_group::server_group(random_source& random) : impl_(std::make_unique<impl>(random))
 {
     impl_->own = std::make_unique<peer_shares>();
     impl_->peers = impl_->own.get();
 }
 
-server_group::server_group(peer_shares& peers) : impl_(std::make_unique<impl>()) { impl_->peers = &peers; }
+server_group::server_group(peer_shares& peers, random_source& random) : impl_(std::make_unique<impl>(random))
+{
+    impl_->peers = &peers;
+}
 
 server_group::~server_group() = default;
 
@@ -142,14 +146,13 @@ void session_name::set_live(bool live) noexcept
     group_->impl_->names.find(text_)->second.live = live;
 }
 
-std::optional<std::size_t> shard_of(std::span<const std::byte> private_data, std::size_t shards) noexcept
+std::optional<std::size_t> server_group::shard_of(std::span<const std::byte> private_data,
+                                                  std::size_t shards) const noexcept
 {
     const auto message = decode_connect_request(private_data);
     if (!message || shards == 0)
         return std::nullopt;
-    // The client draws the number: any key spreads those of honest clients, and the others gain nothing by a crowd.
-    static constexpr siphash_key key{};
-    return siphash(key, message->session.bytes) % shards;
+    return siphash(impl_->key, message->session.bytes) % shards;
 }
 
 } // namespace verbena::rtrs

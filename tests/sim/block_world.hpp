@@ -54,7 +54,7 @@ public:
     /// `devices`: what those of both ends can do.
     block_world(std::uint64_t seed, std::size_t shards, const loop::fabric_options& f,
                 const loop::options& devices)
-        : shards_(shards), devices_(devices), all(clock, seed), luck_(seed)
+        : shards_(shards), devices_(devices), numbers_(seed), all(clock, seed), group(peers, numbers_)
     {
         set_log_level(std::getenv("VERBENA_SIM_LOG") == nullptr ? log_level::off : log_level::debug);
         for (std::size_t i = 0; i < 2 * shards; ++i)
@@ -134,8 +134,10 @@ public:
                 BOOST_TEST(s.stats.ends[std::size_t(rtrs::path_end::bad_message)].value() == 0u);
             }
         }
-        for (std::size_t i = 0; i < all.size(); ++i)
+        for (std::size_t i = 0; i < all.size(); ++i) {
             BOOST_TEST(all.at(i).buffers().outstanding() == 0u, "buffers of shard " << i);
+            BOOST_TEST(all.at(i).reactor().stats().illegal_transitions.load() == 0u);
+        }
         BOOST_TEST(server_device->grants() == 0u);
         BOOST_TEST(fabric->counters().active == 0u);
         BOOST_TEST(peers.peers() == 0u);
@@ -148,6 +150,7 @@ public:
 private:
     const std::size_t shards_;
     const loop::options devices_;
+    seeded_random numbers_;
 
 public:
     virtual_clock clock;
@@ -160,7 +163,7 @@ public:
     rnbd::server_stats device_stats;
     rnbd::server served{devices, device_stats};
     peer_shares peers{peer_options()};
-    rtrs::server_group group{peers};
+    rtrs::server_group group;
     rtrs::server_options options;
     rtrs::client_stats client_stats;
     std::deque<server_shard> servers;
@@ -193,28 +196,17 @@ private:
         s.serving.reset();
         s.listeners.clear();
     }
-    // As rtrs::shard_of() does, but the seed chooses: numbers of sessions come from the system.
     void hand_over(server_shard& from, std::unique_ptr<verbs::arrival>& peer)
     {
-        const auto message = rtrs::decode_connect_request(peer->private_data());
-        if (!message)
+        const auto chosen = group.shard_of(peer->private_data(), shards_);
+        if (!chosen)
             return;
-        auto known = std::ranges::find(homes_, message->session, &home::session);
-        if (known == homes_.end())
-            known = homes_.insert(known, {message->session, luck_.below(shards_)});
-        server_shard& to = servers[known->server];
+        server_shard& to = servers[*chosen];
         if (&to == &from)
             return;
         ++handovers;
         handover::send(to.here, *to.device, to.adopting, std::move(peer));
     }
-
-    struct home {
-        rtrs::uuid session;
-        std::size_t server;
-    };
-    std::vector<home> homes_;
-    draws luck_;
 };
 
 } // namespace verbena::sim

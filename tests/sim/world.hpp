@@ -92,7 +92,7 @@ public:
         std::unique_ptr<rpc::client_transport> transport;
     };
 
-    explicit world(const world_options& o) : options(o), all(clock, o.seed)
+    explicit world(const world_options& o) : options(o), all(clock, o.seed), numbers(o.seed)
     {
         for (std::size_t i = 0; i < o.shards; ++i)
             all.add(server_memory);
@@ -108,6 +108,7 @@ public:
         memfs::memfs_options files;
         files.root_uid = user;
         files.root_gid = user;
+        files.random = &numbers;
         backend = std::move(*memfs::open_memfs(files, pool));
         nfs::export_options exported;
         losing = std::make_unique<losing_backend>(*backend);
@@ -191,7 +192,7 @@ public:
         return sum;
     }
     /// What some shard keeps after run(), for people, or nothing.
-    std::string left_over() const
+    std::string left_over()
     {
         std::string text;
         const auto tell = [&text](const char* what, std::size_t index, std::uint64_t count) {
@@ -207,6 +208,8 @@ public:
         }
         for (const client_shard& c : clients)
             tell(" buffers of shard ", c.here.index(), c.here.buffers().outstanding());
+        for (std::size_t i = 0; i < all.size(); ++i)
+            tell(" illegal transitions on shard ", i, all.at(i).reactor().stats().illegal_transitions.load());
         tell(" grants of the server on ", 0, server_device->grants());
         tell(" grants of clients on ", 0, client_device->grants());
         tell(" queue pairs on ", 0, fabric->counters().active);
@@ -218,6 +221,7 @@ public:
     memory_budget server_memory{memory_limit, unsigned(options.shards)};
     memory_budget client_memory{memory_limit, unsigned(options.shards)};
     simulated_shards all;
+    seeded_random numbers;
     std::unique_ptr<loop::fabric> fabric;
     std::unique_ptr<loop::device> server_device, client_device;
     blocking_pool pool{1};
@@ -227,7 +231,7 @@ public:
     nfs::handle_key key{std::byte(3), std::byte(141), std::byte(59)};
     nfs::export_table exports;
     nfs::mount3::mount_list mounts;
-    rpc::duplicate_request_cache duplicates{options.shards};
+    rpc::duplicate_request_cache duplicates{options.shards, {}, numbers};
     rpcrdma::responder_options server_options;
     std::deque<server_shard> servers;
     std::deque<client_shard> clients;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "context.hpp"
 
-#include "connect.hpp"
+#include "listener.hpp"
 #include "queue_pair.hpp"
 
 #include <verbena/core/log.hpp>
@@ -435,6 +435,19 @@ bool context_impl::try_arm() noexcept
     for (auto& d : devices_)
         quiet = d->arm() && quiet;
     return quiet && ready_.empty();
+}
+
+result<void> context_impl::as_chosen(const rdma_cm_id& id) const
+{
+    if (!options_.device.empty() && options_.device != ::ibv_get_device_name(id.verbs->device))
+        return error(std::errc::no_such_device, "the address leads to another device than the one chosen; "
+                                                "`verbena doctor` tells which address leads to which");
+    if (options_.port != 0 && options_.port != id.port_num)
+        return error(std::errc::no_such_device,
+                     "the address leads to another port than the one chosen; `verbena doctor` tells which "
+                     "address leads to which",
+                     id.port_num);
+    return {};
 }
 
 task<result<std::unique_ptr<queue_pair>>> context_impl::make_pair(rdma_cm_id* id, domain& d,

@@ -77,7 +77,7 @@ struct fixture {
     buffer_pool home_buffers{budget, home.get()}, there_buffers{budget, there.get()};
     scope home_tasks{*home}, there_tasks{*there}, callers{*home};
     shard first{0, *home, home_buffers, home_tasks}, second{1, *there, there_buffers, there_tasks};
-    operations_under_way all;
+    operations_under_way all{siphash_key{}};
     operations_here& here = all.on(first);
     operations_here& beside = all.on(second);
 };
@@ -251,6 +251,26 @@ BOOST_FIXTURE_TEST_CASE(files_of_one_bucket_are_taken_for_one, fixture)
     BOOST_TEST(w.is_over());
     beside_it.end();
     BOOST_TEST(!all.is_changed(key("f")));
+}
+
+// So that nobody can make files that take delegations from another one's.
+BOOST_FIXTURE_TEST_CASE(a_key_decides_which_files_share_a_bucket, fixture)
+{
+    siphash_key drawn{};
+    drawn[0] = std::byte(1);
+    operations_under_way keyed(drawn);
+    under_way doing, likewise;
+    doing.begin(here, 1, inner("f"), operation::write);
+    likewise.begin(keyed.on(first), 1, inner("f"), operation::write);
+    unsigned shared = 0, in_both = 0;
+    for (unsigned i = 0; i < 100'000; ++i) {
+        if (!all.is_changed(key(std::to_string(i))))
+            continue;
+        ++shared;
+        in_both += keyed.is_changed(key(std::to_string(i))) ? 1 : 0;
+    }
+    BOOST_TEST(shared > 10u);
+    BOOST_TEST(in_both < shared / 4);
 }
 
 BOOST_AUTO_TEST_CASE(a_key_tells_its_space_and_its_handle)

@@ -66,6 +66,7 @@ struct world {
         BOOST_TEST(server_device->grants() == 0u);
         BOOST_TEST(pool->outstanding() == 0u);
         BOOST_TEST(peers.peers() == 0u);
+        BOOST_TEST(shard->stats().illegal_transitions.load() == 0u);
         for (std::size_t i = 0; i < devices.size(); ++i) {
             BOOST_TEST(devices.users_of(i).writers == 0u);
             BOOST_TEST(devices.users_of(i).readers == 0u);

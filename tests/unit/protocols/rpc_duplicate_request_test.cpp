@@ -283,22 +283,27 @@ BOOST_AUTO_TEST_CASE(half_of_the_places_serve_whoever_needs_them)
     reactor& here = **made;
     rpc::duplicate_request_options options;
     options.max_entries = 16;
-    rpc::duplicate_request_cache cache(2, options);
+    seeded_random numbers(1), again(1);
+    rpc::duplicate_request_cache cache(2, options, numbers);
+    rpc::duplicate_request_cache likewise(2, {}, again); // to find out who is served by which part
     const auto answer = from_hex("01020304");
-    const auto ask = [&](rpc::request_key key) -> task<state> {
-        rpc::duplicate_request_cache::visit v(cache, here, std::move(key));
+    const auto ask_of = [&](rpc::duplicate_request_cache& c, rpc::request_key key) -> task<state> {
+        rpc::duplicate_request_cache::visit v(c, here, std::move(key));
         const state s = co_await v.begin();
         if (s == state::fresh)
             v.remember(answer);
         co_return s;
     };
+    const auto ask = [&](rpc::request_key key) { return ask_of(cache, std::move(key)); };
     std::string busy = "192.0.2.1";
     (void)run_until_complete(here, ask(key_of(0, busy)));
     const std::size_t part = cache.stats(0).entries.value() == 1 ? 0 : 1;
     std::string other;
     for (int i = 2; other.empty(); ++i) {
         const std::string address = "192.0.2." + std::to_string(i);
-        if (std::hash<std::string_view>()(address) % 2 != part)
+        const auto before = likewise.stats(part).entries.value();
+        (void)run_until_complete(here, ask_of(likewise, key_of(0, address)));
+        if (likewise.stats(part).entries.value() == before)
             other = address;
     }
     for (std::uint32_t xid = 1; xid < 20; ++xid)
@@ -455,7 +460,8 @@ BOOST_AUTO_TEST_CASE(visits_from_all_shards)
 {
     const auto running = start_shards(3);
     runtime& shards = *running;
-    rpc::duplicate_request_cache cache(shards.size());
+    seeded_random numbers(1);
+    rpc::duplicate_request_cache cache(shards.size(), {}, numbers);
     const auto answer = from_hex("01020304");
     constexpr int peers = 20;
 
@@ -650,6 +656,36 @@ BOOST_AUTO_TEST_CASE(a_run_that_fails_passes_the_call_to_another_shard)
             break;
     }
     shards.stop();
+}
+
+// Hosts that found addresses of which one part has all the calls, whose lock they could hold, have found nothing for
+// another process.
+BOOST_AUTO_TEST_CASE(which_part_keeps_a_hosts_calls_cannot_be_foreseen)
+{
+    const auto made = reactor::create({});
+    BOOST_REQUIRE(made);
+    reactor& here = **made;
+    constexpr std::size_t hosts = 64;
+    const auto ask = [&](rpc::duplicate_request_cache& cache, std::size_t host) -> task<void> {
+        rpc::duplicate_request_cache::visit v(cache, here, key_of(1, "192.0.2." + std::to_string(host)));
+        (void)co_await v.begin();
+        v.remember(from_hex("01020304"));
+    };
+    const auto parts_of = [&](random_source& numbers) {
+        rpc::duplicate_request_cache cache(2, {}, numbers);
+        std::vector<bool> first;
+        for (std::size_t host = 0; host < hosts; ++host) {
+            const auto before = cache.stats(0).entries.value();
+            run_until_complete(here, ask(cache, host));
+            first.push_back(cache.stats(0).entries.value() != before);
+        }
+        return first;
+    };
+    seeded_random one(1), same(1), other(2);
+    const auto parts = parts_of(one);
+    BOOST_TEST((parts_of(same) == parts));
+    BOOST_TEST((parts_of(other) != parts));
+    BOOST_TEST((parts_of(system_random()) != parts));
 }
 
 // Whoever finds calls that share a bucket, and so make a look at one slow, has found nothing for another process.

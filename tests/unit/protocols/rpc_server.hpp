@@ -245,6 +245,7 @@ public:
         program.go.set();
         run_until_complete(*shard, server->shut_down(shard->clock().now()));
         server.reset();
+        BOOST_TEST(shard->stats().illegal_transitions.load() == 0u);
     }
 
     net::unique_fd connect(std::string_view from = "192.0.2.1:1023")

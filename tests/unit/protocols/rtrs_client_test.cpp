@@ -2,6 +2,7 @@
 // How long requests of the client of RTRS wait, which path they take, and when a path is given up.
 #include <boost/test/unit_test.hpp>
 
+#include "../state_trace.hpp"
 #include "rtrs_server_by_hand.hpp"
 
 #include <optional>
@@ -193,6 +194,51 @@ BOOST_AUTO_TEST_CASE(a_server_that_falls_silent_is_given_up)
             co_await sleep_for(2s);
         }
         BOOST_TEST(f.stats.lost_paths[std::size_t(rtrs::path_end::silent)].value() == 1u);
+    });
+}
+
+// As a dump of the shard's tasks shows it.
+BOOST_AUTO_TEST_CASE(a_path_goes_from_life_to_life)
+{
+    fixture f;
+    f.options.reconnect_delay = 1s;
+    f.options.set_up = 10s;
+    f.run([&]() -> task<void> {
+        const auto trace = [&f] { return test::state_trace(*f.shard, "path of an RTRS client"); };
+        const auto state = [&f] { return f.client->paths().front().state; };
+        const std::string up =
+            "waiting, setting up (a life begins), connected (the server has said where the chunks are)";
+        const std::string down = ", lost (lost), waiting (its connections are gone)";
+        BOOST_TEST(trace() == up);
+        BOOST_TEST((state() == rtrs::path_state::connected));
+        f.connections.front()->pair->kill(error(std::errc::connection_reset, "a server that restarts"));
+        co_await sleep_for(100ms);
+        BOOST_TEST(trace() == up + down);
+        BOOST_TEST((state() == rtrs::path_state::reconnecting));
+        f.informing = false;
+        co_await sleep_for(2s);
+        BOOST_TEST(trace() == up + down + ", setting up (a life begins)");
+        BOOST_TEST((state() == rtrs::path_state::reconnecting));
+        f.informing = true;
+        co_await sleep_for(9s);
+        BOOST_TEST(
+            trace() ==
+            up + down +
+                ", setting up (a life begins), failed (unfinished), waiting (its connections are gone)");
+        co_await sleep_for(2s);
+        BOOST_TEST(
+            trace().ends_with(", failed (unfinished), waiting (its connections are gone), setting up (a life "
+                              "begins), connected (the server has said where the chunks are)"));
+        BOOST_TEST((state() == rtrs::path_state::connected));
+        // A request that the device still has keeps a path that is closed.
+        f.answering = false;
+        asked last;
+        scope s(*f.shard);
+        s.spawn(ask, std::ref(f), std::ref(last), rtrs::client::lane::io);
+        co_await sleep_for(10ms);
+        co_await f.client->close();
+        BOOST_TEST(trace() == "");
+        co_await s.join();
     });
 }
 

@@ -5,6 +5,7 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
+#include "../state_trace.hpp"
 #include "rnbd_world.hpp"
 
 #include <verbena/core/task/combine.hpp>
@@ -165,8 +166,15 @@ BOOST_AUTO_TEST_CASE(a_drain_that_is_stopped_answers_no_more)
         f.listener->close();
         co_await sleep_for(1s);
         BOOST_TEST((session.paths().front().state == rtrs::path_state::connected));
+        // As a dump of the shard's tasks shows it.
+        const auto trace = [&f] { return test::state_trace(*f.shard, "path of an RTRS server"); };
+        const std::string draining =
+            "connecting, informing (the client has said who it is), connected (all that is made for it "
+            "is there), draining (its server takes no more requests)";
+        BOOST_TEST(trace() == draining);
         f.tasks->request_stop();
         co_await sleep_for(10ms);
+        BOOST_TEST(trace() == draining + ", closing (stopped)");
         BOOST_TEST((session.paths().front().state == rtrs::path_state::reconnecting));
         BOOST_TEST(f.tasks->live() == 1u); // a disk can't be called back
         f.disk.goes_on.set();

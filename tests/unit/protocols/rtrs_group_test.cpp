@@ -162,7 +162,7 @@ BOOST_FIXTURE_TEST_CASE(sessions_are_counted_over_all_shards, fixture)
     group.remove_session();
 }
 
-BOOST_AUTO_TEST_CASE(all_connections_of_a_session_belong_to_one_shard)
+BOOST_FIXTURE_TEST_CASE(all_connections_of_a_session_belong_to_one_shard, fixture)
 {
     std::set<std::size_t> used;
     for (unsigned n = 0; n < 64; ++n) {
@@ -170,7 +170,7 @@ BOOST_AUTO_TEST_CASE(all_connections_of_a_session_belong_to_one_shard)
         m.connections = 4;
         m.session.bytes[3] = std::byte(n);
         m.first = true;
-        const auto first = rtrs::shard_of(rtrs::encode(m), 4);
+        const auto first = group.shard_of(rtrs::encode(m), 4);
         BOOST_REQUIRE(first.has_value());
         BOOST_TEST(*first < 4U);
         used.insert(*first);
@@ -178,11 +178,43 @@ BOOST_AUTO_TEST_CASE(all_connections_of_a_session_belong_to_one_shard)
         m.path.bytes[0] = std::byte(n + 1);
         m.first = false;
         m.reconnects = 7;
-        BOOST_TEST((rtrs::shard_of(rtrs::encode(m), 4) == first));
+        BOOST_TEST((group.shard_of(rtrs::encode(m), 4) == first));
     }
     BOOST_TEST(used.size() == 4U);
-    BOOST_TEST(!rtrs::shard_of(std::array<std::byte, 56>{}, 4).has_value());
-    BOOST_TEST(!rtrs::shard_of({}, 4).has_value());
+    BOOST_TEST(!group.shard_of(std::array<std::byte, 56>{}, 4).has_value());
+    BOOST_TEST(!group.shard_of({}, 4).has_value());
+}
+
+// A client that found the names which one server keeps on its first shard has gained nothing for another server, or for
+// this one when it was started again.
+BOOST_AUTO_TEST_CASE(no_client_knows_which_shard_keeps_its_session)
+{
+    seeded_random seeded(1), likewise(1);
+    const rtrs::server_group one(seeded), same(likewise), other(seeded), third, fourth;
+    std::size_t of_one = 0;
+    const rtrs::server_group* const differ[] = {&other, &third, &fourth};
+    std::array<std::size_t, std::size(differ)> first{};
+    for (std::uint32_t n = 0; n < 4000; ++n) {
+        rtrs::connect_request m;
+        m.connections = 2;
+        m.session.bytes[0] = std::byte(n & 0xff);
+        m.session.bytes[1] = std::byte(n >> 8);
+        const auto request = rtrs::encode(m);
+        BOOST_TEST((same.shard_of(request, 4) == one.shard_of(request, 4)));
+        if (one.shard_of(request, 4) != 0u)
+            continue;
+        ++of_one;
+        for (std::size_t i = 0; i < std::size(differ); ++i)
+            first[i] += differ[i]->shard_of(request, 4) == 0u ? 1 : 0;
+    }
+    // A fourth of all, and of these a fourth again: some 1000 and 250, from which chance does not lead so far away.
+    BOOST_TEST(of_one > 800u);
+    BOOST_TEST(of_one < 1200u);
+    for (const std::size_t n : first)
+        BOOST_TEST((n > 100u && n < 500u), n);
+    // Nor do the two that the system drew agree.
+    BOOST_TEST(first[1] != of_one);
+    BOOST_TEST(first[2] != of_one);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -115,6 +115,7 @@ struct fixture {
         client.reset();
         BOOST_TEST(pool->outstanding() == 0u);
         BOOST_TEST(client_device->grants() == 0u);
+        BOOST_TEST(shard->stats().illegal_transitions.load() == 0u);
     }
     // Each path anew, one connection after the other.
     task<void> serve()

@@ -2,7 +2,8 @@
 // The provider over rdma-core on a device that is none: what it is asked for, what it says by itself, and its removal.
 #include <boost/test/unit_test.hpp>
 
-#include "../../../transports/rdma/connect.hpp"
+#include "../../../transports/rdma/listener.hpp"
+#include "../../../transports/rdma/queue_pair.hpp"
 #include "fake_rdma_core.hpp"
 
 #include <semaphore>

@@ -3,7 +3,8 @@
 // cause, and told in the log, which peers can't fill.
 #include <boost/test/unit_test.hpp>
 
-#include "../../../transports/rdma/connect.hpp"
+#include "../../../transports/rdma/listener.hpp"
+#include "../../../transports/rdma/queue_pair.hpp"
 #include "fake_rdma_core.hpp"
 
 #include <verbena/core/task/scope.hpp>

@@ -2,6 +2,7 @@
 // memfs: a file system in memory, for tests, simulations and scratch space. Gone with its object.
 #pragma once
 
+#include <verbena/core/random.hpp>
 #include <verbena/core/reactor/blocking.hpp>
 #include <verbena/protocols/storage/file_backend.hpp>
 
@@ -22,6 +23,8 @@ struct memfs_options {
     std::uint32_t root_uid = 0;
     std::uint32_t root_gid = 0;
     bool read_only = false;
+    random_source* random =
+        nullptr; ///< draws what tells this one from others; nullptr: system_random(). Not kept.
 };
 
 /// Makes an empty one. Permissions are checked here, by mode bits; operations are serialised by one mutex

@@ -14,7 +14,6 @@
 #include <cassert>
 #include <limits.h>
 #include <new>
-#include <random>
 #include <unistd.h>
 #include <utility>
 
@@ -39,14 +38,13 @@ error without(std::uint32_t lowest, std::uint32_t highest) noexcept
                                    : "the server has no minor version 2 of NFS version 4");
 }
 
-std::string unlike_any_other()
+std::string unlike_any_other(random_source& random)
 {
     std::array<char, HOST_NAME_MAX + 1> host{};
     if (::gethostname(host.data(), host.size() - 1) != 0)
         host[0] = '\0';
-    std::random_device chance;
     return "verbena " + std::string(host.data()) + ' ' + std::to_string(::getpid()) + ' ' +
-           std::to_string(chance()) + std::to_string(chance());
+           std::to_string(random.draw());
 }
 
 bool is_put_off(nfsstat4 status) noexcept { return status == nfsstat4::delay || status == nfsstat4::grace; }
@@ -127,14 +125,12 @@ client_session::client_session(rpc::client_transport& transport, const identity&
     : transport_(transport),
       ways_{&transport},
       who_(who),
-      name_(name.empty() ? unlike_any_other() : std::move(name)),
+      name_(std::move(name)),
       lowest_minor_(spoken.lowest),
       minor_(spoken.highest),
       callbacks_(callbacks)
 {
     assert(1 <= spoken.lowest && spoken.lowest <= spoken.highest && spoken.highest <= max_minor_version);
-    std::random_device chance;
-    xdr::store_u64(verifier_.data(), std::uint64_t(chance()) << 32 | chance());
     if (callbacks_ != nullptr)
         callbacks_->add(*this);
 }
@@ -367,6 +363,13 @@ task<result<void>> client_session::add_connection(rpc::client_transport& more)
 
 task<result<void>> client_session::exchange_id()
 {
+    if (!has_verifier_) {
+        has_verifier_ = true;
+        random_source& random = shard_->random();
+        xdr::store_u64(verifier_.data(), random.draw());
+        if (name_.empty())
+            name_ = unlike_any_other(random);
+    }
     operations call(who_it_is());
     call.yields(head_of_results + xdr::max_size<EXCHANGE_ID4res>);
     auto sent = co_await insist(call, true);

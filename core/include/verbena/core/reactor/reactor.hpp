@@ -8,10 +8,12 @@
 #pragma once
 
 #include <verbena/core/intrusive_list.hpp>
+#include <verbena/core/random.hpp>
 #include <verbena/core/reactor/clock.hpp>
 #include <verbena/core/reactor/ring.hpp>
 #include <verbena/core/reactor/timer.hpp>
 #include <verbena/core/result.hpp>
+#include <verbena/core/task/state_record.hpp>
 #include <verbena/core/task/wait_record.hpp>
 
 #include <atomic>
@@ -52,8 +54,9 @@ struct reactor_options {
     clock_source* clock = nullptr;     ///< nullptr: system_clock()
     unsigned ring_entries = 1024;      ///< submission queue length
     unsigned masked_ring_features = 0; ///< ring_feature bits to do without
-    std::uint64_t seed = 0;            ///< not 0: the run queue is served in a seeded random order
-    unsigned index = 0;                ///< the shard's number, for metrics
+    std::uint64_t seed =
+        0; ///< not 0: the run queue is served in a seeded random order, and random() is of the seed
+    unsigned index = 0; ///< the shard's number, for metrics
 };
 
 /// A source of events. All four run on the reactor's thread.
@@ -109,6 +112,7 @@ struct reactor_stats {
     std::atomic<std::uint64_t> stalls{
         0}; ///< turns that held the shard over 1 ms; over 100 ms they are logged
     std::atomic<std::uint64_t> stall_nanoseconds{0};
+    std::atomic<std::uint64_t> illegal_transitions{0}; ///< of named_state: each is a fault of ours
 };
 
 /// Why reactor::run() returned.
@@ -208,6 +212,11 @@ public:
     /// Shard only, but for what it counts (ring::stats()).
     ring& io() noexcept { return *ring_; }
     clock_source& clock() noexcept { return *clock_; }
+    /// system_random(), or under a seed one of its own. Shard only.
+    random_source& random() noexcept
+    {
+        return options_.seed != 0 ? static_cast<random_source&>(seeded_) : system_random();
+    }
     /// The time at the start of this turn: one clock read serves everything in it.
     time_point now() const noexcept { return now_; }
     unsigned index() const noexcept { return options_.index; }
@@ -217,6 +226,10 @@ public:
     const reactor_stats& stats() const noexcept { return stats_; }
     /// Those that have tasks now: scopes, and what else starts tasks. Shard only.
     intrusive_list<detail::task_group>& task_groups() noexcept { return task_groups_; }
+    /// Of the objects that have a named_state. Shard only.
+    intrusive_list<detail::state_record>& named_states() noexcept { return named_states_; }
+    /// For named_state. Shard only.
+    void count_illegal_transition() noexcept;
 
 private:
     friend class io_watch;
@@ -256,6 +269,7 @@ private:
     const int kernel_thread_; // for debuggers, as is next_
     reactor* next_ = nullptr;
     intrusive_list<detail::task_group> task_groups_;
+    intrusive_list<detail::state_record> named_states_;
     std::uint64_t last_trace_ = 0;
     clock_source* clock_;
     std::unique_ptr<ring> ring_;
@@ -278,7 +292,8 @@ private:
     intrusive_list<deferred> last_;
     time_point now_{};
     time_point last_work_{};
-    std::uint64_t random_ = 0;
+    std::uint64_t order_ = 0; // of the run queue, under a seed
+    seeded_random seeded_;    // likewise: for random()
     std::atomic<remote_message*> inbox_{nullptr};
     std::atomic<std::uint32_t> senders_{0}; // in stop(), or about to wake it: the destructor waits for them
     std::atomic<bool> stop_{false};

@@ -44,6 +44,7 @@
 #include <verbena/core/intrusive_list.hpp>
 #include <verbena/core/reactor/clock.hpp>
 #include <verbena/core/result.hpp>
+#include <verbena/core/siphash.hpp>
 #include <verbena/core/task/task.hpp>
 #include <verbena/protocols/files/conflicts.hpp>
 #include <verbena/protocols/files/types.hpp>
@@ -149,7 +150,8 @@ class operations_under_way {
 public:
     static constexpr std::size_t buckets = 4096;
 
-    operations_under_way() = default;
+    /// `key` decides which files share a bucket.
+    explicit operations_under_way(const siphash_key& key) noexcept : begin_(siphash(key, {})) {}
     operations_under_way(const operations_under_way&) = delete;
     /// Of a shard, which outlives this. Made when it is first asked for.
     operations_here& on(const shard& where);
@@ -169,6 +171,7 @@ private:
     std::atomic<std::uint32_t>& count_of(const storage::handle& key) noexcept;
     std::atomic<std::uint32_t>& count_of_all_files(const shard& where) noexcept;
 
+    const std::uint64_t begin_;
     std::array<std::atomic<std::uint32_t>, buckets> counts_{};
     std::array<place, 16> of_all_files_;
     std::mutex lock_; // of the list of shards, which only grows

@@ -169,6 +169,7 @@ private:
     shard& home_;
     group_source& source_;
     const user_groups_options options_;
+    const siphash_key key_; // of peers
     const storage::shared_groups none_;
     cache known_;
     std::map<std::uint32_t, std::shared_ptr<lookup>> under_way_;

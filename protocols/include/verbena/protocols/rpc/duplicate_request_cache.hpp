@@ -38,8 +38,8 @@ struct request_key {
     std::uint32_t procedure = 0;
     std::uint32_t user = 0;            ///< of AUTH_SYS
     std::uint64_t argument_length = 0; ///< of all, also of what lies in a Read chunk
-    /// Of the arguments up to the first that lies in a Read chunk: of all of them if they have whole_bytes and no more, else
-    /// of the first first_bytes.
+    /// Of the arguments up to the first that lies in a Read chunk: of all of them if they have whole_bytes and no
+    /// more, else of the first first_bytes.
     std::uint64_t checksum = 0;
 
     /// So many lie in one piece wherever a stream's buffers end, and no argument of NFS but the data of a WRITE and the
@@ -47,8 +47,9 @@ struct request_key {
     static constexpr std::size_t whole_bytes = 8192;
     static constexpr std::size_t first_bytes = 256;
 
-    /// Of a call whose header and credential are decoded and whose arguments are not. `whole`: arguments up to that length count
-    /// with all octets, longer ones with the first first_bytes; first_bytes for calls that are only kept apart.
+    /// Of a call whose header and credential are decoded and whose arguments are not. `whole`: arguments up to that
+    /// length count with all octets, longer ones with the first first_bytes; first_bytes for calls that are only kept
+    /// apart.
     static request_key of(call& c, std::size_t whole = whole_bytes);
     friend bool operator==(const request_key&, const request_key&) = default;
 };
@@ -57,13 +58,14 @@ struct duplicate_request_options {
     /// Places of all parts together, made as they are needed. Half of them are divided among the parts, the other half
     /// serves any part that needs more. Within them a reply keeps its place for `lifetime`.
     std::size_t max_entries = 65536;
-    /// What replies take, in all parts together, with the places of data in them: each place takes usual_reply, and more while it has a
-    /// longer one. Divided as places are. For what goes beyond, the oldest replies of the part go.
+    /// What replies take, in all parts together, with the places of data in them: each place takes usual_reply, and
+    /// more while it has a longer one. Divided as places are. For what goes beyond, the oldest replies of the part
+    /// go.
     std::size_t max_bytes = std::size_t(32) << 20;
     /// Calls in progress of each part that are only kept apart; these have no other places.
     std::size_t max_in_turn = 16384;
-    /// Longer replies are not kept; those of calls that change something are short. NFS version 4.0 makes no longer ones of such calls
-    /// (call::most_kept()): some hundred octets are the least for it.
+    /// Longer replies are not kept; those of calls that change something are short. NFS version 4.0 makes no longer
+    /// ones of such calls (call::most_kept()): some hundred octets are the least for it.
     std::size_t max_reply = 4096;
     /// Repeats that wait for one call in progress; more are dropped.
     std::size_t max_waiting = 4;
@@ -95,8 +97,10 @@ struct duplicate_request_stats {
 
 class duplicate_request_cache {
 public:
-    /// For so many shards; it has as many parts. They run no visit any more when it is destroyed.
-    explicit duplicate_request_cache(std::size_t shards, const duplicate_request_options& options = {});
+    /// For so many shards; it has as many parts. They run no visit any more when it is destroyed. `random` draws the
+    /// key by which a peer's calls get their part, and their place in it; it is not kept.
+    explicit duplicate_request_cache(std::size_t shards, const duplicate_request_options& options = {},
+                                     random_source& random = system_random());
     ~duplicate_request_cache();
     duplicate_request_cache(const duplicate_request_cache&) = delete;
 
@@ -145,15 +149,16 @@ public:
         private:
             visit& visit_;
         };
-        /// Finds out what to do with the call. Once. Completes when: no other run of the same call is in progress, mostly at
-        /// once. On cancel: it waits on, for the end of that run. Errors: none but std::bad_alloc. Lifetime: the visit outlives
-        /// the wait, and the cache the visit. Shard: that which the visit was made for.
+        /// Finds out what to do with the call. Once. Completes when: no other run of the same call is in progress,
+        /// mostly at once. On cancel: it waits on, for the end of that run. Errors: none but std::bad_alloc.
+        /// Lifetime: the visit outlives the wait, and the cache the visit. Shard: that which the visit was made for.
         awaiter begin() noexcept { return awaiter(*this); }
         /// The reply message, after `answered`.
         std::span<const std::byte> reply() const noexcept { return reply_; }
         /// Likewise: where data lie in it that transports may send beside it.
         std::span<const xdr::payload_item> items() const noexcept { return items_; }
-        /// After `fresh`: what the call was answered with. Says so before the reply is sent. `items` as of kept_results.
+        /// After `fresh`: what the call was answered with. Says so before the reply is sent. `items` as of
+        /// kept_results.
         void remember(std::span<const std::byte> reply, std::span<const xdr::payload_item> items = {});
 
     private:
@@ -197,6 +202,7 @@ private:
     };
     part& part_of(const request_key& key, repeat of_it) noexcept;
 
+    const siphash_key secret_;
     const std::size_t max_reply_;
     common_share common_, no_more_;
     std::vector<std::unique_ptr<part>> parts_;

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server of RTRS: sessions of several paths, each of several connections, on any verbs provider with Write-with-immediate.
+// The server of RTRS: sessions of several paths, each of several connections, on any verbs provider with
+// Write-with-immediate.
 //
-// A client writes a request into a chunk of memory that the server owns and says so by the 32 bits of an immediate. A service takes
-// requests from there; what it answers goes back by RDMA Write and an immediate. docs/internals/rtrs.md.
+// A client writes a request into a chunk of memory that the server owns and says so by the 32 bits of an immediate. A
+// service takes requests from there; what it answers goes back by RDMA Write and an immediate.
+// docs/internals/rtrs.md.
 #pragma once
 
 #include <verbena/core/log.hpp>
 #include <verbena/core/memory/buffer.hpp>
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/net/peer_shares.hpp>
+#include <verbena/core/random.hpp>
 #include <verbena/core/task/task.hpp>
 #include <verbena/core/verbs/verbs.hpp>
 #include <verbena/protocols/rtrs/path_end.hpp>
@@ -47,14 +50,14 @@ struct server_options {
     std::uint16_t queue_depth = 512;    ///< chunks of a session: so many requests it may have under way
     std::uint32_t chunk_size = 1 << 17; ///< bytes; a power of two from min_chunk_size on
     std::uint32_t header_size = 4096;   ///< of each chunk; the rest is the largest request
-    /// A chunk's key works for one request: it is taken away before the request is looked at, and the answer brings another. So nothing
-    /// that is served changes meanwhile, whatever the client does, by that path.
+    /// A chunk's key works for one request: it is taken away before the request is looked at, and the answer brings
+    /// another. So nothing that is served changes meanwhile, whatever the client does, by that path.
     bool always_invalidate = false;
     std::uint32_t max_sessions = 64;      ///< of all servers of a group
     std::uint32_t max_paths = 8;          ///< of a session
     std::uint32_t max_connections = 1024; ///< of a path; kernels make one for each CPU, and one
-    /// Of one peer (peer_shares), each at least 1: paths that are half made, sessions, and connections. Two peers that have all that they
-    /// may have leave sessions to others.
+    /// Of one peer (peer_shares), each at least 1: paths that are half made, sessions, and connections. Two peers
+    /// that have all that they may have leave sessions to others.
     std::uint32_t max_unfinished = 16;
     std::uint32_t max_peer_sessions = 24;
     std::uint32_t max_peer_connections = 4096;
@@ -66,8 +69,8 @@ struct server_options {
 /// What is wrong with `o`, or nothing. Errors: EINVAL.
 result<void> check(const server_options& o) noexcept;
 
-/// Bytes that the queues of a connection take when they are full: its requests, their answers, and what came. Each connection is charged
-/// with so many, to its peer's share of memory and to the budget. Any thread.
+/// Bytes that the queues of a connection take when they are full: its requests, their answers, and what came. Each
+/// connection is charged with so many, to its peer's share of memory and to the budget. Any thread.
 std::size_t memory_of_queues(const server_options& o) noexcept;
 
 /// What sessions take of a memory budget, in bytes.
@@ -78,7 +81,8 @@ struct session_memory {
     std::size_t shards = 1;
     /// Of the first session of all: nobody keeps anything yet.
     std::size_t first() const noexcept { return each + beside; }
-    /// How many sessions fit into `free` bytes of the budget, wherever they live and whoever lived before; more may if they live together.
+    /// How many sessions fit into `free` bytes of the budget, wherever they live and whoever lived before; more may
+    /// if they live together.
     std::size_t count(std::size_t free) const noexcept
     {
         const std::size_t left = free - std::min(free, kept);
@@ -112,19 +116,21 @@ struct server_stats {
     log_limiter exceptions_logged;
 };
 
-/// A request, for the service. Its memory is the session's and stays while the service's task runs; the client can write into it at any
-/// time, and only harms itself by that. So what is checked is copied first.
+/// A request, for the service. Its memory is the session's and stays while the service's task runs; the client can
+/// write into it at any time, and only harms itself by that. So what is checked is copied first.
 class request {
 public:
     request(bool is_write, std::span<std::byte> data, std::span<const std::byte> user) noexcept
         : data_(data), user_(user), is_write_(is_write)
     {
     }
-    /// true: data() came from the client. false: data() is room for the answer, and holds what an earlier request left there.
+    /// true: data() came from the client. false: data() is room for the answer, and holds what an earlier request
+    /// left there.
     bool is_write() const noexcept { return is_write_; }
     std::span<std::byte> data() const noexcept { return data_; }
-    /// The service has filled the first `size` bytes of data() for the client, to whom they go if the request succeeds. No other byte
-    /// goes: without this call the client's memory stays as it is. More than data() has counts as all of it; of a write nothing goes.
+    /// The service has filled the first `size` bytes of data() for the client, to whom they go if the request
+    /// succeeds. No other byte goes: without this call the client's memory stays as it is. More than data() has
+    /// counts as all of it; of a write nothing goes.
     void produce(std::size_t size) noexcept { produced_ = is_write_ ? 0 : std::min(size, data_.size()); }
     std::size_t produced() const noexcept { return produced_; }
     /// The service's own header.
@@ -151,12 +157,13 @@ struct session_info {
     std::uint32_t max_io_size = 0; ///< bytes of a request's data
 };
 
-/// What a service has for one session. Used on the session's shard; destroyed when no path is left and no request is under way.
+/// What a service has for one session. Used on the session's shard; destroyed when no path is left and no request is
+/// under way.
 class session_handler {
 public:
     virtual ~session_handler() = default;
-    /// A path from this address is about to be connected, the session's first one too; so all that the session has open must be for that
-    /// address. Errors: the path is refused and closed.
+    /// A path from this address is about to be connected, the session's first one too; so all that the session has
+    /// open must be for that address. Errors: the path is refused and closed.
     virtual result<void> add_path(std::string_view peer_address)
     {
         (void)peer_address;
@@ -164,49 +171,57 @@ public:
     }
     /// A path that was added has ended.
     virtual void remove_path(std::string_view peer_address) noexcept { (void)peer_address; }
-    /// Serves one request, beside others. Completes when: it is served; the answer goes out then. On cancel: when its path ends its
-    /// task is asked to stop, and its answer is dropped: what was begun goes on to its end, what has not need not begin. Errors: an errno up to
-    /// max_response_error goes to the client, all else as EIO. An exception counts as EIO, and is logged. Lifetime: `r` outlives the
-    /// task. Shard: the session's.
+    /// Serves one request, beside others. Completes when: it is served; the answer goes out then. On cancel: when its
+    /// path ends its task is asked to stop, and its answer is dropped: what was begun goes on to its end, what has
+    /// not need not begin. Errors: an errno up to max_response_error goes to the client, all else as EIO. An
+    /// exception counts as EIO, and is logged. Lifetime: `r` outlives the task. Shard: the session's.
     virtual task<result<void>> serve(request& r) = 0;
 };
 
 class service {
 public:
     virtual ~service() = default;
-    /// Whether anything is served to anybody at this address. Asked for each connection, before anything is made for it; false: it is
-    /// rejected.
+    /// Whether anything is served to anybody at this address. Asked for each connection, before anything is made for
+    /// it; false: it is rejected.
     virtual bool admits(std::string_view peer_address)
     {
         (void)peer_address;
         return true;
     }
-    /// A session wants to begin. Its name is claimed, and its memory is taken, when this has let it. What `s` has outlives the handler.
-    /// Errors: the session is refused and its path closed; the protocol has no way to tell the client why.
+    /// A session wants to begin. Its name is claimed, and its memory is taken, when this has let it. What `s` has
+    /// outlives the handler. Errors: the session is refused and its path closed; the protocol has no way to tell the
+    /// client why.
     virtual result<std::unique_ptr<session_handler>> open(const session_info& s) = 0;
 };
 
 class session_name;
 
-/// What the servers of several shards share: the names of their sessions, how many there are, and what each peer has of them. Outlives
-/// them. Any thread.
+/// What the servers of several shards share: the names of their sessions, how many there are, and what each peer has
+/// of them. Outlives them. Any thread.
 class server_group {
 public:
-    /// With shares of peers of its own, whose memory is not bounded.
-    server_group();
+    /// With shares of peers of its own, whose memory is not bounded. `random` draws the key of shard_of(); it is not
+    /// kept.
+    explicit server_group(random_source& random = system_random());
     /// `peers` outlives it: what else serves these peers charges them there as well.
-    explicit server_group(peer_shares& peers);
+    explicit server_group(peer_shares& peers, random_source& random = system_random());
     ~server_group();
     server_group(const server_group&) = delete;
 
-    /// Makes `name` the caller's. Completes when: it is free: at once, or when the session that has it is over, if its paths have ended
-    /// and only its requests have not. On cancel: ECANCELED. Errors: EEXIST: a session that lives has it. Lifetime: `shard` outlives
-    /// the group's servers. Shard: `shard`.
+    /// Makes `name` the caller's. Completes when: it is free: at once, or when the session that has it is over, if
+    /// its paths have ended and only its requests have not. On cancel: ECANCELED. Errors: EEXIST: a session that
+    /// lives has it. Lifetime: `shard` outlives the group's servers. Shard: `shard`.
     task<result<session_name>> claim(reactor& shard, std::string name);
     /// False: there are `limit` already.
     bool add_session(std::uint32_t limit) noexcept;
     void remove_session() noexcept;
     peer_shares& peers() const noexcept;
+    /// Which of `shards` servers, from 0, keeps the session that a connect request names: the same for all its
+    /// connections, since a session lives on one shard. A key that the group has drawn decides that, as clients draw
+    /// the names of their sessions: by a hash that they knew they could all have the shard of somebody else. None: it
+    /// is no such request.
+    std::optional<std::size_t> shard_of(std::span<const std::byte> private_data,
+                                        std::size_t shards) const noexcept;
 
 private:
     friend class session_name;
@@ -240,10 +255,6 @@ private:
     std::string text_;
 };
 
-/// Which of `shards` servers, from 0, keeps the session that a connect request names: the same for all its connections, since a session
-/// lives on one shard. None: it is no such request. Any thread.
-std::optional<std::size_t> shard_of(std::span<const std::byte> private_data, std::size_t shards) noexcept;
-
 /// The sessions of one shard.
 class server {
 public:
@@ -253,10 +264,12 @@ public:
     ~server();
     server(const server&) = delete;
 
-    /// Takes connections. Several listeners may be served at once: a session's paths may come by different ones. Completes when: `l` is closed
-    /// and the paths that came this way have ended: each when its requests under way have been answered, and it takes no more of them. On cancel: the
-    /// same, but paths end at once; requests that can't be called back are waited for, and not answered. Errors: logged: the
-    /// provider lacks RDMA Write with immediate, or what always_invalidate needs (renewable_grants, send_with_immediate). Lifetime: `d` and `l` outlive it. Shard: the server's.
+    /// Takes connections. Several listeners may be served at once: a session's paths may come by different ones.
+    /// Completes when: `l` is closed and the paths that came this way have ended: each when its requests under way
+    /// have been answered, and it takes no more of them. On cancel: the same, but paths end at once; requests that
+    /// can't be called back are waited for, and not answered. Errors: logged: the provider lacks RDMA Write with
+    /// immediate, or what always_invalidate needs (renewable_grants, send_with_immediate). Lifetime: `d` and `l`
+    /// outlive it. Shard: the server's.
     task<void> serve(verbs::context& d, verbs::listener& l);
 
 private:

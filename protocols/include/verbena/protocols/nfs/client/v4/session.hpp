@@ -228,6 +228,7 @@ private:
     identity who_;
     std::string name_;
     verifier4 verifier_{};
+    bool has_verifier_ = false; // drawn when the server is first asked
     nfs::patience patience_;
     reclaimer* reclaimer_ = nullptr;
     state state_ = state::none;
