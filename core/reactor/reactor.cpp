@@ -196,6 +196,8 @@ void reactor::wake_up() noexcept
     inbox_.compare_exchange_strong(there, nullptr, std::memory_order_relaxed);
 }
 
+void reactor::count_illegal_transition() noexcept { add_to(stats_.illegal_transitions, 1); }
+
 bool reactor::drain_remote() noexcept
 {
     const remote_message* const head = inbox_.load(std::memory_order_relaxed);

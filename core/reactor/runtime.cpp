@@ -333,6 +333,11 @@ void runtime::expose(metric_registry& registry)
               [](const reactor_stats& s) {
                   return double(s.stall_nanoseconds.load(std::memory_order_relaxed)) * nanosecond;
               });
+    per_shard("verbena_shard_illegal_transitions_total",
+              "Changes of an object's state that no rule allows and that did not happen: faults of verbena.",
+              "changes", [](const reactor_stats& s) {
+                  return double(s.illegal_transitions.load(std::memory_order_relaxed));
+              });
 
     of_ring("verbena_shard_ring_enters_total", "Calls of io_uring_enter.", "calls", &ring_stats::enters);
     of_ring("verbena_shard_ring_submitted_total", "Entries given to a shard's io_uring.", "entries",

@@ -22,6 +22,7 @@ namespace verbena {
 namespace {
 
 using detail::root_record;
+using detail::state_record;
 using detail::task_group;
 using detail::wait_record;
 
@@ -79,10 +80,44 @@ public:
             if (!g->shown)
                 group(*g, 1);
         }
+        states();
     }
 
 private:
     bool full() const noexcept { return out_.lines_.size() >= most_; }
+
+    void states()
+    {
+        intrusive_list<state_record>& all = reactor_.named_states();
+        if (all.empty())
+            return;
+        line(1, [] { return std::string("states:"); });
+        const time_point now = reactor_.clock().now();
+        for (state_record* s = all.front(); s != nullptr; s = all.next(*s)) {
+            line(2, [&] {
+                return format("%s %p: %s for ", s->machine(), static_cast<const void*>(s),
+                              s->name(s->now())) +
+                       seconds(now - s->since());
+            });
+            for (std::size_t i = 0; i < s->changes(); ++i) {
+                const state_record::change& c = s->at(i);
+                line(3, [&] {
+                    return seconds(now - c.when) + format(" ago: %s%s -> %s (%s)",
+                                                          c.refused ? "refused, " : "", s->name(c.from),
+                                                          s->name(c.to), c.why);
+                });
+            }
+        }
+    }
+
+    template<class Text>
+    void line(unsigned depth, Text text)
+    {
+        if (full())
+            ++out_.left_out_;
+        else
+            out_.lines_.push_back({depth, nullptr, text()});
+    }
 
     void group(task_group& g, unsigned depth)
     {

@@ -12,6 +12,7 @@
 #include <verbena/core/reactor/ring.hpp>
 #include <verbena/core/reactor/timer.hpp>
 #include <verbena/core/result.hpp>
+#include <verbena/core/task/state_record.hpp>
 #include <verbena/core/task/wait_record.hpp>
 
 #include <atomic>
@@ -109,6 +110,7 @@ struct reactor_stats {
     std::atomic<std::uint64_t> stalls{
         0}; ///< turns that held the shard over 1 ms; over 100 ms they are logged
     std::atomic<std::uint64_t> stall_nanoseconds{0};
+    std::atomic<std::uint64_t> illegal_transitions{0}; ///< of named_state: each is a fault of ours
 };
 
 /// Why reactor::run() returned.
@@ -217,6 +219,10 @@ public:
     const reactor_stats& stats() const noexcept { return stats_; }
     /// Those that have tasks now: scopes, and what else starts tasks. Shard only.
     intrusive_list<detail::task_group>& task_groups() noexcept { return task_groups_; }
+    /// Of the objects that have a named_state. Shard only.
+    intrusive_list<detail::state_record>& named_states() noexcept { return named_states_; }
+    /// For named_state. Shard only.
+    void count_illegal_transition() noexcept;
 
 private:
     friend class io_watch;
@@ -256,6 +262,7 @@ private:
     const int kernel_thread_; // for debuggers, as is next_
     reactor* next_ = nullptr;
     intrusive_list<detail::task_group> task_groups_;
+    intrusive_list<detail::state_record> named_states_;
     std::uint64_t last_trace_ = 0;
     clock_source* clock_;
     std::unique_ptr<ring> ring_;

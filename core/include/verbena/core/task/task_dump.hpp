@@ -19,10 +19,14 @@ class reactor;
 ///         serve_session, trace 17
 ///           read_block waits for semaphore 0x7f08c8
 ///         report waits for a sleep, 0.8 s left
+///       states:
+///         RDMA connection 0x7f08d0: serving for 12.500 s
+///           12.500 s ago: setting up -> serving (accepted)
 ///
 /// A task that has no line for what it waits for runs, is about to, or awaits something that keeps no wait_mark. A task is
 /// in it that was started by a scope, by when_all(), when_any() or with_timeout(), or by an RPC server, and those that it awaits.
-/// Not those behind a coroutine of another library.
+/// Not those behind a coroutine of another library. Behind the tasks stand the objects that have a named_state, each with its last
+/// changes.
 class task_dump {
 public:
     /// The most lines that take() keeps if not told otherwise.
