@@ -40,6 +40,8 @@ public:
         return at(tail_++);
     }
     void pop() noexcept { ++head_; }
+    /// The last item goes.
+    void pop_back() noexcept { --tail_; }
 
 private:
     // Room for items, of which the first ones are there.

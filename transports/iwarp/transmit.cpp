@@ -124,6 +124,8 @@ bool connection::start_next() noexcept
                     break;
                 }
                 ord_waiting_ = false;
+                if (w.op == verbs::opcode::rdma_read && !take_reserve())
+                    break;
                 sending_ = {};
                 sending_.what = sending_message::kind::work;
                 sending_.work_index = next_to_send_++;
