@@ -22,7 +22,7 @@ task_context traced(reactor& shard) noexcept
 responder_connection::responder_connection(verbs::context& provider, buffer_pool& buffers,
                                            rpc::dispatcher& dispatcher, const responder_options& options,
                                            responder_stats& stats, chunk_shares::user share,
-                                           receive_share& receives)
+                                           receive_pool& receives)
     : provider_(provider),
       buffers_(buffers),
       dispatcher_(dispatcher),
@@ -32,7 +32,7 @@ responder_connection::responder_connection(verbs::context& provider, buffer_pool
       calls_scope_(provider.shard(), &trace_, this, "calls of an RDMA connection"),
       share_(std::move(share)),
       receives_(receives),
-      credits_(std::clamp<std::uint32_t>(options.initial_credits, 1, std::max(1u, options.credits)))
+      credits_(receives.credits(), share_->raised)
 {
     batch_.reserve(max_reply_requests);
     local_.reserve(max_reply_requests + max_reply_stretches);
@@ -44,8 +44,11 @@ responder_connection::~responder_connection()
         reverse_->closed();
     queue_pair_.reset();
     deferred::unlink();
-    receives_.raised -= raised_;
-    share_->raised -= raised_;
+    // Messages that came and were not looked at: their receives are the listener's.
+    for (; handled_ < handling_.size(); ++handled_)
+        take_received(handling_[handled_].slot).reset();
+    for (const arrival& a : arrived_)
+        take_received(a.slot).reset();
     if (chunk_bytes_ != 0) { // of calls whose Sends never completed
         share_->bytes -= chunk_bytes_;
         share_->freed.set();
@@ -102,21 +105,22 @@ task<bool> responder_connection::take(std::unique_ptr<verbs::connect_request> re
     terms_ = negotiate(mine, find_private_message(request->private_data()));
     const auto private_data = encode(mine);
 
-    const std::uint32_t receives = options_.credits + receive_slack + options_.reverse_credits;
     verbs::connect_options o;
     o.private_data = private_data;
     o.initiator_depth = options_.read_depth;
     o.responder_resources = 0; // a requester has nothing to read here
-    o.queue_pair.receive_depth = receives;
+    o.queue_pair.shared_receives = receives_.queue();
+    o.queue_pair.receive_depth = options_.credits + receive_slack + options_.reverse_credits;
     o.queue_pair.send_depth = send_depth;
     auto made = co_await request->make_queue_pair(domain, o.queue_pair);
     if (!made)
         co_return false;
     queue_pair_ = std::move(*made);
     queue_pair_->set_handler(this);
-    add_receive_slots(credits_ + receive_slack + options_.reverse_credits);
-    // Before the answer: a Send that finds no receive ends the connection on iWARP.
-    if (!post_receives())
+    if (receives_.queue() == nullptr)
+        own_receives_ = receives_.own_receives();
+    // Before the answer: a Send that finds no receive may end the connection.
+    if (!fill_receives())
         co_return false;
     const auto accepted = co_await request->accept(o);
     co_return accepted.has_value();
@@ -148,18 +152,20 @@ void responder_connection::on_completions(std::span<const verbs::completion> bat
     heard_ = provider_.shard().now();
     for (const auto& c : batch) {
         const auto op = operation(c.id >> 56);
+        if (op == operation::write)
+            continue;
         if (op == operation::receive) {
             const auto slot = static_cast<std::uint32_t>(c.id);
             if (verbs::has_immediate(c.opcode) && c.status == verbs::status::success) {
                 // What else the batch holds is taken all the same: a Read's call waits for its completion.
-                receive_slots_[slot].reset();
+                take_received(slot).reset();
                 give_up(error(std::errc::protocol_error, "an immediate, which RPC-over-RDMA does not have"));
                 continue;
             }
             if (c.status == verbs::status::success)
                 arrived_.push_back({slot, c.length});
             else
-                receive_slots_[slot].reset();
+                take_received(slot).reset();
             continue;
         }
         if (op == operation::reverse) {
@@ -273,6 +279,8 @@ result<void> responder_connection::send_reverse(lease message, std::uint32_t len
         return posted;
     free_reverse_sends_.pop_back();
     reverse_sends_[slot] = std::move(message);
+    credits_.called_back(options_.reverse_credits);
+    fill_receives();
     ++send_queue_used_;
     return {};
 }

@@ -10,6 +10,7 @@
 #include <verbena/protocols/rpcrdma/responder.hpp>
 
 #include "chunk_share.hpp"
+#include "receive_pool.hpp"
 #include "responder_call.hpp"
 #include "reverse_requester.hpp"
 
@@ -28,7 +29,7 @@ class responder_connection final : private verbs::completion_handler,
 public:
     responder_connection(verbs::context& provider, buffer_pool& buffers, rpc::dispatcher& dispatcher,
                          const responder_options& options, responder_stats& stats, chunk_shares::user share,
-                         receive_share& receives);
+                         receive_pool& receives);
     ~responder_connection();
 
     /// Accepts the peer and serves it until the connection ends.
@@ -39,7 +40,14 @@ public:
 
 private:
     friend class responder_call;
-    enum class operation : std::uint8_t { receive, send, read, reverse, probe };
+    enum class operation : std::uint8_t {
+        write, ///< of a reply, before its Send: told of only when the connection ends first
+        receive = posted_receives::id_kind,
+        send,
+        read,
+        reverse,
+        probe,
+    };
 
     // A peer that died without a word shows only by what is sent to it.
     class silence final : public timer {
@@ -96,13 +104,19 @@ private:
     {
         return std::max<std::size_t>(options_.inline_size, buffer_pool::min_size);
     }
-    void add_receive_slots(std::uint32_t more);
-    void raise_credits(std::uint32_t wanted);
-    /// There is an empty slot.
-    bool post_receive(lease memory) noexcept;
-    bool post_receives() noexcept;
-    void receive_again() noexcept;
+    /// Has all receives stand that are promised. False: not now.
+    bool fill_receives() noexcept;
+    bool fill_own_receives() noexcept;
+    bool is_short_of_receives() const noexcept;
+    void begin_waiting_for_receive() noexcept;
     task<void> await_receive();
+    /// The memory of a receive that is over.
+    lease take_received(std::uint32_t slot) noexcept;
+    bool post_receive(const verbs::receive_request& r) noexcept
+    {
+        return queue_pair_->post_receive({&r, 1}).has_value();
+    }
+    void count_call(std::uint32_t wanted) noexcept;
     void begin_call(lease message, std::uint32_t length);
     void log_refusal(const char* rule) noexcept;
     void give_up(const error& cause) noexcept;
@@ -172,8 +186,7 @@ private:
         std::uint32_t slot;
         std::uint32_t length;
     };
-    std::vector<lease> receive_slots_;
-    std::vector<std::uint32_t> empty_slots_;
+    std::unique_ptr<posted_receives> own_receives_; // where the provider has no shared queue
     bool receive_awaited_ = false;
     std::vector<arrival> arrived_;
     std::vector<arrival> handling_;
@@ -190,11 +203,8 @@ private:
     std::uint32_t unanswered_ = 0;
     std::uint64_t chunk_bytes_ = 0; // of the calls in use
     chunk_shares::user share_;      // of the peer's address
-    receive_share& receives_;       // of the listener
-    std::uint32_t credits_;         // what may be granted at this time
-    std::uint64_t raised_ = 0;      // bytes of receives beyond those that it began with
-    time_point window_begun_;       // of responder_options::credit_window
-    std::uint32_t window_calls_ = 0;
+    receive_pool& receives_;        // of the listener
+    credit_account credits_;
     bool accepted_ = false;
     bool draining_ = false;
     std::shared_ptr<reverse_requester> reverse_; // made when a program first asks

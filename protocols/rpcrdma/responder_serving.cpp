@@ -35,8 +35,8 @@ void responder_connection::release(responder_call& c) noexcept
     c.clear();
     ++c.generation_;
     free_calls_.push_back(c.index_);
-    if (!down_ && !empty_slots_.empty())
-        receive_again();
+    if (!down_)
+        fill_receives();
     end_if_drained();
 }
 
@@ -60,7 +60,7 @@ void responder_connection::begin_call(lease message, std::uint32_t length)
     // Receives are posted again before their calls are served, so nothing else bounds a requester that
     // ignores its credits (RFC 8166 3.3.1). Answered calls whose Sends are not complete don't count, since
     // the requester can't see that: behind a slow RDMA Read there may be many. The send queue bounds them.
-    if (unanswered_ >= credits_ + receive_slack) {
+    if (unanswered_ >= credits_.bound(heard_) + receive_slack) {
         stats_.credit_overruns.add();
         log_limited(stats_.refusals_logged, log_level::warning, "rpcrdma", "credits exceeded",
                     {{"peer", peer_name_}, {"calls", unanswered_}});
@@ -91,6 +91,8 @@ void responder_connection::begin_call(lease message, std::uint32_t length)
         reverse_ && c.transport_.proc == procedure::msg && prefix && prefix->type == rpc::message_type::reply;
     // RFC 8166 4.6.2. An error is for requesters, and a reply, where there is a reverse channel, answers a call whose time is over.
     if (c.transport_.proc == procedure::done || c.transport_.proc == procedure::error || is_reply) {
+        if (is_reply)
+            credits_.answered_back();
         stats_.dropped.add();
         release(c);
         return;
@@ -105,7 +107,7 @@ void responder_connection::begin_call(lease message, std::uint32_t length)
     }
     stats_.calls.add();
     stats_.credits_wanted.add(c.transport_.credits);
-    raise_credits(c.transport_.credits);
+    count_call(c.transport_.credits);
     turn_used_ += chunk_bytes_of(c.transport_) / options_.turn_unit;
     // Not by a pointer to the member, which compilers do not see through: this is each call's way.
     calls_scope_.spawn([this, &c, offset = d.offset, length] { return serve(c, offset, length); });
@@ -234,7 +236,7 @@ void responder_connection::charge(responder_call& c, std::uint64_t bytes) noexce
 // which the requester can hold up by leaving an RDMA Read unanswered.
 std::uint64_t responder_connection::least_charge() const noexcept
 {
-    return calls_in_use() > credits_ + receive_slack ? receive_size() : 0;
+    return calls_in_use() > credits_.credits() + receive_slack ? receive_size() : 0;
 }
 
 // Has the call's stream where it can be decoded: it is inline, or in a Position-Zero chunk. Data items stay in their chunks.

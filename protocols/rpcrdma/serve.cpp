@@ -42,7 +42,13 @@ struct serving {
     std::unique_ptr<peer_shares> own_peers;
     peer_shares* peers = nullptr;
     chunk_shares shares;
-    receive_share receives;
+    receive_pool receives;
+
+    serving(verbs::context& provider, buffer_pool& buffers, const responder_options& options,
+            responder_stats& stats)
+        : receives(provider, buffers, options, stats)
+    {
+    }
 };
 
 // Of what is left of a connection's task when it throws, which is little: the connection has a handler of its own.
@@ -145,7 +151,8 @@ task<void> serve(verbs::context& provider, verbs::listener& listener, buffer_poo
         log(log_level::error, "rpcrdma", "buffers can't be registered", {{"cause", added.error().message()}});
         co_return;
     }
-    serving all;
+    serving all(provider, buffers, options, stats);
+    co_await all.receives.open(**domain);
     if (options.peers == nullptr)
         all.own_peers = std::make_unique<peer_shares>();
     all.peers = options.peers != nullptr ? options.peers : all.own_peers.get();
@@ -170,6 +177,7 @@ task<void> serve(verbs::context& provider, verbs::listener& listener, buffer_poo
     }
     connections.request_stop();
     co_await connections.join();
+    co_await all.receives.close();
 }
 
 } // namespace verbena::rpcrdma
