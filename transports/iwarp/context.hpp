@@ -4,6 +4,7 @@
 
 #include "steering.hpp"
 
+#include <verbena/core/memory/idle_memory.hpp>
 #include <verbena/transports/iwarp.hpp>
 
 #include <memory>
@@ -42,6 +43,9 @@ public:
     steering_table& table() noexcept { return table_; }
     std::span<std::byte> staging() noexcept { return {staging_.get(), staging_size}; }
 
+    /// Of its connections.
+    idle_memory& idle() noexcept { return idle_; }
+
     // Where the connection that reads when memory for messages runs out keeps what it has read: one place, so that this is bounded.
     // While it is in use nobody reads ahead.
     bool holds_over() const noexcept { return held_for_ != nullptr; }
@@ -69,6 +73,7 @@ private:
     verbs::capabilities capabilities_;
     iwarp::stats stats_;
     steering_table table_;
+    idle_memory idle_{shard_, std::chrono::seconds(1)};
     std::unique_ptr<std::byte[]> staging_;
     std::unique_ptr<std::byte[]> kept_; // of staging_size; no page of it is touched before it is needed
     const connection* held_for_ = nullptr;

@@ -276,6 +276,24 @@ void connection::deliver() noexcept
         ring_doorbell();
 }
 
+// What sending takes, which it asks for again when it has something to send.
+bool connection::shrink() noexcept
+{
+    if (std::exchange(built_, false))
+        return false;
+    if (!send_queue_.empty() || vectors_done_ < vectors_.size() || delivering_ || !batch_.empty())
+        return true;
+    send_queue_.shrink();
+    reads_.shrink();
+    peer_reads_.shrink();
+    vectors_ = decltype(vectors_)();
+    vectors_done_ = 0;
+    response_tags_ = decltype(response_tags_)();
+    scratch_.reset();
+    batch_ = decltype(batch_)();
+    return true;
+}
+
 void connection::tell_end() noexcept
 {
     deliver();

@@ -35,7 +35,8 @@ class connection final : public verbs::queue_pair,
                          private io_watch,
                          private deferred,
                          private timer,
-                         private receive_waiter {
+                         private receive_waiter,
+                         private grown_object {
 public:
     static constexpr std::size_t max_segments = 4;
 
@@ -119,6 +120,7 @@ private:
     void tell_end() noexcept;
     void retire() noexcept;
     void shut_sending() noexcept;
+    bool shrink() noexcept override;
     void ring_doorbell() noexcept;
 
     // --- transmit.cpp ---
@@ -227,6 +229,7 @@ private:
     std::vector<std::uint32_t> response_tags_; // whose memory the batch reads
     std::vector<iovec> vectors_;
     std::size_t vectors_done_ = 0;
+    bool built_ = false;             // since shrink() was asked
     std::uint64_t sent_through_ = 0; // work index: everything before is in vectors_ or sent
     unsigned turn_sends_ = 0;        // of this turn: calls
     std::size_t turn_bytes_ = 0;     // and bytes
