@@ -17,12 +17,18 @@ task_context traced(reactor& shard) noexcept
     return context;
 }
 
+// For dumps; what an error says of itself is a literal.
+const char* why_of(const error& cause) noexcept
+{
+    return cause.context() != nullptr && *cause.context() != 0 ? cause.context() : "its queue pair ended";
+}
+
 } // namespace
 
 responder_connection::responder_connection(verbs::context& provider, buffer_pool& buffers,
                                            rpc::dispatcher& dispatcher, const responder_options& options,
                                            responder_stats& stats, chunk_shares::user share,
-                                           receive_pool& receives)
+                                           listener_commons& commons)
     : provider_(provider),
       buffers_(buffers),
       dispatcher_(dispatcher),
@@ -31,11 +37,13 @@ responder_connection::responder_connection(verbs::context& provider, buffer_pool
       trace_(traced(provider.shard())),
       calls_scope_(provider.shard(), &trace_, this, "calls of an RDMA connection"),
       share_(std::move(share)),
-      receives_(receives),
-      credits_(receives.credits(), share_->raised)
+      commons_(commons),
+      receives_(commons.receives),
+      credits_(receives_.credits(), share_->raised),
+      state_(provider.shard(), "RPC-over-RDMA connection"),
+      batch_(commons.batch),
+      local_(commons.local)
 {
-    batch_.reserve(max_reply_requests);
-    local_.reserve(max_reply_requests + max_reply_stretches);
 }
 
 responder_connection::~responder_connection()
@@ -69,19 +77,22 @@ task<void> responder_connection::run(std::unique_ptr<verbs::connect_request> req
     if (accepted) {
         reads_.release(queue_pair_->max_reads());
         stats_.connections.add(1);
-        accepted_ = true;
+        if (state_ == connection_state::setting_up)
+            state_.to(connection_state::serving, "accepted");
+        else if (state_ == connection_state::setting_up_late)
+            state_.to(connection_state::draining, "accepted");
         heard_ = provider_.shard().now();
         if (!provider_.query().notices_dead_peers)
             provider_.shard().timers().arm(silence_, heard_ + options_.probe_after);
         end_if_drained();
         if (!co_await ended_.wait())
-            queue_pair_->disconnect();
+            close("the server stops");
         // The provider forces an end that the peer delays, so this one is certain.
         co_await ended_.wait_shielded();
         stats_.connections.add(-1);
     } else if (queue_pair_) {
         // Destroyed when its end is over, which may take its time on a device.
-        queue_pair_->abort(error(std::errc::connection_aborted, "the connection could not be set up"));
+        give_up(error(std::errc::connection_aborted, "the connection could not be set up"));
         co_await ended_.wait_shielded();
     }
     calls_scope_.request_stop();
@@ -137,14 +148,25 @@ void responder_connection::on_exception(const std::exception_ptr& e) noexcept
 
 void responder_connection::drain() noexcept
 {
-    draining_ = true;
+    if (state_ == connection_state::setting_up)
+        state_.to(connection_state::setting_up_late, "the listener closed");
+    else if (state_ == connection_state::serving)
+        state_.to(connection_state::draining, "the listener closed");
     end_if_drained();
 }
 
 void responder_connection::end_if_drained() noexcept
 {
-    if (draining_ && accepted_ && !down_ && calls_in_use() == 0)
-        queue_pair_->disconnect();
+    if (state_ == connection_state::draining && calls_in_use() == 0)
+        close("its calls are over");
+}
+
+void responder_connection::close(const char* why) noexcept
+{
+    if (!state_.is_in(connection_state::serving, connection_state::draining))
+        return; // its end is under way
+    state_.to(connection_state::closing, why);
+    queue_pair_->disconnect();
 }
 
 void responder_connection::on_completions(std::span<const verbs::completion> batch) noexcept
@@ -216,7 +238,8 @@ void responder_connection::send_queue_freed() noexcept
 
 void responder_connection::on_disconnected(const error& cause) noexcept
 {
-    down_ = true;
+    if (!down())
+        state_.to(connection_state::ended, why_of(cause));
     const bool orderly = cause == verbs::connection_end::orderly;
     try {
         log_limited(stats_.ends_logged, orderly ? log_level::debug : log_level::info, "rpcrdma",
@@ -232,7 +255,7 @@ void responder_connection::on_disconnected(const error& cause) noexcept
 
 void responder_connection::after_silence() noexcept
 {
-    if (down_)
+    if (down())
         return;
     const time_point now = provider_.shard().clock().now();
     time_point next = heard_ + options_.probe_after;
@@ -259,7 +282,8 @@ void responder_connection::log_refusal(const char* rule) noexcept
 // On a device the end takes a while; what comes meanwhile is not served.
 void responder_connection::give_up(const error& cause) noexcept
 {
-    given_up_ = true;
+    if (!state_.is_in(connection_state::given_up, connection_state::ended))
+        state_.to(connection_state::given_up, why_of(cause));
     queue_pair_->abort(cause);
 }
 
@@ -289,7 +313,7 @@ std::shared_ptr<rpc::reverse_channel> responder_call::reverse() { return connect
 
 std::shared_ptr<rpc::reverse_channel> responder_connection::reverse()
 {
-    if (!reverse_ && options_.reverse_credits != 0 && !down_) {
+    if (!reverse_ && options_.reverse_credits != 0 && !down()) {
         // More Sends than calls: a reply may come before the Send that it answers has completed.
         const std::uint32_t sends = 2 * options_.reverse_credits;
         reverse_sends_.resize(sends);

@@ -2,6 +2,7 @@
 // One requester's connection.
 #pragma once
 
+#include <verbena/core/named_state.hpp>
 #include <verbena/core/task/event.hpp>
 #include <verbena/core/task/exception.hpp>
 #include <verbena/core/task/semaphore.hpp>
@@ -10,26 +11,52 @@
 #include <verbena/protocols/rpcrdma/responder.hpp>
 
 #include "chunk_share.hpp"
-#include "receive_pool.hpp"
+#include "listener_commons.hpp"
 #include "responder_call.hpp"
 #include "reverse_requester.hpp"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace verbena::rpcrdma {
 
+/// The life of a connection.
+enum class connection_state : std::uint8_t {
+    setting_up,
+    setting_up_late, ///< the listener closed meanwhile
+    serving,
+    draining, ///< starts no more calls, and ends when those in flight are over
+    closing,  ///< the queue pair ends in good order
+    given_up, ///< the queue pair ends for a fault. On a device that takes a while
+    ended,
+};
+inline constexpr std::array connection_rules = {
+    state_rule{"setting up", followed_by(connection_state::setting_up_late, connection_state::serving,
+                                         connection_state::given_up, connection_state::ended)},
+    state_rule{"setting up, to drain",
+               followed_by(connection_state::draining, connection_state::given_up, connection_state::ended)},
+    state_rule{"serving", followed_by(connection_state::draining, connection_state::closing,
+                                      connection_state::given_up, connection_state::ended)},
+    state_rule{"draining",
+               followed_by(connection_state::closing, connection_state::given_up, connection_state::ended)},
+    state_rule{"closing", followed_by(connection_state::given_up, connection_state::ended)},
+    state_rule{"given up", followed_by(connection_state::ended)},
+    state_rule{"ended", 0},
+};
+
 class responder_connection final : private verbs::completion_handler,
                                    private deferred,
                                    private timer,
                                    private exception_handler,
-                                   private reverse_link {
+                                   private reverse_link,
+                                   private grown_object {
 public:
     responder_connection(verbs::context& provider, buffer_pool& buffers, rpc::dispatcher& dispatcher,
                          const responder_options& options, responder_stats& stats, chunk_shares::user share,
-                         receive_pool& receives);
+                         listener_commons& commons);
     ~responder_connection();
 
     /// Accepts the peer and serves it until the connection ends.
@@ -61,12 +88,6 @@ private:
 
     static constexpr std::uint32_t receive_slack = responder_options::receive_slack;
     static constexpr std::uint32_t send_depth = 1024;
-    /// Stretches of memory that a reply may consist of: the pieces of each payload, its pad and what stands in front of it.
-    static constexpr std::uint32_t max_reply_stretches =
-        xdr::encoder::max_payloads * (rpc::payload::max_pieces + 2) + 2;
-    /// Requests of one reply: a stretch is cut at every segment of its chunk.
-    static constexpr std::uint32_t max_reply_requests =
-        max_write_segments + max_reply_segments + max_reply_stretches;
     static_assert(max_write_chunks <= xdr::encoder::max_payloads);
 
     static std::uint64_t make_id(operation op, std::uint32_t generation, std::uint32_t index) noexcept
@@ -85,9 +106,14 @@ private:
     // exception_handler: of a call, or of what else the connection has under way
     void on_exception(const std::exception_ptr& e) noexcept override;
 
+    // grown_object: calls that it had at once
+    bool shrink() noexcept override;
+
     task<bool> take(std::unique_ptr<verbs::connect_request> request, verbs::protection_domain& domain);
+    bool down() const noexcept { return state_ == connection_state::ended; }
     std::size_t calls_in_use() const noexcept { return calls_.size() - free_calls_.size(); }
     void end_if_drained() noexcept;
+    void close(const char* why) noexcept;
     std::uint64_t chunk_bytes_of(const header& h) const noexcept;
     /// Waits until the calls of the connection, and of all from its address, leave room for the bytes that `c` moves
     /// through chunks.
@@ -194,6 +220,7 @@ private:
     std::uint64_t turn_used_ = 0; // of responder_options::turn_share
     std::vector<std::unique_ptr<responder_call>> calls_;
     std::vector<std::uint32_t> free_calls_;
+    std::uint32_t first_generation_ = 0; // of a new call: none before it had it
     semaphore reads_{0};
     std::uint32_t reads_out_ = 0;
     time_point read_progress_;
@@ -203,21 +230,18 @@ private:
     std::uint32_t unanswered_ = 0;
     std::uint64_t chunk_bytes_ = 0; // of the calls in use
     chunk_shares::user share_;      // of the peer's address
-    receive_pool& receives_;        // of the listener
+    listener_commons& commons_;
+    receive_pool& receives_; // of the listener
     credit_account credits_;
-    bool accepted_ = false;
-    bool draining_ = false;
+    named_state<connection_state, connection_rules> state_;
     std::shared_ptr<reverse_requester> reverse_; // made when a program first asks
     std::vector<lease> reverse_sends_;
     std::vector<std::uint32_t> free_reverse_sends_;
     std::uint32_t send_queue_used_ = 0;
     event send_queue_moved_;
     event ended_;
-    bool down_ = false;
-    bool given_up_ = false; // its end is under way
-    // Of the reply being built; their capacity is fixed, so steady state allocates nothing.
-    std::vector<verbs::send_request> batch_;
-    std::vector<verbs::segment> local_;
+    std::vector<verbs::send_request>& batch_; // listener_commons::batch
+    std::vector<verbs::segment>& local_;
 };
 
 } // namespace verbena::rpcrdma

@@ -53,7 +53,7 @@ task<void> responder_connection::await_receive()
     while (!memory && !calls_scope_.stop_requested())
         memory = co_await buffers_.acquire(receive_size(), buffer_pool::call_patience);
     receive_awaited_ = false;
-    if (memory && !down_ && own_receives_->add(std::move(memory), [this](const verbs::receive_request& r) {
+    if (memory && !down() && own_receives_->add(std::move(memory), [this](const verbs::receive_request& r) {
             return post_receive(r);
         }))
         fill_own_receives();
@@ -92,9 +92,9 @@ void responder_connection::run() noexcept
         ++turn_used_;
         lease message = take_received(a.slot);
         // First a receive for the next message, then this one.
-        if (!down_)
+        if (!down())
             fill_receives();
-        if (!down_ && reverse_ && reverse_->answered(message, a.length)) {
+        if (!down() && reverse_ && reverse_->answered(message, a.length)) {
             credits_.answered_back();
             continue;
         }

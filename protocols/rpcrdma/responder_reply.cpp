@@ -139,7 +139,7 @@ task<void> responder_connection::reply_error(responder_call& c, error_kind kind)
 // left to say why.
 void responder_connection::end_unanswered(const error& cause) noexcept
 {
-    if (!down_ && queue_pair_->connected())
+    if (!down() && queue_pair_->connected())
         give_up(cause);
 }
 

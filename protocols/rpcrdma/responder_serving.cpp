@@ -19,6 +19,7 @@ responder_call* responder_connection::take_call()
     }
     calls_.push_back(std::make_unique<responder_call>(*this));
     calls_.back()->index_ = static_cast<std::uint32_t>(calls_.size() - 1);
+    calls_.back()->generation_ = first_generation_;
     free_calls_.reserve(calls_.size());
     return calls_.back().get();
 }
@@ -35,9 +36,31 @@ void responder_connection::release(responder_call& c) noexcept
     c.clear();
     ++c.generation_;
     free_calls_.push_back(c.index_);
-    if (!down_)
+    if (!down())
         fill_receives();
+    if (calls_in_use() == 0)
+        commons_.idle.grown(*this);
     end_if_drained();
+}
+
+// It had nothing to do for a while: calls are made again when they come.
+bool responder_connection::shrink() noexcept
+{
+    if (calls_in_use() != 0)
+        return true; // it says so again when they are over
+    if (provider_.shard().now() - heard_ < options_.credit_idle)
+        return false;
+    for (const auto& c : calls_)
+        first_generation_ = std::max(first_generation_, c->generation_ + 1);
+    calls_ = decltype(calls_)();
+    free_calls_ = decltype(free_calls_)();
+    if (handled_ == handling_.size()) {
+        handling_ = decltype(handling_)();
+        handled_ = 0;
+    }
+    if (arrived_.empty())
+        arrived_ = decltype(arrived_)();
+    return true;
 }
 
 responder_call* responder_connection::find(std::uint64_t id) noexcept
@@ -51,9 +74,9 @@ responder_call* responder_connection::find(std::uint64_t id) noexcept
 
 void responder_connection::begin_call(lease message, std::uint32_t length)
 {
-    if (down_ || given_up_)
+    if (state_.is_in(connection_state::given_up, connection_state::ended))
         return;
-    if (draining_) {
+    if (state_.is_in(connection_state::draining, connection_state::closing)) {
         stats_.refused_draining.add(); // the requester sends it again, to whoever serves it then
         return;
     }
@@ -115,13 +138,13 @@ void responder_connection::begin_call(lease message, std::uint32_t length)
 
 task<bool> responder_connection::send_queue_room(std::uint32_t entries)
 {
-    while (!down_ && send_queue_used_ + entries > send_depth) {
+    while (!down() && send_queue_used_ + entries > send_depth) {
         send_queue_moved_.reset();
         const bool moved = co_await send_queue_moved_.wait();
         if (!moved)
             co_return false;
     }
-    co_return !down_;
+    co_return !down();
 }
 
 task<bool> responder_connection::read_chunk(responder_call& c, std::span<const read_segment> chunk,
@@ -190,7 +213,7 @@ task<bool> responder_connection::read_chunk(responder_call& c, std::span<const r
 // Armed once for many Reads, and again only while there are some: a Read costs no timer.
 void responder_connection::on_timer() noexcept
 {
-    if (down_ || reads_out_ == 0)
+    if (down() || reads_out_ == 0)
         return;
     const time_point limit = read_progress_ + options_.read_limit;
     if (provider_.shard().clock().now() < limit) {
@@ -216,11 +239,11 @@ task<bool> responder_connection::chunk_room(responder_call& c, std::uint64_t wan
         stats_.chunk_waits.add();
         share_->freed.reset();
         const bool freed = co_await share_->freed.wait();
-        if (!freed || down_)
+        if (!freed || down())
             co_return false;
     }
     charge(c, wanted);
-    co_return !down_;
+    co_return !down();
 }
 
 void responder_connection::charge(responder_call& c, std::uint64_t bytes) noexcept
@@ -296,7 +319,7 @@ task<void> responder_connection::serve(responder_call& c, std::size_t header_siz
         co_return;
     }
     const assembly assembled = co_await assemble(c, header_size, length);
-    if (assembled == assembly::refused && !down_) {
+    if (assembled == assembly::refused && !down()) {
         co_await reply_error(c, error_kind::chunk);
         co_return;
     }
@@ -307,12 +330,12 @@ task<void> responder_connection::serve(responder_call& c, std::size_t header_siz
     }
     const bool answer = co_await dispatcher_.dispatch(c);
     // RFC 8166 4.5.2: a Read chunk cuts the call's header, or what came is none.
-    if (!answer && !c.is_call() && !down_) {
+    if (!answer && !c.is_call() && !down()) {
         log_refusal(c.args().failure().context());
         co_await reply_error(c, error_kind::chunk);
         co_return;
     }
-    if (!answer || c.read_failed_ || down_) {
+    if (!answer || c.read_failed_ || down()) {
         end_after_failed_read(c);
         release(c);
         co_return;

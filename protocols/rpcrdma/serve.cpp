@@ -42,11 +42,11 @@ struct serving {
     std::unique_ptr<peer_shares> own_peers;
     peer_shares* peers = nullptr;
     chunk_shares shares;
-    receive_pool receives;
+    listener_commons commons;
 
     serving(verbs::context& provider, buffer_pool& buffers, const responder_options& options,
             responder_stats& stats)
-        : receives(provider, buffers, options, stats)
+        : commons(provider, buffers, options, stats)
     {
     }
 };
@@ -74,7 +74,7 @@ task<void> serve_one(std::unique_ptr<verbs::connect_request> request, verbs::con
     const peer_charge held = std::move(charged); // until the connection is gone
 
     auto connection = std::make_unique<responder_connection>(provider, buffers, dispatcher, options, stats,
-                                                             std::move(share), all.receives);
+                                                             std::move(share), all.commons);
     const serving::member here(all, *connection);
     co_await connection->run(std::move(request), domain);
 }
@@ -152,7 +152,7 @@ task<void> serve(verbs::context& provider, verbs::listener& listener, buffer_poo
         co_return;
     }
     serving all(provider, buffers, options, stats);
-    co_await all.receives.open(**domain);
+    co_await all.commons.receives.open(**domain);
     if (options.peers == nullptr)
         all.own_peers = std::make_unique<peer_shares>();
     all.peers = options.peers != nullptr ? options.peers : all.own_peers.get();
@@ -177,7 +177,7 @@ task<void> serve(verbs::context& provider, verbs::listener& listener, buffer_poo
     }
     connections.request_stop();
     co_await connections.join();
-    co_await all.receives.close();
+    co_await all.commons.receives.close();
 }
 
 } // namespace verbena::rpcrdma

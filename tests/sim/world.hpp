@@ -203,6 +203,8 @@ public:
             tell(" connections of shard ", s.here.index(), std::uint64_t(s.stats.connections.value()));
             // A client that keeps the rules is never taken for one that does not.
             tell(" overruns of credits on shard ", s.here.index(), s.stats.credit_overruns.value());
+            tell(" illegal transitions on shard ", s.here.index(),
+                 s.here.reactor().stats().illegal_transitions.load());
             tell(" wrong versions on shard ", s.here.index(), s.stats.version_errors.value());
         }
         for (const client_shard& c : clients)
@@ -210,6 +212,13 @@ public:
         tell(" grants of the server on ", 0, server_device->grants());
         tell(" grants of clients on ", 0, client_device->grants());
         tell(" queue pairs on ", 0, fabric->counters().active);
+        // Whoever keeps to its credits finds a receive, unless it may have to wait for one.
+        const verbs::capabilities& can = options.device.profile;
+        const bool injected =
+            can.receive_not_ready_retry &&
+            options.conditions.per_million[std::size_t(loop::fault::receiver_not_ready)] != 0;
+        if ((!can.receives_on_demand || !can.shared_receives) && !injected)
+            tell(" messages without a receive on ", 0, fabric->counters().receiver_not_ready);
         return text;
     }
 
