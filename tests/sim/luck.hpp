@@ -68,6 +68,9 @@ inline world_options options_of(std::uint64_t seed)
         break;
     default: break;
     }
+    // Calls and messages wait for memory now and then.
+    if (luck.chance(30))
+        o.server_memory = (o.shards << 19) + (luck.below(4) << 18);
     return o;
 }
 

@@ -44,6 +44,7 @@ struct world_options {
     loop::options device;   ///< of both ends
     std::size_t shards = 1; ///< of the server, and as many of its clients
     std::uint32_t credits = 32;
+    std::size_t server_memory = std::size_t(64) << 20;
     bool loses = false;        ///< the export is world::losing
     bool leases = false;       ///< the export is world::leasing
     bool local_writers = true; ///< of the export: then there are no delegations
@@ -53,7 +54,7 @@ struct world_options {
 /// Made and destroyed on one thread; run() once.
 class world {
 public:
-    static constexpr std::size_t memory_limit = std::size_t(64) << 20; ///< of each end
+    static constexpr std::size_t memory_limit = std::size_t(64) << 20; ///< of the clients
     static constexpr std::uint32_t user = 1000;
 
     /// What verbenad has on each of its shards.
@@ -224,7 +225,7 @@ public:
 
     const world_options options;
     virtual_clock clock;
-    memory_budget server_memory{memory_limit, unsigned(options.shards)};
+    memory_budget server_memory{options.server_memory, unsigned(options.shards)};
     memory_budget client_memory{memory_limit, unsigned(options.shards)};
     simulated_shards all;
     std::unique_ptr<loop::fabric> fabric;
