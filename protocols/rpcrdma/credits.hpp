@@ -39,11 +39,12 @@ public:
     std::uint64_t promised() const noexcept { return idle_ + raised_ + owed_; }
     std::uint64_t raised() const noexcept { return raised_; }
     std::uint64_t accounts() const noexcept { return accounts_; }
+    /// Promises nothing more for larger grants whose requesters know better by now.
+    void settle(time_point now) noexcept;
 
 private:
     friend class credit_account;
     std::uint32_t promise(std::uint32_t wanted, bool of_raised, time_point now) noexcept;
-    void settle(time_point now) noexcept;
     void reclaim_silent(time_point now) noexcept;
     /// The most of one connection's at this time.
     std::uint32_t fair(time_point now) const noexcept;

@@ -110,6 +110,7 @@ bool receive_pool::fill() noexcept
 {
     if (!queue_ || on_demand_)
         return true;
+    credits_.settle(provider_.shard().now());
     const auto filled = posted_.fill(target(), [this](const verbs::receive_request& r) { return post(r); });
     if (filled == posted_receives::outcome::no_memory) {
         stats_.receive_shortages.add();

@@ -474,6 +474,24 @@ BOOST_DATA_TEST_CASE(an_idle_connection_holds_little, all_kinds, kind)
     BOOST_TEST(c.pool->outstanding() <= count * each + 8);
 }
 
+// Its own messages are not needed for that.
+BOOST_AUTO_TEST_CASE(receives_for_a_grant_that_was_lowered_are_used_up_by_others)
+{
+    crowd c(receives::shared);
+    c.start();
+    for (int i = 0; i < 10; ++i)
+        BOOST_TEST(c.connect()->works() == 16u);
+    c.clock.advance(1100ms);
+    for (const auto& one : c.clients)
+        BOOST_TEST(one->calls(1) == 2u);
+    BOOST_TEST(c.pool->outstanding() >= 10u * 16);
+    for (int i = 0; i < 200; ++i) {
+        c.clock.advance(101ms);
+        (void)c.clients.front()->calls(1);
+    }
+    BOOST_TEST(c.pool->outstanding() <= 10u * 3 + 8);
+}
+
 // One that takes what belongs to others, as long as there is some, is ended alone.
 BOOST_DATA_TEST_CASE(more_than_its_credits_ends_a_connection_alone, all_kinds, kind)
 {
