@@ -382,6 +382,21 @@ public:
             shard->turn();
         }
     }
+    /// Takes what comes free, before most who wait for it.
+    void hog(scope& others)
+    {
+        for (int i = 0; i < 8; ++i)
+            others.spawn([this] { return take_all(); });
+    }
+    task<void> take_all()
+    {
+        for (;;) {
+            lease taken = co_await pool->acquire(4096);
+            if (!taken)
+                co_return;
+            held.push_back(std::move(taken));
+        }
+    }
     // All memory, but for `count` buffers.
     void leave(std::size_t count)
     {
@@ -527,15 +542,7 @@ BOOST_DATA_TEST_CASE(without_memory_nobody_is_promised_any, all_kinds, kind)
     if (kind != receives::on_demand) {
         // Others take what comes free: receives that were used are not posted again, and none are for more credits.
         scope others(*c.shard);
-        for (int i = 0; i < 8; ++i)
-            others.spawn([&c]() -> task<void> {
-                for (;;) {
-                    lease taken = co_await c.pool->acquire(4096);
-                    if (!taken)
-                        co_return;
-                    c.held.push_back(std::move(taken));
-                }
-            });
+        c.hog(others);
         std::uint32_t granted = 2;
         for (int i = 0; i < 40 && granted > 1; ++i) {
             const std::uint32_t now = one->calls(1);
