@@ -22,10 +22,11 @@ bool responder_connection::fill_receives() noexcept
     return own_receives_ ? fill_own_receives() : receives_.fill();
 }
 
+// With one for a message that uses no credit, as each connection has where they share.
 bool responder_connection::fill_own_receives() noexcept
 {
     const auto filled =
-        own_receives_->fill(std::uint64_t(credits_.counted()) + receive_slack,
+        own_receives_->fill(std::uint64_t(credits_.counted()) + 1,
                             [this](const verbs::receive_request& r) { return post_receive(r); });
     if (filled == posted_receives::outcome::no_memory) {
         stats_.receive_shortages.add();
