@@ -12,17 +12,12 @@ namespace verbena::rpcrdma {
 /// What the calls of the connections of one peer move through chunks at this moment, or hold in buffers if that is more.
 struct chunk_share {
     std::uint64_t bytes = 0;
-    std::uint64_t raised = 0; // of receives, beyond what its connections began with
+    std::uint64_t raised = 0; // receives, beyond those of idle connections
     std::size_t connections = 0;
     event freed;
 };
 
 /// Of all peers that a listener has connections of, on one shard, so that no call touches what shards share.
 using chunk_shares = rpc::address_shares<chunk_share>;
-
-/// Memory for receives of all connections of a listener, beyond what they began with.
-struct receive_share {
-    std::uint64_t raised = 0;
-};
 
 } // namespace verbena::rpcrdma

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One requester's connection, and the calls that it has under way.
+// One requester's connection.
 #pragma once
 
+#include <verbena/core/named_state.hpp>
 #include <verbena/core/task/event.hpp>
 #include <verbena/core/task/exception.hpp>
 #include <verbena/core/task/semaphore.hpp>
@@ -10,6 +11,8 @@
 #include <verbena/protocols/rpcrdma/responder.hpp>
 
 #include "chunk_share.hpp"
+#include "listener_commons.hpp"
+#include "responder_call.hpp"
 #include "reverse_requester.hpp"
 
 #include <algorithm>
@@ -20,55 +23,40 @@
 
 namespace verbena::rpcrdma {
 
-class responder_connection;
-
-inline const error no_memory(std::errc::not_enough_memory, "no memory for a call");
-
-/// One call. Lives in its connection's table of slots, reused; its leases go when its Send completed.
-class responder_call final : public rpc::call {
-public:
-    explicit responder_call(responder_connection& c) noexcept : connection_(c) {}
-
-    task<result<rpc::payload>> pull(xdr::payload_ref ref) override;
-    task<bool> reserve_results(std::size_t size) override;
-    std::uint64_t most_result() const noexcept override;
-    std::shared_ptr<rpc::reverse_channel> reverse() override;
-
-private:
-    friend class responder_connection;
-    /// Ready to be used for the message in `received`.
-    void begin(lease received, const rpc::peer& from, buffer_pool& buffers) noexcept;
-    void clear() noexcept;
-
-    responder_connection& connection_;
-    lease received_;       // the message; header and inline payload lie in it
-    lease assembled_;      // what a Position-Zero chunk held
-    lease results_memory_; // larger than inline_results
-    lease send_memory_;    // the transport header, with what goes inline: received_, where it will do
-    rpcrdma::header transport_;
-    data_items items_;          // that pull() brings
-    std::uint64_t brought_ = 0; // bytes of the buffers that were taken for them, and for assembled_
-    // The awaited RDMA Reads of one pull.
-    std::uint32_t reads_pending_ = 0;
-    bool read_failed_ = false;
-    event reads_done_;
-    std::uint32_t generation_ = 0;
-    std::uint32_t index_ = 0;
-    std::uint32_t posted_ = 0;      // send-queue entries that its Send retires
-    std::uint64_t chunk_bytes_ = 0; // what it counts for in the shares
-    bool answered_ = false;         // its Send is posted
-    alignas(8) std::array<std::byte, inline_results> small_results_;
+/// The life of a connection.
+enum class connection_state : std::uint8_t {
+    setting_up,
+    setting_up_late, ///< the listener closed meanwhile
+    serving,
+    draining, ///< starts no more calls, and ends when those in flight are over
+    closing,  ///< the queue pair ends in good order
+    given_up, ///< the queue pair ends for a fault. On a device that takes a while
+    ended,
+};
+inline constexpr std::array connection_rules = {
+    state_rule{"setting up", followed_by(connection_state::setting_up_late, connection_state::serving,
+                                         connection_state::given_up, connection_state::ended)},
+    state_rule{"setting up, to drain",
+               followed_by(connection_state::draining, connection_state::given_up, connection_state::ended)},
+    state_rule{"serving", followed_by(connection_state::draining, connection_state::closing,
+                                      connection_state::given_up, connection_state::ended)},
+    state_rule{"draining",
+               followed_by(connection_state::closing, connection_state::given_up, connection_state::ended)},
+    state_rule{"closing", followed_by(connection_state::given_up, connection_state::ended)},
+    state_rule{"given up", followed_by(connection_state::ended)},
+    state_rule{"ended", 0},
 };
 
 class responder_connection final : private verbs::completion_handler,
                                    private deferred,
                                    private timer,
                                    private exception_handler,
-                                   private reverse_link {
+                                   private reverse_link,
+                                   private grown_object {
 public:
     responder_connection(verbs::context& provider, buffer_pool& buffers, rpc::dispatcher& dispatcher,
                          const responder_options& options, responder_stats& stats, chunk_shares::user share,
-                         receive_share& receives);
+                         listener_commons& commons);
     ~responder_connection();
 
     /// Accepts the peer and serves it until the connection ends.
@@ -79,7 +67,14 @@ public:
 
 private:
     friend class responder_call;
-    enum class operation : std::uint8_t { receive, send, read, reverse, probe };
+    enum class operation : std::uint8_t {
+        write, ///< of a reply, before its Send: told of only when the connection ends first
+        receive = posted_receives::id_kind,
+        send,
+        read,
+        reverse,
+        probe,
+    };
 
     // A peer that died without a word shows only by what is sent to it.
     class silence final : public timer {
@@ -93,12 +88,6 @@ private:
 
     static constexpr std::uint32_t receive_slack = responder_options::receive_slack;
     static constexpr std::uint32_t send_depth = 1024;
-    /// Stretches of memory that a reply may consist of: the pieces of each payload, its pad and what stands in front of it.
-    static constexpr std::uint32_t max_reply_stretches =
-        xdr::encoder::max_payloads * (rpc::payload::max_pieces + 2) + 2;
-    /// Requests of one reply: a stretch is cut at every segment of its chunk.
-    static constexpr std::uint32_t max_reply_requests =
-        max_write_segments + max_reply_segments + max_reply_stretches;
     static_assert(max_write_chunks <= xdr::encoder::max_payloads);
 
     static std::uint64_t make_id(operation op, std::uint32_t generation, std::uint32_t index) noexcept
@@ -117,9 +106,14 @@ private:
     // exception_handler: of a call, or of what else the connection has under way
     void on_exception(const std::exception_ptr& e) noexcept override;
 
+    // grown_object: calls that it had at once
+    bool shrink() noexcept override;
+
     task<bool> take(std::unique_ptr<verbs::connect_request> request, verbs::protection_domain& domain);
+    bool down() const noexcept { return state_ == connection_state::ended; }
     std::size_t calls_in_use() const noexcept { return calls_.size() - free_calls_.size(); }
     void end_if_drained() noexcept;
+    void close(const char* why) noexcept;
     std::uint64_t chunk_bytes_of(const header& h) const noexcept;
     /// Waits until the calls of the connection, and of all from its address, leave room for the bytes that `c` moves
     /// through chunks.
@@ -136,13 +130,19 @@ private:
     {
         return std::max<std::size_t>(options_.inline_size, buffer_pool::min_size);
     }
-    void add_receive_slots(std::uint32_t more);
-    void raise_credits(std::uint32_t wanted);
-    /// There is an empty slot.
-    bool post_receive(lease memory) noexcept;
-    bool post_receives() noexcept;
-    void receive_again() noexcept;
+    /// Has all receives stand that are promised. False: not now.
+    bool fill_receives() noexcept;
+    bool fill_own_receives() noexcept;
+    bool is_short_of_receives() const noexcept;
+    void begin_waiting_for_receive() noexcept;
     task<void> await_receive();
+    /// The memory of a receive that is over.
+    lease take_received(std::uint32_t slot) noexcept;
+    bool post_receive(const verbs::receive_request& r) noexcept
+    {
+        return queue_pair_->post_receive({&r, 1}).has_value();
+    }
+    void count_call(std::uint32_t wanted) noexcept;
     void begin_call(lease message, std::uint32_t length);
     void log_refusal(const char* rule) noexcept;
     void give_up(const error& cause) noexcept;
@@ -212,8 +212,7 @@ private:
         std::uint32_t slot;
         std::uint32_t length;
     };
-    std::vector<lease> receive_slots_;
-    std::vector<std::uint32_t> empty_slots_;
+    std::unique_ptr<posted_receives> own_receives_; // where the provider has no shared queue
     bool receive_awaited_ = false;
     std::vector<arrival> arrived_;
     std::vector<arrival> handling_;
@@ -221,6 +220,7 @@ private:
     std::uint64_t turn_used_ = 0; // of responder_options::turn_share
     std::vector<std::unique_ptr<responder_call>> calls_;
     std::vector<std::uint32_t> free_calls_;
+    std::uint32_t first_generation_ = 0; // of a new call: none before it had it
     semaphore reads_{0};
     std::uint32_t reads_out_ = 0;
     time_point read_progress_;
@@ -230,24 +230,18 @@ private:
     std::uint32_t unanswered_ = 0;
     std::uint64_t chunk_bytes_ = 0; // of the calls in use
     chunk_shares::user share_;      // of the peer's address
-    receive_share& receives_;       // of the listener
-    std::uint32_t credits_;         // what may be granted at this time
-    std::uint64_t raised_ = 0;      // bytes of receives beyond those that it began with
-    time_point window_begun_;       // of responder_options::credit_window
-    std::uint32_t window_calls_ = 0;
-    bool accepted_ = false;
-    bool draining_ = false;
+    listener_commons& commons_;
+    receive_pool& receives_; // of the listener
+    credit_account credits_;
+    named_state<connection_state, connection_rules> state_;
     std::shared_ptr<reverse_requester> reverse_; // made when a program first asks
     std::vector<lease> reverse_sends_;
     std::vector<std::uint32_t> free_reverse_sends_;
     std::uint32_t send_queue_used_ = 0;
     event send_queue_moved_;
     event ended_;
-    bool down_ = false;
-    bool given_up_ = false; // its end is under way
-    // Of the reply being built; their capacity is fixed, so steady state allocates nothing.
-    std::vector<verbs::send_request> batch_;
-    std::vector<verbs::segment> local_;
+    std::vector<verbs::send_request>& batch_; // listener_commons::batch
+    std::vector<verbs::segment>& local_;
 };
 
 } // namespace verbena::rpcrdma

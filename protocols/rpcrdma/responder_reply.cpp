@@ -34,7 +34,7 @@ public:
             const segment& s = chunk_[index_];
             const std::size_t part = std::min<std::size_t>(bytes.size(), s.length - used_);
             local_.push_back({const_cast<std::byte*>(bytes.data()), static_cast<std::uint32_t>(part), 0});
-            verbs::send_request w;
+            verbs::send_request w; // id 0: operation::write
             w.opcode = verbs::opcode::rdma_write;
             w.signalled = false;
             w.segments = {&local_.back(), 1};
@@ -67,11 +67,9 @@ constexpr std::size_t small_item = 4096;
 
 std::uint32_t responder_connection::grant(const responder_call& c) noexcept
 {
-    // Receives that stand are what may be promised; one is the least that keeps a requester alive.
-    const auto standing = static_cast<std::uint32_t>(receive_slots_.size() - empty_slots_.size());
-    const std::uint32_t room = standing > receive_slack ? standing - receive_slack : 1;
+    // One is the least that keeps a requester alive.
     const std::uint32_t granted =
-        std::max(1u, std::min({std::max(1u, c.transport_.credits), credits_, room}));
+        credits_.grant(std::max(1u, c.transport_.credits), is_short_of_receives(), provider_.shard().now());
     stats_.credits_granted.add(granted);
     return granted;
 }
@@ -141,7 +139,7 @@ task<void> responder_connection::reply_error(responder_call& c, error_kind kind)
 // left to say why.
 void responder_connection::end_unanswered(const error& cause) noexcept
 {
-    if (!down_ && queue_pair_->connected())
+    if (!down() && queue_pair_->connected())
         give_up(cause);
 }
 

@@ -42,7 +42,13 @@ struct serving {
     std::unique_ptr<peer_shares> own_peers;
     peer_shares* peers = nullptr;
     chunk_shares shares;
-    receive_share receives;
+    listener_commons commons;
+
+    serving(verbs::context& provider, buffer_pool& buffers, const responder_options& options,
+            responder_stats& stats)
+        : commons(provider, buffers, options, stats)
+    {
+    }
 };
 
 // Of what is left of a connection's task when it throws, which is little: the connection has a handler of its own.
@@ -68,7 +74,7 @@ task<void> serve_one(std::unique_ptr<verbs::connect_request> request, verbs::con
     const peer_charge held = std::move(charged); // until the connection is gone
 
     auto connection = std::make_unique<responder_connection>(provider, buffers, dispatcher, options, stats,
-                                                             std::move(share), all.receives);
+                                                             std::move(share), all.commons);
     const serving::member here(all, *connection);
     co_await connection->run(std::move(request), domain);
 }
@@ -145,7 +151,8 @@ task<void> serve(verbs::context& provider, verbs::listener& listener, buffer_poo
         log(log_level::error, "rpcrdma", "buffers can't be registered", {{"cause", added.error().message()}});
         co_return;
     }
-    serving all;
+    serving all(provider, buffers, options, stats);
+    co_await all.commons.receives.open(**domain);
     if (options.peers == nullptr)
         all.own_peers = std::make_unique<peer_shares>();
     all.peers = options.peers != nullptr ? options.peers : all.own_peers.get();
@@ -170,6 +177,7 @@ task<void> serve(verbs::context& provider, verbs::listener& listener, buffer_poo
     }
     connections.request_stop();
     co_await connections.join();
+    co_await all.commons.receives.close();
 }
 
 } // namespace verbena::rpcrdma

@@ -22,8 +22,9 @@ constexpr std::uint64_t least_share = 4u << 20;
 void bound_receives(rpcrdma::responder_options& o, std::size_t budget, std::size_t shards,
                     std::size_t listeners)
 {
-    const std::size_t one = (o.initial_credits + o.receive_slack + o.reverse_credits) *
-                            std::max<std::size_t>(o.inline_size, buffer_pool::min_size);
+    // With one for messages that use no credit.
+    const std::size_t one =
+        (o.idle_credits + 1) * std::max<std::size_t>(o.inline_size, buffer_pool::min_size);
     const std::uint64_t half = budget / 4 / shards / std::max<std::size_t>(listeners, 1);
     o.max_raised_bytes = half;
     o.max_address_raised_bytes = half / 4;

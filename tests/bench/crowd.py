@@ -23,6 +23,7 @@ LOADS = (1, 2, 4)
 STATES = ("busy", "spin", "sleep")
 IDLE = 10_000    # connections
 ADDRESSES = 16   # that they come from
+BUSY = 32        # calls at once of each
 
 
 def first_of_all():
@@ -31,13 +32,14 @@ def first_of_all():
 
 
 def idle_connections(bench):
-    """What an idle iWARP connection costs, resident and of the budget, when each has been answered; all are answered again then."""
+    """What an idle iWARP connection costs, resident and of the budget, when each has been answered, and again a while after each was busy;
+    all are answered again then. The budget is the default one."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     # Three eighths of its descriptors are for connections.
     count = min(IDLE // 10 if bench.options.quick else IDLE, most * 3 // 8 - 50)
     port, metrics = bench.free_port(), bench.free_port()
-    server = bench.verbenad("adaptive", metrics=metrics, extra=["--listen", f"iwarp://127.0.0.1:{port}", "--memory-mib", 2048])
+    server = bench.verbenad("adaptive", metrics=metrics, extra=["--listen", f"iwarp://127.0.0.1:{port}"])
 
     def resident():
         return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{server.pid}/status").read_text())[1])
@@ -51,13 +53,18 @@ def idle_connections(bench):
         for i in range(count):
             clients.append(peers.IwarpPeer(port, source=f"127.0.0.{2 + i % ADDRESSES}"))
             clients[-1].call(0)
-        after = resident(), reserved()
+        for when in ("answered once", "after a busy moment"):
+            after = resident(), reserved()
+            bench.report("idle connections", f"resident memory of each of {count} over iwarp, {when}", "adaptive", "KiB",
+                         [(after[0] - before[0]) / count], None, 64, "lower")
+            bench.report("idle connections", f"of the memory budget for each of {count} over iwarp, {when}", "adaptive", "KiB",
+                         [(after[1] - before[1]) / 1024 / count], None, 12, "lower")
+            if when == "answered once":
+                for client in clients:
+                    client.use_credits(BUSY)
+                time.sleep(3)
         for client in clients:
             client.call(0)
-        bench.report("idle connections", f"resident memory of each of {count} over iwarp", "adaptive", "KiB",
-                     [(after[0] - before[0]) / count], None, 64, "lower")
-        bench.report("idle connections", f"of the memory budget for each of {count} over iwarp", "adaptive", "KiB",
-                     [(after[1] - before[1]) / 1024 / count], None, 64, "lower")
         for client in clients:
             client.close()
 

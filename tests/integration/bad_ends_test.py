@@ -16,7 +16,7 @@ FLAG_REJECT = 0x20
 ELSEWHERE = "127.0.0.2" # memory is shared out by address, and the bystander's is another
 HOLDS = 4 * MIB # what calls of 1 MiB of one connection get at once of the little memory that there is
 RECEIVES = MIB // 2 # of a connection that has used all its credits
-FIRST_RECEIVES = 12 * 4096 # of one that has not
+FIRST_RECEIVES = 3 * 4096 # that count for one that has not
 
 
 class Terminates(Ends):

@@ -44,8 +44,10 @@ inline world_options options_of(std::uint64_t seed)
     case 1:
         o.device.profile.remote_invalidate = false;
         o.device.profile.grant_per_queue_pair = false;
+        o.device.profile.receives_on_demand = false;
         break;
     case 2:
+        o.device.profile.shared_receives = false;
         o.device.profile.max_send_segments = 1;
         o.device.profile.max_outstanding_reads = 1;
         break;
@@ -53,14 +55,22 @@ inline world_options options_of(std::uint64_t seed)
         o.device.profile.receive_not_ready_retry = false;
         o.device.profile.completion_means_delivered = false;
         break;
-    case 4: o.device.profile.needs_local_keys = true; break;
+    case 4: // receives must stand, and a message without one is fatal
+        o.device.profile.needs_local_keys = true;
+        o.device.profile.receives_on_demand = false;
+        o.device.profile.receive_not_ready_retry = false;
+        break;
     case 5: // what a device without memory windows leaves
         o.device.profile.needs_local_keys = true;
+        o.device.profile.receives_on_demand = false;
         o.device.profile.remote_invalidate = false;
         o.device.profile.grant_per_queue_pair = false;
         break;
     default: break;
     }
+    // Calls and messages wait for memory now and then.
+    if (luck.chance(30))
+        o.server_memory = (o.shards << 19) + (luck.below(4) << 18);
     return o;
 }
 

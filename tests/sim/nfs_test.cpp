@@ -210,6 +210,7 @@ struct outcome {
     duration took{};
     loop::stats fabric;
     std::uint64_t replayed = 0;
+    std::uint64_t receive_shortages = 0;
 };
 
 // Over all runs that have two shards on each side.
@@ -265,6 +266,8 @@ outcome run(const world_options& o, int operations)
     out.fabric = w.fabric->counters();
     for (std::size_t i = 0; i < w.duplicates.parts(); ++i)
         out.replayed += w.duplicates.stats(i).replayed.value();
+    for (const world::server_shard& s : w.servers)
+        out.receive_shortages += s.stats.receive_shortages.value();
     messages.add(w.all);
     // Nothing is left of it, at either end.
     BOOST_TEST(w.left_over() == "");
@@ -303,6 +306,7 @@ BOOST_AUTO_TEST_CASE(fixed_seeds)
             sum.connections += out.connections;
             sum.handovers += out.handovers;
             sum.replayed += out.replayed;
+            sum.receive_shortages += out.receive_shortages;
             for (std::size_t f = 0; f < out.fabric.faults.size(); ++f)
                 sum.fabric.faults[f] += out.fabric.faults[f];
             // A seed that can't be had again would be of no use to whoever looks for the fault.
@@ -325,6 +329,7 @@ BOOST_AUTO_TEST_CASE(fixed_seeds)
     BOOST_TEST(sum.connections > last);
     BOOST_TEST(sum.handovers > last);
     BOOST_TEST(sum.replayed > 0u);
+    BOOST_TEST(sum.receive_shortages > 0u);
     BOOST_TEST(messages.silent_pairs() == "");
 }
 

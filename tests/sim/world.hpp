@@ -44,6 +44,7 @@ struct world_options {
     loop::options device;   ///< of both ends
     std::size_t shards = 1; ///< of the server, and as many of its clients
     std::uint32_t credits = 32;
+    std::size_t server_memory = std::size_t(64) << 20;
     bool loses = false;        ///< the export is world::losing
     bool leases = false;       ///< the export is world::leasing
     bool local_writers = true; ///< of the export: then there are no delegations
@@ -53,7 +54,7 @@ struct world_options {
 /// Made and destroyed on one thread; run() once.
 class world {
 public:
-    static constexpr std::size_t memory_limit = std::size_t(64) << 20; ///< of each end
+    static constexpr std::size_t memory_limit = std::size_t(64) << 20; ///< of the clients
     static constexpr std::uint32_t user = 1000;
 
     /// What verbenad has on each of its shards.
@@ -204,6 +205,8 @@ public:
             tell(" connections of shard ", s.here.index(), std::uint64_t(s.stats.connections.value()));
             // A client that keeps the rules is never taken for one that does not.
             tell(" overruns of credits on shard ", s.here.index(), s.stats.credit_overruns.value());
+            tell(" illegal transitions on shard ", s.here.index(),
+                 s.here.reactor().stats().illegal_transitions.load());
             tell(" wrong versions on shard ", s.here.index(), s.stats.version_errors.value());
         }
         for (const client_shard& c : clients)
@@ -213,12 +216,19 @@ public:
         tell(" grants of the server on ", 0, server_device->grants());
         tell(" grants of clients on ", 0, client_device->grants());
         tell(" queue pairs on ", 0, fabric->counters().active);
+        // Whoever keeps to its credits finds a receive, unless it may have to wait for one.
+        const verbs::capabilities& can = options.device.profile;
+        const bool injected =
+            can.receive_not_ready_retry &&
+            options.conditions.per_million[std::size_t(loop::fault::receiver_not_ready)] != 0;
+        if ((!can.receives_on_demand || !can.shared_receives) && !injected)
+            tell(" messages without a receive on ", 0, fabric->counters().receiver_not_ready);
         return text;
     }
 
     const world_options options;
     virtual_clock clock;
-    memory_budget server_memory{memory_limit, unsigned(options.shards)};
+    memory_budget server_memory{options.server_memory, unsigned(options.shards)};
     memory_budget client_memory{memory_limit, unsigned(options.shards)};
     simulated_shards all;
     seeded_random numbers;

@@ -9,7 +9,7 @@
 
 namespace verbena {
 
-/// A ring that grows by doubling up to a limit; never shrinks, so steady state allocates nothing.
+/// A ring that grows by doubling up to a limit; it shrinks only when it is told to, so steady state allocates nothing.
 template<class T>
 class bounded_ring {
 public:
@@ -40,6 +40,14 @@ public:
         return at(tail_++);
     }
     void pop() noexcept { ++head_; }
+    /// Gives the memory back, if it is empty.
+    void shrink() noexcept
+    {
+        if (empty())
+            items_ = memory();
+    }
+    /// The last item goes.
+    void pop_back() noexcept { --tail_; }
 
 private:
     // Room for items, of which the first ones are there.

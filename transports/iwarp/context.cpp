@@ -5,6 +5,9 @@
 
 #include <verbena/core/net/net.hpp>
 
+#include <cassert>
+#include <cstring>
+
 namespace verbena::iwarp {
 
 std::string_view to_string(end_cause c) noexcept
@@ -34,7 +37,7 @@ std::string_view to_string(end_cause c) noexcept
 }
 
 context_impl::context_impl(reactor& shard, const iwarp::options& o)
-    : shard_(shard), options_(o), staging_(new std::byte[staging_size])
+    : shard_(shard), options_(o), staging_(new std::byte[staging_size]), kept_(new std::byte[staging_size])
 {
     capabilities_.provider = "iwarp";
     capabilities_.remote_invalidate = true;
@@ -42,7 +45,7 @@ context_impl::context_impl(reactor& shard, const iwarp::options& o)
     capabilities_.write_with_immediate = true; // RFC 7306, which not every peer knows
     capabilities_.send_with_immediate = capabilities_.immediates_apart = true;
     capabilities_.renewable_grants = capabilities_.renews_at_once = true;
-    capabilities_.shared_receives = true;
+    capabilities_.shared_receives = capabilities_.receives_on_demand = true;
     capabilities_.local_invalidate = true;
     capabilities_.notices_dead_peers = true;
     capabilities_.checks_read_rights = true;
@@ -54,6 +57,20 @@ context_impl::context_impl(reactor& shard, const iwarp::options& o)
 }
 
 context_impl::~context_impl() = default;
+
+void context_impl::hold_over(const connection& c, std::span<const std::byte> bytes) noexcept
+{
+    if (held_for_ == &c) { // a part of what it had kept
+        held_ = bytes;
+        return;
+    }
+    if (bytes.empty())
+        return;
+    assert(held_for_ == nullptr && "two connections read ahead without memory for messages");
+    std::memcpy(kept_.get(), bytes.data(), bytes.size());
+    held_ = {kept_.get(), bytes.size()};
+    held_for_ = &c;
+}
 
 std::unique_ptr<context> make_context(reactor& shard, const options& o)
 {

@@ -4,6 +4,7 @@
 
 #include "steering.hpp"
 
+#include <verbena/core/memory/idle_memory.hpp>
 #include <verbena/transports/iwarp.hpp>
 
 #include <memory>
@@ -12,6 +13,7 @@
 
 namespace verbena::iwarp {
 
+class connection;
 class mpa_listener;
 
 class context_impl final : public context {
@@ -40,6 +42,25 @@ public:
     iwarp::stats& stats() noexcept { return stats_; }
     steering_table& table() noexcept { return table_; }
     std::span<std::byte> staging() noexcept { return {staging_.get(), staging_size}; }
+
+    /// Of its connections.
+    idle_memory& idle() noexcept { return idle_; }
+
+    // Where the connection that reads when memory for messages runs out keeps what it has read: one place, so that this is bounded.
+    // While it is in use nobody reads ahead.
+    bool holds_over() const noexcept { return held_for_ != nullptr; }
+    /// Keeps `bytes`, which lie in the staging buffer or here.
+    void hold_over(const connection& c, std::span<const std::byte> bytes) noexcept;
+    std::span<const std::byte> held_over(const connection& c) const noexcept
+    {
+        return held_for_ == &c ? held_ : std::span<const std::byte>();
+    }
+    void drop_held(const connection& c) noexcept
+    {
+        if (held_for_ == &c)
+            held_for_ = nullptr;
+    }
+
     void count(end_cause c) noexcept { add(stats_.ends[std::size_t(c)], 1); }
     static void add(std::atomic<std::uint64_t>& counter, std::uint64_t n) noexcept
     {
@@ -52,7 +73,11 @@ private:
     verbs::capabilities capabilities_;
     iwarp::stats stats_;
     steering_table table_;
+    idle_memory idle_{shard_, std::chrono::seconds(1)};
     std::unique_ptr<std::byte[]> staging_;
+    std::unique_ptr<std::byte[]> kept_; // of staging_size; no page of it is touched before it is needed
+    const connection* held_for_ = nullptr;
+    std::span<const std::byte> held_; // in kept_
 };
 
 } // namespace verbena::iwarp

@@ -42,7 +42,7 @@ connection::connection(context_impl& owner, net::unique_fd fd, iwarp::domain& d,
       reads_(256),
       peer_reads_(256),
       shared_(static_cast<shared_receives*>(o.shared_receives)),
-      receive_queue_(shared_ != nullptr ? 1 : o.receive_depth)
+      receive_queue_(shared_ != nullptr ? 2 : o.receive_depth)
 {
 }
 
@@ -196,12 +196,15 @@ void connection::shut_sending() noexcept
 {
     ::shutdown(fd_.get(), SHUT_WR);
     state_ = state::closing;
+    stop_waiting();
 }
 
 // The timer is armed once for many FPDUs, and again only while one is unfinished: a whole one costs none.
+// A message that holds a shared receive counts as one FPDU, so that nobody keeps a receive by sending little now and then.
 void connection::watch_fpdu() noexcept
 {
-    if (state_ != state::open || fpdu_waits_ || (phase_ == phase::header && header_have_ == 0))
+    const bool between = phase_ == phase::header && header_have_ == 0 && !(shared_ != nullptr && send_open_);
+    if (state_ != state::open || fpdu_waits_ || parked_ || between)
         return;
     fpdu_waits_ = true;
     fpdu_begun_ = shard().now();
@@ -215,7 +218,7 @@ void connection::on_timer() noexcept
         finish(end_, end_error_);
         return;
     }
-    if (!fpdu_waits_)
+    if (!fpdu_waits_) // or it waits for our memory
         return;
     const time_point limit = fpdu_begun_ + owner_.options().fpdu_limit;
     if (shard().clock().now() < limit) {
@@ -273,6 +276,24 @@ void connection::deliver() noexcept
         ring_doorbell();
 }
 
+// What sending takes, which it asks for again when it has something to send.
+bool connection::shrink() noexcept
+{
+    if (std::exchange(built_, false))
+        return false;
+    if (!send_queue_.empty() || vectors_done_ < vectors_.size() || delivering_ || !batch_.empty())
+        return true;
+    send_queue_.shrink();
+    reads_.shrink();
+    peer_reads_.shrink();
+    vectors_ = decltype(vectors_)();
+    vectors_done_ = 0;
+    response_tags_ = decltype(response_tags_)();
+    scratch_.reset();
+    batch_ = decltype(batch_)();
+    return true;
+}
+
 void connection::tell_end() noexcept
 {
     deliver();
@@ -293,6 +314,7 @@ void connection::finish(end_cause cause, const error& e) noexcept
     if (watcher_ != nullptr)
         *std::exchange(watcher_, nullptr) = nullptr;
     timer::cancel();
+    stop_waiting();
     io_watch::stop();
     deferred::unlink();
     if (blocked_registered_)

@@ -31,7 +31,12 @@ struct agreement {
     std::uint32_t ird = 0; ///< Reads the peer may have outstanding
 };
 
-class connection final : public verbs::queue_pair, private io_watch, private deferred, private timer {
+class connection final : public verbs::queue_pair,
+                         private io_watch,
+                         private deferred,
+                         private timer,
+                         private receive_waiter,
+                         private grown_object {
 public:
     static constexpr std::size_t max_segments = 4;
 
@@ -115,6 +120,7 @@ private:
     void tell_end() noexcept;
     void retire() noexcept;
     void shut_sending() noexcept;
+    bool shrink() noexcept override;
     void ring_doorbell() noexcept;
 
     // --- transmit.cpp ---
@@ -146,13 +152,33 @@ private:
     void judge_size() noexcept;
     bool begin_tagged() noexcept;
     bool begin_untagged() noexcept;
+    bool begin_fpdu() noexcept;
     bool take_receive() noexcept;
+    bool has_reserve() const noexcept { return receive_queue_.size() > (filling_ ? 1u : 0u); }
+    bool is_supplied() const noexcept { return shared_ != nullptr && shared_->is_on_demand(); }
+    bool take_reserve() noexcept;
+    void return_reserve() noexcept;
+    bool no_receive(const char* rule) noexcept;
+    void give(const verbs::receive_request& r) noexcept override;
+    void go_on_receiving() noexcept;
+    void stop_waiting() noexcept;
     bool fpdu_complete() noexcept;
     bool end_of_message() noexcept;
     bool bulk_expected() const noexcept;
+    bool reads_ahead() const noexcept;
     enum class quote : bool { nothing, header }; // of the FPDU being received
     bool refuse(const wire::terminate_code& code, end_cause cause, const char* rule,
                 quote quoted = quote::header) noexcept;
+
+    // The receive that a message waited for is there.
+    class go_on final : public deferred {
+    public:
+        explicit go_on(connection& c) noexcept : connection_(c) {}
+        void run() noexcept override { connection_.go_on_receiving(); }
+
+    private:
+        connection& connection_;
+    };
 
     context_impl& owner_;
     net::unique_fd fd_;
@@ -203,6 +229,7 @@ private:
     std::vector<std::uint32_t> response_tags_; // whose memory the batch reads
     std::vector<iovec> vectors_;
     std::size_t vectors_done_ = 0;
+    bool built_ = false;             // since shrink() was asked
     std::uint64_t sent_through_ = 0; // work index: everything before is in vectors_ or sent
     unsigned turn_sends_ = 0;        // of this turn: calls
     std::size_t turn_bytes_ = 0;     // and bytes
@@ -214,7 +241,11 @@ private:
 
     // Receiving.
     shared_receives* const shared_;
-    bounded_ring<verbs::receive_request> receive_queue_; // of a shared queue: the one being filled
+    // Of a shared queue: the one that is being filled, and behind it one in reserve while Reads are under way.
+    bounded_ring<verbs::receive_request> receive_queue_;
+    bool filling_ = false; // a message is in the front one, or begins
+    bool parked_ = false;  // a message waits for a receive, and the socket is not read
+    go_on go_on_{*this};
     phase phase_ = phase::header;
     std::array<std::byte, wire::max_header> header_{};
     std::array<std::byte, wire::tagged_size> next_header_{};

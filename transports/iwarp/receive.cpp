@@ -17,6 +17,9 @@ constexpr int max_receives_per_poll = 32; // then others get their turn
 
 } // namespace
 
+// While what another connection has read waits for memory, nothing is read ahead: there is one place to keep such bytes.
+bool connection::reads_ahead() const noexcept { return !is_supplied() || !owner_.holds_over(); }
+
 bool connection::bulk_expected() const noexcept
 {
     return !small_fpdus_ && (bulk_read_bytes_ != 0 || domain_.bulk_grants != 0);
@@ -36,7 +39,8 @@ bool connection::receive() noexcept
             wanted += size;
         };
         const bool live = state_ == state::open || state_ == state::draining;
-        const bool bulk = live && bulk_expected();
+        const bool ahead = !live || reads_ahead();
+        const bool bulk = live && (bulk_expected() || !ahead);
         if (phase_ == phase::header && bulk) {
             add(header_.data() + header_have_, header_need_ - header_have_);
             direct = wanted;
@@ -54,8 +58,11 @@ bool connection::receive() noexcept
             add(target_, payload_left_);
             add(trailer_.data(), trailer_need_);
             // With a large FPDU behind us the next header predicts as well: no byte of it is staged.
-            if (bulk && payload_size_ >= large_fpdu)
+            if (bulk && ahead && payload_size_ >= large_fpdu)
                 add(next_header_.data(), wire::tagged_size);
+            direct = wanted;
+        } else if (phase_ == phase::trailer && !ahead) {
+            add(trailer_.data() + trailer_have_, trailer_need_ - trailer_have_);
             direct = wanted;
         }
         if (!(bulk && direct != 0)) {
@@ -176,8 +183,11 @@ bool connection::consume(const std::byte* data, std::size_t size) noexcept
             context_impl::add(owner_.stats().payload_copied_bytes, part);
         data += part;
         size -= part;
-        if (!advance(part))
+        if (!advance(part)) {
+            if (parked_)
+                owner_.hold_over(*this, {data, size});
             return false;
+        }
     }
     return true;
 }
@@ -202,6 +212,7 @@ bool connection::refuse(const wire::terminate_code& code, end_cause cause, const
         wire::encode_terminate(code, ddp, wire::load16(header_.data()), terminate_payload_.data());
     terminate_queued_ = true;
     state_ = state::terminating;
+    stop_waiting();
     shard().timers().arm(*this, shard().clock().now() + owner_.options().close_timeout);
     ring_doorbell();
     return false;
@@ -241,6 +252,13 @@ bool connection::header_complete() noexcept
     payload_left_ = payload_size_;
     trailer_need_ = wire::pad_of(ulpdu) + wire::crc_size;
     trailer_have_ = 0;
+    return begin_fpdu();
+}
+
+// The header stands in header_. False: the connection has failed, or the message waits for a receive, and this is to be called again.
+bool connection::begin_fpdu() noexcept
+{
+    const bool tagged = (wire::load16(&header_[2]) & wire::flag_tagged) != 0;
     if (!(tagged ? begin_tagged() : begin_untagged()))
         return false;
     if (agreed_.crc)
@@ -309,10 +327,95 @@ bool connection::begin_tagged() noexcept
 // The receive of the message that begins or goes on stands in front.
 bool connection::take_receive() noexcept
 {
+    if (shared_ == nullptr)
+        return !receive_queue_.empty();
+    if (filling_)
+        return true;
     verbs::receive_request taken;
-    if (receive_queue_.empty() && shared_ != nullptr && shared_->take(taken))
+    if (receive_queue_.empty()) {
+        if (!shared_->take(taken))
+            return false;
         receive_queue_.push(taken);
-    return !receive_queue_.empty();
+    }
+    filling_ = true;
+    // The reserve is in use now, and the next Send may stand before the Read Responses too.
+    if (!reads_.empty())
+        (void)take_reserve();
+    return true;
+}
+
+// For a Send that comes before the Read Responses do. False: it is waited for, with what needs it.
+bool connection::take_reserve() noexcept
+{
+    verbs::receive_request taken;
+    if (!is_supplied() || has_reserve())
+        return true;
+    if (!shared_->take(taken)) {
+        shared_->wait(*this);
+        return false;
+    }
+    receive_queue_.push(taken);
+    return true;
+}
+
+// No Read is under way any more.
+void connection::return_reserve() noexcept
+{
+    if (!is_supplied())
+        return;
+    if (!parked_)
+        receive_waiter::unlink();
+    if (parked_ || !has_reserve())
+        return;
+    const verbs::receive_request unused = receive_queue_.at(receive_queue_.tail() - 1);
+    receive_queue_.pop_back();
+    shared_->give_back(unused);
+}
+
+// Always false. Where there may be one later, TCP holds the peer back from now on.
+bool connection::no_receive(const char* rule) noexcept
+{
+    if (!is_supplied())
+        return refuse(wire::ddp_no_buffer, end_cause::no_receive, rule);
+    parked_ = true;
+    fpdu_waits_ = false; // it is not the peer that takes its time
+    want_read(false);
+    shared_->wait(*this);
+    return false;
+}
+
+void connection::give(const verbs::receive_request& r) noexcept
+{
+    receive_queue_.push(r);
+    if (parked_)
+        shard().post(go_on_);
+    else
+        ring_doorbell(); // a Read waits for the reserve
+}
+
+void connection::go_on_receiving() noexcept
+{
+    if (!std::exchange(parked_, false))
+        return;
+    if (begin_fpdu()) {
+        const auto held = owner_.held_over(*this);
+        if (held.empty() || consume(held.data(), held.size()))
+            owner_.drop_held(*this);
+    }
+    if (state_ != state::closed && !parked_)
+        want_read(true);
+    watch_fpdu();
+    deliver();
+}
+
+// Nothing that came is placed any more.
+void connection::stop_waiting() noexcept
+{
+    receive_waiter::unlink();
+    go_on_.unlink();
+    owner_.drop_held(*this);
+    if (std::exchange(parked_, false) && state_ != state::closed)
+        want_read(true); // to see the end
 }
 
 bool connection::begin_untagged() noexcept
@@ -333,7 +436,7 @@ bool connection::begin_untagged() noexcept
         if (h.offset != send_have_)
             return refuse(wire::ddp_offset, end_cause::protocol_error, "message offset out of order");
         if (!take_receive())
-            return refuse(wire::ddp_no_buffer, end_cause::no_receive, "Send without a posted receive");
+            return no_receive("Send without a posted receive");
         const verbs::segment& s = receive_queue_.front().segment;
         if (payload_size_ > s.length - send_have_) {
             first_receive_ = verbs::status::local_length_error;
@@ -362,8 +465,7 @@ bool connection::begin_untagged() noexcept
             return refuse(wire::ddp_too_long, end_cause::protocol_error,
                           "immediate data of another size than 8 octets (RFC 7306 6.1)");
         if (!take_receive())
-            return refuse(wire::ddp_no_buffer, end_cause::no_receive,
-                          "immediate data without a posted receive");
+            return no_receive("immediate data without a posted receive");
         target_ = small_.data();
         return true;
     }
@@ -412,7 +514,7 @@ bool connection::fpdu_complete() noexcept
     }
     if (!end_of_message())
         return false;
-    fpdu_waits_ = false;
+    fpdu_waits_ = fpdu_waits_ && shared_ != nullptr && send_open_;
     phase_ = phase::header;
     header_have_ = 0;
     header_need_ = wire::tagged_size;
@@ -437,6 +539,7 @@ bool connection::end_of_message() noexcept
         c.length = written;
         c.immediate = wire::load32(small_.data());
         receive_queue_.pop();
+        filling_ = false;
         ++expected_send_;
         complete(c);
         return true;
@@ -448,6 +551,8 @@ bool connection::end_of_message() noexcept
         reads_.pop();
         if (read.length >= iwarp::domain::bulk)
             bulk_read_bytes_ -= read.length;
+        if (reads_.empty())
+            return_reserve();
         send_queue_.at(read.work_index).done = true;
         retire();
         ring_doorbell(); // a fenced request or one that waited for ORD may go now
@@ -494,6 +599,7 @@ bool connection::end_of_message() noexcept
         c.invalidated_key = invalidate_;
     }
     receive_queue_.pop();
+    filling_ = false;
     send_have_ = 0;
     ++expected_send_;
     complete(c);

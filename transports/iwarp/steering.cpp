@@ -86,7 +86,7 @@ task<void> domain::revoke(std::span<std::unique_ptr<verbs::grant>> batch)
 task<result<std::unique_ptr<verbs::shared_receive_queue>>>
 domain::make_shared_receive_queue(const verbs::shared_receive_queue_options& o)
 {
-    co_return std::unique_ptr<verbs::shared_receive_queue>(std::make_unique<shared_receives>(o.depth));
+    co_return std::unique_ptr<verbs::shared_receive_queue>(std::make_unique<shared_receives>(o));
 }
 
 namespace {

@@ -124,6 +124,8 @@ bool connection::start_next() noexcept
                     break;
                 }
                 ord_waiting_ = false;
+                if (w.op == verbs::opcode::rdma_read && !take_reserve())
+                    break;
                 sending_ = {};
                 sending_.what = sending_message::kind::work;
                 sending_.work_index = next_to_send_++;
@@ -295,6 +297,8 @@ bool connection::build() noexcept
     response_tags_.clear();
     if (!scratch_ && !prepare_batches())
         return false;
+    built_ = true;
+    owner_.idle().grown(*this);
     std::size_t bytes = 0;
     while (batch_fpdus_ < max_batch && bytes < max_batch_bytes) {
         if (terminate_queued_ && sending_.what == sending_message::kind::none) {

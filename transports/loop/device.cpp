@@ -27,6 +27,7 @@ options::options()
     profile.renewable_grants = true;
     profile.renews_at_once = true;
     profile.shared_receives = true;
+    profile.receives_on_demand = true;
     profile.local_invalidate = true;
     profile.max_inline = max_inline;
     profile.max_send_segments = max_segments;
@@ -139,7 +140,9 @@ domain::make_shared_receive_queue(const verbs::shared_receive_queue_options& o)
 {
     if (!device_.query().shared_receives)
         co_return error(std::errc::operation_not_supported, "the provider has no shared receive queues");
-    co_return std::unique_ptr<verbs::shared_receive_queue>(std::make_unique<shared_receives>(o.depth));
+    if (o.supply != nullptr && !device_.query().receives_on_demand)
+        co_return error(std::errc::operation_not_supported, "the provider has no receives on demand");
+    co_return std::unique_ptr<verbs::shared_receive_queue>(std::make_unique<shared_receives>(o));
 }
 
 // --- device ---

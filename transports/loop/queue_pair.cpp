@@ -217,6 +217,11 @@ void queue_pair::progress() noexcept
 {
     if (state_ == state::closed)
         return;
+    if (wants_receive_) {
+        want_receive();
+        if (peer_ != nullptr)
+            peer_->owner_.port().ready(*peer_);
+    }
     // A Read that is back makes room for one that waited for it.
     for (bool again = !over(now()); again;) {
         carry_out_due();
@@ -360,6 +365,9 @@ queue_pair::verdict queue_pair::not_ready(work& w) noexcept
 {
     fabric_impl& f = owner_.fabric();
     ++f.stats().receiver_not_ready;
+    // Until there is memory, however long that takes: as TCP holds a peer back.
+    if (peer_->waiter_.is_linked() || peer_->wants_receive_)
+        return verdict::wait;
     if (!owner_.query().receive_not_ready_retry || !peer_->owner_.query().receive_not_ready_retry)
         return refused_by_peer(executed_, verbs::status::remote_operation_error,
                                "Send without a posted receive");
@@ -394,11 +402,34 @@ queue_pair::receive* queue_pair::next_receive() noexcept
     const bool retries = owner_.query().receive_not_ready_retry && to.owner_.query().receive_not_ready_retry;
     if (!f.is_calm() && retries && f.strikes(fault::receiver_not_ready))
         return nullptr;
-    verbs::receive_request taken;
-    if (to.filled_ == to.receives_.tail() && to.shared_ != nullptr && to.receives_.room() != 0 &&
-        to.shared_->take(taken))
-        to.receives_.push().request = taken;
+    if (to.filled_ == to.receives_.tail() && to.shared_ != nullptr && to.receives_.room() != 0) {
+        // Who supplies it has a shard.
+        if (!to.is_supplied() || to.owner_.shard().is_here()) {
+            to.want_receive();
+        } else if (!std::exchange(to.wants_receive_, true)) {
+            to.owner_.port().ready(to);
+        }
+    }
     return to.filled_ == to.receives_.tail() ? nullptr : &to.receives_.at(to.filled_);
+}
+
+void queue_pair::want_receive() noexcept
+{
+    wants_receive_ = false;
+    if (filled_ != receives_.tail() || waiter_.is_linked())
+        return;
+    verbs::receive_request taken;
+    if (shared_->take(taken))
+        receives_.push().request = taken;
+    else if (is_supplied())
+        shared_->wait(waiter_);
+}
+
+void queue_pair::waiter::give(const verbs::receive_request& r) noexcept
+{
+    queue_pair_.receives_.push().request = r;
+    if (queue_pair_.peer_ != nullptr)
+        queue_pair_.peer_->owner_.port().ready(*queue_pair_.peer_);
 }
 
 queue_pair::verdict queue_pair::immediate(work& w) noexcept
@@ -554,6 +585,7 @@ void queue_pair::finish(const error& cause, std::uint64_t failed, verbs::status 
     state_ = state::closed;
     timer::cancel();
     list_hook::unlink();
+    waiter_.unlink();
     fabric_impl& f = owner_.fabric();
     if (was_up)
         --f.stats().active;

@@ -73,6 +73,15 @@ private:
         time_point visible;
     };
     enum class verdict : std::uint8_t { done, wait, over };
+    // The peer's message waits for memory at this end.
+    class waiter final : public receive_waiter {
+    public:
+        explicit waiter(queue_pair& q) noexcept : queue_pair_(q) {}
+        void give(const verbs::receive_request& r) noexcept override;
+
+    private:
+        queue_pair& queue_pair_;
+    };
 
     void push(const verbs::send_request& r, verbs::opcode op);
     void carry_out_due() noexcept;
@@ -83,6 +92,9 @@ private:
     verdict immediate(work& w) noexcept;
     /// A receive of the peer's that waits, filled next; nullptr if there is none.
     receive* next_receive() noexcept;
+    /// From the shared queue, if a message of the peer's needs one.
+    void want_receive() noexcept;
+    bool is_supplied() const noexcept { return shared_ != nullptr && shared_->is_on_demand(); }
     bool read_back(work& w) noexcept;
     /// What a Read Request of the peer's names here.
     auto readable(const work& w) const noexcept
@@ -133,8 +145,10 @@ private:
     time_point last_due_{};
     time_point last_done_{};
     shared_receives* const shared_;
+    waiter waiter_{*this};
     bounded_ring<receive> receives_;
-    std::uint64_t filled_ = 0; // before it: filled by the peer
+    std::uint64_t filled_ = 0;   // before it: filled by the peer
+    bool wants_receive_ = false; // asked by the peer, on another shard
     time_point last_visible_{};
 
     bool ending_ = false;

@@ -361,12 +361,13 @@ result<std::unique_ptr<verbs::protection_domain>> context_impl::make_domain()
 
 // --- queue pairs ---
 
-std::uint32_t entries_of(const verbs::queue_pair_options& o) noexcept
+queue_entries entries_of(const verbs::queue_pair_options& o) noexcept
 {
-    const std::uint32_t receives = o.shared_receives != nullptr
-                                       ? static_cast<const shared_receives&>(*o.shared_receives).depth()
-                                       : o.receive_depth;
-    return o.send_depth + internal_depth + receives;
+    const std::uint32_t sends = o.send_depth + internal_depth;
+    if (o.shared_receives == nullptr)
+        return {sends + o.receive_depth};
+    const auto& shared = static_cast<const shared_receives&>(*o.shared_receives);
+    return {sends, &shared, shared.depth()};
 }
 
 void context_impl::add(queue_pair& q, std::uint16_t& number, std::uint16_t& generation)

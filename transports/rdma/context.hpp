@@ -37,7 +37,7 @@ inline void add(std::atomic<std::uint64_t>& counter, std::uint64_t n) noexcept
     counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
 }
 /// Completion-queue entries that a queue pair may fill.
-std::uint32_t entries_of(const verbs::queue_pair_options& o) noexcept;
+queue_entries entries_of(const verbs::queue_pair_options& o) noexcept;
 
 class context_impl final : public context, private event_source, private removal_watch::observer {
 public:

@@ -212,13 +212,44 @@ result<void> device::make(completion_queue& q, std::uint32_t entries) noexcept
     return {};
 }
 
-task<result<completion_queue*>> device::take_room(std::uint32_t entries)
+std::uint32_t completion_queue::needed_for(const queue_entries& e) const noexcept
+{
+    const bool is_counted =
+        e.shared == nullptr || std::ranges::find(shared, e.shared, &sharing::queue) != shared.end();
+    return e.own + (is_counted ? 0 : e.shared_depth);
+}
+
+void completion_queue::take(const queue_entries& e)
+{
+    const std::uint32_t needed = needed_for(e);
+    if (e.shared != nullptr) {
+        const auto at = std::ranges::find(shared, e.shared, &sharing::queue);
+        if (at != shared.end())
+            ++at->pairs;
+        else
+            shared.push_back({e.shared, 1});
+    }
+    used += needed;
+}
+
+void completion_queue::give_back(const queue_entries& e) noexcept
+{
+    used -= e.own;
+    const auto at = std::ranges::find(shared, e.shared, &sharing::queue);
+    if (at == shared.end() || --at->pairs != 0)
+        return;
+    shared.erase(at);
+    used -= e.shared_depth;
+}
+
+task<result<completion_queue*>> device::take_room(queue_entries entries)
 {
     for (;;) {
-        const auto found = std::ranges::find_if(
-            queues_, [entries](const auto& q) { return !q->retired && q->capacity - q->used >= entries; });
+        const auto found = std::ranges::find_if(queues_, [&entries](const auto& q) {
+            return !q->retired && q->capacity - q->used >= q->needed_for(entries);
+        });
         if (found != queues_.end()) {
-            (*found)->used += entries;
+            (*found)->take(entries);
             co_return found->get();
         }
         if (!making_)
@@ -228,7 +259,7 @@ task<result<completion_queue*>> device::take_room(std::uint32_t entries)
     making_ = true;
     made_.reset();
     auto made = std::make_unique<completion_queue>();
-    auto create = [this, q = made.get(), entries] { return make(*q, entries); };
+    auto create = [this, q = made.get(), size = made->needed_for(entries)] { return make(*q, size); };
     const result<void> done = co_await owner_.pool().run(std::move(create));
     making_ = false;
     if (!done) {
@@ -239,7 +270,7 @@ task<result<completion_queue*>> device::take_room(std::uint32_t entries)
         wake_up_ = std::make_unique<wake_up>(*this, owner_.shard(), channel_->fd);
         wake_up_->want_read(true);
     }
-    made->used = entries;
+    made->take(entries);
     queues_.push_back(std::move(made));
     completion_queue* const q = queues_.back().get();
     made_.set();

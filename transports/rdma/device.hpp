@@ -48,12 +48,28 @@ inline constexpr std::uint32_t inline_bytes = 64;
 constexpr unsigned flag_if(bool set, unsigned flag) noexcept { return set ? flag : 0; }
 
 /// A completion queue that several queue pairs share; it has room for all that they can have outstanding.
+/// What a queue pair may have in its completion queue at once.
+struct queue_entries {
+    std::uint32_t own = 0;
+    const void* shared = nullptr;   ///< its shared receive queue, if it has one,
+    std::uint32_t shared_depth = 0; ///< whose entries count once for all queue pairs that have it
+};
+
 struct completion_queue {
     ibv_cq* cq = nullptr;
     std::uint64_t number = 0; ///< its serial
     std::uint32_t capacity = 0;
     std::uint32_t used = 0;
     bool retired = false;
+    struct sharing {
+        const void* queue;
+        std::uint32_t pairs;
+    };
+    std::vector<sharing> shared; ///< receive queues of its queue pairs
+
+    std::uint32_t needed_for(const queue_entries& e) const noexcept;
+    void take(const queue_entries& e);
+    void give_back(const queue_entries& e) noexcept;
 };
 
 /// What else a queue of the device's memory is mapped for: that keeps the device's file, closed or not.
@@ -95,8 +111,7 @@ public:
     ibv_context* verbs() const noexcept { return verbs_; }
     const device_limits& limits() const noexcept { return limits_; }
     /// One with `entries` to spare, which are taken.
-    task<result<completion_queue*>> take_room(std::uint32_t entries);
-    void give_back(completion_queue& q, std::uint32_t entries) noexcept { q.used -= entries; }
+    task<result<completion_queue*>> take_room(queue_entries entries);
     /// Hands what is there to the context; true if there was anything. Bounded unless `all`.
     bool poll(bool all) noexcept;
     /// It was removed: its completion queues tell nothing any more, and go with the last use.

@@ -475,12 +475,20 @@ domain::make_shared_receive_queue(const verbs::shared_receive_queue_options& o)
 {
     if (!context_.query().shared_receives)
         co_return error(std::errc::operation_not_supported, "the provider has no shared receive queues");
+    if (o.supply != nullptr)
+        co_return error(std::errc::operation_not_supported,
+                        "a device's receives stand before they are needed");
     auto number = co_await any_part();
     if (!number)
         co_return number.error();
     const device::use hold(part(*number).on); // it may be removed while this waits
     if (part(*number).on.gone())
         co_return error(std::errc::no_such_device, "the device was removed");
+    // Half of a completion queue is for Sends.
+    const ibv_device_attr& most = part(*number).on.limits().attributes;
+    if (o.depth > static_cast<std::uint32_t>(std::max(std::min(most.max_srq_wr, most.max_cqe / 2), 1)))
+        co_return error(std::errc::invalid_argument, "a shared receive queue deeper than the device's",
+                        o.depth);
     auto made = std::make_unique<shared_receives>(*this, *number, o.depth);
     auto work = [q = made.get()] { return q->create(); };
     result<void> done = co_await context_.pool().run(std::move(work));

@@ -71,7 +71,7 @@ queue_pair::~queue_pair()
     handler_ = nullptr;
     end_now(end_cause::local, error(std::errc::connection_aborted, "queue pair destroyed"));
     owner_.remove(*this);
-    on().give_back(cq_, entries_);
+    cq_.give_back(entries_);
 }
 
 result<void> queue_pair::create(rdma_cm_id* id) noexcept

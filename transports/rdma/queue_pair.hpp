@@ -171,7 +171,7 @@ private:
     completion_queue& cq_;
     device::use hold_; // until the device's queue pair is gone
     shared_receives* const shared_;
-    const std::uint32_t entries_; // of the completion queue
+    const queue_entries entries_; // of the completion queue
     rdma_cm_id* id_ = nullptr;
     ibv_qp* going_ = nullptr;       // id_'s queue pair while it is taken down
     ibv_qp_ex* extended_ = nullptr; // id_'s queue pair, where batches go by ibv_wr_*

@@ -250,7 +250,7 @@ struct fixture {
         BOOST_REQUIRE(made);
         shard = std::move(*made);
         pool = std::make_unique<buffer_pool>(budget, shard.get());
-        options.initial_credits = UINT32_MAX; // the requesters here begin at full speed
+        options.idle_credits = UINT32_MAX; // the requesters here begin at full speed
         iwarp::options o;
         o.close_timeout = 10ms;
         provider = iwarp::make_context(*shard, o);
@@ -402,6 +402,14 @@ struct fixture {
         put(u, {0, 0, xid, 0, 2, 1, 1, 1, 0, 0, 0, 0, 4, 0x61626364});
         write(fpdu(u));
     }
+    /// An FPDU of the Send number `send`, from `offset` on.
+    static bytes part_of_send(std::uint32_t send, std::uint32_t offset, const bytes& data, bool last)
+    {
+        bytes u = from_hex(last ? "4143 00000000 00000000" : "0143 00000000 00000000");
+        put(u, {send, offset});
+        u.insert(u.end(), data.begin(), data.end());
+        return fpdu(u);
+    }
     /// RFC 7306 6.1, which RPC-over-RDMA has no use for.
     bytes immediate_data()
     {
@@ -479,9 +487,12 @@ struct fixture {
         put(u, {++sequence, 0, xid, 1, credits, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0});
         write(fpdu(u));
     }
-    /// Takes all memory that comes in buffers of `size` bytes, but for `count` of them.
-    void leave(std::size_t count, std::size_t size)
+    /// Takes all memory that comes in buffers of `size` bytes, but for `count` of them and for that of `messages` more.
+    void leave(std::size_t count, std::size_t size, std::size_t messages = 0)
     {
+        std::vector<lease> of_messages;
+        for (std::size_t i = 0; i < messages; ++i)
+            of_messages.push_back(pool->try_acquire(options.inline_size));
         while (lease taken = pool->try_acquire(size))
             held.push_back(std::move(taken));
         held.resize(held.size() - count);

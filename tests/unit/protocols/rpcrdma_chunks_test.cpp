@@ -216,7 +216,7 @@ BOOST_DATA_TEST_CASE(items_count_together_in_the_share, transports, transport)
 {
     rpcrdma::responder_options options;
     options.max_chunk_bytes = 300'000;
-    options.initial_credits = 4;
+    options.idle_credits = 4;
     chunks_fixture f(transport, options);
     f.dispatcher.waits = true;
     // 128 KiB each of which little more than half is used: three times that exceeds the share, the lengths do not.

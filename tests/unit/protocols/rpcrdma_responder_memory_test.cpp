@@ -16,7 +16,7 @@ BOOST_FIXTURE_TEST_CASE(a_reply_does_not_wait_behind_a_call_that_waits_for_its_m
     dispatcher.result_memory = 1 << 20;
     dispatcher.waits = true;
     start();
-    leave(1, 1 << 20);
+    leave(1, 1 << 20, 2);
     inline_call(1);
     inline_call(2);
     until([&] { return dispatcher.pulled == 2; });
@@ -51,7 +51,7 @@ BOOST_FIXTURE_TEST_CASE(long_calls_do_not_wait_for_each_other, fixture)
 BOOST_FIXTURE_TEST_CASE(a_long_call_for_which_there_is_no_memory_ends_the_connection, fixture)
 {
     start();
-    leave(0, 2 << 20);
+    leave(0, 2 << 20, 1);
     call_at_position_zero(1, 1 << 20);
     until([&] { return pool->waits() == 1; });
     clock.advance(buffer_pool::call_patience - 1ms);
@@ -65,7 +65,7 @@ BOOST_FIXTURE_TEST_CASE(results_wait_for_memory_as_long_as_a_call_may, fixture)
 {
     dispatcher.reserved = 1 << 20;
     start();
-    leave(0, 1 << 20);
+    leave(0, 1 << 20, 1);
     inline_call(1);
     until([&] { return pool->waits() == 1; });
     clock.advance(buffer_pool::call_patience - 1ms);
@@ -75,71 +75,165 @@ BOOST_FIXTURE_TEST_CASE(results_wait_for_memory_as_long_as_a_call_may, fixture)
     BOOST_TEST(dispatcher.starved == 1u);
 }
 
-// Others take the memory of each call that is over, until no receive stands and no call is left whose end would bring one.
-BOOST_FIXTURE_TEST_CASE(a_connection_without_receives_has_some_when_there_is_memory, fixture)
+// Others have all of it. The peer is held back, and nothing of it is lost.
+BOOST_FIXTURE_TEST_CASE(a_message_without_memory_waits_for_it, fixture)
 {
-    options.credits = 1; // and 8 receives more than that
+    options.credits = 1;
     start();
     leave(0, 4096);
-    scope others(*shard);
-    others.spawn([&] { return hog(4096); });
-    std::uint32_t xid = 1;
-    for (; xid <= 9; ++xid) {
+    for (std::uint32_t xid = 1; xid <= 5; ++xid)
         inline_call(xid);
-        BOOST_TEST(xdr::load_u32(receive().data() + 18) == xid);
-        BOOST_TEST(quiet());
-        BOOST_TEST(stats.receive_shortages.value() >= xid);
-    }
-    others.request_stop();
-    until([&] { return others.live() == 0; });
-    held.clear();
     BOOST_TEST(quiet());
-    for (; xid <= 20; ++xid) {
-        inline_call(xid);
+    BOOST_TEST(stats.receive_shortages.value() == 1u);
+    BOOST_TEST(stats.calls.value() == 0u);
+    // One buffer serves them all, one after the other.
+    held.pop_back();
+    clock.advance(1ms);
+    for (std::uint32_t xid = 1; xid <= 5; ++xid) {
+        until([&] { return !quiet(); });
+        BOOST_TEST(xdr::load_u32(receive().data() + 18) == xid);
+        clock.advance(1ms);
+    }
+    BOOST_TEST(pool->outstanding() == held.size() + 1); // stands for the next one
+}
+
+// Longer than a peer may take for an FPDU: it is not the peer's fault.
+BOOST_FIXTURE_TEST_CASE(a_message_may_wait_longer_than_a_peer_may_take, fixture)
+{
+    start();
+    leave(0, 4096);
+    inline_call(1);
+    BOOST_TEST(quiet());
+    clock.advance(10min);
+    BOOST_TEST(quiet());
+    held.pop_back();
+    clock.advance(1ms);
+    BOOST_TEST(xdr::load_u32(receive().data() + 18) == 1u);
+}
+
+// What came with it is kept, and the connection reads no more than one message at a time.
+BOOST_FIXTURE_TEST_CASE(messages_in_pieces_wait_for_memory, fixture)
+{
+    start();
+    leave(0, 4096);
+    bytes all;
+    for (std::uint32_t xid = 1; xid <= 20; ++xid) {
+        const bytes one = inline_message(xid);
+        all.insert(all.end(), one.begin(), one.end());
+    }
+    const std::size_t first = all.size() / 3 + 1;
+    write({all.begin(), all.begin() + std::ptrdiff_t(first)});
+    BOOST_TEST(quiet());
+    write({all.begin() + std::ptrdiff_t(first), all.end()});
+    BOOST_TEST(quiet());
+    for (std::uint32_t xid = 1; xid <= 20; ++xid) {
+        if (xid == 1)
+            held.pop_back();
+        clock.advance(1ms);
+        until([&] { return !quiet(); });
         BOOST_TEST(xdr::load_u32(receive().data() + 18) == xid);
     }
 }
 
-// RFC 8166 3.3.1: a credit is a receive that stands. Others have the memory of those that were used up.
-BOOST_FIXTURE_TEST_CASE(no_more_credits_are_granted_than_receives_stand, fixture)
+// A peer that goes while its message waits leaves nothing behind, and the memory goes to the next one.
+BOOST_FIXTURE_TEST_CASE(the_end_of_a_connection_that_waits_for_memory, fixture)
 {
-    constexpr std::uint32_t slack = 8; // for messages that need no credit
-    options.credits = 16;
     start();
     leave(0, 4096);
-    scope others(*shard);
-    others.spawn([&] { return hog(4096); });
-    const auto granted_to = [&](std::uint32_t xid, std::uint32_t asked) {
-        bytes call = inline_message(xid);
-        xdr::store_u32(call.data() + 28, asked);
-        write(call);
-        const bytes reply = receive();
-        BOOST_REQUIRE(reply.size() > 30u);
-        BOOST_TEST(xdr::load_u32(reply.data() + 18) == xid);
-        return xdr::load_u32(reply.data() + 26);
-    };
-    std::uint32_t xid = 1;
-    for (std::uint32_t standing = options.credits + slack; standing > 1; ++xid) {
-        --standing; // this one's is not posted again
-        const std::uint32_t granted = granted_to(xid, 1000);
-        BOOST_TEST(granted >= 1u);
-        BOOST_TEST(granted <= options.credits);
-        BOOST_TEST(granted <= std::max(standing > slack ? standing - slack : 0, 1u));
+    inline_call(1);
+    BOOST_TEST(quiet());
+    const int first = std::exchange(peer, -1);
+    ask_to_connect();
+    BOOST_TEST(read(32).size() == 32u);
+    inline_call(2);
+    BOOST_TEST(quiet());
+    ::close(first);
+    BOOST_TEST(quiet());
+    held.pop_back();
+    clock.advance(1ms);
+    BOOST_TEST(xdr::load_u32(receive().data() + 18) == 2u);
+    until([&] { return stats.connections.value() == 1; });
+}
+
+// It began a message, which takes a receive that others could use.
+BOOST_AUTO_TEST_CASE(a_peer_that_does_not_end_its_message_keeps_no_receive)
+{
+    for (const bool whole_fpdus : {false, true}) {
+        fixture f;
+        f.start();
+        if (whole_fpdus) {
+            f.write(fixture::part_of_send(1, 0, bytes(100), false));
+        } else {
+            const bytes call = f.inline_message(1);
+            f.write({call.begin(), call.begin() + 30});
+        }
+        f.until([&] { return f.pool->outstanding() == 1u; });
+        for (int i = 0; i < 59; ++i) {
+            f.clock.advance(1s);
+            BOOST_TEST(f.quiet());
+            if (whole_fpdus) // each in time, but not the message
+                f.write(fixture::part_of_send(1, 100 + std::uint32_t(i), bytes(1), false));
+        }
+        BOOST_TEST(f.quiet());
+        BOOST_TEST(f.stats.connections.value() == 1);
+        f.clock.advance(2s);
+        f.until([&] { return f.stats.connections.value() == 0; });
+        BOOST_TEST(f.pool->outstanding() == 0u);
     }
-    others.request_stop();
-    until([&] { return others.live() == 0; });
+}
+
+// The Read Responses would stand behind a Send that waits.
+BOOST_FIXTURE_TEST_CASE(a_read_has_a_receive_in_reserve, fixture)
+{
+    start();
+    call(1);
+    const bytes request = receive();
+    BOOST_REQUIRE(request.size() == 46u);
+    leave(0, 4096);
+    inline_call(2);
+    BOOST_TEST(xdr::load_u32(receive().data() + 18) == 2u);
+    answer(request);
+    BOOST_TEST(xdr::load_u32(receive().data() + 18) == 1u);
     held.clear();
-    (void)granted_to(xid, 1000);
-    BOOST_TEST(granted_to(xid + 1, 1000) == options.credits);
-    BOOST_TEST(granted_to(xid + 2, 3) == 3u); // no more than it asks for, but at least one
-    BOOST_TEST(granted_to(xid + 3, 0) == 1u);
+    BOOST_TEST(quiet());
+    BOOST_TEST(pool->outstanding() <= 1u); // the next reserve, which nobody needed any more
+}
+
+// And gives it back.
+BOOST_FIXTURE_TEST_CASE(a_read_keeps_no_receive_when_it_is_over, fixture)
+{
+    start();
+    call(1);
+    const bytes request = receive();
+    BOOST_REQUIRE(request.size() == 46u);
+    BOOST_TEST(pool->outstanding() == 3u); // the message, the argument, the reserve
+    answer(request);
+    (void)receive();
+    BOOST_TEST(quiet());
+    BOOST_TEST(pool->outstanding() == 0u);
+}
+
+// A Read is not begun before it has one.
+BOOST_FIXTURE_TEST_CASE(a_read_waits_for_its_reserve, fixture)
+{
+    start();
+    leave(0, 4096, 2); // the message and the argument
+    call(1, 2000);
+    BOOST_TEST(quiet());
+    BOOST_TEST(stats.calls.value() == 1u);
+    held.pop_back();
+    clock.advance(1ms);
+    const bytes request = receive();
+    BOOST_REQUIRE(request.size() == 46u);
+    answer(request);
+    BOOST_TEST(xdr::load_u32(receive().data() + 18) == 1u);
 }
 
 struct growing : fixture {
     explicit growing(std::uint32_t most = 16)
     {
         options.credits = most;
-        options.initial_credits = 2;
+        options.idle_credits = 2;
     }
     // So many calls come at once; what the last reply grants.
     std::uint32_t granted_to(std::uint32_t calls, std::uint32_t asked = 1000)
@@ -227,7 +321,7 @@ BOOST_FIXTURE_TEST_CASE(receives_of_an_address_have_a_bound, growing)
 }
 
 // Nor does it keep from others, meanwhile, what is too small for it.
-BOOST_FIXTURE_TEST_CASE(a_connection_without_receives_holds_nobody_up, fixture)
+BOOST_FIXTURE_TEST_CASE(a_message_that_waits_holds_nobody_up, fixture)
 {
     constexpr std::size_t size = 256 << 10;
     options.credits = 1;
@@ -235,21 +329,17 @@ BOOST_FIXTURE_TEST_CASE(a_connection_without_receives_holds_nobody_up, fixture)
     start();
     lease small = pool->try_acquire(4096); // and there are more where it comes from
     leave(0, size);
-    scope others(*shard);
-    others.spawn([&] { return hog(size); });
-    for (std::uint32_t xid = 1; xid <= 9; ++xid) {
-        inline_call(xid);
-        BOOST_TEST(xdr::load_u32(receive().data() + 18) == xid);
-        BOOST_TEST(quiet());
-    }
-    others.request_stop();
-    until([&] { return others.live() == 0; });
+    inline_call(1);
+    BOOST_TEST(quiet());
     scope more(*shard);
     const std::size_t before = held.size();
     more.spawn([&] { return hog(4096); });
     until([&] { return held.size() > before; });
     more.request_stop();
     until([&] { return more.live() == 0; });
+    held.clear();
+    clock.advance(1ms);
+    BOOST_TEST(xdr::load_u32(receive().data() + 18) == 1u);
 }
 
 // What a requester may have under way at once by its credits, at the size that Linux asks for.

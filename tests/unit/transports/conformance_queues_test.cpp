@@ -114,6 +114,96 @@ CONFORMANCE_CASE(an_empty_shared_queue_is_receiver_not_ready)
     });
 }
 
+namespace {
+
+// Posts what it is given to post, when it is asked.
+struct some_receives final : verbs::receive_supply {
+    void receive_wanted() noexcept override
+    {
+        ++wanted;
+        if (next == ready.end())
+            return;
+        posted = queue->post_receive({&*next++, 1}).has_value();
+    }
+    void receive_returned(std::uint64_t id) noexcept override { returned.push_back(id); }
+    verbs::shared_receive_queue* queue = nullptr;
+    std::vector<verbs::receive_request> ready;
+    std::vector<verbs::receive_request>::iterator next = ready.end();
+    std::vector<std::uint64_t> returned;
+    unsigned wanted = 0;
+    bool posted = false;
+};
+
+} // namespace
+
+CONFORMANCE_CASE(a_message_waits_for_a_receive_on_demand)
+{
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        some_receives supply;
+        verbs::shared_receive_queue_options so;
+        so.supply = &supply;
+        auto made = co_await f.server.domain->make_shared_receive_queue(so);
+        BOOST_REQUIRE(made.has_value() == f.can().receives_on_demand);
+        if (!made) {
+            BOOST_TEST((made.error() == std::errc::operation_not_supported));
+            co_return;
+        }
+        const std::unique_ptr<verbs::shared_receive_queue> shared = std::move(*made);
+        supply.queue = shared.get();
+        verbs::connect_options of_server;
+        of_server.queue_pair.shared_receives = shared.get();
+        connection a, b;
+        co_await f.connect(a, {}, of_server);
+        co_await f.connect(b, {}, of_server);
+        constexpr std::size_t size = 3000;
+        memory in(co_await registered(*f.server.domain, 4 * size));
+        memory out(co_await registered(*f.client.domain, pattern(2 * size)));
+        for (std::uint64_t i = 0; i < 4; ++i)
+            supply.ready.push_back({i, in.part(i * size, size)});
+
+        // One is there when the first message comes.
+        supply.next = supply.ready.begin() + 3;
+        BOOST_REQUIRE(post(*a.c, 10, opcode::send, {out.part(0, size)}));
+        const std::function<bool()> first = [&] { return a.s_seen.good(3); };
+        co_await f.until(first);
+        BOOST_TEST(supply.wanted == 1u);
+        BOOST_TEST(supply.posted);
+
+        // Then there is none, for as long as it takes. Who came first is served first.
+        BOOST_REQUIRE(post(*b.c, 11, opcode::send, {out.part(size, size)}));
+        co_await sleep_for(1ms);
+        BOOST_REQUIRE(post(*a.c, 12, opcode::send, {out.part(0, size)}));
+        BOOST_REQUIRE(post(*a.c, 13, opcode::send, {out.part(0, size)}));
+        co_await sleep_for(5ms);
+        BOOST_TEST(a.s_seen.seen.size() == 1u);
+        BOOST_TEST(b.s_seen.seen.empty());
+        BOOST_TEST(a.s->connected());
+        BOOST_TEST(b.s->connected());
+        BOOST_REQUIRE(shared->post_receive({&supply.ready[0], 1}));
+        const std::function<bool()> second = [&] { return b.s_seen.good(0); };
+        co_await f.until(second);
+        BOOST_TEST(a.s_seen.seen.size() == 1u);
+        BOOST_TEST((std::equal(&out.bytes[size], &out.bytes[2 * size], in.bytes.data())));
+        BOOST_REQUIRE(shared->post_receive({&supply.ready[1], 1}));
+        const std::function<bool()> third = [&] { return a.s_seen.good(1); };
+        co_await f.until(third);
+        BOOST_TEST((std::equal(&out.bytes[0], &out.bytes[size], &in.bytes[size])));
+
+        // One that ends while it waits leaves its place.
+        BOOST_REQUIRE(post(*b.c, 14, opcode::send, {out.part(size, size)}));
+        co_await sleep_for(1ms);
+        a.s->kill(error(std::errc::connection_aborted, "test"));
+        co_await f.both_ended(a);
+        BOOST_REQUIRE(shared->post_receive({&supply.ready[2], 1}));
+        const std::function<bool()> last = [&] { return b.s_seen.good(2); };
+        co_await f.until(last);
+        BOOST_TEST(shared->standing() == 0u);
+        a.s.reset();
+        b.s.reset();
+    });
+}
+
 // The rest of the batch, the flush and the end come, each once, and the end comes last.
 CONFORMANCE_CASE(a_handler_ends_its_queue_pair_amid_a_batch)
 {

@@ -658,4 +658,28 @@ BOOST_AUTO_TEST_CASE(the_connection_managers_word_alone_ends_all_of_a_device)
     }
 }
 
+// A receive queue that many share would fill each completion queue if it counted for each of them.
+BOOST_AUTO_TEST_CASE(a_shared_receive_queue_counts_once_in_a_completion_queue)
+{
+    const int first = 0, second = 0; // what tells the queues apart
+    const rdma::queue_entries own{7}, a{10, &first, 50}, b{5, &second, 20};
+    rdma::completion_queue q;
+    q.take(own);
+    BOOST_TEST(q.needed_for(a) == 60U);
+    q.take(a);
+    BOOST_TEST(q.needed_for(a) == 10U);
+    q.take(a);
+    BOOST_TEST(q.needed_for(b) == 25U);
+    q.take(b);
+    BOOST_TEST(q.used == 7U + 60U + 10U + 25U);
+    q.give_back(a);
+    BOOST_TEST(q.used == 7U + 60U + 25U);
+    q.give_back(a);
+    BOOST_TEST(q.used == 7U + 25U);
+    BOOST_TEST(q.needed_for(a) == 60U);
+    q.give_back(b);
+    q.give_back(own);
+    BOOST_TEST(q.used == 0U);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

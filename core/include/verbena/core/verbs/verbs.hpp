@@ -138,7 +138,10 @@ struct capabilities {
     bool renews_at_once = false;   ///< and what these two ask for has happened when post_send() returns
     bool local_invalidate = false; ///< opcode::local_invalidate works
     bool shared_receives = false;  ///< make_shared_receive_queue() works
-    bool needs_local_keys = false; ///< segments must lie in registered memory
+    /// shared_receive_queue_options::supply works: a Send that finds no receive in a shared queue waits, and its peer with it, until
+    /// there is one. false (rdma): it is as where a queue pair of its own has none.
+    bool receives_on_demand = false;
+    bool needs_local_keys = false;             ///< segments must lie in registered memory
     bool read_sink_needs_remote_write = false; ///< iWARP (RFC 5040 5.2): a Read's sink key travels
     bool receive_not_ready_retry = false;      ///< false: a Send without a posted receive is fatal (iWARP)
     /// true: success of a Send or Write tells that the peer's end took it. false (iWARP): only that its memory is
@@ -203,12 +206,30 @@ struct grant_request {
     std::unique_ptr<grant> made; ///< the outcome
 };
 
+/// Gives a shared receive queue its receives when they are needed, where capabilities::receives_on_demand is set: so connections on
+/// which nothing comes cost no memory. Called from the shard's poll phase: it resumes nobody.
+class receive_supply {
+public:
+    /// A message begins to arrive, and no receive stands. Posts one now, if there is memory. Else the queue pair reads nothing more, so
+    /// that its peer is held back (by TCP), until a receive is posted; each that is posted goes to whoever has waited longest.
+    virtual void receive_wanted() noexcept = 0;
+    /// A receive that a queue pair had in reserve, and did not need, is the owner's again. No completion tells of it.
+    virtual void receive_returned(std::uint64_t id) noexcept = 0;
+
+protected:
+    ~receive_supply() = default;
+};
+
 struct shared_receive_queue_options {
     std::uint32_t depth = 1024;
+    receive_supply* supply = nullptr; ///< where receives_on_demand is set; outlives the queue
 };
 
 /// Receives that stand for several queue pairs of its domain, which it must outlive. What a Send takes completes at
-/// the queue pair that it came to. A queue pair's end flushes none of them.
+/// the queue pair that it came to. A queue pair's end flushes what it has taken and none of those that stand.
+///
+/// With a supply, a queue pair with RDMA Reads under way takes a receive in advance: a Send that waited for memory would hold up the
+/// Read Responses behind it. A Read waits until there is that receive.
 class shared_receive_queue {
 public:
     virtual ~shared_receive_queue() = default;

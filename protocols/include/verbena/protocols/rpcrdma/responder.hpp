@@ -24,15 +24,19 @@ namespace verbena::rpcrdma {
 struct responder_options {
     /// Most calls a connection may have outstanding.
     std::uint32_t credits = 128;
-    /// What a connection begins with. As many receives are posted, and receive_slack. When as many calls come within credit_window
-    /// as it has credits, it gets twice as many, up to `credits`: so one that is idle costs little.
-    std::uint32_t initial_credits = 4;
+    /// What a connection begins with, and has again when it made no call for credit_idle. When as many calls come within credit_window
+    /// as it has credits, it gets twice as many, up to `credits`: so one that is idle costs little. Receives stand for what has been
+    /// granted to all connections of a listener, or there is room for them in memory.
+    std::uint32_t idle_credits = 2;
     duration credit_window = std::chrono::milliseconds(100);
+    duration credit_idle = std::chrono::seconds(1);
+    /// A requester hears of a smaller grant by a reply. What it had before counts so long after that.
+    duration credit_settling = std::chrono::seconds(1);
     static constexpr std::uint32_t receive_slack = 8; ///< for RDMA_DONE and the like, which use no credit
-    /// Bytes of receives that connections of the listener may have beyond what each begins with. When they are there no connection
-    /// gets more than it has.
+    /// Bytes of receives that connections of the listener may have beyond idle_credits of each. When they are there, those that
+    /// have more than an equal share get less.
     std::uint64_t max_raised_bytes = UINT64_MAX;
-    /// The same for those from one address, but one connection may always have all its credits.
+    /// The same for those from one address, but one connection may always have all its credits. Nobody has to give up any.
     std::uint64_t max_address_raised_bytes = UINT64_MAX;
     /// Largest inline message either way, in bytes: 1 KiB to 256 KiB. The Linux client uses 4 KiB.
     std::uint32_t inline_size = 4096;
