@@ -20,20 +20,21 @@ constexpr std::size_t dropped_at_once = 256;
 
 error state_table::no_memory() noexcept { return {std::errc::not_enough_memory, "the recovery store"}; }
 
-state_table::state_table(const clock_source& clock, recovery_store& store, state_handler& handler,
-                         state_options options)
-    : clock_(clock),
+state_table::state_table(table_commons& commons, unsigned home, const clock_source& clock,
+                         recovery_store& store, state_handler& handler, state_options options)
+    : commons_(commons),
+      clock_(clock),
       store_(store),
       handler_(handler),
       options_(std::move(options)),
-      presence_(options_.key),
       grace_(options_.reclaimers, clock.now() + options_.grace_time),
-      states_(std::make_unique<stateid_table>(options_.epoch, options_.key)),
+      states_(std::make_unique<stateid_table>(options_.epoch, commons.key(), home, commons.homes())),
       files_(std::make_unique<file_set>()),
       recent_(std::make_unique<recent_recalls>(options_.rest_after_recall)),
       by_(std::make_unique<indexes>())
 {
     note_grace();
+    assert(home < commons.homes() && "a home that no file has");
     assert(options_.epoch != 0 && options_.epoch != ~std::uint32_t(0) && "a stateid would be special");
 }
 
@@ -641,7 +642,7 @@ error state_table::refuse(const shortage& lacking, errc own) noexcept
 
 owner_entry* state_table::find_owner(client_entry& c, bool locks, std::span<const std::byte> name) noexcept
 {
-    const auto it = c.owners.find(owner_key{siphash(options_.key, name), locks, text_of(name)});
+    const auto it = c.owners.find(owner_key{siphash(commons_.key(), name), locks, text_of(name)});
     return it == c.owners.end() ? nullptr : it->get();
 }
 
@@ -649,7 +650,7 @@ owner_entry& state_table::owner_of(client_entry& c, bool locks, std::span<const 
 {
     if (owner_entry* found = find_owner(c, locks, name))
         return *found;
-    auto made = std::make_unique<owner_entry>(c, locks, text_of(name), siphash(options_.key, name));
+    auto made = std::make_unique<owner_entry>(c, locks, text_of(name), siphash(commons_.key(), name));
     owner_entry& o = *made;
     c.owners.insert(std::move(made));
     c.count(&client_entry::owner_names, &peer_use::owner_names, std::ptrdiff_t(name.size()));

@@ -171,7 +171,7 @@ std::optional<delegation_type> state_table::may_delegate(const open_request& r, 
     if (others_contradict(c, r.file.via, f, *type))
         return std::nullopt;
     // A client that reclaims has it already, whatever began since the restart.
-    if (!reclaims && operations_.is_changed(f.handle))
+    if (!reclaims && commons_.operations().is_changed(f.handle))
         return std::nullopt;
     if (r.leased && !reclaims && is_written(f))
         return std::nullopt;

@@ -41,7 +41,7 @@ struct pairs_within {
 
 file_entry* state_table::find_file(const storage::handle& h) noexcept
 {
-    const auto it = files_->find(std::pair(presence_.hash(h), &h));
+    const auto it = files_->find(std::pair(commons_.presence().hash(h), &h));
     return it == files_->end() ? nullptr : it->get();
 }
 
@@ -49,11 +49,11 @@ file_entry& state_table::file_of(const storage::handle& h)
 {
     if (file_entry* found = find_file(h))
         return *found;
-    const std::uint64_t hash = presence_.hash(h);
+    const std::uint64_t hash = commons_.presence().hash(h);
     auto made = std::make_unique<file_entry>(h, hash);
     file_entry& f = *made;
     files_->insert(std::move(made));
-    presence_.add(hash); // before what is under way is looked at, and when there is memory for it
+    commons_.presence().add(hash); // before what is under way is looked at, and when there is memory for it
     stats_.files.add(1);
     return f;
 }
@@ -62,7 +62,7 @@ void state_table::release_file(file_entry& f) noexcept
 {
     if (!f.has_nothing())
         return;
-    presence_.remove(f.hash);
+    commons_.presence().remove(f.hash);
     local_files_ -= f.local != nullptr;
     files_->erase(files_->find(std::pair(f.hash, &f.handle)));
     stats_.files.add(-1);

@@ -87,7 +87,7 @@ result<state_entry*> state_table::check_side_by_side(client_entry& c, const stat
 bool state_table::is_used_against(const hold_request& r, client_entry& c, file_entry& f) noexcept
 {
     const auto is_against = [&r](operation op) { return r.kind->conflicts(r.type, op); };
-    if (operations_.is_changed(f.handle))
+    if (commons_.operations().is_changed(f.handle))
         return true;
     // An open that is begun may wait for its cut, or for others' I/O.
     for (auto* p = f.pending.front(); p != nullptr; p = f.pending.next(*p)) {

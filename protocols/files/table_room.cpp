@@ -302,7 +302,7 @@ result<void> state_table::check(const demand& d) noexcept
             return may;
     if (const auto may = refuse_io_in_grace(io_of(d.operations_)); !may)
         return may;
-    file_entry* const f = has_state(d.file_.key) ? find_file(d.file_.key) : nullptr;
+    file_entry* const f = commons_.has_state(d.file_.key) ? find_file(d.file_.key) : nullptr;
     if (f == nullptr) // the usual case
         return {};
     age();

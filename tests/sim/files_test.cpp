@@ -117,7 +117,8 @@ private:
             store_->takes = [this] { return std::chrono::milliseconds(random_() % 50); };
         if (failing_store_)
             store_->fails = [this] { return random_() % 10 == 0; };
-        table_ = std::make_unique<state_table>(clock_, *store_, *this, std::move(o));
+        commons_.emplace(siphash_key());
+        table_ = std::make_unique<state_table>(*commons_, 0, clock_, *store_, *this, std::move(o));
         serving_ = std::make_unique<scope>(*shard_);
         serving_->spawn([this] { return table_->tend(); });
         // A client that may reclaim has lost nothing.
@@ -357,12 +358,12 @@ private:
             if (std::any_of(opens_.begin(), opens_.end(), here) || // as who locks by an open has one
                 std::any_of(delegations_.begin(), delegations_.end(),
                             [f](const m_delegation& d) { return d.file == f && !d.is_revoked; }))
-                SIM_REQUIRE((table_->has_state(file_number(f)) && kept_[f] > 0));
+                SIM_REQUIRE((table_->commons().has_state(file_number(f)) && kept_[f] > 0));
             else if (std::any_of(locks_.begin(), locks_.end(), here))
-                SIM_REQUIRE(table_->has_state(file_number(f)));
+                SIM_REQUIRE(table_->commons().has_state(file_number(f)));
             else if (asking_[f] == 0 && std::none_of(pending_.begin(), pending_.end(), here) &&
                      std::none_of(waits_.begin(), waits_.end(), here))
-                SIM_REQUIRE((!table_->has_state(file_number(f)) && kept_[f] == 0));
+                SIM_REQUIRE((!table_->commons().has_state(file_number(f)) && kept_[f] == 0));
         }
         nothing_contradicts();
         // What keeps others out stands in its client's record, if it has one.
@@ -572,7 +573,7 @@ private:
     {
         result<void> over;
         const auto asks = [&]() -> task<void> {
-            over = co_await table_->operations().ended(file_number(file), access, 0s);
+            over = co_await table_->commons().operations().ended(file_number(file), access, 0s);
         };
         scope asking(*shard_);
         asking.spawn(asks);
@@ -687,7 +688,7 @@ private:
         if (op == operation::read || is_change(op)) {
             doing = std::make_unique<under_way>();
             const auto named = open_file_key(file_number(file));
-            doing->begin(table_->operations().on(place_->here), named->space, named->file, op);
+            doing->begin(table_->commons().operations().on(place_->here), named->space, named->file, op);
         }
         if (operate(op, file, who, doing))
             co_return;
@@ -1606,6 +1607,7 @@ private:
     std::optional<recovery_database> database_;
     std::vector<std::string> unheard_; // added behind the stop
     std::unique_ptr<test::memory_store> store_;
+    std::optional<table_commons> commons_;
     std::unique_ptr<state_table> table_;
     std::unique_ptr<scope> serving_;
     bool stopping_ = false;

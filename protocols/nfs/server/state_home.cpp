@@ -91,7 +91,7 @@ task<result<void>> begin_open(files::state_table& table, const files::open_reque
     // Nobody begins to read or write any more what it denies, and who began before is waited for. What is reclaimed was denied then already.
     if (any(request->deny) && request->claim != files::open_claim::reclaim) {
         const result<void> alone =
-            co_await table.operations().ended(request->file.key, request->deny, patience);
+            co_await table.commons().operations().ended(request->file.key, request->deny, patience);
         if (!alone)
             co_return answer_of(alone);
     }
@@ -326,8 +326,10 @@ public:
 };
 
 state_home::state_home(shard& home, files::recovery_store& store, files::state_handler& handler,
-                       files::state_options options)
-    : home_(home), table_(home.reactor().clock(), store, handler, std::move(options))
+                       files::state_options options, const siphash_key& key)
+    : home_(home),
+      commons_(key),
+      table_(commons_, 0, home.reactor().clock(), store, handler, std::move(options))
 {
 }
 

@@ -223,7 +223,7 @@ struct exported : fixture {
         BOOST_TEST((find(second->root(), "f") == file)); // one handle, and two names in the state layer
         files::state_options options;
         options.epoch = 1;
-        table.emplace(shard->clock(), store, handler, std::move(options));
+        table.emplace(commons, 0, shard->clock(), store, handler, std::move(options));
         local.emplace(path("f"));
     }
     ~exported()
@@ -387,6 +387,7 @@ struct exported : fixture {
     storage::handle file;
     to_back_ends handler{*this};
     files::no_recovery_store store;
+    files::table_commons commons{siphash_key()};
     std::optional<files::state_table> table;
     std::optional<local_process> local;
     files::lock_holder holder;

@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -79,12 +80,14 @@ struct files_fixture {
         if (change)
             change(o);
         store = std::make_unique<memory_store>(lists);
-        table = std::make_unique<files::state_table>(clock, *store, handler, std::move(o));
+        commons.emplace(siphash_key());
+        table = std::make_unique<files::state_table>(*commons, 0, clock, *store, handler, std::move(o));
     }
     /// Everything in memory is lost.
     void stop()
     {
         table.reset();
+        commons.reset();
         store.reset();
     }
     static std::unique_ptr<reactor> make_reactor(virtual_clock& c)
@@ -162,7 +165,7 @@ struct files_fixture {
     {
         const auto named = files::open_file_key(file_named(file));
         BOOST_REQUIRE(named);
-        doing.begin(table->operations().on(place.here), named->space, named->file, op);
+        doing.begin(table->commons().operations().on(place.here), named->space, named->file, op);
     }
     result<void> make_way(const files::demand& d, duration patience)
     {
@@ -176,6 +179,7 @@ struct files_fixture {
     recovery_lists lists;
     recording_handler handler;
     std::unique_ptr<memory_store> store;
+    std::optional<files::table_commons> commons;
     std::unique_ptr<files::state_table> table;
 };
 

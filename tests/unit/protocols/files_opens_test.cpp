@@ -15,17 +15,17 @@ using enum share;
 BOOST_FIXTURE_TEST_CASE(an_open_has_a_stateid_until_it_is_closed, files_fixture)
 {
     const client_id a = client("a");
-    BOOST_TEST(!table->has_state(file_named("f")));
+    BOOST_TEST(!table->commons().has_state(file_named("f")));
     const auto o = open(a, "o", "f", both);
     BOOST_REQUIRE(o);
     BOOST_TEST(o->id.seqid == 1u);
     BOOST_TEST(!is_special(o->id));
-    BOOST_TEST(table->has_state(file_named("f")));
+    BOOST_TEST(table->commons().has_state(file_named("f")));
     BOOST_TEST(table->stats().opens.value() == 1);
     BOOST_TEST(table->stats().files.value() == 1);
     BOOST_TEST(table->stats().open_owners.value() == 1);
     BOOST_TEST(table->close(a, o->id, file_named("f")).has_value());
-    BOOST_TEST(!table->has_state(file_named("f")));
+    BOOST_TEST(!table->commons().has_state(file_named("f")));
     BOOST_TEST(table->stats().opens.value() == 0);
     BOOST_TEST(table->stats().files.value() == 0);
     BOOST_TEST(table->stats().open_owners.value() == 0);
@@ -206,9 +206,10 @@ BOOST_FIXTURE_TEST_CASE(others_are_not_guessed, files_fixture)
     recovery_lists other_lists;
     other_lists.begin();
     memory_store other_store(other_lists);
-    state_options other = options();
-    other.key[0] = std::byte(1);
-    state_table twin(clock, other_store, handler, std::move(other));
+    siphash_key other_key{};
+    other_key[0] = std::byte(1);
+    table_commons other(other_key);
+    state_table twin(other, 0, clock, other_store, handler, options());
     const client_id b = *twin.add_client("a");
     BOOST_REQUIRE(run(twin.reclaim_complete(b)));
     open_request r = request(b, "o", "f", read);
@@ -247,9 +248,9 @@ BOOST_FIXTURE_TEST_CASE(a_begun_open_alone_keeps_the_entry, files_fixture)
     {
         pending_open p;
         BOOST_REQUIRE(table->begin_open(request(a, "o", "f", read), p));
-        BOOST_TEST(table->has_state(file_named("f")));
+        BOOST_TEST(table->commons().has_state(file_named("f")));
     }
-    BOOST_TEST(!table->has_state(file_named("f")));
+    BOOST_TEST(!table->commons().has_state(file_named("f")));
     BOOST_TEST(table->stats().files.value() == 0);
 }
 
@@ -367,9 +368,11 @@ BOOST_FIXTURE_TEST_CASE(a_deny_bit_is_in_force_before_what_is_under_way_is_waite
         {
             pending_open denying;
             BOOST_REQUIRE(table->begin_open(request(a, "o", "f", read, write), denying));
-            BOOST_TEST(table->has_state(file_named("f")));
+            BOOST_TEST(table->commons().has_state(file_named("f")));
             BOOST_TEST(is(check(operation::write, "f"), errc::locked));
-            const auto wait = [&] { return run(table->operations().ended(file_named("f"), write, 1s)); };
+            const auto wait = [&] {
+                return run(table->commons().operations().ended(file_named("f"), write, 1s));
+            };
             BOOST_TEST(is(wait(), errc::busy));
             early.end();
             BOOST_TEST(wait().has_value());

@@ -219,14 +219,14 @@ BOOST_FIXTURE_TEST_CASE(locks_go_with_their_last_range, hosts_fixture)
     BOOST_TEST(table->stats().lock_owners.value() == 0);
     BOOST_TEST(table->stats().owner_names.value() == std::int64_t(std::string_view("open").size()));
     BOOST_TEST(!*table->is_in_use(h));
-    BOOST_TEST(!table->has_state(file_named("g")));
+    BOOST_TEST(!table->commons().has_state(file_named("g")));
     // What is not locked is unlocked all the same, and leaves nothing; nor does a refusal.
     BOOST_TEST(unlock(h, "x", {0, 9}, "g").has_value());
     BOOST_TEST(unlock(h, "nobody", {0, 9}).has_value());
     BOOST_TEST(is(lock(h, "x", {9, 0}, read, false, "g"), errc::invalid));
     BOOST_TEST(is(unlock(h, "x", {9, 0}, "g"), errc::invalid));
     BOOST_TEST(is(lock(h, std::string(1025, 'x'), {0, 9}, read, false, "g"), errc::invalid));
-    BOOST_TEST(!table->has_state(file_named("g")));
+    BOOST_TEST(!table->commons().has_state(file_named("g")));
     // Others lock by their opens.
     BOOST_TEST(is(lock(a, "x", {0, 9}, read), errc::invalid));
     BOOST_TEST(is(unlock(a, "x", {0, 9}), errc::invalid));

@@ -217,7 +217,7 @@ BOOST_FIXTURE_TEST_CASE(a_host_is_written_down_before_its_first_lock, host_recor
     store->fails = [] { return true; };
     BOOST_TEST(!run(table->record(a)).has_value());
     BOOST_TEST(is(lock(a), errc::busy));
-    BOOST_TEST(!table->has_state(file_named("f")));
+    BOOST_TEST(!table->commons().has_state(file_named("f")));
     store->fails = nullptr;
     BOOST_REQUIRE(run(table->record(a)));
     BOOST_TEST(lock(a).has_value());

@@ -343,7 +343,8 @@ BOOST_FIXTURE_TEST_CASE(a_host_that_has_a_lock_survives_a_kill, database_fixture
             database_store store(d, lane);
             deaf_handler handler;
             const auto shard = std::move(*reactor::create({}));
-            state_table table(system_clock(), store, handler, o);
+            table_commons commons{siphash_key()};
+            state_table table(commons, 0, system_clock(), store, handler, o);
             owner_lock r;
             r.client = *table.add_host(name);
             r.file = storage::handle(std::as_bytes(std::span("f", 1)));

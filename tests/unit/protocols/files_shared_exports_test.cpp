@@ -187,7 +187,8 @@ BOOST_FIXTURE_TEST_CASE(a_waiter_hears_by_its_own_export, exports_fixture)
         time_point last_heard(client_id) noexcept override { return time_point::min(); }
         std::vector<std::uint32_t>& by;
     } listens(heard);
-    table = std::make_unique<state_table>(clock, *store, listens, options());
+    table.reset();
+    table = std::make_unique<state_table>(*commons, 0, clock, *store, listens, options());
     a = client("a");
     b = client("b");
     const auto mine = open_by(one, a, both);

@@ -589,7 +589,8 @@ namespace {
 class restarted_state {
 public:
     explicit restarted_state(files::share keeps_out)
-        : shard_(std::move(*reactor::create({}))), state_(home_, store_, nobody_, options(keeps_out))
+        : shard_(std::move(*reactor::create({}))),
+          state_(home_, store_, nobody_, options(keeps_out), siphash_key())
     {
     }
     void end_grace()

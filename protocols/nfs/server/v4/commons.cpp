@@ -15,11 +15,13 @@ namespace verbena::nfs::v4 {
 
 namespace {
 
-siphash_key key_for(const handle_key& secret, std::uint64_t what) noexcept
+// Another one at each start where it goes by the start's epoch.
+siphash_key key_for(const handle_key& secret, std::uint64_t what, std::uint32_t epoch = 0) noexcept
 {
     siphash_key made;
     std::array<std::byte, 16> text{};
     xdr::store_u64(text.data(), what);
+    xdr::store_u32(text.data() + 8, epoch);
     for (const std::size_t half : {0, 8}) {
         text[15] = std::byte(half);
         xdr::store_u64(made.data() + half, siphash(secret, text));
@@ -30,12 +32,6 @@ siphash_key key_for(const handle_key& secret, std::uint64_t what) noexcept
 constexpr std::uint64_t for_sessions = 0x73657373'696f6e73; // "sessions"
 constexpr std::uint64_t for_state = 0x73746174'65000000;    // "state"
 constexpr std::uint64_t for_v40 = 0x76657273'696f6e30;      // "version0"
-
-files::state_options with_key(files::state_options options, const siphash_key& key)
-{
-    options.key = key;
-    return options;
-}
 
 std::string owner_of(const handle_key& key)
 {
@@ -58,7 +54,7 @@ server_commons::server_commons(const export_table& table, const handle_key& secr
       started(now),
       owner(owner_of(secret)),
       callbacks(*this),
-      state(home, store, callbacks, with_key(options, key_for(secret, for_state))),
+      state(home, store, callbacks, options, key_for(secret, for_state, options.epoch)),
       sessions(key_for(secret, for_sessions), options.epoch, options.lease, limits),
       v40(state, key_for(secret, for_v40), limits)
 {

@@ -12,11 +12,11 @@
 #include <verbena/protocols/files/exported_file.hpp>
 #include <verbena/protocols/files/options.hpp>
 #include <verbena/protocols/files/pending.hpp>
-#include <verbena/protocols/files/presence.hpp>
 #include <verbena/protocols/files/recallable.hpp>
 #include <verbena/protocols/files/recovery.hpp>
 #include <verbena/protocols/files/requests.hpp>
 #include <verbena/protocols/files/stateid.hpp>
+#include <verbena/protocols/files/table_commons.hpp>
 #include <verbena/protocols/files/types.hpp>
 #include <verbena/protocols/files/under_way.hpp>
 #include <verbena/protocols/storage/file_lease.hpp>
@@ -63,7 +63,7 @@ class recent_recalls;
 
 namespace verbena::files {
 
-/// The state of files whose home is one shard, and the clients that have it. Shard-local, but for has_state() and stats().
+/// The state of files whose home is one shard, and the clients that have it. Shard-local, but for stats().
 ///
 /// Plain functions decide and have granted, or have changed nothing. Errors of all of them that take a client: stale_client, expired,
 /// admin_revoked, busy (its state is being taken); that take a stateid: bad_stateid, stale_stateid, old_stateid, deleg_revoked, as docs/internals/files.md has them.
@@ -71,9 +71,9 @@ namespace verbena::files {
 /// Special stateids are the caller's: here they are bad_stateid.
 class state_table {
 public:
-    /// All outlive the table.
-    state_table(const clock_source& clock, recovery_store& store, state_handler& handler,
-                state_options options);
+    /// All outlive the table. `home` is its number among those of `commons`, and no other table's.
+    state_table(table_commons& commons, unsigned home, const clock_source& clock, recovery_store& store,
+                state_handler& handler, state_options options);
     /// No task of it runs, nothing is under way, and no pending_open is left.
     ~state_table();
     state_table(const state_table&) = delete;
@@ -364,11 +364,9 @@ public:
     /// Shard: the table's.
     task<void> tend();
 
-    /// These three are any thread's.
-    bool has_state(const storage::handle& file) const noexcept { return presence_.has_state(file); }
-    bool has_any_state() const noexcept { return presence_.has_any(); }
-    operations_under_way& operations() noexcept { return operations_; }
+    table_commons& commons() const noexcept { return commons_; }
     grace_period::phase grace() const noexcept { return grace_.now(); }
+    /// Any thread.
     const state_stats& stats() const noexcept { return stats_; }
     const state_options& options() const noexcept { return options_; }
 
@@ -572,12 +570,11 @@ private:
     obstacle find_obstacle(detail::file_entry& f, const demand& d) noexcept;
     result<void> decide_shares(detail::file_entry* f, const demand& d) noexcept;
 
+    table_commons& commons_;
     const clock_source& clock_;
     recovery_store& store_;
     state_handler& handler_;
     const state_options options_;
-    presence presence_;
-    operations_under_way operations_;
     grace_period grace_;
     state_stats stats_;
     std::unique_ptr<detail::stateid_table> states_;

@@ -72,9 +72,9 @@ enum class name_rule : std::uint8_t {
 /// Shard: any.
 class state_home {
 public:
-    /// `home`, `store` and `handler` outlive it, and `home` runs its table's tend().
+    /// `home`, `store` and `handler` outlive it, and `home` runs its table's tend(). `key` as for files::table_commons.
     state_home(shard& home, files::recovery_store& store, files::state_handler& handler,
-               files::state_options options);
+               files::state_options options, const siphash_key& key);
     ~state_home();
     /// From now on holders of write delegations are asked by `how`, which outlives it, before they have to give them back.
     void ask_holders(holder_inquiry& how) noexcept { inquiry_ = &how; }
@@ -186,20 +186,20 @@ public:
     task<result<void>> free(files::client_id client, const files::stateid& id, bool& revoked);
 
     /// What is under way on each shard, which is said by begin(), or by check_io()'s caller. Any thread.
-    files::operations_under_way& operations() noexcept { return table_.operations(); }
+    files::operations_under_way& operations() noexcept { return commons_.operations(); }
     /// Asked on any thread, without a way to the table: whether anybody has state of `file`, or of any file.
     bool has_state(const storage::handle& file) const noexcept
     {
-        return table_.has_any_state() && table_.has_state(file);
+        return commons_.has_any_state() && commons_.has_state(file);
     }
-    bool has_any_state() const noexcept { return table_.has_any_state(); }
+    bool has_any_state() const noexcept { return commons_.has_any_state(); }
     /// Begins `doing`, as files::under_way::begin() has it, and tells then whether anybody may have state of the file: if so, make_way() is
     /// awaited before the operation is done. Called on the shard of `here`.
     [[nodiscard]] bool begin(files::under_way& doing, files::operations_here& here, std::uint32_t space,
                              const storage::handle& file, files::operation op) noexcept
     {
         doing.begin(here, space, file, op);
-        return has_any_state() && table_.has_state(files::file_key(space, file));
+        return has_any_state() && commons_.has_state(files::file_key(space, file));
     }
     /// The same of a file that is known by its name alone. True: the name is looked up, and begin() is said of the file. False: nobody has
     /// state of any file, nor gets any that the operation contradicts while it is under way, so the name need not be
@@ -248,6 +248,7 @@ private:
 
     shard& home_;
     holder_inquiry* inquiry_ = nullptr;
+    files::table_commons commons_;
     files::state_table table_;
     intrusive_list<begun_open> begun_;        // of the home
     std::vector<files::client_id> abandoned_; // of the home
