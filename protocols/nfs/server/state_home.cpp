@@ -23,7 +23,7 @@ task<bool> find_more(files::state_table& table, files::client_id client, const e
     if ((!of_peer && why != errc::all_is_full) || --tries < 0)
         co_return false;
     const auto dropped =
-        co_await table.drop_courtesy(1, table.last_lacking(), of_peer ? client : files::nobody);
+        co_await table.book().drop_courtesy(1, table.last_lacking(), of_peer ? client : files::nobody);
     co_return dropped && *dropped > 0;
 }
 constexpr int most_dropped = 4;
@@ -67,10 +67,11 @@ task<result<void>> decide(Table& table, files::demand what, Decide& ask, files::
 task<result<void>> write_down(files::state_table& table, files::client_id client, files::share keeps_out,
                               files::share may)
 {
-    if (!table.lacks_record(client, keeps_out | may))
+    files::client_book& book = table.book();
+    if (!book.lacks_record(client, keeps_out | may))
         co_return result<void>();
-    const result<void> written = co_await table.record(client, keeps_out | may);
-    co_return table.lacks_record(client, keeps_out) ? answer_of(written) : result<void>();
+    const result<void> written = co_await book.record(client, keeps_out | may);
+    co_return book.lacks_record(client, keeps_out) ? answer_of(written) : result<void>();
 }
 
 // What is granted by end_open(). Until then nobody gets in its way.
@@ -205,7 +206,7 @@ task<result<void>> free_here(files::state_table& table, files::client_id client,
                              bool* revoked)
 {
     const result<void> done = co_await table.free_stateid(client, id);
-    *revoked = table.has_revoked(client);
+    *revoked = table.book().has_revoked(client);
     co_return answer_of(done);
 }
 
@@ -272,12 +273,12 @@ task<void> settle_here(files::back_end_locks* unsettled)
     co_await last->settle();
 }
 
-using files::state_table;
+using files::client_book;
 
-task<result<void>> forget_here(state_table& table, files::client_id client,
-                               state_table::fences wait = state_table::fences::awaited)
+task<result<void>> forget_here(client_book& book, files::client_id client,
+                               client_book::fences wait = client_book::fences::awaited)
 {
-    const result<void> done = co_await table.forget(client, wait);
+    const result<void> done = co_await book.forget(client, wait);
     // Somebody else was quicker.
     if (!done && done.error() == errc::stale_client)
         co_return result<void>();
@@ -286,9 +287,9 @@ task<result<void>> forget_here(state_table& table, files::client_id client,
 
 task<result<void>> refused_here(errc why) { co_return error(why); }
 
-task<result<void>> complete_here(files::state_table& table, files::client_id client)
+task<result<void>> complete_here(client_book& book, files::client_id client)
 {
-    const result<void> done = co_await table.reclaim_complete(client);
+    const result<void> done = co_await book.reclaim_complete(client);
     co_return answer_of(done);
 }
 
@@ -329,7 +330,8 @@ state_home::state_home(shard& home, files::recovery_store& store, files::state_h
                        files::state_options options, const siphash_key& key)
     : home_(home),
       commons_(key),
-      table_(commons_, 0, home.reactor().clock(), store, handler, std::move(options))
+      book_(commons_, home, store, handler, std::move(options)),
+      table_(commons_, book_, 0, home, handler)
 {
 }
 
@@ -350,7 +352,7 @@ state_home::~state_home()
 
 task<result<state_home::added>> state_home::add_client(std::string_view key, std::uint64_t peer)
 {
-    return at_home([key, peer, this](files::state_table&) { return add_here(key, peer); });
+    return at_clients([key, peer, this](client_book&) { return add_here(key, peer); });
 }
 
 task<result<state_home::added>> state_home::add_here(std::string_view key, std::uint64_t peer)
@@ -359,41 +361,41 @@ task<result<state_home::added>> state_home::add_here(std::string_view key, std::
     co_await forget_abandoned();
     if (!abandoned_.empty())
         co_return error(errc::busy, "a client that is still to be forgotten");
-    const auto made = table_.add_client(key, peer);
+    const auto made = book_.add_client(key, peer);
     if (!made)
         co_return answer_of(made.error());
     added out;
     out.client = *made;
-    const auto reclaims = table_.must_reclaim(*made);
+    const auto reclaims = book_.must_reclaim(*made);
     out.must_reclaim = reclaims && *reclaims;
     co_return out;
 }
 
 task<result<void>> state_home::renew(files::client_id client, bool& revoked)
 {
-    return at_home([client, &revoked](files::state_table& t) {
-        revoked = t.has_revoked(client);
-        return t.renew(client);
+    return at_clients([client, &revoked](client_book& b) {
+        revoked = b.has_revoked(client);
+        return b.renew(client);
     });
 }
 
 task<result<void>> state_home::set_callable(files::client_id client)
 {
-    return at_home([client](files::state_table& t) { return t.set_callable(client, true); });
+    return at_clients([client](client_book& b) { return b.set_callable(client, true); });
 }
 
 task<result<void>> state_home::forget(files::client_id client)
 {
-    return at_home([client](files::state_table& t) { return forget_here(t, client); });
+    return at_clients([client](client_book& b) { return forget_here(b, client); });
 }
 
 bool state_home::yields(files::client_id client, name_rule rule)
 {
     // What is being written of it may be that it opens something.
-    if (table_.is_being_written(client))
+    if (book_.is_being_written(client))
         return false;
-    const auto is = table_.state_of(client);
-    const auto used = table_.is_in_use(client);
+    const auto is = book_.state_of(client);
+    const auto used = book_.is_in_use(client);
     const bool active = is && *is == files::client_state::active;
     const bool in_use = used && *used;
     return !active || (!in_use && rule == name_rule::unused);
@@ -401,17 +403,17 @@ bool state_home::yields(files::client_id client, name_rule rule)
 
 task<result<void>> state_home::take_name(files::client_id client, name_rule rule)
 {
-    // Nothing comes between the question and the end of what it has: see state_table::take_state().
-    return at_home([client, rule, this](files::state_table& t) -> task<result<void>> {
+    // Nothing comes between the question and the end of what it has: see client_book::take().
+    return at_clients([client, rule, this](client_book& b) -> task<result<void>> {
         if (rule != name_rule::at_once && !yields(client, rule))
             return refused_here(errc::client_busy);
-        return forget_here(t, client);
+        return forget_here(b, client);
     });
 }
 
 task<void> state_home::abandon(files::client_id client)
 {
-    return at_home([client, this](files::state_table&) -> task<void> {
+    return at_clients([client, this](client_book&) -> task<void> {
         if (std::ranges::find(abandoned_, client) == abandoned_.end())
             abandoned_.push_back(client);
         return forget_abandoned();
@@ -422,7 +424,7 @@ task<void> state_home::forget_abandoned()
 {
     const std::vector<files::client_id> all = abandoned_;
     for (const files::client_id client : all) {
-        const result<void> gone = co_await forget_here(table_, client, state_table::fences::left);
+        const result<void> gone = co_await forget_here(book_, client, client_book::fences::left);
         if (gone)
             std::erase(abandoned_, client);
     }
@@ -430,16 +432,16 @@ task<void> state_home::forget_abandoned()
 
 task<state_home::life> state_home::life_of(files::client_id client)
 {
-    return at_home([client](files::state_table& t) {
-        const auto is = t.state_of(client);
-        const auto used = t.is_in_use(client);
+    return at_clients([client](client_book& b) {
+        const auto is = b.state_of(client);
+        const auto used = b.is_in_use(client);
         return life{is && *is == files::client_state::active, used && *used};
     });
 }
 
 task<result<void>> state_home::reclaim_complete(files::client_id client)
 {
-    return at_home([client](files::state_table& t) { return complete_here(t, client); });
+    return at_clients([client](client_book& b) { return complete_here(b, client); });
 }
 
 task<files::exported_file> state_home::file_of_delegation(files::client_id client, const files::stateid& id)

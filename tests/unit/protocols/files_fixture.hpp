@@ -81,12 +81,14 @@ struct files_fixture {
             change(o);
         store = std::make_unique<memory_store>(lists);
         commons.emplace(siphash_key());
-        table = std::make_unique<files::state_table>(*commons, 0, clock, *store, handler, std::move(o));
+        book.emplace(*commons, place.here, *store, handler, std::move(o));
+        table = std::make_unique<files::state_table>(*commons, *book, 0, place.here, handler);
     }
     /// Everything in memory is lost.
     void stop()
     {
         table.reset();
+        book.reset();
         commons.reset();
         store.reset();
     }
@@ -104,10 +106,10 @@ struct files_fixture {
     /// One that has reclaimed all, and is written down as one that may keep others out.
     files::client_id client(std::string_view key, files::share keeps_out = files::share::both)
     {
-        const files::client_id c = *table->add_client(key);
-        BOOST_REQUIRE(table->set_callable(c, true));
-        BOOST_REQUIRE(run(table->record(c, keeps_out)));
-        BOOST_REQUIRE(run(table->reclaim_complete(c)));
+        const files::client_id c = *book->add_client(key);
+        BOOST_REQUIRE(book->set_callable(c, true));
+        BOOST_REQUIRE(run(book->record(c, keeps_out)));
+        BOOST_REQUIRE(run(book->reclaim_complete(c)));
         return c;
     }
     files::open_request request(files::client_id c, std::string_view owner, std::string_view file,
@@ -180,6 +182,7 @@ struct files_fixture {
     recording_handler handler;
     std::unique_ptr<memory_store> store;
     std::optional<files::table_commons> commons;
+    std::optional<files::client_book> book;
     std::unique_ptr<files::state_table> table;
 };
 

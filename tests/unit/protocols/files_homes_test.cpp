@@ -31,18 +31,17 @@ std::uint32_t number_in(const stateid& id)
     return number;
 }
 
-/// Three tables, each with a client "a" that has opened a file.
+/// Three tables on one shard.
 struct homes_fixture : files_fixture {
     homes_fixture()
     {
         stop();
         commons.emplace(key_of(1), 3);
         store = std::make_unique<memory_store>(lists);
-        for (unsigned home = 0; home < tables.size(); ++home) {
-            table = std::make_unique<state_table>(*commons, home, clock, *store, handler, options());
-            clients[home] = client("a");
-            tables[home] = std::move(table);
-        }
+        book.emplace(*commons, place.here, *store, handler, options());
+        for (unsigned home = 0; home < tables.size(); ++home)
+            tables[home] = std::make_unique<state_table>(*commons, *book, home, place.here, handler);
+        a = client("a");
     }
     ~homes_fixture()
     {
@@ -51,10 +50,10 @@ struct homes_fixture : files_fixture {
     }
     result<opened> open_at(unsigned home, std::string_view file)
     {
-        return tables[home]->open(request(clients[home], "o", file, both));
+        return tables[home]->open(request(a, "o", file, both));
     }
     std::array<std::unique_ptr<state_table>, 3> tables;
-    std::array<client_id, 3> clients{};
+    client_id a = nobody;
 };
 
 } // namespace
@@ -89,7 +88,7 @@ BOOST_FIXTURE_TEST_CASE(a_stateid_leads_to_the_table_that_gave_it_out_and_to_no_
             BOOST_TEST(commons->home_of(o->id) == home);
             BOOST_TEST(seen.insert(o->id.other).second);
             for (unsigned other = 0; other < 3; ++other) {
-                const auto known = tables[other]->test_stateid(clients[other], o->id);
+                const auto known = tables[other]->test_stateid(a, o->id);
                 if (other == home)
                     BOOST_TEST(known.has_value());
                 else
@@ -98,7 +97,7 @@ BOOST_FIXTURE_TEST_CASE(a_stateid_leads_to_the_table_that_gave_it_out_and_to_no_
         }
 }
 
-// The tables have the same clients and the same places, and tags that are made by one key.
+// The tables have the same places, and tags that are made by one key.
 BOOST_FIXTURE_TEST_CASE(a_stateid_that_is_made_for_another_table_is_none, homes_fixture)
 {
     const auto o = open_at(1, "f");
@@ -109,7 +108,7 @@ BOOST_FIXTURE_TEST_CASE(a_stateid_that_is_made_for_another_table_is_none, homes_
         for (std::size_t i = 0; i < 4; ++i)
             made.other[4 + i] = std::byte(number >> (8 * i));
         BOOST_TEST(commons->home_of(made) == home);
-        BOOST_TEST(tables[home]->test_stateid(clients[home], made).has_value() == (home == 1));
+        BOOST_TEST(tables[home]->test_stateid(a, made).has_value() == (home == 1));
     }
 }
 
@@ -125,7 +124,7 @@ BOOST_FIXTURE_TEST_CASE(whatever_comes_in_a_stateid_leads_to_a_table_that_does_n
         BOOST_REQUIRE(home < 3u);
         if (made == o->id)
             continue;
-        BOOST_TEST(is(tables[home]->test_stateid(clients[home], made), errc::bad_stateid));
+        BOOST_TEST(is(tables[home]->test_stateid(a, made), errc::bad_stateid));
     }
 }
 
@@ -153,7 +152,7 @@ BOOST_FIXTURE_TEST_CASE(whoever_asks_for_state_hears_of_that_of_all_tables, home
     for (unsigned home = 0; home < 3; ++home) {
         BOOST_TEST(commons->has_state(file_named("f")));
         BOOST_TEST(commons->has_any_state());
-        BOOST_TEST(tables[home]->close(clients[home], ids[home], file_named("f")).has_value());
+        BOOST_TEST(tables[home]->close(a, ids[home], file_named("f")).has_value());
     }
     BOOST_TEST(!commons->has_state(file_named("f")));
     BOOST_TEST(!commons->has_any_state());

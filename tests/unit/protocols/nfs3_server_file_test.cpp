@@ -595,10 +595,10 @@ public:
     }
     void end_grace()
     {
-        const auto came = state_.table().add_client("client");
+        const auto came = state_.clients().add_client("client");
         BOOST_REQUIRE(came);
         const auto done = [&]() -> task<void> {
-            const auto complete = co_await state_.table().reclaim_complete(*came);
+            const auto complete = co_await state_.clients().reclaim_complete(*came);
             BOOST_TEST(complete.has_value());
         };
         run_until_complete(*shard_, done());

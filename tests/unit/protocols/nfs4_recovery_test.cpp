@@ -67,6 +67,7 @@ struct recovery_fixture : called_fixture {
         begun = direct.database->begin(90s, 7);
         start();
         serving.emplace(*shard);
+        serving->spawn([this] { return commons->state.clients().tend(); });
         serving->spawn([this] { return commons->state.table().tend(); });
         serving->spawn([this] { return commons->tend(); });
         serving->spawn([this] { return commons->callbacks.run(); });

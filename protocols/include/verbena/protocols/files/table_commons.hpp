@@ -8,7 +8,11 @@
 #include <verbena/protocols/files/under_way.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
-#include <cassert>
+#include <memory>
+
+namespace verbena::files::detail {
+class client_cards;
+}
 
 #pragma GCC visibility push(default)
 
@@ -22,11 +26,8 @@ public:
 
     /// `key` is another one at each start, and known to nobody: with it a client could choose homes, and guess
     /// stateids. `homes` tables will share this, 1 to most_homes.
-    explicit table_commons(const siphash_key& key, unsigned homes = 1) noexcept
-        : key_(key), homes_(homes), presence_(key)
-    {
-        assert(homes > 0 && homes <= most_homes && "so many tables can't be told apart");
-    }
+    explicit table_commons(const siphash_key& key, unsigned homes = 1);
+    ~table_commons();
     table_commons(const table_commons&) = delete;
 
     const siphash_key& key() const noexcept { return key_; }
@@ -47,12 +48,15 @@ public:
     /// What is known of that, to tables.
     files::presence& presence() noexcept { return presence_; }
     operations_under_way& operations() noexcept { return operations_; }
+    /// Nobody else's.
+    detail::client_cards& clients() const noexcept { return *clients_; }
 
 private:
     const siphash_key key_;
     const unsigned homes_;
     files::presence presence_;
     operations_under_way operations_;
+    std::unique_ptr<detail::client_cards> clients_;
 };
 
 } // namespace verbena::files

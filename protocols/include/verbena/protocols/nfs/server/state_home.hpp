@@ -72,14 +72,14 @@ enum class name_rule : std::uint8_t {
 /// Shard: any.
 class state_home {
 public:
-    /// `home`, `store` and `handler` outlive it, and `home` runs its table's tend(). `key` as for files::table_commons.
+    /// `home`, `store` and `handler` outlive it, and `home` runs tend() of clients() and of table(). `key` as for files::table_commons.
     state_home(shard& home, files::recovery_store& store, files::state_handler& handler,
                files::state_options options, const siphash_key& key);
     ~state_home();
     /// From now on holders of write delegations are asked by `how`, which outlives it, before they have to give them back.
     void ask_holders(holder_inquiry& how) noexcept { inquiry_ = &how; }
 
-    const files::state_options& options() const noexcept { return table_.options(); }
+    const files::state_options& options() const noexcept { return book_.options(); }
     bool is_home(const shard& s) const noexcept { return &s == &home_; }
     shard& home() const noexcept { return home_; }
     /// On its home only.
@@ -88,6 +88,7 @@ public:
     const files::state_stats& stats() const noexcept { return table_.stats(); }
     /// On its home only.
     files::state_table& table() noexcept { return table_; }
+    files::client_book& clients() noexcept { return book_; }
     /// Whether clients may reclaim what they had before a restart: until then nobody gets anything new. Any shard.
     bool is_in_grace() const noexcept { return stats().grace.value() != 0; }
     /// Whether one of these clients may have kept others from `access`, of whatever file, as its record says. Any shard.
@@ -102,6 +103,13 @@ public:
     auto at_home(F f)
     {
         return home_.run([f = std::move(f), this]() mutable { return f(table_); });
+    }
+
+    /// co_await of what `f(book)` yields, likewise, on the shard of the clients.
+    template<class F>
+    auto at_clients(F f)
+    {
+        return home_.run([f = std::move(f), this]() mutable { return f(book_); });
     }
 
     struct added {
@@ -249,6 +257,7 @@ private:
     shard& home_;
     holder_inquiry* inquiry_ = nullptr;
     files::table_commons commons_;
+    files::client_book book_;
     files::state_table table_;
     intrusive_list<begun_open> begun_;        // of the home
     std::vector<files::client_id> abandoned_; // of the home
