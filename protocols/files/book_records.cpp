@@ -41,7 +41,9 @@ task<result<void>> client_book::write_record_here(client_id id, bool frees_the_l
         was_due = was_due || c->unrecorded.is_linked();
         c->unrecorded.unlink();
         // What it had may have been taken meanwhile, and given to others: it is not to take that back after a restart (8881 8.4.3).
-        const std::size_t revoked = card.revoking + card.revoked;
+        // In this order: a table counts itself out of the first when it is in the second.
+        const std::size_t revoking = card.revoking;
+        const std::size_t revoked = revoking + card.revoked;
         if (card.record.is_complete() || c->has_lost_all() || revoked > std::size_t(frees_the_last))
             co_return result<void>();
         c->storing = true;
@@ -133,8 +135,8 @@ void client_book::hear_of_records() noexcept
 
 bool client_book::lacks_record(client_id client, share keeps_out) const noexcept
 {
-    const auto card = commons_.clients().find(client);
-    return card != nullptr && !card->may_be_granted(keeps_out);
+    const auto known = clients_.find(client);
+    return known != clients_.end() && !known->second->card->may_be_granted(keeps_out);
 }
 
 bool client_book::is_being_written(client_id client) noexcept

@@ -6,6 +6,26 @@ namespace verbena::files {
 
 using namespace detail;
 
+// `f(card)`, or false where there is no such client. Without a lock where it has something here.
+template<class F>
+bool state_table::holds(client_id id, F f) const noexcept
+{
+    if (const auto known = clients_.find(id); known != clients_.end())
+        return f(known->second->card);
+    const auto card = commons_.clients().find(id);
+    return card != nullptr && f(*card);
+}
+
+bool state_table::lacks_record(client_id client, share keeps_out) const noexcept
+{
+    return holds(client, [keeps_out](const client_card& c) { return !c.may_be_granted(keeps_out); });
+}
+
+bool state_table::has_revoked(client_id client) const noexcept
+{
+    return holds(client, [](const client_card& c) { return c.revoked > 0; });
+}
+
 share state_table::surely_keeps_out(const open_request& r) noexcept
 {
     return r.claim == open_claim::reclaim && r.want == delegation_want::write ? share::both : r.deny;
@@ -16,8 +36,7 @@ share state_table::may_keep_out(const open_request& r) noexcept
     const share surely = surely_keeps_out(r);
     if (r.want == delegation_want::none)
         return surely;
-    const auto card = commons_.clients().find(r.client);
-    if (card == nullptr || !card->callable)
+    if (!holds(r.client, [](const client_card& c) { return c.callable.load(); }))
         return surely;
     const bool reclaims = r.claim == open_claim::reclaim;
     const bool reads = reclaims ? r.want == delegation_want::read

@@ -67,11 +67,10 @@ task<result<void>> decide(Table& table, files::demand what, Decide& ask, files::
 task<result<void>> write_down(files::state_table& table, files::client_id client, files::share keeps_out,
                               files::share may)
 {
-    files::client_book& book = table.book();
-    if (!book.lacks_record(client, keeps_out | may))
+    if (!table.lacks_record(client, keeps_out | may))
         co_return result<void>();
-    const result<void> written = co_await book.record(client, keeps_out | may);
-    co_return book.lacks_record(client, keeps_out) ? answer_of(written) : result<void>();
+    const result<void> written = co_await table.book().record(client, keeps_out | may);
+    co_return table.lacks_record(client, keeps_out) ? answer_of(written) : result<void>();
 }
 
 // What is granted by end_open(). Until then nobody gets in its way.
@@ -174,14 +173,23 @@ task<result<void>> way_here(files::state_table& table, files::client_id client,
     co_return made;
 }
 
-task<result<std::optional<kept_attributes>>> look_here(files::state_table& table, holder_inquiry* inquiry,
-                                                       files::client_id client,
+// On the clients' home.
+task<result<held_attributes>> ask_holder(shard& home, holder_inquiry* inquiry,
+                                         const files::state_table::writer* writer,
+                                         const files::exported_file* file)
+{
+    const auto ask = [=] { return inquiry->ask(writer->client, writer->id, *file, patience); };
+    return home.reactor().is_here() ? ask() : home.run(ask);
+}
+
+task<result<std::optional<kept_attributes>>> look_here(files::state_table& table, shard* clients,
+                                                       holder_inquiry* inquiry, files::client_id client,
                                                        const state_home::looking* file)
 {
     const auto writer = inquiry == nullptr ? std::nullopt : table.writer_of(file->known, client);
     if (writer) {
         const files::exported_file of_holder(file->known.key, writer->via);
-        const auto said = co_await inquiry->ask(writer->client, writer->id, of_holder, patience);
+        const auto said = co_await ask_holder(*clients, inquiry, &*writer, &of_holder);
         bool has_own_size = said && said->size != file->before.size;
         // What it has sent since then is the server's, and no change that it keeps.
         if (has_own_size) {
@@ -206,7 +214,7 @@ task<result<void>> free_here(files::state_table& table, files::client_id client,
                              bool* revoked)
 {
     const result<void> done = co_await table.free_stateid(client, id);
-    *revoked = table.book().has_revoked(client);
+    *revoked = table.has_revoked(client);
     co_return answer_of(done);
 }
 
@@ -314,40 +322,43 @@ void kept_attributes::apply(storage::attributes& attrs) const noexcept
 
 class state_home::begun_open final : public remote_message, public list_hook {
 public:
-    explicit begun_open(reactor& h) noexcept : home(h) {}
+    explicit begun_open(file_home& h) noexcept : home(h) {}
     void deliver() noexcept override { delete this; }
     void end() noexcept
     {
         pending.reset();
         unlink();
     }
-    reactor& home;
+    file_home& home;
     // Home's. Its caller reads whether there is one between its calls there, of which each ends after the one before.
     std::optional<files::pending_open> pending;
 };
 
-state_home::state_home(shard& home, files::recovery_store& store, files::state_handler& handler,
-                       files::state_options options, const siphash_key& key)
-    : home_(home),
-      commons_(key),
-      book_(commons_, home, store, handler, std::move(options)),
-      table_(commons_, book_, 0, home, handler)
+state_home::state_home(std::span<shard* const> homes, files::recovery_store& store,
+                       files::state_handler& handler, files::state_options options, const siphash_key& key)
+    : home_(*homes.front()),
+      commons_(key, unsigned(homes.size())),
+      book_(commons_, home_, store, handler, std::move(options))
 {
+    for (shard* const home : homes)
+        homes_.emplace_back(*this, unsigned(homes_.size()), *home, handler);
 }
 
 void state_home::give_home::operator()(begun_open* b) const noexcept
 {
-    if (!b->pending || b->home.is_here())
+    reactor& home = b->home.where.reactor();
+    if (!b->pending || home.is_here())
         delete b;
     else
-        b->home.post_remote(*b);
+        home.post_remote(*b);
 }
 
 // What still stands begun is on its way to a home that has stopped, and ends with that one's messages.
 state_home::~state_home()
 {
-    while (begun_open* const left = begun_.front())
-        left->end();
+    for (file_home& home : homes_)
+        while (list_hook* const left = home.begun.front())
+            static_cast<begun_open*>(left)->end();
 }
 
 task<result<state_home::added>> state_home::add_client(std::string_view key, std::uint64_t peer)
@@ -446,7 +457,7 @@ task<result<void>> state_home::reclaim_complete(files::client_id client)
 
 task<files::exported_file> state_home::file_of_delegation(files::client_id client, const files::stateid& id)
 {
-    return at_home([client, id](files::state_table& t) {
+    return at_home_of(id, [client, id](files::state_table& t) {
         const auto holder = t.holder_of(id);
         const bool is_its = holder && holder->client == client && !holder->has_owner;
         return is_its ? holder->file : files::exported_file();
@@ -456,26 +467,28 @@ task<files::exported_file> state_home::file_of_delegation(files::client_id clien
 task<result<void>> state_home::promise_open(files::client_id client, std::span<const std::byte> owner,
                                             files::share deny)
 {
-    return at_home(
-        [client, owner, deny](files::state_table& t) { return promise_open_here(t, client, owner, deny); });
+    // No file has a say in it.
+    return at(homes_.front(), [client, owner, deny](files::state_table& t) {
+        return promise_open_here(t, client, owner, deny);
+    });
 }
 
 task<result<files::opened>> state_home::open(const files::open_request& request, const opening& file)
 {
     if (request.truncates)
         return open_and_cut(request, file);
-    return at_home([r = &request, f = &file](files::state_table& t) { return open_here(t, r, f); });
+    return at_home_of(request.file.key,
+                      [r = &request, f = &file](files::state_table& t) { return open_here(t, r, f); });
 }
 
 // The file is cut on the caller's shard, as a disk may take its time. What is begun stands at home meanwhile, and
 // nobody gets in its way.
 task<result<files::opened>> state_home::open_and_cut(const files::open_request& request, const opening& file)
 {
-    const std::unique_ptr<begun_open, give_home> begun(new begun_open(home_.reactor()));
-    auto begin = [r = &request, b = begun.get(), this](files::state_table& t) {
-        return begin_to_cut(t, r, b);
-    };
-    const result<void> may = co_await at_home(std::move(begin));
+    file_home& home = homes_[commons_.home_of(request.file.key)];
+    const std::unique_ptr<begun_open, give_home> begun(new begun_open(home));
+    auto begin = [r = &request, b = begun.get()](files::state_table&) { return begin_to_cut(r, b); };
+    const result<void> may = co_await at(home, std::move(begin));
     if (!may)
         co_return may.error();
     result<storage::change> cut = error(errc::expired, "what the client had was taken");
@@ -486,31 +499,29 @@ task<result<files::opened>> state_home::open_and_cut(const files::open_request& 
         none.size = 0;
         cut = co_await file.backend->setattr(file.request, file.file, none, std::nullopt);
     }
-    auto end = [r = &request, f = &file, b = begun.get(), c = &cut, this](files::state_table& t) {
-        return end_cut(t, r, f, b, c);
+    auto end = [r = &request, f = &file, b = begun.get(), c = &cut](files::state_table&) {
+        return end_cut(r, f, b, c);
     };
-    co_return co_await at_home(std::move(end));
+    co_return co_await at(home, std::move(end));
 }
 
-task<result<void>> state_home::begin_to_cut(files::state_table& table, const files::open_request* request,
-                                            begun_open* begun)
+task<result<void>> state_home::begin_to_cut(const files::open_request* request, begun_open* begun)
 {
     begun->pending.emplace();
-    begun_.push_back(*begun);
-    const result<void> may = co_await begin_open(table, request, &*begun->pending);
+    begun->home.begun.push_back(*begun);
+    const result<void> may = co_await begin_open(begun->home.table, request, &*begun->pending);
     if (!may)
         begun->end();
     co_return may;
 }
 
-task<result<files::opened>> state_home::end_cut(files::state_table& table, const files::open_request* request,
-                                                const opening* file, begun_open* begun,
-                                                const result<storage::change>* cut)
+task<result<files::opened>> state_home::end_cut(const files::open_request* request, const opening* file,
+                                                begun_open* begun, const result<storage::change>* cut)
 {
     result<files::opened> done = error(errc::busy);
     if (*cut) {
         begun->pending->set_change((*cut)->after ? std::optional(change_of(*(*cut)->after)) : std::nullopt);
-        done = co_await end_open(table, request, file, &*begun->pending);
+        done = co_await end_open(begun->home.table, request, file, &*begun->pending);
     } else {
         done = (*cut).error();
     }
@@ -521,7 +532,7 @@ task<result<files::opened>> state_home::end_cut(files::state_table& table, const
 task<result<void>> state_home::close(files::client_id client, const files::stateid& id,
                                      const files::exported_file& file, files::back_end_locks* unsettled)
 {
-    return at_home([client, id, f = &file, unsettled](files::state_table& t) {
+    return at_home_of(file.key, [client, id, f = &file, unsettled](files::state_table& t) {
         return t.close(client, id, *f, files::zero_seqid::newest, unsettled);
     });
 }
@@ -530,7 +541,7 @@ task<result<files::stateid>> state_home::downgrade(files::client_id client, cons
                                                    const files::exported_file& file, files::share access,
                                                    files::share deny)
 {
-    return at_home([client, id, f = &file, access, deny](files::state_table& t) {
+    return at_home_of(file.key, [client, id, f = &file, access, deny](files::state_table& t) {
         return t.downgrade(client, id, *f, access, deny);
     });
 }
@@ -539,7 +550,7 @@ task<result<void>> state_home::check_io(files::client_id client, const files::st
                                         const files::exported_file& file, files::operation op,
                                         io_terms& terms)
 {
-    return at_home([client, id, f = &file, op, to = &terms](files::state_table& t) {
+    return at_home_of(file.key, [client, id, f = &file, op, to = &terms](files::state_table& t) {
         return check_here(t, client, id, f, op, to);
     });
 }
@@ -548,14 +559,16 @@ task<result<void>> state_home::check_io_without_open(files::client_id client,
                                                      const files::exported_file& file, files::operation op,
                                                      bool past_denies)
 {
-    return at_home([client, f = &file, op, past_denies](files::state_table& t) {
+    return at_home_of(file.key, [client, f = &file, op, past_denies](files::state_table& t) {
         return check_without_open_here(t, client, f, op, past_denies);
     });
 }
 
 task<std::vector<result<void>>> state_home::test(files::client_id client, std::span<const files::stateid> ids)
 {
-    return at_home([client, ids](files::state_table& t) {
+    if (homes() > 1)
+        return test_at_each(client, ids);
+    return at(homes_.front(), [client, ids](files::state_table& t) {
         std::vector<result<void>> answers;
         answers.reserve(ids.size());
         for (const files::stateid& id : ids)
@@ -564,35 +577,59 @@ task<std::vector<result<void>>> state_home::test(files::client_id client, std::s
     });
 }
 
+// Each home those that it may have given out, in one visit.
+task<std::vector<result<void>>> state_home::test_at_each(files::client_id client,
+                                                         std::span<const files::stateid> ids)
+{
+    std::vector<result<void>> answers(ids.size(), result<void>(error(errc::busy, "that home has stopped")));
+    for (unsigned home = 0; home < homes(); ++home) {
+        const auto is_there = [&](const files::stateid& id) { return commons_.home_of(id) == home; };
+        if (std::ranges::none_of(ids, is_there))
+            continue;
+        const auto test = [&](files::state_table& t) -> result<void> {
+            for (std::size_t i = 0; i < ids.size(); ++i)
+                if (is_there(ids[i]))
+                    answers[i] = t.test_stateid(client, ids[i]);
+            return {};
+        };
+        (void)co_await at(homes_[home], test);
+    }
+    co_return answers;
+}
+
 task<result<void>> state_home::make_way(files::client_id client, const files::exported_file& file,
                                         files::operation op, bool is_anybody)
 {
-    return at_home([client, f = &file, op, is_anybody](files::state_table& t) {
+    return at_home_of(file.key, [client, f = &file, op, is_anybody](files::state_table& t) {
         return way_here(t, client, f, op, is_anybody);
     });
 }
 
 task<result<std::optional<kept_attributes>>> state_home::look(files::client_id client, const looking& file)
 {
-    return at_home(
-        [client, f = &file, this](files::state_table& t) { return look_here(t, inquiry_, client, f); });
+    return at_home_of(file.known.key, [client, f = &file, this](files::state_table& t) {
+        return look_here(t, &home_, inquiry_, client, f);
+    });
 }
 
 task<result<void>> state_home::return_delegation(files::client_id client, const files::stateid& id,
                                                  const files::exported_file& file)
 {
-    return at_home(
-        [client, id, f = &file](files::state_table& t) { return t.return_delegation(client, id, *f); });
+    return at_home_of(file.key, [client, id, f = &file](files::state_table& t) {
+        return t.return_delegation(client, id, *f);
+    });
 }
 
 task<result<void>> state_home::free(files::client_id client, const files::stateid& id, bool& revoked)
 {
-    return at_home([client, id, r = &revoked](files::state_table& t) { return free_here(t, client, id, r); });
+    return at_home_of(
+        id, [client, id, r = &revoked](files::state_table& t) { return free_here(t, client, id, r); });
 }
 
 task<result<files::stateid>> state_home::lock(const files::lock_request& request, files::lock_holder& holder)
 {
-    return at_home([r = &request, h = &holder](files::state_table& t) { return lock_here(t, r, h); });
+    return at_home_of(request.file.key,
+                      [r = &request, h = &holder](files::state_table& t) { return lock_here(t, r, h); });
 }
 
 task<result<void>> state_home::test_lock(files::client_id client, const storage::handle& file,
@@ -600,15 +637,17 @@ task<result<void>> state_home::test_lock(files::client_id client, const storage:
                                          files::lock_type type, files::lock_holder& holder,
                                          files::back_end_locks* asks)
 {
-    return at_home([client, f = &file, owner, bytes, type, h = &holder, asks](files::state_table& t) {
-        return t.test_lock(client, *f, owner, bytes, type, h, asks);
-    });
+    return at_home_of(file,
+                      [client, f = &file, owner, bytes, type, h = &holder, asks](files::state_table& t) {
+                          return t.test_lock(client, *f, owner, bytes, type, h, asks);
+                      });
 }
 
-task<result<void>> state_home::test_locally(files::back_end_locks& asks, const files::byte_range& bytes,
-                                            files::lock_type type, files::lock_holder& holder)
+task<result<void>> state_home::test_locally(const storage::handle& file, files::back_end_locks& asks,
+                                            const files::byte_range& bytes, files::lock_type type,
+                                            files::lock_holder& holder)
 {
-    return at_home([a = &asks, bytes, type, h = &holder](files::state_table& t) {
+    return at_home_of(file, [a = &asks, bytes, type, h = &holder](files::state_table& t) {
         return t.test_locally(std::move(*a), bytes, type, h);
     });
 }
@@ -618,14 +657,14 @@ task<result<files::stateid>> state_home::unlock(files::client_id client, const f
                                                 const files::byte_range& bytes,
                                                 files::back_end_locks* unsettled)
 {
-    return at_home([client, id, f = &file, bytes, unsettled](files::state_table& t) {
+    return at_home_of(file.key, [client, id, f = &file, bytes, unsettled](files::state_table& t) {
         return t.unlock(client, id, *f, bytes, files::zero_seqid::newest, unsettled);
     });
 }
 
-task<void> state_home::settle(files::back_end_locks& unsettled)
+task<void> state_home::settle(const storage::handle& file, files::back_end_locks& unsettled)
 {
-    return at_home([u = &unsettled](files::state_table&) { return settle_here(u); });
+    return at_home_of(file, [u = &unsettled](files::state_table&) { return settle_here(u); });
 }
 
 } // namespace verbena::nfs

@@ -590,7 +590,7 @@ class restarted_state {
 public:
     explicit restarted_state(files::share keeps_out)
         : shard_(std::move(*reactor::create({}))),
-          state_(home_, store_, nobody_, options(keeps_out), siphash_key())
+          state_(std::array{&home_}, store_, nobody_, options(keeps_out), siphash_key())
     {
     }
     void end_grace()

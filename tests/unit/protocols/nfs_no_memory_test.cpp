@@ -63,7 +63,7 @@ struct world {
         runtime_options o;
         o.shards = 2;
         rt = std::move(*runtime::start(o));
-        state.emplace(rt->at(0), store, handler, files::state_options(), verbena::siphash_key());
+        state.emplace(std::array{&rt->at(0)}, store, handler, files::state_options(), verbena::siphash_key());
         for (files::client_id& c : clients) {
             c = rt->call(0,
                          [&](shard&) { return *state->clients().add_client(&c == &clients[0] ? "a" : "b"); });

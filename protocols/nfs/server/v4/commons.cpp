@@ -54,7 +54,7 @@ server_commons::server_commons(const export_table& table, const handle_key& secr
       started(now),
       owner(owner_of(secret)),
       callbacks(*this),
-      state(home, store, callbacks, options, key_for(secret, for_state, options.epoch)),
+      state(std::array{&home}, store, callbacks, options, key_for(secret, for_state, options.epoch)),
       sessions(key_for(secret, for_sessions), options.epoch, options.lease, limits),
       v40(state, key_for(secret, for_v40), limits)
 {

@@ -360,7 +360,7 @@ v40_state::located v40_state::locate(const stateid4& id, bool locks)
 
 task<v40_state::begun> v40_state::begin_open(const OPEN4args& args)
 {
-    return state_.at_home([this, a = &args](files::state_table&) { return begin_open_here(a); });
+    return state_.at_clients([this, a = &args](files::client_book&) { return begin_open_here(a); });
 }
 
 task<v40_state::begun> v40_state::begin_open_here(const OPEN4args* args)
@@ -402,8 +402,8 @@ task<v40_state::begun> v40_state::begin_open_here(const OPEN4args* args)
 
 task<void> v40_state::end_open(begun& open, const OPEN4args& args, v40_answer& answer)
 {
-    return state_.at_home(
-        [this, o = &open, a = &args, to = &answer](files::state_table&) { end_open_here(*o, *a, *to); });
+    return state_.at_clients(
+        [this, o = &open, a = &args, to = &answer](files::client_book&) { end_open_here(*o, *a, *to); });
 }
 
 void v40_state::end_open_here(begun& open, const OPEN4args& args, v40_answer& answer)
@@ -449,7 +449,7 @@ task<v40_answer> v40_state::in_turn(nfs_opnum4 operation, std::uint32_t seqid, s
 task<v40_answer> v40_state::confirm_open(const OPEN_CONFIRM4args& args, const files::exported_file& file,
                                          nfsstat4 refused)
 {
-    return state_.at_home([this, a = &args, f = &file, refused](files::state_table&) {
+    return state_.at_clients([this, a = &args, f = &file, refused](files::client_book&) {
         return in_turn(
             nfs_opnum4::open_confirm, a->seqid, a->open_stateid, false, refused,
             [a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o, files::back_end_locks&) {
@@ -465,7 +465,7 @@ task<v40_answer> v40_state::confirm_open(const OPEN_CONFIRM4args& args, const fi
 task<v40_answer> v40_state::downgrade(const OPEN_DOWNGRADE4args& args, const files::exported_file& file,
                                       nfsstat4 refused)
 {
-    return state_.at_home([this, a = &args, f = &file, refused](files::state_table&) {
+    return state_.at_clients([this, a = &args, f = &file, refused](files::client_book&) {
         return in_turn(
             nfs_opnum4::open_downgrade, a->seqid, a->open_stateid, false, refused,
             [a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o, files::back_end_locks&) {
@@ -478,7 +478,7 @@ task<v40_answer> v40_state::downgrade(const OPEN_DOWNGRADE4args& args, const fil
 
 task<v40_answer> v40_state::close(const CLOSE4args& args, const files::exported_file& file, nfsstat4 refused)
 {
-    return state_.at_home([this, a = &args, f = &file, refused](files::state_table&) {
+    return state_.at_clients([this, a = &args, f = &file, refused](files::client_book&) {
         return in_turn(nfs_opnum4::close, a->seqid, a->open_stateid, false, refused,
                        [this, a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o,
                                     files::back_end_locks& unsettled) {
@@ -500,7 +500,7 @@ task<v40_answer> v40_state::close(const CLOSE4args& args, const files::exported_
 
 task<v40_answer> v40_state::unlock(const LOCKU4args& args, const files::exported_file& file, nfsstat4 refused)
 {
-    return state_.at_home([this, a = &args, f = &file, refused](files::state_table&) {
+    return state_.at_clients([this, a = &args, f = &file, refused](files::client_book&) {
         return in_turn(nfs_opnum4::locku, a->seqid, a->lock_stateid, true, refused,
                        [a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o,
                               files::back_end_locks& unsettled) {

@@ -108,7 +108,7 @@ public:
     result<void> set_silent(client_id client);
     /// Whether record() is to be awaited before the client gets opens or locks, or what keeps others from reading or writing: the client is
     /// silent and has no record, or its record does not cover that. Without record() a deny bit is refused (busy), and an open brings no
-    /// delegation. As long as something of the client is revoked and not freed, it gets no record. Any thread.
+    /// delegation. As long as something of the client is revoked and not freed, it gets no record.
     bool lacks_record(client_id client, share keeps_out = share::none) const noexcept;
     /// The client may take back after the next start what it gets from now on, and may hold then what keeps out whom `keeps_out` says. For a
     /// client that has not said "complete" yet that is noted, and written with it.

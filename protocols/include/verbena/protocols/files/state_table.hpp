@@ -85,6 +85,9 @@ public:
     std::optional<std::vector<exported_file>> files_of(client_id client, std::size_t most);
     /// Whether a delegation of it is recalled here and not returned yet. Looks at all its state here.
     bool is_recalled(client_id client) noexcept;
+    /// As the book has them, of a client of any shard's.
+    bool lacks_record(client_id client, share keeps_out = share::none) const noexcept;
+    bool has_revoked(client_id client) const noexcept;
     /// Whom an open keeps from reading or writing for certain, by its deny bits and a write delegation that it reclaims; and whom it may keep
     /// out, with the delegation that it may bring.
     static share surely_keeps_out(const open_request& r) noexcept;
@@ -313,6 +316,8 @@ private:
     time_point now() const noexcept { return clock_.now(); }
     void age() noexcept;
     detail::client_entry* find_client(client_id id) noexcept;
+    template<class F>
+    bool holds(client_id id, F f) const noexcept;
     result<detail::client_entry*> living(client_id id, bool even_leaving = false) noexcept;
     result<detail::client_entry*> living_host(client_id id) noexcept;
     bool drop_some(detail::client_entry& c, std::size_t most) noexcept;
