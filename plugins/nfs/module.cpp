@@ -378,6 +378,7 @@ void nfs_module::make_commons(shard& home)
     commons_->v40.paths().connect_by(*connector_);
     registrations_ = commons_->expose(*metrics_);
     // Without memory for one of these the start fails.
+    home.tasks().spawn(already_made, commons_->state.clients().tend());
     home.tasks().spawn(already_made, commons_->state.table().tend());
     home.tasks().spawn(already_made, commons_->tend());
     home.tasks().spawn(already_made, commons_->callbacks.run());

@@ -2,6 +2,7 @@
 // What a state_table holds: clients have owners, owners have states, states are of files.
 #pragma once
 
+#include "client_card.hpp"
 #include "stateid_table.hpp"
 
 #include <verbena/core/reactor/timer.hpp>
@@ -261,55 +262,22 @@ struct wait_entry {
     member_of<wait_entry> by_end{*this};
 };
 
-/// What clients have together.
-struct peer_use {
-    explicit peer_use(std::uint64_t n) noexcept : number(n) {}
-    const std::uint64_t number;
-    std::size_t clients = 0, opens = 0, locks = 0, lock_states = 0, owner_names = 0;
-    std::size_t hosts = 0; // of the clients
-};
-
+/// What a client has of the files of one home.
 struct client_entry {
-    client_entry(client_id i, std::string_view k) : id(i), key(k) {}
-    /// `what` is of both.
-    void count(std::size_t client_entry::* own, std::size_t peer_use::* of_peer, std::ptrdiff_t by) noexcept
+    explicit client_entry(std::shared_ptr<client_card> c) noexcept
+        : shared(std::move(c)), card(*shared), id(card.id), lapses(card.lapses)
     {
-        this->*own += std::size_t(by);
-        if (peer != nullptr)
-            peer->*of_peer += std::size_t(by);
     }
+    const std::shared_ptr<client_card> shared;
+    client_card& card;
     const client_id id;
-    const std::string key;
-    client_state state = client_state::active;
-    bool callable = false;
-    bool complete = false;         // has said "reclaim complete"
-    bool silent = false;           // never says it
-    bool is_host = false;          // has no lease: it is in neither list of those that have, and stays active
-    std::uint32_t host_number = 0; // of its start that took the locks; 0: it has not said that
-    bool recorded = false;         // is in the recovery store
-    // Whether it may have kept others from reading or from writing since it came, and what of that its record says.
-    share keeps_out = share::none, said = share::none;
-    bool is_written_down() const noexcept { return recorded && includes(said, keeps_out); }
-    bool storing = false; // the store is writing of it
-    unsigned leaving = 0; // tasks that take all that it has: it gets nothing more
-    time_point renewed{};
-    time_point next_ask_back{}; // for delegations
-    time_point leases_from{};   // no delegation under a lease before: it did not give one back
-    time_point trusted_from{};  // no delegation at all before: it did not give back several
-    time_point last_revocation{};
-    unsigned revoked_lately = 0;
-    std::size_t opens = 0, pending = 0, locks = 0, lock_states = 0, waits = 0, owner_names = 0;
-    std::size_t recallables = 0, revoked = 0, others = 0; // revoked ones are among the first, and no others
-    std::size_t delegations() const noexcept { return recallables - revoked - others; }
+    unsigned lapses;                             // of the card, that the table has looked at
     std::vector<std::shared_ptr<kind_use>> uses; // one of each kind that it had something of
-    peer_use* peer = nullptr;                    // nullptr: its own alone
-    member_of<client_entry> by_lease{*this};
-    member_of<client_entry> unrecorded{*this};
     member_of<client_entry> in_way{*this};
     time_point in_way_from{}; // of one in that list: its state is taken then
     intrusive_list<member_of<state_entry>> states;
     intrusive_list<member_of<wait_entry>> waiting;
-    intrusive_list<pending_open::of_client> opening; // `pending` of them
+    intrusive_list<pending_open::of_client> opening;
     std::unordered_set<std::unique_ptr<owner_entry>, owner_hash, owner_equal> owners;
 };
 
@@ -506,22 +474,6 @@ struct state_table::shortage {
     limit_of whose;
 };
 
-/// All that a client has is being taken. If that is not done in the end, it is to return what is fenced by then, as it
-/// may come back.
-struct state_table::leaving {
-    leaving(state_table& t, detail::client_entry& c) noexcept : table(t), client(c.id) { ++c.leaving; }
-    leaving(const leaving&) = delete;
-    ~leaving()
-    {
-        detail::client_entry* const c = table.find_client(client);
-        if (c != nullptr && --c->leaving == 0 && !is_done)
-            table.recall_what_is_fenced(*c);
-    }
-    state_table& table;
-    const client_id client;
-    bool is_done = false;
-};
-
 /// Of tend(): fences begin at once where it is told to stop, whatever it waits for.
 struct state_table::stop_hearer final : stop_listener {
     explicit stop_hearer(state_table& t) noexcept : table(t) {}
@@ -565,11 +517,8 @@ struct state_table::kept_file {
 };
 
 struct state_table::indexes {
-    intrusive_list<detail::member_of<detail::client_entry>> active;   // the one renewed longest ago first
-    intrusive_list<detail::member_of<detail::client_entry>> courtesy; // the one whose lease ended first first
     intrusive_list<detail::member_of<detail::client_entry>>
-        in_way; // of those: of a local process, which can't take their state itself
-    intrusive_list<detail::member_of<detail::client_entry>> unrecorded; // their records went for nothing
+        in_way; // courtesy clients: in that of a local process, which can't take their state itself
     // By their deadlines. Kinds may have times of their own, so they stand apart.
     intrusive_list<detail::member_of<detail::recallable_entry>> recalled, recalled_others;
     intrusive_list<detail::member_of<detail::other_entry>> to_fence; // of recalled_others, in their order
@@ -577,7 +526,9 @@ struct state_table::indexes {
     intrusive_list<detail::member_of<detail::fence_entry>>
         placed;                                                // those that have a place, the first one first
     intrusive_list<detail::member_of<detail::kind_use>> turns; // whose fences wait
-    intrusive_list<detail::member_of<detail::wait_entry>> told, untold;     // those that end first first
+    intrusive_list<detail::member_of<detail::wait_entry>> told, untold; // those that end first first
+    intrusive_list<detail::member_of<detail::file_entry>>
+        freed; // as tell_later() has it, by leases that are over
     intrusive_list<detail::member_of<detail::file_entry>> to_look, to_keep; // pinned
     std::unordered_set<detail::state_entry*, detail::state_hash, detail::state_equal> states;
 };
@@ -612,7 +563,7 @@ bool is_any(std::uint32_t operations, Against is_against) noexcept
 /// Whether a client's state is no obstacle to `who` but for the time that it takes to have it away.
 inline bool gives_way(const detail::client_entry& c, client_id who) noexcept
 {
-    return c.state == client_state::courtesy && c.id != who;
+    return c.card.state == client_state::courtesy && c.id != who;
 }
 
 /// Beyond so many opens of one file nobody looks whose they are: all of them are taken for others'.

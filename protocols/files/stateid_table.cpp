@@ -4,6 +4,7 @@
 #include "entries.hpp"
 
 #include <algorithm>
+#include <new>
 
 namespace verbena::files::detail {
 
@@ -27,15 +28,16 @@ std::uint32_t get(const stateid& id, std::size_t at) noexcept
 
 stateid_table::~stateid_table() = default;
 
-// Four rounds of a Feistel network over the generation: a permutation, so each generation has a tag of its own.
+// Four rounds of a Feistel network over the generation: a permutation, so each generation has a tag of its own. It goes by the number, so
+// tables of one key give no two places the same tags.
 std::uint32_t stateid_table::tag(std::uint32_t place) const noexcept
 {
-    const std::uint32_t generation = slots_[place].generation;
+    const std::uint32_t generation = slots_[place].generation, number = number_of(place);
     std::uint32_t left = generation >> 16, right = generation & 0xffff;
     for (std::uint32_t round = 0; round < 4; ++round) {
         std::array<std::byte, 7> text{};
         for (std::size_t i = 0; i < 4; ++i)
-            text[i] = std::byte(place >> (8 * i));
+            text[i] = std::byte(number >> (8 * i));
         text[4] = std::byte(round);
         text[5] = std::byte(right);
         text[6] = std::byte(right >> 8);
@@ -50,6 +52,8 @@ state_entry& stateid_table::add(std::unique_ptr<state_entry> state)
 {
     std::uint32_t place;
     if (free_.empty()) {
+        if (slots_.size() > (UINT32_MAX - home_) / homes_)
+            throw std::bad_alloc();
         place = std::uint32_t(slots_.size());
         if (slots_.size() == slots_.capacity())
             slots_.reserve(std::max<std::size_t>(16, 2 * slots_.capacity()));
@@ -81,15 +85,15 @@ void stateid_table::note_taken(const state_entry& state) noexcept
 
 bool stateid_table::was_taken(const stateid& id) const noexcept
 {
-    return taken_[get(id, 4) % taken_.size()] == id.other;
+    return taken_[get(id, 4) / homes_ % taken_.size()] == id.other;
 }
 
 bool stateid_table::is_of_this_epoch(const stateid& id) const noexcept { return get(id, 0) == epoch_; }
 
 state_entry* stateid_table::find(const stateid& id) const noexcept
 {
-    const std::uint32_t place = get(id, 4);
-    if (!is_of_this_epoch(id) || place >= slots_.size())
+    const std::uint32_t number = get(id, 4), place = number / homes_;
+    if (!is_of_this_epoch(id) || number % homes_ != home_ || place >= slots_.size())
         return nullptr;
     state_entry* state = slots_[place].state.get();
     return state != nullptr && state->tag == get(id, 8) ? state : nullptr;
@@ -100,9 +104,15 @@ stateid stateid_table::id_of(const state_entry& state) const noexcept
     stateid id;
     id.seqid = state.seqid;
     put(id, 0, epoch_);
-    put(id, 4, state.place);
+    put(id, 4, number_of(state.place));
     put(id, 8, state.tag);
     return id;
 }
 
 } // namespace verbena::files::detail
+
+namespace verbena::files {
+
+unsigned home_of(const stateid& id, unsigned homes) noexcept { return detail::get(id, 4) % homes; }
+
+} // namespace verbena::files

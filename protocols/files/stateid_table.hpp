@@ -2,7 +2,7 @@
 // Which stateids there are, and what each names.
 //
 //   other 0..3   epoch of the server's start, little endian
-//         4..7   place in the table
+//         4..7   number: place in the table * tables + the table's own number. So each number leads to a table that there is (home_of())
 //         8..11  tag: a keyed permutation of the place's generation, so that no two holders of a place have the same one, and nobody guesses it
 #pragma once
 
@@ -22,11 +22,16 @@ struct state_entry;
 /// Owns what it names. Shard-local.
 class stateid_table {
 public:
-    stateid_table(std::uint32_t epoch, const siphash_key& key) noexcept : epoch_(epoch), key_(key) {}
+    /// The table is number `home` of `homes`.
+    stateid_table(std::uint32_t epoch, const siphash_key& key, std::uint32_t home = 0,
+                  std::uint32_t homes = 1) noexcept
+        : epoch_(epoch), key_(key), home_(home), homes_(homes)
+    {
+    }
     ~stateid_table();
     stateid_table(const stateid_table&) = delete;
 
-    /// Gives `state` a place, where it is until remove().
+    /// Gives `state` a place, where it is until remove(). bad_alloc also where a number would not fit.
     state_entry& add(std::unique_ptr<state_entry> state);
     void remove(state_entry& state) noexcept;
     /// The state, which is to be removed, is taken from its client: was_taken() is true of it, until others have been taken.
@@ -44,9 +49,11 @@ private:
         std::uint32_t generation = 0;
     };
     std::uint32_t tag(std::uint32_t place) const noexcept;
+    std::uint32_t number_of(std::uint32_t place) const noexcept { return place * homes_ + home_; }
 
     const std::uint32_t epoch_;
     const siphash_key key_;
+    const std::uint32_t home_, homes_;
     std::vector<slot> slots_;
     std::vector<std::uint32_t> free_;
     // By place, the last of each: 48 KiB.

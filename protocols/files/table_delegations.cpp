@@ -77,7 +77,7 @@ bool state_table::others_contradict(const client_entry& c, std::uint32_t via, fi
     for (auto* m = f.fences.front(); m != nullptr; m = f.fences.next(*m))
         if (type == delegation_type::write || m->owner.type == lock_type::write)
             return true;
-    if (stats_.hosts.value() > 0 && is_locked_by_hosts(f, type))
+    if (book_.stats().hosts.value() > 0 && is_locked_by_hosts(f, type))
         return true;
     // Opens that are begun count among them.
     if (type == delegation_type::read && f.accesses[1] == 0 && f.cuts == 0)
@@ -121,20 +121,19 @@ bool state_table::is_locked_by_hosts(file_entry& f, delegation_type type) noexce
 std::optional<no_delegation> state_table::refuse_delegation(const open_request& r, client_entry& c,
                                                             file_entry& f, delegation_type type) noexcept
 {
-    if (!c.callable)
+    if (!c.card.callable)
         return no_delegation::not_callable;
     if (!(type == delegation_type::read ? options_.read_delegations : options_.write_delegations))
         return no_delegation::unsuited;
-    const bool of_client = c.recallables - c.others >= options_.limits.delegations_per_client;
-    if (of_client || std::size_t(stats_.read_delegations.value() + stats_.write_delegations.value()) >=
-                         options_.limits.delegations) {
+    const bool of_client = c.card.recallables - c.card.others >= options_.limits.delegations_per_client;
+    if (of_client || commons_.clients().use.delegations >= options_.limits.delegations) {
         stats_.refused_limits.add(limited::delegations, of_client ? limit_of::client : limit_of::all);
         keep_from_limits(c);
         return no_delegation::resource;
     }
-    if (r.leased && (c.revoked > 0 || now() < c.leases_from))
+    if (r.leased && (c.card.revoked > 0 || now() < c.card.leases_from.load()))
         return no_delegation::contention;
-    if (r.claim == open_claim::reclaim ? now() < c.trusted_from : is_contended(c, f))
+    if (r.claim == open_claim::reclaim ? now() < c.card.trusted_from.load() : is_contended(c, f))
         return no_delegation::contention;
     return std::nullopt;
 }
@@ -171,7 +170,7 @@ std::optional<delegation_type> state_table::may_delegate(const open_request& r, 
     if (others_contradict(c, r.file.via, f, *type))
         return std::nullopt;
     // A client that reclaims has it already, whatever began since the restart.
-    if (!reclaims && operations_.is_changed(f.handle))
+    if (!reclaims && commons_.operations().is_changed(f.handle))
         return std::nullopt;
     if (r.leased && !reclaims && is_written(f))
         return std::nullopt;
@@ -179,7 +178,7 @@ std::optional<delegation_type> state_table::may_delegate(const open_request& r, 
     if (*type == delegation_type::write && delegation_of(f) != nullptr)
         return std::nullopt;
     out.why = no_delegation::resource;
-    if (!may_be_granted(c, kept_out_by(*type, r.leased)))
+    if (!c.card.may_be_granted(kept_out_by(*type, r.leased)))
         return std::nullopt;
     refused = refuse_delegation(r, c, f, *type);
     if (refused && !reclaims) {
@@ -200,9 +199,15 @@ void state_table::decide_delegation(const open_request& r, client_entry& c, file
         out.why = no_delegation::unsuited;
         return;
     }
+    if (!c.card.record.note(kept_out_by(*type, r.leased), c.card.silent)) {
+        out.why = no_delegation::resource; // as may_delegate() has it: its record went since
+        return;
+    }
     delegation_entry& d = grant(c, f, *type, r);
     // Others may have written since the restart.
-    const bool kept_out_nobody = reclaims && !includes(grace_.keeps_out(c.key), kept_out_by(*type, r.leased));
+    const share said =
+        book_.grace() == grace_period::phase::over ? share::none : c.card.reclaims_against.load();
+    const bool kept_out_nobody = reclaims && !includes(said, kept_out_by(*type, r.leased));
     const bool unwanted = refused || kept_out_nobody || (reclaims && (r.gives_back || r.leased));
     out.delegation = granted_delegation{states_->id_of(d), *type, unwanted};
     if (unwanted) // it had it, so it keeps it until it has returned it (RFC 8881 10.2.1)
@@ -223,6 +228,8 @@ std::optional<stateid> state_table::reserve_delegation(pending_open& p)
     // What is taken back while it is written, or beyond a limit, is recalled, and needs no lease.
     const bool reclaims = r.claim == open_claim::reclaim;
     if (type != delegation_type::read || refused || (reclaims && is_written(f)))
+        return std::nullopt;
+    if (!(*c)->card.record.note(kept_out_by(*type, r.leased), (*c)->card.silent))
         return std::nullopt;
     delegation_entry& d = grant(**c, f, *type, r);
     d.leased = delegation_entry::lease_state::reserved;
@@ -270,9 +277,9 @@ delegation_entry& state_table::grant(client_entry& c, file_entry& f, delegation_
     auto& d =
         enter(*states_, by_->states, std::make_unique<delegation_entry>(c, f, r.file.via, type, r.change));
     d.by = r.opened;
-    c.keeps_out = c.keeps_out | kept_out_by(type, r.leased);
     add_recallable(d);
     gauge_of(type).add(1);
+    ++commons_.clients().use.delegations;
     keep_from_limits(c);
     return d;
 }
@@ -283,25 +290,26 @@ delegation_entry& state_table::grant(client_entry& c, file_entry& f, delegation_
 void state_table::give_way_if_gone(delegation_entry& d) noexcept
 {
     client_entry& c = d.client;
-    if (c.state != client_state::courtesy || !d.is_recalled ||
+    if (c.card.state != client_state::courtesy || !d.is_recalled ||
         d.leased != delegation_entry::lease_state::held || c.in_way.is_linked())
         return;
     c.in_way_from = now();
-    by_->in_way.push_front(c.in_way); // tend() looks there at each recall, and where a lease ends
+    by_->in_way.push_front(c.in_way);
+    wake(tending_);
 }
 
 void state_table::recall_any(std::size_t keep)
 {
     for (const auto& [id, c] : clients_)
-        if (c->delegations() > keep)
+        if (c->card.delegations() > keep)
             handler_.recall_any(id, keep);
 }
 
 void state_table::ask_back(client_entry& c, std::size_t keep) noexcept
 {
-    if (now() < c.next_ask_back || !c.callable || c.delegations() <= keep)
+    if (now() < c.card.next_ask_back.load() || !c.card.callable || c.card.delegations() <= keep)
         return;
-    c.next_ask_back = now() + between_requests;
+    c.card.next_ask_back = now() + between_requests;
     handler_.recall_any(c.id, keep);
 }
 
@@ -309,9 +317,9 @@ void state_table::ask_back(client_entry& c, std::size_t keep) noexcept
 void state_table::keep_from_limits(client_entry& c) noexcept
 {
     const limits& most = options_.limits;
-    if (c.recallables - c.others > most.delegations_per_client - spare(most.delegations_per_client))
+    if (c.card.recallables - c.card.others > most.delegations_per_client - spare(most.delegations_per_client))
         ask_back(c, most.delegations_per_client * 3 / 4);
-    const auto all = std::size_t(stats_.read_delegations.value() + stats_.write_delegations.value());
+    const std::size_t all = commons_.clients().use.delegations;
     if (all > most.delegations - spare(most.delegations))
         ask_all_back(most.delegations);
 }
@@ -324,7 +332,7 @@ void state_table::ask_all_back(std::size_t of) noexcept
     next_ask_back_ = now() + between_requests;
     std::size_t holders = 0;
     for (const auto& [id, one] : clients_)
-        holders += one->delegations() > 0;
+        holders += one->card.delegations() > 0;
     for (const auto& [id, one] : clients_)
         ask_back(*one, of * 3 / 4 / std::max<std::size_t>(holders, 1));
 }
@@ -339,10 +347,7 @@ void state_table::release_leases() noexcept
                 static_cast<delegation_entry&>(m->owner).lease.reset();
 }
 
-void state_table::lacks_leases()
-{
-    ask_all_back(std::size_t(stats_.read_delegations.value() + stats_.write_delegations.value()));
-}
+void state_table::lacks_leases() { ask_all_back(commons_.clients().use.delegations); }
 
 std::optional<state_table::writer> state_table::writer_of(const exported_file& file, client_id who) noexcept
 {
@@ -353,7 +358,7 @@ std::optional<state_table::writer> state_table::writer_of(const exported_file& f
         return std::nullopt;
     const delegation_entry& d = *held;
     if (d.type != delegation_type::write || d.is_recalled || !d.change || is_of(d, who, file.via) ||
-        d.client.state != client_state::active)
+        d.client.card.state != client_state::active)
         return std::nullopt;
     return writer{d.client.id, states_->id_of(d), *d.change, d.via};
 }
@@ -403,6 +408,7 @@ void state_table::leave_delegation(delegation_entry& d) noexcept
     d.lease.reset(); // before anybody who waits for this goes on
     d.by.reset();    // one that is revoked stays, and keeps no file
     gauge_of(d.type).add(-1);
+    --commons_.clients().use.delegations;
 }
 
 } // namespace verbena::files

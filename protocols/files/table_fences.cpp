@@ -245,21 +245,18 @@ task<void> state_table::run_fences(scope* running, const stop_token* stops)
 
 // --- All that somebody has
 
-// Before what the client has is taken: a recovery store that hangs leaves no memory within its reach.
-task<void> state_table::fence_what_it_has(client_id client)
+// Before what the client has is taken: a recovery store that hangs leaves no memory within its reach. True if something
+// is left.
+bool state_table::fence_some(client_id client) noexcept
 {
-    for (;;) {
-        client_entry* const c = find_client(client);
-        std::size_t begun = 0;
-        for (std::size_t i = 0; c != nullptr && i < c->uses.size(); ++i)
-            for (auto* m = c->uses[i]->unfenced.front(); m != nullptr && begun < begun_at_once; ++begun) {
-                fence_now(m->owner, loss::client_ended);
-                m = c->uses[i]->unfenced.front();
-            }
-        if (begun < begun_at_once)
-            co_return;
-        (void)co_await sleep_for(duration::zero());
-    }
+    client_entry* const c = find_client(client);
+    std::size_t begun = 0;
+    for (std::size_t i = 0; c != nullptr && i < c->uses.size(); ++i)
+        for (auto* m = c->uses[i]->unfenced.front(); m != nullptr && begun < begun_at_once; ++begun) {
+            fence_now(m->owner, loss::client_ended);
+            m = c->uses[i]->unfenced.front();
+        }
+    return begun == begun_at_once;
 }
 
 // The shard stops. Nothing is given any more, and what is out is fenced, for as long as a fence may take.
@@ -275,16 +272,19 @@ void state_table::fence_all() noexcept
     wake(fencing_);
 }
 
-// Who asks for the end of all that a client has may rely on that, unless it takes too long. Others wait for each
-// where they want the file.
-task<void> state_table::fences_of(uses of)
+bool state_table::has_fences_of(client_id client) const noexcept
 {
-    const time_point end = now() + options_.fence_time;
-    for (;;) {
-        const bool is_over = std::ranges::all_of(of, [](const auto& use) { return use->fences == 0; });
-        if (is_over || now() >= end)
-            co_return;
-        const bool goes_on = co_await change_awaiter(fenced_, end, "fences of a client");
+    for (auto* const all : {&by_->fences, &by_->late_fences})
+        for (auto* m = all->front(); m != nullptr; m = all->next(*m))
+            if (m->owner.use->client == client)
+                return true;
+    return false;
+}
+
+task<void> state_table::fences_of(client_id client, time_point until)
+{
+    while (has_fences_of(client) && now() < until) {
+        const bool goes_on = co_await change_awaiter(fenced_, until, "fences of a client");
         if (!goes_on)
             co_return;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hosts, which have no lease, and what they lock by owners alone, as NLM does.
+// What hosts, which have no lease, lock by owners alone, as NLM does.
 #include "entries.hpp"
 
 #include <verbena/core/printable.hpp>
@@ -10,42 +10,13 @@ namespace verbena::files {
 
 using namespace detail;
 
-// --- Hosts
-
-result<client_id> state_table::add_host(std::string_view key, std::uint64_t peer, bool monitored)
-{
-    const auto made = make_client(key, peer, true);
-    if (!made)
-        return made.error();
-    (*made)->silent = monitored;
-    return (*made)->id;
-}
-
 result<client_entry*> state_table::living_host(client_id id) noexcept
 {
     auto c = living(id);
-    if (c && !(*c)->is_host)
+    if (c && !(*c)->card.is_host)
         return error(errc::invalid, "a client with a lease locks by its opens");
     return c;
 }
-
-result<bool> state_table::has_restarted(client_id host, std::uint32_t number, host_word says)
-{
-    client_entry* const c = find_client(host);
-    if (c == nullptr)
-        return error(errc::stale_client);
-    if (!c->is_host)
-        return error(errc::invalid, "a client with a lease has no state number");
-    if (says == host_word::restarted)
-        return number == 0 || number != c->host_number;
-    if (number == 0)
-        return false;
-    if (c->host_number == 0)
-        c->host_number = number;
-    return number != c->host_number;
-}
-
-// --- Locks
 
 result<void> state_table::lock_by_owner(const owner_lock& r, lock_holder* holder, pending_lock* local)
 {
@@ -122,7 +93,7 @@ void state_table::note_host_denies(lock_entry& l) noexcept
             hosts_deny_, log_level::warning, "nfs",
             "a host that locks without a lease has denied others bytes of a file for an hour, and will until "
             "it unlocks them or says that it has started again",
-            {{"host", printable(l.client.key)},
+            {{"host", printable(l.client.card.key)},
              {"cure", "if the host is up, end the program that has the lock, or run sm-notify; if it is gone "
                       "for good, restart this server, which keeps what hosts take back"}});
     } catch (const std::exception&) { // no memory for the line

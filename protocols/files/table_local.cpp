@@ -156,7 +156,7 @@ task<result<void>> state_table::ask_locally(pending_lock& p, bool reclaims, lock
     file_entry& f = *p.file_;
     p.asked_at_ = ++f.local_calls;
     const client_entry* const c = find_client(p.client_);
-    const std::uint64_t peer = c != nullptr && c->peer != nullptr ? c->peer->number : 0;
+    const std::uint64_t peer = c != nullptr && c->card.peer != nullptr ? c->card.peer->number : 0;
     const result<std::optional<storage::local_holder>> asked =
         co_await f.local->lock(to_storage(p.bytes_, p.type_), peer);
     if (!asked) {
@@ -192,7 +192,8 @@ void state_table::end_locally(pending_lock& p, bool weakens) noexcept
         keep_locally(f, p.bytes_);
     --f.pins; // it has a lock
     // Its lease may have been over meanwhile.
-    if (client_entry* const c = find_client(p.client_); c != nullptr && c->state == client_state::courtesy)
+    if (client_entry* const c = find_client(p.client_);
+        c != nullptr && c->card.state == client_state::courtesy)
         give_way_locally(*c);
 }
 
@@ -221,8 +222,7 @@ std::optional<state_table::lock_obstacle> state_table::find_pending_lock(file_en
             !conflict(p->type_, type))
             continue;
         client_entry* const c = find_client(p->client_);
-        if (c != nullptr && !c->leaving &&
-            (c->state == client_state::active || c->state == client_state::courtesy) && has_open_still(*p))
+        if (c != nullptr && is_living(c->card, false) && has_open_still(*p))
             return lock_obstacle{p->bytes_, p->type_, c, p->owner_, nullptr};
     }
     return std::nullopt;
@@ -333,7 +333,7 @@ void state_table::let_go_again() noexcept
 // nobody else could take them from it.
 void state_table::give_way_locally(client_entry& c) noexcept
 {
-    if (c.locks == 0 || local_files_ == 0 || c.in_way.is_linked())
+    if (c.card.use.locks == 0 || local_files_ == 0 || c.in_way.is_linked())
         return;
     for (auto* s = c.states.front(); s != nullptr; s = c.states.next(*s)) {
         const state_entry& one = s->owner;

@@ -44,7 +44,8 @@ std::optional<limit_of> lacks_of_file(file_entry& f, const client_entry& c, std:
         const auto& l = static_cast<const lock_entry&>(m->owner);
         const bool is_own = &l.client == &c;
         own += is_own ? l.ranges.size() : 0;
-        of_peer += is_own || (c.peer != nullptr && l.client.peer == c.peer) ? l.ranges.size() : 0;
+        of_peer +=
+            is_own || (c.card.peer != nullptr && l.client.card.peer == c.card.peer) ? l.ranges.size() : 0;
     }
     if (unlocks && own <= always)
         return std::nullopt;
@@ -88,7 +89,7 @@ std::optional<state_table::lock_obstacle> state_table::find_reservation(file_ent
 {
     for (auto* m = f.waits.front(); m != nullptr; m = f.waits.next(*m)) {
         const wait_entry& w = m->owner;
-        if (w.is_told && w.client.state != client_state::courtesy && w.bytes.overlaps(bytes) &&
+        if (w.is_told && w.client.card.state != client_state::courtesy && w.bytes.overlaps(bytes) &&
             conflict(w.type, type) && !(w.client.id == client && w.owner == text_of(owner)))
             return lock_obstacle{w.bytes, w.type, &w.client, w.owner, nullptr};
     }
@@ -156,7 +157,7 @@ result<void> state_table::may_lock(const lock_request& r, lock_place& at, lock_h
                                      : may_begin_anew(c);
         !may)
         return may;
-    if (const auto may = may_be_granted(c, share::none); !may)
+    if (const auto may = may_be_granted(c.card, share::none); !may)
         return may;
 
     lapse_reservations();
@@ -172,7 +173,7 @@ result<void> state_table::may_lock(const lock_request& r, lock_place& at, lock_h
         if (!is_pending && gives_way(*found->client, r.client))
             return error(errc::in_way, "a courtesy client has it locked");
         stats_.lock_denials.add();
-        if (found->lock != nullptr && found->client->is_host)
+        if (found->lock != nullptr && found->client->card.is_host)
             note_host_denies(*found->lock);
         if (r.wait && at.hears())
             wait_for(c, r.file.via, f, owner, r.bytes, r.type);
@@ -233,7 +234,7 @@ lock_entry& state_table::set_lock(const lock_request& r, const lock_place& at, p
         c.states.push_back(l->of_client);
         o.states.push_back(l->of_owner);
         ++f.states;
-        c.count(&client_entry::lock_states, &peer_use::lock_states, 1);
+        c.card.count(&use_counts::lock_states, 1);
         stats_.lock_states.add(1);
     } else {
         l->ranges.reserve(r.bytes, r.type);
@@ -254,7 +255,7 @@ lock_entry& state_table::set_lock(const lock_request& r, const lock_place& at, p
     });
     l->ranges.set(r.bytes, r.type);
     l->denies_from.reset();
-    c.count(&client_entry::locks, &peer_use::locks, at.growth);
+    c.card.count(&use_counts::locks, at.growth);
     f.ranges += std::uint32_t(at.growth);
     stats_.locks.add(at.growth);
     if (r.reclaim)
@@ -339,7 +340,7 @@ result<void> state_table::unlock_bytes(lock_entry& l, const byte_range& bytes, b
     for_each_beside(f, l.owner, &l, [&](lock_entry& beside) { beside.ranges.reserve(bytes, std::nullopt); });
     clear(l, bytes);
     for_each_beside(f, l.owner, &l, [&](lock_entry& beside) { clear(beside, bytes); });
-    l.client.count(&client_entry::locks, &peer_use::locks, growth);
+    l.client.card.count(&use_counts::locks, growth);
     f.ranges += std::uint32_t(growth);
     stats_.locks.add(growth);
     if (gone)
@@ -378,8 +379,8 @@ bool state_table::erase_lock(lock_entry& l) noexcept
     file_entry& f = *l.file;
     owner_entry& owner = *l.owner;
     const bool had_some = !l.ranges.empty();
-    l.client.count(&client_entry::locks, &peer_use::locks, -std::ptrdiff_t(l.ranges.size()));
-    l.client.count(&client_entry::lock_states, &peer_use::lock_states, -1);
+    l.client.card.count(&use_counts::locks, -std::ptrdiff_t(l.ranges.size()));
+    l.client.card.count(&use_counts::lock_states, -1);
     f.lockers -= had_some;
     f.ranges -= std::uint32_t(l.ranges.size());
     note_unlocked(f, l.ranges);
@@ -401,6 +402,16 @@ void state_table::remove_lock(lock_entry& l) noexcept
         release_file(f);
 }
 
+bool state_table::has_locks(client_id client, std::span<const std::byte> owner) noexcept
+{
+    client_entry* const c = find_client(client);
+    owner_entry* const o = c == nullptr ? nullptr : find_owner(*c, true, owner);
+    for (auto* m = o == nullptr ? nullptr : o->states.front(); m != nullptr; m = o->states.next(*m))
+        if (!static_cast<lock_entry&>(m->owner).ranges.empty())
+            return true;
+    return false;
+}
+
 result<void> state_table::release_lock_owner(client_id client, std::span<const std::byte> owner)
 {
     const auto c = living(client);
@@ -409,9 +420,8 @@ result<void> state_table::release_lock_owner(client_id client, std::span<const s
     owner_entry* o = find_owner(**c, true, owner);
     if (o == nullptr)
         return {};
-    for (auto* m = o->states.front(); m != nullptr; m = o->states.next(*m))
-        if (!static_cast<lock_entry&>(m->owner).ranges.empty())
-            return error(errc::locks_held);
+    if (has_locks(client, owner))
+        return error(errc::locks_held);
     for (bool last = false; !last;) { // the owner goes with the last of them
         auto& l = static_cast<lock_entry&>(o->states.front()->owner);
         last = o->states.next(l.of_owner) == nullptr;
@@ -442,7 +452,7 @@ void state_table::wait_for(client_entry& c, std::uint32_t via, file_entry& f,
         w->type = type;
         return;
     }
-    const bool of_client = c.waits >= options_.limits.waiters_per_client;
+    const bool of_client = c.card.waits >= options_.limits.waiters_per_client;
     if (of_client || f.waiting >= options_.limits.waiters_per_file) {
         stats_.refused_limits.add(limited::waiters, of_client ? limit_of::client : limit_of::file);
         return;
@@ -451,7 +461,7 @@ void state_table::wait_for(client_entry& c, std::uint32_t via, file_entry& f,
     w->number = ++last_wait_;
     c.waiting.push_back(w->of_client);
     f.waits.push_back(w->of_file);
-    ++c.waits;
+    ++c.card.waits;
     ++f.waiting;
     ++f.pins;
     begin_wait(*w);
@@ -472,7 +482,7 @@ void state_table::begin_wait(wait_entry& w) noexcept
 // The file stays, even with nothing left.
 void state_table::erase_wait(wait_entry& w) noexcept
 {
-    --w.client.waits;
+    --w.client.card.waits;
     --w.file.waiting;
     --w.file.pins;
     stats_.lock_waiters.add(-1);
@@ -493,7 +503,7 @@ void state_table::remove_wait(wait_entry& w) noexcept
 // Where the client has no open of the file by that export left. True if others may have waited for what was kept.
 bool state_table::end_waits(client_entry& c, std::uint32_t via, file_entry& f) noexcept
 {
-    if (c.waits == 0 || f.waiting == 0 || c.is_host)
+    if (c.card.waits == 0 || f.waiting == 0 || c.card.is_host)
         return false;
     for (auto* m = f.opens.front(); m != nullptr; m = f.opens.next(*m))
         if (is_of(m->owner, c.id, via))

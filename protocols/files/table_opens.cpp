@@ -41,7 +41,7 @@ struct pairs_within {
 
 file_entry* state_table::find_file(const storage::handle& h) noexcept
 {
-    const auto it = files_->find(std::pair(presence_.hash(h), &h));
+    const auto it = files_->find(std::pair(commons_.presence().hash(h), &h));
     return it == files_->end() ? nullptr : it->get();
 }
 
@@ -49,11 +49,11 @@ file_entry& state_table::file_of(const storage::handle& h)
 {
     if (file_entry* found = find_file(h))
         return *found;
-    const std::uint64_t hash = presence_.hash(h);
+    const std::uint64_t hash = commons_.presence().hash(h);
     auto made = std::make_unique<file_entry>(h, hash);
     file_entry& f = *made;
     files_->insert(std::move(made));
-    presence_.add(hash); // before what is under way is looked at, and when there is memory for it
+    commons_.presence().add(hash); // before what is under way is looked at, and when there is memory for it
     stats_.files.add(1);
     return f;
 }
@@ -62,7 +62,7 @@ void state_table::release_file(file_entry& f) noexcept
 {
     if (!f.has_nothing())
         return;
-    presence_.remove(f.hash);
+    commons_.presence().remove(f.hash);
     local_files_ -= f.local != nullptr;
     files_->erase(files_->find(std::pair(f.hash, &f.handle)));
     stats_.files.add(-1);
@@ -232,7 +232,7 @@ result<void> state_table::begin_open(const open_request& r, pending_open& p)
     p.table_ = this; // from here on there is something to undo
     p.request_ = r;
     ++p.file_->pins;
-    ++c.pending;
+    ++c.card.pending;
     c.opening.push_back(p.of_client_);
     p.file_->pending.push_back(p);
     count_bits(p.file_->accesses, r.access, 1);
@@ -252,7 +252,7 @@ pending_open::~pending_open()
     if (delegation_entry* d = table_->reserved_of(*this))
         table_->remove(*d);
     if (of_client_.is_linked())
-        --table_->find_client(request_.client)->pending;
+        --table_->find_client(request_.client)->card.pending;
     of_client_.unlink();
     --file_->pins;
     table_->changed(*file_);
@@ -266,7 +266,7 @@ void state_table::drop_pending(pending_open& p) noexcept
     count_bits(f.denies, p.request_.deny, -1);
     p.request_.access = p.request_.deny = share::none;
     p.dropped_.store(true, std::memory_order_release);
-    --find_client(p.request_.client)->pending;
+    --find_client(p.request_.client)->card.pending;
     p.of_client_.unlink();
     wake(f.waiters);
 }
@@ -295,9 +295,8 @@ result<opened> state_table::commit(pending_open& p)
     const open_request& r = p.request_;
     client_entry& c = *find_client(r.client);
     const share keeps_out = surely_keeps_out(r);
-    if (const auto may = may_be_granted(c, keeps_out); !may)
-        return may.error();
-    c.keeps_out = c.keeps_out | keeps_out;
+    if (!c.card.record.note(keeps_out, c.card.silent))
+        return not_written_down();
     file_entry& f = *p.file_;
     owner_entry& owner = owner_of(c, false, r.owner);
     auto* o = static_cast<open_entry*>(state_of(owner, f, r.file.via));
@@ -312,7 +311,7 @@ result<opened> state_table::commit(pending_open& p)
         f.opens.push_back(o->of_file);
         owner.states.push_back(o->of_owner);
         ++f.states;
-        c.count(&client_entry::opens, &peer_use::opens, 1);
+        c.card.count(&use_counts::opens, 1);
         stats_.opens.add(1);
     } else {
         o->seqid = next_seqid(o->seqid);
@@ -333,7 +332,7 @@ result<opened> state_table::commit(pending_open& p)
     f.cuts -= r.truncates;
     if (r.truncates)
         wake(f.waiters);
-    --c.pending;
+    --c.card.pending;
     p.of_client_.unlink();
     --f.pins;
     p.table_ = nullptr;
@@ -413,7 +412,7 @@ void state_table::remove_open(open_entry& o) noexcept
     set_shares(o, share::none, share::none);
     const std::uint32_t via = o.via;
     by_->states.erase(by_->states.find(state_key{&owner, &f, via}));
-    o.client.count(&client_entry::opens, &peer_use::opens, -1);
+    o.client.card.count(&use_counts::opens, -1);
     --f.states;
     stats_.opens.add(-1);
     client_entry& c = o.client;

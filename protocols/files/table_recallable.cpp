@@ -57,7 +57,7 @@ bool is_under_lease(const recallable_entry& r) noexcept
 // nothing.
 bool state_table::is_contended(const client_entry& c, file_entry& f) noexcept
 {
-    return now() < c.trusted_from || f.asking > 0 || recent_->contains(f.hash, now());
+    return now() < c.card.trusted_from.load() || f.asking > 0 || recent_->contains(f.hash, now());
 }
 
 void state_table::add_recallable(recallable_entry& r)
@@ -66,7 +66,7 @@ void state_table::add_recallable(recallable_entry& r)
     c.states.push_back(r.of_client);
     r.file->recallables.push_back(r.of_file);
     ++r.file->states;
-    ++c.recallables;
+    ++c.card.recallables;
 }
 
 // Calls that run side by side bear the number that was the newest when they were sent.
@@ -87,7 +87,7 @@ result<state_entry*> state_table::check_side_by_side(client_entry& c, const stat
 bool state_table::is_used_against(const hold_request& r, client_entry& c, file_entry& f) noexcept
 {
     const auto is_against = [&r](operation op) { return r.kind->conflicts(r.type, op); };
-    if (operations_.is_changed(f.handle))
+    if (commons_.operations().is_changed(f.handle))
         return true;
     // An open that is begun may wait for its cut, or for others' I/O.
     for (auto* p = f.pending.front(); p != nullptr; p = f.pending.next(*p)) {
@@ -157,9 +157,9 @@ result<other_entry*> state_table::other_for(const hold_request& r, client_entry&
         return error(errc::busy, "it is to be returned");
     if (fences_until_)
         return error(errc::busy, "the server stops");
-    if (!c.callable)
+    if (!c.card.callable)
         return error(errc::busy, "the client can't be called");
-    if (const auto may_have = may_be_granted(c, share::none); !may_have)
+    if (const auto may_have = may_be_granted(c.card, share::none); !may_have)
         return may_have.error();
     if (is_used_against(r, c, *f) || is_contended(c, *f))
         return error(errc::busy, "others are at work on the file, or wait for it");
@@ -172,7 +172,7 @@ result<void> state_table::may_have_more(const hold_request& r, client_entry& c, 
     const auto known = std::ranges::find_if(c.uses, [&](const auto& use) { return &use->of == r.kind; });
     const std::size_t own = known == c.uses.end() ? 0 : (*known)->held + (*known)->fences;
     // With what was revoked and is not freed.
-    if (own + c.revoked >= r.kind->most_of_client())
+    if (own + c.card.revoked >= r.kind->most_of_client())
         return refuse({limited::other_states, limit_of::client}, errc::too_many_locks);
     if (r.kind->held_ + r.kind->fences_ >= r.kind->most()) {
         const error full = refuse({limited::other_states, limit_of::all}, errc::too_many_locks);
@@ -193,7 +193,7 @@ std::shared_ptr<kind_use> state_table::use_of(client_entry& c, recallable_kind& 
     for (const auto& use : c.uses)
         if (&use->of == &kind)
             return use;
-    c.uses.push_back(std::make_shared<kind_use>(c.id, c.key, kind));
+    c.uses.push_back(std::make_shared<kind_use>(c.id, c.card.key, kind));
     return c.uses.back();
 }
 
@@ -228,7 +228,7 @@ result<stateid> state_table::hold(const hold_request& r)
     use->unfenced.push_back(o->unfenced);
     ++use->held;
     ++f->others;
-    ++(*c)->others;
+    ++(*c)->card.others;
     ++r.kind->held_;
     stats_.other_states.add(1);
     return states_->id_of(*o);
@@ -285,7 +285,7 @@ result<std::optional<stateid>> state_table::give_back(client_id client, const st
 // The client has closed the file, or given its delegation back.
 void state_table::return_at_close(client_entry& c, std::uint32_t via, file_entry& f) noexcept
 {
-    if (c.others == 0 || f.others == 0)
+    if (c.card.others == 0 || f.others == 0)
         return;
     bool ends = false;
     for (auto* m = f.recallables.front(); m != nullptr; m = f.recallables.next(*m)) {
@@ -409,7 +409,7 @@ void state_table::leave_file(recallable_entry& r) noexcept
     } else {
         auto& o = static_cast<other_entry&>(r);
         --f.others;
-        --r.client.others;
+        --r.client.card.others;
         --o.use->held;
         --o.of.held_;
         stats_.other_states.add(-1);
@@ -429,12 +429,12 @@ void state_table::remove_recallable(recallable_entry& r) noexcept
 {
     client_entry& c = r.client;
     if (r.is_revoked()) {
-        --c.revoked;
+        --c.card.revoked;
         stats_.revoked_delegations.add(-1);
     } else {
         leave_file(r);
     }
-    --c.recallables;
+    --c.card.recallables;
     states_->remove(r);
 }
 
@@ -451,7 +451,7 @@ recallable_entry* state_table::first_recalled() noexcept
 // The store did not let it go. What is out of its reach it is to return, as it may come back.
 void state_table::recall_what_is_fenced(client_entry& c) noexcept
 {
-    if (c.others == 0)
+    if (c.card.others == 0)
         return;
     for (auto* m = c.states.front(); m != nullptr; m = c.states.next(*m))
         if (m->owner.kind == state_kind::other && m->owner.file != nullptr &&
@@ -463,7 +463,7 @@ void state_table::recall_what_is_fenced(client_entry& c) noexcept
 task<void> state_table::recall_what_it_has(client_id client, of_client what)
 {
     client_entry* c = find_client(client);
-    std::size_t left = c == nullptr ? 0 : c->opens + c->lock_states + c->recallables;
+    std::size_t left = c == nullptr ? 0 : c->card.use.opens + c->card.use.lock_states + c->card.recallables;
     while (left > 0 && (c = find_client(client)) != nullptr && !c->states.empty()) {
         for (std::size_t i = 0; i < looked_at_at_once && left > 0; ++i, --left) {
             auto* m = c->states.front();
@@ -487,16 +487,18 @@ void state_table::revoke_now(recallable_entry& r) noexcept
     client_entry& c = r.client;
     // It let local processes wait in vain, and would again with all that it has under leases.
     if (is_under_lease(r))
-        c.leases_from = now() + options_.distrust;
+        c.card.leases_from = now() + options_.distrust;
     // One that can't answer for a while is not to be blamed for it: its lease is over, too.
-    if (c.state == client_state::active) {
-        c.revoked_lately = now() - c.last_revocation > options_.distrust ? 1 : c.revoked_lately + 1;
-        c.last_revocation = now();
+    if (c.card.state == client_state::active) {
+        const std::lock_guard held(c.card.blame);
+        const bool again = now() - c.card.last_revocation <= options_.distrust;
+        c.card.revoked_lately = again ? c.card.revoked_lately + 1 : 1;
+        c.card.last_revocation = now();
     }
     fence_now(r, loss::revoked);
     leave_file(r);
     r.deadline = now();
-    ++c.revoked;
+    ++c.card.revoked;
     stats_.revoked_delegations.add(1);
     stats_.revocations.add();
 }
@@ -518,20 +520,25 @@ void state_table::revoke_overdue(client_entry& c) noexcept
 // True if the client was trusted until now.
 bool state_table::trusts_no_more(client_entry& c) noexcept
 {
-    if (c.revoked_lately < options_.trusted_revocations)
-        return false;
-    const bool begins = now() >= c.trusted_from;
-    c.trusted_from = now() + options_.distrust;
-    if (!begins)
-        return false;
+    unsigned revoked = 0;
+    {
+        const std::lock_guard held(c.card.blame);
+        revoked = c.card.revoked_lately;
+        if (revoked < options_.trusted_revocations)
+            return false;
+        const bool begins = now() >= c.card.trusted_from.load();
+        c.card.trusted_from = now() + options_.distrust;
+        if (!begins)
+            return false;
+    }
     stats_.distrusted_clients.add();
     const auto minutes = std::chrono::ceil<std::chrono::minutes>(options_.distrust).count();
     log_limited(
         distrusted_, log_level::warning, "nfs",
         "a client renews its lease and returns no delegation that is recalled, which others wait for: it "
         "gets none for a while, and what it has is recalled",
-        {{"client", printable(c.key)},
-         {"revoked", c.revoked_lately},
+        {{"client", printable(c.card.key)},
+         {"revoked", revoked},
          {"minutes", minutes},
          {"cure", "see whether it can be called back: verbena_nfs4_callbacks_total"}});
     return true;
@@ -546,50 +553,43 @@ task<result<void>> state_table::revoke(stateid id)
                    : nullptr;
     };
     recallable_entry* r = live();
-    if (r != nullptr && r->kind == state_kind::delegation &&
-        static_cast<delegation_entry*>(r)->is_reserved()) {
+    if (r == nullptr)
+        co_return result<void>();
+    if (r->kind == state_kind::delegation && static_cast<delegation_entry*>(r)->is_reserved()) {
         recall(*r); // nobody has it yet, and nobody will
         co_return result<void>();
     }
-    if (r != nullptr) // a store that hangs leaves no memory within the client's reach
-        fence_now(*r, loss::revoked);
-    while ((r = live()) != nullptr && r->client.storing) {
-        const bool goes_on = co_await change_awaiter(storing_, time_point::max(), "the recovery store");
-        if (!goes_on)
-            co_return error(std::errc::operation_canceled);
-    }
-    if (r == nullptr)
-        co_return result<void>();
-    client_entry& c = r->client; // stays while `storing` is set
-    c.storing = true;
-    result<void> removed = no_memory();
-    try {
-        removed = co_await store_.remove(c.key);
-    } catch (...) { // as a store that refuses
-    }
-    c.storing = false;
-    wake(storing_);
-    if (!removed) {
-        stats_.store_failures.add();
+    fence_now(*r, loss::revoked); // a store that hangs leaves no memory within the client's reach
+    const client_id client = r->client.id;
+    const std::shared_ptr<client_card> card = r->client.shared;
+    const result<bool> unrecorded = co_await book_.unrecord(client);
+    if (!unrecorded) {
         r = live();
         if (r != nullptr)
             recall(*r); // what is fenced is of no use any more
-        co_return removed;
+        co_return unrecorded.error();
     }
-    c.recorded = false;
     r = live();
-    if (r == nullptr) { // it came back after all
-        if (c.complete || c.silent)
-            record_later(c); // write_record() leaves it out while another is revoked
+    if (r == nullptr) { // it came back after all, or its client is gone
+        if (*unrecorded) {
+            --card->revoking;
+            if (card->complete || card->silent)
+                book_.record_later(*card); // write_record() leaves it out while another is revoked
+        }
         co_return result<void>();
     }
-    const client_id client = c.id;
+    client_entry& c = r->client;
     const bool was_leased = is_under_lease(*r);
     revoke_now(*r);
     revoke_overdue(c);
+    if (*unrecorded)
+        --card->revoking;
     const bool begins = trusts_no_more(c);
-    if (begins || was_leased)
-        co_await recall_what_it_has(client, begins ? of_client::all : of_client::under_leases);
+    if (begins || was_leased) {
+        const of_client what = begins ? of_client::all : of_client::under_leases;
+        co_await recall_what_it_has(client, what);
+        co_await book_.recall_elsewhere(client, begins, *this);
+    }
     co_return result<void>();
 }
 
@@ -608,8 +608,8 @@ task<result<void>> state_table::free_stateid(client_id client, stateid id)
     if (s.error() != errc::deleg_revoked)
         co_return s.error();
     // First the record, if this is the last one: were it refused after that, nobody would ask for it again.
-    if ((*c)->complete) {
-        const result<void> written = co_await write_record(client, true);
+    if ((*c)->card.complete) {
+        const result<void> written = co_await book_.write_record(client, true);
         if (!written)
             co_return written;
     }

@@ -273,7 +273,7 @@ task<result<void>> state_table::make_way(demand d, duration patience)
         switch (found.what) {
         case obstacle::kind::none: co_return result<void>();
         case obstacle::kind::courtesy:
-            gone = co_await take_state(found.client, client_state::expired, true);
+            gone = co_await book_.take(found.client, client_state::expired, true);
             break;
         case obstacle::kind::overdue: gone = co_await revoke(found.id); break;
         case obstacle::kind::recalled:
@@ -302,7 +302,7 @@ result<void> state_table::check(const demand& d) noexcept
             return may;
     if (const auto may = refuse_io_in_grace(io_of(d.operations_)); !may)
         return may;
-    file_entry* const f = has_state(d.file_.key) ? find_file(d.file_.key) : nullptr;
+    file_entry* const f = commons_.has_state(d.file_.key) ? find_file(d.file_.key) : nullptr;
     if (f == nullptr) // the usual case
         return {};
     age();
@@ -379,26 +379,17 @@ task<result<void>> state_table::do_what_is_due()
 {
     const time_point t = now();
     result<void> done;
-    if (grace_.is_due(t))
-        done = co_await end_grace();
     const recallable_entry* const overdue = first_recalled();
-    if (done && overdue != nullptr && overdue->deadline <= t)
+    if (overdue != nullptr && overdue->deadline <= t)
         done = co_await revoke(states_->id_of(*overdue));
     if (auto* m = by_->in_way.front(); done && m != nullptr && m->owner.in_way_from <= t) {
         const client_id gone = m->owner.id;
-        done = co_await take_state(gone, client_state::expired, true);
+        done = co_await book_.take(gone, client_state::expired, true);
         if (client_entry* const c = find_client(gone)) {
             c->in_way.unlink();
             if (!done)
                 by_->in_way.push_back(c->in_way);
         }
-    }
-    auto* oldest = by_->courtesy.front();
-    if (done && oldest != nullptr && oldest->owner.renewed + options_.lease + options_.courtesy_time <= t)
-        done = co_await take_state(oldest->owner.id, client_state::expired, true);
-    if (auto* m = by_->unrecorded.front(); done && m != nullptr) {
-        const client_id lacking = m->owner.id;
-        done = co_await write_record(lacking);
     }
     co_return done;
 }
@@ -431,7 +422,7 @@ task<void> state_table::tend()
             release_file(f);
         }
         let_go_again();
-        result<void> done = no_memory();
+        result<void> done = error(std::errc::not_enough_memory, "what is due");
         try {
             done = co_await do_what_is_due();
         } catch (...) { // it is tried again
@@ -439,10 +430,6 @@ task<void> state_table::tend()
         if (!done) {
             at(now() + std::chrono::seconds(1));
         } else {
-            if (grace_.now() == grace_period::phase::reclaiming)
-                at(grace_.until());
-            if (by_->unrecorded.front() != nullptr)
-                at(t);
             if (auto* m = by_->in_way.front())
                 at(m->owner.in_way_from);
             if (const recallable_entry* const first = first_recalled())
@@ -451,10 +438,6 @@ task<void> state_table::tend()
                 at(m->owner.until);
             if (auto* m = by_->untold.front())
                 at(m->owner.until);
-            if (auto* m = by_->active.front())
-                at(m->owner.renewed + options_.lease);
-            if (auto* m = by_->courtesy.front())
-                at(m->owner.renewed + options_.lease + options_.courtesy_time);
         }
         if (by_->to_look.front() != nullptr)
             at(t);

@@ -6,19 +6,24 @@ namespace verbena::files {
 
 using namespace detail;
 
-result<void> state_table::set_silent(client_id client)
+// `f(card)`, or false where there is no such client. Without a lock where it has something here.
+template<class F>
+bool state_table::holds(client_id id, F f) const noexcept
 {
-    client_entry* c = find_client(client);
-    if (c == nullptr)
-        return error(errc::stale_client);
-    c->silent = true;
-    return {};
+    if (const auto known = clients_.find(id); known != clients_.end())
+        return f(known->second->card);
+    const auto card = commons_.clients().find(id);
+    return card != nullptr && f(*card);
 }
 
-bool state_table::lacks_record(client_id client, share keeps_out) noexcept
+bool state_table::lacks_record(client_id client, share keeps_out) const noexcept
 {
-    const client_entry* const c = find_client(client);
-    return c != nullptr && !may_be_granted(*c, keeps_out);
+    return holds(client, [keeps_out](const client_card& c) { return !c.may_be_granted(keeps_out); });
+}
+
+bool state_table::has_revoked(client_id client) const noexcept
+{
+    return holds(client, [](const client_card& c) { return c.revoked > 0; });
 }
 
 share state_table::surely_keeps_out(const open_request& r) noexcept
@@ -28,9 +33,10 @@ share state_table::surely_keeps_out(const open_request& r) noexcept
 
 share state_table::may_keep_out(const open_request& r) noexcept
 {
-    const client_entry* const c = find_client(r.client);
     const share surely = surely_keeps_out(r);
-    if (r.want == delegation_want::none || c == nullptr || !c->callable)
+    if (r.want == delegation_want::none)
+        return surely;
+    if (!holds(r.client, [](const client_card& c) { return c.callable.load(); }))
         return surely;
     const bool reclaims = r.claim == open_claim::reclaim;
     const bool reads = reclaims ? r.want == delegation_want::read
@@ -46,18 +52,18 @@ share state_table::may_keep_out(const open_request& r) noexcept
 void state_table::drop_revoked(client_id client, const stateid& id) noexcept
 {
     state_entry* const s = states_->find(id);
-    if (s == nullptr || s->file != nullptr || s->client.id != client || !s->client.silent)
+    if (s == nullptr || s->file != nullptr || s->client.id != client || !s->client.card.silent)
         return;
-    client_entry& c = s->client;
+    client_card& c = s->client.card;
     remove(*s);
-    if (c.revoked == 0 && !c.recorded)
-        record_later(c);
+    if (c.revoked == 0 && !c.record.is_written())
+        book_.record_later(c);
 }
 
 void state_table::drop_revoked_until(client_id client, time_point t) noexcept
 {
     client_entry* const c = find_client(client);
-    if (c == nullptr || !c->silent || c->revoked == 0)
+    if (c == nullptr || !c->card.silent || c->card.revoked == 0)
         return;
     for (auto* m = c->states.front(); m != nullptr;) {
         state_entry& s = m->owner;
@@ -65,49 +71,17 @@ void state_table::drop_revoked_until(client_id client, time_point t) noexcept
         if (is_recallable(s.kind) && s.file == nullptr && static_cast<recallable_entry&>(s).deadline <= t)
             remove(s);
     }
-    if (c->revoked == 0 && !c->recorded)
-        record_later(*c);
+    if (c->card.revoked == 0 && !c->card.record.is_written())
+        book_.record_later(c->card);
 }
 
-void state_table::record_later(client_entry& c) noexcept
-{
-    by_->unrecorded.push_back(c.unrecorded);
-    wake(tending_);
-}
+error state_table::not_written_down() noexcept { return {errc::busy, "the client is not written down so"}; }
 
-bool state_table::is_being_written(client_id client) noexcept
+result<void> state_table::may_be_granted(const client_card& c, share keeps_out) noexcept
 {
-    const client_entry* const c = find_client(client);
-    return c != nullptr && (c->storing || c->leaving > 0);
-}
-
-// Without the record the client could not take that back after the next start, or others' state would stand in its place (7530 9.6.3.4),
-// or others would read and write what it keeps them from. A client that has not said "complete" yet is written down with all that it has by
-// then. A client of which something was revoked has no record.
-result<void> state_table::may_be_granted(const client_entry& c, share keeps_out) noexcept
-{
-    if ((c.silent && !c.recorded) || (c.recorded && !includes(c.said, keeps_out)))
-        return error(errc::busy, "the client is not written down so");
+    if (!c.may_be_granted(keeps_out))
+        return not_written_down();
     return {};
-}
-
-task<result<void>> state_table::record(client_id client, share keeps_out)
-{
-    const auto living_one = living(client);
-    if (!living_one)
-        co_return living_one.error();
-    client_entry& c = **living_one;
-    c.keeps_out = c.keeps_out | keeps_out;
-    if ((c.is_written_down() && !c.storing) || (!c.silent && !c.recorded))
-        co_return result<void>();
-    const result<void> written = co_await write_record(client);
-    if (!written)
-        co_return written;
-    // Its state may have been taken meanwhile, and the record with it.
-    const auto again = living(client);
-    if (!again)
-        co_return again.error();
-    co_return may_be_granted(**again, keeps_out);
 }
 
 result<state_holder> state_table::holder_of(const stateid& id) const

@@ -52,7 +52,7 @@ struct told {
 
 class world final : public state_handler, private files_model {
 public:
-    world(std::uint64_t seed, told& t) : told_(t), random_(seed)
+    world(std::uint64_t seed, told& t) : told_(t), random_(seed), homes_(1 + unsigned(seed % 3))
     {
         reactor_options r;
         r.clock = &clock_;
@@ -117,9 +117,14 @@ private:
             store_->takes = [this] { return std::chrono::milliseconds(random_() % 50); };
         if (failing_store_)
             store_->fails = [this] { return random_() % 10 == 0; };
-        table_ = std::make_unique<state_table>(clock_, *store_, *this, std::move(o));
+        commons_.emplace(siphash_key(), homes_);
+        book_.emplace(*commons_, place_->here, *store_, *this, std::move(o));
+        for (unsigned home = 0; home < homes_; ++home)
+            tables_.push_back(std::make_unique<state_table>(*commons_, *book_, home, place_->here, *this));
         serving_ = std::make_unique<scope>(*shard_);
-        serving_->spawn([this] { return table_->tend(); });
+        serving_->spawn([this] { return book_->tend(); });
+        for (const auto& table : tables_)
+            serving_->spawn([&table] { return table->tend(); });
         // A client that may reclaim has lost nothing.
         for (const m_client& c : clients_)
             SIM_REQUIRE(!(c.lost && may_reclaim(keys, c)));
@@ -159,10 +164,11 @@ private:
         serving_->request_stop();
         co_await serving_->join();
         stopping_ = false;
-        told_.store_failures += table_->stats().store_failures.value();
+        told_.store_failures += book_->stats().store_failures.value();
         pending_.clear();
         passages_.clear();
-        table_.reset();
+        tables_.clear();
+        book_.reset();
         serving_.reset();
         heard_.clear();
         waits_.clear();
@@ -214,14 +220,14 @@ private:
     // What others did since, and time: seen, checked to be right, and taken over.
     void sync()
     {
-        if (stopping_ || !table_)
+        if (stopping_ || tables_.empty())
             return;
         const time_point now = clock_.now();
         for (unsigned i = 0; i < clients_.size(); ++i) {
             m_client& c = clients_[i];
             if (c.id == nobody)
                 continue;
-            const auto state = table_->state_of(c.id);
+            const auto state = book_->state_of(c.id);
             SIM_REQUIRE(state);
             if (c.is_host && !c.is_restarting) { // whatever others want, and however long it says nothing
                 SIM_REQUIRE(*state == client_state::active);
@@ -246,9 +252,10 @@ private:
         bool lapses = false;
         for (const m_client& c : clients_)
             if (c.id != nobody && !c.expired && !c.is_restarting && !lapses)
-                lapses = table_->test_lock(c.id, file_number(0), owner_bytes(0), {0, 0}, lock_type::read)
+                lapses = at(0)
+                             .test_lock(c.id, file_number(0), owner_bytes(0), {0, 0}, lock_type::read)
                              .has_value() ||
-                         table_->grace() == grace_period::phase::over;
+                         book_->grace() == grace_period::phase::over;
         for (const heard& h : std::exchange(heard_, {})) {
             const unsigned client = number_of(h.client);
             if (h.is_recall) {
@@ -280,7 +287,7 @@ private:
             const m_client& c = clients_[d.client];
             if (d.is_revoked || c.id == nobody || c.is_restarting)
                 continue;
-            const auto there = table_->test_stateid(c.id, d.id);
+            const auto there = at(d.id).test_stateid(c.id, d.id);
             if (!there && there.error() == errc::deleg_revoked) {
                 SIM_REQUIRE((d.is_recalled && d.recalled + recall_time <= now)); // never before its time
                 SIM_REQUIRE((!lists_.new_list.contains(c.key) && !lists_.old_list.contains(c.key)));
@@ -299,7 +306,7 @@ private:
                 SIM_REQUIRE((d.is_recalled || d.is_revoked));
                 ++told_.distrusted;
             }
-        if (in_grace_ && table_->grace() == grace_period::phase::over) {
+        if (in_grace_ && book_->grace() == grace_period::phase::over) {
             // Nobody who might reclaim was left, or its time was over.
             for (m_client& c : clients_)
                 if (!c.complete && may_reclaim(reclaimers_, c))
@@ -324,7 +331,7 @@ private:
         for (const m_client& c : clients_)
             if (c.is_restarting) // what it has may be gone and we don't know yet
                 return;
-        const state_stats& s = table_->stats();
+        const state_stats& s = book_->stats();
         SIM_REQUIRE(std::size_t(s.hosts.value()) ==
                     std::size_t(std::ranges::count_if(
                         clients_, [](const m_client& c) { return c.is_host && c.id != nobody; })));
@@ -357,12 +364,12 @@ private:
             if (std::any_of(opens_.begin(), opens_.end(), here) || // as who locks by an open has one
                 std::any_of(delegations_.begin(), delegations_.end(),
                             [f](const m_delegation& d) { return d.file == f && !d.is_revoked; }))
-                SIM_REQUIRE((table_->has_state(file_number(f)) && kept_[f] > 0));
+                SIM_REQUIRE((commons_->has_state(file_number(f)) && kept_[f] > 0));
             else if (std::any_of(locks_.begin(), locks_.end(), here))
-                SIM_REQUIRE(table_->has_state(file_number(f)));
+                SIM_REQUIRE(commons_->has_state(file_number(f)));
             else if (asking_[f] == 0 && std::none_of(pending_.begin(), pending_.end(), here) &&
                      std::none_of(waits_.begin(), waits_.end(), here))
-                SIM_REQUIRE((!table_->has_state(file_number(f)) && kept_[f] == 0));
+                SIM_REQUIRE((!commons_->has_state(file_number(f)) && kept_[f] == 0));
         }
         nothing_contradicts();
         // What keeps others out stands in its client's record, if it has one.
@@ -383,9 +390,12 @@ private:
     {
         return std::ranges::any_of(all, [&c](const reclaimer& one) { return one.key == c.key; });
     }
+    state_table& at(unsigned file) { return *tables_[commons_->home_of(file_number(file))]; }
+    state_table& at(const stateid& id) { return *tables_[commons_->home_of(id)]; }
+    state_table& at(const open_request& r) { return *tables_[commons_->home_of(r.file.key)]; }
     void is_there(unsigned client, const stateid& id)
     {
-        const auto there = table_->test_stateid(clients_[client].id, id);
+        const auto there = at(id).test_stateid(clients_[client].id, id);
         if (!there)
             BOOST_FAIL(clients_[client].key << ": " << there.error().message());
     }
@@ -456,7 +466,7 @@ private:
     result<opened> commit(const open_request& r, pending_open& p)
     {
         took_lease_ = false;
-        if (r.leased && table_->reserve_delegation(p)) {
+        if (r.leased && at(r).reserve_delegation(p)) {
             took_lease_ = random_() % 4 != 0;
             if (took_lease_)
                 p.set_lease(std::make_unique<one_lease>(leases_));
@@ -464,12 +474,12 @@ private:
                 p.set_lease(storage::no_lease::in_use);
             ++(took_lease_ ? told_.leases : told_.refused_leases);
         }
-        return table_->commit(p);
+        return at(r).commit(p);
     }
     result<opened> open_at_once(const open_request& r)
     {
         pending_open p;
-        const result<void> begun = table_->begin_open(r, p);
+        const result<void> begun = at(r).begin_open(r, p);
         if (!begun)
             return begun.error();
         return commit(r, p);
@@ -486,7 +496,8 @@ private:
         if (all.empty())
             return;
         ++told_.local;
-        SIM_REQUIRE(table_->recall(all[random_() % all.size()]->id));
+        const stateid wanted = all[random_() % all.size()]->id;
+        SIM_REQUIRE(at(wanted).recall(wanted));
         sync();
     }
     void opened_so(const m_pending& p, const opened& made)
@@ -528,8 +539,8 @@ private:
             have += q.client == p.client;
         const bool beyond = have >= opens_limit_ && find_open(p.client, p.owner, p.file) == nullptr;
         p.at = std::make_unique<pending_open>();
-        const result<void> begun = table_->begin_open(r, *p.at);
-        if (!c.complete || table_->grace() != grace_period::phase::over) {
+        const result<void> begun = at(r).begin_open(r, *p.at);
+        if (!c.complete || book_->grace() != grace_period::phase::over) {
             SIM_REQUIRE((!begun && begun.error() == errc::grace));
             ++told_.refused_grace;
             return true;
@@ -572,7 +583,7 @@ private:
     {
         result<void> over;
         const auto asks = [&]() -> task<void> {
-            over = co_await table_->operations().ended(file_number(file), access, 0s);
+            over = co_await commons_->operations().ended(file_number(file), access, 0s);
         };
         scope asking(*shard_);
         asking.spawn(asks);
@@ -595,12 +606,12 @@ private:
     task<void> write_down(unsigned client, share keeps_out)
     {
         const client_id id = clients_[client].id;
-        if (random_() % 4 != 0 && table_->lacks_record(id, keeps_out))
-            (void)co_await table_->record(id, keeps_out);
+        if (random_() % 4 != 0 && book_->lacks_record(id, keeps_out))
+            (void)co_await book_->record(id, keeps_out);
     }
     task<void> open_with_room(m_pending p, duration patience)
     {
-        const share keeps_out = table_->may_keep_out(request_of(p));
+        const share keeps_out = at(p.file).may_keep_out(request_of(p));
         co_await write_down(p.client, keeps_out);
         if (stopping_ || !is_free(clients_[p.client]) || clients_[p.client].expired)
             co_return;
@@ -608,7 +619,7 @@ private:
             co_return;
         ++asking_[p.file];
         const demand wanted(request_of(p));
-        const result<void> room = co_await table_->make_way(wanted, patience);
+        const result<void> room = co_await at(p.file).make_way(wanted, patience);
         --asking_[p.file];
         if (stopping_)
             co_return;
@@ -635,8 +646,8 @@ private:
         const bool by_name = op == operation::remove || op == operation::rename;
         const auto expected = shares(who, file, access_of(op), share::none, {op});
         const demand d(op, file_number(file), who == no_client ? nobody : clients_[who].id);
-        const bool in_grace = table_->grace() != grace_period::phase::over;
-        const result<void> begun = table_->check(d);
+        const bool in_grace = book_->grace() != grace_period::phase::over;
+        const result<void> begun = at(file).check(d);
         if (in_grace && (by_name || (!begun && begun.error() == errc::grace))) {
             SIM_REQUIRE((!begun && begun.error() == errc::grace));
             SIM_REQUIRE((by_name || waits_for_somebody(access_of(op))));
@@ -687,7 +698,7 @@ private:
         if (op == operation::read || is_change(op)) {
             doing = std::make_unique<under_way>();
             const auto named = open_file_key(file_number(file));
-            doing->begin(table_->operations().on(place_->here), named->space, named->file, op);
+            doing->begin(commons_->operations().on(place_->here), named->space, named->file, op);
         }
         if (operate(op, file, who, doing))
             co_return;
@@ -695,7 +706,7 @@ private:
         const demand d(op, file_number(file), who == no_client ? nobody : clients_[who].id);
         if (doing)
             held_up_.emplace_back(file, op);
-        const result<void> room = co_await table_->make_way(d, patience);
+        const result<void> room = co_await at(file).make_way(d, patience);
         if (doing)
             held_up_.erase(std::ranges::find(held_up_, std::pair(file, op)));
         --asking_[file];
@@ -743,11 +754,11 @@ private:
         const std::size_t have = ranges_of(client), grown = ranges_of(after) + ranges_without(after, bytes);
         const bool beyond = grown > have && grown > locks_limit_;
         lock_holder holder;
-        const auto made = table_->lock(r, &holder);
+        const auto made = at(o->file).lock(r, &holder);
         const share wanted = type == lock_type::read ? share::read : share::write;
         if (!includes(o->access(), wanted)) {
             SIM_REQUIRE((!made && made.error() == errc::open_mode));
-        } else if (!clients_[client].complete || table_->grace() != grace_period::phase::over) {
+        } else if (!clients_[client].complete || book_->grace() != grace_period::phase::over) {
             SIM_REQUIRE((!made && made.error() == errc::grace));
         } else if (expected == lock_answer::denied) {
             SIM_REQUIRE((!made && made.error() == errc::denied));
@@ -801,7 +812,7 @@ private:
     task<void> room_for_lock(demand d, unsigned file, duration patience)
     {
         ++asking_[file];
-        const result<void> room = co_await table_->make_way(d, patience);
+        const result<void> room = co_await at(file).make_way(d, patience);
         --asking_[file];
         told_.made_room += room.has_value();
     }
@@ -814,7 +825,7 @@ private:
         m_lock after = *l;
         set(after, bytes, '-');
         const std::size_t have = ranges_of(client), grown = ranges_of(after) + ranges_without(after, bytes);
-        const auto done = table_->unlock(clients_[client].id, l->id, file_number(l->file), bytes);
+        const auto done = at(l->file).unlock(clients_[client].id, l->id, file_number(l->file), bytes);
         if (grown > have && grown > locks_limit_) {
             SIM_REQUIRE((!done && done.error() == errc::too_many_locks));
             ++told_.limits;
@@ -831,9 +842,9 @@ private:
         const unsigned file = unsigned(random_() % file_count), owner = unsigned(random_() % owner_count);
         for (std::uint64_t i = 0; i < byte_count; ++i)
             for (const lock_type type : {lock_type::read, lock_type::write}) {
-                const auto free = table_->test_lock(clients_[client].id, file_number(file),
-                                                    owner_bytes(owner), {i, i}, type);
-                if (table_->grace() != grace_period::phase::over)
+                const auto free = at(file).test_lock(clients_[client].id, file_number(file),
+                                                     owner_bytes(owner), {i, i}, type);
+                if (book_->grace() != grace_period::phase::over)
                     SIM_REQUIRE((!free && free.error() == errc::grace));
                 else
                     SIM_REQUIRE(free.has_value() ==
@@ -849,7 +860,13 @@ private:
         bool held = false;
         for (const m_lock& one : locks_)
             held = held || (one.client == client && one.owner == owner && ranges_of(one) > 0);
-        const auto done = table_->release_lock_owner(clients_[client].id, owner_bytes(owner));
+        result<void> done;
+        const auto asks = [&]() -> task<void> {
+            done = co_await book_->release_lock_owner(clients_[client].id, owner_bytes(owner));
+        };
+        scope asking(*shard_);
+        asking.spawn(asks);
+        SIM_REQUIRE(asking.live() == 0);
         SIM_REQUIRE(done.has_value() == !held);
         if (done)
             std::erase_if(locks_,
@@ -899,7 +916,7 @@ private:
     bool calls(unsigned client)
     {
         m_client& c = clients_[client];
-        const auto restarted = table_->has_restarted(c.id, c.start, state_table::host_word::calls);
+        const auto restarted = book_->has_restarted(c.id, c.start, client_book::host_word::calls);
         SIM_REQUIRE(restarted);
         SIM_REQUIRE(*restarted == (c.locked_by != 0 && c.locked_by != c.start));
         if (!*restarted)
@@ -929,14 +946,14 @@ private:
         case 11: test_locks(client); break;
         case 12:
             if (m_wait* w = any_of(waits_, client)) {
-                SIM_REQUIRE(table_->stop_waiting(c.id, file_number(w->file), owner_bytes(w->owner)));
+                SIM_REQUIRE(at(w->file).stop_waiting(c.id, file_number(w->file), owner_bytes(w->owner)));
                 std::erase_if(waits_, [w](const m_wait& one) { return &one == w; });
                 sync();
             }
             break;
         case 13: begin_anew(client); break; // NLM_FREE_ALL
         case 14: {                          // a notice that was on its way for long
-            const auto late = table_->has_restarted(c.id, c.start, state_table::host_word::restarted);
+            const auto late = book_->has_restarted(c.id, c.start, client_book::host_word::restarted);
             SIM_REQUIRE((late && !*late));
             ++told_.late_notices;
             break;
@@ -945,7 +962,7 @@ private:
             c.start += 2;
             ++told_.host_restarts;
             if (random_() % 2 == 0) {
-                const auto told = table_->has_restarted(c.id, c.start, state_table::host_word::restarted);
+                const auto told = book_->has_restarted(c.id, c.start, client_book::host_word::restarted);
                 SIM_REQUIRE((told && *told));
                 begin_anew(client);
             }
@@ -973,9 +990,9 @@ private:
         const std::size_t have = ranges_of(client), grown = ranges_of(after) + ranges_without(after, bytes);
         const bool beyond = grown > have && grown > locks_limit_;
         lock_holder holder;
-        const auto made = table_->lock_by_owner(r, &holder);
+        const auto made = at(file).lock_by_owner(r, &holder);
         m_wait* const w = find_wait(client, owner, file);
-        if (table_->grace() != grace_period::phase::over) {
+        if (book_->grace() != grace_period::phase::over) {
             SIM_REQUIRE((!made && made.error() == errc::grace));
         } else if (c.is_monitored && !is_written_host(c)) {
             SIM_REQUIRE((!made && made.error() == errc::busy));
@@ -1013,7 +1030,7 @@ private:
         set(after, bytes, '-');
         const std::size_t grown = ranges_of(after) + ranges_without(after, bytes);
         const auto done =
-            table_->unlock_by_owner(clients_[client].id, file_number(file), owner_bytes(owner), bytes);
+            at(file).unlock_by_owner(clients_[client].id, file_number(file), owner_bytes(owner), bytes);
         if (grown > have && grown > locks_limit_) {
             SIM_REQUIRE((!done && done.error() == errc::too_many_locks));
             ++told_.limits;
@@ -1049,8 +1066,8 @@ private:
                     owner_lock r = owner_lock_of(client, l.owner, l.file, {i, last},
                                                  l.bytes[i] == 'r' ? lock_type::read : lock_type::write);
                     r.reclaim = true;
-                    const auto made = table_->lock_by_owner(r);
-                    if (table_->grace() != grace_period::phase::reclaiming) {
+                    const auto made = at(l.file).lock_by_owner(r);
+                    if (book_->grace() != grace_period::phase::reclaiming) {
                         SIM_REQUIRE((!made && made.error() == errc::no_grace));
                         ++told_.refused_reclaims;
                     } else if (!may) {
@@ -1094,7 +1111,7 @@ private:
     {
         m_client& c = clients_[client];
         sync();
-        const auto renewed = table_->renew(c.id);
+        const auto renewed = book_->renew(c.id);
         if (!renewed) {
             SIM_REQUIRE((renewed.error() == (c.expired ? errc::expired : errc::busy)));
             if (c.expired)
@@ -1132,7 +1149,7 @@ private:
                         all_access = all_access | p.first;
                         all_deny = all_deny | p.second;
                     }
-                const auto done = table_->downgrade(c.id, o->id, file_number(o->file), access, deny);
+                const auto done = at(o->file).downgrade(c.id, o->id, file_number(o->file), access, deny);
                 SIM_REQUIRE(done.has_value() == (all_access == access && all_deny == deny));
                 if (done) {
                     ++told_.downgrades;
@@ -1146,7 +1163,7 @@ private:
         case 5:
         case 6:
             if (m_open* o = any_of(opens_, client)) {
-                SIM_REQUIRE(table_->close(c.id, o->id, file_number(o->file)));
+                SIM_REQUIRE(at(o->file).close(c.id, o->id, file_number(o->file)));
                 std::erase_if(locks_, [o](const m_lock& l) {
                     return l.client == o->client && l.file == o->file && l.by == o->owner;
                 });
@@ -1172,7 +1189,7 @@ private:
                 if (d->is_revoked) {
                     serving_->spawn([this, client, id = d->id] { return free_revoked(client, id); });
                 } else {
-                    SIM_REQUIRE(table_->return_delegation(c.id, d->id, file_number(d->file)));
+                    SIM_REQUIRE(at(d->file).return_delegation(c.id, d->id, file_number(d->file)));
                     if (d->is_recalled)
                         resting_.emplace_back(d->file, clock_.now());
                     std::erase_if(delegations_, [d](const m_delegation& one) { return &one == d; });
@@ -1202,7 +1219,7 @@ private:
         const share access = random_() % 2 == 0 ? share::read : share::write;
         const operation op = access == share::read ? operation::read : operation::write;
         if (m_delegation* d = any_of(delegations_, client); d != nullptr && random_() % 2 == 0) {
-            const auto begun = table_->check_io(clients_[client].id, d->id, file_number(d->file), op);
+            const auto begun = at(d->file).check_io(clients_[client].id, d->id, file_number(d->file), op);
             if (d->is_revoked)
                 SIM_REQUIRE((!begun && begun.error() == errc::deleg_revoked));
             else
@@ -1216,7 +1233,7 @@ private:
                 denied = denied || (&other != o && other.file == o->file && any(other.deny() & share::read));
             for (const m_pending& other : pending_)
                 denied = denied || (other.file == o->file && any(other.deny & share::read));
-            const auto begun = table_->check_io(clients_[client].id, o->id, file_number(o->file), op);
+            const auto begun = at(o->file).check_io(clients_[client].id, o->id, file_number(o->file), op);
             if (access == share::write && !any(o->access() & share::write)) {
                 SIM_REQUIRE((!begun && begun.error() == errc::open_mode));
             } else if (access == share::read && !any(o->access() & share::read) && denied) {
@@ -1236,7 +1253,7 @@ private:
     task<void> free_revoked(unsigned client, stateid id)
     {
         const client_id was = clients_[client].id;
-        const auto done = co_await table_->free_stateid(was, id);
+        const auto done = co_await at(id).free_stateid(was, id);
         if (stopping_ || clients_[client].id != was || !done)
             co_return;
         std::erase_if(delegations_, [&](const m_delegation& d) { return d.id.other == id.other; });
@@ -1259,7 +1276,7 @@ private:
     {
         m_client& c = clients_[client];
         while (c.id != nobody) {
-            const auto gone = co_await table_->forget(c.id);
+            const auto gone = co_await book_->forget(c.id);
             if (stopping_)
                 co_return;
             if (gone || gone.error() == errc::stale_client)
@@ -1287,7 +1304,7 @@ private:
     void join(unsigned client)
     {
         m_client& c = clients_[client];
-        const auto id = c.is_host ? table_->add_host(c.key, 0, c.is_monitored) : table_->add_client(c.key);
+        const auto id = c.is_host ? book_->add_host(c.key, 0, c.is_monitored) : book_->add_client(c.key);
         SIM_REQUIRE(id);
         c.id = *id;
         c.locked_by = 0;
@@ -1297,14 +1314,14 @@ private:
         c.revocations.clear();
         if (c.is_host)
             return;
-        SIM_REQUIRE(table_->set_callable(c.id, random_() % 8 != 0));
+        SIM_REQUIRE(book_->set_callable(c.id, random_() % 8 != 0));
     }
     task<void> say_complete(unsigned client)
     {
         m_client& c = clients_[client];
         const client_id was = c.id;
         for (;;) {
-            const auto done = co_await table_->reclaim_complete(was);
+            const auto done = co_await book_->reclaim_complete(was);
             if (stopping_ || c.id != was)
                 co_return;
             if (done) {
@@ -1359,7 +1376,7 @@ private:
             r.leased = has_leases(o.file);
             r.opened = open_of(o.file, r.access);
             const auto made = open_at_once(r);
-            if (table_->grace() != grace_period::phase::reclaiming) {
+            if (book_->grace() != grace_period::phase::reclaiming) {
                 SIM_REQUIRE((!made && made.error() == errc::no_grace));
                 ++told_.refused_reclaims;
                 continue;
@@ -1415,7 +1432,7 @@ private:
             r.bytes = {i, last};
             r.type = l.bytes[i] == 'r' ? lock_type::read : lock_type::write;
             r.reclaim = true;
-            const auto made = table_->lock(r);
+            const auto made = at(l.file).lock(r);
             if (!made) { // a downgrade may have left it a lock that its open doesn't have the mode for
                 SIM_REQUIRE((made.error() == errc::open_mode));
             } else {
@@ -1506,7 +1523,7 @@ private:
                     begin_anew(client);
                 break;
             case 3: {
-                const auto dropped = co_await table_->drop_courtesy(1);
+                const auto dropped = co_await book_->drop_courtesy(1);
                 SIM_REQUIRE((dropped || dropped.error() == std::errc::io_error));
                 break;
             }
@@ -1531,7 +1548,7 @@ private:
                 for (unsigned i = 0; i < clients_.size(); ++i)
                     if (m_client& one = clients_[i]; is_free(one) && !one.expired &&
                                                      one.silent_until <= clock_.now() && !one.is_host &&
-                                                     random_() % 2 == 0 && table_->renew(one.id)) {
+                                                     random_() % 2 == 0 && book_->renew(one.id)) {
                         told_.returned += is_courtesy(one);
                         one.renewed = clock_.now();
                     }
@@ -1553,7 +1570,7 @@ private:
         m_pending p = std::move(pending_[i]);
         pending_.erase(pending_.begin() + std::ptrdiff_t(i));
         m_client& c = clients_[p.client];
-        if (is_free(c) && random_() % 3 != 0 && table_->renew(c.id)) {
+        if (is_free(c) && random_() % 3 != 0 && book_->renew(c.id)) {
             c.renewed = clock_.now();
             const auto made = commit(request_of(p), *p.at);
             opened_or_unwritten(p, made);
@@ -1574,14 +1591,14 @@ private:
             SIM_REQUIRE((!c.is_restarting && !c.is_reclaiming));
             if (c.id == nobody)
                 continue;
-            const auto gone = co_await table_->forget(c.id);
+            const auto gone = co_await book_->forget(c.id);
             SIM_REQUIRE(gone);
             drop(i);
             c.id = nobody;
         }
         passages_.clear();
-        told_.store_failures += table_->stats().store_failures.value();
-        const state_stats& s = table_->stats();
+        told_.store_failures += book_->stats().store_failures.value();
+        const state_stats& s = book_->stats();
         for (const gauge* g :
              {&s.clients, &s.courtesy_clients, &s.lost_clients, &s.hosts, &s.files, &s.open_owners,
               &s.lock_owners, &s.opens, &s.lock_states, &s.locks, &s.read_delegations, &s.write_delegations,
@@ -1591,7 +1608,8 @@ private:
         stopping_ = true;
         serving_->request_stop();
         co_await serving_->join();
-        table_.reset();
+        tables_.clear();
+        book_.reset();
     }
 
     told& told_;
@@ -1606,7 +1624,10 @@ private:
     std::optional<recovery_database> database_;
     std::vector<std::string> unheard_; // added behind the stop
     std::unique_ptr<test::memory_store> store_;
-    std::unique_ptr<state_table> table_;
+    std::optional<table_commons> commons_;
+    std::optional<client_book> book_;
+    unsigned homes_; // of files
+    std::vector<std::unique_ptr<state_table>> tables_;
     std::unique_ptr<scope> serving_;
     bool stopping_ = false;
     bool slow_store_ = false, failing_store_ = false;

@@ -45,8 +45,10 @@ public:
     {
         return world::run([&]() -> task<void> {
             scope tasks(here().reactor());
+            const auto tend_clients = [this] { return commons.state.clients().tend(); };
             const auto tend = [this] { return commons.state.table().tend(); };
             const auto call_clients = [this] { return commons.callbacks.run(); };
+            tasks.spawn([this, tend_clients] { return home.run(tend_clients); });
             tasks.spawn([this, tend] { return home.run(tend); });
             tasks.spawn([this, call_clients] { return home.run(call_clients); });
             co_await body();

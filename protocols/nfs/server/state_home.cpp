@@ -23,7 +23,7 @@ task<bool> find_more(files::state_table& table, files::client_id client, const e
     if ((!of_peer && why != errc::all_is_full) || --tries < 0)
         co_return false;
     const auto dropped =
-        co_await table.drop_courtesy(1, table.last_lacking(), of_peer ? client : files::nobody);
+        co_await table.book().drop_courtesy(1, table.last_lacking(), of_peer ? client : files::nobody);
     co_return dropped && *dropped > 0;
 }
 constexpr int most_dropped = 4;
@@ -69,7 +69,7 @@ task<result<void>> write_down(files::state_table& table, files::client_id client
 {
     if (!table.lacks_record(client, keeps_out | may))
         co_return result<void>();
-    const result<void> written = co_await table.record(client, keeps_out | may);
+    const result<void> written = co_await table.book().record(client, keeps_out | may);
     co_return table.lacks_record(client, keeps_out) ? answer_of(written) : result<void>();
 }
 
@@ -91,7 +91,7 @@ task<result<void>> begin_open(files::state_table& table, const files::open_reque
     // Nobody begins to read or write any more what it denies, and who began before is waited for. What is reclaimed was denied then already.
     if (any(request->deny) && request->claim != files::open_claim::reclaim) {
         const result<void> alone =
-            co_await table.operations().ended(request->file.key, request->deny, patience);
+            co_await table.commons().operations().ended(request->file.key, request->deny, patience);
         if (!alone)
             co_return answer_of(alone);
     }
@@ -173,14 +173,23 @@ task<result<void>> way_here(files::state_table& table, files::client_id client,
     co_return made;
 }
 
-task<result<std::optional<kept_attributes>>> look_here(files::state_table& table, holder_inquiry* inquiry,
-                                                       files::client_id client,
+// On the clients' home.
+task<result<held_attributes>> ask_holder(shard& home, holder_inquiry* inquiry,
+                                         const files::state_table::writer* writer,
+                                         const files::exported_file* file)
+{
+    const auto ask = [=] { return inquiry->ask(writer->client, writer->id, *file, patience); };
+    return home.reactor().is_here() ? ask() : home.run(ask);
+}
+
+task<result<std::optional<kept_attributes>>> look_here(files::state_table& table, shard* clients,
+                                                       holder_inquiry* inquiry, files::client_id client,
                                                        const state_home::looking* file)
 {
     const auto writer = inquiry == nullptr ? std::nullopt : table.writer_of(file->known, client);
     if (writer) {
         const files::exported_file of_holder(file->known.key, writer->via);
-        const auto said = co_await inquiry->ask(writer->client, writer->id, of_holder, patience);
+        const auto said = co_await ask_holder(*clients, inquiry, &*writer, &of_holder);
         bool has_own_size = said && said->size != file->before.size;
         // What it has sent since then is the server's, and no change that it keeps.
         if (has_own_size) {
@@ -272,12 +281,12 @@ task<void> settle_here(files::back_end_locks* unsettled)
     co_await last->settle();
 }
 
-using files::state_table;
+using files::client_book;
 
-task<result<void>> forget_here(state_table& table, files::client_id client,
-                               state_table::fences wait = state_table::fences::awaited)
+task<result<void>> forget_here(client_book& book, files::client_id client,
+                               client_book::fences wait = client_book::fences::awaited)
 {
-    const result<void> done = co_await table.forget(client, wait);
+    const result<void> done = co_await book.forget(client, wait);
     // Somebody else was quicker.
     if (!done && done.error() == errc::stale_client)
         co_return result<void>();
@@ -286,9 +295,9 @@ task<result<void>> forget_here(state_table& table, files::client_id client,
 
 task<result<void>> refused_here(errc why) { co_return error(why); }
 
-task<result<void>> complete_here(files::state_table& table, files::client_id client)
+task<result<void>> complete_here(client_book& book, files::client_id client)
 {
-    const result<void> done = co_await table.reclaim_complete(client);
+    const result<void> done = co_await book.reclaim_complete(client);
     co_return answer_of(done);
 }
 
@@ -313,42 +322,48 @@ void kept_attributes::apply(storage::attributes& attrs) const noexcept
 
 class state_home::begun_open final : public remote_message, public list_hook {
 public:
-    explicit begun_open(reactor& h) noexcept : home(h) {}
+    explicit begun_open(file_home& h) noexcept : home(h) {}
     void deliver() noexcept override { delete this; }
     void end() noexcept
     {
         pending.reset();
         unlink();
     }
-    reactor& home;
+    file_home& home;
     // Home's. Its caller reads whether there is one between its calls there, of which each ends after the one before.
     std::optional<files::pending_open> pending;
 };
 
-state_home::state_home(shard& home, files::recovery_store& store, files::state_handler& handler,
-                       files::state_options options)
-    : home_(home), table_(home.reactor().clock(), store, handler, std::move(options))
+state_home::state_home(std::span<shard* const> homes, files::recovery_store& store,
+                       files::state_handler& handler, files::state_options options, const siphash_key& key)
+    : home_(*homes.front()),
+      commons_(key, unsigned(homes.size())),
+      book_(commons_, home_, store, handler, std::move(options))
 {
+    for (shard* const home : homes)
+        homes_.emplace_back(*this, unsigned(homes_.size()), *home, handler);
 }
 
 void state_home::give_home::operator()(begun_open* b) const noexcept
 {
-    if (!b->pending || b->home.is_here())
+    reactor& home = b->home.where.reactor();
+    if (!b->pending || home.is_here())
         delete b;
     else
-        b->home.post_remote(*b);
+        home.post_remote(*b);
 }
 
 // What still stands begun is on its way to a home that has stopped, and ends with that one's messages.
 state_home::~state_home()
 {
-    while (begun_open* const left = begun_.front())
-        left->end();
+    for (file_home& home : homes_)
+        while (list_hook* const left = home.begun.front())
+            static_cast<begun_open*>(left)->end();
 }
 
 task<result<state_home::added>> state_home::add_client(std::string_view key, std::uint64_t peer)
 {
-    return at_home([key, peer, this](files::state_table&) { return add_here(key, peer); });
+    return at_clients([key, peer, this](client_book&) { return add_here(key, peer); });
 }
 
 task<result<state_home::added>> state_home::add_here(std::string_view key, std::uint64_t peer)
@@ -357,41 +372,41 @@ task<result<state_home::added>> state_home::add_here(std::string_view key, std::
     co_await forget_abandoned();
     if (!abandoned_.empty())
         co_return error(errc::busy, "a client that is still to be forgotten");
-    const auto made = table_.add_client(key, peer);
+    const auto made = book_.add_client(key, peer);
     if (!made)
         co_return answer_of(made.error());
     added out;
     out.client = *made;
-    const auto reclaims = table_.must_reclaim(*made);
+    const auto reclaims = book_.must_reclaim(*made);
     out.must_reclaim = reclaims && *reclaims;
     co_return out;
 }
 
 task<result<void>> state_home::renew(files::client_id client, bool& revoked)
 {
-    return at_home([client, &revoked](files::state_table& t) {
-        revoked = t.has_revoked(client);
-        return t.renew(client);
+    return at_clients([client, &revoked](client_book& b) {
+        revoked = b.has_revoked(client);
+        return b.renew(client);
     });
 }
 
 task<result<void>> state_home::set_callable(files::client_id client)
 {
-    return at_home([client](files::state_table& t) { return t.set_callable(client, true); });
+    return at_clients([client](client_book& b) { return b.set_callable(client, true); });
 }
 
 task<result<void>> state_home::forget(files::client_id client)
 {
-    return at_home([client](files::state_table& t) { return forget_here(t, client); });
+    return at_clients([client](client_book& b) { return forget_here(b, client); });
 }
 
 bool state_home::yields(files::client_id client, name_rule rule)
 {
     // What is being written of it may be that it opens something.
-    if (table_.is_being_written(client))
+    if (book_.is_being_written(client))
         return false;
-    const auto is = table_.state_of(client);
-    const auto used = table_.is_in_use(client);
+    const auto is = book_.state_of(client);
+    const auto used = book_.is_in_use(client);
     const bool active = is && *is == files::client_state::active;
     const bool in_use = used && *used;
     return !active || (!in_use && rule == name_rule::unused);
@@ -399,17 +414,17 @@ bool state_home::yields(files::client_id client, name_rule rule)
 
 task<result<void>> state_home::take_name(files::client_id client, name_rule rule)
 {
-    // Nothing comes between the question and the end of what it has: see state_table::take_state().
-    return at_home([client, rule, this](files::state_table& t) -> task<result<void>> {
+    // Nothing comes between the question and the end of what it has: see client_book::take().
+    return at_clients([client, rule, this](client_book& b) -> task<result<void>> {
         if (rule != name_rule::at_once && !yields(client, rule))
             return refused_here(errc::client_busy);
-        return forget_here(t, client);
+        return forget_here(b, client);
     });
 }
 
 task<void> state_home::abandon(files::client_id client)
 {
-    return at_home([client, this](files::state_table&) -> task<void> {
+    return at_clients([client, this](client_book&) -> task<void> {
         if (std::ranges::find(abandoned_, client) == abandoned_.end())
             abandoned_.push_back(client);
         return forget_abandoned();
@@ -420,7 +435,7 @@ task<void> state_home::forget_abandoned()
 {
     const std::vector<files::client_id> all = abandoned_;
     for (const files::client_id client : all) {
-        const result<void> gone = co_await forget_here(table_, client, state_table::fences::left);
+        const result<void> gone = co_await forget_here(book_, client, client_book::fences::left);
         if (gone)
             std::erase(abandoned_, client);
     }
@@ -428,21 +443,21 @@ task<void> state_home::forget_abandoned()
 
 task<state_home::life> state_home::life_of(files::client_id client)
 {
-    return at_home([client](files::state_table& t) {
-        const auto is = t.state_of(client);
-        const auto used = t.is_in_use(client);
+    return at_clients([client](client_book& b) {
+        const auto is = b.state_of(client);
+        const auto used = b.is_in_use(client);
         return life{is && *is == files::client_state::active, used && *used};
     });
 }
 
 task<result<void>> state_home::reclaim_complete(files::client_id client)
 {
-    return at_home([client](files::state_table& t) { return complete_here(t, client); });
+    return at_clients([client](client_book& b) { return complete_here(b, client); });
 }
 
 task<files::exported_file> state_home::file_of_delegation(files::client_id client, const files::stateid& id)
 {
-    return at_home([client, id](files::state_table& t) {
+    return at_home_of(id, [client, id](files::state_table& t) {
         const auto holder = t.holder_of(id);
         const bool is_its = holder && holder->client == client && !holder->has_owner;
         return is_its ? holder->file : files::exported_file();
@@ -452,26 +467,28 @@ task<files::exported_file> state_home::file_of_delegation(files::client_id clien
 task<result<void>> state_home::promise_open(files::client_id client, std::span<const std::byte> owner,
                                             files::share deny)
 {
-    return at_home(
-        [client, owner, deny](files::state_table& t) { return promise_open_here(t, client, owner, deny); });
+    // No file has a say in it.
+    return at(homes_.front(), [client, owner, deny](files::state_table& t) {
+        return promise_open_here(t, client, owner, deny);
+    });
 }
 
 task<result<files::opened>> state_home::open(const files::open_request& request, const opening& file)
 {
     if (request.truncates)
         return open_and_cut(request, file);
-    return at_home([r = &request, f = &file](files::state_table& t) { return open_here(t, r, f); });
+    return at_home_of(request.file.key,
+                      [r = &request, f = &file](files::state_table& t) { return open_here(t, r, f); });
 }
 
 // The file is cut on the caller's shard, as a disk may take its time. What is begun stands at home meanwhile, and
 // nobody gets in its way.
 task<result<files::opened>> state_home::open_and_cut(const files::open_request& request, const opening& file)
 {
-    const std::unique_ptr<begun_open, give_home> begun(new begun_open(home_.reactor()));
-    auto begin = [r = &request, b = begun.get(), this](files::state_table& t) {
-        return begin_to_cut(t, r, b);
-    };
-    const result<void> may = co_await at_home(std::move(begin));
+    file_home& home = homes_[commons_.home_of(request.file.key)];
+    const std::unique_ptr<begun_open, give_home> begun(new begun_open(home));
+    auto begin = [r = &request, b = begun.get()](files::state_table&) { return begin_to_cut(r, b); };
+    const result<void> may = co_await at(home, std::move(begin));
     if (!may)
         co_return may.error();
     result<storage::change> cut = error(errc::expired, "what the client had was taken");
@@ -482,31 +499,29 @@ task<result<files::opened>> state_home::open_and_cut(const files::open_request& 
         none.size = 0;
         cut = co_await file.backend->setattr(file.request, file.file, none, std::nullopt);
     }
-    auto end = [r = &request, f = &file, b = begun.get(), c = &cut, this](files::state_table& t) {
-        return end_cut(t, r, f, b, c);
+    auto end = [r = &request, f = &file, b = begun.get(), c = &cut](files::state_table&) {
+        return end_cut(r, f, b, c);
     };
-    co_return co_await at_home(std::move(end));
+    co_return co_await at(home, std::move(end));
 }
 
-task<result<void>> state_home::begin_to_cut(files::state_table& table, const files::open_request* request,
-                                            begun_open* begun)
+task<result<void>> state_home::begin_to_cut(const files::open_request* request, begun_open* begun)
 {
     begun->pending.emplace();
-    begun_.push_back(*begun);
-    const result<void> may = co_await begin_open(table, request, &*begun->pending);
+    begun->home.begun.push_back(*begun);
+    const result<void> may = co_await begin_open(begun->home.table, request, &*begun->pending);
     if (!may)
         begun->end();
     co_return may;
 }
 
-task<result<files::opened>> state_home::end_cut(files::state_table& table, const files::open_request* request,
-                                                const opening* file, begun_open* begun,
-                                                const result<storage::change>* cut)
+task<result<files::opened>> state_home::end_cut(const files::open_request* request, const opening* file,
+                                                begun_open* begun, const result<storage::change>* cut)
 {
     result<files::opened> done = error(errc::busy);
     if (*cut) {
         begun->pending->set_change((*cut)->after ? std::optional(change_of(*(*cut)->after)) : std::nullopt);
-        done = co_await end_open(table, request, file, &*begun->pending);
+        done = co_await end_open(begun->home.table, request, file, &*begun->pending);
     } else {
         done = (*cut).error();
     }
@@ -517,7 +532,7 @@ task<result<files::opened>> state_home::end_cut(files::state_table& table, const
 task<result<void>> state_home::close(files::client_id client, const files::stateid& id,
                                      const files::exported_file& file, files::back_end_locks* unsettled)
 {
-    return at_home([client, id, f = &file, unsettled](files::state_table& t) {
+    return at_home_of(file.key, [client, id, f = &file, unsettled](files::state_table& t) {
         return t.close(client, id, *f, files::zero_seqid::newest, unsettled);
     });
 }
@@ -526,7 +541,7 @@ task<result<files::stateid>> state_home::downgrade(files::client_id client, cons
                                                    const files::exported_file& file, files::share access,
                                                    files::share deny)
 {
-    return at_home([client, id, f = &file, access, deny](files::state_table& t) {
+    return at_home_of(file.key, [client, id, f = &file, access, deny](files::state_table& t) {
         return t.downgrade(client, id, *f, access, deny);
     });
 }
@@ -535,7 +550,7 @@ task<result<void>> state_home::check_io(files::client_id client, const files::st
                                         const files::exported_file& file, files::operation op,
                                         io_terms& terms)
 {
-    return at_home([client, id, f = &file, op, to = &terms](files::state_table& t) {
+    return at_home_of(file.key, [client, id, f = &file, op, to = &terms](files::state_table& t) {
         return check_here(t, client, id, f, op, to);
     });
 }
@@ -544,14 +559,16 @@ task<result<void>> state_home::check_io_without_open(files::client_id client,
                                                      const files::exported_file& file, files::operation op,
                                                      bool past_denies)
 {
-    return at_home([client, f = &file, op, past_denies](files::state_table& t) {
+    return at_home_of(file.key, [client, f = &file, op, past_denies](files::state_table& t) {
         return check_without_open_here(t, client, f, op, past_denies);
     });
 }
 
 task<std::vector<result<void>>> state_home::test(files::client_id client, std::span<const files::stateid> ids)
 {
-    return at_home([client, ids](files::state_table& t) {
+    if (homes() > 1)
+        return test_at_each(client, ids);
+    return at(homes_.front(), [client, ids](files::state_table& t) {
         std::vector<result<void>> answers;
         answers.reserve(ids.size());
         for (const files::stateid& id : ids)
@@ -560,35 +577,59 @@ task<std::vector<result<void>>> state_home::test(files::client_id client, std::s
     });
 }
 
+// Each home those that it may have given out, in one visit.
+task<std::vector<result<void>>> state_home::test_at_each(files::client_id client,
+                                                         std::span<const files::stateid> ids)
+{
+    std::vector<result<void>> answers(ids.size(), result<void>(error(errc::busy, "that home has stopped")));
+    for (unsigned home = 0; home < homes(); ++home) {
+        const auto is_there = [&](const files::stateid& id) { return commons_.home_of(id) == home; };
+        if (std::ranges::none_of(ids, is_there))
+            continue;
+        const auto test = [&](files::state_table& t) -> result<void> {
+            for (std::size_t i = 0; i < ids.size(); ++i)
+                if (is_there(ids[i]))
+                    answers[i] = t.test_stateid(client, ids[i]);
+            return {};
+        };
+        (void)co_await at(homes_[home], test);
+    }
+    co_return answers;
+}
+
 task<result<void>> state_home::make_way(files::client_id client, const files::exported_file& file,
                                         files::operation op, bool is_anybody)
 {
-    return at_home([client, f = &file, op, is_anybody](files::state_table& t) {
+    return at_home_of(file.key, [client, f = &file, op, is_anybody](files::state_table& t) {
         return way_here(t, client, f, op, is_anybody);
     });
 }
 
 task<result<std::optional<kept_attributes>>> state_home::look(files::client_id client, const looking& file)
 {
-    return at_home(
-        [client, f = &file, this](files::state_table& t) { return look_here(t, inquiry_, client, f); });
+    return at_home_of(file.known.key, [client, f = &file, this](files::state_table& t) {
+        return look_here(t, &home_, inquiry_, client, f);
+    });
 }
 
 task<result<void>> state_home::return_delegation(files::client_id client, const files::stateid& id,
                                                  const files::exported_file& file)
 {
-    return at_home(
-        [client, id, f = &file](files::state_table& t) { return t.return_delegation(client, id, *f); });
+    return at_home_of(file.key, [client, id, f = &file](files::state_table& t) {
+        return t.return_delegation(client, id, *f);
+    });
 }
 
 task<result<void>> state_home::free(files::client_id client, const files::stateid& id, bool& revoked)
 {
-    return at_home([client, id, r = &revoked](files::state_table& t) { return free_here(t, client, id, r); });
+    return at_home_of(
+        id, [client, id, r = &revoked](files::state_table& t) { return free_here(t, client, id, r); });
 }
 
 task<result<files::stateid>> state_home::lock(const files::lock_request& request, files::lock_holder& holder)
 {
-    return at_home([r = &request, h = &holder](files::state_table& t) { return lock_here(t, r, h); });
+    return at_home_of(request.file.key,
+                      [r = &request, h = &holder](files::state_table& t) { return lock_here(t, r, h); });
 }
 
 task<result<void>> state_home::test_lock(files::client_id client, const storage::handle& file,
@@ -596,15 +637,17 @@ task<result<void>> state_home::test_lock(files::client_id client, const storage:
                                          files::lock_type type, files::lock_holder& holder,
                                          files::back_end_locks* asks)
 {
-    return at_home([client, f = &file, owner, bytes, type, h = &holder, asks](files::state_table& t) {
-        return t.test_lock(client, *f, owner, bytes, type, h, asks);
-    });
+    return at_home_of(file,
+                      [client, f = &file, owner, bytes, type, h = &holder, asks](files::state_table& t) {
+                          return t.test_lock(client, *f, owner, bytes, type, h, asks);
+                      });
 }
 
-task<result<void>> state_home::test_locally(files::back_end_locks& asks, const files::byte_range& bytes,
-                                            files::lock_type type, files::lock_holder& holder)
+task<result<void>> state_home::test_locally(const storage::handle& file, files::back_end_locks& asks,
+                                            const files::byte_range& bytes, files::lock_type type,
+                                            files::lock_holder& holder)
 {
-    return at_home([a = &asks, bytes, type, h = &holder](files::state_table& t) {
+    return at_home_of(file, [a = &asks, bytes, type, h = &holder](files::state_table& t) {
         return t.test_locally(std::move(*a), bytes, type, h);
     });
 }
@@ -614,14 +657,14 @@ task<result<files::stateid>> state_home::unlock(files::client_id client, const f
                                                 const files::byte_range& bytes,
                                                 files::back_end_locks* unsettled)
 {
-    return at_home([client, id, f = &file, bytes, unsettled](files::state_table& t) {
+    return at_home_of(file.key, [client, id, f = &file, bytes, unsettled](files::state_table& t) {
         return t.unlock(client, id, *f, bytes, files::zero_seqid::newest, unsettled);
     });
 }
 
-task<void> state_home::settle(files::back_end_locks& unsettled)
+task<void> state_home::settle(const storage::handle& file, files::back_end_locks& unsettled)
 {
-    return at_home([u = &unsettled](files::state_table&) { return settle_here(u); });
+    return at_home_of(file, [u = &unsettled](files::state_table&) { return settle_here(u); });
 }
 
 } // namespace verbena::nfs

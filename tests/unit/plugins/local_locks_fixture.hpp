@@ -5,6 +5,7 @@
 #pragma once
 
 #include "../../../plugins/posixfs/local_locks.hpp"
+#include "../protocols/files_store.hpp"
 #include "backend_fixture.hpp"
 #include "temporary_directory.hpp"
 
@@ -223,7 +224,8 @@ struct exported : fixture {
         BOOST_TEST((find(second->root(), "f") == file)); // one handle, and two names in the state layer
         files::state_options options;
         options.epoch = 1;
-        table.emplace(shard->clock(), store, handler, std::move(options));
+        book.emplace(commons, on.here, store, handler, std::move(options));
+        table.emplace(commons, *book, 0, on.here, handler);
         local.emplace(path("f"));
     }
     ~exported()
@@ -275,8 +277,8 @@ struct exported : fixture {
     opener open(std::string_view name, int which = 0, std::uint64_t peer = 0)
     {
         opener out;
-        out.client = *table->add_client(name, peer);
-        BOOST_REQUIRE(run(table->reclaim_complete(out.client)));
+        out.client = *book->add_client(name, peer);
+        BOOST_REQUIRE(run(book->reclaim_complete(out.client)));
         return again(out.client, which);
     }
     opener again(client_id client, int which = 0)
@@ -387,6 +389,9 @@ struct exported : fixture {
     storage::handle file;
     to_back_ends handler{*this};
     files::no_recovery_store store;
+    files::table_commons commons{siphash_key()};
+    verbena::test::shard_of on{*shard};
+    std::optional<files::client_book> book;
     std::optional<files::state_table> table;
     std::optional<local_process> local;
     files::lock_holder holder;

@@ -130,9 +130,9 @@ BOOST_AUTO_TEST_CASE(what_a_client_had_goes_with_it)
         BOOST_REQUIRE(e.lock(a, "x", {0, 9}, write));
         BOOST_REQUIRE(e.lock(b, "y", {20, 29}, write));
         if (how == std::string_view("forget"))
-            BOOST_REQUIRE(e.run(e.table->forget(a.client)));
+            BOOST_REQUIRE(e.run(e.book->forget(a.client)));
         else if (how == std::string_view("revoke"))
-            BOOST_REQUIRE(e.run(e.table->revoke_client(a.client)));
+            BOOST_REQUIRE(e.run(e.book->revoke_client(a.client)));
         else
             BOOST_REQUIRE(e.table->close(a.client, exported::newest(a.id), a.file));
         e.settle(b);

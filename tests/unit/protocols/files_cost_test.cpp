@@ -68,7 +68,7 @@ BOOST_FIXTURE_TEST_CASE(io_by_an_open_costs_nothing, files_fixture)
 
 BOOST_FIXTURE_TEST_CASE(what_is_under_way_costs_nothing, files_fixture)
 {
-    operations_here& here = table->operations().on(place.here);
+    operations_here& here = table->commons().operations().on(place.here);
     std::printf("an operation that is under way: %zu bytes\n", sizeof(under_way));
     const std::uint64_t before = allocations.load();
     for (int i = 0; i < 1000; ++i) {

@@ -33,7 +33,7 @@ struct fixture : files_fixture {
     {
         BOOST_TEST(is(make_way(rename_of(file), 0s), errc::busy));
         pass(table->options().recall_time);
-        BOOST_REQUIRE(table->renew(a));
+        BOOST_REQUIRE(book->renew(a));
         BOOST_REQUIRE(make_way(rename_of(file), 0s));
     }
     client_id a = 0, b = 0;
@@ -45,8 +45,8 @@ struct restarted : fixture {
     {
         start();
         for (const auto& [id, key] : {std::pair(&a, "a"), std::pair(&b, "b")}) {
-            *id = *table->add_client(key);
-            BOOST_REQUIRE(table->set_callable(*id, true));
+            *id = *book->add_client(key);
+            BOOST_REQUIRE(book->set_callable(*id, true));
         }
     }
     result<opened> reclaim(client_id c, share access, delegation_want had, share deny = none)
@@ -101,10 +101,11 @@ BOOST_FIXTURE_TEST_CASE(who_has_not_reclaimed_all_has_no_record, restarted)
     BOOST_REQUIRE(table->recall(o->delegation->id));
     const auto body = [&]() -> task<void> {
         scope s(*shard);
+        s.spawn([this] { return book->tend(); });
         s.spawn([this] { return table->tend(); });
         for (duration waited{}; waited <= table->options().recall_time; waited += 30s) {
             co_await sleep_for(30s);
-            BOOST_TEST(table->renew(a).has_value());
+            BOOST_TEST(book->renew(a).has_value());
         }
         s.request_stop();
         co_await s.join();
@@ -113,7 +114,7 @@ BOOST_FIXTURE_TEST_CASE(who_has_not_reclaimed_all_has_no_record, restarted)
     BOOST_TEST(is(table->test_stateid(a, o->delegation->id), errc::deleg_revoked));
     BOOST_REQUIRE(run(table->free_stateid(a, o->delegation->id)));
     BOOST_TEST(!lists.new_list.contains("a"));
-    BOOST_REQUIRE(run(table->reclaim_complete(a)));
+    BOOST_REQUIRE(run(book->reclaim_complete(a)));
     BOOST_TEST(lists.new_list.contains("a"));
 }
 
@@ -132,10 +133,10 @@ BOOST_FIXTURE_TEST_CASE(what_was_revoked_is_not_recalled, fixture)
 BOOST_FIXTURE_TEST_CASE(who_was_told_before_one_was_revoked_has_it_to_free, fixture)
 {
     const stateid d = only_delegation(a, "f", delegation_type::write);
-    BOOST_REQUIRE(table->set_silent(a));
+    BOOST_REQUIRE(book->set_silent(a));
     BOOST_TEST(is(make_way(rename_of("f"), 0s), errc::busy));
     pass(table->options().recall_time + 20s);
-    BOOST_REQUIRE(table->renew(a));
+    BOOST_REQUIRE(book->renew(a));
     const time_point told = clock.now();
     pass(1s);
     BOOST_REQUIRE(make_way(rename_of("f"), 0s));
@@ -156,7 +157,7 @@ BOOST_FIXTURE_TEST_CASE(what_was_revoked_is_not_asked_for, files_fixture)
     BOOST_TEST(is(make_way(demand(operation::rename, file_named("1")), 0s), errc::busy));
     pass(table->options().recall_time);
     for (const client_id c : {a, b})
-        BOOST_REQUIRE(table->renew(c));
+        BOOST_REQUIRE(book->renew(c));
     BOOST_REQUIRE(make_way(demand(operation::rename, file_named("1")), 0s));
     table->recall_any(2);
     BOOST_TEST(handler.recalled_any.empty());
@@ -175,7 +176,7 @@ BOOST_FIXTURE_TEST_CASE(who_has_revoked_ones_alone_is_no_holder, fixture)
 {
     (void)only_delegation(a, "f", delegation_type::read);
     revoke("f");
-    BOOST_REQUIRE(table->renew(b));
+    BOOST_REQUIRE(book->renew(b));
     for (int i = 0; i < 8; ++i)
         (void)only_delegation(b, std::to_string(i), delegation_type::read);
     table->lacks_leases();
@@ -237,6 +238,7 @@ BOOST_FIXTURE_TEST_CASE(a_recall_has_its_end_in_time, files_fixture)
     BOOST_REQUIRE((o && o->delegation));
     const auto body = [&]() -> task<void> {
         scope s(*shard);
+        s.spawn([this] { return book->tend(); });
         s.spawn([this] { return table->tend(); });
         co_await sleep_for(1s);
         BOOST_TEST(table->recall(o->delegation->id).has_value());
@@ -271,10 +273,11 @@ BOOST_FIXTURE_TEST_CASE(who_is_gone_keeps_what_no_local_process_wants, files_fix
     BOOST_REQUIRE(table->recall(leased(b, "wanted here")));
     const auto body = [&]() -> task<void> {
         scope s(*shard);
+        s.spawn([this] { return book->tend(); });
         s.spawn([this] { return table->tend(); });
         co_await sleep_for(table->options().lease + 5s);
-        BOOST_TEST(table->renew(a).has_value());
-        BOOST_TEST(is(table->renew(b), errc::expired));
+        BOOST_TEST(book->renew(a).has_value());
+        BOOST_TEST(is(book->renew(b), errc::expired));
         s.request_stop();
         co_await s.join();
     };

@@ -313,7 +313,7 @@ BOOST_FIXTURE_TEST_CASE(one_that_does_not_come_back_is_revoked, delegations_fixt
     const demand rename(operation::rename, file_named("f"));
     BOOST_TEST(is(make_way(rename, 0s), errc::busy));
     pass(table->options().recall_time - 1ns);
-    BOOST_REQUIRE(table->renew(a));
+    BOOST_REQUIRE(book->renew(a));
     BOOST_TEST(is(make_way(rename, 0s), errc::busy));
     BOOST_TEST(table->test_stateid(a, d).has_value());
     pass(1ns);
@@ -327,7 +327,7 @@ BOOST_FIXTURE_TEST_CASE(one_that_does_not_come_back_is_revoked, delegations_fixt
     BOOST_TEST(is(check_io(a, d, "f", read), errc::deleg_revoked));
     BOOST_TEST(table->stats().revoked_delegations.value() == 1);
     BOOST_TEST(table->stats().write_delegations.value() == 0);
-    BOOST_TEST(*table->is_in_use(a));
+    BOOST_TEST(*book->is_in_use(a));
     BOOST_TEST(table->test_stateid(a, still_open->id).has_value()); // all else it keeps
     store->fails = [] { return true; };
     BOOST_TEST(!run(table->free_stateid(a, d)).has_value());
@@ -345,17 +345,17 @@ BOOST_FIXTURE_TEST_CASE(a_silent_client_whose_record_went_gets_nothing_more, del
     (void)only_delegation(a, "f", delegation_type::write);
     const auto held = open(a, "keeps", "g", both);
     BOOST_REQUIRE(held);
-    BOOST_REQUIRE(table->set_silent(a));
+    BOOST_REQUIRE(book->set_silent(a));
     BOOST_TEST(table->lock(lock_of(a, held->id, "g")).has_value());
     const demand rename(operation::rename, file_named("f"));
     BOOST_TEST(is(make_way(rename, 0s), errc::busy));
     pass(table->options().recall_time);
-    BOOST_REQUIRE(table->renew(a));
+    BOOST_REQUIRE(book->renew(a));
     BOOST_REQUIRE(make_way(rename, 0s));
-    BOOST_TEST(table->lacks_record(a));
+    BOOST_TEST(book->lacks_record(a));
     BOOST_TEST(is(table->lock(lock_of(a, held->id, "g")), errc::busy));
     BOOST_TEST(is(open(a, "keeps", "h", read), errc::busy));
-    BOOST_TEST(is(run(table->record(a)), errc::busy)); // until that is freed
+    BOOST_TEST(is(run(book->record(a)), errc::busy)); // until that is freed
 }
 
 namespace {
@@ -365,11 +365,11 @@ struct silent_loser : delegations_fixture {
     silent_loser()
     {
         d = only_delegation(a, "f", delegation_type::write);
-        BOOST_REQUIRE(table->set_silent(a));
+        BOOST_REQUIRE(book->set_silent(a));
         const demand rename(operation::rename, file_named("f"));
         BOOST_TEST(is(make_way(rename, 0s), errc::busy));
         pass(table->options().recall_time);
-        BOOST_REQUIRE(table->renew(a));
+        BOOST_REQUIRE(book->renew(a));
         BOOST_REQUIRE(make_way(rename, 0s));
     }
     stateid d;
@@ -384,12 +384,13 @@ BOOST_FIXTURE_TEST_CASE(nobody_whose_state_was_taken_is_written_down_again, sile
         scope s(*shard);
         store->fails = [] { return true; };
         table->drop_revoked(a, d);
+        s.spawn([this] { return book->tend(); });
         s.spawn([this] { return table->tend(); });
         co_await sleep_for(1500ms);
         BOOST_TEST(!lists.new_list.contains("a"));
         BOOST_TEST(table->stats().store_failures.value() > 0u);
         store->fails = nullptr;
-        BOOST_TEST((co_await table->revoke_client(a)).has_value());
+        BOOST_TEST((co_await book->revoke_client(a)).has_value());
         co_await sleep_for(5s);
         BOOST_TEST(!lists.new_list.contains("a"));
         s.request_stop();
@@ -403,10 +404,11 @@ BOOST_FIXTURE_TEST_CASE(a_record_that_is_due_is_written_whoever_tried_before, si
 {
     table->drop_revoked(a, d);
     store->fails = [] { return true; };
-    BOOST_TEST(!run(table->record(a)).has_value());
+    BOOST_TEST(!run(book->record(a)).has_value());
     store->fails = nullptr;
     const auto body = [&]() -> task<void> {
         scope s(*shard);
+        s.spawn([this] { return book->tend(); });
         s.spawn([this] { return table->tend(); });
         co_await sleep_for(1s);
         BOOST_TEST(lists.new_list.contains("a"));
@@ -421,10 +423,11 @@ BOOST_FIXTURE_TEST_CASE(time_alone_revokes, delegations_fixture)
     const stateid d = only_delegation(a, "f", delegation_type::write);
     const auto body = [&]() -> task<void> {
         scope s(*shard);
+        s.spawn([this] { return book->tend(); });
         s.spawn([this] { return table->tend(); });
         BOOST_TEST(table->recall(d).has_value());
         co_await sleep_for(table->options().recall_time - 1s);
-        BOOST_TEST(table->renew(a).has_value());
+        BOOST_TEST(book->renew(a).has_value());
         BOOST_TEST(table->test_stateid(a, d).has_value());
         co_await sleep_for(2s);
         BOOST_TEST(is(table->test_stateid(a, d), errc::deleg_revoked));
@@ -466,7 +469,7 @@ void late_return::comes_back()
         scope tending(*shard);
         s.spawn([&]() -> task<void> {
             co_await sleep_for(500ms);
-            BOOST_TEST(table->renew(a).has_value());
+            BOOST_TEST(book->renew(a).has_value());
             BOOST_TEST(table->return_delegation(a, d, file_named("f")).has_value());
         });
         BOOST_TEST((co_await table->make_way(demand(operation::rename, file_named("f")), 0s)).has_value());
@@ -474,6 +477,7 @@ void late_return::comes_back()
         BOOST_TEST(!lists.new_list.contains("a"));
         int refused = 0;
         store->fails = [&] { return refused++ == 0; };
+        tending.spawn([this] { return book->tend(); });
         tending.spawn([this] { return table->tend(); });
         co_await sleep_for(5s);
         BOOST_TEST(lists.new_list.contains("a"));
@@ -482,7 +486,7 @@ void late_return::comes_back()
         co_await tending.join();
     };
     // a's lease ran out too; then it would be an expired client that is in the way.
-    BOOST_REQUIRE(table->renew(a));
+    BOOST_REQUIRE(book->renew(a));
     run(body());
     BOOST_TEST(table->stats().revocations.value() == 0u);
 }
@@ -492,11 +496,11 @@ BOOST_FIXTURE_TEST_CASE(one_that_came_back_while_the_record_went_has_it_again, l
 // One that never says "complete", too: nothing else would write it.
 BOOST_FIXTURE_TEST_CASE(a_silent_one_that_came_back_while_the_record_went_has_it_again, late_return)
 {
-    BOOST_REQUIRE(run(table->forget(a)));
-    a = *table->add_client("a");
-    BOOST_REQUIRE(table->set_silent(a));
-    BOOST_REQUIRE(table->set_callable(a, true));
-    BOOST_REQUIRE(run(table->record(a, share::both)));
+    BOOST_REQUIRE(run(book->forget(a)));
+    a = *book->add_client("a");
+    BOOST_REQUIRE(book->set_silent(a));
+    BOOST_REQUIRE(book->set_callable(a, true));
+    BOOST_REQUIRE(run(book->record(a, share::both)));
     comes_back();
 }
 
@@ -550,9 +554,9 @@ BOOST_FIXTURE_TEST_CASE(one_is_given_to_who_can_be_called_and_within_limits, fil
         const auto o = open(c, "o", file, access, none, delegation_want::any);
         return o->delegation ? std::nullopt : std::optional(o->why);
     };
-    BOOST_REQUIRE(table->set_callable(a, false));
+    BOOST_REQUIRE(book->set_callable(a, false));
     BOOST_TEST((why(a, "1") == no_delegation::not_callable));
-    BOOST_REQUIRE(table->set_callable(a, true));
+    BOOST_REQUIRE(book->set_callable(a, true));
     BOOST_TEST(!why(a, "1"));
     BOOST_TEST(!why(a, "2"));
     BOOST_TEST((why(a, "3") == no_delegation::resource));

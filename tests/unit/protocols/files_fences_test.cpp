@@ -39,7 +39,7 @@ BOOST_FIXTURE_TEST_CASE(dead_fences_of_a_client_keep_no_others_waiting, fixture)
     memory.dead.insert(a);
     memory.ignores_stop = true;
     beside_tend([&]() -> task<void> {
-        const auto gone = co_await table->forget(a, state_table::fences::left);
+        const auto gone = co_await book->forget(a, client_book::fences::left);
         BOOST_TEST(gone.has_value());
         (void)co_await sleep_for(1ms);
         BOOST_TEST(memory.under_way == 16u);
@@ -71,7 +71,7 @@ BOOST_FIXTURE_TEST_CASE(no_more_than_so_many_run_at_once, fixture)
     memory.takes = 1s;
     beside_tend([&]() -> task<void> {
         for (const client_id c : all) {
-            const auto gone = co_await table->forget(c, state_table::fences::left);
+            const auto gone = co_await book->forget(c, client_book::fences::left);
             BOOST_TEST(gone.has_value());
         }
         (void)co_await sleep_for(1ms);
@@ -149,18 +149,18 @@ BOOST_FIXTURE_TEST_CASE(a_client_that_is_gone_is_gone_before_its_fences_are_over
         const time_point begun = clock.now();
         scope s(*shard);
         s.spawn([&]() -> task<void> {
-            const auto gone = co_await table->forget(a);
+            const auto gone = co_await book->forget(a);
             BOOST_TEST(gone.has_value());
             BOOST_TEST((clock.now() - begun == 5s));
         });
         (void)co_await sleep_for(1ms);
-        BOOST_TEST(!table->is_being_written(a));
-        BOOST_TEST(is(table->state_of(a), errc::stale_client));
-        BOOST_TEST(table->add_client("a").has_value());
+        BOOST_TEST(!book->is_being_written(a));
+        BOOST_TEST(is(book->state_of(a), errc::stale_client));
+        BOOST_TEST(book->add_client("a").has_value());
         co_await s.join();
         const time_point later = clock.now();
         (void)only_memory(b);
-        const auto gone = co_await table->forget(b, state_table::fences::left);
+        const auto gone = co_await book->forget(b, client_book::fences::left);
         BOOST_TEST(gone.has_value());
         BOOST_TEST((clock.now() == later));
     });
@@ -175,13 +175,13 @@ BOOST_FIXTURE_TEST_CASE(an_evicted_client_is_evicted_before_its_fences_are_over,
     beside_tend([&]() -> task<void> {
         scope s(*shard);
         s.spawn([&]() -> task<void> {
-            const auto gone = co_await table->revoke_client(a);
+            const auto gone = co_await book->revoke_client(a);
             BOOST_TEST(gone.has_value());
             BOOST_TEST(memory.ended.size() == 1u);
         });
         (void)co_await sleep_for(1ms);
-        BOOST_TEST(!table->is_being_written(a));
-        BOOST_TEST(is(table->renew(a), errc::admin_revoked));
+        BOOST_TEST(!book->is_being_written(a));
+        BOOST_TEST(is(book->renew(a), errc::admin_revoked));
         co_await s.join();
     });
     BOOST_TEST((memory.lost.front().why == loss::client_ended));
@@ -196,7 +196,7 @@ BOOST_FIXTURE_TEST_CASE(what_is_overdue_is_fenced_before_that_is_written_down, f
         BOOST_TEST(table->recall(held).has_value());
         (void)co_await sleep_for(1s);
         BOOST_TEST(table->recall(more).has_value());
-        BOOST_REQUIRE(table->renew(a));
+        BOOST_REQUIRE(book->renew(a));
         (void)co_await sleep_for(table->options().recall_time - 999ms);
         BOOST_TEST(memory.ended.size() == 1u);
         (void)co_await sleep_for(1s); // while tend() waits for the store
@@ -227,16 +227,16 @@ BOOST_FIXTURE_TEST_CASE(what_a_client_has_is_fenced_before_an_earlier_write_is_o
             BOOST_TEST(revoked.has_value());
         });
         s.spawn([&]() -> task<void> {
-            const auto gone = co_await table->forget(a);
+            const auto gone = co_await book->forget(a);
             BOOST_TEST(gone.has_value());
         });
         (void)co_await sleep_for(1s);
         BOOST_TEST(memory.ended.size() == 1u);
         // It gets nothing more that would have to be fenced.
         BOOST_TEST(is(table->hold(asks(a, o->id, all_bytes, lock_type::write, "g")), errc::busy));
-        BOOST_TEST(table->is_being_written(a));
+        BOOST_TEST(book->is_being_written(a));
         co_await s.join();
-        BOOST_TEST(is(table->state_of(a), errc::stale_client));
+        BOOST_TEST(is(book->state_of(a), errc::stale_client));
     });
 }
 
@@ -248,6 +248,7 @@ BOOST_FIXTURE_TEST_CASE(a_stop_fences_all_while_the_store_hangs, fixture)
     BOOST_REQUIRE((o && o->delegation));
     const auto all = [&]() -> task<void> {
         scope s(*shard);
+        s.spawn([this] { return book->tend(); });
         s.spawn([this] { return table->tend(); });
         store->takes = [] { return 1h; };
         store->ignores_stop = true;
@@ -268,7 +269,7 @@ BOOST_FIXTURE_TEST_CASE(a_stop_fences_all_while_the_store_hangs, fixture)
 BOOST_FIXTURE_TEST_CASE(a_store_that_throws_is_asked_again, fixture)
 {
     const stateid held = only_memory(a);
-    const client_id late = *table->add_client("late");
+    const client_id late = *book->add_client("late");
     beside_tend([&]() -> task<void> {
         store->fails = []() -> bool { throw std::bad_alloc(); };
         BOOST_TEST(table->recall(held).has_value());
@@ -276,18 +277,18 @@ BOOST_FIXTURE_TEST_CASE(a_store_that_throws_is_asked_again, fixture)
         BOOST_TEST(memory.ended.size() == 1u);
         BOOST_TEST(table->stats().revocations.value() == 0u);
         BOOST_TEST(table->stats().store_failures.value() >= 2u);
-        BOOST_REQUIRE(table->renew(a));
-        const auto complete = co_await table->reclaim_complete(late);
+        BOOST_REQUIRE(book->renew(a));
+        const auto complete = co_await book->reclaim_complete(late);
         BOOST_TEST(!complete.has_value());
-        const auto gone = co_await table->revoke_client(b);
+        const auto gone = co_await book->revoke_client(b);
         BOOST_TEST(!gone.has_value());
         for (const client_id c : {a, b, late})
-            BOOST_TEST(!table->is_being_written(c));
+            BOOST_TEST(!book->is_being_written(c));
         BOOST_TEST(open(b, "o", "h", both).has_value()); // it stays
         store->fails = {};
         (void)co_await sleep_for(2s);
         BOOST_TEST(table->stats().revocations.value() == 1u);
-        const auto at_last = co_await table->forget(b);
+        const auto at_last = co_await book->forget(b);
         BOOST_TEST(at_last.has_value());
     });
 }
@@ -299,7 +300,7 @@ BOOST_FIXTURE_TEST_CASE(what_a_client_has_is_fenced_before_its_record_is_gone, f
         store->takes = [] { return 1h; };
         scope s(*shard);
         s.spawn([&]() -> task<void> {
-            const auto gone = co_await table->revoke_client(a);
+            const auto gone = co_await book->revoke_client(a);
             BOOST_TEST(gone.has_value());
         });
         (void)co_await sleep_for(1s);
@@ -316,7 +317,7 @@ BOOST_FIXTURE_TEST_CASE(what_is_fenced_in_vain_is_recalled, fixture)
     const stateid held = only_memory(a);
     beside_tend([&]() -> task<void> {
         store->fails = [] { return true; };
-        const auto gone = co_await table->revoke_client(a);
+        const auto gone = co_await book->revoke_client(a);
         BOOST_TEST(!gone.has_value());
         BOOST_TEST(memory.recalls.size() == 1u);
         (void)co_await sleep_for(1ms);

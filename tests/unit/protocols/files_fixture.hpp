@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -79,12 +80,16 @@ struct files_fixture {
         if (change)
             change(o);
         store = std::make_unique<memory_store>(lists);
-        table = std::make_unique<files::state_table>(clock, *store, handler, std::move(o));
+        commons.emplace(siphash_key());
+        book.emplace(*commons, place.here, *store, handler, std::move(o));
+        table = std::make_unique<files::state_table>(*commons, *book, 0, place.here, handler);
     }
     /// Everything in memory is lost.
     void stop()
     {
         table.reset();
+        book.reset();
+        commons.reset();
         store.reset();
     }
     static std::unique_ptr<reactor> make_reactor(virtual_clock& c)
@@ -101,10 +106,10 @@ struct files_fixture {
     /// One that has reclaimed all, and is written down as one that may keep others out.
     files::client_id client(std::string_view key, files::share keeps_out = files::share::both)
     {
-        const files::client_id c = *table->add_client(key);
-        BOOST_REQUIRE(table->set_callable(c, true));
-        BOOST_REQUIRE(run(table->record(c, keeps_out)));
-        BOOST_REQUIRE(run(table->reclaim_complete(c)));
+        const files::client_id c = *book->add_client(key);
+        BOOST_REQUIRE(book->set_callable(c, true));
+        BOOST_REQUIRE(run(book->record(c, keeps_out)));
+        BOOST_REQUIRE(run(book->reclaim_complete(c)));
         return c;
     }
     files::open_request request(files::client_id c, std::string_view owner, std::string_view file,
@@ -162,7 +167,7 @@ struct files_fixture {
     {
         const auto named = files::open_file_key(file_named(file));
         BOOST_REQUIRE(named);
-        doing.begin(table->operations().on(place.here), named->space, named->file, op);
+        doing.begin(table->commons().operations().on(place.here), named->space, named->file, op);
     }
     result<void> make_way(const files::demand& d, duration patience)
     {
@@ -176,6 +181,8 @@ struct files_fixture {
     recovery_lists lists;
     recording_handler handler;
     std::unique_ptr<memory_store> store;
+    std::optional<files::table_commons> commons;
+    std::optional<files::client_book> book;
     std::unique_ptr<files::state_table> table;
 };
 

@@ -205,13 +205,13 @@ BOOST_FIXTURE_TEST_CASE(the_lease_goes_with_what_was_revoked_or_taken, leases_fi
     BOOST_TEST(!make_way(writing, 1s));
     pass(90s);
     BOOST_TEST(out == 1);
-    BOOST_REQUIRE(table->renew(a));
+    BOOST_REQUIRE(book->renew(a));
     BOOST_REQUIRE(make_way(writing, 1s));
     BOOST_TEST(table->stats().revocations.value() == 1u);
     BOOST_TEST(out == 0);
     (void)leased(reading(b, "g"));
     BOOST_TEST(out == 1);
-    BOOST_REQUIRE(run(table->forget(b)));
+    BOOST_REQUIRE(run(book->forget(b)));
     BOOST_TEST(out == 0);
 }
 
@@ -227,12 +227,13 @@ struct gone_fixture : leases_fixture {
         BOOST_TEST(out == 3);
         const auto body = [&]() -> task<void> {
             scope s(*shard);
+            s.spawn([this] { return book->tend(); });
             s.spawn([this] { return table->tend(); });
             co_await go_and_ask(f.delegation->id);
             BOOST_TEST(out == 1);
-            BOOST_TEST(is(table->renew(a), errc::expired));
+            BOOST_TEST(is(book->renew(a), errc::expired));
             BOOST_TEST(!lists.new_list.contains("a"));
-            BOOST_TEST(table->renew(b).has_value());
+            BOOST_TEST(book->renew(b).has_value());
             s.request_stop();
             co_await s.join();
         };
@@ -249,7 +250,7 @@ BOOST_FIXTURE_TEST_CASE(a_client_that_is_gone_keeps_no_local_process_waiting, go
 {
     check([this](stateid f) -> task<void> {
         co_await sleep_for(lease_time() / 2);
-        BOOST_TEST(table->renew(b).has_value());
+        BOOST_TEST(book->renew(b).has_value());
         co_await sleep_for(lease_time() / 2 + 1s);
         BOOST_TEST(out == 3);
         store->fails = [n = 0]() mutable { return n++ == 0; };
@@ -264,7 +265,7 @@ BOOST_FIXTURE_TEST_CASE(a_client_that_goes_keeps_no_local_process_waiting, gone_
     check([this](stateid f) -> task<void> {
         co_await sleep_for(lease_time() - 1s);
         BOOST_TEST(table->recall(f).has_value());
-        BOOST_TEST(table->renew(b).has_value());
+        BOOST_TEST(book->renew(b).has_value());
         BOOST_TEST(out == 3);
         co_await sleep_for(2s);
     });
@@ -277,9 +278,10 @@ BOOST_FIXTURE_TEST_CASE(a_client_that_comes_back_keeps_the_rest, leases_fixture)
     (void)leased(reading(a, "g"));
     pass(table->options().lease + 1s);
     BOOST_TEST(table->recall(f.delegation->id).has_value());
-    BOOST_REQUIRE(table->renew(a));
+    BOOST_REQUIRE(book->renew(a));
     const auto body = [&]() -> task<void> {
         scope s(*shard);
+        s.spawn([this] { return book->tend(); });
         s.spawn([this] { return table->tend(); });
         co_await sleep_for(1s);
         BOOST_TEST(table->return_delegation(a, f.delegation->id, file_named("f")).has_value());
@@ -301,12 +303,13 @@ BOOST_FIXTURE_TEST_CASE(who_does_not_give_one_back_loses_all_and_gets_none, leas
     BOOST_TEST(handler.recalls.size() == 1u);
     const auto body = [&]() -> task<void> {
         scope s(*shard);
+        s.spawn([this] { return book->tend(); });
         s.spawn([this] { return table->tend(); });
         for (int i = 0; i < 2; ++i) {
             for (duration waited{}; waited <= table->options().recall_time; waited += 30s) {
                 co_await sleep_for(30s);
-                BOOST_TEST(table->renew(a).has_value());
-                BOOST_TEST(table->renew(b).has_value());
+                BOOST_TEST(book->renew(a).has_value());
+                BOOST_TEST(book->renew(b).has_value());
             }
             BOOST_TEST(table->stats().revocations.value() == unsigned(i) + 1);
             BOOST_TEST(handler.recalls.size() == 2u); // nobody has to wait for the third one
@@ -318,8 +321,8 @@ BOOST_FIXTURE_TEST_CASE(who_does_not_give_one_back_loses_all_and_gets_none, leas
         BOOST_TEST(leased(reading(b, "i")).delegation.has_value());
         for (int minutes = 0; minutes < 15; ++minutes) {
             co_await sleep_for(60s);
-            BOOST_TEST(table->renew(a).has_value());
-            BOOST_TEST(table->renew(b).has_value());
+            BOOST_TEST(book->renew(a).has_value());
+            BOOST_TEST(book->renew(b).has_value());
         }
         BOOST_TEST(leased(reading(a, "i")).delegation.has_value());
         s.request_stop();
@@ -337,7 +340,7 @@ BOOST_FIXTURE_TEST_CASE(a_lease_is_for_who_has_freed_what_was_revoked, leases_fi
     const demand rename(operation::rename, file_named("f"));
     BOOST_TEST(is(make_way(rename, 0s), errc::busy));
     pass(table->options().recall_time);
-    BOOST_REQUIRE(table->renew(a));
+    BOOST_REQUIRE(book->renew(a));
     BOOST_REQUIRE(make_way(rename, 0s));
     BOOST_TEST(handler.recalls.size() == 1u);
     const opened refused = leased(reading(a, "g"));
@@ -353,7 +356,7 @@ BOOST_FIXTURE_TEST_CASE(a_reservation_ends_with_its_client, leases_fixture)
         pending_open p;
         BOOST_REQUIRE(table->begin_open(reading(a), p));
         BOOST_REQUIRE(table->reserve_delegation(p));
-        BOOST_REQUIRE(run(table->revoke_client(a)));
+        BOOST_REQUIRE(run(book->revoke_client(a)));
         p.set_lease(lease());
         BOOST_TEST(is(table->commit(p), errc::admin_revoked));
     }
@@ -408,8 +411,8 @@ struct restarted : leases_fixture {
     restarted()
     {
         start();
-        a = *table->add_client("a");
-        BOOST_REQUIRE(table->set_callable(a, true));
+        a = *book->add_client("a");
+        BOOST_REQUIRE(book->set_callable(a, true));
     }
     open_request reclaiming(share access, delegation_want had, std::string_view owner = "o")
     {
@@ -449,8 +452,8 @@ BOOST_FIXTURE_TEST_CASE(what_is_reclaimed_without_a_lease_is_recalled, restarted
     BOOST_TEST(handler.recalls.size() == 1u);
     BOOST_TEST(refused(no_lease::in_use) == 1u);
     // It is as good as any until it is back: without a lease its holder may write.
-    for (const client_id c : {a, *table->add_client("b")})
-        BOOST_REQUIRE(run(table->reclaim_complete(c)));
+    for (const client_id c : {a, *book->add_client("b")})
+        BOOST_REQUIRE(run(book->reclaim_complete(c)));
     BOOST_TEST(open(a, "w", "f", write).has_value());
     BOOST_REQUIRE(table->return_delegation(a, o->delegation->id, file_named("f")));
 }
@@ -474,7 +477,7 @@ BOOST_FIXTURE_TEST_CASE(what_is_reclaimed_reserves_what_it_may_keep, restarted)
     };
     BOOST_TEST(reserves(reclaiming(read, delegation_want::read)));
     BOOST_TEST(!reserves(reclaiming(read, delegation_want::write)));
-    BOOST_REQUIRE(table->set_callable(a, false));
+    BOOST_REQUIRE(book->set_callable(a, false));
     BOOST_TEST(!reserves(reclaiming(read, delegation_want::read)));
 }
 

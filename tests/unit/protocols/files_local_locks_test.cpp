@@ -21,6 +21,7 @@ struct local_fixture : files_fixture {
     {
         handler.make_local_locks = [this] { return std::make_unique<hand_made_locks>(back_end); };
         start(std::move(change));
+        tasks.spawn([this] { return book->tend(); });
         tasks.spawn([this] { return table->tend(); });
         a = client("a");
         b = client("b");
@@ -189,9 +190,9 @@ BOOST_FIXTURE_TEST_CASE(a_client_that_goes_meanwhile_leaves_nothing, local_fixtu
         outcome first;
         begin(r, first);
         if (how == std::string_view("forget"))
-            BOOST_REQUIRE(run(table->forget(gone)));
+            BOOST_REQUIRE(run(book->forget(gone)));
         else if (how == std::string_view("revoke"))
-            BOOST_REQUIRE(run(table->revoke_client(gone)));
+            BOOST_REQUIRE(run(book->revoke_client(gone)));
         else
             BOOST_REQUIRE(table->close(gone, opened->id, file_named("f")));
         const int before = back_end.keeps;
@@ -214,7 +215,7 @@ BOOST_FIXTURE_TEST_CASE(a_pending_lock_of_nobody_stands_against_none, local_fixt
     back_end.holds = true;
     outcome first, second;
     begin(wanted(a, {0, 9}, write), first);
-    BOOST_REQUIRE(run(table->forget(a)));
+    BOOST_REQUIRE(run(book->forget(a)));
     begin(wanted(b, {0, 9}, write), second);
     BOOST_TEST(!second.is_done); // it asks the back end, too
     back_end.go.set();
@@ -256,7 +257,7 @@ BOOST_FIXTURE_TEST_CASE(of_two_pending_locks_one_stays, local_fixture)
         begin(r, goes);
         if (!stays_first)
             begin(wanted(a, {0, 9}, read), stays);
-        BOOST_REQUIRE(run(table->forget(gone)));
+        BOOST_REQUIRE(run(book->forget(gone)));
         back_end.holding.clear();
         back_end.go.set();
         turns();
@@ -379,7 +380,7 @@ BOOST_AUTO_TEST_CASE(a_reclaim_against_a_local_lock_conflicts)
     f.tasks.request_stop();
     f.turns();
     f.start();
-    const auto a = *f.table->add_client("a");
+    const auto a = *f.book->add_client("a");
     open_request r = f.request(a, "open", "f", share::both);
     r.claim = open_claim::reclaim;
     const auto opened = f.table->open(r);
@@ -432,15 +433,15 @@ BOOST_FIXTURE_TEST_CASE(a_client_whose_lease_is_over_keeps_local_processes_out_n
     BOOST_REQUIRE(lock(a, {0, 9}, write));
     BOOST_REQUIRE(lock(b, {20, 29}, read));
     pass(80s);
-    BOOST_REQUIRE(table->renew(b));
+    BOOST_REQUIRE(book->renew(b));
     pass(11s);
     turns();
-    BOOST_TEST(bool(*table->state_of(a) == client_state::courtesy)); // it may just not have been heard
+    BOOST_TEST(bool(*book->state_of(a) == client_state::courtesy)); // it may just not have been heard
     pass(2s);
     turns();
-    BOOST_TEST(bool(*table->state_of(a) == client_state::expired));
-    BOOST_TEST(bool(*table->state_of(c) == client_state::courtesy));
-    BOOST_TEST(bool(*table->state_of(b) == client_state::active));
+    BOOST_TEST(bool(*book->state_of(a) == client_state::expired));
+    BOOST_TEST(bool(*book->state_of(c) == client_state::courtesy));
+    BOOST_TEST(bool(*book->state_of(b) == client_state::active));
     BOOST_TEST((back_end.told == byte_range{0, 9}));
     BOOST_TEST(back_end.kept.empty());
     BOOST_TEST(table->stats().expired_clients.value() == 1u);
@@ -452,10 +453,10 @@ BOOST_FIXTURE_TEST_CASE(a_client_that_is_heard_soon_behind_its_lease_keeps_its_l
     BOOST_REQUIRE(lock(a, {0, 9}, write));
     pass(200s);
     turns();
-    BOOST_REQUIRE(table->renew(a));
+    BOOST_REQUIRE(book->renew(a));
     pass(5s);
     turns();
-    BOOST_TEST(bool(*table->state_of(a) == client_state::active));
+    BOOST_TEST(bool(*book->state_of(a) == client_state::active));
     BOOST_TEST(table->stats().locks.value() == 1);
     BOOST_TEST(back_end.keeps == 0);
 }
@@ -467,13 +468,13 @@ BOOST_FIXTURE_TEST_CASE(a_lock_that_is_granted_behind_its_lease_goes_at_once, lo
     begin(wanted(a, {0, 9}, write), first);
     pass(91s);
     turns();
-    BOOST_TEST(bool(*table->state_of(a) == client_state::courtesy));
+    BOOST_TEST(bool(*book->state_of(a) == client_state::courtesy));
     back_end.go.set();
     turns();
     BOOST_TEST(first.id.has_value());
     pass(2s);
     turns();
-    BOOST_TEST(bool(*table->state_of(a) == client_state::expired));
+    BOOST_TEST(bool(*book->state_of(a) == client_state::expired));
     BOOST_TEST(back_end.keeps == 1);
     BOOST_TEST(back_end.kept.empty());
     BOOST_TEST(back_end.objects == 0);
@@ -610,8 +611,8 @@ BOOST_AUTO_TEST_CASE(clients_of_one_peer_have_half_of_a_files_ranges)
     std::array<client_id, 3> clients{};
     std::array<stateid, 3> opened;
     for (std::size_t i = 0; i < 3; ++i) {
-        clients[i] = *f.table->add_client("p" + std::to_string(i), i < 2 ? 77 : 78);
-        BOOST_REQUIRE(f.run(f.table->reclaim_complete(clients[i])));
+        clients[i] = *f.book->add_client("p" + std::to_string(i), i < 2 ? 77 : 78);
+        BOOST_REQUIRE(f.run(f.book->reclaim_complete(clients[i])));
         opened[i] = f.open(clients[i], "open", "f", share::both)->id;
     }
     const auto lock = [&](std::size_t which, std::uint64_t first) {
@@ -668,8 +669,8 @@ BOOST_AUTO_TEST_CASE(an_unlock_is_not_held_up_by_others_ranges)
 BOOST_AUTO_TEST_CASE(the_back_end_hears_whose_peer_asks)
 {
     local_fixture f;
-    const client_id c = *f.table->add_client("c", 77);
-    BOOST_REQUIRE(f.run(f.table->reclaim_complete(c)));
+    const client_id c = *f.book->add_client("c", 77);
+    BOOST_REQUIRE(f.run(f.book->reclaim_complete(c)));
     lock_request r = files_fixture::lock_of(c, f.open(c, "open", "f", share::both)->id, "f");
     local_fixture::outcome out;
     f.begin(r, out);
@@ -684,7 +685,7 @@ BOOST_AUTO_TEST_CASE(a_reclaim_is_judged_once)
     f.tasks.request_stop();
     f.turns();
     f.start();
-    const auto a = *f.table->add_client("a");
+    const auto a = *f.book->add_client("a");
     open_request r = f.request(a, "open", "f", share::both);
     r.claim = open_claim::reclaim;
     const auto opened = f.table->open(r);
@@ -697,7 +698,7 @@ BOOST_AUTO_TEST_CASE(a_reclaim_is_judged_once)
     tasks.spawn(&local_fixture::lock_into, &f, l, std::ref(out));
     f.turns();
     BOOST_TEST(!out.is_done);
-    BOOST_REQUIRE(f.run(f.table->reclaim_complete(a)));
+    BOOST_REQUIRE(f.run(f.book->reclaim_complete(a)));
     f.back_end.go.set();
     f.turns();
     BOOST_TEST(out.id.has_value());

@@ -369,6 +369,7 @@ BOOST_FIXTURE_TEST_CASE(time_alone_tells_the_next_waiter, locks_fixture)
     BOOST_TEST(is(lock(b, "second", {0, 9}, write, true), errc::denied));
     const auto body = [&]() -> task<void> {
         scope s(*shard);
+        s.spawn([this] { return book->tend(); });
         s.spawn([this] { return table->tend(); });
         BOOST_TEST(unlock(a, *held, {0, 9}).has_value());
         co_await sleep_for(table->options().lock_reserve + 1s);
@@ -401,7 +402,7 @@ BOOST_FIXTURE_TEST_CASE(a_waiter_of_a_client_that_goes_is_gone, locks_fixture)
 {
     const auto held = lock(a, "x", {0, 9}, write);
     BOOST_TEST(is(lock(b, "first", {0, 9}, write, true), errc::denied));
-    BOOST_REQUIRE(run(table->forget(b)));
+    BOOST_REQUIRE(run(book->forget(b)));
     BOOST_TEST(table->stats().lock_waiters.value() == 0);
     BOOST_REQUIRE(unlock(a, *held, {0, 9}));
     BOOST_TEST(told().empty());
@@ -412,7 +413,7 @@ BOOST_FIXTURE_TEST_CASE(courtesy_clients_give_way, locks_fixture)
     BOOST_REQUIRE(lock(a, "x", {0, 9}, write));
     BOOST_TEST(is(lock(b, "y", {0, 9}, write, true), errc::denied));
     pass(91s);
-    BOOST_REQUIRE(table->renew(b));
+    BOOST_REQUIRE(book->renew(b));
     BOOST_TEST((told() == names{"y"})); // its time has come
     BOOST_TEST(would_lock(b, "y", {0, 9}, write));
     lock_request r = lock_of(b, "y", {0, 9}, write);
@@ -420,7 +421,7 @@ BOOST_FIXTURE_TEST_CASE(courtesy_clients_give_way, locks_fixture)
     BOOST_REQUIRE(make_way(demand(r), 0s));
     BOOST_TEST((store->written.back() == "remove a"));
     BOOST_TEST(table->lock(r).has_value());
-    BOOST_TEST((*table->state_of(a) == client_state::expired));
+    BOOST_TEST((*book->state_of(a) == client_state::expired));
     BOOST_TEST(is(table->close(a, of_a, file_named("f")), errc::expired)); // CLOSE8
 }
 
@@ -440,13 +441,13 @@ BOOST_FIXTURE_TEST_CASE(what_was_kept_for_a_waiter_goes_on_to_the_next, locks_fi
     // Its client falls silent.
     held = lock(a, "x", {0, 9}, write);
     pass(88s);
-    BOOST_REQUIRE(table->renew(a));
+    BOOST_REQUIRE(book->renew(a));
     BOOST_TEST(is(lock(b, "first", {0, 9}, write, true), errc::denied));
     BOOST_TEST(is(lock(a, "second", {0, 9}, write, true), errc::denied));
     BOOST_REQUIRE(unlock(a, *held, {0, 9}));
     BOOST_TEST((told() == names{"first"}));
     pass(2s);
-    BOOST_TEST((*table->state_of(b) == client_state::courtesy));
+    BOOST_TEST((*book->state_of(b) == client_state::courtesy));
     BOOST_TEST((told() == names{"second"}));
 }
 
@@ -505,16 +506,16 @@ BOOST_FIXTURE_TEST_CASE(waiters_are_looked_at_once_for_all_that_goes_together, l
     many(c, open(c, "another", "f", share::both)->id, true);
     (void)checks();
     pass(60s);
-    BOOST_REQUIRE(table->renew(a));
-    BOOST_REQUIRE(table->renew(b));
+    BOOST_REQUIRE(book->renew(a));
+    BOOST_REQUIRE(book->renew(b));
     pass(14s); // nobody has waited for too long
     for (const char* waiter : {"1", "2", "3", "4"})
         BOOST_TEST(is(lock(b, waiter, {0, 9}, write, true), errc::denied));
     BOOST_TEST(checks() == 0u);
     pass(17s);
-    BOOST_TEST((*table->state_of(c) == client_state::courtesy));
+    BOOST_TEST((*book->state_of(c) == client_state::courtesy));
     BOOST_TEST(checks() == 4u);
-    BOOST_REQUIRE(run(table->forget(c)));
+    BOOST_REQUIRE(run(book->forget(c)));
     BOOST_TEST(checks() <= 4u * 4);
     BOOST_TEST(told().empty());
     BOOST_REQUIRE(table->close(a, of_a, file_named("f")));
@@ -552,6 +553,7 @@ BOOST_FIXTURE_TEST_CASE(waiters_are_looked_at_in_pieces, locks_fixture)
     std::uint64_t turns = 0;
     const auto body = [&]() -> task<void> {
         scope s(*shard);
+        s.spawn([this] { return book->tend(); });
         s.spawn([this] { return table->tend(); });
         const time_point begun = clock.now();
         while (first.size() < waiters && turns < 1000) {
@@ -595,15 +597,15 @@ BOOST_FIXTURE_TEST_CASE(nobody_is_driven_out_for_nothing, locks_fixture)
     pass(60s);
     lock_request r = lock_of(c, "z", {20, 29}, write);
     r.id = of_c;
-    BOOST_REQUIRE(table->renew(c));
-    BOOST_REQUIRE(table->renew(b));
+    BOOST_REQUIRE(book->renew(c));
+    BOOST_REQUIRE(book->renew(b));
     BOOST_REQUIRE(table->lock(r));
     pass(31s); // a is a courtesy client, c isn't
     r = lock_of(b, "y", {0, 29}, write);
     BOOST_TEST(is(table->lock(r, &holder), errc::denied));
     BOOST_TEST(holder.owner == "z");
     BOOST_REQUIRE(make_way(demand(r), 0s)); // there is nothing to gain
-    BOOST_TEST((*table->state_of(a) == client_state::courtesy));
+    BOOST_TEST((*book->state_of(a) == client_state::courtesy));
 }
 
 BOOST_FIXTURE_TEST_CASE(locks_and_waits_have_limits, files_fixture)

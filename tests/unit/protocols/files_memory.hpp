@@ -146,6 +146,7 @@ struct memory_fixture : files_fixture {
     {
         const auto all = [&]() -> task<void> {
             scope s(*shard);
+            s.spawn([this] { return book->tend(); });
             s.spawn([this] { return table->tend(); });
             task<void> running = body();
             co_await running;

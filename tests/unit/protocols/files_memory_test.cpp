@@ -201,7 +201,7 @@ BOOST_FIXTURE_TEST_CASE(an_open_that_is_begun_goes_with_its_client, fixture)
         pending_open cut;
         BOOST_REQUIRE(table->begin_open(cutting(c, both), cut));
         BOOST_TEST(is(open(b, "o", "f", both), errc::share_denied));
-        const auto gone = run(revoked ? table->revoke_client(c) : table->forget(c));
+        const auto gone = run(revoked ? book->revoke_client(c) : book->forget(c));
         BOOST_TEST(gone.has_value());
         const auto o = open(b, "o", "f", read);
         BOOST_REQUIRE(o);
@@ -226,7 +226,7 @@ BOOST_FIXTURE_TEST_CASE(a_dropped_open_that_cuts_nothing_costs_nobody_a_delegati
     BOOST_REQUIRE(table->begin_open(request(c, "o", "f", both), begun));
     BOOST_TEST(!begun.is_dropped());
     BOOST_TEST(table->may_commit(begun).has_value());
-    const auto gone = run(table->revoke_client(c));
+    const auto gone = run(book->revoke_client(c));
     BOOST_TEST(gone.has_value());
     BOOST_TEST(begun.is_dropped());
     BOOST_TEST(is(table->may_commit(begun), errc::admin_revoked));
@@ -240,7 +240,7 @@ BOOST_FIXTURE_TEST_CASE(an_open_that_is_begun_by_who_lost_his_lease_gives_way, f
     pending_open cut;
     BOOST_REQUIRE(table->begin_open(cutting(a, both), cut));
     pass(60s);
-    BOOST_REQUIRE(table->renew(b));
+    BOOST_REQUIRE(book->renew(b));
     pass(60s);
     BOOST_TEST(is(open(b, "o", "f", both), errc::in_way));
     BOOST_TEST(make_way(opening(), 1s).has_value());
@@ -343,7 +343,7 @@ BOOST_FIXTURE_TEST_CASE(one_may_be_revoked_at_once, fixture)
         BOOST_REQUIRE(reserved);
         const auto dropped = co_await table->revoke(*reserved);
         BOOST_TEST(dropped.has_value());
-        BOOST_TEST(!table->has_revoked(a));
+        BOOST_TEST(!book->has_revoked(a));
         const auto committed = table->commit(begun);
         BOOST_TEST((committed && !committed->delegation));
         // What is no recallable state is left alone.

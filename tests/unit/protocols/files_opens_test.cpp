@@ -15,17 +15,17 @@ using enum share;
 BOOST_FIXTURE_TEST_CASE(an_open_has_a_stateid_until_it_is_closed, files_fixture)
 {
     const client_id a = client("a");
-    BOOST_TEST(!table->has_state(file_named("f")));
+    BOOST_TEST(!table->commons().has_state(file_named("f")));
     const auto o = open(a, "o", "f", both);
     BOOST_REQUIRE(o);
     BOOST_TEST(o->id.seqid == 1u);
     BOOST_TEST(!is_special(o->id));
-    BOOST_TEST(table->has_state(file_named("f")));
+    BOOST_TEST(table->commons().has_state(file_named("f")));
     BOOST_TEST(table->stats().opens.value() == 1);
     BOOST_TEST(table->stats().files.value() == 1);
     BOOST_TEST(table->stats().open_owners.value() == 1);
     BOOST_TEST(table->close(a, o->id, file_named("f")).has_value());
-    BOOST_TEST(!table->has_state(file_named("f")));
+    BOOST_TEST(!table->commons().has_state(file_named("f")));
     BOOST_TEST(table->stats().opens.value() == 0);
     BOOST_TEST(table->stats().files.value() == 0);
     BOOST_TEST(table->stats().open_owners.value() == 0);
@@ -206,11 +206,13 @@ BOOST_FIXTURE_TEST_CASE(others_are_not_guessed, files_fixture)
     recovery_lists other_lists;
     other_lists.begin();
     memory_store other_store(other_lists);
-    state_options other = options();
-    other.key[0] = std::byte(1);
-    state_table twin(clock, other_store, handler, std::move(other));
-    const client_id b = *twin.add_client("a");
-    BOOST_REQUIRE(run(twin.reclaim_complete(b)));
+    siphash_key other_key{};
+    other_key[0] = std::byte(1);
+    table_commons other(other_key);
+    client_book others(other, place.here, other_store, handler, options());
+    state_table twin(other, others, 0, place.here, handler);
+    const client_id b = *others.add_client("a");
+    BOOST_REQUIRE(run(others.reclaim_complete(b)));
     open_request r = request(b, "o", "f", read);
     const auto p = twin.open(r);
     BOOST_REQUIRE((o && p));
@@ -226,7 +228,7 @@ BOOST_FIXTURE_TEST_CASE(a_begun_open_holds_its_shares_and_no_number, files_fixtu
         pending_open p;
         BOOST_REQUIRE(table->begin_open(request(a, "o", "f", read, write), p));
         BOOST_TEST(is(open(b, "p", "f", write), errc::share_denied));
-        BOOST_TEST(*table->is_in_use(a));
+        BOOST_TEST(*book->is_in_use(a));
     }
     // Given up: it never was, and no number is missing.
     const auto second = open(b, "p", "f", write);
@@ -247,9 +249,9 @@ BOOST_FIXTURE_TEST_CASE(a_begun_open_alone_keeps_the_entry, files_fixture)
     {
         pending_open p;
         BOOST_REQUIRE(table->begin_open(request(a, "o", "f", read), p));
-        BOOST_TEST(table->has_state(file_named("f")));
+        BOOST_TEST(table->commons().has_state(file_named("f")));
     }
-    BOOST_TEST(!table->has_state(file_named("f")));
+    BOOST_TEST(!table->commons().has_state(file_named("f")));
     BOOST_TEST(table->stats().files.value() == 0);
 }
 
@@ -258,7 +260,7 @@ BOOST_FIXTURE_TEST_CASE(an_open_of_a_client_that_went_meanwhile_is_none, files_f
     const client_id a = client("a");
     pending_open p;
     BOOST_REQUIRE(table->begin_open(request(a, "o", "f", read), p));
-    BOOST_REQUIRE(run(table->forget(a)));
+    BOOST_REQUIRE(run(book->forget(a)));
     BOOST_TEST(is(table->commit(p), errc::stale_client));
 }
 
@@ -367,9 +369,11 @@ BOOST_FIXTURE_TEST_CASE(a_deny_bit_is_in_force_before_what_is_under_way_is_waite
         {
             pending_open denying;
             BOOST_REQUIRE(table->begin_open(request(a, "o", "f", read, write), denying));
-            BOOST_TEST(table->has_state(file_named("f")));
+            BOOST_TEST(table->commons().has_state(file_named("f")));
             BOOST_TEST(is(check(operation::write, "f"), errc::locked));
-            const auto wait = [&] { return run(table->operations().ended(file_named("f"), write, 1s)); };
+            const auto wait = [&] {
+                return run(table->commons().operations().ended(file_named("f"), write, 1s));
+            };
             BOOST_TEST(is(wait(), errc::busy));
             early.end();
             BOOST_TEST(wait().has_value());
@@ -427,7 +431,7 @@ BOOST_FIXTURE_TEST_CASE(names_of_owners_have_a_limit, files_fixture)
     BOOST_TEST(is(table->lock(r), errc::too_many_locks));
     r.owner = owner_named("abcde");
     BOOST_TEST(table->lock(r).has_value());
-    BOOST_REQUIRE(run(table->forget(a)));
+    BOOST_REQUIRE(run(book->forget(a)));
     BOOST_TEST(table->stats().owner_names.value() == 6);
     // What was promised is kept.
     open_request promised = request(b, "a name beyond", "f", share::read);
@@ -442,8 +446,8 @@ BOOST_FIXTURE_TEST_CASE(clients_of_one_peer_have_its_share, files_fixture)
         o.limits.peer_percent = 25;
     });
     const auto of_peer = [&](std::string_view key, std::uint64_t peer) {
-        const client_id c = *table->add_client(key, peer);
-        BOOST_REQUIRE(run(table->reclaim_complete(c)));
+        const client_id c = *book->add_client(key, peer);
+        BOOST_REQUIRE(run(book->reclaim_complete(c)));
         return c;
     };
     const client_id a = of_peer("a", 1), b = of_peer("b", 1), c = of_peer("c", 2), alone = client("alone");
@@ -458,7 +462,7 @@ BOOST_FIXTURE_TEST_CASE(clients_of_one_peer_have_its_share, files_fixture)
     BOOST_REQUIRE(table->close(a, first->id, file_named("f")));
     BOOST_TEST(open(b, "p", "f", share::read).has_value());
     // A client that goes takes its part along.
-    BOOST_REQUIRE(run(table->forget(b)));
+    BOOST_REQUIRE(run(book->forget(b)));
     BOOST_TEST(open(a, "p", "f", share::read).has_value());
     BOOST_TEST(open(a, "q", "f", share::read).has_value());
     // The others are gone: nothing but its own closing helps.
@@ -475,8 +479,8 @@ BOOST_FIXTURE_TEST_CASE(what_others_don_t_have_is_not_waited_for, files_fixture)
         o.limits.opens_per_client = 100;
     });
     const auto of_peer = [&](std::string_view key, std::uint64_t peer) {
-        const client_id c = *table->add_client(key, peer);
-        BOOST_REQUIRE(run(table->reclaim_complete(c)));
+        const client_id c = *book->add_client(key, peer);
+        BOOST_REQUIRE(run(book->reclaim_complete(c)));
         return c;
     };
     const client_id a = of_peer("a", 1), b = of_peer("b", 1);
@@ -515,10 +519,10 @@ BOOST_FIXTURE_TEST_CASE(who_lost_his_lease_goes_where_that_helps_alone, files_fi
     BOOST_REQUIRE(open(c, "1", "g", share::read));
     BOOST_TEST(is(open(c, "2", "g", share::read), errc::all_is_full));
     BOOST_CHECK(table->last_lacking() == limited::opens);
-    BOOST_TEST(*run(table->drop_courtesy(9, limited::waiters)) == 0u);
-    BOOST_TEST(*run(table->drop_courtesy(9, table->last_lacking())) == 1u);
-    BOOST_TEST((*table->state_of(idle) == client_state::courtesy));
-    BOOST_TEST((*table->state_of(locks) == client_state::expired));
+    BOOST_TEST(*run(book->drop_courtesy(9, limited::waiters)) == 0u);
+    BOOST_TEST(*run(book->drop_courtesy(9, table->last_lacking())) == 1u);
+    BOOST_TEST((*book->state_of(idle) == client_state::courtesy));
+    BOOST_TEST((*book->state_of(locks) == client_state::expired));
     BOOST_TEST(open(c, "2", "g", share::read).has_value());
 }
 
@@ -561,22 +565,22 @@ BOOST_FIXTURE_TEST_CASE(who_lost_his_lease_gives_way_to_his_peer, files_fixture)
 {
     start([](state_options& o) { o.limits.opens = 8; });
     const auto of_peer = [&](std::string_view key, std::uint64_t peer) {
-        const client_id c = *table->add_client(key, peer);
-        BOOST_REQUIRE(run(table->reclaim_complete(c)));
+        const client_id c = *book->add_client(key, peer);
+        BOOST_REQUIRE(run(book->reclaim_complete(c)));
         BOOST_REQUIRE(open(c, "o", "f", share::read));
         return c;
     };
     const client_id of_other = of_peer("a", 2), old = of_peer("b", 1), c = of_peer("c", 1);
     pass(89s);
-    BOOST_REQUIRE(table->renew(c));
+    BOOST_REQUIRE(book->renew(c));
     pass(1s);
     BOOST_TEST(is(open(c, "p", "f", share::read), errc::peer_is_full));
-    BOOST_TEST(*run(table->drop_courtesy(9, limited::opens, c)) == 1u);
-    BOOST_TEST((*table->state_of(old) == client_state::expired));
-    BOOST_TEST((*table->state_of(of_other) == client_state::courtesy));
+    BOOST_TEST(*run(book->drop_courtesy(9, limited::opens, c)) == 1u);
+    BOOST_TEST((*book->state_of(old) == client_state::expired));
+    BOOST_TEST((*book->state_of(of_other) == client_state::courtesy));
     BOOST_TEST(open(c, "p", "f", share::read).has_value());
     const client_id alone = client("alone");
-    BOOST_TEST(*run(table->drop_courtesy(9, limited::opens, alone)) == 0u);
+    BOOST_TEST(*run(book->drop_courtesy(9, limited::opens, alone)) == 0u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

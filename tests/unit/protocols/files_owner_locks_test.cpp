@@ -18,7 +18,7 @@ namespace {
 constexpr auto read = lock_type::read;
 constexpr auto write = lock_type::write;
 constexpr std::uint64_t top = byte_range::to_the_end;
-using host_word = state_table::host_word;
+using host_word = client_book::host_word;
 
 struct hosts_fixture : files_fixture {
     explicit hosts_fixture(std::function<void(state_options&)> change = {})
@@ -40,9 +40,9 @@ struct hosts_fixture : files_fixture {
     /// One that is written down.
     client_id host(std::string_view key, std::uint64_t peer = 0)
     {
-        const auto made = table->add_host(key, peer);
+        const auto made = book->add_host(key, peer);
         BOOST_REQUIRE(made);
-        BOOST_REQUIRE(run(table->record(*made)));
+        BOOST_REQUIRE(run(book->record(*made)));
         return *made;
     }
     static owner_lock wanted(client_id c, std::string_view owner, byte_range bytes, lock_type type,
@@ -98,6 +98,7 @@ struct hosts_fixture : files_fixture {
     {
         BOOST_REQUIRE(table->close(a, of_a, file_named("f")));
         handler.make_local_locks = [this] { return std::make_unique<hand_made_locks>(back_end); };
+        tasks.spawn([this] { return book->tend(); });
         tasks.spawn([this] { return table->tend(); });
         of_a = open(a, "open", "f", share::both)->id;
     }
@@ -212,21 +213,21 @@ BOOST_FIXTURE_TEST_CASE(locks_go_with_their_last_range, hosts_fixture)
     BOOST_TEST(table->stats().locks.value() == 2);
     BOOST_REQUIRE(unlock(h, "x", {40, 49}, "g"));
     BOOST_TEST(table->stats().locks.value() == 3);
-    BOOST_TEST(*table->is_in_use(h));
+    BOOST_TEST(*book->is_in_use(h));
     BOOST_REQUIRE(unlock(h, "x", {0, top}, "g"));
     BOOST_TEST(table->stats().locks.value() == 0);
     BOOST_TEST(table->stats().lock_states.value() == 0);
     BOOST_TEST(table->stats().lock_owners.value() == 0);
     BOOST_TEST(table->stats().owner_names.value() == std::int64_t(std::string_view("open").size()));
-    BOOST_TEST(!*table->is_in_use(h));
-    BOOST_TEST(!table->has_state(file_named("g")));
+    BOOST_TEST(!*book->is_in_use(h));
+    BOOST_TEST(!table->commons().has_state(file_named("g")));
     // What is not locked is unlocked all the same, and leaves nothing; nor does a refusal.
     BOOST_TEST(unlock(h, "x", {0, 9}, "g").has_value());
     BOOST_TEST(unlock(h, "nobody", {0, 9}).has_value());
     BOOST_TEST(is(lock(h, "x", {9, 0}, read, false, "g"), errc::invalid));
     BOOST_TEST(is(unlock(h, "x", {9, 0}, "g"), errc::invalid));
     BOOST_TEST(is(lock(h, std::string(1025, 'x'), {0, 9}, read, false, "g"), errc::invalid));
-    BOOST_TEST(!table->has_state(file_named("g")));
+    BOOST_TEST(!table->commons().has_state(file_named("g")));
     // Others lock by their opens.
     BOOST_TEST(is(lock(a, "x", {0, 9}, read), errc::invalid));
     BOOST_TEST(is(unlock(a, "x", {0, 9}), errc::invalid));
@@ -266,7 +267,7 @@ BOOST_FIXTURE_TEST_CASE(no_delegation_is_granted_beside_a_lock_that_contradicts_
         const bool has = made->delegation.has_value();
         if (!has)
             BOOST_TEST((made->why == no_delegation::contention));
-        BOOST_REQUIRE(run(table->forget(a)));
+        BOOST_REQUIRE(run(book->forget(a)));
         a = client("a");
         return has;
     };
@@ -325,7 +326,7 @@ BOOST_FIXTURE_TEST_CASE(all_of_a_host_goes_with_it, hosts_fixture)
     BOOST_TEST(is(lock(other, "waits, too", {0, 0}, read, true), errc::denied));
     BOOST_TEST(is(lock(h, "of the host", {0, 0}, read, true), errc::denied));
     const std::uint64_t before = table->stats().waiter_checks.value();
-    BOOST_REQUIRE(run(table->forget(h)));
+    BOOST_REQUIRE(run(book->forget(h)));
     BOOST_TEST((told() == names{"waits"}));
     BOOST_TEST(table->stats().waiter_checks.value() - before == 2u);
     BOOST_TEST((store->written.back() == "remove h"));
@@ -338,31 +339,32 @@ BOOST_FIXTURE_TEST_CASE(all_of_a_host_goes_with_it, hosts_fixture)
 // What a host had was not taken from it for a lease that was over.
 BOOST_FIXTURE_TEST_CASE(its_end_leaves_alone_what_is_known_of_lost_stateids, hosts_fixture)
 {
-    const client_id silent = *table->add_client("silent");
-    BOOST_REQUIRE(table->set_silent(silent));
-    BOOST_REQUIRE(run(table->record(silent)));
+    const client_id silent = *book->add_client("silent");
+    BOOST_REQUIRE(book->set_silent(silent));
+    BOOST_REQUIRE(run(book->record(silent)));
     const auto opened = open(silent, "o", "g", share::read);
     BOOST_REQUIRE(opened);
     pass(91s);
-    BOOST_REQUIRE(run(table->drop_courtesy(10)));
+    BOOST_REQUIRE(run(book->drop_courtesy(10)));
     BOOST_TEST(is(table->holder_of(opened->id), errc::expired));
     for (unsigned i = 0; i < 4; ++i) // in its place
         BOOST_REQUIRE(lock(h, "x", {0, 9}, write, false, std::string(1, char('k' + i))));
-    BOOST_REQUIRE(run(table->forget(h)));
+    BOOST_REQUIRE(run(book->forget(h)));
     BOOST_TEST(is(table->holder_of(opened->id), errc::expired));
 }
 
 BOOST_FIXTURE_TEST_CASE(a_host_is_silent_as_long_as_it_likes, hosts_fixture)
 {
+    tasks.spawn([this] { return book->tend(); });
     tasks.spawn([this] { return table->tend(); });
     BOOST_REQUIRE(lock(h, "x", {0, 9}, write));
     for (unsigned hours = 0; hours < 49; ++hours) {
         clock.advance(1h);
         turns();
     }
-    BOOST_TEST((*table->state_of(h) == client_state::active));
-    BOOST_TEST(is(table->renew(a), errc::expired)); // which had a lease
-    BOOST_TEST((table->lapsed() == std::vector<client_id>{a}));
+    BOOST_TEST((*book->state_of(h) == client_state::active));
+    BOOST_TEST(is(book->renew(a), errc::expired)); // which had a lease
+    BOOST_TEST((book->lapsed() == std::vector<client_id>{a}));
     BOOST_TEST(table->stats().hosts.value() == 1);
     BOOST_TEST(table->stats().courtesy_clients.value() == 0);
     // It stands against others for good: nothing is gained by making way.
@@ -372,21 +374,21 @@ BOOST_FIXTURE_TEST_CASE(a_host_is_silent_as_long_as_it_likes, hosts_fixture)
     BOOST_TEST(give_way(demand(r)).has_value());
     BOOST_TEST(is(table->lock_by_owner(r), errc::denied));
     BOOST_TEST((lists.new_list.contains("h")));
-    BOOST_TEST(table->renew(h).has_value()); // which changes nothing
-    BOOST_TEST(*run(table->drop_courtesy(100)) == 0u);
+    BOOST_TEST(book->renew(h).has_value()); // which changes nothing
+    BOOST_TEST(*run(book->drop_courtesy(100)) == 0u);
     BOOST_TEST(unlock(h, "x", {0, 9}).has_value());
 }
 
 BOOST_FIXTURE_TEST_CASE(an_administrator_takes_what_a_host_has, hosts_fixture)
 {
     BOOST_REQUIRE(lock(h, "x", {0, 9}, write));
-    BOOST_REQUIRE(run(table->revoke_client(h)));
+    BOOST_REQUIRE(run(book->revoke_client(h)));
     BOOST_TEST(is(lock(h, "x", {0, 9}, write), errc::admin_revoked));
     BOOST_TEST(table->lock(of_client("x", {0, 9}, write)).has_value());
-    BOOST_TEST((table->lapsed() == std::vector<client_id>{h})); // there is nothing to keep
+    BOOST_TEST((book->lapsed() == std::vector<client_id>{h})); // there is nothing to keep
     BOOST_TEST(table->stats().hosts.value() == 1);
     BOOST_TEST(table->stats().lost_clients.value() == 0);
-    BOOST_REQUIRE(run(table->forget(h)));
+    BOOST_REQUIRE(run(book->forget(h)));
     BOOST_TEST(table->stats().hosts.value() == 0);
     BOOST_TEST(table->stats().lost_clients.value() == 0);
     BOOST_TEST(table->stats().clients.value() == 1);
@@ -395,7 +397,7 @@ BOOST_FIXTURE_TEST_CASE(an_administrator_takes_what_a_host_has, hosts_fixture)
 BOOST_FIXTURE_TEST_CASE(a_host_says_that_it_has_started_again, hosts_fixture)
 {
     const auto restarted = [&](std::uint32_t number, host_word says) {
-        const auto made = table->has_restarted(h, number, says);
+        const auto made = book->has_restarted(h, number, says);
         BOOST_REQUIRE(made);
         return *made;
     };
@@ -413,12 +415,12 @@ BOOST_FIXTURE_TEST_CASE(a_host_says_that_it_has_started_again, hosts_fixture)
     BOOST_TEST(restarted(5, host_word::calls));
     BOOST_TEST(restarted(1, host_word::calls)); // it was installed anew
     BOOST_TEST(!restarted(3, host_word::calls));
-    BOOST_REQUIRE(run(table->forget(h)));
-    BOOST_TEST(is(table->has_restarted(h, 5, host_word::calls), errc::stale_client));
+    BOOST_REQUIRE(run(book->forget(h)));
+    BOOST_TEST(is(book->has_restarted(h, 5, host_word::calls), errc::stale_client));
     h = host("h");
     BOOST_TEST(!restarted(5, host_word::calls));
     BOOST_TEST(!restarted(5, host_word::restarted));
-    BOOST_TEST(is(table->has_restarted(a, 5, host_word::calls), errc::invalid));
+    BOOST_TEST(is(book->has_restarted(a, 5, host_word::calls), errc::invalid));
 }
 
 // --- Limits
@@ -463,31 +465,31 @@ BOOST_FIXTURE_TEST_CASE(hosts_of_one_peer_have_its_share, limited_fixture)
 {
     const client_id first = host("first", 7);
     const client_id second = host("second", 7);
-    const auto third = table->add_host("third", 7);
+    const auto third = book->add_host("third", 7);
     BOOST_TEST(is(third, errc::peer_is_full)); // a quarter of 8
     BOOST_TEST(table->stats().refused_limits.value(limited::clients, limit_of::peer) == 1u);
-    const client_id leased = *table->add_client("leased", 7); // it goes by time
+    const client_id leased = *book->add_client("leased", 7); // it goes by time
     for (std::uint64_t i = 0; i < 3; ++i)
         BOOST_REQUIRE(lock(first, "x", {10 * i, 10 * i + 4}, write));
     BOOST_REQUIRE(lock(second, "x", {100, 109}, write));
     BOOST_TEST(is(lock(second, "x", {200, 209}, write), errc::peer_is_full)); // a quarter of 16
     BOOST_TEST(lock(h, "x", {200, 209}, write).has_value());
     // What one of them gives back is there for the others, and so is its place.
-    BOOST_REQUIRE(run(table->forget(first)));
+    BOOST_REQUIRE(run(book->forget(first)));
     BOOST_TEST(lock(second, "x", {300, 309}, write).has_value());
-    const auto fourth = table->add_host("fourth", 7);
+    const auto fourth = book->add_host("fourth", 7);
     BOOST_REQUIRE(fourth);
-    BOOST_REQUIRE(run(table->forget(*fourth)));
-    BOOST_REQUIRE(run(table->forget(second)));
-    BOOST_REQUIRE(run(table->forget(leased)));
+    BOOST_REQUIRE(run(book->forget(*fourth)));
+    BOOST_REQUIRE(run(book->forget(second)));
+    BOOST_REQUIRE(run(book->forget(leased)));
     // All places: nobody's host goes for another client.
     BOOST_REQUIRE(lock(h, "y", {400, 409}, write));
     for (unsigned i = 0; i < 6; ++i)
         (void)host("host " + std::to_string(i));
-    BOOST_TEST(is(table->add_host("one more", 9), errc::too_many_clients));
-    BOOST_TEST(is(table->add_client("one more", 9), errc::too_many_clients));
-    BOOST_TEST(*run(table->drop_courtesy(1)) == 0u);
-    BOOST_TEST(is(table->add_host(std::string(1025, 'x')), errc::invalid));
+    BOOST_TEST(is(book->add_host("one more", 9), errc::too_many_clients));
+    BOOST_TEST(is(book->add_client("one more", 9), errc::too_many_clients));
+    BOOST_TEST(*run(book->drop_courtesy(1)) == 0u);
+    BOOST_TEST(is(book->add_host(std::string(1025, 'x')), errc::invalid));
     BOOST_TEST(unlock(h, "y", {400, 409}).has_value());
 }
 
@@ -506,7 +508,7 @@ BOOST_FIXTURE_TEST_CASE(who_denies_others_for_an_hour_is_named, hosts_fixture)
     const auto pass_minutes = [&](unsigned minutes) {
         for (unsigned i = 0; i < minutes; ++i) {
             pass(1min);
-            BOOST_REQUIRE(table->renew(a));
+            BOOST_REQUIRE(book->renew(a));
         }
     };
     const auto lines_of_denial = [&] {
@@ -577,7 +579,7 @@ BOOST_FIXTURE_TEST_CASE(local_locks_deny_a_host_and_hosts_lock_locally, hosts_fi
     BOOST_REQUIRE(table->unlock_by_owner(h, file_named("f"), owner_named("x"), {0, 4}, &unsettled));
     BOOST_TEST(unsettled != nullptr);
     BOOST_TEST((back_end.kept.empty() && back_end.told == byte_range{0, 4}));
-    BOOST_REQUIRE(run(table->forget(h)));
+    BOOST_REQUIRE(run(book->forget(h)));
     BOOST_TEST(!back_end.holding[5]);
     BOOST_TEST(back_end.objects == 1); // `unsettled`
 }
@@ -615,7 +617,7 @@ BOOST_FIXTURE_TEST_CASE(a_host_that_goes_meanwhile_leaves_nothing, hosts_fixture
     back_end.holds = true;
     outcome first, second;
     begin_lock(wanted(h, "x", {0, 9}, write), first);
-    BOOST_REQUIRE(run(table->forget(h)));
+    BOOST_REQUIRE(run(book->forget(h)));
     begin_lock(wanted(other, "y", {0, 9}, write), second);
     BOOST_TEST(!second.is_done); // it asks the back end, too
     back_end.go.set();

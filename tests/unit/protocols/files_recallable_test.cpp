@@ -110,8 +110,8 @@ BOOST_FIXTURE_TEST_CASE(what_was_revoked_is_in_the_way_until_it_is_fenced, fixtu
         const auto early = co_await table->make_way(opening(), 0s);
         BOOST_TEST(is(early, errc::busy));
         clock.advance(table->options().recall_time);
-        BOOST_REQUIRE(table->renew(a));
-        BOOST_REQUIRE(table->renew(b));
+        BOOST_REQUIRE(book->renew(a));
+        BOOST_REQUIRE(book->renew(b));
         const time_point begun = clock.now();
         task<void> opening_it = opens(60s, made);
         co_await opening_it;
@@ -127,7 +127,7 @@ BOOST_FIXTURE_TEST_CASE(what_was_revoked_is_in_the_way_until_it_is_fenced, fixtu
     BOOST_TEST(table->stats().fence_microseconds.value() == 5'000'000u);
     BOOST_TEST(!lists.new_list.contains("a"));
     BOOST_TEST(run(table->free_stateid(a, held)).has_value());
-    BOOST_TEST(!table->has_revoked(a));
+    BOOST_TEST(!book->has_revoked(a));
 }
 
 // So is what was given back.
@@ -159,7 +159,7 @@ BOOST_FIXTURE_TEST_CASE(the_end_of_a_client_waits_for_its_fences, fixture)
     memory.takes = 5s;
     beside_tend([&]() -> task<void> {
         const time_point begun = clock.now();
-        const auto gone = co_await table->forget(a);
+        const auto gone = co_await book->forget(a);
         BOOST_TEST(gone.has_value());
         BOOST_TEST((clock.now() - begun == 5s));
         BOOST_TEST(memory.ended.size() == 1u);
@@ -177,7 +177,7 @@ BOOST_FIXTURE_TEST_CASE(a_fence_is_waited_for_with_ones_own_patience, fixture)
     result<void> first, second;
     beside_tend([&]() -> task<void> {
         clock.advance(60s);
-        BOOST_REQUIRE(table->renew(b));
+        BOOST_REQUIRE(book->renew(b));
         clock.advance(60s);
         const time_point begun = clock.now();
         task<void> opening_it = opens(1s, first);
@@ -209,7 +209,7 @@ BOOST_FIXTURE_TEST_CASE(a_dead_fence_keeps_its_file_and_nothing_else, fixture)
     result<void> first, second;
     beside_tend([&]() -> task<void> {
         const time_point begun = clock.now();
-        const auto gone = co_await table->forget(a);
+        const auto gone = co_await book->forget(a);
         BOOST_TEST(gone.has_value());
         BOOST_TEST((clock.now() - begun == table->options().fence_time));
         task<void> opening_it = opens(1s, first);
@@ -265,7 +265,7 @@ BOOST_FIXTURE_TEST_CASE(who_is_trusted_no_more_is_asked_for_this_too, fixture)
             BOOST_TEST(is(early, errc::busy));
         }
         clock.advance(table->options().recall_time);
-        BOOST_REQUIRE(table->renew(a));
+        BOOST_REQUIRE(book->renew(a));
         const demand removal(operation::remove, file_named("1"), b);
         const auto made = co_await table->make_way(removal, 1s);
         BOOST_TEST(made.has_value());

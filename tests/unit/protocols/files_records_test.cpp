@@ -34,9 +34,9 @@ BOOST_FIXTURE_TEST_CASE(what_keeps_others_out_is_written_down_first, records_fix
     BOOST_REQUIRE(plain);
     BOOST_TEST(table->lock(lock_of(a, plain->id, "f")).has_value());
     BOOST_TEST((lists.new_list.at("a") == none));
-    BOOST_TEST(!table->lacks_record(a));
+    BOOST_TEST(!book->lacks_record(a));
     // Without it a deny bit is refused, and an open brings no delegation.
-    BOOST_TEST(table->lacks_record(a, write));
+    BOOST_TEST(book->lacks_record(a, write));
     BOOST_TEST(is(open(a, "o", "g", read, write), errc::busy));
     const auto without = open(a, "o", "h", read, none, delegation_want::any);
     BOOST_REQUIRE(without);
@@ -48,23 +48,23 @@ BOOST_FIXTURE_TEST_CASE(what_keeps_others_out_is_written_down_first, records_fix
     BOOST_TEST((table->may_keep_out(leased) == none));
     // A store that fails grants nothing.
     store->fails = [] { return true; };
-    BOOST_TEST(!run(table->record(a, write)).has_value());
+    BOOST_TEST(!run(book->record(a, write)).has_value());
     BOOST_TEST(is(open(a, "o", "g", read, write), errc::busy));
     store->fails = nullptr;
     BOOST_TEST(store->written.size() == 1u);
     // On the disk, then granted.
-    BOOST_REQUIRE(run(table->record(a, write)));
+    BOOST_REQUIRE(run(book->record(a, write)));
     BOOST_TEST((lists.new_list.at("a") == write));
     BOOST_TEST(open(a, "o", "g", read, write).has_value());
     BOOST_TEST(is(open(a, "o", "g2", read, read), errc::busy));
     BOOST_TEST(open(a, "o", "h2", read, none, delegation_want::any)->delegation.has_value());
     BOOST_TEST(!open(a, "o", "h3", both, none, delegation_want::any)
                     ->delegation); // its writer keeps readers out as well
-    BOOST_REQUIRE(run(table->record(a, both)));
+    BOOST_REQUIRE(run(book->record(a, both)));
     BOOST_TEST(
         (open(a, "o", "h4", both, none, delegation_want::any)->delegation->type == delegation_type::write));
     BOOST_TEST(store->written.size() == 3u);
-    BOOST_REQUIRE(run(table->record(a, both))); // once
+    BOOST_REQUIRE(run(book->record(a, both))); // once
     BOOST_TEST(store->written.size() == 3u);
 }
 
@@ -90,7 +90,7 @@ BOOST_FIXTURE_TEST_CASE(an_open_says_whom_it_may_keep_out, records_fixture)
         BOOST_TEST((table->may_keep_out(r) == row.may), &row - rows);
         BOOST_TEST((state_table::surely_keeps_out(r) == row.deny));
     }
-    BOOST_REQUIRE(table->set_callable(a, false)); // it gets none
+    BOOST_REQUIRE(book->set_callable(a, false)); // it gets none
     BOOST_TEST((table->may_keep_out(request(a, "o", "f", both, none, want::any)) == none));
 }
 
@@ -105,7 +105,7 @@ BOOST_FIXTURE_TEST_CASE(io_waits_in_grace_for_those_alone_that_may_have_kept_it_
     a = client("a", none);
     b = client("b", share::write);
     start();
-    BOOST_TEST((table->grace() == grace_period::phase::reclaiming));
+    BOOST_TEST((book->grace() == grace_period::phase::reclaiming));
     BOOST_TEST(table->stats().to_reclaim.value() == 2);
     BOOST_TEST(table->stats().reads_wait_for.value() == 0);
     BOOST_TEST(table->stats().writes_wait_for.value() == 1);
@@ -114,11 +114,11 @@ BOOST_FIXTURE_TEST_CASE(io_waits_in_grace_for_those_alone_that_may_have_kept_it_
     BOOST_TEST(!passes(set_size));
     BOOST_TEST(!passes(remove));
     // The client that denied is done: the other one is dead, and in nobody's way but of names.
-    b = *table->add_client("b");
+    b = *book->add_client("b");
     const auto denies = table->open(reclaim(b, "f", share::read, share::write));
     BOOST_REQUIRE(denies);
-    BOOST_REQUIRE(run(table->reclaim_complete(b)));
-    BOOST_TEST((table->grace() == grace_period::phase::reclaiming));
+    BOOST_REQUIRE(run(book->reclaim_complete(b)));
+    BOOST_TEST((book->grace() == grace_period::phase::reclaiming));
     BOOST_TEST(table->stats().writes_wait_for.value() == 0);
     BOOST_TEST(passes(operation::read));
     {
@@ -139,8 +139,8 @@ BOOST_FIXTURE_TEST_CASE(nobody_reclaims_more_than_the_record_says, records_fixtu
     a = client("a", none);
     b = client("b", share::write);
     start();
-    a = *table->add_client("a");
-    b = *table->add_client("b");
+    a = *book->add_client("a");
+    b = *book->add_client("b");
     BOOST_TEST(is(table->open(reclaim(a, "f", both, read)), errc::reclaim_bad));
     open_request writer = reclaim(b, "g", both);
     writer.want = delegation_want::write;
@@ -160,12 +160,12 @@ BOOST_FIXTURE_TEST_CASE(what_is_reclaimed_while_the_record_is_written_stands_in_
 {
     a = client("a");
     start();
-    a = *table->add_client("a");
+    a = *book->add_client("a");
     store->takes = [] { return 1s; };
     const auto body = [&]() -> task<void> {
         scope s(*shard);
         s.spawn([this]() -> task<void> {
-            const auto done = co_await table->reclaim_complete(a);
+            const auto done = co_await book->reclaim_complete(a);
             BOOST_TEST(done.has_value());
         });
         (void)co_await sleep_for(500ms);
@@ -197,6 +197,7 @@ struct host_records : records_fixture {
     {
         const auto body = [this]() -> task<void> {
             scope s(*shard);
+            s.spawn([this] { return book->tend(); });
             s.spawn([this] { return table->tend(); });
             (void)co_await sleep_for(91s);
             s.request_stop();
@@ -211,59 +212,59 @@ struct host_records : records_fixture {
 
 BOOST_FIXTURE_TEST_CASE(a_host_is_written_down_before_its_first_lock, host_records)
 {
-    a = *table->add_host(name);
-    BOOST_TEST(table->lacks_record(a));
+    a = *book->add_host(name);
+    BOOST_TEST(book->lacks_record(a));
     BOOST_TEST(is(lock(a), errc::busy));
     store->fails = [] { return true; };
-    BOOST_TEST(!run(table->record(a)).has_value());
+    BOOST_TEST(!run(book->record(a)).has_value());
     BOOST_TEST(is(lock(a), errc::busy));
-    BOOST_TEST(!table->has_state(file_named("f")));
+    BOOST_TEST(!table->commons().has_state(file_named("f")));
     store->fails = nullptr;
-    BOOST_REQUIRE(run(table->record(a)));
+    BOOST_REQUIRE(run(book->record(a)));
     BOOST_TEST(lock(a).has_value());
     BOOST_TEST((lists.new_list.at(name) == none)); // byte locks keep nobody's I/O out
-    BOOST_TEST(is(run(table->reclaim_complete(a)), errc::invalid));
+    BOOST_TEST(is(run(book->reclaim_complete(a)), errc::invalid));
     // One that nobody monitors can't be told of a restart, and is in no record.
-    b = *table->add_host("unmonitored", 0, false);
-    BOOST_TEST(!table->lacks_record(b));
-    BOOST_REQUIRE(run(table->record(b)));
+    b = *book->add_host("unmonitored", 0, false);
+    BOOST_TEST(!book->lacks_record(b));
+    BOOST_REQUIRE(run(book->record(b)));
     BOOST_TEST(lock(b, {10, 19}).has_value());
-    BOOST_TEST(is(run(table->reclaim_complete(b)), errc::invalid));
+    BOOST_TEST(is(run(book->reclaim_complete(b)), errc::invalid));
     BOOST_TEST((store->written == std::vector<std::string>{"add " + name}));
     // Until it is.
-    BOOST_REQUIRE(table->set_silent(b));
+    BOOST_REQUIRE(book->set_silent(b));
     BOOST_TEST(is(lock(b, {20, 29}), errc::busy));
-    BOOST_REQUIRE(run(table->record(b)));
+    BOOST_REQUIRE(run(book->record(b)));
     BOOST_TEST(lock(b, {20, 29}).has_value());
     BOOST_TEST((lists.new_list.contains("unmonitored")));
 }
 
 BOOST_FIXTURE_TEST_CASE(a_host_takes_back_its_locks_until_grace_is_over, host_records)
 {
-    a = *table->add_host(name);
-    BOOST_REQUIRE(run(table->record(a)));
+    a = *book->add_host(name);
+    BOOST_REQUIRE(run(book->record(a)));
     BOOST_REQUIRE(lock(a));
     b = client("b");
     start();
-    BOOST_TEST((table->grace() == grace_period::phase::reclaiming));
+    BOOST_TEST((book->grace() == grace_period::phase::reclaiming));
     BOOST_TEST(table->stats().writes_wait_for.value() == 1); // for "b"; for hosts nobody's I/O waits
-    a = *table->add_host(name);
-    const client_id stranger = *table->add_host("stranger");
+    a = *book->add_host(name);
+    const client_id stranger = *book->add_host("stranger");
     BOOST_TEST(is(lock(a, {0, 9}, true), errc::busy)); // the new list does not have it yet
-    BOOST_REQUIRE(run(table->record(a)));
-    BOOST_REQUIRE(run(table->record(stranger)));
+    BOOST_REQUIRE(run(book->record(a)));
+    BOOST_REQUIRE(run(book->record(stranger)));
     BOOST_TEST(lock(a, {0, 9}, true).has_value());
     BOOST_TEST(table->stats().reclaims.value() == 1u);
     BOOST_TEST(is(lock(stranger, {20, 29}, true), errc::reclaim_bad));
     BOOST_TEST(is(lock(a, {20, 29}), errc::grace));
     BOOST_TEST(is(lock(stranger, {20, 29}), errc::grace));
     // It never says that it is done, so others wait for the whole time.
-    b = *table->add_client("b");
-    BOOST_REQUIRE(run(table->reclaim_complete(b)));
-    BOOST_TEST((table->grace() == grace_period::phase::reclaiming));
+    b = *book->add_client("b");
+    BOOST_REQUIRE(run(book->reclaim_complete(b)));
+    BOOST_TEST((book->grace() == grace_period::phase::reclaiming));
     BOOST_TEST(table->stats().writes_wait_for.value() == 0);
     grace_passes();
-    BOOST_TEST((table->grace() == grace_period::phase::over));
+    BOOST_TEST((book->grace() == grace_period::phase::over));
     BOOST_TEST(is(lock(a, {30, 39}, true), errc::no_grace));
     BOOST_TEST(lock(a, {30, 39}).has_value());
     BOOST_TEST((lists.new_list.contains(name)));
@@ -271,26 +272,26 @@ BOOST_FIXTURE_TEST_CASE(a_host_takes_back_its_locks_until_grace_is_over, host_re
 
 BOOST_FIXTURE_TEST_CASE(a_host_takes_nothing_back_from_a_delegation, host_records)
 {
-    a = *table->add_host(name);
-    BOOST_REQUIRE(run(table->record(a)));
+    a = *book->add_host(name);
+    BOOST_REQUIRE(run(book->record(a)));
     b = client("b");
     start();
-    b = *table->add_client("b");
-    BOOST_REQUIRE(table->set_callable(b, true));
+    b = *book->add_client("b");
+    BOOST_REQUIRE(book->set_callable(b, true));
     const auto delegated = table->open(reclaim(b, "f", both, none, delegation_want::write));
     BOOST_REQUIRE((delegated && delegated->delegation));
-    a = *table->add_host(name);
-    BOOST_REQUIRE(run(table->record(a)));
+    a = *book->add_host(name);
+    BOOST_REQUIRE(run(book->record(a)));
     BOOST_TEST(is(lock(a, {0, 9}, true), errc::reclaim_conflict));
     BOOST_TEST(table->stats().conflicting_reclaims.value() == 1u);
 }
 
 BOOST_FIXTURE_TEST_CASE(who_is_not_monitored_takes_nothing_back, host_records)
 {
-    a = *table->add_host(name);
-    BOOST_REQUIRE(run(table->record(a)));
+    a = *book->add_host(name);
+    BOOST_REQUIRE(run(book->record(a)));
     start();
-    a = *table->add_host(name, 0, false); // as a program that does not survive a restart
+    a = *book->add_host(name, 0, false); // as a program that does not survive a restart
     BOOST_TEST(is(lock(a, {0, 9}, true), errc::reclaim_bad));
     BOOST_TEST(is(lock(a), errc::grace));
     grace_passes();
@@ -301,31 +302,31 @@ BOOST_FIXTURE_TEST_CASE(who_is_not_monitored_takes_nothing_back, host_records)
 // SM_NOTIFY: first the record, as after a restart of ours the host would take back what others have by then.
 BOOST_FIXTURE_TEST_CASE(a_host_that_has_restarted_loses_its_record_first, host_records)
 {
-    a = *table->add_host(name);
-    BOOST_REQUIRE(run(table->record(a)));
+    a = *book->add_host(name);
+    BOOST_REQUIRE(run(book->record(a)));
     BOOST_REQUIRE(lock(a));
-    b = *table->add_host("b");
-    BOOST_REQUIRE(run(table->record(b)));
+    b = *book->add_host("b");
+    BOOST_REQUIRE(run(book->record(b)));
     store->fails = [] { return true; };
-    BOOST_TEST(!run(table->forget(a)).has_value());
+    BOOST_TEST(!run(book->forget(a)).has_value());
     BOOST_TEST(is(lock(b), errc::denied));
     store->fails = [&] {
         BOOST_TEST(is(lock(b), errc::denied));
         return false;
     };
-    BOOST_REQUIRE(run(table->forget(a)));
+    BOOST_REQUIRE(run(book->forget(a)));
     store->fails = nullptr;
     BOOST_TEST((!lists.new_list.contains(name)));
     BOOST_TEST(lock(b).has_value());
     // After our own start: what it had before both is of no use to it.
     start();
-    BOOST_TEST((table->grace() == grace_period::phase::reclaiming));
-    b = *table->add_host("b");
-    BOOST_REQUIRE(run(table->forget(b)));
+    BOOST_TEST((book->grace() == grace_period::phase::reclaiming));
+    b = *book->add_host("b");
+    BOOST_REQUIRE(run(book->forget(b)));
     grace_passes();
-    BOOST_TEST((table->grace() == grace_period::phase::over));
-    b = *table->add_host("b");
-    BOOST_REQUIRE(run(table->record(b)));
+    BOOST_TEST((book->grace() == grace_period::phase::over));
+    b = *book->add_host("b");
+    BOOST_REQUIRE(run(book->record(b)));
     BOOST_TEST(is(lock(b, {0, 9}, true), errc::no_grace));
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The list of clients on the disk: over restarts, kills, losses of power and disks that refuse.
 #include "../plugins/temporary_directory.hpp"
+#include "files_store.hpp"
 
 #include <verbena/core/module/settings.hpp>
 #include <verbena/core/reactor/blocking.hpp>
@@ -343,15 +344,18 @@ BOOST_FIXTURE_TEST_CASE(a_host_that_has_a_lock_survives_a_kill, database_fixture
             database_store store(d, lane);
             deaf_handler handler;
             const auto shard = std::move(*reactor::create({}));
-            state_table table(system_clock(), store, handler, o);
+            table_commons commons{siphash_key()};
+            verbena::test::shard_of place(*shard);
+            client_book book(commons, place.here, store, handler, o);
+            state_table table(commons, book, 0, place.here, handler);
             owner_lock r;
-            r.client = *table.add_host(name);
+            r.client = *book.add_host(name);
             r.file = storage::handle(std::as_bytes(std::span("f", 1)));
             r.bytes = {0, 9};
             if (table.lock_by_owner(r))
                 (void)!::write(answers[1], "?", 1);
             the_disk.kills = when == killed::in_the_write;
-            const auto written = run_until_complete(*shard, table.record(r.client));
+            const auto written = run_until_complete(*shard, book.record(r.client));
             if (when == killed::before_the_answer)
                 ::kill(::getpid(), SIGKILL);
             if (written && table.lock_by_owner(r))

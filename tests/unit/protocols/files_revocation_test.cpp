@@ -43,7 +43,7 @@ struct fixture : files_fixture {
             BOOST_TEST(is(make_way(rename_of(file), 0s), errc::busy));
         }
         pass(table->options().recall_time);
-        BOOST_REQUIRE(table->renew(a));
+        BOOST_REQUIRE(book->renew(a));
     }
     task<void> makes_room(std::string_view file, bool& made)
     {
@@ -71,14 +71,15 @@ BOOST_FIXTURE_TEST_CASE(who_returns_nothing_is_trusted_no_more, fixture)
     // Somebody removes them one after the other.
     const auto body = [&]() -> task<void> {
         scope s(*shard);
+        s.spawn([this] { return book->tend(); });
         s.spawn([this] { return table->tend(); });
         s.spawn([this]() -> task<void> {
             for (;;) {
                 const bool goes_on = co_await sleep_for(30s);
                 if (!goes_on)
                     co_return;
-                BOOST_TEST(table->renew(a).has_value());
-                BOOST_TEST(table->renew(b).has_value());
+                BOOST_TEST(book->renew(a).has_value());
+                BOOST_TEST(book->renew(b).has_value());
             }
         });
         const time_point begun = clock.now();
@@ -105,8 +106,8 @@ BOOST_FIXTURE_TEST_CASE(who_returns_nothing_is_trusted_no_more, fixture)
     for (const stateid& id : held)
         BOOST_REQUIRE(run(table->free_stateid(a, id)));
     pass(61s); // the file's rest
-    BOOST_REQUIRE(table->renew(a));
-    BOOST_REQUIRE(table->renew(b));
+    BOOST_REQUIRE(book->renew(a));
+    BOOST_REQUIRE(book->renew(b));
     const auto refused = ask(a, "new");
     BOOST_REQUIRE(refused);
     BOOST_TEST(!refused->delegation);
@@ -115,7 +116,7 @@ BOOST_FIXTURE_TEST_CASE(who_returns_nothing_is_trusted_no_more, fixture)
     // After its time it is trusted again.
     for (int i = 0; i < 20; ++i) {
         pass(60s);
-        BOOST_REQUIRE(table->renew(a));
+        BOOST_REQUIRE(book->renew(a));
     }
     BOOST_TEST(ask(a, "newer")->delegation.has_value());
 }
@@ -130,7 +131,7 @@ BOOST_FIXTURE_TEST_CASE(a_few_that_come_late_now_and_then_are_no_reason, fixture
         BOOST_REQUIRE(table->return_delegation(a, kept, file_named(std::string("kept ") + file)));
         for (int i = 0; i < 16; ++i) {
             pass(60s);
-            BOOST_REQUIRE(table->renew(a));
+            BOOST_REQUIRE(book->renew(a));
         }
     }
     BOOST_TEST(table->stats().revocations.value() == 5u);
@@ -197,7 +198,7 @@ BOOST_FIXTURE_TEST_CASE(a_client_stays_while_its_record_goes, fixture)
         s.spawn([&] { return makes_room("f", made); });
         co_await sleep_for(500ms);
         const time_point begun = clock.now();
-        const auto forgotten = co_await table->forget(a);
+        const auto forgotten = co_await book->forget(a);
         BOOST_TEST(forgotten.has_value());
         BOOST_TEST((clock.now() - begun == 1500ms)); // it began when the other was done
         co_await s.join();
@@ -224,6 +225,7 @@ BOOST_FIXTURE_TEST_CASE(one_that_came_back_beside_a_revoked_one_is_not_written_d
         co_await sleep_for(500ms);
         BOOST_TEST(table->return_delegation(a, g, file_named("g")).has_value());
         co_await s.join();
+        tending.spawn([this] { return book->tend(); });
         tending.spawn([this] { return table->tend(); });
         co_await sleep_for(10s);
         tending.request_stop();
@@ -297,7 +299,7 @@ BOOST_FIXTURE_TEST_CASE(a_writer_is_asked_by_others_while_it_has_the_file, fixtu
     BOOST_TEST(table->writer_of(file_named("f"), b).has_value());
     pass(table->options().lease + 1s);
     BOOST_TEST(!table->writer_of(file_named("f"), b)); // nobody hears from it
-    BOOST_REQUIRE(table->renew(a));
+    BOOST_REQUIRE(book->renew(a));
     BOOST_TEST(table->writer_of(file_named("f"), b).has_value());
     BOOST_TEST(table->note_answer(d, 6, false, 6).has_value());
     BOOST_REQUIRE(table->recall(d));
@@ -315,8 +317,8 @@ BOOST_FIXTURE_TEST_CASE(a_file_that_is_open_too_often_is_not_delegated, fixture)
 BOOST_FIXTURE_TEST_CASE(who_gives_back_what_it_reclaims_is_told_so, fixture)
 {
     start();
-    a = *table->add_client("a");
-    BOOST_REQUIRE(table->set_callable(a, true));
+    a = *book->add_client("a");
+    BOOST_REQUIRE(book->set_callable(a, true));
     for (const bool gives_back : {false, true}) {
         const std::string_view file = gives_back ? "f" : "g";
         open_request r = request(a, "o", file, read, none, delegation_want::read);
@@ -336,12 +338,12 @@ BOOST_FIXTURE_TEST_CASE(only_those_are_asked_back_who_can_hear_it, files_fixture
     const client_id a = client("a");
     for (int i = 0; i < 7; ++i)
         BOOST_REQUIRE(open(a, "o", std::to_string(i), read, none, delegation_want::any));
-    BOOST_REQUIRE(table->set_callable(a, false));
+    BOOST_REQUIRE(book->set_callable(a, false));
     handler.recalled_any.clear();
     pass(10s);
     table->lacks_leases();
     BOOST_TEST(handler.recalled_any.empty());
-    BOOST_REQUIRE(table->set_callable(a, true));
+    BOOST_REQUIRE(book->set_callable(a, true));
     pass(10s);
     table->lacks_leases();
     BOOST_TEST(handler.recalled_any.size() == 1u);

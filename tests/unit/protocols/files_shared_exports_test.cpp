@@ -187,7 +187,10 @@ BOOST_FIXTURE_TEST_CASE(a_waiter_hears_by_its_own_export, exports_fixture)
         time_point last_heard(client_id) noexcept override { return time_point::min(); }
         std::vector<std::uint32_t>& by;
     } listens(heard);
-    table = std::make_unique<state_table>(clock, *store, listens, options());
+    table.reset();
+    book.reset();
+    book.emplace(*commons, place.here, *store, listens, options());
+    table = std::make_unique<state_table>(*commons, *book, 0, place.here, listens);
     a = client("a");
     b = client("b");
     const auto mine = open_by(one, a, both);
@@ -242,7 +245,7 @@ BOOST_FIXTURE_TEST_CASE(what_is_told_of_a_state_names_its_export, exports_fixtur
 // A host is one party, by whichever export it says the file.
 BOOST_FIXTURE_TEST_CASE(a_host_unlocks_by_any_export, exports_fixture)
 {
-    const auto host = table->add_host("host", 0, false);
+    const auto host = book->add_host("host", 0, false);
     BOOST_REQUIRE(host);
     owner_lock r;
     r.client = *host;

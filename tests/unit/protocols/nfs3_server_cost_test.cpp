@@ -96,8 +96,8 @@ BOOST_FIXTURE_TEST_CASE(no_allocations_beside_version_4, fixture)
     files::no_recovery_store store;
     nfs::v4::server_commons commons(exports, key, home, store, {}, 0);
     files::state_table& table = commons.state.table();
-    const files::client_id client = *table.add_client("k");
-    BOOST_REQUIRE(run_until_complete(*shard, table.reclaim_complete(client)));
+    const files::client_id client = *commons.state.clients().add_client("k");
+    BOOST_REQUIRE(run_until_complete(*shard, commons.state.clients().reclaim_complete(client)));
     files::open_request open;
     open.client = client;
     open.file = storage::handle(std::as_bytes(std::span("another")));

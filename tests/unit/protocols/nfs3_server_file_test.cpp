@@ -589,15 +589,16 @@ namespace {
 class restarted_state {
 public:
     explicit restarted_state(files::share keeps_out)
-        : shard_(std::move(*reactor::create({}))), state_(home_, store_, nobody_, options(keeps_out))
+        : shard_(std::move(*reactor::create({}))),
+          state_(std::array{&home_}, store_, nobody_, options(keeps_out), siphash_key())
     {
     }
     void end_grace()
     {
-        const auto came = state_.table().add_client("client");
+        const auto came = state_.clients().add_client("client");
         BOOST_REQUIRE(came);
         const auto done = [&]() -> task<void> {
-            const auto complete = co_await state_.table().reclaim_complete(*came);
+            const auto complete = co_await state_.clients().reclaim_complete(*came);
             BOOST_TEST(complete.has_value());
         };
         run_until_complete(*shard_, done());

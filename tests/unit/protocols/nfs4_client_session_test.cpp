@@ -36,6 +36,7 @@ struct fixture : nfs4_fixture {
     void serve()
     {
         serving.emplace(*shard);
+        serving->spawn([this] { return commons->state.clients().tend(); });
         serving->spawn([this] { return commons->state.table().tend(); });
         serving->spawn([this] { return commons->tend(); });
     }

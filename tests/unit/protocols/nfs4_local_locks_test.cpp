@@ -389,13 +389,13 @@ BOOST_DATA_TEST_CASE(the_end_of_a_client_unlocks, minors, minor_version)
 {
     fixture f(minor_version);
     BOOST_TEST_REQUIRE(f.lock(0, 10).status == nfsstat4::ok);
-    verbena::files::state_table& table = f.commons->state.table();
+    verbena::files::client_book& book = f.commons->state.clients();
     const auto lapsed = [&] {
         f.clock.advance(200s);
-        return table.lapsed();
+        return book.lapsed();
     }();
     BOOST_TEST_REQUIRE(lapsed.size() == 1u);
-    BOOST_REQUIRE(run_until_complete(*f.shard, table.revoke_client(lapsed[0])));
+    BOOST_REQUIRE(run_until_complete(*f.shard, book.revoke_client(lapsed[0])));
     // Nobody waits for the file system then.
     bool is_free = false;
     for (int i = 0; i < 100'000 && !is_free; ++i) {

@@ -38,7 +38,7 @@ struct fixture : called_fixture {
         r.kind = &memory;
         r.bytes = all_bytes;
         r.type = files::lock_type::write;
-        BOOST_REQUIRE(table().set_callable(r.client, true));
+        BOOST_REQUIRE(commons->state.clients().set_callable(r.client, true));
         const auto held = table().hold(r);
         BOOST_TEST_REQUIRE(held.has_value());
         return *held;
@@ -130,7 +130,7 @@ BOOST_FIXTURE_TEST_CASE(a_client_that_is_abandoned_costs_nobody_its_fences, fixt
     const time_point begun = clock.now();
     run_until_complete(*shard, commons->state.abandon(client));
     BOOST_TEST((clock.now() == begun));
-    BOOST_TEST(!table().state_of(client).has_value());
+    BOOST_TEST(!commons->state.clients().state_of(client).has_value());
     const auto made = run_until_complete(*shard, commons->state.add_client("a new one"));
     BOOST_TEST(made.has_value());
     BOOST_TEST((clock.now() == begun));

@@ -67,6 +67,7 @@ struct recovery_fixture : called_fixture {
         begun = direct.database->begin(90s, 7);
         start();
         serving.emplace(*shard);
+        serving->spawn([this] { return commons->state.clients().tend(); });
         serving->spawn([this] { return commons->state.table().tend(); });
         serving->spawn([this] { return commons->tend(); });
         serving->spawn([this] { return commons->callbacks.run(); });
@@ -204,6 +205,28 @@ struct recovery_on_disk : files_on_disk, recovery_fixture {
 };
 
 } // namespace
+
+// Who has seen stateids of one start can't guess those of the next: the tag of a place is another one.
+BOOST_FIXTURE_TEST_CASE(a_start_gives_out_no_stateid_that_can_be_known_from_the_last_one, recovery_fixture)
+{
+    const auto tag = [](const reclaiming::opened& o) {
+        std::array<std::byte, 4> out;
+        std::copy_n(o.id.other.begin() + 8, 4, out.begin());
+        return out;
+    };
+    reclaiming a(*this, "a");
+    a.connect();
+    const reclaiming::opened before = a.open(a.creating("f"));
+    BOOST_REQUIRE(before.status == nfsstat4::ok);
+    start_again();
+    a.come_back();
+    const reclaiming::opened again = a.open_again(before);
+    BOOST_REQUIRE(again.status == nfsstat4::ok);
+    // The first state of its start, as the other one was.
+    BOOST_TEST(
+        std::equal(again.id.other.begin() + 4, again.id.other.begin() + 8, before.id.other.begin() + 4));
+    BOOST_TEST((tag(again) != tag(before)));
+}
 
 // A crash closes a file that has no name any more, and nothing is left of it. Its client hears so when it takes the file
 // back, and goes on with the rest.

@@ -121,6 +121,7 @@ struct nfs4_fixture {
     /// What verbenad runs beside the program on the state layer's shard.
     void tend()
     {
+        tasks.spawn([this] { return commons->state.clients().tend(); });
         tasks.spawn([this] { return commons->state.table().tend(); });
         tasks.spawn([this] { return commons->callbacks.run(); });
     }

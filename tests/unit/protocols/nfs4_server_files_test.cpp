@@ -594,7 +594,7 @@ BOOST_FIXTURE_TEST_CASE(a_client_that_has_all_it_may_have_is_told, nfs4_fixture)
     BOOST_TEST(b.open(b.creating("h")).status == nfsstat4::ok);
     BOOST_TEST(b.open(b.creating("i")).status == nfsstat4::delay);
     // And who looks at the metrics sees it. A host that locks by NLM is no client of version 4.
-    BOOST_REQUIRE(commons->state.table().add_host("h", 0, false));
+    BOOST_REQUIRE(commons->state.clients().add_host("h", 0, false));
     metric_registry registry;
     const auto of_state = commons->expose(registry);
     const auto of_program = program->expose(registry);

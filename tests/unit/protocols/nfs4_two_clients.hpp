@@ -72,6 +72,7 @@ struct two_clients : nfs4_fixture {
     {
         start();
         serving.emplace(*shard);
+        serving->spawn([this] { return commons->state.clients().tend(); });
         serving->spawn([this] { return commons->state.table().tend(); });
         serving->spawn([this] { return commons->callbacks.run(); });
         serving->spawn([this] { return commons->tend(); });

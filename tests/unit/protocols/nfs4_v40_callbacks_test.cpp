@@ -155,7 +155,7 @@ BOOST_FIXTURE_TEST_CASE(no_call_takes_long_for_the_time_that_a_recall_has, fixtu
     verbena::files::state_options hasty;
     hasty.epoch = 9;
     hasty.recall_time = 20s;
-    nfs::state_home state(home, *store, commons->callbacks, hasty);
+    nfs::state_home state(std::array{&home}, *store, commons->callbacks, hasty, siphash_key());
     BOOST_TEST((callback_paths(state, limits).limit() == duration(5s)));
 }
 

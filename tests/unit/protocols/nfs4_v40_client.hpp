@@ -198,6 +198,7 @@ struct restarting_fixture : v40_fixture {
         start();
         serve();
         serving.emplace(*shard);
+        serving->spawn([this] { return commons->state.clients().tend(); });
         serving->spawn([this] { return commons->state.table().tend(); });
         serving->spawn([this] { return commons->tend(); });
     }

@@ -140,12 +140,12 @@ BOOST_FIXTURE_TEST_CASE(what_a_client_does_renews_its_lease, v40_fixture)
     clock.advance(60s);
     BOOST_TEST(a.write(file, file.id) == nfsstat4::ok);
     clock.advance(60s);
-    auto& table = commons->state.table();
-    BOOST_TEST((*table.state_of(commons->v40.clients().state_of(a.id)) == files::client_state::active));
+    auto& book = commons->state.clients();
+    BOOST_TEST((*book.state_of(commons->v40.clients().state_of(a.id)) == files::client_state::active));
     clock.advance(60s);
-    BOOST_TEST((*table.state_of(commons->v40.clients().state_of(a.id)) == files::client_state::courtesy));
+    BOOST_TEST((*book.state_of(commons->v40.clients().state_of(a.id)) == files::client_state::courtesy));
     BOOST_TEST(a.renew() == nfsstat4::ok);
-    BOOST_TEST((*table.state_of(commons->v40.clients().state_of(a.id)) == files::client_state::active));
+    BOOST_TEST((*book.state_of(commons->v40.clients().state_of(a.id)) == files::client_state::active));
 }
 
 BOOST_FIXTURE_TEST_CASE(who_lost_its_state_hears_expired_and_begins_anew, v40_fixture)

@@ -514,7 +514,7 @@ struct walk : called_hosts_fixture {
         for (one& c : clients) {
             const bool has_one = // or one that was revoked, of which it has not heard
                 std::ranges::any_of(c.holds, [&](const held& h) { return is_valid(c, h); }) ||
-                commons->state.table().has_revoked(commons->v40.clients().state_of(c.client.id));
+                commons->state.clients().has_revoked(commons->v40.clients().state_of(c.client.id));
             const nfsstat4 status = c.client.renew();
             BOOST_TEST((status == nfsstat4::ok || (has_one && status == nfsstat4::cb_path_down)));
         }

@@ -63,10 +63,10 @@ struct world {
         runtime_options o;
         o.shards = 2;
         rt = std::move(*runtime::start(o));
-        state.emplace(rt->at(0), store, handler, files::state_options());
+        state.emplace(std::array{&rt->at(0)}, store, handler, files::state_options(), verbena::siphash_key());
         for (files::client_id& c : clients) {
             c = rt->call(0,
-                         [&](shard&) { return *state->table().add_client(&c == &clients[0] ? "a" : "b"); });
+                         [&](shard&) { return *state->clients().add_client(&c == &clients[0] ? "a" : "b"); });
             const auto complete = [&](shard&) -> task<bool> {
                 const auto done = co_await state->reclaim_complete(c);
                 co_return done.has_value();
@@ -226,6 +226,7 @@ BOOST_AUTO_TEST_CASE(what_is_due_is_done_again_where_there_was_no_memory)
             BOOST_REQUIRE((o && o->delegation));
             const auto all = [&]() -> task<void> {
                 scope s(*f.shard);
+                s.spawn([&] { return f.book->tend(); });
                 s.spawn([&] { return f.table->tend(); });
                 BOOST_TEST(f.table->recall(o->delegation->id).has_value());
                 (void)co_await sleep_for(f.table->options().recall_time - 1ms);

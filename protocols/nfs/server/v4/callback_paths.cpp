@@ -127,7 +127,7 @@ duration callback_paths::wait_limit() const noexcept
 void callback_paths::set_callable(const callback_path& p, bool callable) noexcept
 {
     // One that is gone gets none anyway.
-    (void)state_.table().set_callable(p.client, callable);
+    (void)state_.clients().set_callable(p.client, callable);
 }
 
 void callback_paths::set(files::client_id client, const std::optional<callback_place>& place)

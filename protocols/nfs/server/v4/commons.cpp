@@ -15,11 +15,13 @@ namespace verbena::nfs::v4 {
 
 namespace {
 
-siphash_key key_for(const handle_key& secret, std::uint64_t what) noexcept
+// Another one at each start where it goes by the start's epoch.
+siphash_key key_for(const handle_key& secret, std::uint64_t what, std::uint32_t epoch = 0) noexcept
 {
     siphash_key made;
     std::array<std::byte, 16> text{};
     xdr::store_u64(text.data(), what);
+    xdr::store_u32(text.data() + 8, epoch);
     for (const std::size_t half : {0, 8}) {
         text[15] = std::byte(half);
         xdr::store_u64(made.data() + half, siphash(secret, text));
@@ -30,12 +32,6 @@ siphash_key key_for(const handle_key& secret, std::uint64_t what) noexcept
 constexpr std::uint64_t for_sessions = 0x73657373'696f6e73; // "sessions"
 constexpr std::uint64_t for_state = 0x73746174'65000000;    // "state"
 constexpr std::uint64_t for_v40 = 0x76657273'696f6e30;      // "version0"
-
-files::state_options with_key(files::state_options options, const siphash_key& key)
-{
-    options.key = key;
-    return options;
-}
 
 std::string owner_of(const handle_key& key)
 {
@@ -58,27 +54,27 @@ server_commons::server_commons(const export_table& table, const handle_key& secr
       started(now),
       owner(owner_of(secret)),
       callbacks(*this),
-      state(home, store, callbacks, with_key(options, key_for(secret, for_state))),
+      state(std::array{&home}, store, callbacks, options, key_for(secret, for_state, options.epoch)),
       sessions(key_for(secret, for_sessions), options.epoch, options.lease, limits),
       v40(state, key_for(secret, for_v40), limits)
 {
     state.ask_holders(callbacks);
 }
 
-// On the table's shard. A client that no session names has nothing to come back for, however much it has.
+// On the clients' home. A client that no session names has nothing to come back for, however much it has.
 task<std::size_t> server_commons::end_lapsed(std::vector<files::client_id> clients, ending what,
                                              std::size_t most)
 {
-    files::state_table& table = state.table();
+    files::client_book& book = state.clients();
     std::size_t ended = 0;
     for (const files::client_id known : clients) {
         if (ended == most)
             break;
-        const auto is = table.state_of(known);
+        const auto is = book.state_of(known);
         const session_table::name named = sessions.name_of(known);
         if (!is || *is == files::client_state::active || named.creating)
             continue;
-        const auto used = table.is_in_use(known);
+        const auto used = book.is_in_use(known);
         const bool is_named = named.client != 0 || v40.clients().knows(known);
         const bool may_come_back = what == ending::of_what_is_lost && is_named &&
                                    *is == files::client_state::courtesy && used && *used;
@@ -95,9 +91,9 @@ task<std::size_t> server_commons::end_lapsed(std::vector<files::client_id> clien
 
 task<void> server_commons::tend()
 {
-    files::state_table& table = state.table();
-    while (co_await sleep_for(table.options().lease)) {
-        std::vector<files::client_id> lapsed = table.lapsed();
+    files::client_book& book = state.clients();
+    while (co_await sleep_for(book.options().lease)) {
+        std::vector<files::client_id> lapsed = book.lapsed();
         task<std::size_t> ending_them = end_lapsed(std::move(lapsed), ending::of_what_is_lost, SIZE_MAX);
         (void)co_await ending_them;
         co_await state.forget_abandoned();
@@ -113,14 +109,14 @@ task<void> server_commons::tend()
     }
 }
 
-// `choose(table)`, on the table's shard, names those that may be ended.
+// `choose(book)`, on the clients' home, names those that may be ended.
 template<class Choose>
 task<bool> server_commons::end_some(Choose choose)
 {
     // Enough for those that come meanwhile.
     constexpr std::size_t at_once = 16;
-    task<std::size_t> making = state.at_home([this, &choose](files::state_table& table) {
-        return end_lapsed(choose(table), ending::of_each, at_once);
+    task<std::size_t> making = state.at_clients([this, &choose](files::client_book& book) {
+        return end_lapsed(choose(book), ending::of_each, at_once);
     });
     co_return co_await making != 0;
 }
@@ -131,10 +127,10 @@ task<bool> server_commons::expire_lapsed(session_table::shortage of, std::string
     const task_context& context = co_await current_context();
     if (!sessions.may_expire_lapsed(of, from, context.shard->clock().now()))
         co_return false;
-    const auto choose = [this, of, from](files::state_table& table) {
+    const auto choose = [this, of, from](files::client_book& book) {
         if (of == session_table::shortage::of_peer)
             return sessions.states_of(from);
-        std::vector<files::client_id> those = table.lapsed();
+        std::vector<files::client_id> those = book.lapsed();
         std::erase_if(those, [this](files::client_id c) { return sessions.name_of(c).client == 0; });
         return those;
     };
@@ -143,13 +139,13 @@ task<bool> server_commons::expire_lapsed(session_table::shortage of, std::string
 
 task<bool> server_commons::expire_lapsed_v40(session_table::shortage of, std::string_view from)
 {
-    const auto choose = [this, of, from](files::state_table& table) {
+    const auto choose = [this, of, from](files::client_book& book) {
         std::vector<files::client_id> those;
         if (!v40.clients().may_expire_lapsed(of, from, state.now()))
             return those;
         if (of == session_table::shortage::of_peer)
             return v40.clients().states_of(from);
-        those = table.lapsed();
+        those = book.lapsed();
         std::erase_if(those, [this](files::client_id c) { return !v40.clients().knows(c); });
         return those;
     };
@@ -162,10 +158,10 @@ task<result<void>> keep_rival() { co_return error(files::errc::client_busy); }
 
 } // namespace
 
-// Nothing comes between the question and the end of what it has: see state_table::take_state().
+// Nothing comes between the question and the end of what it has: see client_book::take().
 task<nfsstat4> server_commons::end_rival(files::client_id client)
 {
-    const auto ending = [this, client](files::state_table&) -> task<result<void>> {
+    const auto ending = [this, client](files::client_book&) -> task<result<void>> {
         const session_table::name named = sessions.name_of(client);
         // Who has sessions and nothing else gives way as who has something: when the lease is over.
         const name_rule rule = named.has_sessions ? name_rule::lapsed : name_rule::unused;
@@ -173,7 +169,7 @@ task<nfsstat4> server_commons::end_rival(files::client_id client)
             return keep_rival();
         return state.forget(client);
     };
-    const result<void> ended = co_await state.at_home(ending);
+    const result<void> ended = co_await state.at_clients(ending);
     const bool keeps = !ended && ended.error() == files::errc::client_busy;
     co_return keeps ? nfsstat4::clid_inuse : status_of_state(ended);
 }
@@ -194,8 +190,8 @@ void server_commons::note_shared_name(std::span<const std::byte> name, std::stri
 
 task<bool> server_commons::expire_lapsed_of_any()
 {
-    const auto choose = [this](files::state_table& table) {
-        return expired_of_any_.may(state.now()) ? table.lapsed() : std::vector<files::client_id>();
+    const auto choose = [this](files::client_book& book) {
+        return expired_of_any_.may(state.now()) ? book.lapsed() : std::vector<files::client_id>();
     };
     co_return co_await end_some(choose);
 }

@@ -8,8 +8,8 @@ namespace verbena::nfs::v4 {
 
 task<v40_answer> v40_state::lock(const LOCK4args& args, const files::exported_file& file, nfsstat4 refused)
 {
-    return state_.at_home(
-        [this, a = &args, f = &file, refused](files::state_table&) { return lock_here(a, f, refused); });
+    return state_.at_clients(
+        [this, a = &args, f = &file, refused](files::client_book&) { return lock_here(a, f, refused); });
 }
 
 task<v40_answer> v40_state::lock_here(const LOCK4args* args, const files::exported_file* file,
@@ -89,7 +89,7 @@ task<nfsstat4> v40_state::lock_by(v40_owner& o, const LOCK4args& args, const fil
 task<nfsstat4> v40_state::test_lock(const LOCKT4args& args, const files::exported_file& file,
                                     const files::byte_range& bytes, files::lock_holder& holder)
 {
-    return state_.at_home([this, a = &args, f = &file, b = &bytes, h = &holder](files::state_table&) {
+    return state_.at_clients([this, a = &args, f = &file, b = &bytes, h = &holder](files::client_book&) {
         return test_lock_here(a, f, b, h);
     });
 }
@@ -112,7 +112,7 @@ task<nfsstat4> v40_state::test_lock_here(const LOCKT4args* args, const files::ex
 
 task<nfsstat4> v40_state::release_lock_owner(const RELEASE_LOCKOWNER4args& args)
 {
-    return state_.at_home([this, a = &args](files::state_table&) { return release_here(a); });
+    return state_.at_clients([this, a = &args](files::client_book&) { return release_here(a); });
 }
 
 task<nfsstat4> v40_state::release_here(const RELEASE_LOCKOWNER4args* args)
@@ -133,8 +133,8 @@ task<nfsstat4> v40_state::release_here(const RELEASE_LOCKOWNER4args* args)
 task<nfsstat4> v40_state::check_io(const stateid4& id, const files::exported_file& file, files::operation op,
                                    state_home::io_terms& terms)
 {
-    return state_.at_home(
-        [this, id, f = &file, op, to = &terms](files::state_table&) { return check_io_here(id, f, op, to); });
+    return state_.at_clients(
+        [this, id, f = &file, op, to = &terms](files::client_book&) { return check_io_here(id, f, op, to); });
 }
 
 task<nfsstat4> v40_state::check_io_here(stateid4 id, const files::exported_file* file, files::operation op,
@@ -170,8 +170,8 @@ task<nfsstat4> v40_state::check_io_here(stateid4 id, const files::exported_file*
 
 task<nfsstat4> v40_state::return_delegation(const stateid4& id, const files::exported_file& file)
 {
-    return state_.at_home(
-        [this, id, f = &file](files::state_table&) { return return_delegation_here(id, f); });
+    return state_.at_clients(
+        [this, id, f = &file](files::client_book&) { return return_delegation_here(id, f); });
 }
 
 task<nfsstat4> v40_state::return_delegation_here(stateid4 id, const files::exported_file* file)
@@ -195,15 +195,15 @@ task<nfsstat4> v40_state::return_delegation_here(stateid4 id, const files::expor
 
 task<files::client_id> v40_state::holder_of(const stateid4& id)
 {
-    return state_.at_home([this, id](files::state_table& t) {
-        const auto holder = t.holder_of(to_state(id));
+    return state_.at_clients([this, id](files::client_book&) {
+        const auto holder = state_.table().holder_of(to_state(id));
         return holder && clients_.knows(holder->client) ? holder->client : files::client_id(files::nobody);
     });
 }
 
 task<files::client_id> v40_state::client_of(clientid4 id, std::string_view from)
 {
-    return state_.at_home([this, id, from](files::state_table&) {
+    return state_.at_clients([this, id, from](files::client_book&) {
         const files::client_id client = clients_.state_of(id);
         return client != files::nobody && clients_.is_of(client, from) ? client
                                                                        : files::client_id(files::nobody);

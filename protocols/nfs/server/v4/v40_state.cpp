@@ -72,7 +72,7 @@ task<v40_clients::made> v40_state::set_client(const SETCLIENTID4args& args, prin
                                               std::string_view from,
                                               const std::optional<callback_place>& calls)
 {
-    return state_.at_home([this, a = &args, who, from, c = &calls](files::state_table&) {
+    return state_.at_clients([this, a = &args, who, from, c = &calls](files::client_book&) {
         return set_client_here(a, who, from, c);
     });
 }
@@ -94,7 +94,7 @@ task<v40_clients::made> v40_state::set_client_here(const SETCLIENTID4args* args,
 {
     // Whoever lost what it had begins anew, also under the verifier that it has.
     if (const files::client_id known = clients_.state_of_name(args->id); known != files::nobody) {
-        const auto is = state_.table().state_of(known);
+        const auto is = state_.clients().state_of(known);
         if (!is || *is == files::client_state::expired || *is == files::client_state::revoked) {
             forget(known);
             co_await state_.abandon(known);
@@ -107,15 +107,15 @@ task<v40_clients::made> v40_state::set_client_here(const SETCLIENTID4args* args,
 task<v40_state::confirmed> v40_state::confirm_client(const SETCLIENTID_CONFIRM4args& args,
                                                      principal_digest who, std::uint64_t peer)
 {
-    return state_.at_home(
-        [this, a = &args, who, peer](files::state_table&) { return confirm_client_here(a, who, peer); });
+    return state_.at_clients(
+        [this, a = &args, who, peer](files::client_book&) { return confirm_client_here(a, who, peer); });
 }
 
 task<v40_state::confirmed> v40_state::confirm_client_here(const SETCLIENTID_CONFIRM4args* args,
                                                           principal_digest who, std::uint64_t peer)
 {
     confirmed out;
-    // Nothing comes between this and the end of what the older one has: see state_table::take_state().
+    // Nothing comes between this and the end of what the older one has: see client_book::take().
     const v40_clients::confirmation made = ask_of_name([&](files::client_id yields) {
         return clients_.begin_confirming(args->clientid, args->setclientid_confirm, who, now(), yields);
     });
@@ -148,7 +148,7 @@ task<v40_state::confirmed> v40_state::confirm_client_here(const SETCLIENTID_CONF
     out.is_full = !known && known.error() == files::errc::too_many_clients;
     if (!known)
         co_return out;
-    (void)state_.table().set_silent(known->client);
+    (void)state_.clients().set_silent(known->client);
     guard.state = known->client;
     paths_.set(known->client, made.calls);
     co_return out;
@@ -156,7 +156,7 @@ task<v40_state::confirmed> v40_state::confirm_client_here(const SETCLIENTID_CONF
 
 task<nfsstat4> v40_state::renew(clientid4 id)
 {
-    return state_.at_home([this, id](files::state_table&) { return renew_and_tell_here(id); });
+    return state_.at_clients([this, id](files::client_book&) { return renew_and_tell_here(id); });
 }
 
 task<nfsstat4> v40_state::renew_client_here(clientid4 id)
@@ -171,10 +171,10 @@ task<nfsstat4> v40_state::renew_and_tell_here(clientid4 id)
 {
     const nfsstat4 status = co_await renew_client_here(id);
     const files::client_id client = clients_.state_of(id);
-    const bool lost_some = state_.table().has_revoked(client);
+    const bool lost_some = state_.clients().has_revoked(client);
     if (!lost_some)
         told_.erase(client);
-    if (status != nfsstat4::ok || (!lost_some && !state_.table().has_delegations(client)))
+    if (status != nfsstat4::ok || (!lost_some && !state_.clients().has_delegations(client)))
         co_return status;
     // As of before the try, which takes its time. One that lost a delegation and has not heard of it gives them back then, and so hears of it.
     const bool is_down = lost_some || paths_.is_down(client);
@@ -197,7 +197,7 @@ void v40_state::end_telling(files::client_id client)
 // A client whose state was taken hears of it once, and begins anew.
 task<nfsstat4> v40_state::renew_here(files::client_id client)
 {
-    const result<void> renewed = state_.table().renew(client);
+    const result<void> renewed = state_.clients().renew(client);
     if (renewed)
         co_return nfsstat4::ok;
     const nfsstat4 status = v40_status(renewed.error());
@@ -242,8 +242,8 @@ bool v40_state::tend(time_point now, std::size_t most_owners)
 // begins anew.
 task<nfsstat4> v40_state::end_if_unaware(files::client_id client)
 {
-    files::state_table& table = state_.table();
-    if (!table.lacks_record(client) || !table.has_revoked(client))
+    files::client_book& book = state_.clients();
+    if (!book.lacks_record(client) || !book.has_revoked(client))
         co_return nfsstat4::ok;
     forget(client);
     co_await state_.abandon(client);
@@ -360,7 +360,7 @@ v40_state::located v40_state::locate(const stateid4& id, bool locks)
 
 task<v40_state::begun> v40_state::begin_open(const OPEN4args& args)
 {
-    return state_.at_home([this, a = &args](files::state_table&) { return begin_open_here(a); });
+    return state_.at_clients([this, a = &args](files::client_book&) { return begin_open_here(a); });
 }
 
 task<v40_state::begun> v40_state::begin_open_here(const OPEN4args* args)
@@ -402,8 +402,8 @@ task<v40_state::begun> v40_state::begin_open_here(const OPEN4args* args)
 
 task<void> v40_state::end_open(begun& open, const OPEN4args& args, v40_answer& answer)
 {
-    return state_.at_home(
-        [this, o = &open, a = &args, to = &answer](files::state_table&) { end_open_here(*o, *a, *to); });
+    return state_.at_clients(
+        [this, o = &open, a = &args, to = &answer](files::client_book&) { end_open_here(*o, *a, *to); });
 }
 
 void v40_state::end_open_here(begun& open, const OPEN4args& args, v40_answer& answer)
@@ -449,7 +449,7 @@ task<v40_answer> v40_state::in_turn(nfs_opnum4 operation, std::uint32_t seqid, s
 task<v40_answer> v40_state::confirm_open(const OPEN_CONFIRM4args& args, const files::exported_file& file,
                                          nfsstat4 refused)
 {
-    return state_.at_home([this, a = &args, f = &file, refused](files::state_table&) {
+    return state_.at_clients([this, a = &args, f = &file, refused](files::client_book&) {
         return in_turn(
             nfs_opnum4::open_confirm, a->seqid, a->open_stateid, false, refused,
             [a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o, files::back_end_locks&) {
@@ -465,7 +465,7 @@ task<v40_answer> v40_state::confirm_open(const OPEN_CONFIRM4args& args, const fi
 task<v40_answer> v40_state::downgrade(const OPEN_DOWNGRADE4args& args, const files::exported_file& file,
                                       nfsstat4 refused)
 {
-    return state_.at_home([this, a = &args, f = &file, refused](files::state_table&) {
+    return state_.at_clients([this, a = &args, f = &file, refused](files::client_book&) {
         return in_turn(
             nfs_opnum4::open_downgrade, a->seqid, a->open_stateid, false, refused,
             [a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o, files::back_end_locks&) {
@@ -478,7 +478,7 @@ task<v40_answer> v40_state::downgrade(const OPEN_DOWNGRADE4args& args, const fil
 
 task<v40_answer> v40_state::close(const CLOSE4args& args, const files::exported_file& file, nfsstat4 refused)
 {
-    return state_.at_home([this, a = &args, f = &file, refused](files::state_table&) {
+    return state_.at_clients([this, a = &args, f = &file, refused](files::client_book&) {
         return in_turn(nfs_opnum4::close, a->seqid, a->open_stateid, false, refused,
                        [this, a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o,
                                     files::back_end_locks& unsettled) {
@@ -500,7 +500,7 @@ task<v40_answer> v40_state::close(const CLOSE4args& args, const files::exported_
 
 task<v40_answer> v40_state::unlock(const LOCKU4args& args, const files::exported_file& file, nfsstat4 refused)
 {
-    return state_.at_home([this, a = &args, f = &file, refused](files::state_table&) {
+    return state_.at_clients([this, a = &args, f = &file, refused](files::client_book&) {
         return in_turn(nfs_opnum4::locku, a->seqid, a->lock_stateid, true, refused,
                        [a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o,
                               files::back_end_locks& unsettled) {

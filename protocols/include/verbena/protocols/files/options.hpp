@@ -4,7 +4,6 @@
 
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/reactor/clock.hpp>
-#include <verbena/core/siphash.hpp>
 #include <verbena/protocols/files/recallable.hpp>
 #include <verbena/protocols/files/recovery.hpp>
 #include <verbena/protocols/files/stateid.hpp>
@@ -54,7 +53,6 @@ struct limits {
 
 struct state_options {
     std::uint32_t epoch = 1; ///< of this start, another one each time; not 0 and not 2^32 - 1
-    siphash_key key{};       ///< drawn at the start
     duration lease = std::chrono::seconds(90);
     duration courtesy_time = std::chrono::hours(24); ///< after the lease's end
     duration grace_time = std::chrono::seconds(90);  ///< at least the lease of the start before

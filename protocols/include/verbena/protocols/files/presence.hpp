@@ -15,7 +15,8 @@
 
 namespace verbena::files {
 
-/// How many files with state there are in each of a number of buckets. One shard writes, any thread asks.
+/// How many files with state there are in each of a number of buckets. Any thread writes and asks: a file's home writes, which is one
+/// of several.
 class presence {
 public:
     static constexpr std::size_t buckets = 4096;
@@ -31,18 +32,16 @@ public:
     bool has_any() const noexcept { return files_.load(std::memory_order_acquire) != 0; }
     std::uint64_t hash(const storage::handle& file) const noexcept { return siphash(key_, file.bytes()); }
 
-    /// The owning shard's.
+    /// A file gets its first state, or has lost its last one.
     void add(std::uint64_t hash) noexcept
     {
-        auto& n = counts_[hash % buckets];
-        n.store(n.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-        files_.store(files_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+        counts_[hash % buckets].fetch_add(1, std::memory_order_release);
+        files_.fetch_add(1, std::memory_order_release);
     }
     void remove(std::uint64_t hash) noexcept
     {
-        auto& n = counts_[hash % buckets];
-        n.store(n.load(std::memory_order_relaxed) - 1, std::memory_order_release);
-        files_.store(files_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+        counts_[hash % buckets].fetch_sub(1, std::memory_order_release);
+        files_.fetch_sub(1, std::memory_order_release);
     }
 
 private:

@@ -13,6 +13,7 @@
 #include <verbena/protocols/storage/types.hpp>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -103,7 +104,7 @@ protected:
 
 private:
     friend class state_table;
-    std::size_t held_ = 0, fences_ = 0;
+    std::atomic<std::size_t> held_{0}, fences_{0}; // at all tables
 };
 
 /// What a client has of a kind.

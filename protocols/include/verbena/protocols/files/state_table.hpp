@@ -8,15 +8,15 @@
 #include <verbena/core/task/task.hpp>
 #include <verbena/core/task/wait_queue.hpp>
 #include <verbena/protocols/files/byte_ranges.hpp>
+#include <verbena/protocols/files/client_book.hpp>
 #include <verbena/protocols/files/demand.hpp>
 #include <verbena/protocols/files/exported_file.hpp>
 #include <verbena/protocols/files/options.hpp>
 #include <verbena/protocols/files/pending.hpp>
-#include <verbena/protocols/files/presence.hpp>
 #include <verbena/protocols/files/recallable.hpp>
-#include <verbena/protocols/files/recovery.hpp>
 #include <verbena/protocols/files/requests.hpp>
 #include <verbena/protocols/files/stateid.hpp>
+#include <verbena/protocols/files/table_commons.hpp>
 #include <verbena/protocols/files/types.hpp>
 #include <verbena/protocols/files/under_way.hpp>
 #include <verbena/protocols/storage/file_lease.hpp>
@@ -38,8 +38,8 @@ class scope;
 
 // Nobody else's: not exported.
 namespace verbena::files::detail {
+struct client_card;
 struct client_entry;
-struct peer_use;
 struct owner_entry;
 struct file_entry;
 struct state_entry;
@@ -63,7 +63,7 @@ class recent_recalls;
 
 namespace verbena::files {
 
-/// The state of files whose home is one shard, and the clients that have it. Shard-local, but for has_state() and stats().
+/// The state of files whose home is one shard. Clients are client_book's. Shard-local, but for stats().
 ///
 /// Plain functions decide and have granted, or have changed nothing. Errors of all of them that take a client: stale_client, expired,
 /// admin_revoked, busy (its state is being taken); that take a stateid: bad_stateid, stale_stateid, old_stateid, deleg_revoked, as docs/internals/files.md has them.
@@ -71,70 +71,23 @@ namespace verbena::files {
 /// Special stateids are the caller's: here they are bad_stateid.
 class state_table {
 public:
-    /// All outlive the table.
-    state_table(const clock_source& clock, recovery_store& store, state_handler& handler,
-                state_options options);
+    /// All outlive the table. `home` is its number among those of `commons`, and no other table's. `where` is its shard.
+    state_table(table_commons& commons, client_book& book, unsigned home, const shard& where,
+                state_handler& handler);
     /// No task of it runs, nothing is under way, and no pending_open is left.
     ~state_table();
     state_table(const state_table&) = delete;
 
     // --- Clients
 
-    /// A client that was confirmed, by a name that stays the same over its restarts and ours. Those of one `peer`, a number that is not
-    /// 0, have its share of limits (limits::peers). The protocol sees to it that of
-    /// one name there is one (forget() for the older one). Errors: too_many_clients, where drop_courtesy() and forget() may help; invalid
-    /// for a name beyond limits::owner_bytes.
-    result<client_id> add_client(std::string_view key, std::uint64_t peer = 0);
-    /// A host, which locks by lock_by_owner() and has no lease (NLM). A host stays active however long it is silent.
-    /// Nobody else's need takes anything from it: what it has goes by unlock_by_owner(), forget() or revoke_client()
-    /// alone. The protocol calls forget() for SM_NOTIFY and NLM_FREE_ALL. `key` and `peer` are those of add_client().
-    /// The key should hold more than the host's own name for itself, or others end its locks in its name.
-    ///
-    /// A `monitored` host is a client of set_silent(): it needs a record() before its first lock, and may reclaim
-    /// after the next start. A host that is not monitored (NLM_NM_LOCK) has no record and reclaims nothing, until
-    /// set_silent() makes it a monitored one. A host that has nothing stays until forget(), too; is_in_use() tells of
-    /// opens and locks, and not of waits. Errors: those of add_client(); peer_is_full, where hosts of its peer take
-    /// the part of limits::clients that they may (limits::peer_percent).
-    result<client_id> add_host(std::string_view key, std::uint64_t peer = 0, bool monitored = true);
-    /// What a host says by its state number (NSM): that it calls, or that it has started again (SM_NOTIFY).
-    enum class host_word : std::uint8_t { calls, restarted };
-    /// Whether the host has started again since it got what it has. Then the protocol awaits forget() before anything
-    /// else. `number` is the host's state number, which each of its starts changes; 0 says nothing. The table notes
-    /// the first number of the host's calls. A call with another number tells of a restart. So does each notice, but
-    /// for one with the noted number: that one comes late. Errors: stale_client; invalid for a client with a lease.
-    result<bool> has_restarted(client_id host, std::uint32_t number, host_word says);
-    /// Its lease begins anew. A courtesy client is active again. Errors: busy while its state is being taken.
-    result<void> renew(client_id client);
-    /// Whether it can be called back: without that it gets no delegation.
-    result<void> set_callable(client_id client, bool callable);
-    /// As of now. Errors: stale_client.
-    result<client_state> state_of(client_id client);
-    /// Those that are not active: what time has taken first, then by the end of their leases. As of now.
-    std::vector<client_id> lapsed();
-    /// Whether it has still to say that it reclaimed all that it may. Errors: stale_client.
-    result<bool> must_reclaim(client_id client);
-    /// Whether it has opens, locks or delegations, revoked ones too: then DESTROY_CLIENTID is refused.
-    result<bool> is_in_use(client_id client);
-    /// The files of which the client has something. Nothing where these are more than `most`, where something is being
-    /// opened for it, where it has something that was revoked, and where there is no such client.
+    /// The files of this home of which the client has something. Nothing where these are more than `most`, where
+    /// something is being opened for it, and where it has something that was revoked.
     std::optional<std::vector<exported_file>> files_of(client_id client, std::size_t most);
-    /// Whether delegations of it were revoked that it has not freed.
-    bool has_revoked(client_id client) noexcept;
-    /// Whether it has delegations, but for those.
-    bool has_delegations(client_id client) noexcept;
-    /// Whether any of these is recalled and not returned yet. Looks at all state of the client.
+    /// Whether a delegation of it is recalled here and not returned yet. Looks at all its state here.
     bool is_recalled(client_id client) noexcept;
-    /// The client has taken back what it had, or had nothing: before this it gets nothing new. It is in the recovery store when this
-    /// is answered. Completes when: it was written. On cancel: as the store says. Errors: already_complete, busy;
-    /// invalid for a host; the store's. Lifetime: the table outlives it. Shard: the table's.
-    task<result<void>> reclaim_complete(client_id client);
-    /// The client never says that it took back all that it had (NFS version 4.0): it may until grace is over, and gets something new as
-    /// soon as it is, and a record() of it. That takes the place of reclaim_complete(). Errors: stale_client.
-    result<void> set_silent(client_id client);
-    /// Whether record() is to be awaited before the client gets opens or locks, or what keeps others from reading or writing: the client is
-    /// silent and has no record, or its record does not cover that. Without record() a deny bit is refused (busy), and an open brings no
-    /// delegation. As long as something of the client is revoked and not freed, it gets no record.
-    bool lacks_record(client_id client, share keeps_out = share::none) noexcept;
+    /// As the book has them, of a client of any shard's.
+    bool lacks_record(client_id client, share keeps_out = share::none) const noexcept;
+    bool has_revoked(client_id client) const noexcept;
     /// Whom an open keeps from reading or writing for certain, by its deny bits and a write delegation that it reclaims; and whom it may keep
     /// out, with the delegation that it may bring.
     static share surely_keeps_out(const open_request& r) noexcept;
@@ -145,30 +98,6 @@ public:
     /// Likewise all delegations of it that were revoked at `t` or before, for one that does not know which it lost. Looks at all state of the
     /// client.
     void drop_revoked_until(client_id client, time_point t) noexcept;
-    /// The client may take back after the next start what it gets from now on, and may hold then what keeps out whom `keeps_out` says. For a
-    /// client that has not said "complete" yet that is noted, and written with it.
-    /// Completes when: it is in the recovery store; at once where it is already. On cancel: as the store says. Errors: stale_client, expired,
-    /// admin_revoked, busy; the store's. Lifetime: the table outlives it. Shard: the table's.
-    task<result<void>> record(client_id client, share keeps_out = share::none);
-    /// Whether the recovery store writes of it just now. Until that is over it is not known what it has, nor whether it keeps that.
-    bool is_being_written(client_id client) noexcept;
-    /// Whether the end of a client waits for its fences (recallable_kind::fence()), for state_options::fence_time at
-    /// most. It may do without: what they are in the way of stays closed until each has ended.
-    enum class fences : bool { left, awaited };
-    /// The client is no more, nor is what it had: it said goodbye, or began anew under another id.
-    /// Completes when: its record is gone, and what it had is fenced, as `wait` says. On cancel: as the store says.
-    /// Errors: the store's; then it is there still. Lifetime: the table outlives it. Shard: the table's.
-    task<result<void>> forget(client_id client, fences wait = fences::awaited);
-    /// As an administrator asks: its state goes, and each of its stateids answers admin_revoked until forget().
-    /// Completes when: record and state are gone, and what it had is fenced, as of forget(). On cancel: as the store
-    /// says. Errors: the store's. Lifetime: the table outlives it. Shard: the table's.
-    task<result<void>> revoke_client(client_id client);
-    /// Where memory is short: takes the state of up to `count` courtesy clients, those first whose lease ended first; yields how many it were.
-    /// Of those that have some of `what` alone, if it is given, and of the peer of `like`, where that is not nobody.
-    /// Completes when: it is taken. On cancel: as the store says. Errors: the store's. Lifetime: the table outlives it. Shard: the
-    /// table's.
-    task<result<std::size_t>> drop_courtesy(std::size_t count, std::optional<limited> what = {},
-                                            client_id like = nobody);
     /// What the last refusal for a limit was for: good until anything else is asked.
     limited last_lacking() const noexcept { return last_lacking_; }
 
@@ -250,7 +179,9 @@ public:
     result<void> unlock_by_owner(client_id client, const storage::handle& file,
                                  std::span<const std::byte> owner, const byte_range& bytes,
                                  back_end_locks* unsettled = nullptr);
-    /// The owner is no more. Errors: locks_held.
+    /// Whether the owner has bytes of this home's files locked.
+    bool has_locks(client_id client, std::span<const std::byte> owner) noexcept;
+    /// The owner is no more here. Errors: locks_held.
     result<void> release_lock_owner(client_id client, std::span<const std::byte> owner);
     /// Whether it was told that it may ask for its lock, and has not done so yet.
     bool is_told(client_id client, const storage::handle& file, std::span<const std::byte> owner) noexcept;
@@ -356,19 +287,17 @@ public:
     /// On cancel: ECANCELED. Errors: busy; the store's. Lifetime: the table outlives it. Shard: the table's.
     task<result<void>> make_way(demand d, duration patience);
 
-    /// What happens by time alone: delegations not returned in time, leases, reservations of locks, the end of grace. One runs as long as
-    /// the table serves.
+    /// What happens by time alone: delegations not returned in time, reservations of locks; client_book::tend() has the rest.
+    /// One runs as long as the table serves.
     /// Completes when: its task is stopped. On cancel: it ends, after the store has answered, and after the fences of
     /// all that is held of other kinds than delegations: after state_options::fence_time those are told to end by
     /// force. Errors: none; what the store refuses is tried again after a second. Lifetime: the table outlives it.
     /// Shard: the table's.
     task<void> tend();
 
-    /// These three are any thread's.
-    bool has_state(const storage::handle& file) const noexcept { return presence_.has_state(file); }
-    bool has_any_state() const noexcept { return presence_.has_any(); }
-    operations_under_way& operations() noexcept { return operations_; }
-    grace_period::phase grace() const noexcept { return grace_.now(); }
+    table_commons& commons() const noexcept { return commons_; }
+    client_book& book() const noexcept { return book_; }
+    /// Any thread.
     const state_stats& stats() const noexcept { return stats_; }
     const state_options& options() const noexcept { return options_; }
 
@@ -381,41 +310,45 @@ private:
     struct indexes;
     struct lock_obstacle;
 
-    // Clients.
+    friend class client_book;
+
+    // Clients: table_clients.cpp.
     time_point now() const noexcept { return clock_.now(); }
     void age() noexcept;
-    bool outlives(detail::client_entry& c, time_point t) noexcept;
     detail::client_entry* find_client(client_id id) noexcept;
-    result<detail::client_entry*> make_client(std::string_view key, std::uint64_t peer, bool is_host);
+    template<class F>
+    bool holds(client_id id, F f) const noexcept;
     result<detail::client_entry*> living(client_id id, bool even_leaving = false) noexcept;
     result<detail::client_entry*> living_host(client_id id) noexcept;
-    task<result<void>> take_state(client_id id, client_state into, bool only_courtesy);
-    struct leaving;
-    task<result<void>> write_record(client_id id, bool frees_the_last = false);
     bool drop_some(detail::client_entry& c, std::size_t most) noexcept;
-    void leave_peer(detail::client_entry& c) noexcept;
+    // What the book says, on the table's shard.
+    void begin_lapse(const detail::client_card& card) noexcept;
+    void end_lapse() noexcept;
+    void look_at_clients() noexcept;
+    bool fence_some(client_id client) noexcept;
+    bool drop_some_of(client_id client) noexcept;
+    void keep(client_id client) noexcept;
+    void leave(client_id client) noexcept;
+    bool has_fences_of(client_id client) const noexcept;
+    task<void> fences_of(client_id client, time_point until);
     struct shortage;
-    static std::size_t has_of(const detail::client_entry& c, limited what) noexcept;
     std::optional<shortage> lacks(const detail::client_entry& c, limited what,
                                   std::size_t more) const noexcept;
     std::optional<shortage> lacks_for_open(const detail::client_entry& c, std::size_t name) const noexcept;
     std::optional<shortage> lacks_for_locks(const detail::client_entry& c, std::size_t ranges, bool state,
                                             std::size_t name) const noexcept;
     error refuse(const shortage& lacking, errc own) noexcept;
-    void to_state(detail::client_entry& c, client_state s) noexcept;
-    task<result<void>> end_grace();
-    static error no_memory() noexcept;
     detail::owner_entry& owner_of(detail::client_entry& c, bool locks, std::span<const std::byte> name);
     detail::owner_entry* find_owner(detail::client_entry& c, bool locks,
                                     std::span<const std::byte> name) noexcept;
     void release_owner(detail::owner_entry& o) noexcept;
-    void wake(waiter_list& list) noexcept;
-    void note_grace() noexcept;
+    static void wake(waiter_list& list) noexcept;
     result<void> refuse_in_grace() noexcept;
     result<void> refuse_io_in_grace(share access) noexcept;
     result<void> check_reclaim(const detail::client_entry& c, share keeps_out) noexcept;
     result<void> may_begin_anew(const detail::client_entry& c) noexcept;
-    static result<void> may_be_granted(const detail::client_entry& c, share keeps_out) noexcept;
+    static error not_written_down() noexcept;
+    static result<void> may_be_granted(const detail::client_card& c, share keeps_out) noexcept;
     error refuse(errc e, const char* context, counter& counted) noexcept;
 
     // Files.
@@ -477,7 +410,6 @@ private:
     void revoke_overdue(detail::client_entry& c) noexcept;
     void revoke_now(detail::recallable_entry& r) noexcept;
     bool trusts_no_more(detail::client_entry& c) noexcept;
-    void record_later(detail::client_entry& c) noexcept;
     void leave_file(detail::recallable_entry& r) noexcept;
     void remove_recallable(detail::recallable_entry& r) noexcept;
     result<detail::state_entry*> check_side_by_side(detail::client_entry& c, const stateid& id,
@@ -491,7 +423,6 @@ private:
     void return_at_close(detail::client_entry& c, std::uint32_t via, detail::file_entry& f) noexcept;
 
     // Fences: table_fences.cpp.
-    using uses = std::vector<std::shared_ptr<detail::kind_use>>;
     void fence_now(detail::recallable_entry& r, loss why) noexcept;
     void begin_fence(std::unique_ptr<detail::fence_entry> made) noexcept;
     void end_fence(detail::fence_entry& e) noexcept;
@@ -500,14 +431,12 @@ private:
     void give_up_place(detail::fence_entry& e) noexcept;
     void note_late(detail::fence_entry& e) noexcept;
     void note_left() noexcept;
-    task<void> fence_what_it_has(client_id client);
     void fence_all() noexcept;
     task<void> run_fence(detail::fence_entry* e);
     bool start_fences(scope& running) noexcept;
     task<result<void>> do_what_is_due();
     struct stop_hearer;
     task<void> run_fences(scope* running, const stop_token* stops);
-    task<void> fences_of(uses of);
 
     // Locks.
     struct lock_place;
@@ -572,20 +501,19 @@ private:
     obstacle find_obstacle(detail::file_entry& f, const demand& d) noexcept;
     result<void> decide_shares(detail::file_entry* f, const demand& d) noexcept;
 
+    table_commons& commons_;
+    client_book& book_;
+    const unsigned home_;
     const clock_source& clock_;
-    recovery_store& store_;
     state_handler& handler_;
-    const state_options options_;
-    presence presence_;
-    operations_under_way operations_;
-    grace_period grace_;
-    state_stats stats_;
+    const state_options& options_;
+    const bool has_book_; // on its shard
+    state_stats own_stats_;
+    state_stats& stats_; // those of the book, if that is here
     std::unique_ptr<detail::stateid_table> states_;
     std::unique_ptr<detail::file_set> files_;
     std::unique_ptr<detail::recent_recalls> recent_;
     std::unordered_map<client_id, std::unique_ptr<detail::client_entry>> clients_;
-    std::unordered_map<std::uint64_t, std::unique_ptr<detail::peer_use>> peers_;
-    std::uint64_t last_client_ = 0;
     limited last_lacking_ = limited::opens;
     time_point next_ask_back_{}; // of all clients
     log_limiter distrusted_, late_, hosts_deny_;
@@ -593,9 +521,7 @@ private:
     bool ends_ = false;                      // in its destructor
     std::size_t running_fences_ = 0;         // that have a place
     std::optional<time_point> fences_until_; // the shard stops, and they may take so long
-    std::unique_ptr<indexes>
-        by_; // clients by their lease, recalls and reservations by their end, states by owner and file
-    waiter_list storing_; // wait for the store's answer to somebody else
+    std::unique_ptr<indexes> by_; // recalls and reservations by their end, states by owner and file
     waiter_list tending_;
     scope* watching_ = nullptr; // of tend(): for those who wait for local processes
     std::uint64_t last_wait_ = 0, last_watch_ = 0;

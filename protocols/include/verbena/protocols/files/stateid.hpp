@@ -24,6 +24,8 @@ constexpr bool is_behind(std::uint32_t a, std::uint32_t b) noexcept { return std
 /// True of all that have no bits in `other` or all of them: those with a meaning of their own (RFC 8881 8.2.3), which callers handle
 /// before they ask, and those that are none.
 bool is_special(const stateid& id) noexcept;
+/// The table that gave out `id`, of `homes` that there are. Whatever `id` has, it is one of these.
+unsigned home_of(const stateid& id, unsigned homes) noexcept;
 
 /// What seqid 0 says: the newest, as of version 4.1, or the number that it is.
 enum class zero_seqid : bool { newest, a_number };

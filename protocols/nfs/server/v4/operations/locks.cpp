@@ -97,7 +97,7 @@ task<nfsstat4> lockt(compound& k)
         result<void> free =
             co_await k.server.state.test_lock(k.client, file.key, owner, *bytes, type, holder, &asks);
         if (asks)
-            free = co_await k.server.state.test_locally(asks, *bytes, type, holder);
+            free = co_await k.server.state.test_locally(file.key, asks, *bytes, type, holder);
         status = status_of_state(free);
     }
     LOCKT4res res;
@@ -142,7 +142,7 @@ task<nfsstat4> locku(compound& k)
     files::back_end_locks unsettled;
     const auto done = co_await k.server.state.unlock(k.client, id, file, *bytes, &unsettled);
     if (unsettled)
-        co_await k.server.state.settle(unsettled);
+        co_await k.server.state.settle(file.key, unsettled);
     if (!done) {
         status = status_of_state(done.error());
         co_return co_await refuse_unlock(k.current, status);

@@ -466,7 +466,7 @@ task<nfsstat4> close(compound& k)
     files::back_end_locks unsettled;
     const result<void> closed = co_await k.server.state.close(k.client, id, file, &unsettled);
     if (unsettled)
-        co_await k.server.state.settle(unsettled);
+        co_await k.server.state.settle(file.key, unsettled);
     if (!closed)
         co_return status_of_state(closed.error());
     k.current_id.reset();

@@ -241,8 +241,7 @@ constexpr std::size_t most_lost_files = 4096;
 // had closed them. A client can't give that back: its CLOSE stands behind a PUTFH and a GETATTR, and that is STALE.
 task<bool> has_lost_all_files(compound& k, files::client_id client)
 {
-    auto ask = [client](files::state_table& t) { return t.files_of(client, most_lost_files); };
-    const auto those = co_await k.server.state.at_home(std::move(ask));
+    const auto those = co_await k.server.state.clients().files_of(client, most_lost_files);
     if (!those)
         co_return false;
     for (const files::exported_file& each : *those) {

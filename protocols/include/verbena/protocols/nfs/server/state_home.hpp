@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state layer's table (docs/internals/files.md) where the programs of all versions find it: on one shard, which
-// the others visit. It knows no version's types: each has its own names for what is answered here.
+// The state layer (docs/internals/files.md) where the programs of all versions find it: clients on one shard, and each
+// file on its home, which the others visit. It knows no version's types: each has its own names for what is answered here.
 #pragma once
 
 #include <verbena/core/intrusive_list.hpp>
@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -28,11 +29,11 @@ struct held_attributes {
     std::uint64_t size = 0;
 };
 
-/// Asks clients for what they keep to themselves. Used on the state layer's shard.
+/// Asks clients for what they keep to themselves. Used on the clients' home.
 class holder_inquiry {
 public:
     /// `file` is by the export of the holder. Completes when: `holder` has answered, or it is clear that it doesn't within `patience`. On cancel: ECANCELED. Errors: any, where
-    /// there is no answer. Lifetime: `file` is borrowed. Shard: the state layer's.
+    /// there is no answer. Lifetime: `file` is borrowed. Shard: the clients' home.
     virtual task<result<held_attributes>> ask(files::client_id holder, const files::stateid& id,
                                               const files::exported_file& file, duration patience) = 0;
 
@@ -63,31 +64,37 @@ enum class name_rule : std::uint8_t {
     unused, ///< likewise, or it has nothing
 };
 
-/// The table and its home. Made on any shard; used by all.
+/// The book of clients, the tables, and where these are. Made on any shard; used by all.
 ///
-/// This holds for all its tasks. Completes when: the table has answered. On cancel: as shard::run(). Errors: a
+/// This holds for all its tasks. Completes when: the file's table has answered, or the book. On cancel: as shard::run(). Errors: a
 /// files::errc, as the table's function of that name; busy, where the recovery store fails or the task was asked to
-/// stop: what can't be written isn't promised, and may be as soon as the disk has room. ECANCELED where the home has
+/// stop: what can't be written isn't promised, and may be as soon as the disk has room. ECANCELED where that home has
 /// stopped. Lifetime: what they are given is borrowed.
 /// Shard: any.
 class state_home {
 public:
-    /// `home`, `store` and `handler` outlive it, and `home` runs its table's tend().
-    state_home(shard& home, files::recovery_store& store, files::state_handler& handler,
-               files::state_options options);
+    /// Files have these homes, 1 to files::table_commons::most_homes, and clients the first of them. They, `store` and
+    /// `handler` outlive it. Each runs tend() of its table, and the first one that of clients() too. `handler` is called
+    /// on each of them. `key` as for files::table_commons.
+    state_home(std::span<shard* const> homes, files::recovery_store& store, files::state_handler& handler,
+               files::state_options options, const siphash_key& key);
     ~state_home();
     /// From now on holders of write delegations are asked by `how`, which outlives it, before they have to give them back.
     void ask_holders(holder_inquiry& how) noexcept { inquiry_ = &how; }
 
-    const files::state_options& options() const noexcept { return table_.options(); }
+    const files::state_options& options() const noexcept { return book_.options(); }
     bool is_home(const shard& s) const noexcept { return &s == &home_; }
+    /// Of clients.
     shard& home() const noexcept { return home_; }
-    /// On its home only.
+    /// On the clients' home only.
     time_point now() const noexcept { return home_.reactor().clock().now(); }
-    /// Any thread.
-    const files::state_stats& stats() const noexcept { return table_.stats(); }
-    /// On its home only.
-    files::state_table& table() noexcept { return table_; }
+    /// Any thread. Of clients, and of the files of their home.
+    const files::state_stats& stats() const noexcept { return book_.stats(); }
+    /// On the clients' home only.
+    files::client_book& clients() noexcept { return book_; }
+    /// Of that home, and on it only.
+    files::state_table& table(unsigned home = 0) noexcept { return homes_[home].table; }
+    unsigned homes() const noexcept { return commons_.homes(); }
     /// Whether clients may reclaim what they had before a restart: until then nobody gets anything new. Any shard.
     bool is_in_grace() const noexcept { return stats().grace.value() != 0; }
     /// Whether one of these clients may have kept others from `access`, of whatever file, as its record says. Any shard.
@@ -97,11 +104,23 @@ public:
                (any(access & files::share::write) && stats().writes_wait_for.value() != 0);
     }
 
-    /// co_await of what `f(table)` yields, a value or a task, on the table's shard.
+    /// co_await of what `f(table)` yields, a value or a task, on the home of the file, by its key, or of what has the
+    /// stateid. A stateid that nobody gave out leads to some home.
     template<class F>
-    auto at_home(F f)
+    auto at_home_of(const storage::handle& file, F f)
     {
-        return home_.run([f = std::move(f), this]() mutable { return f(table_); });
+        return at(homes_[commons_.home_of(file)], std::move(f));
+    }
+    template<class F>
+    auto at_home_of(const files::stateid& id, F f)
+    {
+        return at(homes_[commons_.home_of(id)], std::move(f));
+    }
+    /// co_await of what `f(book)` yields, likewise, on the home of clients.
+    template<class F>
+    auto at_clients(F f)
+    {
+        return home_.run([f = std::move(f), this]() mutable { return f(book_); });
     }
 
     struct added {
@@ -118,12 +137,12 @@ public:
     /// The same for who wants its name. Errors: client_busy while it does not yield by `rule`, nor at all while the
     /// store writes of it.
     task<result<void>> take_name(files::client_id client, name_rule rule);
-    /// On its home only. Whether a client gives way by `rule`.
+    /// On the clients' home only. Whether a client gives way by `rule`.
     bool yields(files::client_id client, name_rule rule);
     /// As forget(), for a caller that has nobody to tell a failure: what the store refuses is tried again by
     /// forget_abandoned(). Does not wait for fences.
     task<void> abandon(files::client_id client);
-    /// On its home only. Completes when: each was tried once.
+    /// On the clients' home only. Completes when: each was tried once.
     task<void> forget_abandoned();
     struct life {
         bool active = false; ///< its lease is not over
@@ -186,20 +205,20 @@ public:
     task<result<void>> free(files::client_id client, const files::stateid& id, bool& revoked);
 
     /// What is under way on each shard, which is said by begin(), or by check_io()'s caller. Any thread.
-    files::operations_under_way& operations() noexcept { return table_.operations(); }
+    files::operations_under_way& operations() noexcept { return commons_.operations(); }
     /// Asked on any thread, without a way to the table: whether anybody has state of `file`, or of any file.
     bool has_state(const storage::handle& file) const noexcept
     {
-        return table_.has_any_state() && table_.has_state(file);
+        return commons_.has_any_state() && commons_.has_state(file);
     }
-    bool has_any_state() const noexcept { return table_.has_any_state(); }
+    bool has_any_state() const noexcept { return commons_.has_any_state(); }
     /// Begins `doing`, as files::under_way::begin() has it, and tells then whether anybody may have state of the file: if so, make_way() is
     /// awaited before the operation is done. Called on the shard of `here`.
     [[nodiscard]] bool begin(files::under_way& doing, files::operations_here& here, std::uint32_t space,
                              const storage::handle& file, files::operation op) noexcept
     {
         doing.begin(here, space, file, op);
-        return has_any_state() && table_.has_state(files::file_key(space, file));
+        return has_any_state() && commons_.has_state(files::file_key(space, file));
     }
     /// The same of a file that is known by its name alone. True: the name is looked up, and begin() is said of the file. False: nobody has
     /// state of any file, nor gets any that the operation contradicts while it is under way, so the name need not be
@@ -222,16 +241,33 @@ public:
                                  std::span<const std::byte> owner, const files::byte_range& bytes,
                                  files::lock_type type, files::lock_holder& holder,
                                  files::back_end_locks* asks = nullptr);
-    task<result<void>> test_locally(files::back_end_locks& asks, const files::byte_range& bytes,
-                                    files::lock_type type, files::lock_holder& holder);
+    task<result<void>> test_locally(const storage::handle& file, files::back_end_locks& asks,
+                                    const files::byte_range& bytes, files::lock_type type,
+                                    files::lock_holder& holder);
     /// `unsettled` as in close().
     task<result<files::stateid>> unlock(files::client_id client, const files::stateid& id,
                                         const files::exported_file& file, const files::byte_range& bytes,
                                         files::back_end_locks* unsettled = nullptr);
-    /// Processes of this host find unlocked what close() or unlock() has unlocked. Of something, once.
-    task<void> settle(files::back_end_locks& unsettled);
+    /// Processes of this host find unlocked what close() or unlock() of `file` has unlocked. Of something, once.
+    task<void> settle(const storage::handle& file, files::back_end_locks& unsettled);
 
 private:
+    struct file_home {
+        file_home(state_home& of, unsigned number, shard& s, files::state_handler& handler)
+            : where(s), table(of.commons_, of.book_, number, s, handler)
+        {
+        }
+        shard& where;
+        files::state_table table;
+        intrusive_list<list_hook> begun; // each a begun_open
+    };
+    template<class F>
+    static auto at(file_home& home, F f)
+    {
+        return home.where.run([f = std::move(f), &home]() mutable { return f(home.table); });
+    }
+    task<std::vector<result<void>>> test_at_each(files::client_id client,
+                                                 std::span<const files::stateid> ids);
     task<result<added>> add_here(std::string_view key, std::uint64_t peer);
     // An open of a file that is cut on its caller's shard. The caller owns it, and however the caller's task ends, it
     // comes home and ends there: that needs no memory.
@@ -240,17 +276,16 @@ private:
         void operator()(begun_open* b) const noexcept;
     };
     task<result<files::opened>> open_and_cut(const files::open_request& request, const opening& file);
-    task<result<void>> begin_to_cut(files::state_table& table, const files::open_request* request,
-                                    begun_open* begun);
-    task<result<files::opened>> end_cut(files::state_table& table, const files::open_request* request,
-                                        const opening* file, begun_open* begun,
-                                        const result<storage::change>* cut);
+    static task<result<void>> begin_to_cut(const files::open_request* request, begun_open* begun);
+    static task<result<files::opened>> end_cut(const files::open_request* request, const opening* file,
+                                               begun_open* begun, const result<storage::change>* cut);
 
     shard& home_;
     holder_inquiry* inquiry_ = nullptr;
-    files::state_table table_;
-    intrusive_list<begun_open> begun_;        // of the home
-    std::vector<files::client_id> abandoned_; // of the home
+    files::table_commons commons_;
+    files::client_book book_;
+    std::deque<file_home> homes_;
+    std::vector<files::client_id> abandoned_; // of the clients' home
 };
 
 } // namespace verbena::nfs
