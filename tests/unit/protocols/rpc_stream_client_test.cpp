@@ -129,19 +129,28 @@ public:
             for (const auto& script : scripts) {
                 pollfd p{listener_.get(), POLLIN, 0};
                 if (::poll(&p, 1, 10'000) != 1)
-                    return;
+                    break;
                 const int fd = ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC);
                 peer client{net::unique_fd(fd)};
                 script(client);
             }
+            over_ = true;
         });
     }
-    ~fake_server() { thread_.join(); }
+    ~fake_server()
+    {
+        // A script may wait for the end of its connection, and a socket that was closed is let go in a turn, where the ring watches it.
+        while (!over_ && turning != nullptr)
+            turning->turn();
+        thread_.join();
+    }
+    inline static reactor* turning = nullptr; // the fixture's
     const std::string& address() const { return address_; }
 
 private:
     net::unique_fd listener_;
     std::string address_;
+    std::atomic<bool> over_{false};
     std::thread thread_;
 };
 
@@ -166,7 +175,9 @@ struct fixture {
         shard = std::move(*made);
         buffers.emplace(budget, shard.get());
         far.emplace(*shard);
+        fake_server::turning = shard.get();
     }
+    ~fixture() { fake_server::turning = nullptr; }
     std::unique_ptr<rpc::client_transport> client(const fake_server& server,
                                                   const rpc::client_options& options = patient())
     {

@@ -54,6 +54,7 @@ struct fixture {
     // Connects to an acceptor that reads the request, writes ANSWER and, unless it STAYS, closes.
     result<std::unique_ptr<verbs::queue_pair>> connect(const bytes& answer, bool stays = false)
     {
+        std::atomic<bool> over{false};
         std::thread acceptor([&] {
             pollfd p{listener.get(), POLLIN, 0};
             ::poll(&p, 1, 10'000);
@@ -70,6 +71,7 @@ struct fixture {
             for (ssize_t n = 0;
                  (n = ::recv(peer.get(), more, sizeof more, 0)) > 0;) // until the initiator goes
                 said.insert(said.end(), more, more + n);
+            over = true;
         });
         reply.clear();
         auto main = [&]() -> task<result<std::unique_ptr<verbs::queue_pair>>> {
@@ -85,6 +87,9 @@ struct fixture {
                 while_connected();
             *made = nullptr; // the acceptor waits for that
         }
+        // A turn lets go of the socket, which the ring may watch.
+        while (!over)
+            shard->turn();
         acceptor.join();
         clock.creeps = false;
         return made;
