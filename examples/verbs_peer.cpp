@@ -136,11 +136,12 @@ task<result<void>> serve_pings(peer& p)
     }
 }
 
-task<result<std::unique_ptr<verbs::grant>>> open_to(peer& p, std::span<std::byte> memory,
-                                                    verbs::access rights)
+// The buffer is kept for as long as the peer may touch it, whenever the grant goes.
+task<result<verbs::grant>> open_to(peer& p, const lease& buffer, std::size_t size, verbs::access rights)
 {
-    return p.domain->make_grant(memory, rights,
-                                p.context.query().grant_per_queue_pair ? &p.connection->scope() : nullptr);
+    return p.domain->make_grant(buffer.bytes().first(size), rights,
+                                p.context.query().grant_per_queue_pair ? &p.connection->scope() : nullptr,
+                                buffer.share());
 }
 
 // Advertises what `g` opens, and waits for "go ahead".
@@ -166,10 +167,10 @@ task<result<void>> ping(peer& p, int count, std::size_t size)
     const lease sink_memory = co_await p.pool.acquire(size);
     const auto source = source_memory.bytes().first(size);
     const auto sink = sink_memory.bytes().first(size);
-    const auto readable = co_await open_to(p, source, verbs::access::remote_read);
+    const auto readable = co_await open_to(p, source_memory, size, verbs::access::remote_read);
     if (!readable)
         co_return readable.error();
-    const auto writable = co_await open_to(p, sink, verbs::access::remote_write);
+    const auto writable = co_await open_to(p, sink_memory, size, verbs::access::remote_write);
     if (!writable)
         co_return writable.error();
     for (int i = 0; i < count; ++i) {
@@ -177,10 +178,10 @@ task<result<void>> ping(peer& p, int count, std::size_t size)
             source[k] = std::byte('A' + (k + std::size_t(i)) % 58);
         source[size - 1] = {}; // rping prints it as text
         std::ranges::fill(sink, std::byte{0xff});
-        const auto read = co_await advertise(p, **readable);
+        const auto read = co_await advertise(p, *readable);
         if (!read)
             co_return read.error();
-        const auto written = co_await advertise(p, **writable);
+        const auto written = co_await advertise(p, *writable);
         if (!written)
             co_return written.error();
         if (!std::ranges::equal(source, sink))

@@ -40,13 +40,14 @@ std::error_code make_error_code(connection_end e) noexcept
     return {static_cast<int>(e), category};
 }
 
-task<result<std::unique_ptr<grant>>> protection_domain::make_grant(std::span<std::byte> memory, access rights,
-                                                                   queue_pair* scope)
+task<result<grant>> protection_domain::make_grant(std::span<std::byte> memory, access rights,
+                                                  queue_pair* scope, memory_owner keep)
 {
     grant_request one;
     one.memory = memory;
     one.rights = rights;
     one.scope = scope;
+    one.keep = std::move(keep);
     const std::span<grant_request> batch(&one, 1);
     const auto made = co_await make_grants(batch);
     if (!made)

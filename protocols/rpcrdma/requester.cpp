@@ -171,7 +171,7 @@ task<void> requester::settle(outstanding& o)
         co_await t.exposed.wait_shielded();
     // Out of drop()'s reach: grant, region and memory go in this order, after the revocation.
     std::array<exposure, max_grants + 2> taken;
-    std::array<std::unique_ptr<verbs::grant>, max_grants + 2> grants;
+    std::array<verbs::grant, max_grants + 2> grants;
     std::size_t count = 0;
     t.for_each([&](exposure& e) {
         taken[count] = std::move(e);
@@ -179,10 +179,22 @@ task<void> requester::settle(outstanding& o)
         ++count;
     });
     t.clear();
-    ++settling_;
+    // Also where there was no memory to wait by: then the grants are dropped, which is as good where their peer is of this shard.
+    class settling {
+    public:
+        explicit settling(requester& r) noexcept : requester_(r) { ++r.settling_; }
+        settling(const settling&) = delete;
+        ~settling()
+        {
+            if (--requester_.settling_ == 0)
+                requester_.settled_.set();
+        }
+
+    private:
+        requester& requester_;
+    };
+    const settling under_way(*this);
     co_await domain_->revoke(std::span(grants).first(count));
-    if (--settling_ == 0)
-        settled_.set();
 }
 
 task<void> requester::quiesce()
@@ -206,7 +218,7 @@ segment requester::segment_of(const exposure& e) noexcept
 {
     if (!e.grant)
         return {};
-    const verbs::remote_segment where = e.grant->where();
+    const verbs::remote_segment where = e.grant.where();
     return {where.key, where.length, where.address};
 }
 

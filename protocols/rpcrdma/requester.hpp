@@ -44,7 +44,7 @@ private:
         bool planned() const noexcept { return !bytes.empty(); }
         void clear() noexcept
         {
-            grant.reset();
+            grant = verbs::grant();
             region.reset();
             bytes = {};
             memory.reset();
@@ -53,7 +53,7 @@ private:
         std::span<std::byte> bytes;
         verbs::access rights = verbs::access::remote_read;
         std::unique_ptr<verbs::region> region; // of memory that isn't the pool's
-        std::unique_ptr<verbs::grant> grant;
+        verbs::grant grant;
     };
     /// What one call has on the connection.
     struct transfer {

@@ -569,7 +569,7 @@ task<void> client_path::issue(io_operation& o)
         o.ended.reset();
         const placed is_placed(*this, o);
         const time_point began = shared_.shard.clock().now();
-        const auto posted = post(o, choose(o), sink[0].made.get(), key);
+        const auto posted = post(o, choose(o), sink[0].made ? &sink[0].made : nullptr, key);
         if (!posted)
             broken(path_end::lost, posted.error());
         // Also where it could not be posted: the connection ends, and until then the device may have seen it.
@@ -583,11 +583,11 @@ task<void> client_path::issue(io_operation& o)
         o.outcome = ready.error();
     }
     if (sink[0].made) {
-        std::array<std::unique_ptr<verbs::grant>, 1> made = {};
+        std::array<verbs::grant, 1> made;
         made[0] = std::move(sink[0].made);
         try {
             co_await domain_->revoke(made);
-        } catch (const std::bad_alloc&) { // it is revoked when it goes
+        } catch (const std::bad_alloc&) { // dropped: all who may use it are of this shard
         }
     }
 }

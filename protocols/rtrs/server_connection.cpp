@@ -241,7 +241,7 @@ void server_connection::take_request(std::uint32_t immediate)
     verbs::send_request unbind;
     unbind.opcode = verbs::opcode::unbind;
     unbind.grant = &path_.grant_of(number);
-    const bool at_once = path_.device().query().renews_at_once;
+    const bool at_once = path_.domain().renews_at_once();
     if (!at_once)
         unbind.id = key_is_gone | immediate;
     if (!post({&unbind, 1}, !at_once))

@@ -235,7 +235,7 @@ task<void> server_path::inform(std::uint32_t length)
         co_return;
     std::vector<descriptor> chunks;
     for (const auto& g : grants_) {
-        const verbs::remote_segment at = g->where();
+        const verbs::remote_segment at = g.where();
         chunks.push_back({at.address, at.key, at.length});
     }
     const std::size_t size = info_response_size(chunks.size());

@@ -70,7 +70,7 @@ public:
     scope& requests() noexcept { return requests_; }
     const lease& service_memory() const noexcept { return service_memory_; }
     /// By which the client writes into this chunk, if each has one of its own (server_options::always_invalidate).
-    verbs::grant& grant_of(std::uint32_t chunk) const noexcept { return *grants_[chunk]; }
+    verbs::grant& grant_of(std::uint32_t chunk) noexcept { return grants_[chunk]; }
     /// From a request to its answer the chunk has no key. False: such a request is under way.
     bool take_key(std::uint32_t chunk) noexcept { return std::exchange(keyless_[chunk], char(1)) == 0; }
     void give_key(std::uint32_t chunk) noexcept { keyless_[chunk] = 0; }
@@ -103,7 +103,7 @@ private:
     lease service_memory_;
     std::unique_ptr<verbs::region> service_region_;
     std::vector<std::unique_ptr<verbs::region>> regions_; // of the session's chunks
-    std::vector<std::unique_ptr<verbs::grant>> grants_;   // of these, or of each chunk
+    std::vector<verbs::grant> grants_;                    // of these, or of each chunk
     std::vector<char> keyless_;                           // by chunk
     std::vector<std::unique_ptr<server_connection>> connections_;
     std::size_t accepted_ = 0;

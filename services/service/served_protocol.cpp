@@ -106,6 +106,10 @@ struct server::impl {
         shard_options.listeners = own.listeners;
         shard_options.rdma_listeners = own.rdma_listeners;
         shard_options.peers = own.peers;
+        shard_options.iwarp = own.iwarp;
+#ifdef VERBENA_HAS_RDMA
+        shard_options.rdma = own.rdma;
+#endif
         shard_options.most_connections = most_connections();
         shard_options.iwarp_crc = own.iwarp_crc;
         shard_options.read_limit = own.read_limit;

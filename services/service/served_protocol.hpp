@@ -9,6 +9,10 @@
 #include <verbena/core/module/settings.hpp>
 #include <verbena/core/reactor/runtime.hpp>
 #include <verbena/protocols/rpc/module.hpp>
+#include <verbena/transports/iwarp.hpp>
+#ifdef VERBENA_HAS_RDMA
+#include <verbena/transports/rdma.hpp>
+#endif
 
 #include <chrono>
 #include <memory>
@@ -61,7 +65,11 @@ public:
         std::size_t servers = 1;
         std::size_t listeners = 0;
         std::size_t rdma_listeners = 0;
-        peer_shares* peers = nullptr; ///< outlives the server
+        peer_shares* peers = nullptr;            ///< outlives the server
+        verbena::iwarp::device* iwarp = nullptr; ///< likewise
+#ifdef VERBENA_HAS_RDMA
+        verbena::rdma::host* rdma = nullptr; ///< likewise
+#endif
     };
 
     /// `rt` outlives it.

@@ -194,6 +194,11 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     setting_values values;
     metric_registry registry;          // outlives all that register there
     std::optional<peer_shares> shares; // outlives all that charge peers
+    std::unique_ptr<verbena::iwarp::device> iwarp =
+        verbena::iwarp::make_device(); // outlives all that its connections may touch
+#ifdef VERBENA_HAS_RDMA
+    std::unique_ptr<verbena::rdma::host> rdma = verbena::rdma::make_host(); // likewise
+#endif
     std::unique_ptr<runtime> rt;
     module_table table; // modules go when the shards have ended, and before what the host has for them
     metric_registrations registrations;
@@ -384,6 +389,10 @@ void service::impl::start()
     std::vector<std::vector<planned_listener>> listeners;
     server::options total;
     total.peers = &*shares;
+    total.iwarp = iwarp.get();
+#ifdef VERBENA_HAS_RDMA
+    total.rdma = rdma.get();
+#endif
     for (served& s : protocols) {
         listeners.push_back(resolve_listeners(s.plan));
         std::vector<listen_target> targets;

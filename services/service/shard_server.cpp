@@ -139,9 +139,10 @@ shard_server::shard_server(shard& s, const server_options& o,
       buffers_(s.buffers()),
       dispatcher_(s.reactor(), &duplicates),
       streams_(s.reactor(), s.buffers(), dispatcher_, stream_options(o, s.buffers().budget().limit())),
-      iwarp_(iwarp::make_context(s.reactor(), iwarp_options(o))),
+      iwarp_(o.iwarp->make_context(s.reactor(), iwarp_options(o))),
 #ifdef VERBENA_HAS_RDMA
       device_(o.device),
+      devices_(o.rdma),
 #endif
       unhandled_(o.name),
       rdma_tasks_(s.reactor(), nullptr, &unhandled_, "RDMA listeners")
@@ -244,7 +245,7 @@ result<std::size_t> shard_server::listen_rdma(std::string_view url, blocking_poo
         rdma::options o;
         o.device = device_.name;
         o.port = device_.port;
-        auto made = rdma::make_context(reactor_, {lane, lane}, o);
+        auto made = devices_->make_context(reactor_, {lane, lane}, o);
         if (!made)
             return made.error();
         rdma_ = std::move(*made);

@@ -38,8 +38,12 @@ struct server_options {
     std::size_t shards = 1;
     /// Of the whole service: what listens shares the memory budget.
     std::size_t listeners = 0;
-    std::size_t rdma_listeners = 0; ///< iwarp too
-    peer_shares* peers = nullptr;   ///< of the whole service, which it outlives
+    std::size_t rdma_listeners = 0;          ///< iwarp too
+    peer_shares* peers = nullptr;            ///< of the whole service, which it outlives
+    verbena::iwarp::device* iwarp = nullptr; ///< likewise
+#ifdef VERBENA_HAS_RDMA
+    verbena::rdma::host* rdma = nullptr; ///< likewise
+#endif
     /// What `peers` says of connections goes for those by which calls come. A verbs protocol has its own number.
     bool bounds_connections = true;
     std::size_t most_connections = SIZE_MAX; ///< that the process has descriptors for
@@ -112,6 +116,7 @@ private:
 #ifdef VERBENA_HAS_RDMA
     std::unique_ptr<rdma::context> rdma_;
     const device_choice device_;
+    rdma::host* const devices_;
 #endif
     std::vector<std::unique_ptr<verbs::listener>> rdma_listeners_;
     rpcrdma::responder_options rdma_options_;

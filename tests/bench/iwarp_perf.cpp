@@ -108,7 +108,7 @@ task<void> echo(std::unique_ptr<verbs::connect_request> request, verbs::protecti
     e.qp->set_handler(&e);
     e.prepare(largest_send);
     auto g = take(co_await domain.make_grant(memory, verbs::access::remote_write, e.qp.get()), "make_grant");
-    const auto range = g->where();
+    const auto range = g.where();
     const where_to_write told{range.address, range.key, range.length};
     verbs::connect_options o;
     o.private_data = std::as_bytes(std::span(&told, 1));

@@ -121,7 +121,7 @@ task<void> measure(loop::fabric& fabric, reactor& shard, std::uint64_t iteration
             const auto allocated = test::allocations.load();
             const auto begun = std::chrono::steady_clock::now();
             for (std::uint64_t id = 0; id < depth; ++id)
-                s.spawn([&] { return worker(w, *here, id, granted->where(), source, count); });
+                s.spawn([&] { return worker(w, *here, id, granted.where(), source, count); });
             co_await s.join();
             const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begun;
             const auto total = static_cast<double>(count * depth);

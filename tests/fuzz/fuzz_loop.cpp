@@ -186,7 +186,7 @@ public:
                 i += handle.size() - 4;
             } else if (word >> 8 == 0xfeed00 && (word & 0xff) < grants && granted_[word & 0xff] &&
                        i + 16 <= message.size()) {
-                const auto where = granted_[word & 0xff]->where();
+                const auto where = granted_[word & 0xff].where();
                 const std::uint64_t offset = where.address + (xdr::load_u32(&message[i + 12]) & 0xffff);
                 xdr::store_u32(&message[i], where.key);
                 xdr::store_u32(&message[i + 8], static_cast<std::uint32_t>(offset >> 32));
@@ -234,7 +234,7 @@ public:
             }
             case 2: {
                 const std::size_t i = next_grant++ % grants;
-                granted_[i].reset();
+                granted_[i] = verbs::grant();
                 memory_[i].assign((in.byte() + 1) * 256, std::byte(0x55));
                 scope s(*world_.shard);
                 s.spawn([&] { return expose(i); });
@@ -242,7 +242,7 @@ public:
                     world_.shard->turn();
                 break;
             }
-            case 3: granted_[in.byte() % grants].reset(); break;
+            case 3: granted_[in.byte() % grants] = verbs::grant(); break;
             case 4: {
                 const verbs::receive_request r{0, {answer_.data(), 4096, 0}};
                 (void)queue_pair_->post_receive({&r, 1});
@@ -262,7 +262,7 @@ public:
     {
         turns(8);
         for (auto& g : granted_)
-            g.reset();
+            g = verbs::grant();
         queue_pair_.reset();
     }
 
@@ -281,7 +281,7 @@ private:
     std::vector<std::byte> root_ = world_.root();
     std::vector<std::byte> handle_;
     std::unique_ptr<verbs::queue_pair> queue_pair_;
-    std::array<std::unique_ptr<verbs::grant>, grants> granted_;
+    std::array<verbs::grant, grants> granted_;
     std::array<std::vector<std::byte>, grants> memory_;
     std::array<std::byte, 4096> answer_{};
     std::vector<std::vector<std::byte>> sent_; // until the queue pair is gone

@@ -337,7 +337,7 @@ public:
     ~raw_client()
     {
         for (auto& s : sinks_)
-            s.reset();
+            s = verbs::grant();
     }
 
     void play(script& in)
@@ -351,7 +351,7 @@ public:
             case 4:
             case 5: request(in); break;
             case 6: grant(in); break;
-            case 7: sinks_[in.byte() % sinks].reset(); break;
+            case 7: sinks_[in.byte() % sinks] = verbs::grant(); break;
             case 8: world_.turns(in.byte()); break;
             case 9: {
                 const unsigned n = in.byte();
@@ -460,7 +460,7 @@ private:
     void grant(script& in)
     {
         const std::size_t i = in.byte() % sinks;
-        sinks_[i].reset();
+        sinks_[i] = verbs::grant();
         memory_[i].assign(in.byte() * 64 + 64, std::byte(0x55));
         world_.run(
             [&]() -> task<void> {
@@ -522,7 +522,7 @@ private:
         if (!h.is_write && (how & 64) != 0) {
             const auto& sink = sinks_[in.byte() % sinks];
             if (sink) {
-                const verbs::remote_segment where = sink->where();
+                const verbs::remote_segment where = sink.where();
                 h.sink = rtrs::descriptor{where.address, where.key, where.length};
             } else {
                 h.sink = rtrs::descriptor{in.word(), in.word(), in.byte() * 32u};
@@ -546,7 +546,7 @@ private:
     std::vector<rtrs::descriptor> chunks_;
     std::array<std::unique_ptr<connection>, ends> connections_;
     std::array<std::vector<std::byte>, sinks> memory_;
-    std::array<std::unique_ptr<verbs::grant>, sinks> sinks_;
+    std::array<verbs::grant, sinks> sinks_;
 };
 
 void hostile_client(script& in)
@@ -595,7 +595,7 @@ public:
     ~raw_server()
     {
         for (auto& g : chunks_)
-            g.reset();
+            g = verbs::grant();
     }
 
     task<void> serve(verbs::listener& l)
@@ -692,7 +692,7 @@ private:
         }
         std::vector<rtrs::descriptor> all;
         for (const auto& g : chunks_)
-            all.push_back({g->where().address, g->where().key, g->where().length});
+            all.push_back({g.where().address, g.where().key, g.where().length});
         const unsigned how = in_.byte();
         if (how == 250)
             all.pop_back();
@@ -804,7 +804,7 @@ private:
     script& in_;
     std::vector<std::unique_ptr<connection>> connections_;
     std::vector<std::byte> memory_;
-    std::vector<std::unique_ptr<verbs::grant>> chunks_;
+    std::vector<verbs::grant> chunks_;
     rtrs::descriptor last_sink_;
     bool is_good_ = false;
 };

@@ -154,6 +154,7 @@ struct world : block_world {
         for (std::size_t i = 0; i < std::size_t(loop::fault::count_); ++i)
             f.conditions.per_million[i] = random() % 3 == 0 ? std::uint32_t(random() % 2000) : 0;
         f.conditions[loop::fault::device_removal] /= 20;
+        f.conditions[loop::fault::late_revocation] *= 100;
         f.conditions[loop::fault::disconnect] /= 4;
         f.conditions[loop::fault::flush] /= 4;
         f.conditions.latency = std::chrono::microseconds(random() % 50);

@@ -39,6 +39,12 @@ public:
             items_.make_until((tail_ & (items_.room() - 1)) + 1);
         return at(tail_++);
     }
+    /// Has memory for so many more items, within the limit: push() of these allocates nothing. Throws std::bad_alloc.
+    void make_room(std::size_t more)
+    {
+        while (items_.room() < size() + more)
+            grow();
+    }
     void pop() noexcept { ++head_; }
     /// Gives the memory back, if it is empty.
     void shrink() noexcept

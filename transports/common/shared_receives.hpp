@@ -45,7 +45,8 @@ public:
     /// The receive that has stood longest, or one that is supplied now; false if there is none.
     bool take(verbs::receive_request& to) noexcept
     {
-        if (ring_.empty() && supply_ != nullptr && waiting_.empty())
+        if (ring_.empty() &&
+            supply_ != nullptr) // also if others wait: what is posted is theirs, and then somebody asks again
             supply_->receive_wanted();
         return take_standing(to);
     }

@@ -3,16 +3,21 @@
 // tagged byte is checked against before it is read or placed.
 #pragma once
 
-#include <verbena/core/task/frame_pool.hpp>
+#include "quiescence.hpp"
+
 #include <verbena/core/verbs/verbs.hpp>
 
 #include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <span>
-#include <vector>
 
 namespace verbena::steering {
 
+class record;
 class table;
 
 /// Names a queue pair for as long as the process lives; 0 names none. Not its address, which the next
@@ -20,46 +25,76 @@ class table;
 using scope_id = std::uint64_t;
 scope_id new_scope() noexcept;
 
-/// One tag's permission. Its tag is random over all 32 bits and never reused while it stands; a new grant of
-/// the same memory gets another one, which is what a generation is for.
-class grant : public verbs::grant {
+/// A domain, as the table knows it: whose tags they are, and who hears of them.
+class tag_owner {
 public:
-    /// `base` is the tagged offset that names the first byte of what `r` asks for.
-    grant(table& t, const void* domain, const verbs::grant_request& r, std::uint64_t base, scope_id scope);
-    ~grant() override;
-    static void* operator new(std::size_t size) { return allocate_frame(size); }
-    static void operator delete(void* p, std::size_t size) noexcept { release_frame(p, size); }
+    /// A tag works, once more. On the shard that made or bound it.
+    virtual void on_bound(const record& /*r*/) noexcept {}
+    /// Its tag works no more. On the shard that took it away.
+    virtual void on_unbound(const record& /*r*/) noexcept {}
+    /// Whether peers of connections that are not of the shard of `here` (nullptr: of none) can be touching memory by tags that any
+    /// connection of this domain may use.
+    virtual bool is_used_beside(const lane* here) const noexcept = 0;
 
-    verbs::remote_segment where() const noexcept final;
-    void revoke() noexcept final;
-    bool valid() const noexcept final { return tag_ != 0; }
-    std::uint32_t next_key() noexcept final;
-    /// Of `domain`, and renewable.
-    bool is_renewable_in(const void* domain) const noexcept { return is_renewable_ && domain_ == domain; }
+protected:
+    ~tag_owner() = default;
+};
+
+/// One grant's slot. Its tag is random over all 32 bits and never reused while it stands; a new grant of
+/// the same memory gets another one, which is what a generation is for.
+///
+/// A peer's access reads it on any shard while its owner may take the tag away. So what is read is atomic, and counts if the
+/// tag is the same before and behind.
+class record final : public verbs::grant_slot, private passing {
+public:
+    verbs::remote_segment where() const noexcept override;
+    bool valid() const noexcept override { return tag() != 0; }
+    std::uint32_t next_key() noexcept override;
+    void drop() noexcept override;
+
+    std::uint32_t tag() const noexcept { return tag_.load(std::memory_order_acquire); }
+    /// Of `owner`, and renewable.
+    bool is_renewable_of(const tag_owner& owner) const noexcept
+    {
+        return renewable_ && this->owner() == &owner;
+    }
     /// The next key works, at once, and the last one no more.
     void bind() noexcept;
     /// There is no key until bind().
     void unbind() noexcept;
-
-protected:
-    /// A tag works, once more.
-    virtual void on_bound() noexcept {}
-    /// `tag` works no more. A class that overrides it revokes in its own destructor.
-    virtual void on_revoked(std::uint32_t /*tag*/) noexcept {}
-    std::span<std::byte> memory() const noexcept { return memory_; }
-    verbs::access rights() const noexcept { return rights_; }
+    /// unbind(), and there is none ever after.
+    void retire() noexcept;
+    /// Of one queue pair alone.
+    bool is_scoped() const noexcept { return scope_.load(std::memory_order_relaxed) != 0; }
+    /// Whether another shard than that of `here` (nullptr: none) can be touching its memory for a peer.
+    bool is_used_beside(const lane* here) const noexcept
+    {
+        return is_scoped() ? used_at_ != nullptr && !used_at_->is_beside(here)
+                           : owner()->is_used_beside(here);
+    }
+    std::size_t size() const noexcept { return size_.load(std::memory_order_relaxed); }
+    verbs::access rights() const noexcept { return rights_.load(std::memory_order_relaxed); }
+    tag_owner* owner() const noexcept { return owner_.load(std::memory_order_relaxed); }
 
 private:
     friend class table;
-    table& table_;
-    const void* domain_;
-    std::span<std::byte> memory_;
-    std::uint64_t base_;
-    verbs::access rights_;
-    bool is_renewable_;
-    scope_id scope_;
-    std::uint32_t tag_ = 0;
+    void passed() noexcept override; // dropped, and touched no more
+
+    table* table_ = nullptr; // for ever, once it was made
+    std::atomic<std::uint32_t> tag_{0};
     std::uint32_t next_ = 0; // in the table already, so that nobody else gets it, and good for nothing
+    std::uint32_t index_ = 0;
+    bool renewable_ = false;
+    bool is_counted_ = false;
+    std::atomic<verbs::access> rights_{};
+    std::atomic<std::uint32_t> size_{0};
+    std::atomic<tag_owner*> owner_{nullptr};
+    std::atomic<std::byte*> memory_{nullptr};
+    std::atomic<std::uint64_t> base_{0};
+    std::atomic<scope_id> scope_{0};
+    const lane* used_at_ = nullptr;
+    verbs::memory_owner keep_;
+    record* next_free_ = nullptr;
 };
 
 enum class fault : std::uint8_t {
@@ -78,38 +113,103 @@ struct finding {
     const char* rule = nullptr; ///< nullptr: granted
 };
 
-/// All tags of one context. Open addressing; a lookup touches one cache line as a rule.
+/// What a shard has at hand of a table: slots and random numbers. On that shard.
+class magazine {
+private:
+    friend class table;
+    record* free_ = nullptr;
+    std::size_t count_ = 0;
+    std::array<std::uint32_t, 64> entropy_{};
+    std::size_t entropy_left_ = 0;
+};
+
+/// What a new slot is for.
+struct tag_terms {
+    tag_owner& owner;
+    verbs::grant_request& request; ///< of which `keep` goes to the slot
+    std::uint64_t base = 0;        ///< the tagged offset that names the first byte
+    scope_id scope = 0;
+    const lane* used_at = nullptr; ///< of a scope: its shard; nullptr: all are of one thread
+};
+
+/// All tags of a device, and the slots of its grants.
+///
+/// A tag names a line of 8 entries by its lower bits, and stands in any of them; where all are taken another tag is drawn, which is
+/// what they are random for. So to find one reads a line, and takes no lock. Where lines run out a larger level of
+/// them is added beside: entries never move, so that who looks needs no help of who adds. Slots are made in batches and used again.
 class table {
 public:
-    /// `seed` 0: tags from the kernel's random pool, so that nobody can guess one. Else they repeat.
-    explicit table(std::uint64_t seed = 0);
+    /// `seed` 0: tags from the kernel's random pool, so that nobody can guess one. Else they repeat, and the table is of one thread.
+    explicit table(quiescence& shards, std::uint64_t seed = 0);
+    ~table();
+    table(const table&) = delete;
+
+    /// A slot with a tag that works; nullptr: there is no memory for it, or max_records are in use. Any thread; `at`: what the
+    /// calling shard has, if anything.
+    record* make(const tag_terms& terms, magazine* at) noexcept;
+    /// It was retired, and nobody can be touching its memory any more. As make().
+    void free(record& r, magazine* at) noexcept;
+    /// What a shard had at hand is anybody's again.
+    void give_back(magazine& m) noexcept;
     /// A random tag that is in no use; for the sinks of our own Reads, which no peer may write by itself.
-    std::uint32_t fresh_tag() noexcept;
-    /// May the peer of `scope` touch `size` bytes at `offset`?
+    std::uint32_t fresh_tag(magazine& at) noexcept;
+    /// May the peer of `scope` touch `size` bytes at `offset`? Within a section of the shard, as long as the address is used.
     finding check(std::uint32_t tag, std::uint64_t offset, std::uint64_t size, verbs::access want,
-                  const void* domain, scope_id scope) const noexcept;
+                  const tag_owner& domain, scope_id scope) const noexcept;
+    /// Whether `tag` works for anybody.
+    bool stands(std::uint32_t tag) const noexcept { return find(tag) != nullptr; }
     /// Invalidates for `scope`'s queue pair, or for its peer; false if it may not.
-    bool invalidate(std::uint32_t tag, const void* domain, scope_id scope) noexcept;
-    std::size_t size() const noexcept { return count_; }
+    bool invalidate(std::uint32_t tag, const tag_owner& domain, scope_id scope) noexcept;
+    /// Slots in use, of those that were made without a magazine.
+    std::size_t size() const noexcept { return used_.load(std::memory_order_relaxed); }
+    quiescence& shards() noexcept { return shards_; }
+
+    /// Grants at one time.
+    static constexpr std::uint32_t max_records = (1U << 22) - 64;
 
 private:
-    friend class grant;
-    struct slot {
-        std::uint32_t tag = 0;
-        steering::grant* owner = nullptr;
+    friend class record;
+    static constexpr std::size_t entries = 8;
+    static constexpr std::size_t first_lines = 64;
+    static constexpr std::size_t max_levels = 15; // the last alone has room for twice max_records
+    // Slots are made in batches, each as large as all before it.
+    static constexpr std::size_t first_batch = 64;
+    static constexpr std::size_t max_batches = 16;
+    static_assert(first_batch * ((std::size_t(1) << max_batches) - 1) == max_records);
+    static constexpr std::size_t most_at_hand = 64; // of a magazine
+    // Tag and index of the slot; 0: none.
+    struct alignas(64) line {
+        std::array<std::atomic<std::uint64_t>, entries> entry{};
     };
-    std::uint32_t insert(grant& g);
-    void erase(std::uint32_t tag) noexcept;
-    grant* find(std::uint32_t tag) const noexcept;
-    std::uint32_t random() noexcept;
-    void grow();
-    std::size_t home(std::uint32_t tag) const noexcept { return tag & (slots_.size() - 1); }
+    static constexpr std::size_t lines_of(std::size_t level) noexcept { return first_lines << level; }
+    line& line_of(std::size_t level, std::uint32_t tag) const noexcept
+    {
+        return levels_[level][tag & (lines_of(level) - 1)];
+    }
+    record& at(std::uint32_t index) const noexcept;
 
-    std::vector<slot> slots_;
-    std::size_t count_ = 0;
+    std::uint32_t insert(record& r, magazine* at) noexcept;
+    bool place(std::uint32_t tag, std::uint32_t index, std::size_t level) noexcept;
+    std::size_t count(std::uint32_t tag) const noexcept;
+    void erase(std::uint32_t tag, std::uint32_t index) noexcept;
+    record* find(std::uint32_t tag) const noexcept;
+    bool add_level(std::size_t after) noexcept;
+    std::uint32_t random(magazine* at) noexcept;
+    record* take_free(magazine* at) noexcept;
+    bool add_batch() noexcept;
+
+    quiescence& shards_;
+    std::atomic<std::size_t> level_count_{0};
+    std::array<std::unique_ptr<line[]>, max_levels> levels_; // those below level_count_ don't change
+    // Written before an index into it is given out.
+    std::array<std::unique_ptr<record[]>, max_batches> batches_;
+    std::atomic<std::size_t> used_{0};
+
+    std::mutex lock_; // for what follows
+    std::size_t batch_count_ = 0;
+    record* free_ = nullptr;
     std::uint64_t seed_;
-    std::array<std::uint32_t, 256> entropy_{};
-    std::size_t entropy_left_ = 0;
+    magazine spare_; // of those who have none: its random numbers
 };
 
 } // namespace verbena::steering

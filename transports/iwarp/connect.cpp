@@ -66,7 +66,9 @@ task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::stri
         count(c);
         return e;
     };
-    if (o.private_data.size() > capabilities_.max_private_data)
+    if (!owns(d))
+        co_return error(std::errc::invalid_argument, "a protection domain of another device");
+    if (o.private_data.size() > query().max_private_data)
         co_return error(std::errc::message_size, "private data longer than the provider carries",
                         o.private_data.size());
     const auto to = net::endpoint::parse(address);
@@ -82,13 +84,13 @@ task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::stri
     const auto connected = net::connect_outcome(raw);
     if (!connected)
         co_return connected.error();
-    prepare_socket(raw, options_);
+    prepare_socket(raw, options());
 
-    const auto limit = std::uint32_t(capabilities_.max_outstanding_reads);
+    const auto limit = std::uint32_t(query().max_outstanding_reads);
     std::vector<std::byte> bytes(wire::mpa_header_size + wire::enhanced_size + o.private_data.size());
     wire::mpa_frame request;
     request.enhanced = true;
-    request.crc = options_.crc == crc_mode::on;
+    request.crc = options().crc == crc_mode::on;
     request.private_data_length = static_cast<std::uint16_t>(bytes.size() - wire::mpa_header_size);
     wire::mpa_depths wanted;
     wanted.ird = static_cast<std::uint16_t>(std::min(o.responder_resources, limit));

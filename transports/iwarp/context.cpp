@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "context.hpp"
 
+#include "queue_pair.hpp"
 #include "startup.hpp"
 
 #include <verbena/core/net/net.hpp>
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <new>
+#include <utility>
 
 namespace verbena::iwarp {
 
@@ -36,27 +40,28 @@ std::string_view to_string(end_cause c) noexcept
     return "unknown";
 }
 
-context_impl::context_impl(reactor& shard, const iwarp::options& o)
-    : shard_(shard), options_(o), staging_(new std::byte[staging_size]), kept_(new std::byte[staging_size])
+context_impl::context_impl(device_impl& d, reactor& shard, const iwarp::options& o)
+    : device_(d),
+      shard_(shard),
+      table_(d.table()),
+      options_(o),
+      staging_(new std::byte[staging_size]),
+      kept_(new std::byte[staging_size]),
+      lane_(d.shards().enter(shard, *this, slots_))
 {
-    capabilities_.provider = "iwarp";
-    capabilities_.remote_invalidate = true;
-    capabilities_.grant_per_queue_pair = true;
-    capabilities_.write_with_immediate = true; // RFC 7306, which not every peer knows
-    capabilities_.send_with_immediate = capabilities_.immediates_apart = true;
-    capabilities_.renewable_grants = capabilities_.renews_at_once = true;
-    capabilities_.shared_receives = capabilities_.receives_on_demand = true;
-    capabilities_.local_invalidate = true;
-    capabilities_.notices_dead_peers = true;
-    capabilities_.checks_read_rights = true;
-    capabilities_.checks_grant_bounds = true;
-    capabilities_.bounds_peer_reads = true;
-    capabilities_.max_send_segments = connection::max_segments;
-    capabilities_.max_outstanding_reads = 128; // siw refuses more
-    capabilities_.max_private_data = 252;      // siw takes frames of 256 octets, 4 of them ours
 }
 
-context_impl::~context_impl() = default;
+context_impl::context_impl(std::unique_ptr<device_impl> d, reactor& shard, const iwarp::options& o)
+    : context_impl(*d, shard, o)
+{
+    own_ = std::move(d);
+}
+
+context_impl::~context_impl()
+{
+    table_.give_back(slots_);
+    device_.shards().leave(lane_);
+}
 
 void context_impl::hold_over(const connection& c, std::span<const std::byte> bytes) noexcept
 {
@@ -72,14 +77,34 @@ void context_impl::hold_over(const connection& c, std::span<const std::byte> byt
     held_for_ = &c;
 }
 
-std::unique_ptr<context> make_context(reactor& shard, const options& o)
+bool context_impl::note_debt(connection& c) noexcept
 {
-    return std::make_unique<context_impl>(shard, o);
+    try {
+        debtors_.push_back(&c);
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
+    lane_.set_debts(debtors_.size());
+    return true;
 }
 
-result<std::unique_ptr<verbs::protection_domain>> context_impl::make_domain()
+void context_impl::clear_debt(connection& c) noexcept
 {
-    return std::unique_ptr<verbs::protection_domain>(std::make_unique<domain>(table_));
+    std::erase(debtors_, &c);
+    lane_.set_debts(debtors_.size());
+}
+
+// Bytes of memory whose tag has gone may be queued for a socket that was full. They can't be recalled, so the connection goes
+// (RFC 8166 4.4.1: if it cannot fence, it closes).
+void context_impl::settle_debts() noexcept
+{
+    // Who hears of that end may take more away, which ends others, and may destroy connections: no place in the list holds, so
+    // each search begins anew. One that ends leaves the list.
+    const auto owing = [this] {
+        return std::ranges::find_if(debtors_, [](const connection* c) { return c->owes_what_is_gone(); });
+    };
+    for (auto c = owing(); c != debtors_.end(); c = owing())
+        (*c)->kill(error(std::errc::operation_canceled, "grant revoked while the peer was reading it"));
 }
 
 result<std::unique_ptr<verbs::listener>> context_impl::listen(std::string_view address)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One shard's iWARP: its steering tags, its staging buffer, its counters, its listeners.
+// An iWARP device on one shard: its staging buffer, its counters, its listeners.
 #pragma once
 
-#include "steering.hpp"
+#include "device.hpp"
 
 #include <verbena/core/memory/idle_memory.hpp>
 #include <verbena/transports/iwarp.hpp>
@@ -16,18 +16,20 @@ namespace verbena::iwarp {
 class connection;
 class mpa_listener;
 
-class context_impl final : public context {
+class context_impl final : public context, private steering::lane_user {
 public:
     /// Bytes received at once when nothing large is expected; shared by all connections, since each
     /// consumes what it received before the next one is polled.
     static constexpr std::size_t staging_size = 131072;
 
-    context_impl(reactor& shard, const iwarp::options& o);
+    context_impl(device_impl& d, reactor& shard, const iwarp::options& o);
+    /// The only context of `d`, which goes with it.
+    context_impl(std::unique_ptr<device_impl> d, reactor& shard, const iwarp::options& o);
     ~context_impl() override;
 
-    const verbs::capabilities& query() const noexcept override { return capabilities_; }
+    const verbs::capabilities& query() const noexcept override { return device_.query(); }
     reactor& shard() noexcept override { return shard_; }
-    result<std::unique_ptr<verbs::protection_domain>> make_domain() override;
+    device_impl& device() noexcept override { return device_; }
     result<std::unique_ptr<verbs::listener>> listen(std::string_view address) override;
     task<result<std::unique_ptr<verbs::queue_pair>>> connect(std::string_view address,
                                                              verbs::protection_domain& domain,
@@ -41,6 +43,15 @@ public:
     const iwarp::options& options() const noexcept { return options_; }
     iwarp::stats& stats() noexcept { return stats_; }
     steering_table& table() noexcept { return table_; }
+    bool owns(const verbs::protection_domain& d) const noexcept
+    {
+        return &static_cast<const iwarp::domain&>(d).device() == &device_;
+    }
+    steering::lane& lane() noexcept { return lane_; }
+    steering::magazine& slots() noexcept { return slots_; }
+    /// `c` owes its peer bytes that its socket did not take. In a section. False: there is no memory to note that.
+    bool note_debt(connection& c) noexcept;
+    void clear_debt(connection& c) noexcept;
     std::span<std::byte> staging() noexcept { return {staging_.get(), staging_size}; }
 
     /// Of its connections.
@@ -68,16 +79,23 @@ public:
     }
 
 private:
+    void settle_debts() noexcept override;
+
+    std::unique_ptr<device_impl> own_; // nullptr where the device has contexts on several shards
+    device_impl& device_;
+    // Of these, for each message.
     reactor& shard_;
+    steering_table& table_;
     iwarp::options options_;
-    verbs::capabilities capabilities_;
     iwarp::stats stats_;
-    steering_table table_;
+    steering::magazine slots_;
+    std::vector<connection*> debtors_; // with Read Response bytes built but not yet taken by the socket
     idle_memory idle_{shard_, std::chrono::seconds(1)};
     std::unique_ptr<std::byte[]> staging_;
     std::unique_ptr<std::byte[]> kept_; // of staging_size; no page of it is touched before it is needed
     const connection* held_for_ = nullptr;
     std::span<const std::byte> held_; // in kept_
+    steering::lane& lane_;            // last: from then on the device knows of this
 };
 
 } // namespace verbena::iwarp

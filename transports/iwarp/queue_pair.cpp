@@ -28,6 +28,12 @@ std::size_t payload_limit(int fd) noexcept
     return (mulpdu - (wire::untagged_size - wire::length_size)) & ~std::size_t(7);
 }
 
+bool is_renewable(const verbs::grant& g, const domain& d) noexcept
+{
+    const auto* const slot = static_cast<const steering::record*>(g.slot());
+    return slot != nullptr && slot->is_renewable_of(d);
+}
+
 } // namespace
 
 connection::connection(context_impl& owner, net::unique_fd fd, iwarp::domain& d,
@@ -44,6 +50,7 @@ connection::connection(context_impl& owner, net::unique_fd fd, iwarp::domain& d,
       shared_(static_cast<shared_receives*>(o.shared_receives)),
       receive_queue_(shared_ != nullptr ? 2 : o.receive_depth)
 {
+    domain_.used_at(owner_.lane());
 }
 
 connection::~connection()
@@ -84,8 +91,7 @@ result<void> connection::post_send(std::span<const verbs::send_request> batch)
             return error(std::errc::invalid_argument, "a receive is not for the send queue");
         if (r.inline_data)
             return error(std::errc::message_size, "inline data, of which this provider takes none");
-        if (is_renewal(r.opcode) &&
-            (r.grant == nullptr || !static_cast<steering_grant*>(r.grant)->is_renewable_in(&domain_)))
+        if (is_renewal(r.opcode) && (r.grant == nullptr || !is_renewable(*r.grant, domain_)))
             return error(std::errc::invalid_argument,
                          "bind and unbind are of a renewable grant of the domain");
         std::uint64_t length = 0;
@@ -94,12 +100,25 @@ result<void> connection::post_send(std::span<const verbs::send_request> batch)
         if (length > owner_.query().max_message)
             return error(std::errc::message_size, "message length", length);
     }
-    for (const auto& r : batch) {
-        if (r.opcode == verbs::opcode::bind)
-            static_cast<steering_grant*>(r.grant)->bind();
-        else if (r.opcode == verbs::opcode::unbind)
-            static_cast<steering_grant*>(r.grant)->unbind();
+    try { // before a key changes
+        send_queue_.make_room(batch.size());
+    } catch (const std::bad_alloc&) {
+        return error(std::errc::not_enough_memory, "memory for the send queue", batch.size());
     }
+    bool renews = false;
+    for (const auto& r : batch) {
+        if (!is_renewal(r.opcode))
+            continue;
+        renews = true;
+        auto& slot = static_cast<steering::record&>(*r.grant->slot());
+        if (r.opcode == verbs::opcode::bind)
+            slot.bind();
+        else
+            slot.unbind();
+    }
+    // Peers of other shards may be at that memory still: then these requests wait for those.
+    auto& shards = domain_.device().shards();
+    const std::uint64_t epoch = renews && domain_.is_shared() ? shards.begin(&owner_.lane()) : 0;
     if (state_ != state::open) // a peer was still owed bytes of such memory
         return error(std::errc::not_connected,
                      "the connection ended as a key was taken that it was reading by");
@@ -116,7 +135,7 @@ result<void> connection::post_send(std::span<const verbs::send_request> batch)
         const bool invalidates =
             r.opcode == verbs::opcode::send_with_invalidate || r.opcode == verbs::opcode::local_invalidate;
         w.key = invalidates ? r.invalidate_key : r.remote_key;
-        w.remote = r.remote_address;
+        w.remote = is_renewal(r.opcode) ? epoch : r.remote_address;
         w.immediate = r.immediate;
         send_queue_.push(w);
     }
@@ -149,6 +168,8 @@ void connection::run() noexcept
         transmit();
     deliver();
 }
+
+void connection::passed() noexcept { ring_doorbell(); }
 
 bool connection::on_readable() noexcept
 {
@@ -264,6 +285,7 @@ void connection::deliver() noexcept
     delivering_ = true;
     std::vector<verbs::completion> batch;
     batch.swap(batch_);
+    untold_messages_ = 0;
     if (handler_ != nullptr)
         handler_->on_completions(batch);
     batch.clear();
@@ -317,8 +339,9 @@ void connection::finish(end_cause cause, const error& e) noexcept
     stop_waiting();
     io_watch::stop();
     deferred::unlink();
-    if (blocked_registered_)
-        std::erase(domain_.responding, this);
+    steering::passing::unlink();
+    if (std::exchange(blocked_registered_, false))
+        owner_.clear_debt(*this);
     fd_.reset();
     owner_.count(counted);
     if (was_up)

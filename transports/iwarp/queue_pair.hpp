@@ -35,6 +35,7 @@ class connection final : public verbs::queue_pair,
                          private io_watch,
                          private deferred,
                          private timer,
+                         private steering::passing,
                          private receive_waiter,
                          private grown_object {
 public:
@@ -55,8 +56,9 @@ public:
     void set_handler(verbs::completion_handler* handler) noexcept override { handler_ = handler; }
     result<void> post_send(std::span<const verbs::send_request> batch) override;
     result<void> post_receive(std::span<const verbs::receive_request> batch) override;
-    /// Called by a grant that is revoked while this connection's socket still owes its bytes.
-    bool owes(std::uint32_t stag) const noexcept;
+    /// Bytes of memory whose tag is gone by now wait for its socket.
+    bool owes_what_is_gone() const noexcept;
+    const steering::lane& lane() const noexcept { return owner_.lane(); }
     /// What grants compare with.
     steering::scope_id scope() const noexcept { return scope_; }
     void disconnect() noexcept override;
@@ -95,7 +97,7 @@ private:
         std::uint32_t length;
         std::uint32_t key; // remote key, or the key to invalidate
         std::uint32_t immediate;
-        std::uint64_t remote;
+        std::uint64_t remote; // of a renewal: what steering::quiescence::begin() said
         std::array<verbs::segment, max_segments> segments;
     };
     struct outstanding_read {
@@ -114,6 +116,7 @@ private:
     void on_writable() noexcept override;
     void run() noexcept override; // end of the turn: the doorbell
     void on_timer() noexcept override;
+    void passed() noexcept override; // keys that were taken away are used no more, on no shard
     void watch_fpdu() noexcept;
     void complete(const verbs::completion& c) { batch_.push_back(c); }
     void deliver() noexcept;
@@ -243,8 +246,9 @@ private:
     shared_receives* const shared_;
     // Of a shared queue: the one that is being filled, and behind it one in reserve while Reads are under way.
     bounded_ring<verbs::receive_request> receive_queue_;
-    bool filling_ = false; // a message is in the front one, or begins
-    bool parked_ = false;  // a message waits for a receive, and the socket is not read
+    bool filling_ = false;            // a message is in the front one, or begins
+    bool parked_ = false;             // a message waits for a receive, and the socket is not read
+    std::size_t untold_messages_ = 0; // in batch_
     go_on go_on_{*this};
     phase phase_ = phase::header;
     std::array<std::byte, wire::max_header> header_{};

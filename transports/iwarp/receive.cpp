@@ -14,6 +14,8 @@ namespace {
 
 constexpr std::size_t large_fpdu = 8192;  // payload from which one recvmsg per FPDU beats a copy
 constexpr int max_receives_per_poll = 32; // then others get their turn
+// Messages that have memory and that nobody has been told of. A read of the socket may bring thousands, of 24 octets each.
+constexpr std::size_t max_untold_messages = 256;
 
 } // namespace
 
@@ -22,12 +24,13 @@ bool connection::reads_ahead() const noexcept { return !is_supplied() || !owner_
 
 bool connection::bulk_expected() const noexcept
 {
-    return !small_fpdus_ && (bulk_read_bytes_ != 0 || domain_.bulk_grants != 0);
+    return !small_fpdus_ && (bulk_read_bytes_ != 0 || domain_.expects_bulk());
 }
 
 // Reads what there is; true if there was anything.
 bool connection::receive() noexcept
 {
+    const steering::section here(owner_.lane());
     bool any = false;
     for (int i = 0; i < max_receives_per_poll; ++i) {
         iovec v[4];
@@ -48,8 +51,8 @@ bool connection::receive() noexcept
             if (op_ == wire::opcode::write) {
                 // The grant may have gone since the header was checked.
                 const auto check =
-                    domain_.table().check(tagged_stag_, tagged_next_ - payload_left_, payload_left_,
-                                          verbs::access::remote_write, domain_, scope(), false);
+                    owner_.table().check(tagged_stag_, tagged_next_ - payload_left_, payload_left_,
+                                         verbs::access::remote_write, domain_, scope(), false);
                 if (check.rule != nullptr) {
                     refuse(check.fault, end_cause::access_error, check.rule);
                     return true;
@@ -316,8 +319,8 @@ bool connection::begin_tagged() noexcept
     // RFC 5041 5.2: the tag and offset of a zero-length message are not checked.
     if (payload_size_ == 0)
         return true;
-    const auto check = domain_.table().check(h.stag, h.offset, payload_size_, verbs::access::remote_write,
-                                             domain_, scope(), false);
+    const auto check = owner_.table().check(h.stag, h.offset, payload_size_, verbs::access::remote_write,
+                                            domain_, scope(), false);
     if (check.rule != nullptr)
         return refuse(check.fault, end_cause::access_error, check.rule);
     target_ = check.address;
@@ -331,6 +334,8 @@ bool connection::take_receive() noexcept
         return !receive_queue_.empty();
     if (filling_)
         return true;
+    if (is_supplied() && untold_messages_ >= max_untold_messages)
+        return false;
     verbs::receive_request taken;
     if (receive_queue_.empty()) {
         if (!shared_->take(taken))
@@ -380,7 +385,10 @@ bool connection::no_receive(const char* rule) noexcept
     parked_ = true;
     fpdu_waits_ = false; // it is not the peer that takes its time
     want_read(false);
-    shared_->wait(*this);
+    if (untold_messages_ >= max_untold_messages)
+        shard().post(go_on_); // when those have been told of
+    else
+        shared_->wait(*this);
     return false;
 }
 
@@ -395,8 +403,10 @@ void connection::give(const verbs::receive_request& r) noexcept
 
 void connection::go_on_receiving() noexcept
 {
+    deliver();
     if (!std::exchange(parked_, false))
         return;
+    const steering::section here(owner_.lane());
     if (begin_fpdu()) {
         const auto held = owner_.held_over(*this);
         if (held.empty() || consume(held.data(), held.size()))
@@ -541,6 +551,7 @@ bool connection::end_of_message() noexcept
         receive_queue_.pop();
         filling_ = false;
         ++expected_send_;
+        ++untold_messages_;
         complete(c);
         return true;
     }
@@ -562,8 +573,8 @@ bool connection::end_of_message() noexcept
         const wire::read_request r = wire::parse_read_request(&header_[wire::untagged_size]);
         ++expected_read_;
         if (r.size != 0) {
-            const auto check = domain_.table().check(r.source_stag, r.source_offset, r.size,
-                                                     verbs::access::remote_read, domain_, scope(), true);
+            const auto check = owner_.table().check(r.source_stag, r.source_offset, r.size,
+                                                    verbs::access::remote_read, domain_, scope(), true);
             if (check.rule != nullptr)
                 return refuse(check.fault, end_cause::access_error, check.rule);
         }
@@ -590,7 +601,7 @@ bool connection::end_of_message() noexcept
     c.length = send_have_;
     if (invalidate_ != 0) {
         // RFC 5040 5.3: the tag is invalid before the Send is delivered.
-        if (!domain_.table().invalidate(invalidate_, &domain_, scope()))
+        if (!owner_.table().invalidate(invalidate_, domain_, scope()))
             return refuse(wire::cannot_invalidate, end_cause::access_error,
                           "Send with Invalidate of a steering tag that is not this connection's");
         // A full socket may have owed octets of that memory: the connection has ended then, and this receive with it.
@@ -602,6 +613,7 @@ bool connection::end_of_message() noexcept
     filling_ = false;
     send_have_ = 0;
     ++expected_send_;
+    ++untold_messages_;
     complete(c);
     return true;
 }

@@ -122,6 +122,8 @@ mpa_request::~mpa_request()
 task<result<std::unique_ptr<verbs::queue_pair>>>
 mpa_request::make_queue_pair(verbs::protection_domain& d, const verbs::queue_pair_options& o)
 {
+    if (!context_.owns(d))
+        co_return error(std::errc::invalid_argument, "a protection domain of another device");
     if (!peer_->socket)
         co_return error(std::errc::invalid_argument, "a connect request makes one queue pair");
     auto c = std::make_unique<connection>(context_, std::move(peer_->socket), static_cast<iwarp::domain&>(d),

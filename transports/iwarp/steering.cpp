@@ -3,51 +3,15 @@
 
 #include "queue_pair.hpp"
 
-#include <algorithm>
+#include <verbena/core/task/yield.hpp>
 
 namespace verbena::iwarp {
-
-// The tagged offset is the address: any value would do, and this one reads well in a capture.
-steering_grant::steering_grant(domain& d, const verbs::grant_request& r, steering::scope_id scope)
-    : grant(d.table(), &d, r, reinterpret_cast<std::uint64_t>(r.memory.data()), scope), domain_(d)
-{
-    steering_grant::on_bound();
-}
-
-void steering_grant::on_bound() noexcept
-{
-    if (is_bulk())
-        ++domain_.bulk_grants;
-}
-
-steering_grant::~steering_grant() { revoke(); }
-
-bool steering_grant::is_bulk() const noexcept
-{
-    return memory().size() >= iwarp::domain::bulk && verbs::allows(rights(), verbs::access::remote_write);
-}
-
-void steering_grant::on_revoked(std::uint32_t stag) noexcept
-{
-    if (is_bulk())
-        --domain_.bulk_grants;
-    // Bytes of this memory may be queued for a socket that was full. They can't be recalled, so the
-    // connection goes (RFC 8166 4.4.1: if it cannot fence, it closes).
-    // Who hears of that end may revoke more, which ends others, and may destroy this grant: no place in the list holds, so each
-    // search begins anew. One that ends leaves the list.
-    const auto& responding = domain_.responding;
-    const auto owing = [&responding, stag] {
-        return std::ranges::find_if(responding, [stag](const connection* c) { return c->owes(stag); });
-    };
-    for (auto c = owing(); c != responding.end(); c = owing())
-        (*c)->kill(error(std::errc::operation_canceled, "grant revoked while the peer was reading it"));
-}
 
 steering_check steering_table::check(std::uint32_t stag, std::uint64_t offset, std::uint64_t size,
                                      verbs::access want, const domain& d, steering::scope_id scope,
                                      bool read_source) const noexcept
 {
-    const steering::finding f = table::check(stag, offset, size, want, &d, scope);
+    const steering::finding f = table::check(stag, offset, size, want, d, scope);
     const auto code = [&] {
         switch (f.fault) {
         case steering::fault::none: break;
@@ -64,23 +28,90 @@ steering_check steering_table::check(std::uint32_t stag, std::uint64_t offset, s
     return {f.address, code(), f.rule};
 }
 
+// --- domain ---
+
+bool domain::is_bulk(const steering::record& r) noexcept
+{
+    return r.size() >= bulk && verbs::allows(r.rights(), verbs::access::remote_write);
+}
+
+void domain::on_bound(const steering::record& r) noexcept
+{
+    if (is_bulk(r))
+        bulk_grants_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void domain::on_unbound(const steering::record& r) noexcept
+{
+    if (is_bulk(r))
+        bulk_grants_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void domain::used_at(const steering::lane& l) noexcept
+{
+    const reactor* known = nullptr;
+    if (!only_.compare_exchange_strong(known, &l.shard(), std::memory_order_seq_cst) && known != &l.shard())
+        is_shared_.store(true, std::memory_order_seq_cst);
+}
+
+bool domain::is_used_beside(const steering::lane* here) const noexcept
+{
+    const reactor* const only = only_.load(std::memory_order_seq_cst);
+    return is_shared() || (only != nullptr && (here == nullptr || only != &here->shard()));
+}
+
 task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
 {
     for (const auto& r : batch) {
         if (r.memory.size() > 0xffffffff)
             co_return error(std::errc::invalid_argument, "a grant covers less than 4 GiB", r.memory.size());
     }
-    for (auto& r : batch)
-        r.made.reset(new steering_grant(*this, r,
-                                        r.scope != nullptr ? static_cast<connection*>(r.scope)->scope() : 0));
+    const steering::lane* const here = device_.shards().here();
+    steering::magazine* const at = here != nullptr ? here->slots() : nullptr;
+    for (auto& r : batch) {
+        auto* const scope = static_cast<connection*>(r.scope);
+        steering::tag_terms terms{*this, r};
+        // Any value would do, and the address reads well in a capture.
+        terms.base = reinterpret_cast<std::uint64_t>(r.memory.data());
+        if (scope != nullptr) {
+            terms.scope = scope->scope();
+            terms.used_at = &scope->lane();
+        }
+        steering::record* const made = device_.table().make(terms, at);
+        if (made == nullptr) {
+            for (auto& before : batch)
+                before.made = verbs::grant();
+            co_return error(std::errc::not_enough_memory, "memory for a grant, or too many of them",
+                            batch.size());
+        }
+        r.made = verbs::grant(*made);
+    }
     co_return result<void>();
 }
 
-task<void> domain::revoke(std::span<std::unique_ptr<verbs::grant>> batch)
+task<void> domain::revoke(std::span<verbs::grant> batch)
 {
-    for (auto& g : batch)
-        g.reset();
-    co_return;
+    steering::quiescence& shards = device_.shards();
+    const steering::lane* const here = shards.here();
+    bool elsewhere = false; // somebody may be at their memory
+    for (const auto& g : batch) {
+        if (auto* const r = static_cast<steering::record*>(g.slot()); r != nullptr) {
+            r->retire();
+            elsewhere |= r->is_used_beside(here);
+        }
+    }
+    const std::uint64_t epoch = elsewhere ? shards.begin(here) : 0;
+    if (steering::lane* const at = epoch != 0 ? shards.make_here() : nullptr; at != nullptr) {
+        steering::awaited_passing all;
+        shards.wait(*at, epoch, all);
+        co_await all.done.wait_shielded();
+    }
+    while (!shards.is_over(epoch)) // there was no memory to wait by
+        co_await yield();
+    for (auto& g : batch) {
+        if (auto* const r = static_cast<steering::record*>(g.release()); r != nullptr)
+            device_.table().free(*r, here != nullptr ? here->slots() : nullptr);
+    }
 }
 
 task<result<std::unique_ptr<verbs::shared_receive_queue>>>

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <new>
 #include <sys/socket.h>
+#include <utility>
 
 namespace verbena::iwarp {
 namespace {
@@ -103,16 +104,29 @@ bool connection::start_next() noexcept
                 work& w = send_queue_.at(next_to_send_);
                 if (w.fence && !reads_.empty())
                     break;
-                if (is_renewal(w.op)) { // done when it was posted
+                if (is_renewal(w.op)) { // done when it was posted, on this shard
+                    if (auto& shards = domain_.device().shards(); !shards.is_over(w.remote)) {
+                        if (!steering::passing::is_linked())
+                            shards.wait(owner_.lane(), w.remote, *this);
+                        break;
+                    }
                     ++next_to_send_;
                     continue;
                 }
                 if (w.op == verbs::opcode::local_invalidate) {
-                    w.refused = !domain_.table().invalidate(w.key, &domain_, scope());
+                    // It may end connections that owe octets of that memory, and who hears of that takes more away: no octet stands
+                    // in a batch meanwhile.
+                    if (batch_fpdus_ != 0) {
+                        turn_of_responses_ = true; // it is first in the next one
+                        return false;
+                    }
+                    const bool refused = !owner_.table().invalidate(w.key, domain_, scope());
+                    if (state_ == state::closed)
+                        return false;
                     ++next_to_send_;
-                    // Done with the batch, which may have octets of that memory before it.
-                    if (!w.refused)
+                    if (!refused)
                         continue;
+                    w.refused = true;
                     w.done = true;
                     local_fault_ = true;
                     return false;
@@ -124,8 +138,9 @@ bool connection::start_next() noexcept
                     break;
                 }
                 ord_waiting_ = false;
-                if (w.op == verbs::opcode::rdma_read && !take_reserve())
-                    break;
+                // Without one it goes all the same: what stands behind it may be replies, whose memory is what others wait for.
+                if (w.op == verbs::opcode::rdma_read)
+                    (void)take_reserve();
                 sending_ = {};
                 sending_.what = sending_message::kind::work;
                 sending_.work_index = next_to_send_++;
@@ -175,9 +190,8 @@ void connection::add_segment() noexcept
         const std::byte* source = nullptr;
         if (payload != 0) {
             // Looked up for every FPDU: the grant may have gone while the socket was full.
-            const auto check =
-                domain_.table().check(r.source_stag, r.source_offset + sending_.offset, payload,
-                                      verbs::access::remote_read, domain_, scope(), true);
+            const auto check = owner_.table().check(r.source_stag, r.source_offset + sending_.offset, payload,
+                                                    verbs::access::remote_read, domain_, scope(), true);
             if (check.rule != nullptr) {
                 fail_response(check);
                 return;
@@ -201,8 +215,8 @@ void connection::add_segment() noexcept
     switch (w.op) {
     case verbs::opcode::rdma_read: {
         const std::uint32_t tag = w.key;
-        outstanding_read read{sending_.work_index, w.segments[0].address, owner_.table().fresh_tag(),
-                              w.length, 0};
+        outstanding_read read{sending_.work_index, w.segments[0].address,
+                              owner_.table().fresh_tag(owner_.slots()), w.length, 0};
         reads_.push(read);
         if (read.length >= iwarp::domain::bulk)
             bulk_read_bytes_ += read.length;
@@ -339,9 +353,7 @@ bool connection::hold_back() noexcept
 {
     if (response_tags_.empty() || blocked_registered_)
         return true;
-    try {
-        domain_.responding.push_back(this);
-    } catch (const std::bad_alloc&) {
+    if (!owner_.note_debt(*this)) {
         finish(end_cause::local, error(std::errc::not_enough_memory, "what is owed to a peer"));
         return false;
     }
@@ -389,17 +401,16 @@ bool connection::flush() noexcept
                 ++vectors_done_;
         }
     }
-    if (blocked_registered_) {
-        blocked_registered_ = false;
-        std::erase(domain_.responding, this);
-    }
+    if (std::exchange(blocked_registered_, false))
+        owner_.clear_debt(*this);
     response_tags_.clear();
     return true;
 }
 
-bool connection::owes(std::uint32_t stag) const noexcept
+bool connection::owes_what_is_gone() const noexcept
 {
-    return std::ranges::find(response_tags_, stag) != response_tags_.end();
+    return std::ranges::any_of(response_tags_,
+                               [this](std::uint32_t stag) { return !owner_.table().stands(stag); });
 }
 
 // The kernel has copied or holds every byte: the memory is the caller's again.
@@ -417,6 +428,7 @@ void connection::transmit() noexcept
 {
     if (write_blocked_)
         return;
+    const steering::section here(owner_.lane());
     if (first_ == first_fpdu::awaited) {
         // A FIN is no FPDU. With something posted the end waits for the peer, until close_timeout.
         if (state_ == state::draining && send_queue_.empty())

@@ -152,6 +152,8 @@ request::~request()
 task<result<std::unique_ptr<verbs::queue_pair>>> request::make_queue_pair(verbs::protection_domain& d,
                                                                           const verbs::queue_pair_options& o)
 {
+    if (!context_.owns(d))
+        co_return error(std::errc::invalid_argument, "a protection domain of another device");
     if (std::exchange(made_, true))
         co_return error(std::errc::invalid_argument, "a connect request makes one queue pair");
     auto q = std::make_unique<queue_pair>(context_, static_cast<loop::domain&>(d), o,
@@ -302,6 +304,8 @@ task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::stri
                                                                        const verbs::connect_options& o,
                                                                        std::vector<std::byte>& reply)
 {
+    if (!owns(d))
+        co_return error(std::errc::invalid_argument, "a protection domain of another device");
     if (o.private_data.size() > query().max_private_data)
         co_return error(std::errc::message_size, "private data longer than the provider carries",
                         o.private_data.size());

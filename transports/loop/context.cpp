@@ -30,11 +30,6 @@ context_impl::~context_impl()
     device_.remove(*this);
 }
 
-result<std::unique_ptr<verbs::protection_domain>> context_impl::make_domain()
-{
-    return std::unique_ptr<verbs::protection_domain>(std::make_unique<domain>(device_));
-}
-
 void context_impl::device_gone(time_point now, const error& why) noexcept
 {
     for (queue_pair* q : queue_pairs_)

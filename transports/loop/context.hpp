@@ -21,7 +21,7 @@ public:
 
     const verbs::capabilities& query() const noexcept override { return profile_; }
     reactor& shard() noexcept override { return shard_; }
-    result<std::unique_ptr<verbs::protection_domain>> make_domain() override;
+    device_impl& device() noexcept override { return device_; }
     result<std::unique_ptr<verbs::listener>> listen(std::string_view address) override;
     result<std::unique_ptr<verbs::listener>> listen_adopted(std::string_view url) override;
     void adopt(std::unique_ptr<verbs::arrival> peer, verbs::listener& where) noexcept override;
@@ -35,7 +35,10 @@ public:
     bool present() const noexcept override { return device_.present(); }
     std::size_t grants() const noexcept override { return device_.grants(); }
 
-    device_impl& device() noexcept { return device_; }
+    bool owns(const verbs::protection_domain& d) const noexcept
+    {
+        return &static_cast<const loop::domain&>(d).device() == &device_;
+    }
     loop::fabric_impl& fabric() noexcept { return fabric_; }
     fabric_port& port() noexcept { return port_; }
     steering::table& table() noexcept { return table_; }

@@ -6,6 +6,8 @@
 
 #include "../common/shared_receives.hpp"
 
+#include <verbena/core/task/event.hpp>
+
 #include <algorithm>
 #include <cassert>
 #include <map>
@@ -27,6 +29,7 @@ options::options()
     profile.renewable_grants = true;
     profile.renews_at_once = true;
     profile.shared_receives = true;
+    profile.domains_across_shards = true;
     profile.receives_on_demand = true;
     profile.local_invalidate = true;
     profile.max_inline = max_inline;
@@ -121,19 +124,50 @@ task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
         if (r.renewable && !device_.query().renewable_grants)
             co_return error(std::errc::operation_not_supported, "the provider can't renew a grant");
     }
-    for (auto& r : batch)
-        r.made.reset(
-            new steering::grant(device_.table(), this, r, device_.next_offset(r.memory.size()),
-                                r.scope != nullptr ? static_cast<queue_pair*>(r.scope)->scope() : 0));
+    for (auto& r : batch) {
+        steering::tag_terms terms{*this, r};
+        terms.base = device_.next_offset(r.memory.size());
+        terms.scope = r.scope != nullptr ? static_cast<queue_pair*>(r.scope)->scope() : 0;
+        steering::record* const made = device_.table().make(terms, nullptr);
+        if (made == nullptr) {
+            for (auto& before : batch)
+                before.made = verbs::grant();
+            co_return error(std::errc::not_enough_memory, "memory for a grant, or too many of them",
+                            batch.size());
+        }
+        r.made = verbs::grant(*made);
+    }
     co_return result<void>();
 }
 
-task<void> domain::revoke(std::span<std::unique_ptr<verbs::grant>> batch)
+namespace {
+
+// Goes on when it is over, whatever stops.
+class certain_delay final : public timer {
+public:
+    void on_timer() noexcept override { over.set(); }
+    event over;
+};
+
+} // namespace
+
+task<void> domain::revoke(std::span<verbs::grant> batch)
 {
-    for (auto& g : batch)
-        g.reset();
-    co_return;
+    if (const duration late = device_.fabric().revocation_delay(); late != duration::zero()) {
+        reactor& shard = *reactor::current();
+        certain_delay delay;
+        shard.timers().arm(delay, shard.clock().now() + late);
+        co_await delay.over.wait_shielded();
+    }
+    for (auto& g : batch) {
+        if (auto* const r = static_cast<steering::record*>(g.release()); r != nullptr) {
+            r->retire();
+            device_.table().free(*r, nullptr);
+        }
+    }
 }
+
+bool domain::renews_at_once() const noexcept { return device_.query().renews_at_once; }
 
 task<result<std::unique_ptr<verbs::shared_receive_queue>>>
 domain::make_shared_receive_queue(const verbs::shared_receive_queue_options& o)
@@ -148,7 +182,7 @@ domain::make_shared_receive_queue(const verbs::shared_receive_queue_options& o)
 // --- device ---
 
 device_impl::device_impl(fabric_impl& f, const loop::options& o)
-    : fabric_(f), options_(o), table_(f.next_seed())
+    : fabric_(f), options_(o), table_(shards_, f.next_seed())
 {
     verbs::capabilities& p = options_.profile;
     p.max_send_segments = std::clamp(p.max_send_segments, 1u, loop::options::max_segments);
@@ -161,6 +195,11 @@ device_impl::~device_impl()
 {
     assert(contexts_.empty() && "a context outlives its device");
     assert(table_.size() == 0 && "a grant outlives its device");
+}
+
+result<std::unique_ptr<verbs::protection_domain>> device_impl::make_domain()
+{
+    return std::unique_ptr<verbs::protection_domain>(std::make_unique<domain>(*this));
 }
 
 std::unique_ptr<loop::context> device_impl::make_context(reactor& shard)

@@ -16,7 +16,7 @@ class context_impl;
 class device_impl;
 
 /// Of the device: queue pairs of all its contexts use it, and so do tasks of all their shards.
-class domain final : public verbs::protection_domain {
+class domain final : public verbs::protection_domain, public steering::tag_owner {
 public:
     explicit domain(device_impl& d) noexcept;
     ~domain() override;
@@ -24,13 +24,17 @@ public:
     task<result<void>> add_pool(buffer_pool& pool) override;
     bool is_registered(std::span<const std::byte> memory) const noexcept override;
     task<result<void>> make_grants(std::span<verbs::grant_request> batch) override;
-    task<void> revoke(std::span<std::unique_ptr<verbs::grant>> batch) override;
+    task<void> revoke(std::span<verbs::grant> batch) override;
+    bool renews_at_once() const noexcept override;
     task<result<std::unique_ptr<verbs::shared_receive_queue>>>
     make_shared_receive_queue(const verbs::shared_receive_queue_options& o) override;
     /// Whether this end may use `s` in a work request.
     bool owns(const verbs::segment& s) const noexcept;
+    device_impl& device() const noexcept { return device_; }
 
 private:
+    // All shards are one thread's, and none is in the middle of something while another one runs.
+    bool is_used_beside(const steering::lane*) const noexcept override { return false; }
     class registered;
     class pool_memory;
     device_impl& device_;
@@ -55,12 +59,13 @@ public:
     void lose(reactor& shard, duration until) noexcept;
     loop::fabric_impl& fabric() noexcept { return fabric_; }
     const loop::options& options() const noexcept { return options_; }
-    const verbs::capabilities& query() const noexcept { return options_.profile; }
+    const verbs::capabilities& query() const noexcept override { return options_.profile; }
+    result<std::unique_ptr<verbs::protection_domain>> make_domain() override;
     steering::table& table() noexcept { return table_; }
     /// Tagged offsets of its own rather than addresses, so that a run with the same seed shows the same, and
     /// whoever takes an address for one fails at once.
     std::uint64_t next_offset(std::size_t size) noexcept;
-    std::uint32_t next_local_key() noexcept { return table_.fresh_tag(); }
+    std::uint32_t next_local_key() noexcept { return table_.fresh_tag(keys_); }
 
     void add(context_impl& c) { contexts_.push_back(&c); }
     void remove(context_impl& c) noexcept { std::erase(contexts_, &c); }
@@ -70,8 +75,10 @@ private:
 
     fabric_impl& fabric_;
     loop::options options_;
+    steering::quiescence shards_; // of none: see domain::is_used_beside()
     steering::table table_;
     std::vector<context_impl*> contexts_;
+    steering::magazine keys_;
     std::uint64_t next_offset_ = 0x10000;
     bool present_ = true;
 };

@@ -19,6 +19,7 @@ std::string_view to_string(fault f) noexcept
     case fault::flush: return "flush";
     case fault::disconnect: return "disconnect";
     case fault::device_removal: return "device_removal";
+    case fault::late_revocation: return "late_revocation";
     case fault::count_: break;
     }
     return "unknown";
@@ -99,6 +100,11 @@ duration fabric_impl::path_delay() noexcept
 duration fabric_impl::completion_delay() noexcept
 {
     return strikes(fault::reorder) ? up_to(conditions_.max_delay) : duration::zero();
+}
+
+duration fabric_impl::revocation_delay() noexcept
+{
+    return strikes(fault::late_revocation) ? up_to(conditions_.max_delay) : duration::zero();
 }
 
 void fabric_impl::note(time_point now, happening what, std::uint64_t where, std::uint64_t kind,

@@ -43,6 +43,8 @@ public:
     duration path_delay() noexcept;
     /// How much later than it happened a completion shows.
     duration completion_delay() noexcept;
+    /// How much later than it was asked for a revocation is over.
+    duration revocation_delay() noexcept;
 
     enum class happening : std::uint8_t { completion, connected, ended, refused };
     /// By a shard for which it is `now`.

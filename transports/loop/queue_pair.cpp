@@ -27,6 +27,12 @@ constexpr bool is_local(verbs::opcode o) noexcept
     return o == verbs::opcode::local_invalidate || is_renewal(o);
 }
 
+bool is_renewable(const verbs::grant& g, const domain& d) noexcept
+{
+    const auto* const slot = static_cast<const steering::record*>(g.slot());
+    return slot != nullptr && slot->is_renewable_of(d);
+}
+
 error closed_by_this_end() { return {verbs::connection_end::orderly, "closed by this end"}; }
 
 } // namespace
@@ -101,8 +107,7 @@ result<void> queue_pair::post_send(std::span<const verbs::send_request> batch)
             return error(std::errc::operation_not_supported, "the provider has no Send with Immediate");
         if (is_renewal(r.opcode) && !can.renewable_grants)
             return error(std::errc::operation_not_supported, "the provider can't renew a grant");
-        if (is_renewal(r.opcode) &&
-            (r.grant == nullptr || !static_cast<steering::grant*>(r.grant)->is_renewable_in(&domain_)))
+        if (is_renewal(r.opcode) && (r.grant == nullptr || !is_renewable(*r.grant, domain_)))
             return error(std::errc::invalid_argument,
                          "bind and unbind are of a renewable grant of the domain");
         std::uint64_t length = 0;
@@ -150,7 +155,7 @@ void queue_pair::push(const verbs::send_request& r, verbs::opcode op)
     const bool invalidates =
         r.opcode == verbs::opcode::send_with_invalidate || r.opcode == verbs::opcode::local_invalidate;
     w.key = invalidates ? r.invalidate_key : r.remote_key;
-    w.grant = static_cast<steering::grant*>(r.grant);
+    w.grant = is_renewal(op) ? static_cast<steering::record*>(r.grant->slot()) : nullptr;
     if (is_renewal(op) && owner_.query().renews_at_once)
         renew(w);
     w.remote = r.remote_address;
@@ -307,7 +312,7 @@ queue_pair::verdict queue_pair::carry_out(work& w) noexcept
             renew(w);
         break;
     case verbs::opcode::local_invalidate:
-        if (!owner_.table().invalidate(w.key, &domain_, scope_))
+        if (!owner_.table().invalidate(w.key, domain_, scope_))
             return fail(
                 executed_, verbs::status::local_protection_error,
                 error(std::errc::invalid_argument, "local invalidate of a key that is not valid here"));
@@ -384,7 +389,7 @@ queue_pair::verdict queue_pair::write(work& w) noexcept
     if (w.length == 0)
         return verdict::done;
     const auto found = peer_->owner_.table().check(w.key, w.remote, w.length, verbs::access::remote_write,
-                                                   &peer_->domain_, peer_->scope_);
+                                                   peer_->domain_, peer_->scope_);
     if (found.rule != nullptr)
         return refused_by_peer(executed_, verbs::status::remote_access_error, found.rule);
     walk(std::span(w.segments).first(w.segment_count), w.length,
@@ -402,7 +407,9 @@ queue_pair::receive* queue_pair::next_receive() noexcept
     const bool retries = owner_.query().receive_not_ready_retry && to.owner_.query().receive_not_ready_retry;
     if (!f.is_calm() && retries && f.strikes(fault::receiver_not_ready))
         return nullptr;
-    if (to.filled_ == to.receives_.tail() && to.shared_ != nullptr && to.receives_.room() != 0) {
+    // One that waits for a receive has asked.
+    if (to.filled_ == to.receives_.tail() && to.shared_ != nullptr && to.receives_.room() != 0 &&
+        !to.waiter_.is_linked()) {
         // Who supplies it has a shard.
         if (!to.is_supplied() || to.owner_.shard().is_here()) {
             to.want_receive();
@@ -474,7 +481,7 @@ queue_pair::verdict queue_pair::send(work& w) noexcept
     }
     if (w.op == verbs::opcode::send_with_invalidate) {
         // The tag is invalid before the Send is delivered (RFC 5040 5.3).
-        if (!to.owner_.table().invalidate(w.key, &to.domain_, to.scope_))
+        if (!to.owner_.table().invalidate(w.key, to.domain_, to.scope_))
             return refused_by_peer(executed_, verbs::status::remote_access_error,
                                    "Send with Invalidate of a key that is not this connection's");
         c.invalidated_key = w.key;

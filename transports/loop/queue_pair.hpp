@@ -63,7 +63,7 @@ private:
         std::uint32_t waits; // times that no receive was ready
         std::array<verbs::segment, loop::options::max_segments> segments;
         std::uint32_t immediate;
-        steering::grant* grant; // bind, unbind
+        steering::record* grant; // bind, unbind
         bool is_inline;
         std::array<std::byte, loop::options::max_inline> inline_data;
     };
@@ -101,7 +101,7 @@ private:
     {
         const bool checks = owner_.query().checks_read_rights;
         return owner_.table().check(w.key, w.remote, w.length,
-                                    checks ? verbs::access::remote_read : verbs::access(0), &domain_, scope_);
+                                    checks ? verbs::access::remote_read : verbs::access(0), domain_, scope_);
     }
     verdict not_ready(work& w) noexcept;
     /// Retires what is back; all that was carried out if `regardless` of the time. True if Reads were.

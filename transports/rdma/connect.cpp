@@ -6,6 +6,7 @@
 #include "domain.hpp"
 #include "ports.hpp"
 #include "queue_pair.hpp"
+#include "whole_domain.hpp"
 
 #include <verbena/core/net/net.hpp>
 #include <verbena/core/task/event.hpp>
@@ -98,6 +99,8 @@ context_impl::connect_once(std::string_view address, verbs::protection_domain& d
                            const verbs::connect_options& o, time_point deadline,
                            std::vector<std::byte>& reply, bool& held)
 {
+    if (!owns(d))
+        co_return error(std::errc::invalid_argument, "a protection domain of another device");
     if (o.private_data.size() > capabilities_.max_private_data)
         co_return error(std::errc::message_size, "private data longer than the provider carries",
                         o.private_data.size());
@@ -144,8 +147,8 @@ context_impl::connect_once(std::string_view address, verbs::protection_domain& d
     if (routed->what != RDMA_CM_EVENT_ROUTE_RESOLVED)
         co_return cm_error("resolve the route", *routed);
 
-    auto made =
-        co_await make_pair(raw, static_cast<domain&>(d), o.queue_pair, to->to_string(), to->address());
+    auto made = co_await make_pair(raw, static_cast<whole_domain&>(d).at(*this), o.queue_pair,
+                                   to->to_string(), to->address());
     if (!made)
         co_return made.error();
     (void)id.release(); // the queue pair's

@@ -3,6 +3,7 @@
 
 #include "listener.hpp"
 #include "queue_pair.hpp"
+#include "whole_domain.hpp"
 
 #include <verbena/core/log.hpp>
 
@@ -119,7 +120,8 @@ std::string_view to_string(device_event e) noexcept
     return "unknown";
 }
 
-result<std::unique_ptr<context>> make_context(reactor& shard, lanes where, const options& o)
+result<std::unique_ptr<context>> open_context(reactor& shard, lanes where, const options& o, host_impl& all,
+                                              std::unique_ptr<host_impl> own)
 {
     shared_devices::note_all();
     const device_list list;
@@ -154,12 +156,15 @@ result<std::unique_ptr<context>> make_context(reactor& shard, lanes where, const
                                  "the kernel's RDMA connection manager; load it with `modprobe rdma_ucm`");
     const int flags = ::fcntl(channel->fd, F_GETFL);
     ::fcntl(channel->fd, F_SETFL, flags | O_NONBLOCK);
-    return std::unique_ptr<context>(std::make_unique<context_impl>(shard, where, o, channel, can));
+    auto made = std::make_unique<context_impl>(all, shard, where, o, channel, can);
+    made->own(std::move(own));
+    return std::unique_ptr<context>(std::move(made));
 }
 
-context_impl::context_impl(reactor& shard, lanes where, const rdma::options& o, rdma_event_channel* channel,
-                           const verbs::capabilities& can)
-    : shard_(shard),
+context_impl::context_impl(host_impl& all, reactor& shard, lanes where, const rdma::options& o,
+                           rdma_event_channel* channel, const verbs::capabilities& can)
+    : host_(all),
+      shard_(shard),
       lanes_(where),
       options_(o),
       capabilities_(can),
@@ -168,9 +173,16 @@ context_impl::context_impl(reactor& shard, lanes where, const rdma::options& o, 
       removals_(removal_watch::open(shard, *this))
 {
     shard.add(*this);
+    host_.enter(*this);
 }
 
-context_impl::~context_impl() { notices_->close(); }
+context_impl::~context_impl()
+{
+    host_.leave(*this);
+    notices_->close();
+}
+
+verbs::device& context_impl::device() noexcept { return host_; }
 
 bool event_channel::on_readable() noexcept
 {
@@ -208,7 +220,7 @@ bool event_channel::on_readable() noexcept
 
 // --- devices ---
 
-result<device*> context_impl::note(ibv_context* verbs, const device_limits& limits)
+result<rdma::device*> context_impl::note(ibv_context* verbs, const device_limits& limits)
 {
     if (!keeps(capabilities_, limits.can))
         return error(std::errc::operation_not_supported,
@@ -216,20 +228,20 @@ result<device*> context_impl::note(ibv_context* verbs, const device_limits& limi
                      "(`verbena doctor` lists them); start again to use it");
     if (!shared_devices::enter(verbs, notices_))
         return error(std::errc::no_such_device, "the device was removed");
-    devices_.push_back(std::make_unique<device>(*this, verbs, limits, notices_));
+    devices_.push_back(std::make_unique<rdma::device>(*this, verbs, limits, notices_));
     return devices_.back().get();
 }
 
-device* context_impl::known(ibv_context* verbs) noexcept
+rdma::device* context_impl::known(ibv_context* verbs) noexcept
 {
     const auto i =
         std::ranges::find_if(devices_, [verbs](const auto& d) { return d->verbs() == verbs && !d->gone(); });
     return i != devices_.end() ? i->get() : nullptr;
 }
 
-task<result<device*>> context_impl::device_of(ibv_context* verbs)
+task<result<rdma::device*>> context_impl::device_of(ibv_context* verbs)
 {
-    if (device* d = known(verbs))
+    if (rdma::device* d = known(verbs))
         co_return d;
     auto ask = [verbs, grants = options_.grants] {
         shared_devices::note_all();
@@ -238,12 +250,12 @@ task<result<device*>> context_impl::device_of(ibv_context* verbs)
     const auto limits = co_await lanes_.work.run(std::move(ask));
     if (!limits)
         co_return limits.error();
-    if (device* d = known(verbs))
+    if (rdma::device* d = known(verbs))
         co_return d;
     co_return note(verbs, *limits);
 }
 
-result<device*> context_impl::only_device()
+result<rdma::device*> context_impl::only_device()
 {
     shared_devices::note_all();
     const device_list list;
@@ -258,7 +270,7 @@ result<device*> context_impl::only_device()
     }
     if (found == nullptr)
         return error(std::errc::no_such_device, "no RDMA device");
-    if (device* d = known(found))
+    if (rdma::device* d = known(found))
         return d;
     const auto limits = rdma::query(found, options_.grants);
     if (!limits)
@@ -270,7 +282,7 @@ result<device*> context_impl::only_device()
 
 // Queue pairs that stand or will; one whose making is under way on a pool thread looks for itself afterwards.
 template<class F>
-void context_impl::each_on(const device& d, F f) noexcept
+void context_impl::each_on(const rdma::device& d, F f) noexcept
 {
     for (std::size_t i = 0; i < slots_.size(); ++i) {
         queue_pair* const q = slots_[i].owner;
@@ -284,7 +296,7 @@ void context_impl::lose(ibv_context* verbs) noexcept
     shared_devices::mark_removed(verbs);
     for (std::size_t i = 0; i < listeners_.size(); ++i)
         listeners_[i]->lose(verbs);
-    device* const d = known(verbs);
+    rdma::device* const d = known(verbs);
     if (d == nullptr)
         return;
     log(log_level::warning, "rdma", "a device went, and its connections with it",
@@ -312,7 +324,7 @@ void context_impl::on_device_removal() noexcept
 
 void context_impl::on_notice(const device_notice& n) noexcept
 {
-    device* const d = known(n.on);
+    rdma::device* const d = known(n.on);
     if (d == nullptr)
         return;
     const char* const name = ::ibv_get_device_name(n.on->device);
@@ -354,9 +366,9 @@ void context_impl::on_notice(const device_notice& n) noexcept
     }
 }
 
-result<std::unique_ptr<verbs::protection_domain>> context_impl::make_domain()
+bool context_impl::owns(const verbs::protection_domain& d) const noexcept
 {
-    return std::unique_ptr<verbs::protection_domain>(std::make_unique<domain>(*this));
+    return &static_cast<const whole_domain&>(d).of_host() == &host_;
 }
 
 // --- queue pairs ---
@@ -392,7 +404,7 @@ void context_impl::remove(queue_pair& q) noexcept
     q.on().forget(q, q.number());
 }
 
-void context_impl::take(const ibv_wc& wc, const device& from) noexcept
+void context_impl::take(const ibv_wc& wc, const rdma::device& from) noexcept
 {
     const work_id id(wc.wr_id);
     queue_pair* q = nullptr;
@@ -471,9 +483,10 @@ task<result<std::unique_ptr<queue_pair>>> context_impl::make_pair(rdma_cm_id* id
         co_return failed(part.error());
     if ((*on)->gone())
         co_return failed(error(std::errc::no_such_device, "the device was removed"));
-    if (o.shared_receives != nullptr && static_cast<shared_receives&>(*o.shared_receives).part() != *part)
-        co_return failed(
-            error(std::errc::invalid_argument, "the shared receive queue is of another device", *part));
+    if (const auto* const shared = static_cast<const shared_receives*>(o.shared_receives);
+        shared != nullptr && (&shared->of() != &d || shared->part() != *part))
+        co_return failed(error(std::errc::invalid_argument,
+                               "the shared receive queue is of another device, domain or shard", *part));
     if (slots_.size() - free_slots_.size() >= 0xffff)
         co_return failed(error(std::errc::not_enough_memory, "queue pairs of one shard", slots_.size()));
     auto room = co_await (*on)->take_room(entries_of(o));

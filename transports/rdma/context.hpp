@@ -4,6 +4,7 @@
 
 #include "connection_manager.hpp"
 #include "device.hpp"
+#include "host.hpp"
 #include "removal_watch.hpp"
 #include "shared_devices.hpp"
 
@@ -41,13 +42,16 @@ queue_entries entries_of(const verbs::queue_pair_options& o) noexcept;
 
 class context_impl final : public context, private event_source, private removal_watch::observer {
 public:
-    context_impl(reactor& shard, lanes where, const rdma::options& o, rdma_event_channel* channel,
-                 const verbs::capabilities& can);
+    context_impl(host_impl& all, reactor& shard, lanes where, const rdma::options& o,
+                 rdma_event_channel* channel, const verbs::capabilities& can);
+    /// `all` goes with this, its only context.
+    void own(std::unique_ptr<host_impl> all) noexcept { own_ = std::move(all); }
     ~context_impl() override;
 
     const verbs::capabilities& query() const noexcept override { return capabilities_; }
     reactor& shard() noexcept override { return shard_; }
-    result<std::unique_ptr<verbs::protection_domain>> make_domain() override;
+    verbs::device& device() noexcept override;
+    bool owns(const verbs::protection_domain& d) const noexcept;
     result<std::unique_ptr<verbs::listener>> listen(std::string_view address) override;
     task<result<std::unique_ptr<verbs::queue_pair>>> connect(std::string_view address,
                                                              verbs::protection_domain& domain,
@@ -65,9 +69,9 @@ public:
     rdma_event_channel* channel() noexcept { return channel_.get(); }
 
     /// The device behind an rdma_cm_id.
-    task<result<device*>> device_of(ibv_context* verbs);
+    task<result<rdma::device*>> device_of(ibv_context* verbs);
     /// The device, where there is one only, or one by name.
-    result<device*> only_device();
+    result<rdma::device*> only_device();
     /// Where connections to `to` come from, as the options say; nothing: as the route goes.
     task<result<std::optional<net::endpoint>>> source_for(net::endpoint to);
     /// Whether device and port of `id` are those of the options, if these name any.
@@ -84,7 +88,7 @@ public:
     void add(queue_pair& q, std::uint16_t& slot, std::uint16_t& generation);
     void remove(queue_pair& q) noexcept;
     /// From the poll of `from`.
-    void take(const ibv_wc& wc, const device& from) noexcept;
+    void take(const ibv_wc& wc, const rdma::device& from) noexcept;
     /// Has `q` deliver in the next poll.
     void ready(queue_pair& q) noexcept;
 
@@ -105,11 +109,13 @@ private:
     bool pending() const noexcept override { return !ready_.empty(); }
     bool try_arm() noexcept override;
     void on_device_removal() noexcept override;
-    device* known(ibv_context* verbs) noexcept;
-    result<device*> note(ibv_context* verbs, const device_limits& limits);
+    rdma::device* known(ibv_context* verbs) noexcept;
+    result<rdma::device*> note(ibv_context* verbs, const device_limits& limits);
     template<class F>
-    void each_on(const device& d, F f) noexcept;
+    void each_on(const rdma::device& d, F f) noexcept;
 
+    std::unique_ptr<host_impl> own_; // nullptr where the host has contexts on several shards
+    host_impl& host_;
     reactor& shard_;
     lanes lanes_;
     rdma::options options_;
@@ -120,11 +126,15 @@ private:
     std::shared_ptr<notice_box> notices_;
     std::unique_ptr<removal_watch> removals_;
     std::vector<rdma::listener*> listeners_;
-    std::vector<std::unique_ptr<device>>
+    std::vector<std::unique_ptr<rdma::device>>
         devices_; // those that went too: their queue pairs' owners may be there
     std::vector<slot> slots_;
     std::vector<std::uint16_t> free_slots_;
     mutable intrusive_list<queue_pair> ready_;
 };
+
+/// A context of `all`, which goes with it if it is given as `own`. Errors: as make_context().
+result<std::unique_ptr<context>> open_context(reactor& shard, lanes where, const options& o, host_impl& all,
+                                              std::unique_ptr<host_impl> own);
 
 } // namespace verbena::rdma

@@ -84,6 +84,7 @@ result<device_limits> query(ibv_context* verbs, std::optional<grant_kind> wanted
     c.write_with_immediate = c.send_with_immediate = !l.iwarp;
     c.renewable_grants = type_1;
     c.shared_receives = a.max_srq > 0;
+    c.domains_across_shards = true;
     c.needs_local_keys = true;
     c.read_sink_needs_remote_write = l.read_sink_remote_write;
     c.receive_not_ready_retry = !l.iwarp;

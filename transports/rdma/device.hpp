@@ -47,7 +47,6 @@ inline constexpr std::uint32_t inline_bytes = 64;
 
 constexpr unsigned flag_if(bool set, unsigned flag) noexcept { return set ? flag : 0; }
 
-/// A completion queue that several queue pairs share; it has room for all that they can have outstanding.
 /// What a queue pair may have in its completion queue at once.
 struct queue_entries {
     std::uint32_t own = 0;
@@ -55,6 +54,7 @@ struct queue_entries {
     std::uint32_t shared_depth = 0; ///< whose entries count once for all queue pairs that have it
 };
 
+/// A completion queue that several queue pairs share; it has room for all that they can have outstanding.
 struct completion_queue {
     ibv_cq* cq = nullptr;
     std::uint64_t number = 0; ///< its serial

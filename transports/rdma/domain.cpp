@@ -4,6 +4,7 @@
 #include "context.hpp"
 #include "queue_pair.hpp"
 #include "shared_receives.hpp"
+#include "whole_domain.hpp"
 
 #include <verbena/core/log.hpp>
 
@@ -44,6 +45,7 @@ error registration_error(int code, std::size_t bytes) noexcept
 void registered_memory::publish()
 {
     domain& d = domain_;
+    const std::scoped_lock held(d.whole().memory_lock());
     const auto free = std::ranges::find(d.by_id_, nullptr);
     id_ = d.number_ << index_bits | (static_cast<std::uint32_t>(free - d.by_id_.begin()) + 1);
     if (free == d.by_id_.end())
@@ -56,16 +58,19 @@ void registered_memory::publish()
 
 registered_memory::~registered_memory()
 {
+    if (id_ != 0) {
+        const std::scoped_lock held(domain_.whole().memory_lock());
+        domain_.by_id_[(id_ & index_mask) - 1] = nullptr;
+        const auto found = domain_.by_address_.find(memory_.data());
+        if (found != domain_.by_address_.end() && found->second == this)
+            domain_.by_address_.erase(found);
+    }
     for (ibv_mr* mr : keys_) {
         if (mr != nullptr)
             ::ibv_dereg_mr(mr);
     }
     if (id_ == 0)
         return;
-    domain_.by_id_[(id_ & index_mask) - 1] = nullptr;
-    const auto found = domain_.by_address_.find(memory_.data());
-    if (found != domain_.by_address_.end() && found->second == this)
-        domain_.by_address_.erase(found);
     add(domain_.owner().counts().registered_bytes, 0 - std::uint64_t(memory_.size()));
 }
 
@@ -101,6 +106,24 @@ void registered_memory::drop_part(std::size_t number) noexcept
 }
 
 // --- memory_grant ---
+
+void memory_grant::drop() noexcept
+{
+    reactor& home = domain_.owner().shard();
+    if (home.is_here()) {
+        delete this;
+        return;
+    }
+    domain_.whole().away().fetch_add(1);
+    home.post_remote(*this);
+}
+
+void memory_grant::deliver() noexcept
+{
+    whole_domain& all = domain_.whole();
+    delete this;
+    all.away().fetch_sub(1);
+}
 
 void memory_grant::revoke() noexcept
 {
@@ -172,7 +195,9 @@ private:
 
 // --- domain ---
 
-domain::domain(context_impl& c) noexcept : context_(c), number_(next_domain()) {}
+domain::domain(context_impl& c, whole_domain& all) noexcept : context_(c), all_(all), number_(next_domain())
+{
+}
 
 domain::~domain()
 {
@@ -182,8 +207,6 @@ domain::~domain()
             for (ibv_mw* w : *free)
                 ::ibv_dealloc_mw(w);
         }
-        if (p->pd != nullptr)
-            ::ibv_dealloc_pd(p->pd);
     }
 }
 
@@ -231,16 +254,18 @@ task<result<std::size_t>> domain::part_on(device& d)
             co_return i;
     }
     auto made = std::make_unique<domain_part>(d);
-    auto create = [p = made.get()]() -> result<void> {
-        p->pd = ::ibv_alloc_pd(p->on.verbs());
-        if (p->pd == nullptr)
-            return error::from_errno(errno, "ibv_alloc_pd");
+    auto create = [this, p = made.get()]() -> result<void> {
+        const auto pd = all_.device_domain(p->on.verbs());
+        if (!pd)
+            return pd.error();
+        p->pd = *pd;
         return {};
     };
     result<void> done = co_await context_.pool().run(std::move(create));
     if (!done)
         co_return done.error();
     const std::size_t number = parts_.size();
+    const std::scoped_lock held(all_.memory_lock());
     parts_.push_back(std::move(made));
     for (std::size_t i = 0; i < by_id_.size() && done; ++i) {
         if (by_id_[i] != nullptr)
@@ -254,7 +279,6 @@ task<result<std::size_t>> domain::part_on(device& d)
         if (r != nullptr)
             r->drop_part(number);
     }
-    ::ibv_dealloc_pd(parts_.back()->pd);
     parts_.pop_back();
     co_return done.error();
 }
@@ -325,21 +349,45 @@ const registered_memory* domain::find(std::span<const std::byte> memory) const n
     return other != by_id_.end() ? *other : nullptr;
 }
 
+const registered_memory* domain::by_key(std::uint32_t local_key) const noexcept
+{
+    const std::size_t index = (local_key & index_mask) - 1;
+    return local_key >> index_bits == number_ && index < by_id_.size() ? by_id_[index] : nullptr;
+}
+
+ibv_mr* domain::known_on(const registered_memory& r, ibv_context* verbs) const noexcept
+{
+    const auto part = std::ranges::find_if(parts_, [verbs](const auto& p) { return p->on.verbs() == verbs; });
+    const auto number = static_cast<std::size_t>(part - parts_.begin());
+    return part != parts_.end() && r.knows(number) ? r.with(number) : nullptr;
+}
+
+ibv_mr* domain::region_of(std::span<const std::byte> memory, std::size_t part) const noexcept
+{
+    if (const registered_memory* const own = find(memory); own != nullptr)
+        return own->knows(part) ? own->with(part) : nullptr;
+    return all_.find_elsewhere(*this, memory, parts_[part]->on.verbs());
+}
+
 bool domain::is_registered(std::span<const std::byte> memory) const noexcept
 {
-    return memory.empty() || find(memory) != nullptr;
+    return all_.is_registered(memory);
 }
 
 bool domain::find_key(const verbs::segment& s, std::size_t part, std::uint32_t& key) const noexcept
 {
-    const registered_memory* r = nullptr;
-    if (s.local_key == 0)
-        r = find({s.address, s.length});
-    else if (s.local_key >> index_bits == number_ && (s.local_key & index_mask) - 1 < by_id_.size())
-        r = by_id_[(s.local_key & index_mask) - 1];
-    if (r == nullptr || !r->covers({s.address, s.length}) || !r->knows(part))
+    const registered_memory* const r = s.local_key == 0 ? find({s.address, s.length}) : by_key(s.local_key);
+    if (r != nullptr) {
+        if (!r->covers({s.address, s.length}) || !r->knows(part))
+            return false;
+        key = r->key(part);
+        return true;
+    }
+    // A lease of another shard's pool, or its region: it is seldom so, and costs a lock.
+    const ibv_mr* const other = all_.find_elsewhere(*this, s, parts_[part]->on.verbs());
+    if (other == nullptr)
         return false;
-    key = r->key(part);
+    key = other->lkey;
     return true;
 }
 
@@ -360,6 +408,12 @@ void domain::invalidated(std::uint32_t key, std::size_t part) noexcept
         found->second->standing_ = false;
 }
 
+void domain::give(verbs::grant_request& to, std::unique_ptr<memory_grant> g) noexcept
+{
+    g->keep_ = std::exchange(to.keep, {});
+    to.made = verbs::grant(*g.release());
+}
+
 task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
 {
     std::vector<verbs::grant_request*> wide;
@@ -372,7 +426,7 @@ task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
             co_return error(std::errc::invalid_argument, "a grant lies in registered memory",
                             r.memory.size());
         if (r.memory.empty()) { // nothing to touch, so nothing to make
-            r.made = std::make_unique<memory_grant>(*this, r.memory);
+            give(r, std::make_unique<memory_grant>(*this, r.memory));
             continue;
         }
         if (r.renewable && (r.scope != nullptr || !context_.query().renewable_grants))
@@ -386,6 +440,9 @@ task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
         if (!context_.query().grant_per_queue_pair || !scope.on().limits().can.grant_per_queue_pair)
             co_return error(std::errc::operation_not_supported,
                             "the provider can't limit a grant to one queue pair");
+        if (&scope.owner() != &context_)
+            co_return error(std::errc::invalid_argument,
+                            "a grant for one queue pair is made on that queue pair's shard");
         narrow.push_back(&r);
     }
     result<void> done;
@@ -404,7 +461,7 @@ task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
         done = co_await make_wide_grants(renewable, true);
     if (!done) {
         for (auto& r : batch)
-            r.made.reset();
+            r.made = verbs::grant();
     }
     co_return done;
 }
@@ -464,7 +521,7 @@ task<result<void>> domain::register_grants(std::span<verbs::grant_request*> batc
         g->key_ = made[i]->rkey;
         g->standing_ = true;
         p.grants[g->key_] = g.get();
-        batch[i]->made = std::move(g);
+        give(*batch[i], std::move(g));
     }
     add(context_.counts().region_grants, batch.size());
     co_return result<void>();

@@ -6,9 +6,11 @@
 
 #include "device.hpp"
 
+#include <verbena/core/reactor/reactor.hpp>
 #include <verbena/core/task/event.hpp>
 #include <verbena/core/task/semaphore.hpp>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <unordered_map>
@@ -19,6 +21,7 @@ namespace verbena::rdma {
 class domain;
 class memory_grant;
 class queue_pair;
+class whole_domain;
 
 /// A domain's own on one device.
 struct domain_part {
@@ -69,17 +72,19 @@ private:
     std::vector<ibv_mr*> keys_; // by part; nullptr: it came when the part's device had gone
 };
 
-class memory_grant final : public verbs::grant, public list_hook {
+class memory_grant final : public verbs::grant_slot, public list_hook, private remote_message {
 public:
     memory_grant(domain& d, std::span<std::byte> memory) noexcept : domain_(d), memory_(memory) {}
-    ~memory_grant() override { memory_grant::revoke(); }
+    ~memory_grant() { revoke(); }
 
     verbs::remote_segment where() const noexcept override
     {
         return {key_, static_cast<std::uint32_t>(memory_.size()),
                 reinterpret_cast<std::uint64_t>(memory_.data())};
     }
-    void revoke() noexcept override;
+    /// Asks the kernel, which holds the shard that made it: at once there is no other way.
+    void drop() noexcept override;
+    domain& of() const noexcept { return domain_; }
     bool valid() const noexcept override { return standing_; }
     std::uint32_t next_key() noexcept override
     {
@@ -91,10 +96,15 @@ public:
 private:
     friend class domain;
     friend class queue_pair;
+    void revoke() noexcept;
+    void deliver() noexcept override;
+
     domain& domain_;
+    verbs::memory_owner keep_;
     std::span<std::byte> memory_;
-    std::uint32_t key_ = 0;
-    bool standing_ = false;
+    // Read by whoever holds the grant, on any shard.
+    std::atomic<std::uint32_t> key_{0};
+    std::atomic<bool> standing_{false};
     domain_part* part_ = nullptr;
     ibv_mw* window_ = nullptr;
     ibv_mr* over_ = nullptr;      // of a renewable one: what binds name
@@ -103,20 +113,28 @@ private:
     ibv_mr* region_ = nullptr;
 };
 
-class domain final : public verbs::protection_domain {
+/// What one shard has of a whole_domain.
+class domain {
 public:
-    explicit domain(context_impl& c) noexcept;
-    ~domain() override;
+    domain(context_impl& c, whole_domain& all) noexcept;
+    domain(const domain&) = delete;
+    ~domain();
 
-    task<result<std::unique_ptr<verbs::region>>> register_memory(std::span<std::byte> memory) override;
-    task<result<void>> add_pool(buffer_pool& pool) override;
-    bool is_registered(std::span<const std::byte> memory) const noexcept override;
-    task<result<void>> make_grants(std::span<verbs::grant_request> batch) override;
-    task<void> revoke(std::span<std::unique_ptr<verbs::grant>> batch) override;
+    task<result<std::unique_ptr<verbs::region>>> register_memory(std::span<std::byte> memory);
+    task<result<void>> add_pool(buffer_pool& pool);
+    bool is_registered(std::span<const std::byte> memory) const noexcept;
+    task<result<void>> make_grants(std::span<verbs::grant_request> batch);
+    task<void> revoke(std::span<verbs::grant> batch);
     task<result<std::unique_ptr<verbs::shared_receive_queue>>>
-    make_shared_receive_queue(const verbs::shared_receive_queue_options& o) override;
+    make_shared_receive_queue(const verbs::shared_receive_queue_options& o);
+    whole_domain& whole() const noexcept { return all_; }
+    /// Of this shard's. Others look under whole_domain::memory_lock().
+    const registered_memory* find(std::span<const std::byte> memory) const noexcept;
+    const registered_memory* by_key(std::uint32_t local_key) const noexcept;
+    /// How the device knows `r`; nullptr: it does not.
+    ibv_mr* known_on(const registered_memory& r, ibv_context* verbs) const noexcept;
 
-    context_impl& owner() noexcept { return context_; }
+    context_impl& owner() const noexcept { return context_; }
     /// The part on `d`, made now if it has to be.
     task<result<std::size_t>> part_on(device& d);
     domain_part& part(std::size_t number) noexcept { return *parts_[number]; }
@@ -133,9 +151,11 @@ private:
     friend class memory_grant;
     class pool_memory;
     class change;
+    static void give(verbs::grant_request& to, std::unique_ptr<memory_grant> g) noexcept;
     task<void> begin_change();
     task<result<std::size_t>> any_part();
-    const registered_memory* find(std::span<const std::byte> memory) const noexcept;
+    /// How the device of `part` knows this memory, whichever shard registered it; nullptr: it does not.
+    ibv_mr* region_of(std::span<const std::byte> memory, std::size_t part) const noexcept;
     task<result<void>> more_windows(domain_part& p, std::size_t wanted, ibv_mw_type type);
     task<result<void>> bind_windows(std::span<verbs::grant_request*> batch, queue_pair& scope);
     task<result<void>> make_wide_grants(std::span<verbs::grant_request*> batch, bool renewable);
@@ -147,6 +167,7 @@ private:
     int rights_of_memory(const domain_part& p) const noexcept;
 
     context_impl& context_;
+    whole_domain& all_;
     const std::uint32_t number_;
     std::vector<std::unique_ptr<domain_part>> parts_;
     // Parts and regions are changed by one task at a time, since pool threads look at them meanwhile.

@@ -2,6 +2,7 @@
 #include "queue_pair.hpp"
 
 #include "context.hpp"
+#include "whole_domain.hpp"
 
 #include <algorithm>
 #include <arpa/inet.h>
@@ -65,6 +66,8 @@ queue_pair::queue_pair(context_impl& owner, rdma::domain& d, std::size_t part, c
     receives_.preallocate();
     owner_.add(*this, slot_, generation_);
 }
+
+verbs::protection_domain& queue_pair::domain() noexcept { return domain_.whole(); }
 
 queue_pair::~queue_pair()
 {

@@ -71,12 +71,13 @@ public:
     /// Waits, holding the shard, until the peer of an ending one has no way to memory any more. Its handler hears of
     /// the end as it would have.
     void cut_off() noexcept;
-    verbs::protection_domain& domain() noexcept override { return domain_; }
+    verbs::protection_domain& domain() noexcept override;
     std::uint32_t max_reads() const noexcept override { return ord_; }
     std::string_view peer_name() const noexcept override { return peer_name_; }
     std::string_view peer_address() const noexcept override { return peer_address_; }
 
     device& on() noexcept { return home_.on; }
+    const context_impl& owner() const noexcept { return owner_; }
     bool starting() const noexcept { return state_ == state::starting; }
     std::size_t part() const noexcept { return part_; }
     std::uint16_t slot() const noexcept { return slot_; }

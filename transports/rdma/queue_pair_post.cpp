@@ -103,8 +103,8 @@ result<void> queue_pair::check(const verbs::send_request& r) const
         (r.opcode == verbs::opcode::local_invalidate && !can.local_invalidate) ||
         (r.opcode == verbs::opcode::send_with_invalidate && !can.remote_invalidate))
         return error(std::errc::operation_not_supported, "the device has no such work request");
-    if (is_renewal(r.opcode) &&
-        (r.grant == nullptr || !static_cast<memory_grant*>(r.grant)->is_renewable_in(home_)))
+    if (is_renewal(r.opcode) && (r.grant == nullptr || r.grant->slot() == nullptr ||
+                                 !static_cast<memory_grant*>(r.grant->slot())->is_renewable_in(home_)))
         return error(std::errc::invalid_argument, "bind and unbind are of a renewable grant of the domain");
     std::uint64_t length = 0;
     for (const auto& s : r.segments)
@@ -167,7 +167,7 @@ result<void> queue_pair::post_send(std::span<const verbs::send_request> batch)
             case verbs::opcode::bind:
             case verbs::opcode::unbind: {
                 // By a bind of nothing, which names the region all the same: rxe's provider reads it.
-                const auto& g = static_cast<const memory_grant&>(*r.grant);
+                const auto& g = static_cast<const memory_grant&>(*r.grant->slot());
                 const bool stands = r.opcode == verbs::opcode::bind;
                 w.bind_mw.mw = g.window_;
                 w.bind_mw.rkey = ::ibv_inc_rkey(g.window_->rkey);
@@ -196,7 +196,7 @@ result<void> queue_pair::post_send(std::span<const verbs::send_request> batch)
             w = {r.id, r.opcode, r.signalled, false, false, 0, r.invalidate_key, nullptr, nullptr};
             if (is_renewal(r.opcode)) {
                 // The provider leaves the new key to us.
-                memory_grant& g = *(w.grant = static_cast<memory_grant*>(r.grant));
+                memory_grant& g = *(w.grant = static_cast<memory_grant*>(r.grant->slot()));
                 w.key = g.key_ = g.window_->rkey = ::ibv_inc_rkey(g.window_->rkey);
                 g.standing_ = true; // of one that is unbound: until that is over
             }

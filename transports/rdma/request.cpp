@@ -4,6 +4,7 @@
 #include "context.hpp"
 #include "domain.hpp"
 #include "queue_pair.hpp"
+#include "whole_domain.hpp"
 
 #include <verbena/core/log.hpp>
 
@@ -45,10 +46,12 @@ request::~request()
 task<result<std::unique_ptr<verbs::queue_pair>>> request::make_queue_pair(verbs::protection_domain& d,
                                                                           const verbs::queue_pair_options& o)
 {
+    if (!context_.owns(d))
+        co_return error(std::errc::invalid_argument, "a protection domain of another device");
     if (peer_->id.get() == nullptr)
         co_return error(std::errc::invalid_argument, "a connect request makes one queue pair");
-    auto made =
-        co_await context_.make_pair(peer_->id.get(), static_cast<domain&>(d), o, peer_name_, peer_address_);
+    auto made = co_await context_.make_pair(peer_->id.get(), static_cast<whole_domain&>(d).at(context_), o,
+                                            peer_name_, peer_address_);
     if (!made) {
         log_limited(context_.refusals().setup_failed, log_level::warning, "rdma",
                     "rejected a peer, since no queue pair could be made for it",

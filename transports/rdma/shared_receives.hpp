@@ -25,6 +25,7 @@ public:
     }
     ibv_srq* handle() const noexcept { return srq_; }
     std::size_t part() const noexcept { return part_; }
+    const domain& of() const noexcept { return domain_; }
     /// The receive of `slot` is over; yields its id.
     std::uint64_t take(std::uint32_t slot) noexcept
     {

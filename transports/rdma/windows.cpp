@@ -69,6 +69,13 @@ task<result<void>> domain::bind_windows(std::span<verbs::grant_request*> batch, 
         if (p.free_type_2.size() >= batch.size())
             break;
     }
+    std::vector<ibv_mr*> regions;
+    for (const auto* r : batch) {
+        regions.push_back(region_of(r->memory, scope.part()));
+        if (regions.back() == nullptr)
+            co_return error(std::errc::invalid_argument, "a grant lies in memory that the device knows",
+                            r->memory.size());
+    }
     std::vector<ibv_send_wr> requests(batch.size());
     for (std::size_t i = 0; i < batch.size(); ++i) {
         auto g = std::make_unique<memory_grant>(*this, batch[i]->memory);
@@ -81,17 +88,17 @@ task<result<void>> domain::bind_windows(std::span<verbs::grant_request*> batch, 
         w.opcode = IBV_WR_BIND_MW;
         w.bind_mw.mw = g->window_;
         w.bind_mw.rkey = g->key_;
-        w.bind_mw.bind_info.mr = find(g->memory_)->with(scope.part());
+        w.bind_mw.bind_info.mr = regions[i];
         w.bind_mw.bind_info.addr = reinterpret_cast<std::uint64_t>(g->memory_.data());
         w.bind_mw.bind_info.length = g->memory_.size();
         w.bind_mw.bind_info.mw_access_flags = rights_of(*batch[i]);
         p.grants[g->key_] = g.get();
         scope.add_window(*g);
-        batch[i]->made = std::move(g);
+        give(*batch[i], std::move(g));
     }
     auto posted = scope.post_internal(requests, nullptr);
     for (auto* r : batch) {
-        auto& g = static_cast<memory_grant&>(*r->made);
+        auto& g = static_cast<memory_grant&>(*r->made.slot());
         if (posted)
             g.window_->rkey = g.key_; // what the device knows it by from now on
         else
@@ -126,6 +133,8 @@ task<bool> domain::bind_type_1(std::span<verbs::grant_request*> batch, std::size
     queue_pair* const by = p.binder(batch.size());
     if (!windows || by == nullptr || p.free_type_1.size() < batch.size())
         co_return false;
+    if (std::ranges::any_of(batch, [&](const auto* r) { return region_of(r->memory, number) == nullptr; }))
+        co_return false;
     std::vector<type_1_bind> binds;
     binds.reserve(batch.size());
     for (auto* r : batch) {
@@ -134,25 +143,26 @@ task<bool> domain::bind_type_1(std::span<verbs::grant_request*> batch, std::size
         p.free_type_1.pop_back();
         g->part_ = &p;
         if (r->renewable) {
-            g->over_ = find(g->memory_)->with(number);
+            g->over_ = region_of(g->memory_, number);
             g->rights_ = rights_of(*r);
         }
         g->standing_ = true; // as far as anybody can tell: one that fails is taken away, and not used again
         binds.push_back({g->window_,
-                         {find(g->memory_)->with(number), reinterpret_cast<std::uint64_t>(g->memory_.data()),
+                         {region_of(g->memory_, number), reinterpret_cast<std::uint64_t>(g->memory_.data()),
                           g->memory_.size(), rights_of(*r)}});
-        r->made = std::move(g);
+        give(*r, std::move(g));
     }
     internal_outcome outcome;
     if (by->bind_type_1(binds, &outcome))
         co_await outcome.done.wait_shielded();
     for (auto* r : batch) {
-        auto& g = static_cast<memory_grant&>(*r->made);
+        auto& g = static_cast<memory_grant&>(*r->made.slot());
         if (outcome.good) {
             g.key_ = g.window_->rkey;
             p.grants[g.key_] = &g;
         } else {
-            r->made.reset();
+            r->keep = std::exchange(g.keep_, {}); // for whoever grants it in another way
+            r->made = verbs::grant();
         }
     }
     if (outcome.good)
@@ -172,11 +182,10 @@ task<bool> domain::unbind_type_1(std::span<memory_grant*> batch, domain_part& p)
     binds.reserve(batch.size());
     for (memory_grant* g : batch) {
         // rxe's provider reads the region even when there is nothing to bind to.
-        const registered_memory* const memory = find(g->memory_);
-        if (memory == nullptr || !memory->knows(number))
+        ibv_mr* const memory = region_of(g->memory_, number);
+        if (memory == nullptr)
             co_return false;
-        binds.push_back(
-            {g->window_, {memory->with(number), reinterpret_cast<std::uint64_t>(g->memory_.data()), 0, 0}});
+        binds.push_back({g->window_, {memory, reinterpret_cast<std::uint64_t>(g->memory_.data()), 0, 0}});
     }
     internal_outcome outcome;
     if (by->bind_type_1(binds, &outcome))
@@ -216,19 +225,24 @@ task<void> domain::invalidate(std::span<memory_grant*> batch)
     }
 }
 
-task<void> domain::revoke(std::span<std::unique_ptr<verbs::grant>> batch)
+task<void> domain::revoke(std::span<verbs::grant> batch)
 {
+    // All memory first, so that nothing is taken from a grant that is not taken back then.
     std::vector<ibv_mr*> regions;
     std::vector<ibv_mw*> windows;
     std::vector<memory_grant*> type_1;
     std::vector<memory_grant*> type_2;
+    std::vector<memory_grant*> kernels; // to be asked for
+    for (auto* v : {&type_1, &type_2, &kernels})
+        v->reserve(batch.size());
+    regions.reserve(batch.size());
+    windows.reserve(batch.size());
     for (auto& one : batch) {
-        auto* g = static_cast<memory_grant*>(one.get());
+        auto* g = static_cast<memory_grant*>(one.slot());
         if (g == nullptr)
             continue;
         if (g->region_ != nullptr) {
-            regions.push_back(std::exchange(g->region_, nullptr));
-            g->standing_ = false;
+            kernels.push_back(g);
         } else if (g->standing_) {
             const bool first = g->window_ != nullptr && g->window_->type == IBV_MW_TYPE_1;
             (first ? type_1 : type_2).push_back(g);
@@ -243,13 +257,18 @@ task<void> domain::revoke(std::span<std::unique_ptr<verbs::grant>> batch)
         const auto some = rest.first(count);
         const bool unbound = co_await unbind_type_1(some, p);
         for (memory_grant* g : some) {
-            if (unbound)
-                continue;
-            windows.push_back(std::exchange(g->window_, nullptr));
-            g->over_ = nullptr;
-            g->standing_ = false;
+            if (!unbound)
+                kernels.push_back(g);
         }
         rest = rest.subspan(count);
+    }
+    for (memory_grant* g : kernels) {
+        if (g->region_ != nullptr)
+            regions.push_back(std::exchange(g->region_, nullptr));
+        else
+            windows.push_back(std::exchange(g->window_, nullptr));
+        g->over_ = nullptr;
+        g->standing_ = false;
     }
     if (!regions.empty() || !windows.empty()) {
         auto work = [&regions, &windows] {
@@ -261,7 +280,7 @@ task<void> domain::revoke(std::span<std::unique_ptr<verbs::grant>> batch)
         co_await context_.pool().run(std::move(work));
     }
     for (auto& one : batch)
-        one.reset();
+        one = verbs::grant();
 }
 
 } // namespace verbena::rdma

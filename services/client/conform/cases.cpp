@@ -373,7 +373,7 @@ task<void> served_by_the_peer(target& t)
         const auto memory = e.bulk(bytes);
         const auto g = co_await e.grant(memory, read_and_write);
         fill(memory, bytes + 2);
-        const auto where = g->where();
+        const auto where = g.where();
         const message read = co_await e.ask(request::pull, where.key, where.address, where.length);
         need(read.a == sum(memory), "the peer read other data");
         co_await e.ask(request::push, where.key, where.address, where.length, bytes + 3);
@@ -391,7 +391,7 @@ task<void> remote_invalidate(target& t)
     end e(t.context);
     co_await t.connect(e);
     const auto g = co_await e.grant(e.bulk(4096), read_and_write);
-    const auto where = g->where();
+    const auto where = g.where();
     message m;
     m.what = request::push_last;
     m.a = where.key;
@@ -404,7 +404,7 @@ task<void> remote_invalidate(target& t)
         throw not_supported{"remote invalidation, by the peer"};
     need(c.invalidated_key == where.key,
          "the receive tells of another key, " + std::to_string(c.invalidated_key));
-    need(!g->valid(), "the key is still good");
+    need(!g.valid(), "the key is still good");
 }
 
 task<void> local_invalidate(target& t)
@@ -415,12 +415,12 @@ task<void> local_invalidate(target& t)
     const std::uint64_t id = co_await t.connect(e);
     const auto memory = e.bulk(4096);
     const auto g = co_await e.grant(memory, read_and_write);
-    const auto where = g->where();
+    const auto where = g.where();
     fill(memory, 19);
     const message read = co_await e.ask(request::pull, where.key, where.address, where.length);
     need(read.a == sum(memory), "the peer read other data");
     co_await e.succeeded(e.post(opcode::local_invalidate, {}, {}, where.key), "Local Invalidate");
-    need(!g->valid(), "the key is still good");
+    need(!g.valid(), "the key is still good");
     message m;
     m.what = request::push;
     m.a = where.key;

@@ -280,12 +280,18 @@ task<void> end::until(std::function<bool()> done, const char* what)
     }
 }
 
-task<std::unique_ptr<verbs::grant>> end::grant(std::span<std::byte> memory, verbs::access rights)
+task<verbs::grant> end::grant(std::span<std::byte> memory, verbs::access rights)
 {
     auto made = co_await domain_->make_grant(memory, rights,
                                              context_.query().grant_per_queue_pair ? pair_.get() : nullptr);
     need(made, "make a grant");
     co_return std::move(*made);
+}
+
+task<void> end::revoke(verbs::grant& g)
+{
+    const std::span<verbs::grant> one(&g, 1);
+    co_await domain_->revoke(one);
 }
 
 void end::on_completions(std::span<const verbs::completion> batch) noexcept

@@ -158,7 +158,9 @@ public:
     task<message> ask(request what, std::uint64_t a = 0, std::uint64_t b = 0, std::uint64_t c = 0,
                       std::uint64_t d = 0);
     task<void> until(std::function<bool()> done, const char* what);
-    task<std::unique_ptr<verbs::grant>> grant(std::span<std::byte> memory, verbs::access rights);
+    task<verbs::grant> grant(std::span<std::byte> memory, verbs::access rights);
+    /// What was granted, if anything, is this end's alone from then on.
+    task<void> revoke(verbs::grant& g);
 
     bool ended() const noexcept { return ends_ != 0; }
     unsigned ends() const noexcept { return ends_; }

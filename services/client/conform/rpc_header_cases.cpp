@@ -214,7 +214,7 @@ task<void> write_segments(target& t)
         header h = r.begin();
         need(h.writes.add_chunk(), "a Write chunk");
         const auto add = [&h](const rpcrdma::segment& s) { return h.writes.add_segment(s); };
-        add_places(g->where(), add);
+        add_places(g.where(), add);
         const answer a = co_await r.exchange(h, rpc_procedure::produce, length);
         need(a.head.proc == procedure::msg && a.head.writes.size() == 1, "the reply's Write list");
         std::vector<std::byte> item(length);
@@ -247,7 +247,7 @@ task<void> unused_write_chunk(target& t)
     header h = r.begin();
     need(h.writes.add_chunk(), "a Write chunk");
     const auto add = [&h](const rpcrdma::segment& s) { return h.writes.add_segment(s); };
-    add_places(g->where(), add);
+    add_places(g.where(), add);
     const answer a = co_await r.exchange(h, rpc_procedure::null);
     need(a.head.writes.size() == 1, "the reply's Write list");
     need_filled(memory, 5, {}, a.head.writes.chunk(0));
@@ -264,7 +264,7 @@ task<void> reply_segments(target& t)
     header h = r.begin();
     h.has_reply_chunk = true;
     const auto add = [&h](const rpcrdma::segment& s) { return h.reply.push_back(s); };
-    add_places(g->where(), add);
+    add_places(g.where(), add);
     const answer a = co_await r.exchange(h, rpc_procedure::produce_text, length);
     need(a.head.proc == procedure::nomsg && a.body.empty(),
          "a long reply is RDMA_NOMSG and nothing behind it");
@@ -281,7 +281,7 @@ task<void> reply_segments(target& t)
     header small = r.begin();
     small.has_reply_chunk = true;
     const auto add_small = [&small](const rpcrdma::segment& s) { return small.reply.push_back(s); };
-    add_places(g->where(), add_small);
+    add_places(g.where(), add_small);
     const answer b = co_await r.exchange(small, rpc_procedure::null);
     need(b.head.proc == procedure::msg, "a short reply goes inline");
     need(rpcrdma::total_length(b.head.reply.all()) == 0, "an unused Reply chunk comes back with a length");
@@ -294,7 +294,7 @@ task<void> read_chunks_one_by_one(target& t)
     co_await r.connect();
     const auto memory = r.link.bulk(32768);
     const auto g = co_await r.link.grant(memory, verbs::access::remote_read);
-    const verbs::remote_segment where = g->where();
+    const verbs::remote_segment where = g.where();
     fill(memory, 9);
     // The argument of `digest` with and without its pad (RFC 8166 3.4.5.2), in segments, an empty one between them.
     for (const std::uint32_t total : {length, length + 3}) {
@@ -352,7 +352,7 @@ task<void> chunk_error(target& t)
     fill(memory, 11);
     const std::uint64_t before = sum(memory);
     const auto g = co_await r.link.grant(memory, written);
-    const verbs::remote_segment where = g->where();
+    const verbs::remote_segment where = g.where();
 
     header h = r.begin();
     h.proc = static_cast<procedure>(7);

@@ -130,12 +130,12 @@ task<void> server::answer(session& s, const message& m)
     }
     case request::open: {
         need(m.b <= end::bulk_size, "more memory than there is");
-        s.opened.reset();
+        co_await link.revoke(s.opened);
         s.memory = link.bulk(m.b);
         fill(s.memory, m.c);
         s.before = sum(s.memory);
         s.opened = co_await link.grant(s.memory, verbs::access(m.a));
-        const verbs::remote_segment where = s.opened->where();
+        const verbs::remote_segment where = s.opened.where();
         reply.a = where.key;
         reply.b = where.address;
         reply.c = where.length;
@@ -145,7 +145,7 @@ task<void> server::answer(session& s, const message& m)
         need(m.a <= end::bulk_size, "more memory than there is");
         reply.a = sum(link.bulk(m.a));
         break;
-    case request::revoke: s.opened.reset(); break;
+    case request::revoke: co_await link.revoke(s.opened); break;
     case request::pull: {
         need(m.c <= end::bulk_size, "more memory than there is");
         const std::uint64_t id = link.post(verbs::opcode::rdma_read, link.bulk(m.c), theirs);

@@ -29,7 +29,7 @@ private:
     struct session {
         explicit session(verbs::context& c) : link(c) {}
         end link;
-        std::unique_ptr<verbs::grant> opened;
+        verbs::grant opened;
         std::span<std::byte> memory;
         std::uint64_t before = 0; // sum of it
         bool main = false;        // it asked for the description

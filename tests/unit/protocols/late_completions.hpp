@@ -22,7 +22,7 @@ public:
     explicit late_context(verbs::context& inner) : inner_(inner) {}
     const verbs::capabilities& query() const noexcept override { return inner_.query(); }
     reactor& shard() noexcept override { return inner_.shard(); }
-    result<std::unique_ptr<verbs::protection_domain>> make_domain() override { return inner_.make_domain(); }
+    verbs::device& device() noexcept override { return inner_.device(); }
     result<std::unique_ptr<verbs::listener>> listen(std::string_view address) override
     {
         return inner_.listen(address);

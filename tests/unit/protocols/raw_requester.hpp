@@ -94,7 +94,7 @@ public:
         std::span<std::byte> memory() const noexcept { return lease_.bytes().first(size_); }
         rpcrdma::segment where() const
         {
-            const verbs::remote_segment s = grant_->where();
+            const verbs::remote_segment s = grant_.where();
             return {s.key, static_cast<std::uint32_t>(size_), s.address};
         }
 
@@ -102,7 +102,7 @@ public:
         friend class raw_requester;
         lease lease_;
         std::size_t size_ = 0;
-        std::unique_ptr<verbs::grant> grant_;
+        verbs::grant grant_;
     };
     chunk& expose(std::size_t size, verbs::access rights)
     {

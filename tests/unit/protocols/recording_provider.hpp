@@ -60,19 +60,22 @@ private:
     world& world_;
 };
 
-class fake_grant final : public verbs::grant {
+class fake_grant final : public verbs::grant_slot {
 public:
     fake_grant(world& w, std::span<std::byte> m, verbs::access rights)
         : world_(w), memory_(m), key_(w.next_key++)
     {
         w.grants[key_] = {m, rights};
     }
-    ~fake_grant() override { revoke(); }
     verbs::remote_segment where() const noexcept override
     {
         return {key_, static_cast<std::uint32_t>(memory_.size()), 0x1122334400000000u + key_};
     }
-    void revoke() noexcept override { world_.grants.erase(key_); }
+    void drop() noexcept override
+    {
+        world_.grants.erase(key_);
+        delete this;
+    }
     bool valid() const noexcept override { return world_.grants.contains(key_); }
 
 private:
@@ -99,16 +102,17 @@ public:
         }
         for (auto& r : batch) {
             BOOST_TEST(r.scope != nullptr);
-            r.made = std::make_unique<fake_grant>(world_, r.memory, r.rights);
+            r.made = verbs::grant(*new fake_grant(world_, r.memory, r.rights));
         }
         co_return result<void>();
     }
-    task<void> revoke(std::span<std::unique_ptr<verbs::grant>> batch) override
+    task<void> revoke(std::span<verbs::grant> batch) override
     {
         for (auto& g : batch)
-            g.reset();
+            g = verbs::grant();
         co_return;
     }
+    bool renews_at_once() const noexcept override { return false; }
     task<result<std::unique_ptr<verbs::shared_receive_queue>>>
     make_shared_receive_queue(const verbs::shared_receive_queue_options&) override
     {
@@ -210,7 +214,7 @@ private:
     bool told_ = false;
 };
 
-class fake_context final : public verbs::context {
+class fake_context final : public verbs::context, private verbs::device {
 public:
     fake_context(reactor& r, server& s) : shard_(r), server_(s)
     {
@@ -220,6 +224,7 @@ public:
     }
     const verbs::capabilities& query() const noexcept override { return capabilities_; }
     reactor& shard() noexcept override { return shard_; }
+    verbs::device& device() noexcept override { return *this; }
     result<std::unique_ptr<verbs::protection_domain>> make_domain() override
     {
         return std::unique_ptr<verbs::protection_domain>(std::make_unique<fake_domain>(server_.memory));

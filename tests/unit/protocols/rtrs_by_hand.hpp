@@ -83,7 +83,7 @@ public:
                                                  verbs::access::remote_write, nullptr);
         BOOST_REQUIRE(made);
         sink_ = std::move(*made);
-        const verbs::remote_segment at = sink_->where();
+        const verbs::remote_segment at = sink_.where();
         co_return rtrs::descriptor{at.address, at.key, at.length};
     }
     std::span<const std::byte> read_into() const { return std::span(memory_).subspan(16384, 16384); }
@@ -122,7 +122,7 @@ private:
     std::unique_ptr<verbs::protection_domain> domain_;
     std::vector<std::byte> memory_;
     std::unique_ptr<verbs::region> region_;
-    std::unique_ptr<verbs::grant> sink_;
+    verbs::grant sink_;
 };
 
 // A disk that does what it is asked when it is let, and not before.

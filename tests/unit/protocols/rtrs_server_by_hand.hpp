@@ -162,7 +162,7 @@ struct fixture {
         grants.clear();
         for (auto& g : wanted) {
             grants.push_back(std::move(g.made));
-            const verbs::remote_segment at = grants.back()->where();
+            const verbs::remote_segment at = grants.back().where();
             told.push_back({at.address, at.key, at.length});
         }
         const std::span<std::byte> message = std::span(memory).subspan(depth * chunk_size);
@@ -198,14 +198,14 @@ struct fixture {
     }
     rtrs::new_key key_of(std::uint32_t chunk) const
     {
-        return {std::uint16_t(chunk), grants[chunk]->where().key};
+        return {std::uint16_t(chunk), grants[chunk].where().key};
     }
     // Gives a chunk another key.
     void renew(by_hand& by, std::uint32_t chunk)
     {
         verbs::send_request w;
         w.opcode = verbs::opcode::bind;
-        w.grant = grants[chunk].get();
+        w.grant = &grants[chunk];
         BOOST_REQUIRE(by.pair->post_send({&w, 1}));
     }
 
@@ -220,7 +220,7 @@ struct fixture {
     std::vector<std::byte> memory = std::vector<std::byte>(depth * chunk_size + 4096);
     std::unique_ptr<verbs::protection_domain> domain;
     std::unique_ptr<verbs::region> region;
-    std::vector<std::unique_ptr<verbs::grant>> grants; // of each chunk
+    std::vector<verbs::grant> grants; // of each chunk
     std::vector<std::unique_ptr<by_hand>> connections;
     rtrs::connect_reply reply{.queue_depth = depth, .max_io_size = 4096, .max_header_size = 4096};
     rtrs::client_options options;

@@ -312,7 +312,7 @@ CONFORMANCE_CASE(read_depths_are_negotiated)
             auto g = co_await f.server.domain->make_grant(source.bytes, verbs::access::remote_read, nullptr);
             BOOST_REQUIRE_MESSAGE(g, why(g));
             for (std::uint64_t i = 0; i < 64; ++i) {
-                auto where = (*g)->where();
+                auto where = g->where();
                 where.address += i * 8;
                 BOOST_REQUIRE(post(*n.c, i, opcode::rdma_read, {sink.part(i * 8, 8)}, where));
             }
@@ -427,7 +427,7 @@ CONFORMANCE_CASE(an_abrupt_end_flushes_everything_once_and_in_order)
         for (std::uint64_t i = 0; i < 50; ++i) {
             BOOST_REQUIRE(post_receive(*n.c, 1000 + i, in.all()));
             // Unsignalled ones show too when they fail.
-            BOOST_REQUIRE(post(*n.c, i, opcode::rdma_read, {in.all()}, (*g)->where(), 0, i % 2 == 0));
+            BOOST_REQUIRE(post(*n.c, i, opcode::rdma_read, {in.all()}, g->where(), 0, i % 2 == 0));
             expected.push_back(i);
         }
         n.c->kill(error(std::errc::owner_dead, "for a test"));
@@ -479,7 +479,7 @@ CONFORMANCE_CASE(an_end_at_any_moment_completes_each_request_once)
             std::vector<std::uint64_t> expected;
             for (std::uint64_t i = 0; i < 20; ++i) {
                 BOOST_REQUIRE(post_receive(*n.s, i, in.all()));
-                BOOST_REQUIRE(i % 4 == 3 ? post(*n.c, i, opcode::rdma_read, {back.all()}, (*g)->where())
+                BOOST_REQUIRE(i % 4 == 3 ? post(*n.c, i, opcode::rdma_read, {back.all()}, g->where())
                                          : post(*n.c, i, opcode::send, {out.all()}));
                 expected.push_back(i);
             }

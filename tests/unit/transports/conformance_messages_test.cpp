@@ -38,12 +38,12 @@ CONFORMANCE_CASE(every_operation_at_every_size)
             auto g = co_await f.server.domain->make_grant(
                 target.bytes, verbs::access::remote_write | verbs::access::remote_read, nullptr);
             BOOST_REQUIRE(g);
-            BOOST_REQUIRE(post(*n.c, id + 2, opcode::rdma_write, parts, (*g)->where()));
+            BOOST_REQUIRE(post(*n.c, id + 2, opcode::rdma_write, parts, g->where()));
             memory back(co_await registered(*f.client.domain, size));
             std::vector<verbs::segment> sinks = {back.all()};
             if (f.can().max_read_segments > 1)
                 sinks = {back.part(0, size / 2), back.part(size / 2, size - size / 2)};
-            BOOST_REQUIRE(post(*n.c, id + 3, opcode::rdma_read, sinks, (*g)->where()));
+            BOOST_REQUIRE(post(*n.c, id + 3, opcode::rdma_read, sinks, g->where()));
             const std::function<bool()> read = [&] { return n.c_seen.find(id + 3) != nullptr; };
             co_await f.until(read);
             BOOST_TEST(n.c_seen.find(id + 2)->status == status::success);
@@ -87,7 +87,7 @@ CONFORMANCE_CASE(each_direction_completes_in_order_and_writes_precede_sends)
         }
         std::vector<std::uint64_t> expected;
         for (std::size_t i = 0; i < rounds; ++i) {
-            auto at = (*g)->where();
+            auto at = g->where();
             at.address += i;
             BOOST_REQUIRE(post(*n.c, 2 * i, opcode::rdma_write, {ones.part(i, 1)}, at));
             BOOST_REQUIRE(post(*n.c, 2 * i + 1, opcode::send, {out.part(0, 1 + i * 29)}));
@@ -122,11 +122,11 @@ CONFORMANCE_CASE(unsignalled_work_is_retired_by_a_later_completion)
         // Many times what the queue holds.
         for (std::uint64_t round = 0; round < 20; ++round) {
             for (std::size_t i = 0; i < 15; ++i) {
-                auto at = (*g)->where();
+                auto at = g->where();
                 at.address += i;
                 BOOST_REQUIRE(post(*n.c, 9999, opcode::rdma_write, {out.part(i, 1)}, at, 0, false));
             }
-            BOOST_REQUIRE(post(*n.c, round, opcode::rdma_write, {out.all()}, (*g)->where()));
+            BOOST_REQUIRE(post(*n.c, round, opcode::rdma_write, {out.all()}, g->where()));
             const std::function<bool()> done = [&] { return n.c_seen.find(round) != nullptr; };
             co_await f.until(done);
             BOOST_TEST(n.c_seen.find(round)->status == status::success);
@@ -248,7 +248,7 @@ CONFORMANCE_CASE(queues_as_deep_as_asked_for)
         BOOST_TEST(n.c->max_reads() <= f.can().max_outstanding_reads);
         std::vector<std::uint64_t> expected;
         for (std::uint32_t i = 0; i < depth; ++i) {
-            auto from = (*g)->where();
+            auto from = g->where();
             from.address += i * 64;
             BOOST_REQUIRE(post(*n.c, i, opcode::rdma_read, {back.part(i * 64, 64)}, from));
             expected.push_back(i);
@@ -282,8 +282,8 @@ CONFORMANCE_CASE(a_fence_waits_for_reads)
         batch[0].id = 2;
         batch[0].opcode = opcode::rdma_read;
         batch[0].segments = sinks;
-        batch[0].remote_address = (*g)->where().address;
-        batch[0].remote_key = (*g)->where().key;
+        batch[0].remote_address = g->where().address;
+        batch[0].remote_key = g->where().key;
         batch[1].id = 3;
         batch[1].fence = true;
         batch[1].segments = message;

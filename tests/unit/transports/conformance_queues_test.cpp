@@ -314,8 +314,8 @@ CONFORMANCE_CASE(a_write_with_immediate)
         w.opcode = opcode::write_with_immediate;
         w.immediate = 0x80c0ffee;
         w.segments = {&all, 1};
-        w.remote_address = (*g)->where().address;
-        w.remote_key = (*g)->where().key;
+        w.remote_address = g->where().address;
+        w.remote_key = g->where().key;
         const auto posted = n.c->post_send({&w, 1});
         BOOST_REQUIRE(bool(posted) == f.can().write_with_immediate);
         if (!posted) {
@@ -343,8 +343,8 @@ CONFORMANCE_CASE(a_write_with_immediate)
         const auto before = target.bytes;
         w.id = 12;
         w.segments = {&all, 1};
-        w.remote_key = (*g)->where().key;
-        w.remote_address = (*g)->where().address + 1;
+        w.remote_key = g->where().key;
+        w.remote_address = g->where().address + 1;
         BOOST_REQUIRE(n.c->post_send({&w, 1}));
         co_await f.both_ended(n);
         if (f.can().completion_means_delivered)
@@ -443,17 +443,18 @@ CONFORMANCE_CASE(buffers_of_a_pool_need_no_key)
         BOOST_REQUIRE(post_receive(*n.s, 1, {early.data(), 4096, 0}));
         BOOST_REQUIRE(post(*n.c, 2, opcode::send, {{late.data(), 4096, 0}}));
         BOOST_REQUIRE(
-            post(*n.s, 3, opcode::rdma_read, {{back.data(), std::uint32_t(back.size()), 0}}, (*g)->where()));
+            post(*n.s, 3, opcode::rdma_read, {{back.data(), std::uint32_t(back.size()), 0}}, g->where()));
         const std::function<bool()> done = [&] { return n.s_seen.good(1) && n.s_seen.good(3); };
         co_await f.until(done);
         BOOST_TEST(std::ranges::equal(early.bytes(), late.bytes().first(4096)));
         BOOST_TEST(std::ranges::equal(back.bytes(), late.bytes()));
         const std::span<std::byte> part(late.data() + 100, 1);
-        std::unique_ptr<verbs::grant> several[] = {std::move(*g), nullptr};
+        std::array<verbs::grant, 2> several;
+        several[0] = std::move(*g);
         auto second = co_await f.client.domain->make_grant(part, verbs::access::remote_write, nullptr);
         BOOST_REQUIRE(second);
         several[1] = std::move(*second);
-        const auto where = several[1]->where();
+        const auto where = several[1].where();
         co_await f.client.domain->revoke(several);
         BOOST_TEST(!several[0]);
         BOOST_TEST(!several[1]);

@@ -16,8 +16,7 @@ namespace {
 constexpr auto read_and_write = verbs::access::remote_read | verbs::access::remote_write;
 
 // The narrowest grant that the provider has.
-task<std::unique_ptr<verbs::grant>> narrow(fixture& f, side& s, memory& m, verbs::access rights,
-                                           verbs::queue_pair* q)
+task<verbs::grant> narrow(fixture& f, side& s, memory& m, verbs::access rights, verbs::queue_pair* q)
 {
     auto g = co_await s.domain->make_grant(m.bytes, rights, f.can().grant_per_queue_pair ? q : nullptr);
     BOOST_REQUIRE(g);
@@ -103,7 +102,7 @@ CONFORMANCE_CASE(what_a_peer_may_not_touch)
                 co_await f.connect(n);
                 memory target(co_await registered(*f.server.domain, pattern(1000)));
                 auto g = co_await narrow(f, f.server, target, a.rights, n.s.get());
-                auto where = g->where();
+                auto where = g.where();
                 BOOST_TEST(where.length == 1000u);
                 where.address += a.shift;
                 const bool lacks_the_right = a.op == opcode::rdma_read && a.rights != read_and_write;
@@ -131,7 +130,7 @@ CONFORMANCE_CASE(what_lies_beside_a_grant_in_its_region)
                         std::span(target.bytes).subspan(1000, 1000), read_and_write,
                         f.can().grant_per_queue_pair ? n.s.get() : nullptr);
                     BOOST_REQUIRE(g);
-                    auto where = (*g)->where();
+                    auto where = g->where();
                     where.address += shift;
                     const std::size_t at = 1000 + shift;
                     if (f.can().checks_grant_bounds)
@@ -156,15 +155,15 @@ CONFORMANCE_CASE(keys_that_are_no_keys)
                 co_await f.connect(n);
                 memory target(co_await registered(*f.server.domain, 100));
                 auto old = co_await narrow(f, f.server, target, read_and_write, n.s.get());
-                const auto where = old->where();
-                BOOST_TEST(old->valid());
-                old->revoke();
-                old->revoke();
-                BOOST_TEST(!old->valid());
+                const auto where = old.where();
+                BOOST_TEST(old.valid());
+                old = verbs::grant();
+                old = verbs::grant();
+                BOOST_TEST(!old.valid());
                 auto current = co_await narrow(f, f.server, target, read_and_write, n.s.get());
-                BOOST_TEST(current->where().key != where.key);
+                BOOST_TEST(current.where().key != where.key);
                 // The old key with the new offsets: only the key is wrong.
-                auto stale = current->where();
+                auto stale = current.where();
                 stale.key = where.key;
                 co_await must_fail(f, n, op, stale, target);
             });
@@ -179,7 +178,7 @@ CONFORMANCE_CASE(keys_that_are_no_keys)
                 memory target(co_await registered(*other, 100));
                 auto g = co_await other->make_grant(target.bytes, read_and_write, nullptr);
                 BOOST_REQUIRE(g);
-                co_await must_fail(f, n, op, (*g)->where(), target);
+                co_await must_fail(f, n, op, g->where(), target);
             });
         }
         BOOST_TEST_CONTEXT("made up")
@@ -190,7 +189,7 @@ CONFORMANCE_CASE(keys_that_are_no_keys)
                 co_await f.connect(n);
                 memory target(co_await registered(*f.server.domain, 100));
                 auto g = co_await narrow(f, f.server, target, read_and_write, n.s.get());
-                auto where = g->where();
+                auto where = g.where();
                 where.key += 1;
                 co_await must_fail(f, n, op, where, target);
             });
@@ -234,13 +233,13 @@ CONFORMANCE_CASE(a_grant_for_one_queue_pair)
             auto wide = co_await f.server.domain->make_grant(target.bytes, read_and_write, nullptr);
             BOOST_REQUIRE(wide);
             memory out(co_await registered(*f.client.domain, pattern(100)));
-            BOOST_REQUIRE(post(*other.c, 1, opcode::rdma_write, {out.all()}, (*wide)->where()));
+            BOOST_REQUIRE(post(*other.c, 1, opcode::rdma_write, {out.all()}, wide->where()));
             const std::function<bool()> written = [&] { return target.bytes == out.bytes; };
             co_await f.until(written);
             co_return;
         }
         BOOST_REQUIRE(g);
-        const auto where = (*g)->where();
+        const auto where = g->where();
         co_await must_fail(f, other, opcode::rdma_write, where, target);
         // The one that it is for is untouched by that.
         memory out(co_await registered(*f.client.domain, pattern(100)));
@@ -291,15 +290,15 @@ CONFORMANCE_CASE(send_with_invalidate)
         memory in(co_await registered(*f.server.domain, 100));
         memory out(co_await registered(*f.client.domain, pattern(10)));
         auto g = co_await narrow(f, f.server, target, read_and_write, n.s.get());
-        const auto where = g->where();
+        const auto where = g.where();
         if (!f.can().remote_invalidate) {
-            co_await invalidates_nothing(f, n, out, *g, where.key);
+            co_await invalidates_nothing(f, n, out, g, where.key);
             co_return;
         }
         bool valid_at_delivery = true;
         n.s_seen.hook = [&](const verbs::completion& c) {
             if (c.id == 1 && c.status == status::success)
-                valid_at_delivery = g->valid();
+                valid_at_delivery = g.valid();
         };
         BOOST_REQUIRE(post_receive(*n.s, 1, in.all()));
         BOOST_REQUIRE(post(*n.c, 2, opcode::send_with_invalidate, {out.all()}, {}, where.key));
@@ -330,16 +329,16 @@ CONFORMANCE_CASE(send_with_invalidate_of_what_is_not_the_peers_to_invalidate)
             BOOST_REQUIRE(g);
             memory in(co_await registered(*f.server.domain, 100));
             memory out(co_await registered(*f.client.domain, pattern(10)));
-            const std::uint32_t key = (*g)->where().key + (w == what::made_up ? 1 : 0);
+            const std::uint32_t key = g->where().key + (w == what::made_up ? 1 : 0);
             if (!f.can().remote_invalidate) {
-                co_await invalidates_nothing(f, n, out, **g, key);
+                co_await invalidates_nothing(f, n, out, *g, key);
                 co_return;
             }
             BOOST_REQUIRE(post_receive(*n.s, 1, in.all()));
             BOOST_REQUIRE(post(*n.c, 2, opcode::send_with_invalidate, {out.all()}, {}, key));
             co_await f.both_ended(n);
             BOOST_TEST(n.s_seen.find(1)->status != status::success);
-            BOOST_TEST((*g)->valid());
+            BOOST_TEST(g->valid());
         });
     }
 }
@@ -352,19 +351,19 @@ CONFORMANCE_CASE(local_invalidate)
         co_await f.connect(n);
         memory target(co_await registered(*f.server.domain, 100));
         auto g = co_await narrow(f, f.server, target, read_and_write, n.s.get());
-        const auto where = g->where();
+        const auto where = g.where();
         const auto posted = post(*n.s, 9, opcode::local_invalidate, {}, {}, where.key);
         BOOST_REQUIRE(bool(posted) == f.can().local_invalidate);
         if (!posted) {
             BOOST_TEST((posted.error() == std::errc::operation_not_supported));
-            BOOST_TEST(g->valid());
+            BOOST_TEST(g.valid());
             co_return;
         }
         const std::function<bool()> done = [&] { return n.s_seen.find(9) != nullptr; };
         co_await f.until(done);
         BOOST_TEST(n.s_seen.find(9)->status == status::success);
         BOOST_TEST((n.s_seen.find(9)->opcode == opcode::local_invalidate));
-        BOOST_TEST(!g->valid());
+        BOOST_TEST(!g.valid());
         co_await must_fail(f, n, opcode::rdma_write, where, target);
     });
 }
@@ -377,8 +376,8 @@ CONFORMANCE_CASE(local_invalidate_of_a_dead_key_breaks_the_queue_pair)
         co_await f.connect(n);
         memory target(co_await registered(*f.server.domain, 100));
         auto g = co_await narrow(f, f.server, target, read_and_write, n.s.get());
-        const auto key = g->where().key;
-        g->revoke();
+        const auto key = g.where().key;
+        g = verbs::grant();
         memory out(co_await registered(*f.server.domain, 10));
         // An error completes even if nobody asked for a completion.
         const auto posted = post(*n.s, 1, opcode::local_invalidate, {}, {}, key, false);
@@ -468,26 +467,26 @@ CONFORMANCE_CASE(grants_of_a_batch_revoked_together_and_made_again)
             }
             auto made = co_await f.server.domain->make_grants(requests);
             BOOST_REQUIRE_MESSAGE(made, why(made));
-            std::vector<std::unique_ptr<verbs::grant>> grants;
+            std::vector<verbs::grant> grants;
             std::vector<std::uint32_t> keys;
             for (auto& r : requests) {
                 grants.push_back(std::move(r.made));
-                keys.push_back(grants.back()->where().key);
+                keys.push_back(grants.back().where().key);
             }
             std::ranges::sort(keys);
             BOOST_TEST((std::ranges::adjacent_find(keys) == keys.end()));
             n.c_seen.seen.clear();
             for (std::size_t i = 0; i < count; ++i)
                 BOOST_REQUIRE(
-                    post(*n.c, i, opcode::rdma_write, {out.part(i * each, each)}, grants[i]->where()));
+                    post(*n.c, i, opcode::rdma_write, {out.part(i * each, each)}, grants[i].where()));
             const std::function<bool()> written = [&] { return target.bytes == out.bytes; };
             co_await f.until(written);
             // Its completions: the send queue has room for the next round.
             const std::function<bool()> all = [&] { return n.c_seen.seen.size() == count; };
             co_await f.until(all);
-            dead = grants.back()->where();
+            dead = grants.back().where();
             co_await f.server.domain->revoke(grants);
-            BOOST_TEST(std::ranges::none_of(grants, [](const auto& g) { return g != nullptr; }));
+            BOOST_TEST(std::ranges::none_of(grants, [](const auto& g) { return bool(g); }));
         }
 #ifdef VERBENA_HAS_RDMA
         if (auto* device = dynamic_cast<rdma::context*>(f.server.context.get())) {
@@ -512,14 +511,14 @@ CONFORMANCE_CASE(revoking_takes_effect_at_once)
         memory target(co_await registered(*f.server.domain, 4 << 20));
         memory out(co_await registered(*f.client.domain, pattern(target.bytes.size())));
         auto g = co_await narrow(f, f.server, target, read_and_write, n.s.get());
-        const auto where = g->where();
+        const auto where = g.where();
         // Many Writes on their way; some have arrived, most have not.
         for (std::uint64_t i = 0; i < 64; ++i) {
             auto at = where;
             at.address += i << 16;
             BOOST_REQUIRE(post(*n.c, i, opcode::rdma_write, {out.part(i << 16, 1 << 16)}, at));
         }
-        g->revoke();
+        g = verbs::grant();
         const auto at_revocation = target.bytes;
         // A device may have carried out all of them by now.
         if (p.device)
@@ -544,7 +543,7 @@ CONFORMANCE_CASE(what_is_revoked_is_read_no_more)
                 co_await registered(*f.server.domain, std::vector<std::byte>(size, std::byte('x'))));
             memory sink(co_await registered(*f.client.domain, size));
             auto g = co_await narrow(f, f.server, source, verbs::access::remote_read, n.s.get());
-            const auto where = g->where();
+            const auto where = g.where();
             for (std::size_t at = 0; at < size; at += each) {
                 auto from = where;
                 from.address += at;
@@ -552,7 +551,7 @@ CONFORMANCE_CASE(what_is_revoked_is_read_no_more)
             }
             if (delay != 0us)
                 co_await sleep_for(delay);
-            g->revoke();
+            g = verbs::grant();
             std::ranges::fill(source.bytes, std::byte('y'));
             // Where all were over by then, one more is refused.
             (void)post(*n.c, size, opcode::rdma_read, {sink.part(0, each)}, where);
@@ -589,7 +588,7 @@ CONFORMANCE_CASE(a_renewable_grant)
             BOOST_TEST((made.error() == std::errc::operation_not_supported));
             co_return;
         }
-        verbs::grant& g = *wanted[0].made;
+        verbs::grant& g = wanted[0].made;
         BOOST_TEST(g.valid());
         std::uint64_t id = 100;
         // What the peer of `n` writes by `key`.
@@ -670,7 +669,7 @@ CONFORMANCE_CASE(a_renewable_grant)
             co_await f.until(is_unbound);
         }
         BOOST_TEST(third.c_seen.ends == 0u);
-        const std::span<std::unique_ptr<verbs::grant>> all(&wanted[0].made, 1);
+        const std::span<verbs::grant> all(&wanted[0].made, 1);
         co_await f.server.domain->revoke(all);
     });
 }

@@ -115,7 +115,7 @@ CONFORMANCE_CASE(memory_of_the_peer_is_written_and_read)
         auto g = co_await t.f.server.domain->make_grant(
             target.bytes().first(size), verbs::access::remote_write | verbs::access::remote_read, nullptr);
         BOOST_TEST_REQUIRE(g.has_value(), why(g));
-        const verbs::remote_segment where = (*g)->where();
+        const verbs::remote_segment where = g->where();
         const auto written = co_await t.client->write(t.filled(size, 3), size, where);
         BOOST_TEST_REQUIRE(written.has_value(), why(written));
         auto read = co_await t.client->read(t.pool.try_acquire(size), size, where);
@@ -156,7 +156,7 @@ CONFORMANCE_CASE(memory_of_the_peer_is_written_and_read)
             auto got = co_await t.server->receive();
             BOOST_TEST_REQUIRE(got.has_value(), why(got));
             BOOST_TEST(got->invalidated_key() == where.key);
-            BOOST_TEST(!(*g)->valid());
+            BOOST_TEST(!g->valid());
         }
     });
 }
@@ -192,7 +192,7 @@ CONFORMANCE_CASE(what_lay_in_memory_before_stays)
         auto g = co_await t.f.server.domain->make_grant(
             target.bytes().first(room), verbs::access::remote_write | verbs::access::remote_read, nullptr);
         BOOST_TEST_REQUIRE(g.has_value(), why(g));
-        const verbs::remote_segment where = (*g)->where();
+        const verbs::remote_segment where = g->where();
         BOOST_REQUIRE(co_await t.client->write(marked(), 0, where));
         std::vector<std::byte> expected(room);
         if (t.f.can().write_with_immediate) {
@@ -302,7 +302,7 @@ CONFORMANCE_CASE(a_stop_leaves_the_memory_with_the_connection)
         {
             scope reading(t.f.shard());
             reading.spawn([&]() -> task<void> {
-                auto read = co_await t.client->read(t.pool.try_acquire(size), size, (*g)->where());
+                auto read = co_await t.client->read(t.pool.try_acquire(size), size, g->where());
                 if (!read)
                     said = read.error();
             });

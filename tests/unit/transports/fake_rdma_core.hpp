@@ -5,6 +5,7 @@
 
 #include "../../../transports/rdma/context.hpp"
 #include "../../../transports/rdma/queue_pair.hpp"
+#include "../../../transports/rdma/whole_domain.hpp"
 #include "../creeping_clock.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -73,6 +74,7 @@ struct fake {
     std::atomic<const ibv_context*> registered_with{nullptr}; // the last one
     std::optional<int> refused_region;                        // an errno of ibv_reg_mr
     int windows = 0;
+    std::atomic<int> protection_domains{0};
     int windows_made = 0;
     ibv_mw_type made_type{};
     bool makes_windows = false;
@@ -265,11 +267,13 @@ ibv_pd* ibv_alloc_pd(ibv_context* c)
 {
     auto* const pd = new ibv_pd{};
     pd->context = c;
+    ++verbena::rdma_test::it().protection_domains;
     return pd;
 }
 int ibv_dealloc_pd(ibv_pd* pd)
 {
     delete pd;
+    --verbena::rdma_test::it().protection_domains;
     return 0;
 }
 ibv_comp_channel* ibv_create_comp_channel(ibv_context*)
@@ -510,13 +514,14 @@ struct fixture {
         pool.finish();
     }
     context_impl& impl() { return static_cast<context_impl&>(*context); }
+    rdma::domain& impl_part() { return static_cast<whole_domain&>(*domain).at(impl()); }
     task<std::unique_ptr<rdma::queue_pair>> connected(ends& seen)
     {
         auto* const id = new rdma_cm_id{};
         id->verbs = &it().verbs();
         id->port_num = 1;
         const verbs::queue_pair_options o;
-        auto made = co_await impl().make_pair(id, static_cast<rdma::domain&>(*domain), o, "peer:1", "peer");
+        auto made = co_await impl().make_pair(id, impl_part(), o, "peer:1", "peer");
         BOOST_REQUIRE_MESSAGE(made, why(made));
         (*made)->set_handler(&seen);
         (*made)->open(1);

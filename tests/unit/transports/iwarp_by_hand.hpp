@@ -276,17 +276,17 @@ struct with_grants : fixture {
         BOOST_TEST(read(peer, 24).size() == 24u);
         return peer;
     }
-    std::unique_ptr<verbs::grant> granted(std::span<std::byte> memory, verbs::access rights)
+    verbs::grant granted(std::span<std::byte> memory, verbs::access rights)
     {
-        std::unique_ptr<verbs::grant> made;
+        verbs::grant made;
         const auto make = [](with_grants& f, std::span<std::byte> m, verbs::access r,
-                             std::unique_ptr<verbs::grant>& to) -> task<void> {
+                             verbs::grant& to) -> task<void> {
             auto g = co_await f.domain->make_grant(m, r, f.queue_pair.get());
             BOOST_REQUIRE(g);
             to = std::move(*g);
         };
         tasks->spawn([&] { return make(*this, memory, rights, made); });
-        until([&] { return made != nullptr; });
+        until([&] { return bool(made); });
         return made;
     }
     static std::string at(const verbs::grant& g)

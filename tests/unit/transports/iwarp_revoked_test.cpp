@@ -46,8 +46,8 @@ BOOST_FIXTURE_TEST_CASE(the_crc_of_a_write_comes_behind_the_end_of_its_grant, wi
                 const auto crc_errors = ends(end_cause::crc_error);
                 const int peer = connected();
                 pages memory(size);
-                const auto grant = granted(memory.all(), verbs::access::remote_write);
-                bytes whole = fpdu("c140" + at(*grant), size);
+                auto grant = granted(memory.all(), verbs::access::remote_write);
+                bytes whole = fpdu("c140" + at(grant), size);
                 for (std::size_t i = 16; i < whole.size() - 4; ++i)
                     whole[i] = std::byte(i * 31);
                 whole = with_crc(whole);
@@ -60,7 +60,7 @@ BOOST_FIXTURE_TEST_CASE(the_crc_of_a_write_comes_behind_the_end_of_its_grant, wi
                 arrives(peer, bytes(first, second));
                 arrives(peer, bytes(second, whole.end() - 4));
                 BOOST_TEST((memory.all().back() == std::byte((whole.size() - 5) * 31)));
-                grant->revoke();
+                grant = verbs::grant();
                 memory.unmap();
                 const auto checked = provider->counters().crc_checked.load();
                 arrives(peer, bytes(whole.end() - 4, whole.end()));
@@ -92,13 +92,13 @@ BOOST_FIXTURE_TEST_CASE(a_grant_goes_in_the_middle_of_the_payload_of_a_write, wi
                 const auto before = ends(end_cause::access_error);
                 const int peer = connected();
                 bytes memory(size);
-                const auto grant = granted(memory, verbs::access::remote_write);
-                bytes whole = fpdu("c140" + at(*grant), size);
+                auto grant = granted(memory, verbs::access::remote_write);
+                bytes whole = fpdu("c140" + at(grant), size);
                 std::fill(whole.begin() + 16, whole.end() - 4, std::byte('x'));
                 const auto cut = whole.begin() + 16 + std::ptrdiff_t(placed);
                 arrives(peer, bytes(whole.begin(), cut));
                 BOOST_TEST(std::ranges::count(memory, std::byte('x')) == std::ptrdiff_t(placed));
-                grant->revoke();
+                grant = verbs::grant();
                 const bytes as_it_was = memory;
                 arrives(peer, bytes(cut, whole.end()));
                 shard->turn();
@@ -121,12 +121,12 @@ BOOST_FIXTURE_TEST_CASE(a_grant_goes_in_the_middle_of_a_read_response, with_gran
     start();
     const int peer = connected();
     bytes memory(4 << 20, std::byte('x'));
-    const auto grant = granted(memory, verbs::access::remote_read);
-    arrives(peer, read_request(*grant));
+    auto grant = granted(memory, verbs::access::remote_read);
+    arrives(peer, read_request(grant));
     for (int i = 0; i < 5; ++i)
         shard->turn();
     BOOST_TEST(queue_pair->connected());
-    grant->revoke();
+    grant = verbs::grant();
     std::ranges::fill(memory, std::byte('y'));
     bytes all;
     until([&] {
@@ -149,11 +149,11 @@ BOOST_FIXTURE_TEST_CASE(a_send_invalidates_what_the_peer_is_reading, with_grants
     start();
     const int peer = connected();
     bytes memory(4 << 20);
-    const auto grant = granted(memory, verbs::access::remote_read);
-    arrives(peer, read_request(*grant));
-    arrives(peer, fpdu("4144" + hex(grant->where().key, 8) + "00000000 00000001 00000000", 4));
+    auto grant = granted(memory, verbs::access::remote_read);
+    arrives(peer, read_request(grant));
+    arrives(peer, fpdu("4144" + hex(grant.where().key, 8) + "00000000 00000001 00000000", 4));
     until([&] { return handler.ended; });
-    BOOST_TEST(!grant->valid());
+    BOOST_TEST(!grant.valid());
     BOOST_TEST(ends(end_cause::local) == 1u);
     BOOST_TEST(all_ends() == 1u);
     BOOST_REQUIRE(handler.seen.size() == 1u);
@@ -167,11 +167,11 @@ BOOST_FIXTURE_TEST_CASE(a_read_whose_grant_has_gone_is_answered_with_a_terminate
     start();
     const int peer = connected();
     bytes memory(4096);
-    const auto grant = granted(memory, verbs::access::remote_read);
-    handler.then = [&] { grant->revoke(); };
+    auto grant = granted(memory, verbs::access::remote_read);
+    handler.then = [&] { grant = verbs::grant(); };
     // The end of the Send revokes, the turn's end answers; the header of another FPDU, begun by then, is none of its.
     const bytes next = fpdu("4143 00000000 00000000 00000002 00000000", 4);
-    arrives(peer, fpdu("4143 00000000 00000000 00000001 00000000", 4) + read_request(*grant) +
+    arrives(peer, fpdu("4143 00000000 00000000 00000001 00000000", 4) + read_request(grant) +
                       bytes(next.begin(), next.begin() + 17));
     const bytes terminate = read(peer, 24);
     BOOST_REQUIRE(terminate.size() == 24u);
@@ -196,7 +196,7 @@ BOOST_FIXTURE_TEST_CASE(a_local_invalidate_is_complete_when_no_octet_of_its_memo
     const bytes question = read(peer, 52); // our own Read
     BOOST_REQUIRE(question.size() == 52u);
     bytes user(32768, std::byte('x')); // one batch
-    const auto grant = granted(user, verbs::access::remote_read);
+    auto grant = granted(user, verbs::access::remote_read);
     const auto completed = [&](verbs::opcode op) {
         return std::ranges::count(handler.seen, op, &verbs::completion::opcode);
     };
@@ -206,12 +206,14 @@ BOOST_FIXTURE_TEST_CASE(a_local_invalidate_is_complete_when_no_octet_of_its_memo
         } else if (handler.seen.size() == 1) { // the Send: the Read Request behind it is known
             verbs::send_request w;
             w.opcode = verbs::opcode::local_invalidate;
-            w.invalidate_key = grant->where().key;
+            w.invalidate_key = grant.where().key;
             BOOST_REQUIRE(queue_pair->post_send({&w, 1}));
         }
     };
-    arrives(peer, fpdu("4143 00000000 00000000 00000001 00000000", 4) + read_request(*grant));
-    until([&] { return !grant->valid(); });
+    arrives(peer, fpdu("4143 00000000 00000000 00000001 00000000", 4) + read_request(grant));
+    until([&] { return !handler.seen.empty(); });
+    for (int i = 0; i < 5; ++i)
+        shard->turn();
     arrives(peer, fpdu("c142" + to_hex(std::span(question).subspan(20, 12)), 100));
     for (int i = 0; i < 5; ++i)
         shard->turn();
@@ -226,6 +228,7 @@ BOOST_FIXTURE_TEST_CASE(a_local_invalidate_is_complete_when_no_octet_of_its_memo
     });
     BOOST_TEST(completed(verbs::opcode::rdma_read) == 1);
     BOOST_TEST(completed(verbs::opcode::local_invalidate) == 1);
+    BOOST_TEST(!grant.valid());
     BOOST_TEST((std::ranges::count(all, std::byte('x')) >= std::ptrdiff_t(user.size())));
     BOOST_TEST(queue_pair->connected());
 }
@@ -264,15 +267,15 @@ BOOST_FIXTURE_TEST_CASE(a_grant_revoked_while_another_is_leaves_no_connection_th
     }
     bytes one(1 << 20);
     bytes other(1 << 20);
-    const auto of_the_first = granted(one, verbs::access::remote_read);
-    const auto of_the_rest = granted(other, verbs::access::remote_read);
-    arrives(all[0].peer, read_request(*of_the_first));
-    arrives(all[1].peer, read_request(*of_the_rest));
-    arrives(all[2].peer, read_request(*of_the_rest));
+    auto of_the_first = granted(one, verbs::access::remote_read);
+    auto of_the_rest = granted(other, verbs::access::remote_read);
+    arrives(all[0].peer, read_request(of_the_first));
+    arrives(all[1].peer, read_request(of_the_rest));
+    arrives(all[2].peer, read_request(of_the_rest));
     for (int i = 0; i < 5; ++i)
         shard->turn();
-    all[1].handler.then = [&] { of_the_first->revoke(); };
-    of_the_rest->revoke();
+    all[1].handler.then = [&] { of_the_first = verbs::grant(); };
+    of_the_rest = verbs::grant();
     for (end& e : all) {
         BOOST_TEST(!e.pair->connected());
         BOOST_TEST(e.handler.ended);

@@ -236,7 +236,7 @@ BOOST_AUTO_TEST_CASE(every_operation)
                 auto g = co_await e.server_domain->make_grant(
                     memory, verbs::access::remote_write | verbs::access::remote_read, e.s.get());
                 BOOST_REQUIRE(g);
-                const auto where = (*g)->where();
+                const auto where = g->where();
                 const verbs::segment all[] = {seg(out)};
                 BOOST_REQUIRE(post(*e.c, size * 10 + 3, opcode::rdma_write, all, where));
                 std::vector<std::byte> back(size);
@@ -265,12 +265,12 @@ BOOST_AUTO_TEST_CASE(send_with_invalidate_revokes)
         BOOST_REQUIRE(post_receive(*e.c, 1, seg(in)));
         auto out = pattern(10);
         const verbs::segment all[] = {seg(out)};
-        BOOST_REQUIRE(post(*e.s, 2, opcode::send_with_invalidate, all, {}, (*g)->where().key));
-        const auto key = (*g)->where().key;
+        BOOST_REQUIRE(post(*e.s, 2, opcode::send_with_invalidate, all, {}, g->where().key));
+        const auto key = g->where().key;
         const std::function<bool()> done2 = [&] { return e.c_seen.find(1) != nullptr; };
         co_await e.until(done2);
         BOOST_TEST(e.c_seen.find(1)->invalidated_key == key);
-        BOOST_TEST(!(*g)->valid());
+        BOOST_TEST(!g->valid());
         // Its key is dead: a Write under it ends the connection.
         BOOST_REQUIRE(post(*e.s, 3, opcode::rdma_write, all,
                            {key, 10, reinterpret_cast<std::uint64_t>(memory.data())}));
@@ -309,7 +309,7 @@ BOOST_AUTO_TEST_CASE(what_a_peer_may_not_touch)
                 auto g = co_await e.server_domain->make_grant(memory, a.rights,
                                                               a.other_connection ? e.c.get() : e.s.get());
                 BOOST_REQUIRE(g);
-                auto where = (*g)->where();
+                auto where = g->where();
                 where.address += a.shift;
                 auto data = pattern(1000);
                 const verbs::segment all[] = {seg(data)};
@@ -368,11 +368,11 @@ BOOST_AUTO_TEST_CASE(steering_tags_can_not_be_guessed)
     std::vector<std::byte> memory(4096);
     const auto tags_of = [&memory](verbs::protection_domain& domain,
                                    std::vector<std::uint32_t>& tags) -> task<void> {
-        std::vector<std::unique_ptr<verbs::grant>> live;
+        std::vector<verbs::grant> live;
         for (std::size_t i = 0; i < count; ++i) {
             auto made = co_await domain.make_grant(memory, verbs::access::remote_read, nullptr);
             BOOST_REQUIRE(made);
-            tags.push_back((*made)->where().key);
+            tags.push_back(made->where().key);
             live.push_back(std::move(*made));
         }
     };
@@ -413,10 +413,10 @@ BOOST_AUTO_TEST_CASE(large_payloads_are_placed_without_a_copy)
         BOOST_REQUIRE(g);
         auto out = pattern(memory.size(), 5);
         const verbs::segment all[] = {seg(out)};
-        BOOST_REQUIRE(post(*e.c, 1, opcode::rdma_write, all, (*g)->where()));
+        BOOST_REQUIRE(post(*e.c, 1, opcode::rdma_write, all, g->where()));
         std::vector<std::byte> back(memory.size());
         const verbs::segment sink[] = {seg(back)};
-        BOOST_REQUIRE(post(*e.c, 2, opcode::rdma_read, sink, (*g)->where()));
+        BOOST_REQUIRE(post(*e.c, 2, opcode::rdma_read, sink, g->where()));
         const std::function<bool()> done7 = [&] { return e.c_seen.find(2) != nullptr; };
         co_await e.until(done7);
         BOOST_TEST((back == out));
@@ -437,7 +437,7 @@ BOOST_AUTO_TEST_CASE(large_payloads_behind_small_ones_are_placed_without_a_copy)
                 auto g =
                     co_await p.domain->make_grant(memory, verbs::access::remote_write, p.queue_pair.get());
                 BOOST_REQUIRE(g);
-                const auto where = (*g)->where();
+                const auto where = g->where();
                 const auto& counters = p.provider->counters();
                 if (small_first) {
                     const auto out = pattern(1400, 3);

@@ -359,10 +359,9 @@ BOOST_AUTO_TEST_CASE(work_that_is_never_signalled_fills_the_queue)
         BOOST_REQUIRE(g);
         const verbs::queue_pair_options depth;
         for (std::uint32_t i = 0; i < depth.send_depth; ++i)
-            BOOST_REQUIRE(
-                post(*n.c, i, opcode::rdma_write, {{memory.data(), 0, 0}}, (*g)->where(), 0, false));
+            BOOST_REQUIRE(post(*n.c, i, opcode::rdma_write, {{memory.data(), 0, 0}}, g->where(), 0, false));
         co_await sleep_for(1ms);
-        const auto one_more = post(*n.c, 1, opcode::rdma_write, {{memory.data(), 0, 0}}, (*g)->where());
+        const auto one_more = post(*n.c, 1, opcode::rdma_write, {{memory.data(), 0, 0}}, g->where());
         BOOST_REQUIRE(!one_more);
         BOOST_TEST((one_more.error() == std::errc::no_buffer_space));
         BOOST_TEST(n.c_seen.seen.empty());

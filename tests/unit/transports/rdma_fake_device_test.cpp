@@ -205,8 +205,7 @@ BOOST_AUTO_TEST_CASE(a_device_that_comes_later_and_can_do_less_is_not_used)
         auto* const id = new rdma_cm_id{};
         id->verbs = &it().verbs();
         const verbs::queue_pair_options o;
-        auto made =
-            co_await f.impl().make_pair(id, static_cast<rdma::domain&>(*f.domain), o, "peer:1", "peer");
+        auto made = co_await f.impl().make_pair(id, f.impl_part(), o, "peer:1", "peer");
         BOOST_TEST_REQUIRE(!made);
         BOOST_TEST(why(made).find("came later and can do less") != std::string::npos, why(made));
         BOOST_TEST(f.context->counters().ends[std::size_t(end_cause::setup_failed)].load() == 1U);
@@ -240,9 +239,9 @@ BOOST_AUTO_TEST_CASE(a_grant_without_a_queue_pair_is_of_the_device_that_is_conne
         q.reset();
         auto of_one = co_await f.domain->make_grant(bytes, verbs::access::remote_read, nullptr);
         BOOST_REQUIRE_MESSAGE(of_one, why(of_one));
-        BOOST_TEST((*of_one)->valid());
+        BOOST_TEST(of_one->valid());
         BOOST_TEST(it().registered_with == &it().verbs());
-        of_one->reset();
+        *of_one = verbs::grant();
         region->reset();
     };
     run_until_complete(*f.shard, body());
@@ -541,8 +540,7 @@ BOOST_AUTO_TEST_CASE(a_refused_registration_is_counted_and_says_what_to_do)
         id.port_num = 1;
         const verbs::queue_pair_options o;
         it().refused_region = ENOMEM;
-        const auto none =
-            co_await f.impl().make_pair(&id, static_cast<rdma::domain&>(*f.domain), o, "peer:1", "peer");
+        const auto none = co_await f.impl().make_pair(&id, f.impl_part(), o, "peer:1", "peer");
         is_of_the_limit(none);
         BOOST_TEST(failed() == 1U);
         it().refused_region.reset();

@@ -238,19 +238,16 @@ BOOST_AUTO_TEST_CASE(set_up_that_fails_is_counted_once)
         const verbs::queue_pair_options o;
         // No queue pair could be made.
         const std::unique_ptr<rdma_cm_id> elsewhere(peer(it().verbs(), 2));
-        const auto none = co_await f.impl().make_pair(elsewhere.get(), static_cast<rdma::domain&>(*f.domain),
-                                                      o, "peer:1", "peer");
+        const auto none = co_await f.impl().make_pair(elsewhere.get(), f.impl_part(), o, "peer:1", "peer");
         BOOST_TEST(!none);
         BOOST_TEST((f.counted() == counts{{end_cause::setup_failed, 1}}));
         // One that never stood.
-        auto made = co_await f.impl().make_pair(peer(it().verbs(), 1), static_cast<rdma::domain&>(*f.domain),
-                                                o, "peer:1", "peer");
+        auto made = co_await f.impl().make_pair(peer(it().verbs(), 1), f.impl_part(), o, "peer:1", "peer");
         BOOST_REQUIRE(made);
         (*made).reset();
         BOOST_TEST((f.counted() == counts{{end_cause::setup_failed, 2}}));
         // One that the peer rejected.
-        auto second = co_await f.impl().make_pair(peer(it().verbs(), 1),
-                                                  static_cast<rdma::domain&>(*f.domain), o, "peer:1", "peer");
+        auto second = co_await f.impl().make_pair(peer(it().verbs(), 1), f.impl_part(), o, "peer:1", "peer");
         BOOST_REQUIRE(second);
         (*second)->end(end_cause::rejected, error(std::errc::connection_refused, "no"));
         (*second).reset();

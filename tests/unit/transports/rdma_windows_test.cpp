@@ -34,7 +34,7 @@ struct windows : fixture {
         it().binds.clear();
         it().windows_made = 0;
     }
-    task<std::vector<std::unique_ptr<verbs::grant>>> grants()
+    task<std::vector<verbs::grant>> grants()
     {
         std::vector<verbs::grant_request> requests(count);
         for (std::size_t i = 0; i < count; ++i) {
@@ -43,11 +43,11 @@ struct windows : fixture {
         }
         auto made = co_await domain->make_grants(requests);
         BOOST_REQUIRE_MESSAGE(made, why(made));
-        std::vector<std::unique_ptr<verbs::grant>> all;
+        std::vector<verbs::grant> all;
         std::vector<std::uint32_t> keys;
         for (auto& r : requests) {
-            BOOST_TEST(r.made->valid());
-            keys.push_back(r.made->where().key);
+            BOOST_TEST(r.made.valid());
+            keys.push_back(r.made.where().key);
             all.push_back(std::move(r.made));
         }
         std::ranges::sort(keys);
@@ -55,7 +55,7 @@ struct windows : fixture {
         co_return all;
     }
     /// Grants of windows of type 2.
-    task<std::vector<std::unique_ptr<verbs::grant>>> grants_of(verbs::queue_pair& q, std::size_t number)
+    task<std::vector<verbs::grant>> grants_of(verbs::queue_pair& q, std::size_t number)
     {
         std::vector<verbs::grant_request> requests(number);
         for (auto& r : requests) {
@@ -64,7 +64,7 @@ struct windows : fixture {
         }
         auto made = co_await domain->make_grants(requests);
         BOOST_REQUIRE_MESSAGE(made, why(made));
-        std::vector<std::unique_ptr<verbs::grant>> all;
+        std::vector<verbs::grant> all;
         for (auto& r : requests)
             all.push_back(std::move(r.made));
         co_return all;
@@ -171,7 +171,7 @@ BOOST_AUTO_TEST_CASE(windows_whose_queue_pairs_are_gone_are_taken_away)
         co_await w.prepare();
         auto all = co_await w.grants();
         q.reset();
-        BOOST_TEST(all.front()->valid()); // they are the domain's
+        BOOST_TEST(all.front().valid()); // they are the domain's
         it().binds.clear();
         const int before = it().windows;
         co_await w.domain->revoke(all);
@@ -188,9 +188,9 @@ BOOST_AUTO_TEST_CASE(a_window_that_is_revoked_at_once_is_taken_away)
         co_await w.prepare();
         auto all = co_await w.grants();
         const int before = it().windows;
-        all.front()->revoke();
-        all.front()->revoke();
-        BOOST_TEST(!all.front()->valid());
+        all.front() = verbs::grant();
+        all.front() = verbs::grant();
+        BOOST_TEST(!all.front().valid());
         BOOST_TEST(before - it().windows == 1);
         co_await w.domain->revoke(all);
     });
@@ -224,12 +224,12 @@ BOOST_AUTO_TEST_CASE(windows_of_a_queue_pair_are_bound_and_invalidated)
             done.wr_id = r.id;
             it().completions.push_back(done);
         };
-        std::vector<std::unique_ptr<verbs::grant>> all;
+        std::vector<verbs::grant> all;
         for (std::size_t i = 0; i < 3; ++i) {
             if (binds[i].signalled)
                 completes(binds[i]);
             BOOST_TEST((binds[i].what == IBV_WR_BIND_MW));
-            BOOST_TEST(binds[i].key == requests[i].made->where().key);
+            BOOST_TEST(binds[i].key == requests[i].made.where().key);
             BOOST_TEST((binds[i].at == w.memory.data() + 100 + i * each));
             BOOST_TEST(binds[i].length == each - 1);
             BOOST_TEST(binds[i].rights == expected[i]);
@@ -246,11 +246,11 @@ BOOST_AUTO_TEST_CASE(windows_of_a_queue_pair_are_bound_and_invalidated)
             BOOST_TEST_REQUIRE(one.size() == 1U);
             BOOST_TEST((one[0].what == IBV_WR_LOCAL_INV));
             BOOST_TEST(one[0].key == binds[i].key);
-            BOOST_TEST((all[i] != nullptr && all[i]->valid())); // until the device has done it
+            BOOST_TEST(all[i].valid()); // until the device has done it
             completes(one[0]);
         }
         co_await revoking.join();
-        BOOST_TEST(std::ranges::none_of(all, [](const auto& g) { return g != nullptr; }));
+        BOOST_TEST(std::ranges::none_of(all, [](const auto& g) { return bool(g); }));
         BOOST_TEST(it().windows == it().windows_made); // which the next grants have
         BOOST_TEST(q->connected());
     };
@@ -269,7 +269,7 @@ BOOST_AUTO_TEST_CASE(a_queue_pair_may_go_while_the_revoking_of_its_grants_waits_
         co_await w.pass(5ms);
         q.reset();
         co_await waiting.join();
-        BOOST_TEST(std::ranges::none_of(all, [](const auto& g) { return g != nullptr; }));
+        BOOST_TEST(std::ranges::none_of(all, [](const auto& g) { return bool(g); }));
     };
     run(body, IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B);
 }
@@ -277,9 +277,8 @@ BOOST_AUTO_TEST_CASE(a_queue_pair_may_go_while_the_revoking_of_its_grants_waits_
 namespace {
 
 // A queue pair with two grants whose peer has gone, while the pool's thread, which takes it down, is at other work.
-void while_it_is_taken_down(
-    const std::function<task<void>(windows&, std::vector<std::unique_ptr<verbs::grant>>&, ends&,
-                                   std::binary_semaphore&)>& then)
+void while_it_is_taken_down(const std::function<task<void>(windows&, std::vector<verbs::grant>&, ends&,
+                                                           std::binary_semaphore&)>& then)
 {
     const auto body = [&then](windows& w) -> task<void> {
         ends seen;
@@ -297,7 +296,7 @@ void while_it_is_taken_down(
         cm_event gone{RDMA_CM_EVENT_DISCONNECTED, 0, q->id(), {}, 0, 0};
         q->on_cm_event(gone);
         BOOST_TEST(!q->connected());
-        BOOST_TEST(all.front()->valid()); // until the device knows
+        BOOST_TEST(all.front().valid()); // until the device knows
         BOOST_TEST(it().windows == it().windows_made);
         co_await then(w, all, seen, goes_on);
         co_await busy.join();
@@ -317,11 +316,11 @@ BOOST_AUTO_TEST_CASE(revoking_waits_for_a_queue_pair_that_is_taken_down)
             scope revoking(*w.shard);
             revoking.spawn([&] { return w.domain->revoke(all); });
             co_await w.pass(5ms);
-            BOOST_TEST(std::ranges::all_of(all, [](const auto& g) { return g != nullptr && g->valid(); }));
+            BOOST_TEST(std::ranges::all_of(all, [](const auto& g) { return g && g.valid(); }));
             BOOST_TEST(seen.count == 0U);
             goes_on.release();
             co_await revoking.join();
-            BOOST_TEST(std::ranges::none_of(all, [](const auto& g) { return g != nullptr; }));
+            BOOST_TEST(std::ranges::none_of(all, [](const auto& g) { return bool(g); }));
             BOOST_TEST(it().windows == it().windows_made - 2);
         });
 }
@@ -330,8 +329,8 @@ BOOST_AUTO_TEST_CASE(a_grant_that_is_revoked_at_once_has_its_queue_pair_taken_do
 {
     while_it_is_taken_down([](windows&, auto& all, ends& seen, std::binary_semaphore& goes_on) -> task<void> {
         for (int twice = 0; twice < 2; ++twice)
-            all.front()->revoke();
-        BOOST_TEST(!all.front()->valid());
+            all.front() = verbs::grant();
+        BOOST_TEST(!all.front().valid());
         BOOST_TEST(it().windows == it().windows_made - 2);
         BOOST_TEST(seen.count == 0U); // of its handler's caller this was none
         all.clear();

@@ -89,7 +89,7 @@ struct stats {
 /// Registers what `s` counts, which outlives what it returns; once for each context. Any thread.
 metric_registrations expose(metric_registry& registry, const stats& s);
 
-/// The provider on one shard. Also the home of what only iWARP has.
+/// The device on one shard. Also the home of what only iWARP has.
 class context : public verbs::context {
 public:
     virtual const iwarp::stats& counters() const noexcept = 0;
@@ -101,7 +101,19 @@ public:
     virtual void adopt(std::unique_ptr<verbs::arrival> peer, verbs::listener& where) noexcept = 0;
 };
 
-/// Makes the provider for `shard`; call it on the shard's thread or before it runs.
+/// iWARP in this process. Its domains and grants are for the connections of all its contexts. Destroyed after these and after its
+/// domains.
+class device : public verbs::device {
+public:
+    /// The device on `shard`, which outlives it; call it, and destroy it, on the shard's thread or while that doesn't run. Its
+    /// connections end before the shard's loop does: a revocation by another shard waits for what they owe. Throws
+    /// std::length_error where it has 1024 contexts.
+    virtual std::unique_ptr<context> make_context(reactor& shard, const options& o = {}) = 0;
+};
+
+std::unique_ptr<device> make_device();
+
+/// A device with one context, and with which it goes: for a program of one shard. As its make_context().
 std::unique_ptr<context> make_context(reactor& shard, const options& o = {});
 
 } // namespace verbena::iwarp

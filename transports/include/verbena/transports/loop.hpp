@@ -29,18 +29,19 @@ enum class fault : std::uint8_t {
     flush,              ///< a queue pair breaks in the middle of its work
     disconnect,         ///< the connection ends, decided by neither side
     device_removal,     ///< one end's device goes with all its connections, and comes back
+    late_revocation,    ///< a revocation takes longer, and until it is over the peer may use the grant
     count_
 };
 std::string_view to_string(fault f) noexcept;
 
 /// What every message goes through. Times are of the shards' clock.
 struct conditions {
-    /// How often, per million messages, by fault.
+    /// How often, per million messages, by fault; of late_revocation per million revocations of one batch.
     std::array<std::uint32_t, std::size_t(fault::count_)> per_million{};
     std::uint32_t& operator[](fault f) noexcept { return per_million[std::size_t(f)]; }
 
     duration latency = duration::zero();               ///< one way
-    duration max_delay = std::chrono::milliseconds(1); ///< of delay and reorder: evenly from 0
+    duration max_delay = std::chrono::milliseconds(1); ///< of what comes later: evenly from 0
     duration retransmit_after = std::chrono::microseconds(500);
     unsigned retries = 7; ///< a message dropped more often ends its connection: retry_exceeded
     duration receiver_not_ready_wait = std::chrono::microseconds(100);
@@ -77,8 +78,7 @@ struct options {
     options();
 };
 
-/// A device on one shard. A domain that it makes is the device's: queue pairs of each of the device's contexts may
-/// use it, and tasks of each of their shards may make grants of it and revoke them.
+/// A device on one shard.
 class context : public verbs::context {
 public:
     /// Sees each peer that comes to `where`, a listener of this context that has an address, before the listener
@@ -102,9 +102,8 @@ public:
 };
 
 /// A device that may be on several shards. Destroyed after its contexts, its domains and their grants.
-class device {
+class device : public verbs::device {
 public:
-    virtual ~device() = default;
     /// The device on `shard`, which has the fabric's clock and thread. One for each shard.
     virtual std::unique_ptr<context> make_context(reactor& shard) = 0;
     /// As those of its contexts.

@@ -99,7 +99,7 @@ metric_registrations expose(metric_registry& registry, const stats& s);
 /// Registers no more than its ends: of a context that takes connections in for others, which count them.
 metric_registrations expose_ends(metric_registry& registry, const stats& s);
 
-/// The provider on one shard. Also the home of what only rdma-core has.
+/// The RDMA devices on one shard. Also the home of what only rdma-core has.
 class context : public verbs::context {
 public:
     virtual const rdma::stats& counters() const noexcept = 0;
@@ -115,7 +115,20 @@ struct lanes {
     blocking_pool& connects; ///< siw's connect returns when TCP has connected, which may take minutes
 };
 
-/// Makes the provider for `shard`; call it on the shard's thread or before it runs. Errors: ENODEV when there is no RDMA device, or not the one named; EOPNOTSUPP when it has not
+/// All RDMA devices of this host, in this process. Its domains and grants are for the connections of all its contexts: keys
+/// work on each device that a domain is connected by. Destroyed after these, which go after its domains.
+class host : public verbs::device {
+public:
+    /// As rdma::make_context(); one for each shard.
+    virtual result<std::unique_ptr<context>> make_context(reactor& shard, lanes where,
+                                                          const options& o = {}) = 0;
+};
+/// Looks at no device yet: query() tells what the first context can do, from its making on.
+std::unique_ptr<host> make_host();
+
+/// A host with one context, and with which it goes: for a program of one shard.
+///
+/// Makes it for `shard`; call it on the shard's thread or before it runs. Errors: ENODEV when there is no RDMA device, or not the one named; EOPNOTSUPP when it has not
 /// the windows of options::grants; ENOENT without the kernel's connection manager, with the cure. On siw a
 /// post costs three system calls less in a process that ignores SIGPIPE, which siw's sends raise.
 result<std::unique_ptr<context>> make_context(reactor& shard, lanes where, const options& o = {});

@@ -2,10 +2,12 @@
 // The provider-neutral verbs interface. Everything above the transports is written against this.
 //
 // docs/internals/verbs.md maps each operation to ibv_*/rdma_* and says what rxe, siw, mlx5 and cxgb4
-// lack. All objects are shard-local: made, used and destroyed on the shard of the context that made
-// them. Wherever the interface says "posts", the call does not block and does not resume anyone; the
-// outcome arrives as a completion. What may have to ask the kernel is a task; a provider that places in
-// software finishes it without suspending.
+// lack. A device is the process's, and so are its domains, regions and grants: any shard makes and uses
+// them, and revokes them. A context is the device on one shard, and what it makes is that shard's: queue
+// pairs, listeners, requests to connect. Wherever the interface says "posts", the call does not block and
+// does not resume anyone; the outcome arrives as a completion. What may have to ask the kernel, or another
+// shard, is a task; a provider that places in software finishes it without suspending where no other shard
+// has to be asked.
 #pragma once
 
 #include <verbena/core/memory/buffer.hpp>
@@ -20,6 +22,8 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #pragma GCC visibility push(default)
@@ -106,7 +110,8 @@ struct send_request {
     std::uint32_t remote_key = 0;
     std::uint32_t invalidate_key = 0; ///< send_with_invalidate: the peer's key; local_invalidate: ours
     std::uint32_t immediate = 0;      ///< write_with_immediate, send_with_immediate
-    verbs::grant* grant = nullptr;    ///< bind, unbind: of this queue pair's domain; outlives the completion
+    /// bind, unbind: of this queue pair's domain, and where needs_local_keys is set made on its shard; outlives the completion.
+    verbs::grant* grant = nullptr;
 };
 
 struct receive_request {
@@ -135,9 +140,12 @@ struct capabilities {
     /// with its bytes, then a `receive_immediate` of length 0. false: one receive, a `receive_with_immediate`.
     bool immediates_apart = false;
     bool renewable_grants = false; ///< grant_request::renewable, opcode::bind and opcode::unbind work
-    bool renews_at_once = false;   ///< and what these two ask for has happened when post_send() returns
+    /// And what these two ask for has happened when post_send() returns, where protection_domain::renews_at_once() says so.
+    bool renews_at_once = false;
     bool local_invalidate = false; ///< opcode::local_invalidate works
-    bool shared_receives = false;  ///< make_shared_receive_queue() works
+    /// Contexts of one device on several shards may use one domain.
+    bool domains_across_shards = false;
+    bool shared_receives = false; ///< make_shared_receive_queue() works
     /// shared_receive_queue_options::supply works: a Send that finds no receive in a shared queue waits, and its peer with it, until
     /// there is one. false (rdma): it is as where a queue pair of its own has none.
     bool receives_on_demand = false;
@@ -169,8 +177,8 @@ struct capabilities {
     bool operator==(const capabilities&) const = default;
 };
 
-/// Registered local memory; the memory must outlive it and every request that names it. Destroying it takes the
-/// registration back, which may ask the kernel (tens of microseconds).
+/// Registered local memory, for requests of queue pairs on any shard; the memory must outlive it and every request that names it.
+/// Destroying it takes the registration back, which may ask the kernel (tens of microseconds). On the shard that registered it.
 class region {
 public:
     virtual ~region() = default;
@@ -179,31 +187,76 @@ public:
 
 class queue_pair;
 
-/// Permission for a peer to touch a range, revocable. Revoked when destroyed.
+/// Keeps memory where it is for as long as a device may touch it: a buffer, a share in any object, or nothing.
+using memory_owner = std::variant<std::monostate, lease, std::shared_ptr<const void>>;
+
+/// A grant as its device has it: for providers.
+class grant_slot {
+public:
+    virtual remote_segment where() const noexcept = 0;
+    virtual bool valid() const noexcept = 0;
+    virtual std::uint32_t next_key() noexcept { return 0; }
+    /// Nobody holds it any more, and nobody has revoked it: the device does, when it can.
+    virtual void drop() noexcept = 0;
+
+protected:
+    ~grant_slot() = default;
+};
+
+/// Permission for a peer to touch a range: a slot in its device's table, which whoever holds this has. protection_domain::revoke()
+/// takes it back and waits until no byte is read or placed under its key any more. A grant that is destroyed is dropped instead: no
+/// access begins under its key any more, and the device lets go of grant_request::keep when those that had begun are over. So a
+/// grant of memory that nothing keeps is revoked. The domain outlives it. On one shard at a time, which may be any.
 class grant {
 public:
-    virtual ~grant() = default;
-    virtual remote_segment where() const noexcept = 0;
-    /// Revokes it at once: no byte is read or placed under its key afterwards. Idempotent. May ask the kernel;
-    /// where that matters, protection_domain::revoke() waits for it without holding the shard.
-    virtual void revoke() noexcept = 0;
-    /// True while the key works (not revoked, not invalidated by the peer).
-    virtual bool valid() const noexcept = 0;
+    grant() noexcept = default;
+    /// For providers: the slot is the grant's from now on.
+    explicit grant(grant_slot& slot) noexcept : slot_(&slot) {}
+    grant(grant&& other) noexcept : slot_(std::exchange(other.slot_, nullptr)) {}
+    grant& operator=(grant&& other) noexcept
+    {
+        if (this != &other) {
+            drop();
+            slot_ = std::exchange(other.slot_, nullptr);
+        }
+        return *this;
+    }
+    ~grant() { drop(); }
+
+    /// Whether there is one: it was made, and neither revoked nor moved elsewhere.
+    explicit operator bool() const noexcept { return slot_ != nullptr; }
+    remote_segment where() const noexcept { return slot_ != nullptr ? slot_->where() : remote_segment{}; }
+    /// True while the key works: there is one, and the peer has not invalidated it. What the peer of another queue pair
+    /// invalidated is to be revoked all the same before its memory is used for something else.
+    bool valid() const noexcept { return slot_ != nullptr && slot_->valid(); }
     /// Of a renewable grant: the key that the next opcode::bind gives it, to be asked for each time once the one before has
     /// completed. 0: none can be posted.
-    virtual std::uint32_t next_key() noexcept { return 0; }
+    std::uint32_t next_key() noexcept { return slot_ != nullptr ? slot_->next_key() : 0; }
+    grant_slot* slot() const noexcept { return slot_; }
+    /// For providers: the slot is theirs again, and not dropped.
+    grant_slot* release() noexcept { return std::exchange(slot_, nullptr); }
+
+private:
+    void drop() noexcept
+    {
+        if (slot_ != nullptr)
+            std::exchange(slot_, nullptr)->drop();
+    }
+    grant_slot* slot_ = nullptr;
 };
 
 struct grant_request {
-    std::span<std::byte> memory; ///< below 4 GiB; stays alive until the grant goes
+    std::span<std::byte> memory; ///< below 4 GiB; stays alive until the grant is revoked
     access rights = access::remote_read;
-    /// The peer of this queue pair alone may use it; nullptr: that of any queue pair of the domain. Providers
-    /// without grant_per_queue_pair refuse the former.
+    /// The peer of this queue pair, which is of the shard that makes the grant, alone may use it; nullptr: that of any queue pair of the
+    /// domain. Providers without grant_per_queue_pair refuse the former.
     queue_pair* scope = nullptr;
     /// opcode::unbind takes its key away, and opcode::bind gives it another one, as often as one likes; nothing is allocated for
     /// that. For such as have no scope.
     bool renewable = false;
-    std::unique_ptr<grant> made; ///< the outcome
+    memory_owner
+        keep; ///< goes when the grant has been revoked, also if it was dropped, or could not be made; on any shard
+    grant made; ///< the outcome
 };
 
 /// Gives a shared receive queue its receives when they are needed, where capabilities::receives_on_demand is set: so connections on
@@ -240,12 +293,14 @@ public:
     virtual std::uint32_t standing() const noexcept = 0;
 };
 
-/// Memory and the queue pairs that may use it. Outlives both.
+/// Memory of a device and the queue pairs that may use it, on whichever shards they are. Outlives both, and its grants; destroyed while
+/// no shard has anything under way with it.
 ///
 /// This holds for all its tasks. Completes when: the kernel or the device has answered; a provider that places in software ends
-/// without suspending. On cancel: it goes on to its end, as what has begun can't be recalled. Errors: those named below, and what
-/// else the kernel or device answers. Lifetime: the domain, and what a task is given, outlive the task. Shard: that of the
-/// context which made the domain.
+/// without suspending, but for what revoke() may wait for. On cancel: it goes on to its end, as what has begun can't be recalled.
+/// Errors: those named below, and what else the kernel or device answers. Lifetime: the domain, and what a task is given, outlive
+/// the task. Shard: any that has a reactor; where capabilities::domains_across_shards is not set, that of the context which made
+/// the domain.
 class protection_domain {
 public:
     virtual ~protection_domain() = default;
@@ -262,15 +317,22 @@ public:
     /// pairs use several devices; renewable where renewable_grants is not set; ENOTCONN: a scope that is not connected; ENOMEM: no more windows or registrations. Lifetime:
     /// the batch, and the queue pairs in it, outlive the task.
     virtual task<result<void>> make_grants(std::span<grant_request> batch) = 0;
-    /// As grant::revoke() for each, with one wait for all; the grants are destroyed. Errors: none.
-    virtual task<void> revoke(std::span<std::unique_ptr<grant>> batch) = 0;
+    /// Takes each grant of the batch back, some of which may be none. Completes when: no byte is read or placed under any key that
+    /// they ever had, and their slots are the device's again; without suspending where the peers of this shard's queue pairs alone
+    /// could use them. Connections that still owe their peer bytes of such memory end. Errors: none; std::bad_alloc leaves grants as
+    /// they were, or revoked.
+    virtual task<void> revoke(std::span<grant> batch) = 0;
+    /// Whether opcode::bind and opcode::unbind, posted to a queue pair of this shard, have happened when post_send() returns:
+    /// where capabilities::renews_at_once is set, as long as all queue pairs of the domain are of one shard. Asked right before; a queue
+    /// pair of another shard that comes behind that finds the old key gone. Shard: that queue pair's.
+    virtual bool renews_at_once() const noexcept = 0;
     /// Errors: EOPNOTSUPP where shared_receives is not set, or nothing says which of several devices is meant; ENODEV: it went.
     virtual task<result<std::unique_ptr<shared_receive_queue>>>
     make_shared_receive_queue(const shared_receive_queue_options& options) = 0;
 
     /// One grant: as make_grants().
-    task<result<std::unique_ptr<grant>>> make_grant(std::span<std::byte> memory, access rights,
-                                                    queue_pair* scope);
+    task<result<grant>> make_grant(std::span<std::byte> memory, access rights, queue_pair* scope,
+                                   memory_owner keep = {});
 };
 
 /// Hears the completions of one queue pair. Called from the shard's poll phase: it notes them and posts
@@ -362,7 +424,7 @@ public:
     /// Makes the queue pair, not yet connected: post its receives, then accept(). Once.
     ///
     /// Completes when: it is made, which may ask the kernel. On cancel: it goes on to its end. Errors: EINVAL: there is one
-    /// already, or options.shared_receives is of another device; ENODEV: the device went; what the kernel answers.
+    /// already, or `domain` or options.shared_receives is of another device; ENODEV: the device went; what the kernel answers.
     virtual task<result<std::unique_ptr<queue_pair>>> make_queue_pair(protection_domain& domain,
                                                                       const queue_pair_options& options) = 0;
     /// Answers; the queue pair is connected when this returns success. After a failure on_disconnected() has been called, or will
@@ -393,13 +455,26 @@ public:
     virtual std::string local_url() const = 0;
 };
 
-/// One provider's presence on one shard: where verbs objects come from.
+/// What a provider has in a process, on all its shards: domains, with their regions and grants. It outlives its contexts and its
+/// domains, and is destroyed when no shard uses it any more.
+class device {
+public:
+    virtual ~device() = default;
+    virtual const capabilities& query() const noexcept = 0;
+    /// Any shard.
+    virtual result<std::unique_ptr<protection_domain>> make_domain() = 0;
+};
+
+/// A device on one shard: where its listeners and queue pairs come from. Destroyed behind these and, where needs_local_keys is set, behind
+/// the domains that were used on its shard.
 class context {
 public:
     virtual ~context() = default;
     virtual const capabilities& query() const noexcept = 0;
     virtual reactor& shard() noexcept = 0;
-    virtual result<std::unique_ptr<protection_domain>> make_domain() = 0;
+    virtual verbs::device& device() noexcept = 0;
+    /// One of the device's.
+    result<std::unique_ptr<protection_domain>> make_domain() { return device().make_domain(); }
     /// `address` is what follows "scheme://": "host:port", "[v6]:port", or a name for loop.
     virtual result<std::unique_ptr<listener>> listen(std::string_view address) = 0;
     /// Connects; on success the queue pair is connected and `reply` holds the peer's private data, as it does when the peer

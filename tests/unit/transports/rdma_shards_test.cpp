@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// A protection domain of RDMA devices that two shards use: what one of them registers and grants, the other one's queue pairs know.
+#include <boost/test/unit_test.hpp>
+
+#include "fake_rdma_core.hpp"
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <source_location>
+#include <vector>
+
+BOOST_AUTO_TEST_SUITE(rdma_shards_test)
+
+using namespace verbena;
+using namespace verbena::rdma_test;
+
+namespace {
+
+struct side {
+    side(rdma::host& all, blocking_pool& pool) : tasks(std::in_place, *shard)
+    {
+        auto made = all.make_context(*shard, {pool, pool}, {});
+        BOOST_REQUIRE_MESSAGE(made, why(made));
+        context = std::move(*made);
+    }
+    std::unique_ptr<reactor> shard = std::move(*reactor::create());
+    std::optional<scope> tasks;
+    std::unique_ptr<rdma::context> context;
+};
+
+struct two_shards {
+    ~two_shards()
+    {
+        queue_pair.reset();
+        domain.reset();
+        a.context.reset();
+        b.context.reset();
+        pool.finish();
+        BOOST_TEST(it().regions == 0);
+        BOOST_TEST(it().protection_domains == 0);
+    }
+    void until(const std::function<bool()>& done,
+               std::source_location where = std::source_location::current())
+    {
+        for (const time_point limit = system_clock().now() + 60s; !done();) {
+            BOOST_REQUIRE_MESSAGE(system_clock().now() < limit, "nothing came at line " << where.line());
+            a.shard->turn();
+            b.shard->turn();
+            std::this_thread::yield();
+        }
+    }
+    // Runs a task on a shard to its end, while both have their turns.
+    void run(side& s, std::function<task<void>()> f)
+    {
+        bool over = false;
+        s.tasks->spawn([&]() -> task<void> {
+            co_await f();
+            over = true;
+        });
+        until([&] { return over; });
+    }
+    void connect_b()
+    {
+        run(b, [&]() -> task<void> {
+            auto* const id = new rdma_cm_id{};
+            id->verbs = &it().verbs();
+            id->port_num = 1;
+            auto& c = static_cast<context_impl&>(*b.context);
+            auto& part = static_cast<whole_domain&>(*domain).at(c);
+            auto made = co_await c.make_pair(id, part, {}, "peer:1", "peer");
+            BOOST_REQUIRE_MESSAGE(made, why(made));
+            queue_pair = std::move(*made);
+            queue_pair->set_handler(&handler);
+            queue_pair->open(1);
+        });
+    }
+    result<void> post(std::span<std::byte> bytes, std::uint32_t key)
+    {
+        const verbs::segment all{bytes.data(), std::uint32_t(bytes.size()), key};
+        verbs::send_request w;
+        w.segments = {&all, 1};
+        return queue_pair->post_send({&w, 1});
+    }
+
+    std::unique_ptr<rdma::host> all = rdma::make_host();
+    blocking_pool pool{1};
+    side a{*all, pool};
+    side b{*all, pool};
+    std::unique_ptr<verbs::protection_domain> domain = std::move(*all->make_domain());
+    ends handler;
+    std::unique_ptr<rdma::queue_pair> queue_pair;
+    std::vector<std::byte> bytes = std::vector<std::byte>(4096);
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(memory_of_one_shard_is_known_at_the_queue_pair_of_another, two_shards)
+{
+    BOOST_TEST(all->query().domains_across_shards);
+    connect_b();
+    std::unique_ptr<verbs::region> region;
+    run(a, [&]() -> task<void> {
+        // The part of this shard comes with a queue pair or a grant.
+        auto made = co_await domain->register_memory(bytes);
+        BOOST_REQUIRE_MESSAGE(made, why(made));
+        region = std::move(*made);
+        auto granted = co_await domain->make_grant(bytes, verbs::access::remote_read, nullptr);
+        BOOST_REQUIRE_MESSAGE(granted, why(granted));
+    });
+    BOOST_TEST(it().protection_domains == 1);
+    BOOST_TEST(domain->is_registered(bytes));
+    auto posted = post(bytes, 0);
+    BOOST_TEST(bool(posted), why(posted));
+    posted = post(bytes, region->local_key());
+    BOOST_TEST(bool(posted), why(posted));
+    BOOST_TEST(queue_pair->connected());
+    run(a, [&]() -> task<void> {
+        region.reset();
+        co_return;
+    });
+    BOOST_TEST(!domain->is_registered(bytes));
+    // What nobody knows any more ends the connection.
+    BOOST_TEST(bool(post(bytes, 0)));
+    until([&] { return handler.count != 0; });
+}
+
+// It was made there, so the kernel is asked there.
+BOOST_FIXTURE_TEST_CASE(a_grant_of_one_shard_is_taken_back_from_another, two_shards)
+{
+    connect_b();
+    std::unique_ptr<verbs::region> region;
+    std::array<verbs::grant, 2> grants;
+    run(a, [&]() -> task<void> {
+        auto made = co_await domain->register_memory(bytes);
+        BOOST_REQUIRE(made);
+        region = std::move(*made);
+        for (auto& g : grants) {
+            auto granted = co_await domain->make_grant(bytes, verbs::access::remote_read, nullptr);
+            BOOST_REQUIRE_MESSAGE(granted, why(granted));
+            g = std::move(*granted);
+        }
+    });
+    BOOST_TEST(it().regions == 3);
+    bool revoked = false;
+    b.tasks->spawn([&]() -> task<void> {
+        co_await domain->revoke(grants);
+        revoked = true;
+    });
+    for (int i = 0; i < 5; ++i)
+        b.shard->turn();
+    BOOST_TEST(!revoked);
+    BOOST_TEST(it().regions == 3);
+    a.shard->turn();
+    BOOST_TEST(it().regions == 1);
+    until([&] { return revoked; });
+    BOOST_TEST(!grants[0]);
+    BOOST_TEST(!grants[1]);
+    run(a, [&]() -> task<void> {
+        region.reset();
+        co_return;
+    });
+}
+
+BOOST_FIXTURE_TEST_CASE(a_grant_that_another_shard_drops_keeps_its_memory_until_it_has_gone, two_shards)
+{
+    std::unique_ptr<verbs::region> region;
+    verbs::grant g;
+    auto owner = std::make_shared<const int>(1);
+    const std::weak_ptr<const int> kept = owner;
+    run(a, [&]() -> task<void> {
+        auto made = co_await domain->register_memory(bytes);
+        BOOST_REQUIRE(made);
+        region = std::move(*made);
+        std::array<verbs::grant_request, 1> wanted;
+        wanted[0].memory = bytes;
+        wanted[0].keep = std::exchange(owner, nullptr);
+        const auto granted = co_await domain->make_grants(wanted);
+        BOOST_REQUIRE_MESSAGE(granted, why(granted));
+        g = std::move(wanted[0].made);
+    });
+    b.tasks->spawn([&]() -> task<void> {
+        g = verbs::grant();
+        co_return;
+    });
+    for (int i = 0; i < 5; ++i)
+        b.shard->turn();
+    BOOST_TEST(!g);
+    // Two shards of one thread: the message goes where the grant was made.
+    until([&] { return kept.expired(); });
+    BOOST_TEST(it().regions == 1);
+    run(a, [&]() -> task<void> {
+        region.reset();
+        co_return;
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_shard_without_a_context_is_told_so)
+{
+    const auto all = rdma::make_host();
+    auto domain = std::move(*all->make_domain());
+    const auto shard = std::move(*reactor::create());
+    std::vector<std::byte> bytes(64);
+    scope tasks(*shard);
+    bool over = false;
+    tasks.spawn([&]() -> task<void> {
+        const auto made = co_await domain->register_memory(bytes);
+        BOOST_TEST((!made && made.error() == std::errc::no_such_device));
+        over = true;
+    });
+    shard->turn();
+    BOOST_TEST(over);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// A protection domain as all shards see it. Each shard has a part of its own (rdma::domain), with its pools, windows and queue pairs;
+// the device's protection domains are one for all, so a key that one shard gave works on the queue pairs of another.
+#pragma once
+
+#include "domain.hpp"
+#include "host.hpp"
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace verbena::rdma {
+
+/// Destroyed while no shard has anything to do with it: it takes down what each has, as that shard would.
+class whole_domain final : public verbs::protection_domain {
+public:
+    explicit whole_domain(host_impl& all) noexcept : host_(all) {}
+    ~whole_domain() override;
+
+    task<result<std::unique_ptr<verbs::region>>> register_memory(std::span<std::byte> memory) override;
+    task<result<void>> add_pool(buffer_pool& pool) override;
+    bool is_registered(std::span<const std::byte> memory) const noexcept override;
+    task<result<void>> make_grants(std::span<verbs::grant_request> batch) override;
+    task<void> revoke(std::span<verbs::grant> batch) override;
+    bool renews_at_once() const noexcept override { return false; }
+    task<result<std::unique_ptr<verbs::shared_receive_queue>>>
+    make_shared_receive_queue(const verbs::shared_receive_queue_options& o) override;
+
+    const host_impl& of_host() const noexcept { return host_; }
+    /// What the shard of `c` has of it, made now if it has to be. On that shard.
+    domain& at(context_impl& c);
+    /// The device's, made now if it has to be. Any thread; blocks.
+    result<ibv_pd*> device_domain(ibv_context* verbs) noexcept;
+
+    /// Grants that were dropped and are on their way to the shard that made them.
+    std::atomic<int>& away() noexcept { return away_; }
+
+    /// What shards change under it, and other shards read: which memory each has registered.
+    std::mutex& memory_lock() const noexcept { return memory_lock_; }
+    /// Of memory that another shard than that of `asking` has registered with the device. Any shard.
+    ibv_mr* find_elsewhere(const domain& asking, std::span<const std::byte> memory,
+                           ibv_context* verbs) const noexcept;
+    /// The same by local key.
+    ibv_mr* find_elsewhere(const domain& asking, const verbs::segment& s, ibv_context* verbs) const noexcept;
+
+private:
+    struct share {
+        context_impl* context;
+        std::unique_ptr<domain> part;
+    };
+    class errand;
+    result<domain*> here();
+    domain* known_here() const noexcept;
+
+    host_impl& host_;
+    mutable std::mutex lock_; // for who has what
+    std::vector<share> shares_;
+    std::mutex devices_lock_;
+    std::vector<std::pair<ibv_context*, ibv_pd*>> devices_;
+    mutable std::mutex memory_lock_;
+    std::atomic<int> away_{0};
+};
+
+} // namespace verbena::rdma
