@@ -2,6 +2,7 @@
 #include "receive_pool.hpp"
 
 #include <verbena/core/log.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <algorithm>
 #include <new>
@@ -63,7 +64,7 @@ receive_pool::~receive_pool() { deferred::unlink(); }
 
 task<void> receive_pool::open(verbs::protection_domain& domain)
 {
-    if (!provider_.query().shared_receives)
+    if (!provider_.query().shared_receives || (!on_demand_ && !options_.shares_standing_receives))
         co_return;
     verbs::shared_receive_queue_options o;
     o.depth = on_demand_ ? on_demand_depth : largest_depth;
@@ -156,6 +157,7 @@ void receive_pool::run() noexcept
 
 task<void> receive_pool::await_memory()
 {
+    constexpr auto pause_after_failure = std::chrono::milliseconds(10);
     try {
         while (is_hungry() && !tasks_.stop_requested()) {
             // In turns: who waits for a large buffer holds up those behind it who would do with less.
@@ -164,13 +166,16 @@ task<void> receive_pool::await_memory()
                 continue;
             const bool posted =
                 posted_.add(std::move(memory), [this](const verbs::receive_request& r) { return post(r); });
-            if (!posted)
-                break;
+            if (!posted) {
+                // Those who wait ask no more by themselves.
+                (void)co_await sleep_for(pause_after_failure);
+                continue;
+            }
             // It went to who waited for it, unless nobody does any more.
             if (queue_->standing() != 0)
                 hungry_ = false;
         }
-    } catch (const std::bad_alloc&) { // the next message or completion asks again
+    } catch (const std::bad_alloc&) { // the next message asks again
     }
     waits_ = false;
 }

@@ -56,20 +56,27 @@ public:
         return outcome::done;
     }
     template<class Post>
-    bool add(lease memory, Post post)
+    bool add(lease memory, Post post) noexcept
     {
-        if (free_.empty()) {
-            slots_.emplace_back();
-            free_.reserve(slots_.size());
-            free_.push_back(static_cast<std::uint32_t>(slots_.size() - 1));
+        try {
+            if (free_.empty()) {
+                free_.reserve(slots_.size() + 1);
+                slots_.emplace_back();
+                free_.push_back(static_cast<std::uint32_t>(slots_.size() - 1));
+            }
+        } catch (const std::bad_alloc&) {
+            return false;
         }
         const std::uint32_t slot = free_.back();
         // Of a large buffer no more than what a message may have.
         slots_[slot] = std::move(memory);
         free_.pop_back();
         ++held_;
-        if (post(verbs::receive_request{id_kind << 56 | slot, {slots_[slot].data(), usable_, 0}}))
-            return true;
+        try {
+            if (post(verbs::receive_request{id_kind << 56 | slot, {slots_[slot].data(), usable_, 0}}))
+                return true;
+        } catch (const std::bad_alloc&) { // of the queue
+        }
         take(slot).reset();
         return false;
     }
@@ -97,6 +104,7 @@ public:
 
     /// nullptr: each connection has receives of its own, by own_receives().
     verbs::shared_receive_queue* queue() const noexcept { return queue_.get(); }
+    bool on_demand() const noexcept { return on_demand_; }
     std::unique_ptr<posted_receives> own_receives();
     credit_pool& credits() noexcept { return credits_; }
 

@@ -185,7 +185,7 @@ void responder_connection::on_completions(std::span<const verbs::completion> bat
                 continue;
             }
             if (c.status == verbs::status::success)
-                arrived_.push_back({slot, c.length});
+                arrive(slot, c.length);
             else
                 take_received(slot).reset();
             continue;

@@ -144,6 +144,15 @@ private:
     }
     void count_call(std::uint32_t wanted) noexcept;
     void begin_call(lease message, std::uint32_t length);
+    /// Messages that a requester may have sent and not been answered yet: nobody knows when it hears of a smaller grant, so what counts
+    /// is the most that anybody may be told; but not where it would take receives of others.
+    std::size_t most_messages() noexcept
+    {
+        const bool has_its_own = receives_.queue() == nullptr || receives_.on_demand();
+        return (has_its_own ? std::max(1u, options_.credits) : credits_.bound(heard_)) + receive_slack;
+    }
+    void arrive(std::uint32_t slot, std::uint32_t length) noexcept;
+    void overrun(std::size_t messages) noexcept;
     void log_refusal(const char* rule) noexcept;
     void give_up(const error& cause) noexcept;
     task<void> serve(responder_call& c, std::size_t header_size, std::uint32_t length);

@@ -72,6 +72,36 @@ responder_call* responder_connection::find(std::uint64_t id) noexcept
     return calls_[index].get();
 }
 
+void responder_connection::overrun(std::size_t messages) noexcept
+{
+    stats_.credit_overruns.add();
+    try {
+        log_limited(stats_.refusals_logged, log_level::warning, "rpcrdma", "credits exceeded",
+                    {{"peer", peer_name_}, {"messages", messages}});
+    } catch (const std::bad_alloc&) { // what has to be done comes behind this
+    }
+    give_up(error(std::errc::protocol_error, "more messages than credits (RFC 8166 3.3.1)"));
+}
+
+// A message came. It has memory until it was looked at, also if it is one that uses no credit and that nobody answers: so no more of
+// them wait than a requester that keeps to its credits may have sent.
+void responder_connection::arrive(std::uint32_t slot, std::uint32_t length) noexcept
+{
+    const std::size_t waiting = arrived_.size() + handling_.size() - handled_;
+    if (waiting >= most_messages() + options_.reverse_credits) {
+        take_received(slot).reset();
+        if (!state_.is_in(connection_state::given_up, connection_state::ended))
+            overrun(waiting);
+        return;
+    }
+    try {
+        arrived_.push_back({slot, length});
+    } catch (const std::bad_alloc&) {
+        take_received(slot).reset();
+        give_up(no_memory);
+    }
+}
+
 void responder_connection::begin_call(lease message, std::uint32_t length)
 {
     if (state_.is_in(connection_state::given_up, connection_state::ended))
@@ -83,11 +113,8 @@ void responder_connection::begin_call(lease message, std::uint32_t length)
     // Receives are posted again before their calls are served, so nothing else bounds a requester that
     // ignores its credits (RFC 8166 3.3.1). Answered calls whose Sends are not complete don't count, since
     // the requester can't see that: behind a slow RDMA Read there may be many. The send queue bounds them.
-    if (unanswered_ >= credits_.bound(heard_) + receive_slack) {
-        stats_.credit_overruns.add();
-        log_limited(stats_.refusals_logged, log_level::warning, "rpcrdma", "credits exceeded",
-                    {{"peer", peer_name_}, {"calls", unanswered_}});
-        give_up(error(std::errc::protocol_error, "more calls than credits (RFC 8166 3.3.1)"));
+    if (unanswered_ >= most_messages()) {
+        overrun(unanswered_);
         return;
     }
     responder_call& c = *take_call();

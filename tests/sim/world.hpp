@@ -121,6 +121,7 @@ public:
         exported.pseudo = "/again";
         if (o.twice && !exports.add(exported))
             std::abort();
+        server_options.shares_standing_receives = true; // where a profile has shared receives
         server_options.credits = o.credits;
         for (std::size_t i = 0; i < o.shards; ++i)
             servers.emplace_back(*this, all.at(i));

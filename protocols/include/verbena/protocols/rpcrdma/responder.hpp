@@ -30,8 +30,13 @@ struct responder_options {
     std::uint32_t idle_credits = 2;
     duration credit_window = std::chrono::milliseconds(100);
     duration credit_idle = std::chrono::seconds(1);
-    /// A requester hears of a smaller grant by a reply. What it had before counts so long after that.
-    duration credit_settling = std::chrono::seconds(1);
+    /// A requester hears of a smaller grant by a reply, and nobody knows when. Where receives must stand, those of its larger grant do
+    /// so long after that.
+    duration credit_settling = std::chrono::seconds(30);
+    /// Where receives stand before they are needed (capabilities::receives_on_demand is not set), the listener's connections share
+    /// them, if the provider can: fewer stand when many clients are busy in turn. A client that sends more than its credits then takes
+    /// others' receives, and their connections end with its own: for clients that are trusted. Else each connection has its own.
+    bool shares_standing_receives = false;
     static constexpr std::uint32_t receive_slack = 8; ///< for RDMA_DONE and the like, which use no credit
     /// Bytes of receives that connections of the listener may have beyond idle_credits of each. When they are there, those that
     /// have more than an equal share get less.
