@@ -11,6 +11,7 @@
 #pragma once
 
 #include <verbena/core/memory/buffer.hpp>
+#include <verbena/core/reactor/clock.hpp>
 #include <verbena/core/result.hpp>
 #include <verbena/core/task/event.hpp>
 #include <verbena/core/task/task.hpp>
@@ -273,6 +274,13 @@ protected:
     ~receive_supply() = default;
 };
 
+/// The times in which a queue pair held its peer back, since there was no receive for a message (receive_supply).
+struct receive_pauses {
+    bool lasts = false; ///< it does so now
+    time_point begun;   ///< if so: since then
+    duration over{0};   ///< those before, together
+};
+
 struct shared_receive_queue_options {
     std::uint32_t depth = 1024;
     receive_supply* supply = nullptr; ///< where receives_on_demand is set; outlives the queue
@@ -388,6 +396,8 @@ public:
     /// Largest number of RDMA Reads this end may have outstanding (ORD), as negotiated.
     virtual std::uint32_t max_reads() const noexcept = 0;
     /// "192.0.2.7:1023" and the like.
+    /// What the peer answers meanwhile, as RDMA Reads, may stand behind the message that waits.
+    virtual receive_pauses pauses() const noexcept { return {}; }
     virtual std::string_view peer_name() const noexcept = 0;
     /// The peer's address without port, canonical text: the duplicate-request cache and access rules key on it.
     virtual std::string_view peer_address() const noexcept = 0;
