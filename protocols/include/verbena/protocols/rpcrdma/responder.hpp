@@ -73,6 +73,9 @@ struct responder_options {
     /// A connection whose RDMA Reads make no progress for this long is ended: as the requester does not answer, or, where its messages
     /// wait for our memory and the answers behind them (verbs::receive_pauses), as that has lasted so long.
     duration read_limit = std::chrono::seconds(30);
+    /// Of the provider's device: all listeners that have it use one domain, in which their buffers are registered once. Outlives the
+    /// listeners' tasks. nullptr: each listener has one of its own.
+    verbs::protection_domain* domain = nullptr;
     /// Where the provider doesn't notice by itself that a peer is gone: a connection that was silent for this long is
     /// sent an RDMA Write of nothing, which the peer's device acknowledges, or else the provider ends the connection.
     duration probe_after = std::chrono::seconds(60);
@@ -100,10 +103,10 @@ struct responder_stats {
     counter credit_overruns;   ///< connections ended since the requester exceeded its credits
     counter exceptions;        ///< that left a connection's task and ended the connection
     counter stalled_reads;     ///< connections ended by responder_options::read_limit
+    counter starved_reads;     ///< likewise, but their messages waited for our memory
     counter read_depth_waits;  ///< RDMA Reads that waited for ORD
     counter
         payload_copied_bytes; ///< of arguments put together of several chunks, and of results without gather lists
-    counter starved_reads;     ///< likewise, but their messages waited for our memory
     counter stale_completions; ///< whose call is another by now; dropped
     counter probes;            ///< Writes of nothing sent to silent peers (responder_options::probe_after)
     counter chunk_waits;       ///< calls that waited for max_chunk_bytes or max_address_chunk_bytes
