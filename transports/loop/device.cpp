@@ -128,20 +128,13 @@ task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
         if (r.renewable && !device_.query().renewable_grants)
             co_return error(std::errc::operation_not_supported, "the provider can't renew a grant");
     }
-    for (auto& r : batch) {
+    const auto terms_of = [this](verbs::grant_request& r) {
         steering::tag_terms terms{*this, r};
         terms.base = device_.next_offset(r.memory.size());
         terms.scope = r.scope != nullptr ? static_cast<queue_pair*>(r.scope)->scope() : 0;
-        steering::record* const made = device_.table().make(terms, nullptr);
-        if (made == nullptr) {
-            for (auto& before : batch)
-                before.made = verbs::grant();
-            co_return error(std::errc::not_enough_memory, "memory for a grant, or too many of them",
-                            batch.size());
-        }
-        r.made = verbs::grant(*made);
-    }
-    co_return result<void>();
+        return terms;
+    };
+    co_return device_.table().make_all(batch, nullptr, terms_of);
 }
 
 namespace {
