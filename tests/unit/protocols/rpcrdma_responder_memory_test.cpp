@@ -221,7 +221,7 @@ struct short_of_memory : fixture {
 BOOST_FIXTURE_TEST_CASE(a_requester_is_not_blamed_for_our_want_of_memory, short_of_memory)
 {
     begin();
-    clock.advance(options.read_limit - 10s);
+    clock.advance(9s);
     BOOST_TEST(quiet());
     BOOST_TEST(is_there());
     held.clear();
@@ -230,9 +230,9 @@ BOOST_FIXTURE_TEST_CASE(a_requester_is_not_blamed_for_our_want_of_memory, short_
         BOOST_TEST(xdr::load_u32(receive().data() + 18) == xid);
     clock.advance(10s - 10ms);
     BOOST_TEST(quiet());
-    BOOST_TEST(is_there());
+    BOOST_REQUIRE(is_there());
     // It has had its time now, and answers nothing.
-    clock.advance(10ms);
+    clock.advance(20ms);
     BOOST_TEST(receive().empty());
     BOOST_TEST(stats.stalled_reads.value() == 1u);
     BOOST_TEST(stats.starved_reads.value() == 0u);
@@ -246,7 +246,8 @@ BOOST_FIXTURE_TEST_CASE(answers_do_not_wait_for_our_memory_without_end, short_of
     BOOST_TEST(quiet());
     BOOST_TEST(is_there());
     clock.advance(1ms);
-    until([&] { return !is_there(); });
+    (void)quiet();
+    BOOST_REQUIRE(!is_there());
     BOOST_TEST(stats.stalled_reads.value() == 0u);
     BOOST_TEST(stats.starved_reads.value() == 1u);
 }
