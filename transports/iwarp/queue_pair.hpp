@@ -161,7 +161,7 @@ private:
 
     // --- receive.cpp ---
     enum class phase : std::uint8_t { header, payload, trailer };
-    bool receive() noexcept;
+    bool receive(const error* broken = nullptr) noexcept;
     bool consume(const std::byte* data, std::size_t size) noexcept;
     bool advance(std::size_t size) noexcept;
     bool long_enough() noexcept;

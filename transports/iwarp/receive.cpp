@@ -28,8 +28,8 @@ bool connection::bulk_expected() const noexcept
     return !small_fpdus_ && (bulk_read_bytes_ != 0 || domain_.expects_bulk());
 }
 
-// Reads what there is; true if there was anything.
-bool connection::receive() noexcept
+// Reads what there is; true if there was anything. `broken`: what a send has heard of the socket. A read finds no error then, but an end.
+bool connection::receive(const error* broken) noexcept
 {
     const steering::section here(owner_.lane());
     bool any = false;
@@ -89,7 +89,9 @@ bool connection::receive() noexcept
         any = true;
         if (got == 0) {
             const bool between = phase_ == phase::header && header_have_ == 0 && !filling_ && !tagged_open_;
-            if (between)
+            if (broken != nullptr)
+                finish(end_cause::peer_reset, *broken);
+            else if (between)
                 finish(end_cause::orderly,
                        error(verbs::connection_end::orderly, "the peer closed the connection"));
             else

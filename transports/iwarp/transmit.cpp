@@ -388,7 +388,7 @@ bool connection::flush() noexcept
             const error cause = error::from_errno(errno, "send to the peer");
             // It may have said why.
             if (!is_parked())
-                receive();
+                receive(&cause);
             finish(end_cause::peer_reset, cause);
             return false;
         }

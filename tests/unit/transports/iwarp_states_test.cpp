@@ -12,6 +12,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 BOOST_AUTO_TEST_SUITE(iwarp_states_test)
 
@@ -193,8 +194,9 @@ BOOST_FIXTURE_TEST_CASE(a_terminate_before_a_reset_is_heard, watched)
 {
     start();
     const int peer = connected();
+    bool done = false;
     handler.then = [&] {
-        if (std::exchange(handler.then, nullptr)) {
+        if (!std::exchange(done, true)) {
             write(peer, terminate);
             ::shutdown(peer, SHUT_RD);
             send();
@@ -264,6 +266,26 @@ BOOST_FIXTURE_TEST_CASE(an_fpdu_that_takes_too_long_ends_with_a_reset, over_tcp)
     clock.advance(options.fpdu_limit);
     BOOST_TEST(end_of(peer) == ECONNRESET);
     BOOST_TEST(ends(end_cause::slow_fpdu) == 1u);
+}
+
+// The system tells of it once, and a read finds the end of the stream then.
+BOOST_FIXTURE_TEST_CASE(a_reset_that_a_send_hears_of, over_tcp)
+{
+    const int peer = connected_by_tcp();
+    bool done = false;
+    handler.then = [&] {
+        if (std::exchange(done, true))
+            return;
+        const linger at_once{1, 0};
+        BOOST_REQUIRE(::setsockopt(peer, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
+        ::close(peer);
+        std::erase(peers, peer);
+        send();
+    };
+    write(peer, send_1);
+    until([&] { return handler.ended; });
+    BOOST_TEST(ends(end_cause::peer_reset) == 1u);
+    BOOST_TEST(all_ends() == 1u);
 }
 
 BOOST_FIXTURE_TEST_CASE(an_end_in_good_order_is_no_reset, over_tcp)
