@@ -6,6 +6,7 @@
 #include "mount_table.hpp"
 
 #include <verbena/core/net/peer_shares.hpp>
+#include <verbena/core/random.hpp>
 
 #include <algorithm>
 #include <cassert>
@@ -72,6 +73,12 @@ pin_table::entry* pin_table::find_open_anywhere(const storage::handle& file) noe
     return found;
 }
 
+pin_table::peer_map& pin_table::peers()
+{
+    static peer_map all(8, name_hash{system_random().key()});
+    return all;
+}
+
 void pin_table::charge(entry& e) noexcept
 {
     if (e.charged || !e.nameless || !e.fd || e.opener == nullptr)
@@ -88,7 +95,7 @@ void pin_table::forget(entry& e) noexcept
     if (e.charged)
         --e.opener->second.nameless;
     if (--e.opener->second.files == 0)
-        peers_.erase(peers_.find(e.opener->first));
+        peers().erase(peers().find(e.opener->first));
     e.opener = nullptr;
 }
 
@@ -180,7 +187,7 @@ result<pin_table::pin> pin_table::add(const known_file& file, bool later, std::s
     later = later && e.removals == 0;
     e.later = e.later || (later && !e.fd);
     if (e.opener == nullptr && !group.empty()) {
-        e.opener = &*peers_.try_emplace(group).first;
+        e.opener = &*peers().try_emplace(group).first;
         ++e.opener->second.files;
     }
     const int failed = later ? 0 : try_to_give(e, file);

@@ -10,6 +10,7 @@
 #include <verbena/core/log.hpp>
 #include <verbena/core/reactor/blocking.hpp>
 #include <verbena/core/result.hpp>
+#include <verbena/core/siphash.hpp>
 #include <verbena/plugins/posixfs.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
@@ -19,6 +20,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -126,7 +128,15 @@ private:
         std::size_t files = 0;    ///< that it has opened
         std::size_t nameless = 0; ///< those of them with a descriptor and without a name
     };
-    using peer = std::pair<const std::string, use_of_peer>;
+    struct name_hash {
+        siphash_key key; // peers choose their addresses, within limits
+        std::size_t operator()(std::string_view name) const noexcept
+        {
+            return siphash(key, std::as_bytes(std::span(name)));
+        }
+    };
+    using peer_map = std::unordered_map<std::string, use_of_peer, name_hash>;
+    using peer = peer_map::value_type;
     struct entry : list_hook {
         entry(pin_table& t, const mount_point& m) noexcept : of(t), mount(m) {}
         pin_table& of;
@@ -170,9 +180,9 @@ private:
 
     // Of all tables of the process.
     static inline std::mutex mutex_;
-    static inline std::unordered_map<std::string, use_of_peer> peers_; // that have a file open
-    static inline std::vector<pin_table*> sharing_;                    // those with a space
-    static inline intrusive_list<entry> closable_; // what may be closed, the longest unused first
+    static peer_map& peers();                       // that have a file open
+    static inline std::vector<pin_table*> sharing_; // those with a space
+    static inline intrusive_list<entry> closable_;  // what may be closed, the longest unused first
     static inline std::atomic<std::size_t> held_{0};
 
     blocking_pool& pool_;

@@ -40,18 +40,19 @@ metric_registrations expose(metric_registry& registry, const responder_stats& s)
                   out.value({"write"}, value_of(s.write_chunk_bytes));
               });
     group.add({"verbena_rpcrdma_errors_total",
-               "RDMA_ERROR replies, messages dropped in silence, RDMA Reads that failed or stalled, credits "
-               "exceeded, and exceptions that ended a connection.",
+               "RDMA_ERROR replies, messages dropped in silence, RDMA Reads that failed, stalled or starved, "
+               "credits exceeded, and exceptions that ended a connection.",
                metric_type::counter,
                "errors",
                {"kind"},
-               8},
+               9},
               [&s](metric_sink& out) {
                   out.value({"version"}, value_of(s.version_errors));
                   out.value({"chunk"}, value_of(s.chunk_errors));
                   out.value({"dropped"}, value_of(s.dropped));
                   out.value({"read"}, value_of(s.failed_reads));
                   out.value({"read_stalled"}, value_of(s.stalled_reads));
+                  out.value({"read_starved"}, value_of(s.starved_reads));
                   out.value({"credits"}, value_of(s.credit_overruns));
                   out.value({"draining"}, value_of(s.refused_draining));
                   out.value({"exception"}, value_of(s.exceptions));

@@ -214,7 +214,7 @@ void responder_connection::on_completions(std::span<const verbs::completion> bat
                 call->read_failed_ = true;
             reads_.release();
             --reads_out_;
-            read_progress_ = provider_.shard().now();
+            note_read_progress();
             --send_queue_used_;
             if (--call->reads_pending_ == 0)
                 call->reads_done_.set();

@@ -102,6 +102,7 @@ private:
     void run() noexcept override;
     // timer: reads that may have stalled
     void on_timer() noexcept override;
+    void note_read_progress() noexcept;
     void after_silence() noexcept;
     // exception_handler: of a call, or of what else the connection has under way
     void on_exception(const std::exception_ptr& e) noexcept override;
@@ -233,7 +234,8 @@ private:
     semaphore reads_{0};
     std::uint32_t reads_out_ = 0;
     time_point read_progress_;
-    time_point heard_; // when a completion came last
+    duration paused_{0}; // until then: verbs::receive_pauses::over
+    time_point heard_;   // when a completion came last
     silence silence_{*this};
     bool probing_ = false;
     std::uint32_t unanswered_ = 0;

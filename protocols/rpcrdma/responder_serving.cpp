@@ -210,7 +210,7 @@ task<bool> responder_connection::read_chunk(responder_call& c, std::span<const r
             ++c.reads_pending_;
             ++send_queue_used_;
             if (reads_out_++ == 0)
-                read_progress_ = provider_.shard().now();
+                note_read_progress();
             if (!timer::is_armed())
                 provider_.shard().timers().arm(*this, read_progress_ + options_.read_limit);
             if (!queue_pair_->post_send({&w, 1})) {
@@ -237,14 +237,32 @@ task<bool> responder_connection::read_chunk(responder_call& c, std::span<const r
     co_return !c.read_failed_;
 }
 
+void responder_connection::note_read_progress() noexcept
+{
+    read_progress_ = provider_.shard().now();
+    paused_ = queue_pair_->pauses().over;
+}
+
 // Armed once for many Reads, and again only while there are some: a Read costs no timer.
 void responder_connection::on_timer() noexcept
 {
     if (down() || reads_out_ == 0)
         return;
-    const time_point limit = read_progress_ + options_.read_limit;
+    // Where a message waits for our memory the answers stand behind it: that time is not the requester's. It has an end all the same,
+    // since what is missing may be what the Reads hold.
+    const verbs::receive_pauses pauses = queue_pair_->pauses();
+    const time_point limit =
+        (pauses.lasts ? std::max(read_progress_, pauses.begun) : read_progress_ + (pauses.over - paused_)) +
+        options_.read_limit;
     if (provider_.shard().clock().now() < limit) {
         provider_.shard().timers().arm(*this, limit);
+        return;
+    }
+    if (pauses.lasts) {
+        stats_.starved_reads.add();
+        give_up(error(std::errc::not_enough_memory,
+                      "the answers to RDMA Reads stand behind a message for which there was no "
+                      "memory for too long: raise [daemon] memory_mib"));
         return;
     }
     stats_.stalled_reads.add();

@@ -142,17 +142,22 @@ task<void> take_connections(verbs::context& provider, verbs::listener& listener,
 task<void> serve(verbs::context& provider, verbs::listener& listener, buffer_pool& buffers,
                  rpc::dispatcher& dispatcher, const responder_options& options, responder_stats& stats)
 {
-    auto domain = provider.make_domain();
-    if (!domain) {
-        log(log_level::error, "rpcrdma", "no protection domain", {{"cause", domain.error().message()}});
-        co_return;
+    std::unique_ptr<verbs::protection_domain> own;
+    if (options.domain == nullptr) {
+        auto made = provider.make_domain();
+        if (!made) {
+            log(log_level::error, "rpcrdma", "no protection domain", {{"cause", made.error().message()}});
+            co_return;
+        }
+        own = std::move(*made);
     }
-    if (const auto added = co_await (*domain)->add_pool(buffers); !added) {
+    verbs::protection_domain& domain = own ? *own : *options.domain;
+    if (const auto added = co_await domain.add_pool(buffers); !added) {
         log(log_level::error, "rpcrdma", "buffers can't be registered", {{"cause", added.error().message()}});
         co_return;
     }
     serving all(provider, buffers, options, stats);
-    co_await all.commons.receives.open(**domain);
+    co_await all.commons.receives.open(domain);
     if (options.peers == nullptr)
         all.own_peers = std::make_unique<peer_shares>();
     all.peers = options.peers != nullptr ? options.peers : all.own_peers.get();
@@ -160,7 +165,7 @@ task<void> serve(verbs::context& provider, verbs::listener& listener, buffer_poo
     scope connections(provider.shard(), nullptr, &lost, "RDMA connections");
     // Whatever ends it, those that are there are joined.
     try {
-        co_await take_connections(provider, listener, **domain, buffers, dispatcher, options, stats, all,
+        co_await take_connections(provider, listener, domain, buffers, dispatcher, options, stats, all,
                                   connections, lost);
     } catch (...) {
         lost.on_exception(std::current_exception());

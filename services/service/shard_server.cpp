@@ -218,14 +218,24 @@ shard_server::shard_server(shard& s, const server_options& o, verbs::protocol_mo
     verbs_protocol_ = &module;
 }
 
-void shard_server::serve(verbs::context& device, verbs::listener& listener)
+result<void> shard_server::serve(verbs::context& device, verbs::listener& listener, of_device& together)
 {
-    if (verbs_protocol_ != nullptr)
+    if (verbs_protocol_ != nullptr) { // which has its own domains
         rdma_tasks_.spawn(already_made,
                           serve_admitted(shard_, *verbs_protocol_, device, listener, rejections_logged_));
-    else
-        rdma_tasks_.spawn(already_made, rpcrdma::serve(device, listener, buffers_, dispatcher_, rdma_options_,
-                                                       rdma_stats_));
+        return {};
+    }
+    if (!together.domain) {
+        auto made = device.make_domain();
+        if (!made)
+            return made.error();
+        together.domain = std::move(*made);
+        together.options = rdma_options_;
+        together.options.domain = together.domain.get();
+    }
+    rdma_tasks_.spawn(already_made,
+                      rpcrdma::serve(device, listener, buffers_, dispatcher_, together.options, rdma_stats_));
+    return {};
 }
 
 result<std::size_t> shard_server::listen_iwarp(std::string_view url)
@@ -234,7 +244,8 @@ result<std::size_t> shard_server::listen_iwarp(std::string_view url)
     if (!made)
         return made.error();
     iwarp_listeners_.push_back(std::move(*made));
-    serve(*iwarp_, *iwarp_listeners_.back());
+    if (const auto served = serve(*iwarp_, *iwarp_listeners_.back(), by_iwarp_); !served)
+        return served.error();
     return iwarp_listeners_.size() - 1;
 }
 
@@ -254,7 +265,8 @@ result<std::size_t> shard_server::listen_rdma(std::string_view url, blocking_poo
     if (!made)
         return made.error();
     rdma_listeners_.push_back(std::move(*made));
-    serve(*rdma_, *rdma_listeners_.back());
+    if (const auto served = serve(*rdma_, *rdma_listeners_.back(), by_rdma_); !served)
+        return served.error();
     return rdma_listeners_.size() - 1;
 }
 

@@ -102,7 +102,12 @@ public:
 private:
     iwarp::options iwarp_options(const server_options& own);
     void add_programs(rpc::program_module& m);
-    void serve(verbs::context& device, verbs::listener& listener);
+    // What the listeners of one device have together.
+    struct of_device {
+        std::unique_ptr<verbs::protection_domain> domain;
+        rpcrdma::responder_options options;
+    };
+    result<void> serve(verbs::context& device, verbs::listener& listener, of_device& together);
 
     shard& shard_;
     reactor& reactor_;
@@ -112,9 +117,11 @@ private:
     rpc::service_dispatcher dispatcher_;
     rpc::stream_server streams_;
     std::unique_ptr<iwarp::context> iwarp_;
+    of_device by_iwarp_;
     std::vector<std::unique_ptr<verbs::listener>> iwarp_listeners_;
 #ifdef VERBENA_HAS_RDMA
     std::unique_ptr<rdma::context> rdma_;
+    of_device by_rdma_;
     const device_choice device_;
     rdma::host* const devices_;
 #endif

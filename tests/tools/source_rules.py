@@ -18,12 +18,13 @@ sys.path.insert(0, os.path.join(TOP, "tests", "mutants"))
 import catalogue  # of mutants
 coroutines = importlib.util.module_from_spec(importlib.machinery.ModuleSpec("coroutines", None))
 importlib.machinery.SourceFileLoader("coroutines", os.path.join(TOP, "core/tools/verbena-check-coroutines")).exec_module(coroutines)
-LAYERS = ("core", "transports", "protocols", "plugins", "services")
+LAYERS = ("core", "transports", "testing", "protocols", "plugins", "services")
 # What each layer may include besides itself: only what stands below it, and protocols know the verbs
 # interface of core but no provider.
 BELOW = {
     "core": (),
     "transports": ("core",),
+    "testing": ("core", "transports"),
     "protocols": ("core",),
     "plugins": ("core", "protocols"),
     "services": ("core", "transports", "protocols", "plugins"),

@@ -147,6 +147,22 @@ public:
     /// A slot with a tag that works; nullptr: there is no memory for it, or max_records are in use. Any thread; `at`: what the
     /// calling shard has, if anything.
     record* make(const tag_terms& terms, magazine* at) noexcept;
+    /// A grant for each request of `batch`, of the terms that `terms_of` gives for it; or none. Errors: ENOMEM. As make().
+    template<class Terms>
+    result<void> make_all(std::span<verbs::grant_request> batch, magazine* at, const Terms& terms_of)
+    {
+        for (auto& r : batch) {
+            record* const made = make(terms_of(r), at);
+            if (made == nullptr) {
+                for (auto& before : batch)
+                    before.made = verbs::grant();
+                return error(std::errc::not_enough_memory, "memory for a grant, or too many of them",
+                             batch.size());
+            }
+            r.made = verbs::grant(*made);
+        }
+        return {};
+    }
     /// It was retired, and nobody can be touching its memory any more. As make().
     void free(record& r, magazine* at) noexcept;
     /// What a shard had at hand is anybody's again.

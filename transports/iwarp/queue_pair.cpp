@@ -56,17 +56,18 @@ connection::connection(context_impl& owner, net::unique_fd fd, iwarp::domain& d,
 connection::~connection()
 {
     handler_ = nullptr;
-    if (state_ != state::closed)
+    if (state_ != connection_state::closed)
         kill(error(std::errc::connection_aborted, "queue pair destroyed"));
 }
 
 void connection::open(const agreement& a)
 {
+    if (!state_.to(connection_state::open, "both ends have agreed"))
+        return;
     agreed_ = a;
     reads_ = bounded_ring<outstanding_read>(std::max(1u, a.ord));
     peer_reads_ = bounded_ring<peer_read>(a.ird);
     max_payload_ = payload_limit(fd_.get());
-    state_ = state::open;
     if (a.initiator) {
         first_ = first_fpdu::owed;
         ring_doorbell();
@@ -78,7 +79,7 @@ void connection::open(const agreement& a)
 
 result<void> connection::post_send(std::span<const verbs::send_request> batch)
 {
-    if (state_ != state::open)
+    if (!connected())
         return error(std::errc::not_connected, "post_send on a queue pair that is not connected");
     if (batch.size() > send_queue_.room())
         return error(std::errc::no_buffer_space, "send queue is full", send_queue_.size());
@@ -119,7 +120,7 @@ result<void> connection::post_send(std::span<const verbs::send_request> batch)
     // Peers of other shards may be at that memory still: then these requests wait for those.
     auto& shards = domain_.device().shards();
     const std::uint64_t epoch = renews && domain_.is_shared() ? shards.begin(&owner_.lane()) : 0;
-    if (state_ != state::open) // a peer was still owed bytes of such memory
+    if (!connected()) // a peer was still owed bytes of such memory
         return error(std::errc::not_connected,
                      "the connection ended as a key was taken that it was reading by");
     for (const auto& r : batch) {
@@ -145,7 +146,7 @@ result<void> connection::post_send(std::span<const verbs::send_request> batch)
 
 result<void> connection::post_receive(std::span<const verbs::receive_request> batch)
 {
-    if (state_ != state::open && state_ != state::starting)
+    if (!connected() && state_ != connection_state::starting)
         return error(std::errc::not_connected, "post_receive on a queue pair that has ended");
     if (shared_ != nullptr)
         return error(std::errc::invalid_argument, "this queue pair takes its receives from a shared queue");
@@ -164,7 +165,7 @@ void connection::ring_doorbell() noexcept
 
 void connection::run() noexcept
 {
-    if (state_ != state::closed && state_ != state::starting && state_ != state::closing)
+    if (!state_.is_in(connection_state::starting, connection_state::closing, connection_state::closed))
         transmit();
     deliver();
 }
@@ -182,75 +183,76 @@ bool connection::on_readable() noexcept
 void connection::on_writable() noexcept
 {
     write_blocked_ = false;
-    if (state_ != state::closed && state_ != state::closing)
+    if (!state_.is_in(connection_state::closing, connection_state::closed))
         transmit();
     deliver();
 }
 
 void connection::disconnect() noexcept
 {
-    if (state_ == state::starting) {
+    if (state_ == connection_state::starting) {
         finish(end_cause::local, error(std::errc::connection_aborted, "disconnected during start-up"));
         return;
     }
-    if (state_ != state::open)
+    if (!connected())
         return;
-    state_ = state::draining;
+    state_.to(is_parked() ? connection_state::draining_parked : connection_state::draining, "disconnect()");
     end_ = end_cause::orderly;
     end_error_ = error(verbs::connection_end::orderly, "closed by this end");
     shard().timers().arm(*this, shard().clock().now() + owner_.options().close_timeout);
     ring_doorbell();
 }
 
-// With a reset: a FIN between two messages would tell the peer of an orderly end (RFC 5040 6.1).
-void connection::kill(const error& cause) noexcept
+void connection::kill(const error& cause) noexcept { cut(end_cause::local, cause); }
+
+// With a reset: a FIN between two messages would tell the peer of an orderly end (RFC 5040 6.1), also where this end drains and what
+// was posted has not gone out. Behind our FIN the peer has heard of the end.
+void connection::cut(end_cause cause, const error& e) noexcept
 {
-    if (state_ == state::open) {
+    if (!state_.is_in(connection_state::starting, connection_state::closing, connection_state::closed)) {
         const linger at_once{1, 0};
         ::setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
     }
-    finish(end_cause::local, cause);
+    finish(cause, e);
 }
 
 // Everything went out: say so with a FIN and wait for the peer's.
 void connection::shut_sending() noexcept
 {
     ::shutdown(fd_.get(), SHUT_WR);
-    state_ = state::closing;
     stop_waiting();
+    state_.to(connection_state::closing, "everything is out");
 }
 
 // The timer is armed once for many FPDUs, and again only while one is unfinished: a whole one costs none.
 // A message that holds a shared receive counts as one FPDU, so that nobody keeps a receive by sending little now and then.
 void connection::watch_fpdu() noexcept
 {
-    const bool between = phase_ == phase::header && header_have_ == 0 && !(shared_ != nullptr && send_open_);
-    if (state_ != state::open || fpdu_waits_ || parked_ || between)
+    const bool between = phase_ == phase::header && header_have_ == 0 && !(shared_ != nullptr && filling_);
+    if (state_ != connection_state::open || fpdu_begun_ || between)
         return;
-    fpdu_waits_ = true;
     fpdu_begun_ = shard().now();
     if (!timer::is_armed())
-        shard().timers().arm(*this, fpdu_begun_ + owner_.options().fpdu_limit);
+        shard().timers().arm(*this, *fpdu_begun_ + owner_.options().fpdu_limit);
 }
 
 void connection::on_timer() noexcept
 {
-    if (state_ != state::open) {
-        finish(end_, end_error_);
+    if (!connected()) {
+        cut(end_, end_error_);
         return;
     }
-    if (!fpdu_waits_) // or it waits for our memory
+    if (!fpdu_begun_) // or it waits for our memory
         return;
-    const time_point limit = fpdu_begun_ + owner_.options().fpdu_limit;
+    const time_point limit = *fpdu_begun_ + owner_.options().fpdu_limit;
     if (shard().clock().now() < limit) {
         shard().timers().arm(*this, limit);
         return;
     }
     // Timers come before sockets: after a pause of this process, what ends the FPDU may wait there.
     receive();
-    if (state_ == state::open && fpdu_waits_) {
-        finish(end_cause::slow_fpdu,
-               error(std::errc::timed_out, "the peer began an FPDU and did not end it"));
+    if (state_ == connection_state::open && fpdu_begun_) {
+        cut(end_cause::slow_fpdu, error(std::errc::timed_out, "the peer began an FPDU and did not end it"));
         return;
     }
     watch_fpdu();
@@ -281,7 +283,7 @@ void connection::deliver() noexcept
 {
     if (delivering_ || batch_.empty())
         return;
-    const bool was_up = state_ != state::closed;
+    const bool was_up = state_ != connection_state::closed;
     delivering_ = true;
     std::vector<verbs::completion> batch;
     batch.swap(batch_);
@@ -290,7 +292,7 @@ void connection::deliver() noexcept
         handler_->on_completions(batch);
     batch.clear();
     delivering_ = false;
-    if (was_up && state_ == state::closed)
+    if (was_up && state_ == connection_state::closed)
         tell_end();
     else if (batch_.empty())
         batch_.swap(batch); // keeps the capacity: no allocation in steady state
@@ -325,18 +327,19 @@ void connection::tell_end() noexcept
 
 void connection::finish(end_cause cause, const error& e) noexcept
 {
-    if (state_ == state::closed)
+    if (state_ == connection_state::closed)
         return;
-    const bool was_up = state_ != state::starting;
-    // What made the end begin is the cause, not how the socket died afterwards.
-    const bool ending = state_ == state::terminating || state_ == state::draining || state_ == state::closing;
+    const bool was_up = state_ != connection_state::starting;
+    // What made the end begin is the cause, not how the socket died afterwards. But a peer that says what is wrong has ended it,
+    // though this end was about to.
+    const bool ending = was_up && !connected() && cause != end_cause::peer_terminate;
     const end_cause counted = ending ? end_ : cause;
-    const error told = ending && cause != end_cause::peer_terminate ? end_error_ : e;
-    state_ = state::closed;
+    const error told = ending ? end_error_ : e;
+    stop_waiting();
+    state_.to(connection_state::closed, to_string(counted).data());
     if (watcher_ != nullptr)
         *std::exchange(watcher_, nullptr) = nullptr;
     timer::cancel();
-    stop_waiting();
     io_watch::stop();
     deferred::unlink();
     steering::passing::unlink();

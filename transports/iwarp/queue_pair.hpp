@@ -4,6 +4,7 @@
 // receive.cpp places, transmit.cpp segments and sends, queue_pair.cpp owns the queues and the end.
 #pragma once
 
+#include "connection_state.hpp"
 #include "context.hpp"
 #include "steering.hpp"
 #include "wire.hpp"
@@ -13,10 +14,12 @@
 
 #include <verbena/core/net/net.hpp>
 #include <verbena/core/reactor/io_watch.hpp>
+#include <verbena/core/reactor/ring.hpp>
 #include <verbena/core/verbs/verbs.hpp>
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <sys/uio.h>
 #include <vector>
@@ -65,21 +68,17 @@ public:
     void kill(const error& cause) noexcept override;
     /// As kill(), counted as `cause` unless the connection was ending already.
     void finish(end_cause cause, const error& e) noexcept;
-    bool connected() const noexcept override { return state_ == state::open; }
+    bool connected() const noexcept override
+    {
+        return state_.is_in(connection_state::open, connection_state::parked);
+    }
+    verbs::receive_pauses pauses() const noexcept override { return pauses_; }
     verbs::protection_domain& domain() noexcept override { return domain_; }
     std::uint32_t max_reads() const noexcept override { return agreed_.ord; }
     std::string_view peer_name() const noexcept override { return peer_name_; }
     std::string_view peer_address() const noexcept override { return peer_address_; }
 
 private:
-    enum class state : std::uint8_t {
-        starting, ///< MPA start-up still runs; receives may be posted
-        open,
-        draining,    ///< disconnect(): sends what was posted, then FIN
-        terminating, ///< a Terminate is on its way, then FIN
-        closing,     ///< FIN sent; waits for the peer's
-        closed,
-    };
     /// RFC 5044 7.1.2: the end that accepted sends no FPDU before it has one of the initiator's.
     enum class first_fpdu : std::uint8_t {
         awaited, ///< accepted: the initiator's has not come
@@ -119,6 +118,21 @@ private:
     void passed() noexcept override; // keys that were taken away are used no more, on no shard
     void watch_fpdu() noexcept;
     void complete(const verbs::completion& c) { batch_.push_back(c); }
+    /// What comes is placed, now or when there is memory for it.
+    bool places() const noexcept
+    {
+        return state_.is_in(connection_state::open, connection_state::parked, connection_state::draining,
+                            connection_state::draining_parked);
+    }
+    bool is_parked() const noexcept
+    {
+        return state_.is_in(connection_state::parked, connection_state::draining_parked);
+    }
+    bool is_draining() const noexcept
+    {
+        return state_.is_in(connection_state::draining, connection_state::draining_parked);
+    }
+    void cut(end_cause cause, const error& e) noexcept;
     void deliver() noexcept;
     void tell_end() noexcept;
     void retire() noexcept;
@@ -147,7 +161,7 @@ private:
 
     // --- receive.cpp ---
     enum class phase : std::uint8_t { header, payload, trailer };
-    bool receive() noexcept;
+    bool receive(const error* broken = nullptr) noexcept;
     bool consume(const std::byte* data, std::size_t size) noexcept;
     bool advance(std::size_t size) noexcept;
     bool long_enough() noexcept;
@@ -163,6 +177,11 @@ private:
     void return_reserve() noexcept;
     bool no_receive(const char* rule) noexcept;
     void give(const verbs::receive_request& r) noexcept override;
+    void note_first() noexcept;
+    void park() noexcept;
+    void unpark() noexcept;
+    void end_pause() noexcept;
+    void peer_hung_up(std::int32_t events) noexcept;
     void go_on_receiving() noexcept;
     void stop_waiting() noexcept;
     bool fpdu_complete() noexcept;
@@ -182,6 +201,15 @@ private:
     private:
         connection& connection_;
     };
+    // Its peer has gone, while nothing is read.
+    class hang_up final : public ring_completion {
+    public:
+        explicit hang_up(connection& c) noexcept : connection_(c) {}
+        void on_complete(std::int32_t events) noexcept override { connection_.peer_hung_up(events); }
+
+    private:
+        connection& connection_;
+    };
 
     context_impl& owner_;
     net::unique_fd fd_;
@@ -189,7 +217,7 @@ private:
     iwarp::domain& domain_;
     const steering::scope_id scope_ = steering::new_scope();
     verbs::completion_handler* handler_ = nullptr;
-    state state_ = state::starting;
+    named_state<connection_state, connection_state_rules> state_{owner_.shard(), "iWARP connection"};
     agreement agreed_;
     first_fpdu first_ = first_fpdu::awaited;
     std::string peer_name_;
@@ -200,7 +228,6 @@ private:
     error end_error_;
     verbs::status first_receive_ =
         verbs::status::work_request_flushed; // of the receive that the end meets first
-    bool local_fault_ = false;               // a request that this end got wrong: the queue pair ends
 
     // Sending: head_ .. next_to_send_ .. tail of the queue; done ones retire in order.
     bounded_ring<work> send_queue_;
@@ -237,7 +264,6 @@ private:
     unsigned turn_sends_ = 0;        // of this turn: calls
     std::size_t turn_bytes_ = 0;     // and bytes
     bool write_blocked_ = false;
-    bool terminate_queued_ = false;
     std::array<std::byte, wire::max_terminate> terminate_payload_{};
     std::size_t terminate_size_ = 0;
     bool blocked_registered_ = false;
@@ -246,10 +272,11 @@ private:
     shared_receives* const shared_;
     // Of a shared queue: the one that is being filled, and behind it one in reserve while Reads are under way.
     bounded_ring<verbs::receive_request> receive_queue_;
-    bool filling_ = false;            // a message is in the front one, or begins
-    bool parked_ = false;             // a message waits for a receive, and the socket is not read
+    bool filling_ = false;            // an untagged message on queue 0 is in the front one, or begins
     std::size_t untold_messages_ = 0; // in batch_
+    verbs::receive_pauses pauses_;
     go_on go_on_{*this};
+    hang_up hang_up_{*this};
     phase phase_ = phase::header;
     std::array<std::byte, wire::max_header> header_{};
     std::array<std::byte, wire::tagged_size> next_header_{};
@@ -262,8 +289,7 @@ private:
     std::array<std::byte, 8> trailer_{};
     std::size_t trailer_have_ = 0;
     std::size_t trailer_need_ = 0;
-    bool fpdu_waits_ = false; // begun, and not whole when the socket had no more
-    time_point fpdu_begun_;
+    std::optional<time_point> fpdu_begun_; // of one that was not whole when the socket had no more
     bool small_fpdus_ = false;
     bool last_ = false;
     wire::opcode op_ = wire::opcode::write;
@@ -271,13 +297,11 @@ private:
     bool tagged_open_ = false; // a tagged message has more segments to come
     wire::opcode tagged_op_ = wire::opcode::write;
     std::uint64_t tagged_next_ = 0;
-    bool send_open_ = false; // an untagged message on queue 0 has more segments to come
     std::uint32_t send_have_ = 0;
     std::uint32_t expected_send_ = 1;
     std::uint32_t expected_read_ = 1;
     std::uint32_t invalidate_ = 0;
     std::array<std::byte, 64> small_{}; // payload of a Terminate or of immediate data
-    bool write_goes_on_ = false;        // the last FPDU was of a Write, which has more
     std::uint32_t written_ = 0; // octets of the Write that came last, for the immediate data behind it
 };
 

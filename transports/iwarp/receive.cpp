@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <poll.h>
 #include <sys/socket.h>
 #include <utility>
 
@@ -27,8 +28,8 @@ bool connection::bulk_expected() const noexcept
     return !small_fpdus_ && (bulk_read_bytes_ != 0 || domain_.expects_bulk());
 }
 
-// Reads what there is; true if there was anything.
-bool connection::receive() noexcept
+// Reads what there is; true if there was anything. `broken`: what a send has heard of the socket. A read finds no error then, but an end.
+bool connection::receive(const error* broken) noexcept
 {
     const steering::section here(owner_.lane());
     bool any = false;
@@ -41,7 +42,7 @@ bool connection::receive() noexcept
             v[n++] = {p, size};
             wanted += size;
         };
-        const bool live = state_ == state::open || state_ == state::draining;
+        const bool live = places();
         const bool ahead = !live || reads_ahead();
         const bool bulk = live && (bulk_expected() || !ahead);
         if (phase_ == phase::header && bulk) {
@@ -87,8 +88,10 @@ bool connection::receive() noexcept
         }
         any = true;
         if (got == 0) {
-            const bool between = phase_ == phase::header && header_have_ == 0 && !send_open_ && !tagged_open_;
-            if (between)
+            const bool between = phase_ == phase::header && header_have_ == 0 && !filling_ && !tagged_open_;
+            if (broken != nullptr)
+                finish(end_cause::peer_reset, *broken);
+            else if (between)
                 finish(end_cause::orderly,
                        error(verbs::connection_end::orderly, "the peer closed the connection"));
             else
@@ -187,7 +190,7 @@ bool connection::consume(const std::byte* data, std::size_t size) noexcept
         data += part;
         size -= part;
         if (!advance(part)) {
-            if (parked_)
+            if (is_parked())
                 owner_.hold_over(*this, {data, size});
             return false;
         }
@@ -199,7 +202,7 @@ bool connection::consume(const std::byte* data, std::size_t size) noexcept
 bool connection::refuse(const wire::terminate_code& code, end_cause cause, const char* rule,
                         quote quoted) noexcept
 {
-    if (state_ != state::open && state_ != state::draining)
+    if (!places())
         return false;
     first_ = first_fpdu::passed; // what came is an FPDU, if a bad one, so the peer takes a Terminate
     end_ = cause;
@@ -213,9 +216,8 @@ bool connection::refuse(const wire::terminate_code& code, end_cause cause, const
     }
     terminate_size_ =
         wire::encode_terminate(code, ddp, wire::load16(header_.data()), terminate_payload_.data());
-    terminate_queued_ = true;
-    state_ = state::terminating;
     stop_waiting();
+    state_.to(connection_state::refusing, rule);
     shard().timers().arm(*this, shard().clock().now() + owner_.options().close_timeout);
     ring_doorbell();
     return false;
@@ -290,6 +292,8 @@ bool connection::begin_tagged() noexcept
         if (h.op != tagged_op_ || h.stag != tagged_stag_ || h.offset != tagged_next_)
             return refuse(wire::ddp_bounds, end_cause::protocol_error,
                           "segments of a tagged message are not contiguous (RFC 5041 5.2)");
+    } else if (h.op == wire::opcode::write) {
+        written_ = 0;
     }
     tagged_op_ = h.op;
     tagged_stag_ = h.stag;
@@ -330,17 +334,19 @@ bool connection::begin_tagged() noexcept
 // The receive of the message that begins or goes on stands in front.
 bool connection::take_receive() noexcept
 {
-    if (shared_ == nullptr)
-        return !receive_queue_.empty();
     if (filling_)
         return true;
+    if (shared_ == nullptr) {
+        filling_ = !receive_queue_.empty();
+        return filling_;
+    }
     if (is_supplied() && untold_messages_ >= max_untold_messages)
         return false;
-    verbs::receive_request taken;
-    if (receive_queue_.empty()) {
-        if (!shared_->take(taken))
+    if (verbs::receive_request taken; receive_queue_.empty()) {
+        if (shared_->take(taken))
+            receive_queue_.push(taken);
+        else if (receive_queue_.empty()) // else it was given the one for which it stood in line already
             return false;
-        receive_queue_.push(taken);
     }
     filling_ = true;
     // The reserve is in use now, and the next Send may stand before the Read Responses too.
@@ -355,12 +361,11 @@ bool connection::take_reserve() noexcept
     verbs::receive_request taken;
     if (!is_supplied() || has_reserve())
         return true;
-    if (!shared_->take(taken)) {
+    if (shared_->take(taken))
+        receive_queue_.push(taken);
+    else if (!has_reserve()) // else it was given the one for which it stood in line already
         shared_->wait(*this);
-        return false;
-    }
-    receive_queue_.push(taken);
-    return true;
+    return has_reserve();
 }
 
 // No Read is under way any more.
@@ -368,9 +373,9 @@ void connection::return_reserve() noexcept
 {
     if (!is_supplied())
         return;
-    if (!parked_)
+    if (!is_parked())
         receive_waiter::unlink();
-    if (parked_ || !has_reserve())
+    if (is_parked() || !has_reserve())
         return;
     const verbs::receive_request unused = receive_queue_.at(receive_queue_.tail() - 1);
     receive_queue_.pop_back();
@@ -382,20 +387,65 @@ bool connection::no_receive(const char* rule) noexcept
 {
     if (!is_supplied())
         return refuse(wire::ddp_no_buffer, end_cause::no_receive, rule);
-    parked_ = true;
-    fpdu_waits_ = false; // it is not the peer that takes its time
-    want_read(false);
-    if (untold_messages_ >= max_untold_messages)
+    park();
+    if (untold_messages_ >= max_untold_messages) {
         shard().post(go_on_); // when those have been told of
-    else
+    } else {
         shared_->wait(*this);
+        pauses_.lasts = true;
+        pauses_.begun = shard().now();
+        (void)shard().io().poll_once(fd_.get(), POLLRDHUP, hang_up_); // a full ring tells nothing
+    }
     return false;
+}
+
+// The initiator sends FPDUs.
+void connection::note_first() noexcept
+{
+    if (first_ != first_fpdu::awaited)
+        return;
+    first_ = first_fpdu::passed;
+    if (!send_queue_.empty() || is_draining())
+        ring_doorbell();
+}
+
+void connection::park() noexcept
+{
+    state_.to(is_draining() ? connection_state::draining_parked : connection_state::parked,
+              "a message has no receive");
+    fpdu_begun_.reset(); // it is not the peer that takes its time
+    want_read(false);
+    note_first(); // for what this end has posted: it may be what frees memory
+}
+
+void connection::unpark() noexcept
+{
+    state_.to(is_draining() ? connection_state::draining : connection_state::open,
+              "there may be a receive for it");
+    end_pause();
+}
+
+void connection::end_pause() noexcept
+{
+    if (!std::exchange(pauses_.lasts, false))
+        return;
+    pauses_.over += shard().now() - pauses_.begun;
+    shard().io().detach(hang_up_);
+}
+
+// Of a peer that closes its side nothing more is answered: what it has sent need not have memory, which others wait for.
+void connection::peer_hung_up(std::int32_t events) noexcept
+{
+    if (events >= 0 && is_parked())
+        finish(end_cause::peer_reset,
+               error(std::errc::connection_reset,
+                     "the peer closed the connection while a message of it waited for memory"));
 }
 
 void connection::give(const verbs::receive_request& r) noexcept
 {
     receive_queue_.push(r);
-    if (parked_)
+    if (is_parked())
         shard().post(go_on_);
     else
         ring_doorbell(); // a Read waits for the reserve
@@ -404,28 +454,31 @@ void connection::give(const verbs::receive_request& r) noexcept
 void connection::go_on_receiving() noexcept
 {
     deliver();
-    if (!std::exchange(parked_, false))
+    if (!is_parked())
         return;
+    unpark();
     const steering::section here(owner_.lane());
     if (begin_fpdu()) {
         const auto held = owner_.held_over(*this);
         if (held.empty() || consume(held.data(), held.size()))
             owner_.drop_held(*this);
     }
-    if (state_ != state::closed && !parked_)
+    if (state_ != connection_state::closed && !is_parked())
         want_read(true);
     watch_fpdu();
     deliver();
 }
 
-// Nothing that came is placed any more.
+// Nothing that came is placed any more. Before the state says so.
 void connection::stop_waiting() noexcept
 {
     receive_waiter::unlink();
     go_on_.unlink();
     owner_.drop_held(*this);
-    if (std::exchange(parked_, false) && state_ != state::closed)
+    if (is_parked()) {
+        end_pause();
         want_read(true); // to see the end
+    }
 }
 
 bool connection::begin_untagged() noexcept
@@ -459,7 +512,6 @@ bool connection::begin_untagged() noexcept
             return refuse(wire::cannot_invalidate, end_cause::access_error,
                           "steering tag 0 cannot be invalidated");
         target_ = s.address + send_have_;
-        send_open_ = !last_;
         judge_size();
         return true;
     }
@@ -468,7 +520,7 @@ bool connection::begin_untagged() noexcept
         if (h.queue != wire::queue_send)
             return refuse(wire::ddp_queue, end_cause::protocol_error,
                           "immediate data on a queue other than 0");
-        if (h.sequence != expected_send_ || send_open_)
+        if (h.sequence != expected_send_ || filling_)
             return refuse(wire::ddp_sequence, end_cause::protocol_error,
                           "message sequence number out of order");
         if (h.offset != 0 || !last_ || payload_size_ != wire::immediate_size)
@@ -517,30 +569,26 @@ bool connection::fpdu_complete() noexcept
             return refuse(wire::mpa_crc, end_cause::crc_error, "CRC of an FPDU is wrong (RFC 5044 4.4)");
         context_impl::add(owner_.stats().crc_checked, 1);
     }
-    if (first_ == first_fpdu::awaited) {
-        first_ = first_fpdu::passed;
-        if (!send_queue_.empty() || state_ == state::draining)
-            ring_doorbell();
-    }
+    note_first();
     if (!end_of_message())
         return false;
-    fpdu_waits_ = fpdu_waits_ && shared_ != nullptr && send_open_;
+    if (shared_ == nullptr || !filling_)
+        fpdu_begun_.reset();
     phase_ = phase::header;
     header_have_ = 0;
     header_need_ = wire::tagged_size;
-    return state_ == state::open || state_ == state::draining;
+    return places();
 }
 
 // What a whole FPDU, checked and placed, means.
 bool connection::end_of_message() noexcept
 {
+    if (op_ == wire::opcode::write) { // of all its segments, as long as nothing comes between
+        written_ += static_cast<std::uint32_t>(payload_size_);
+        return true;
+    }
     const std::uint32_t written = std::exchange(written_, 0);
     switch (op_) {
-    case wire::opcode::write:
-        // Of all its segments, as long as nothing comes between.
-        written_ = static_cast<std::uint32_t>(payload_size_) + (write_goes_on_ ? written : 0);
-        write_goes_on_ = !last_;
-        return true;
     case wire::opcode::immediate:
     case wire::opcode::immediate_solicited: {
         verbs::completion c;
@@ -605,7 +653,7 @@ bool connection::end_of_message() noexcept
             return refuse(wire::cannot_invalidate, end_cause::access_error,
                           "Send with Invalidate of a steering tag that is not this connection's");
         // A full socket may have owed octets of that memory: the connection has ended then, and this receive with it.
-        if (state_ != state::open && state_ != state::draining)
+        if (!places())
             return false;
         c.invalidated_key = invalidate_;
     }

@@ -68,7 +68,7 @@ task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
     }
     const steering::lane* const here = device_.shards().here();
     steering::magazine* const at = here != nullptr ? here->slots() : nullptr;
-    for (auto& r : batch) {
+    const auto terms_of = [this](verbs::grant_request& r) {
         auto* const scope = static_cast<connection*>(r.scope);
         steering::tag_terms terms{*this, r};
         // Any value would do, and the address reads well in a capture.
@@ -77,16 +77,9 @@ task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
             terms.scope = scope->scope();
             terms.used_at = &scope->lane();
         }
-        steering::record* const made = device_.table().make(terms, at);
-        if (made == nullptr) {
-            for (auto& before : batch)
-                before.made = verbs::grant();
-            co_return error(std::errc::not_enough_memory, "memory for a grant, or too many of them",
-                            batch.size());
-        }
-        r.made = verbs::grant(*made);
-    }
-    co_return result<void>();
+        return terms;
+    };
+    co_return device_.table().make_all(batch, at, terms_of);
 }
 
 task<void> domain::revoke(std::span<verbs::grant> batch)

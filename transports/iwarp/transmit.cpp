@@ -69,7 +69,7 @@ void connection::add_terminate() noexcept
         crc = wire::crc32c(crc, terminate_payload_.data(), terminate_size_);
     }
     end_fpdu(crc, wire::untagged_size - wire::length_size + terminate_size_);
-    terminate_queued_ = false;
+    state_.to(connection_state::terminating, "the Terminate is next");
 }
 
 // An RDMA Write of nothing, of which the peer looks at neither tag nor offset (RFC 5041 5.2). It is the first FPDU
@@ -121,14 +121,16 @@ bool connection::start_next() noexcept
                         return false;
                     }
                     const bool refused = !owner_.table().invalidate(w.key, domain_, scope());
-                    if (state_ == state::closed)
+                    if (state_ == connection_state::closed)
                         return false;
                     ++next_to_send_;
                     if (!refused)
                         continue;
                     w.refused = true;
-                    w.done = true;
-                    local_fault_ = true;
+                    sent_through_ = next_to_send_; // no octet of a request stands in a batch
+                    batch_is_out();
+                    cut(end_cause::local, error(std::errc::invalid_argument,
+                                                "local invalidate of a key that is not valid here"));
                     return false;
                 }
                 if (w.op == verbs::opcode::rdma_read && reads_.size() >= agreed_.ord) {
@@ -295,7 +297,7 @@ bool connection::prepare_batches() noexcept
         response_tags_.reserve(max_batch);
         scratch_ = std::make_unique<scratch_memory>();
     } catch (const std::bad_alloc&) {
-        finish(end_cause::local, error(std::errc::not_enough_memory, "memory to send by"));
+        cut(end_cause::local, error(std::errc::not_enough_memory, "memory to send by"));
         return false;
     }
     return true;
@@ -315,14 +317,12 @@ bool connection::build() noexcept
     owner_.idle().grown(*this);
     std::size_t bytes = 0;
     while (batch_fpdus_ < max_batch && bytes < max_batch_bytes) {
-        if (terminate_queued_ && sending_.what == sending_message::kind::none) {
-            add_terminate();
-            break;
+        if (sending_.what == sending_message::kind::none) {
+            if (state_ == connection_state::refusing)
+                add_terminate();
+            if (state_ == connection_state::terminating || !start_next())
+                break;
         }
-        if (state_ == state::terminating && sending_.what == sending_message::kind::none)
-            break;
-        if (sending_.what == sending_message::kind::none && (local_fault_ || !start_next()))
-            break;
         bytes += sending_.step;
         if (sending_.what == sending_message::kind::immediate)
             add_immediate();
@@ -354,7 +354,7 @@ bool connection::hold_back() noexcept
     if (response_tags_.empty() || blocked_registered_)
         return true;
     if (!owner_.note_debt(*this)) {
-        finish(end_cause::local, error(std::errc::not_enough_memory, "what is owed to a peer"));
+        cut(end_cause::local, error(std::errc::not_enough_memory, "what is owed to a peer"));
         return false;
     }
     blocked_registered_ = true;
@@ -385,7 +385,11 @@ bool connection::flush() noexcept
                     want_write();
                 return false;
             }
-            finish(end_cause::peer_reset, error::from_errno(errno, "send to the peer"));
+            const error cause = error::from_errno(errno, "send to the peer");
+            // It may have said why.
+            if (!is_parked())
+                receive(&cause);
+            finish(end_cause::peer_reset, cause);
             return false;
         }
         context_impl::add(owner_.stats().bytes_sent, static_cast<std::uint64_t>(n));
@@ -431,7 +435,7 @@ void connection::transmit() noexcept
     const steering::section here(owner_.lane());
     if (first_ == first_fpdu::awaited) {
         // A FIN is no FPDU. With something posted the end waits for the peer, until close_timeout.
-        if (state_ == state::draining && send_queue_.empty())
+        if (is_draining() && send_queue_.empty())
             shut_sending();
         return;
     }
@@ -443,12 +447,12 @@ void connection::transmit() noexcept
                 return;
         }
         batch_is_out();
-        if (state_ == state::closed || state_ == state::closing)
+        if (state_.is_in(connection_state::closing, connection_state::closed))
             return;
         const bool built = build();
-        if (state_ == state::closed)
+        if (state_ == connection_state::closed)
             return;
-        const bool owes_first = first_ == first_fpdu::owed && state_ == state::open;
+        const bool owes_first = first_ == first_fpdu::owed && connected();
         if (!built && !owes_first)
             break;
         if (!built)
@@ -456,13 +460,8 @@ void connection::transmit() noexcept
         first_ = first_fpdu::passed;
     }
     batch_is_out(); // of what sends nothing
-    if (local_fault_) {
-        finish(end_cause::local,
-               error(std::errc::invalid_argument, "local invalidate of a key that is not valid here"));
-        return;
-    }
-    const bool drained = state_ == state::draining && send_queue_.empty() && peer_reads_.empty();
-    if (state_ == state::terminating || drained)
+    const bool drained = is_draining() && send_queue_.empty() && peer_reads_.empty();
+    if (state_ == connection_state::terminating || drained)
         shut_sending();
 }
 

@@ -63,7 +63,9 @@ private:
 // What one pool has, each piece a region.
 class domain::pool_memory final : public buffer_pool_observer {
 public:
-    explicit pool_memory(domain& d) noexcept : domain_(d) {}
+    pool_memory(domain& d, const buffer_pool& p) noexcept : domain_(d), pool_(&p) {}
+    /// Another one may stand where a pool has gone.
+    bool is_of(const buffer_pool& p) const noexcept { return is_linked() && pool_ == &p; }
     bool on_added(std::span<std::byte> memory) noexcept override
     {
         pieces_.emplace(memory.data(), std::make_unique<registered>(domain_, memory));
@@ -73,6 +75,7 @@ public:
 
 private:
     domain& domain_;
+    const buffer_pool* const pool_;
     std::map<std::byte*, std::unique_ptr<registered>> pieces_;
 };
 
@@ -86,9 +89,10 @@ task<result<std::unique_ptr<verbs::region>>> domain::register_memory(std::span<s
 
 task<result<void>> domain::add_pool(buffer_pool& pool)
 {
-    if (!device_.query().needs_local_keys)
+    if (!device_.query().needs_local_keys ||
+        std::ranges::any_of(pools_, [&pool](const auto& known) { return known->is_of(pool); }))
         co_return result<void>();
-    auto memory = std::make_unique<pool_memory>(*this);
+    auto memory = std::make_unique<pool_memory>(*this, pool);
     if (!pool.observe(*memory))
         co_return error(std::errc::not_enough_memory, "register a buffer pool");
     pools_.push_back(std::move(memory));
@@ -124,20 +128,13 @@ task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
         if (r.renewable && !device_.query().renewable_grants)
             co_return error(std::errc::operation_not_supported, "the provider can't renew a grant");
     }
-    for (auto& r : batch) {
+    const auto terms_of = [this](verbs::grant_request& r) {
         steering::tag_terms terms{*this, r};
         terms.base = device_.next_offset(r.memory.size());
         terms.scope = r.scope != nullptr ? static_cast<queue_pair*>(r.scope)->scope() : 0;
-        steering::record* const made = device_.table().make(terms, nullptr);
-        if (made == nullptr) {
-            for (auto& before : batch)
-                before.made = verbs::grant();
-            co_return error(std::errc::not_enough_memory, "memory for a grant, or too many of them",
-                            batch.size());
-        }
-        r.made = verbs::grant(*made);
-    }
-    co_return result<void>();
+        return terms;
+    };
+    co_return device_.table().make_all(batch, nullptr, terms_of);
 }
 
 namespace {

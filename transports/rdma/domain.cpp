@@ -161,7 +161,9 @@ void memory_grant::revoke() noexcept
 // What one pool has. try_acquire() can't wait, so memory that comes later is registered while the shard holds.
 class domain::pool_memory final : public buffer_pool_observer {
 public:
-    explicit pool_memory(domain& d) noexcept : domain_(d) {}
+    pool_memory(domain& d, const buffer_pool& p) noexcept : domain_(d), pool_(&p) {}
+    /// Another one may stand where a pool has gone.
+    bool is_of(const buffer_pool& p) const noexcept { return is_linked() && pool_ == &p; }
     bool on_added(std::span<std::byte> memory) noexcept override
     {
         try {
@@ -190,6 +192,7 @@ public:
 
 private:
     domain& domain_;
+    const buffer_pool* const pool_;
     std::map<std::byte*, std::unique_ptr<registered_memory>> pieces_;
 };
 
@@ -331,7 +334,9 @@ task<result<std::unique_ptr<verbs::region>>> domain::register_memory(std::span<s
 
 task<result<void>> domain::add_pool(buffer_pool& pool)
 {
-    auto memory = std::make_unique<pool_memory>(*this);
+    if (std::ranges::any_of(pools_, [&pool](const auto& known) { return known->is_of(pool); }))
+        co_return result<void>();
+    auto memory = std::make_unique<pool_memory>(*this, pool);
     if (!pool.observe(*memory))
         co_return registration_error(ENOMEM, 0);
     pools_.push_back(std::move(memory));

@@ -126,6 +126,7 @@ BOOST_AUTO_TEST_CASE(rpc_over_rdma)
     s.chunk_waits.add(23);
     s.yields.add(24);
     s.refused_draining.add(25);
+    s.starved_reads.add(26);
     const auto made = rpcrdma::expose(registry, s);
     check(scrape(registry), {{"verbena_rpcrdma_calls_total", 1},
                              {"verbena_rpcrdma_replies_total inline", 2},
@@ -145,6 +146,7 @@ BOOST_AUTO_TEST_CASE(rpc_over_rdma)
                              {"verbena_rpcrdma_errors_total credits", 16},
                              {"verbena_rpcrdma_errors_total exception", 17},
                              {"verbena_rpcrdma_errors_total read_stalled", 18},
+                             {"verbena_rpcrdma_errors_total read_starved", 26},
                              {"verbena_rdma_read_depth_waits_total", 19},
                              {"verbena_payload_copied_bytes_total rpcrdma", 20},
                              {"verbena_rpcrdma_stale_completions_total", 21},

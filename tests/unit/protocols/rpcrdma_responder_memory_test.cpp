@@ -199,6 +199,59 @@ BOOST_FIXTURE_TEST_CASE(a_read_has_a_receive_in_reserve, fixture)
     BOOST_TEST(pool->outstanding() <= 1u); // the next reserve, which nobody needed any more
 }
 
+// A Read is under way, and a message stands in front of its answer that has no memory.
+struct short_of_memory : fixture {
+    void begin()
+    {
+        dispatcher.result_size = 4;
+        start();
+        call(1);
+        BOOST_REQUIRE(receive().size() == 46u);
+        leave(1, 4096);
+        clock.advance(options.read_limit - 10s);
+        for (std::uint32_t xid = 2; xid <= 4; ++xid) // two have memory, and wait for that of their results
+            inline_call(xid);
+        BOOST_TEST(quiet());
+        BOOST_TEST(stats.receive_shortages.value() != 0u);
+    }
+    bool is_there() { return stats.connections.value() == 1; }
+};
+
+// That is not its time.
+BOOST_FIXTURE_TEST_CASE(a_requester_is_not_blamed_for_our_want_of_memory, short_of_memory)
+{
+    begin();
+    clock.advance(9s);
+    BOOST_TEST(quiet());
+    BOOST_TEST(is_there());
+    held.clear();
+    clock.advance(1ms);
+    for (std::uint32_t xid = 2; xid <= 4; ++xid)
+        BOOST_TEST(xdr::load_u32(receive().data() + 18) == xid);
+    clock.advance(10s - 10ms);
+    BOOST_TEST(quiet());
+    BOOST_REQUIRE(is_there());
+    // It has had its time now, and answers nothing.
+    clock.advance(20ms);
+    BOOST_TEST(receive().empty());
+    BOOST_TEST(stats.stalled_reads.value() == 1u);
+    BOOST_TEST(stats.starved_reads.value() == 0u);
+}
+
+// It may be the memory of these Reads that is missing.
+BOOST_FIXTURE_TEST_CASE(answers_do_not_wait_for_our_memory_without_end, short_of_memory)
+{
+    begin();
+    clock.advance(options.read_limit - 1ms);
+    BOOST_TEST(quiet());
+    BOOST_TEST(is_there());
+    clock.advance(1ms);
+    (void)quiet();
+    BOOST_REQUIRE(!is_there());
+    BOOST_TEST(stats.stalled_reads.value() == 0u);
+    BOOST_TEST(stats.starved_reads.value() == 1u);
+}
+
 // One read of the socket brings thousands of such messages, which use no credit and which nobody answers.
 BOOST_FIXTURE_TEST_CASE(a_flood_of_small_messages_ends_its_connection, fixture)
 {

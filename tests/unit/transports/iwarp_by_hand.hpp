@@ -109,13 +109,16 @@ struct fixture {
                 BOOST_TEST(said.has_value());
                 continue;
             }
-            auto made = co_await (*next)->make_queue_pair(*domain, verbs::queue_pair_options());
+            verbs::queue_pair_options with;
+            with.shared_receives = shared.get();
+            auto made = co_await (*next)->make_queue_pair(*domain, with);
             BOOST_REQUIRE(made);
             queue_pair = std::move(*made);
             handler.ended = false;
             queue_pair->set_handler(&handler);
             const verbs::receive_request receive{1, {memory.data(), 100, 0}};
-            BOOST_REQUIRE(queue_pair->post_receive({&receive, 1}));
+            if (!shared)
+                BOOST_REQUIRE(queue_pair->post_receive({&receive, 1}));
             verbs::connect_options o;
             o.responder_resources = 1;
             const result<void> accepted = co_await (*next)->accept(o);
@@ -229,6 +232,7 @@ struct fixture {
     std::unique_ptr<iwarp::context> provider;
     std::unique_ptr<verbs::protection_domain> domain;
     std::unique_ptr<verbs::listener> listener;
+    std::unique_ptr<verbs::shared_receive_queue> shared; // nullptr: each connection has one of its own
     std::unique_ptr<verbs::queue_pair> queue_pair;
     std::optional<scope> tasks;
     nobody handler;

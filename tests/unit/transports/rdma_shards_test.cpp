@@ -4,6 +4,9 @@
 
 #include "fake_rdma_core.hpp"
 
+#include <verbena/core/task/yield.hpp>
+#include <verbena/protocols/rpcrdma/responder.hpp>
+
 #include <array>
 #include <functional>
 #include <memory>
@@ -194,6 +197,95 @@ BOOST_FIXTURE_TEST_CASE(a_grant_that_another_shard_drops_keeps_its_memory_until_
         region.reset();
         co_return;
     });
+}
+
+namespace {
+
+class no_calls final : public rpc::dispatcher {
+public:
+    task<bool> dispatch(rpc::call&) override { co_return false; }
+};
+
+// Two listeners for calls on a shard, whose buffers lie in one piece.
+struct listeners {
+    listeners(side& s, verbs::protection_domain& d) : on(s)
+    {
+        options.domain = &d;
+        for (const char* url : {"rdma://first", "rdma://second"}) {
+            all.push_back(std::move(*on.context->listen_adopted(url)));
+            on.tasks->spawn([this, at = all.back().get()] { return serve(*at); });
+        }
+    }
+    task<void> serve(verbs::listener& at)
+    {
+        co_await yield(); // to a turn of the shard
+        co_await rpcrdma::serve(*on.context, at, buffers, dispatcher, options, stats);
+    }
+    ~listeners() { close(); }
+    void close()
+    {
+        for (auto& l : all)
+            l->close();
+        for (int i = 0; i < 1000 && on.tasks->live() != 0; ++i)
+            on.shard->turn();
+    }
+    side& on;
+    memory_budget budget{std::size_t(16) << 20};
+    buffer_pool buffers{budget, on.shard.get()};
+    lease held = buffers.try_acquire(4096);
+    no_calls dispatcher;
+    rpcrdma::responder_options options;
+    rpcrdma::responder_stats stats;
+    std::vector<std::unique_ptr<verbs::listener>> all;
+};
+
+} // namespace
+
+// However many listeners and shards use it.
+BOOST_FIXTURE_TEST_CASE(listeners_register_their_buffers_once_in_their_domain, two_shards)
+{
+    listeners of_a(a, *domain);
+    listeners of_b(b, *domain);
+    for (int i = 0; i < 5; ++i) {
+        a.shard->turn();
+        b.shard->turn();
+    }
+    BOOST_TEST(it().regions == 0); // no device is used yet
+    BOOST_REQUIRE(domain->is_registered(of_a.held.bytes()));
+    BOOST_TEST(a.tasks->live() == 2u);
+    connect_b();
+    BOOST_TEST(it().regions == 1);
+    run(a, [&]() -> task<void> {
+        const auto granted =
+            co_await domain->make_grant(of_a.held.bytes(), verbs::access::remote_read, nullptr);
+        BOOST_REQUIRE_MESSAGE(granted, why(granted));
+        BOOST_TEST(domain->is_registered(of_b.held.bytes()));
+    });
+    BOOST_TEST(it().regions == 2);
+    BOOST_TEST(it().protection_domains == 1);
+    of_a.close();
+    of_b.close();
+    BOOST_TEST(a.tasks->live() == 0u);
+    BOOST_TEST(b.tasks->live() == 0u);
+    BOOST_TEST(it().regions == 2); // for the next ones
+}
+
+// What stands where a pool was is another one.
+BOOST_FIXTURE_TEST_CASE(a_pool_at_the_place_of_another_one_is_registered, two_shards)
+{
+    connect_b();
+    memory_budget budget(std::size_t(16) << 20);
+    std::optional<buffer_pool> pool;
+    for (int i = 0; i < 2; ++i) {
+        pool.emplace(budget, b.shard.get());
+        run(b, [&]() -> task<void> {
+            const auto added = co_await domain->add_pool(*pool);
+            BOOST_REQUIRE_MESSAGE(added, why(added));
+        });
+        const lease held = pool->try_acquire(4096);
+        BOOST_TEST(domain->is_registered(held.bytes()));
+    }
+    pool.reset();
 }
 
 BOOST_AUTO_TEST_CASE(a_shard_without_a_context_is_told_so)

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <verbena/core/memory/buffer.hpp>
+#include <verbena/core/reactor/clock.hpp>
 #include <verbena/core/result.hpp>
 #include <verbena/core/task/event.hpp>
 #include <verbena/core/task/task.hpp>
@@ -273,6 +274,13 @@ protected:
     ~receive_supply() = default;
 };
 
+/// The times in which a queue pair held its peer back, since there was no receive for a message (receive_supply).
+struct receive_pauses {
+    bool lasts = false; ///< it does so now
+    time_point begun;   ///< if so: since then
+    duration over{0};   ///< those before, together
+};
+
 struct shared_receive_queue_options {
     std::uint32_t depth = 1024;
     receive_supply* supply = nullptr; ///< where receives_on_demand is set; outlives the queue
@@ -306,7 +314,8 @@ public:
     virtual ~protection_domain() = default;
     /// Registers memory for local access; its key never leaves the process. Errors: ENOMEM with the cure when memlock is spent.
     virtual task<result<std::unique_ptr<region>>> register_memory(std::span<std::byte> memory) = 0;
-    /// Registers what `pool` holds, and what it takes from the system later, until one of the two goes. Both are of one shard.
+    /// Registers what `pool` holds, and what it takes from the system later, until one of the two goes. Both are of one shard. A pool
+    /// that is registered already stays so, once: whoever uses the two together adds it, and none of them needs to know of the others.
     /// Needed where needs_local_keys is set, before a buffer of the pool is named in a request. Completes when: at once; the
     /// shard waits for the kernel meanwhile. Errors: ENOMEM when memlock is spent.
     virtual task<result<void>> add_pool(buffer_pool& pool) = 0;
@@ -387,6 +396,8 @@ public:
     virtual protection_domain& domain() noexcept = 0;
     /// Largest number of RDMA Reads this end may have outstanding (ORD), as negotiated.
     virtual std::uint32_t max_reads() const noexcept = 0;
+    /// What the peer answers meanwhile, as RDMA Reads, may stand behind the message that waits.
+    virtual receive_pauses pauses() const noexcept { return {}; }
     /// "192.0.2.7:1023" and the like.
     virtual std::string_view peer_name() const noexcept = 0;
     /// The peer's address without port, canonical text: the duplicate-request cache and access rules key on it.

@@ -70,8 +70,12 @@ struct responder_options {
     /// Such a call fails with ETIMEDOUT when it has no reply for so long, and its credit comes back: the requester is taken
     /// to have lost it. Until then its credit is in use, though its caller may have given up earlier.
     duration reverse_limit = std::chrono::seconds(10);
-    /// A connection whose RDMA Reads make no progress for this long is ended.
+    /// A connection whose RDMA Reads make no progress for this long is ended: as the requester does not answer, or, where its messages
+    /// wait for our memory and the answers behind them (verbs::receive_pauses), as that has lasted so long.
     duration read_limit = std::chrono::seconds(30);
+    /// Of the provider's device: all listeners that have it use one domain, in which their buffers are registered once. Outlives the
+    /// listeners' tasks. nullptr: each listener has one of its own.
+    verbs::protection_domain* domain = nullptr;
     /// Where the provider doesn't notice by itself that a peer is gone: a connection that was silent for this long is
     /// sent an RDMA Write of nothing, which the peer's device acknowledges, or else the provider ends the connection.
     duration probe_after = std::chrono::seconds(60);
@@ -99,6 +103,7 @@ struct responder_stats {
     counter credit_overruns;   ///< connections ended since the requester exceeded its credits
     counter exceptions;        ///< that left a connection's task and ended the connection
     counter stalled_reads;     ///< connections ended by responder_options::read_limit
+    counter starved_reads;     ///< likewise, but their messages waited for our memory
     counter read_depth_waits;  ///< RDMA Reads that waited for ORD
     counter
         payload_copied_bytes; ///< of arguments put together of several chunks, and of results without gather lists
