@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server of RTRS with devices of RNBD on one shard or two, as verbenad has them, and as many shards of clients, in one
+// A server of RTRS with devices of RNBD on one shard or several, as verbenad has them, and as many shards of clients, in one
 // process, on one virtual clock and one seed.
 #pragma once
 
@@ -29,8 +29,8 @@
 
 namespace verbena::sim {
 
-/// Made and destroyed on one thread. A session lives on one shard of the server, which the seed picks; its paths come to
-/// any.
+/// Made and destroyed on one thread. A session's home is one shard of the server, which the seed picks; its paths come to
+/// any, and their connections are spread over all.
 class block_world {
 public:
     static constexpr std::size_t memory_limit = std::size_t(64) << 20; ///< of each end
@@ -63,6 +63,10 @@ public:
         server_device = make_device("server");
         for (std::size_t i = 0; i < shards; ++i)
             servers.emplace_back(*this, all.at(i));
+        std::vector<const shard*> spread;
+        for (server_shard& s : servers)
+            spread.push_back(&s.here);
+        group.spread_over(std::move(spread));
         for (server_shard& s : servers)
             s.device->divert(
                 [this, &s](std::unique_ptr<verbs::arrival>& peer, verbs::listener&) { hand_over(s, peer); });
@@ -112,6 +116,18 @@ public:
         std::uint64_t sum = 0;
         for (const server_shard& s : servers)
             sum += s.stats.repeated.value();
+        return sum;
+    }
+    /// Shards that have served requests and are the home of no path that there ever was.
+    std::uint64_t served_beside() const
+    {
+        std::uint64_t sum = 0;
+        for (const server_shard& s : servers) {
+            std::uint64_t homes = 0;
+            for (const auto& c : s.stats.ends)
+                homes += c.value();
+            sum += homes == 0 && s.stats.reads.value() + s.stats.writes.value() != 0 ? 1 : 0;
+        }
         return sum;
     }
     std::int64_t sessions() const
@@ -167,7 +183,7 @@ public:
     rtrs::server_options options;
     rtrs::client_stats client_stats;
     std::deque<server_shard> servers;
-    std::uint64_t handovers = 0; ///< of connections to the shard of their session
+    std::uint64_t handovers = 0; ///< of connections to the shard where they are served
 
 private:
     void begin(server_shard& s, const std::vector<std::string>& names)
