@@ -5,7 +5,9 @@
 #include "../../sim/block_world.hpp"
 #include "rtrs_by_hand.hpp"
 
+#include <verbena/core/task/scope.hpp>
 #include <verbena/core/task/sleep.hpp>
+#include <verbena/core/task/yield.hpp>
 
 #include <array>
 #include <cerrno>
@@ -346,7 +348,35 @@ BOOST_AUTO_TEST_CASE(a_chunks_next_key_comes_by_any_connection)
     }
 }
 
-// A device that has no domains for several shards, or connections in no order.
+// Its first connection goes while another shard asks for the next one's place, makes its part, or accepts.
+BOOST_AUTO_TEST_CASE(a_path_may_end_while_a_connection_is_on_its_way)
+{
+    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+        world w(seed);
+        w.run([](world& w, std::uint64_t seed) -> task<void> {
+            rtrs::connect_request m;
+            m.connections = 4;
+            m.path = rnbd_test::id_of(100);
+            m.session = rnbd_test::id_of(1);
+            m.first = true;
+            by_hand first(*w.context);
+            BOOST_REQUIRE(co_await first.connect("server", m));
+            m.connection = 1;
+            by_hand second(*w.context);
+            scope tasks(w.client(0).reactor());
+            tasks.spawn([&]() -> task<void> { (void)co_await second.connect("server", m); });
+            for (std::uint64_t i = 0; i < seed % 12; ++i)
+                co_await yield();
+            first.pair.reset();
+            co_await tasks.join();
+            co_await sleep_for(10ms);
+            BOOST_TEST((!second.pair || second.ended));
+        }(w, seed));
+        w.nothing_is_left();
+    }
+}
+
+// Connections in no order.
 BOOST_AUTO_TEST_CASE(connections_that_have_no_place)
 {
     world w;
