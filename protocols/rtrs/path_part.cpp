@@ -16,6 +16,7 @@ namespace verbena::rtrs {
 path_part::path_part(server_path& path, server_shared& here, verbs::context& device)
     : path_(path),
       here_(here),
+      at_home_(&here == &path.shared()),
       device_(device),
       tasks_(here.shard, nullptr, this),
       requests_(here.shard, nullptr, this)
@@ -28,7 +29,6 @@ path_part::~path_part()
         here_.stats.by_path.leave(*counters_);
 }
 
-bool path_part::at_home() const noexcept { return &here_ == &path_.shared(); }
 server_session& path_part::session() const noexcept { return path_.session(); }
 verbs::protection_domain& path_part::domain() const noexcept { return path_.domain(); }
 const lease& path_part::service_memory() const noexcept { return path_.service_memory(); }

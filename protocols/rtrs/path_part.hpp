@@ -120,7 +120,7 @@ public:
 
     // At the path's home.
 
-    bool at_home() const noexcept;
+    bool at_home() const noexcept { return at_home_; }
     /// How many connections were accepted.
     std::size_t accepted() const noexcept { return accepted_.load(std::memory_order_acquire); }
     bool take_heard() noexcept
@@ -157,8 +157,9 @@ private:
     void says_ended() noexcept;
     void send_home(part_note& note) noexcept;
 
-    server_path& path_;
+    server_path& path_; // may be gone once ended_note_ is sent
     server_shared& here_;
+    const bool at_home_;
     verbs::context& device_;
     const scope* paths_ = nullptr;
     stage stage_ = stage::making;

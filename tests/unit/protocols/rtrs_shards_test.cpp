@@ -319,6 +319,27 @@ BOOST_AUTO_TEST_CASE(a_shard_that_stops_takes_its_paths_with_it)
     }
 }
 
+// At whatever moment of its end.
+BOOST_AUTO_TEST_CASE(a_shard_may_stop_while_a_path_ends)
+{
+    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+        world w(seed);
+        w.run([](world& w, std::uint64_t seed) -> task<void> {
+            path p(w);
+            co_await p.connect();
+            p.connections[seed % 4]->pair.reset();
+            for (std::uint64_t i = 0; i < seed % 15; ++i)
+                co_await yield();
+            auto& there = w.servers[(p.home + 1) % shards];
+            const auto ends = [&w, &there] { return w.end_one(there, true); };
+            co_await there.here.run(ends);
+            const auto begins = [&w, &there] { w.begin_one(there, {}); };
+            co_await there.here.run(begins);
+        }(w, seed));
+        w.nothing_is_left();
+    }
+}
+
 // Keys that are renewed by whichever connection answers.
 BOOST_AUTO_TEST_CASE(a_chunks_next_key_comes_by_any_connection)
 {
