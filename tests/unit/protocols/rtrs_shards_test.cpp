@@ -37,6 +37,7 @@ public:
     task<result<void>> flush() override
     {
         ++begun;
+        begun_at = reactor::current()->clock().now();
         flushed_on.push_back(reactor::current()->index());
         // Deaf to a stop, as disks are.
         const task_context& context = co_await current_context();
@@ -54,6 +55,7 @@ public:
     task<result<void>> write_zeroes(std::uint64_t, std::uint64_t, bool) override { return done(); }
     std::vector<std::size_t> flushed_on;
     unsigned begun = 0, ended = 0;
+    time_point begun_at{}; ///< the last one
 };
 
 loop::options renewing(bool at_once)
@@ -91,14 +93,14 @@ struct world : sim::block_world {
 
 // A path of four connections, none of which but the first stands at home for certain.
 struct path {
-    explicit path(world& w) : w(w) {}
+    explicit path(world& w, unsigned number = 0) : w(w), number(number) {}
     task<void> connect()
     {
         rtrs::connect_request m;
         m.connections = 4;
-        m.path = rnbd_test::id_of(100);
+        m.path = rnbd_test::id_of(100 + number);
         m.session = rnbd_test::id_of(1);
-        m.first = true;
+        m.first = number == 0;
         home = *w.group.shard_of(encode(m), shards);
         for (m.connection = 0; m.connection < m.connections; ++m.connection) {
             connections.push_back(std::make_unique<by_hand>(*w.context));
@@ -167,6 +169,7 @@ struct path {
     }
 
     world& w;
+    const unsigned number; // in the session
     std::size_t home = 0;
     std::vector<std::unique_ptr<by_hand>> connections;
     std::vector<rtrs::descriptor> chunks;
@@ -277,6 +280,63 @@ BOOST_AUTO_TEST_CASE(a_chunk_is_one_requests_on_all_shards)
         BOOST_TEST(w.disk.ended == 1u);
     }(w));
     w.nothing_is_left(1);
+}
+
+// A request that came again by another path waits for the one before it, and is served where it came.
+BOOST_AUTO_TEST_CASE(a_copys_turn_comes_on_its_own_shard)
+{
+    world w;
+    w.run([](world& w) -> task<void> {
+        path p(w), again(w, 1);
+        co_await p.connect();
+        co_await again.connect();
+        co_await p.open(0, 0);
+        co_await sleep_for(10ms);
+        p.flush(1, 1);
+        co_await sleep_for(10ms);
+        again.flush(2, 1);
+        co_await sleep_for(500ms);
+        BOOST_TEST(w.disk.begun == 1u);
+        co_await sleep_for(600ms);
+        BOOST_TEST((p.answer(1, 1) == 0u));
+        BOOST_TEST(w.disk.begun == 2u);
+        BOOST_TEST(w.disk.flushed_on.back() == (p.home + 2) % shards);
+        BOOST_TEST(!again.answer(2, 1).has_value());
+        co_await sleep_for(1s);
+        BOOST_TEST((again.answer(2, 1) == 0u));
+        p.flush(3, 1); // the chunk is nobody's
+        co_await sleep_for(1100ms);
+        BOOST_TEST((p.answer(3, 1) == 0u));
+    }(w));
+    BOOST_TEST(w.repeated() == 1u);
+    w.nothing_is_left();
+}
+
+// Its path ends just then.
+BOOST_AUTO_TEST_CASE(a_path_may_end_when_the_turn_of_its_copy_comes)
+{
+    for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+        world w(seed);
+        w.run([](world& w, std::uint64_t seed) -> task<void> {
+            path p(w), again(w, 1);
+            co_await p.connect();
+            co_await again.connect();
+            co_await p.open(0, 0);
+            co_await sleep_for(10ms);
+            p.flush(1, 1);
+            co_await sleep_for(10ms);
+            again.flush(2, 1);
+            co_await sleep_for(w.disk.begun_at + 1s - w.clock.now());
+            for (std::uint64_t i = 0; i < seed % 8; ++i)
+                co_await yield();
+            again.connections[seed % 4]->pair.reset();
+            co_await sleep_for(2s);
+            p.flush(3, 1); // whatever became of the copy, the chunk is nobody's
+            co_await sleep_for(1100ms);
+            BOOST_TEST((p.answer(3, 1) == 0u));
+        }(w, seed));
+        w.nothing_is_left();
+    }
 }
 
 // The end of one shard's server ends the paths that have connections there: in good order, or at once.
