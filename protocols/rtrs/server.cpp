@@ -98,7 +98,7 @@ struct server::impl final : exception_handler, home_server {
     task<std::uint16_t> take_of_elsewhere(verbs::context& d, std::unique_ptr<verbs::connect_request>& request,
                                           const connect_request& m, scope& paths);
     path_part& part_of(path_pin& pin, verbs::context& d, scope& paths);
-    task<void> run_part(std::uint64_t number, path_part& p);
+    task<void> run_part(std::uint64_t number, task<void> running);
     std::uint16_t take_or_fail(verbs::context& d, std::unique_ptr<verbs::connect_request>& request,
                                const connect_request& m, scope& paths) noexcept;
     server_path* begin_path(server_session& s, verbs::context& d, const connect_request& m, std::string peer,
@@ -270,7 +270,7 @@ path_part& server::impl::part_of(path_pin& pin, verbs::context& d, scope& paths)
     try {
         at->second = std::make_unique<path_part>(pin.path, shared, d);
         at->second->belongs_to(paths);
-        paths.spawn(already_made, run_part(number, *at->second));
+        paths.spawn(already_made, run_part(number, at->second->run())); // both are made, or neither begins
     } catch (...) {
         shared.parts.erase(at);
         throw;
@@ -279,9 +279,9 @@ path_part& server::impl::part_of(path_pin& pin, verbs::context& d, scope& paths)
     return *at->second;
 }
 
-task<void> server::impl::run_part(std::uint64_t number, path_part& p)
+task<void> server::impl::run_part(std::uint64_t number, task<void> running)
 {
-    co_await p.run();
+    co_await running;
     shared.parts.erase(number);
     shared.path_over.set();
 }
