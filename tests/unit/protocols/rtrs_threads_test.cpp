@@ -22,10 +22,10 @@
 #include <string>
 #include <vector>
 
-// A chunk's next request is placed by one shard after another one has sent its answer from there. The client stands between
-// the two, and ThreadSanitizer can't see the order that a peer makes.
+// A shard sends an answer from a chunk, and another one has the chunk's next request placed there and serves it. The client
+// stands between the two, and ThreadSanitizer can't see the order that a peer makes.
 extern "C" const char* __tsan_default_suppressions(); // NOLINT
-extern "C" const char* __tsan_default_suppressions() { return "race_top:recvmsg\n"; }
+extern "C" const char* __tsan_default_suppressions() { return "race_top:sendmsg\n"; }
 
 BOOST_AUTO_TEST_SUITE(rtrs_threads_test)
 
