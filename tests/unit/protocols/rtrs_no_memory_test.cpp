@@ -175,8 +175,9 @@ BOOST_AUTO_TEST_CASE(a_connection_for_which_another_shard_has_no_memory_costs_it
             w.add("disk", *disk);
             const auto device = w.make_device("client");
             auto context = device->make_context(w.client(0).reactor());
+            const auto serve = [&] { return w.begin({"server"}); };
             const auto body = [&]() -> task<void> {
-                co_await w.begin({"server"});
+                co_await serve();
                 rtrs::connect_request m;
                 m.connections = 2;
                 m.path = rnbd_test::id_of(100);

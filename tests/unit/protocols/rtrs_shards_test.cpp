@@ -79,9 +79,10 @@ struct world : sim::block_world {
         all.run(client(0), whole(std::move(body)));
         context.reset();
     }
+    task<void> serve() { return begin({"server"}); }
     task<void> whole(task<void> body)
     {
-        co_await begin({"server"});
+        co_await serve();
         co_await body;
         co_await end(true);
     }
