@@ -358,7 +358,10 @@ BOOST_AUTO_TEST_CASE(a_shard_that_stops_takes_its_paths_with_it)
                     co_await sleep_for(10ms);
                     auto& there = w.servers[(p.home + beside) % shards];
                     const auto ends = [&w, &there, drains] { return w.end_one(there, drains); };
+                    const time_point before = w.clock.now();
                     co_await there.here.run(ends);
+                    BOOST_TEST((w.clock.now() - before <
+                                2s)); // as long as the disk takes, and no silence was waited for
                     BOOST_TEST(w.disk.ended == 2u);
                     co_await sleep_for(10ms);
                     BOOST_TEST(p.ended());
