@@ -12,7 +12,10 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace verbena::block {
 
@@ -20,15 +23,14 @@ namespace {
 
 // What stands on one shard.
 struct shard_part {
-    shard_part(shard& s, rnbd::device_table& devices, rtrs::server_group& group,
-               const rtrs::server_options& o, metric_registry& registry)
+    shard_part(shard& s, rnbd::device_table& devices, std::span<rnbd::server_stats> device_stats,
+               rtrs::server_group& group, const rtrs::server_options& o, metric_registry& registry)
         : devices_served(devices, device_stats),
           sessions(s.reactor(), s.buffers(), devices_served, group, o, session_stats),
           metrics(rtrs::expose(registry, session_stats))
     {
-        append(metrics, rnbd::expose(registry, device_stats));
+        append(metrics, rnbd::expose(registry, device_stats[s.index()]));
     }
-    rnbd::server_stats device_stats;
     rtrs::server_stats session_stats;
     rnbd::server devices_served;
     rtrs::server sessions;
@@ -113,6 +115,11 @@ public:
         for (const device_config& d : configured_)
             at_place(d.place, [&] { open_device(host, d); });
         parts_.resize(host.shards().size());
+        device_stats_ = std::vector<rnbd::server_stats>(host.shards().size());
+        std::vector<const shard*> shards;
+        for (std::size_t i = 0; i < host.shards().size(); ++i)
+            shards.push_back(&host.shards().at(i));
+        sessions_->spread_over(std::move(shards));
         metrics_ = rnbd::expose(host.metrics(), devices_);
     }
     std::string listening(std::span<const listen_place> places) override
@@ -149,7 +156,7 @@ public:
     {
         auto& part = parts_[s.index()];
         if (!part)
-            part = std::make_unique<shard_part>(s, devices_, *sessions_, options_, *registry_);
+            part = std::make_unique<shard_part>(s, devices_, device_stats_, *sessions_, options_, *registry_);
         co_await part->sessions.serve(d, l);
     }
     std::optional<std::size_t> shard_of(std::span<const std::byte> private_data,
@@ -161,6 +168,7 @@ public:
     {
         metrics_.clear();
         parts_.clear();
+        device_stats_.clear();
         sessions_.reset();
     }
 
@@ -179,7 +187,8 @@ private:
     std::vector<storage::opened_block> opened_; // in the order of configured_
     rnbd::device_table devices_;
     std::optional<rtrs::server_group> sessions_;
-    std::vector<std::unique_ptr<shard_part>> parts_; // by shard
+    std::vector<rnbd::server_stats> device_stats_;   // by shard
+    std::vector<std::unique_ptr<shard_part>> parts_; // likewise
     metric_registry* registry_ = nullptr;
     metric_registrations metrics_;
 };

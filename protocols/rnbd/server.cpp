@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/rnbd/server.hpp>
 
+#include "open_device.hpp"
+
 #include <verbena/core/reactor/clock.hpp>
 #include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/reactor/shard.hpp>
 #include <verbena/core/task/combine.hpp>
 #include <verbena/core/task/event.hpp>
 #include <verbena/protocols/storage/block_operation.hpp>
@@ -16,17 +19,23 @@
 
 namespace verbena::rnbd {
 
-class server_session final : public rtrs::session_handler {
+// At the session's home, but for serve() and io().
+class server_session final : public rtrs::session_handler, private open_device::owner {
 public:
     server_session(server& owner, const rtrs::session_info& who)
-        : owner_(owner), who_(who), client_(std::string(who.peer_address) + ' ' + std::string(who.name))
+        : owner_(owner),
+          home_(who.home != nullptr ? &who.home->reactor() : nullptr),
+          stats_(home_ != nullptr ? owner.stats_of(*home_) : owner.stats_.front()),
+          who_(who),
+          client_(std::string(who.peer_address) + ' ' + std::string(who.name))
     {
     }
     ~server_session() override
     {
-        for (const auto& d : open_) {
-            if (d)
-                owner_.devices_.close(d->number, d->mode);
+        for (const auto& d : places_) {
+            if (d->now() != open_device::state::closed)
+                owner_.devices_.close(d->in_table, d->mode);
+            d->forget_owner();
         }
     }
     result<void> add_path(std::string_view peer_address) override;
@@ -34,59 +43,33 @@ public:
     task<result<void>> serve(rtrs::request& r) override;
 
 private:
-    struct opened {
-        std::size_t number; // in the table
-        access_mode mode;
-        storage::block_backend* backend;
-        bool read_only;
-        device_counters* counters;
-        std::size_t under_way = 0; // operations
-        bool closing = false;      // no more begin
-        event closed;              // others may open it
-    };
-    // An operation on an open device, which stays open for as long as this lives.
-    class use {
-    public:
-        use(server_session& s, std::uint32_t device) noexcept : session_(s), device_(device)
-        {
-            ++get().under_way;
-        }
-        use(const use&) = delete;
-        ~use()
-        {
-            if (--get().under_way == 0 && get().closing)
-                session_.give_up(device_);
-        }
-        opened& get() const noexcept { return *session_.open_[device_]; }
-
-    private:
-        server_session& session_;
-        const std::uint32_t device_;
-    };
+    // A copy of the client's message.
+    using message_bytes = std::array<std::byte, open_size>; // the largest one
+    task<result<void>> control(message type, std::span<const std::byte> from, rtrs::request& r);
     result<void> tell_version(rtrs::request& r, std::span<const std::byte> message);
     result<void> open(rtrs::request& r, std::span<const std::byte> message);
-    result<std::uint32_t> open_number(const open_request& asked);
+    result<open_device*> open_place(const open_request& asked);
+    result<open_device*> free_place();
     result<void> admits(std::size_t number, std::string_view address) const;
     storage::block_backend& device_for_us(std::size_t number);
-    bool is_open(std::uint32_t device) const noexcept
-    {
-        return device < open_.size() && open_[device] && !open_[device]->closing;
-    }
     task<result<void>> close(std::uint32_t device);
-    static task<result<void>> closed(std::shared_ptr<opened> d);
-    void give_up(std::uint32_t device) noexcept;
+    static task<result<void>> closed(open_device& d);
+    void unused(open_device& d) noexcept override;
     task<result<void>> io(const io_request& m, rtrs::request& r);
-    task<result<void>> perform(const opened& d, const io_request& m, rtrs::request& r);
-    task<result<void>> clear(const opened& d, std::uint64_t offset, const io_request& m);
+    task<result<void>> perform(const open_device& d, const io_request& m, rtrs::request& r);
+    task<result<void>> clear(const open_device& d, std::uint64_t offset, const io_request& m);
 
     server& owner_;
+    reactor* const home_; // nullptr: all is on one shard
+    server_stats& stats_; // of home
     const rtrs::session_info who_;
     const std::string client_;       // as filters tell it from others
     std::vector<std::string> paths_; // their addresses: each may use what is open
     // Of devices that look different to each client, by their number in the table. They stay when the device is closed, as requests may
     // be under way then; so each is made once.
     std::map<std::size_t, std::unique_ptr<storage::block_backend>> ours_;
-    std::vector<std::shared_ptr<opened>> open_; // by their number in the session
+    std::vector<std::shared_ptr<open_device>> places_; // by their number in the session
+    std::array<std::atomic<open_device*>, server::max_open_devices> by_number_{}; // the same, for all shards
 };
 
 namespace {
@@ -187,10 +170,10 @@ result<void> server_session::add_path(std::string_view peer_address)
     who.peer_address = peer_address;
     if (!owner_.devices_.admits(who, owner_.host_))
         return error(std::errc::permission_denied, "no device is for a path from this address");
-    for (const auto& d : open_) {
-        if (!d)
+    for (const auto& d : places_) {
+        if (d->now() == open_device::state::closed)
             continue;
-        if (auto admitted = admits(d->number, peer_address); !admitted)
+        if (auto admitted = admits(d->in_table, peer_address); !admitted)
             return admitted;
     }
     paths_.emplace_back(peer_address);
@@ -204,31 +187,41 @@ void server_session::remove_path(std::string_view peer_address) noexcept
         paths_.erase(at);
 }
 
+// Operations run where they came. All else changes the session, or reads what others change, and goes home.
 task<result<void>> server_session::serve(rtrs::request& r)
 {
-    std::array<std::byte, open_size> copied; // of the largest message
-    const std::span<const std::byte> message(copied.data(), r.copy_user(copied));
-    const auto type = type_of(message);
+    message_bytes copied;
+    const std::span<const std::byte> from(copied.data(), r.copy_user(copied));
+    const auto type = type_of(from);
     if (!type)
         co_return type.error();
-    switch (*type) {
-    case message::io: {
-        const auto m = decode_io(message);
+    if (*type == message::io) {
+        const auto m = decode_io(from);
         if (!m)
             co_return m.error();
         co_return co_await io(*m, r);
     }
-    case message::session_info: co_return tell_version(r, message);
-    case message::open: co_return open(r, message);
+    const task_context& context = co_await current_context();
+    if (home_ == nullptr || context.shard == home_)
+        co_return co_await control(*type, from, r);
+    const auto there = [this, kind = *type, from, &r] { return control(kind, from, r); };
+    co_return co_await who_.home->run(there);
+}
+
+task<result<void>> server_session::control(message type, std::span<const std::byte> from, rtrs::request& r)
+{
+    switch (type) {
+    case message::session_info: co_return tell_version(r, from);
+    case message::open: co_return open(r, from);
     case message::close: {
-        const auto device = decode_close(message);
+        const auto device = decode_close(from);
         if (!device)
             co_return device.error();
         co_return co_await close(*device);
     }
     default:
         co_return error(std::errc::invalid_argument, "a message that servers do not take",
-                        std::uint64_t(*type));
+                        std::uint64_t(type));
     }
 }
 
@@ -250,31 +243,53 @@ storage::block_backend& server_session::device_for_us(std::size_t number)
     return found->second ? *found->second : all;
 }
 
-result<std::uint32_t> server_session::open_number(const open_request& asked)
+result<open_device*> server_session::free_place()
 {
-    for (std::uint32_t i = 0; i < open_.size(); ++i) {
-        if (is_open(i) && owner_.devices_.at(open_[i]->number).name == asked.device)
-            return i; // as it is open already
+    for (const auto& d : places_) {
+        if (d->now() == open_device::state::closed)
+            return d.get();
     }
-    auto place = std::ranges::find_if(open_, [](const auto& d) { return !d; });
-    if (place == open_.end() && open_.size() == server::max_open_devices)
-        return error(std::errc::too_many_files_open, "devices that a session may have open", open_.size());
+    if (places_.size() == server::max_open_devices)
+        return error(std::errc::too_many_files_open, "devices that a session may have open", places_.size());
+    const auto number = static_cast<std::uint32_t>(places_.size());
+    open_device::owner& self = *this;
+    places_.push_back(std::make_shared<open_device>(self, number, home_));
+    open_device& made = *places_.back();
+    made.kept_by(places_.back());
+    by_number_[number].store(&made, std::memory_order_release);
+    return &made;
+}
+
+result<open_device*> server_session::open_place(const open_request& asked)
+{
+    for (const auto& d : places_) {
+        if (d->now() == open_device::state::open && owner_.devices_.at(d->in_table).name == asked.device)
+            return d.get(); // as it is open already
+    }
+    const auto place = free_place();
+    if (!place)
+        return place;
     const auto number = owner_.devices_.open(asked.device, asked.mode, who_, owner_.host_);
     if (!number)
         return number.error();
+    result<void> admitted;
     for (const std::string& path : paths_) {
-        if (const auto admitted = admits(*number, path); !admitted) {
-            owner_.devices_.close(*number, asked.mode);
-            return admitted.error();
-        }
+        if (admitted)
+            admitted = admits(*number, path);
     }
-    const device_options& d = owner_.devices_.at(*number);
-    if (place == open_.end())
-        place = open_.insert(place, nullptr);
-    *place = std::make_shared<opened>(*number, asked.mode, &device_for_us(*number),
-                                      d.read_only || asked.mode == access_mode::read_only,
-                                      &owner_.stats_.by_device.of(*number, d.name));
-    return static_cast<std::uint32_t>(place - open_.begin());
+    if (!admitted) {
+        owner_.devices_.close(*number, asked.mode);
+        return admitted.error();
+    }
+    const device_options& o = owner_.devices_.at(*number);
+    open_device& d = **place;
+    d.in_table = *number;
+    d.mode = asked.mode;
+    d.backend = &device_for_us(*number);
+    d.read_only = o.read_only || asked.mode == access_mode::read_only;
+    (void)stats_.by_device.of(*number, o.name); // its series begin here
+    d.open();
+    return &d;
 }
 
 result<void> server_session::open(rtrs::request& r, std::span<const std::byte> from)
@@ -285,19 +300,19 @@ result<void> server_session::open(rtrs::request& r, std::span<const std::byte> f
     if (r.is_write() || r.data().size() < open_response_size)
         return error(std::errc::invalid_argument, "a client that left no room for the answer",
                      r.data().size());
-    const auto opened = open_number(*asked);
+    const auto opened = open_place(*asked);
     if (!opened) {
-        owner_.stats_.refused_opens.add();
-        count_refusal(owner_.stats_, opened.error());
-        log_limited(owner_.stats_.opens_logged, log_level::info, "rnbd", "open refused",
+        stats_.refused_opens.add();
+        count_refusal(stats_, opened.error());
+        log_limited(stats_.opens_logged, log_level::info, "rnbd", "open refused",
                     {{"session", who_.name}, {"device", asked->device}, {"cause", opened.error().message()}});
         return opened.error();
     }
-    owner_.stats_.opens.add();
-    const storage::block_properties p = open_[*opened]->backend->properties();
+    stats_.opens.add();
+    const storage::block_properties p = (*opened)->backend->properties();
     constexpr std::uint32_t most = UINT32_MAX / sector_size; // as requests count bytes in 32 bits
     open_response told;
-    told.device = *opened;
+    told.device = (*opened)->number;
     told.sectors = p.size / sector_size;
     told.max_sectors = who_.max_io_size / sector_size;
     told.max_segments = 128;
@@ -312,7 +327,7 @@ result<void> server_session::open(rtrs::request& r, std::span<const std::byte> f
     told.write_back = p.write_back;
     told.fua = p.write_back;
     told.run = p.run;
-    log_limited(owner_.stats_.opens_logged, log_level::info, "rnbd", "device opened",
+    log_limited(stats_.opens_logged, log_level::info, "rnbd", "device opened",
                 {{"session", who_.name}, {"device", asked->device}});
     return answer(r, encode(told));
 }
@@ -322,13 +337,11 @@ result<void> server_session::open(rtrs::request& r, std::span<const std::byte> f
 // service message at a time.
 task<result<void>> server_session::close(std::uint32_t device)
 {
-    if (device >= open_.size() || !open_[device])
+    if (device >= places_.size() || places_[device]->now() == open_device::state::closed)
         co_return result<void>();
-    const std::shared_ptr<opened> d =
-        open_[device]; // `device` may be another's number before the wait is over
-    d->closing = true;
-    if (d->under_way == 0) {
-        give_up(device);
+    open_device& d = *places_[device];
+    if (d.begin_close()) {
+        unused(d);
         co_return result<void>();
     }
     const auto over = co_await with_timeout(server::close_patience, closed(d));
@@ -337,23 +350,22 @@ task<result<void>> server_session::close(std::uint32_t device)
     co_return over;
 }
 
-task<result<void>> server_session::closed(std::shared_ptr<opened> d)
+task<result<void>> server_session::closed(open_device& d)
 {
-    const bool over = co_await d->closed.wait();
+    const bool over = co_await d.closed.wait();
     if (!over)
         co_return error(std::errc::operation_canceled, "the path of a CLOSE has ended");
     co_return result<void>();
 }
 
-void server_session::give_up(std::uint32_t device) noexcept
+void server_session::unused(open_device& d) noexcept
 {
-    const std::shared_ptr<opened> d = std::move(open_[device]);
-    owner_.devices_.close(d->number, d->mode);
-    d->closed.set();
+    owner_.devices_.close(d.in_table, d.mode);
+    d.end_close();
 }
 
 // Discard and write zeroes. Back ends know no FUA of these: they are flushed.
-task<result<void>> server_session::clear(const opened& d, std::uint64_t offset, const io_request& m)
+task<result<void>> server_session::clear(const open_device& d, std::uint64_t offset, const io_request& m)
 {
     result<void> done;
     if (m.operation == operation::discard)
@@ -367,7 +379,7 @@ task<result<void>> server_session::clear(const opened& d, std::uint64_t offset, 
     co_return done;
 }
 
-task<result<void>> server_session::perform(const opened& d, const io_request& m, rtrs::request& r)
+task<result<void>> server_session::perform(const open_device& d, const io_request& m, rtrs::request& r)
 {
     const std::uint64_t offset = m.sector * sector_size;
     // What was acknowledged before is on stable storage before this begins.
@@ -401,16 +413,21 @@ task<result<void>> server_session::perform(const opened& d, const io_request& m,
 
 task<result<void>> server_session::io(const io_request& m, rtrs::request& r)
 {
-    if (!is_open(m.device))
+    open_device* const place =
+        m.device < by_number_.size() ? by_number_[m.device].load(std::memory_order_acquire) : nullptr;
+    if (place == nullptr)
         co_return error(std::errc::not_connected, "a device that is not open", m.device);
-    const use used(*this, m.device);
-    const opened& d = used.get();
+    reactor& here = *(co_await current_context()).shard;
+    const open_device::use used(*place, here);
+    if (!used)
+        co_return error(std::errc::not_connected, "a device that is not open", m.device);
+    const open_device& d = *place;
     // A flush has no place: kernels say sector -1 in it.
     if (m.operation != operation::flush && m.sector > UINT64_MAX / sector_size - UINT32_MAX)
         co_return error(std::errc::invalid_argument, "a sector beyond the end of the device", m.sector);
-    server_stats& stats = owner_.stats_;
-    device_counters& counters = *d.counters;
-    const clock_source& clock = (co_await current_context()).shard->clock();
+    server_stats& stats = owner_.stats_of(here);
+    device_counters& counters = stats.by_device.of(d.in_table, owner_.devices_.at(d.in_table).name);
+    const clock_source& clock = here.clock();
     const time_point began = clock.now();
     const under_way counted(counters.in_flight);
     result<void> done = error(std::errc::read_only_file_system, "the device is open to read");

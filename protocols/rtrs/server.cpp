@@ -2,7 +2,10 @@
 // The listening server: which connection is taken, for which session and path.
 #include <verbena/protocols/rtrs/server.hpp>
 
+#include "home_server.hpp"
+#include "path_part.hpp"
 #include "server_connection.hpp"
+#include "server_group.hpp"
 #include "server_path.hpp"
 #include "server_session.hpp"
 #include "server_shared.hpp"
@@ -66,17 +69,36 @@ std::string_view cure_of(refusal r) noexcept
 
 } // namespace
 
-struct server::impl final : exception_handler {
+struct server::impl final : exception_handler, home_server {
     impl(reactor& shard, buffer_pool& buffers, rtrs::service& s, server_group& group, const server_options& o,
          server_stats& stats)
-        : shared{shard, buffers, s, group, o, stats, request_layout(o.queue_depth), {}, {}}
+        : members(*group.impl_),
+          own(members.find(shard)),
+          shared{own != nullptr ? own->at : nullptr, shard, buffers, s, group, o, stats,
+                 request_layout(o.queue_depth),      {},    {},      {}}
     {
+        if (own != nullptr)
+            own->server = this;
     }
+    ~impl()
+    {
+        if (own != nullptr)
+            own->server = nullptr;
+    }
+    server_group::impl& members;
+    server_group::impl::member* const own; // nullptr: the group spreads no sessions
     server_shared shared;
 
     task<void> take_next(verbs::context& d, std::unique_ptr<verbs::connect_request> request, scope& paths);
+    const server_group::impl::member& home_of(const connect_request& m) const noexcept;
+    std::uint16_t admit(const std::string& peer, connection_charges& charges) const;
     std::uint16_t take(verbs::context& d, std::unique_ptr<verbs::connect_request>& request,
                        const connect_request& m, scope& paths);
+    joined join(const connect_request& m, const std::string& peer, const verbs::device& device) override;
+    task<std::uint16_t> take_of_elsewhere(verbs::context& d, std::unique_ptr<verbs::connect_request>& request,
+                                          const connect_request& m, scope& paths);
+    path_part& part_of(path_pin& pin, verbs::context& d, scope& paths);
+    task<void> run_part(std::uint64_t number, task<void> running);
     std::uint16_t take_or_fail(verbs::context& d, std::unique_ptr<verbs::connect_request>& request,
                                const connect_request& m, scope& paths) noexcept;
     server_path* begin_path(server_session& s, verbs::context& d, const connect_request& m, std::string peer,
@@ -97,20 +119,33 @@ server::server(reactor& shard, buffer_pool& buffers, service& s, server_group& g
 
 server::~server() = default;
 
-// An errno, or 0: the connection has its place. Nothing is made before the peer is charged and admitted, for each connection of each path.
+// Its session's. Of a group that spreads sessions.
+const server_group::impl::member& server::impl::home_of(const connect_request& m) const noexcept
+{
+    return members.members[members.home_of(m.session, members.members.size())];
+}
+
+// An errno, or 0. Nothing is made before the peer is charged and admitted, for each connection of each path.
+std::uint16_t server::impl::admit(const std::string& peer, connection_charges& charges) const
+{
+    charges.place =
+        shared.peers().charge(peer, peer_use::rtrs_connections, 1, shared.options.max_peer_connections);
+    if (!charges.place)
+        return EDQUOT;
+    return shared.service.admits(peer) ? 0 : EACCES;
+}
+
+// An errno, or 0: the connection has its place.
 std::uint16_t server::impl::take(verbs::context& d, std::unique_ptr<verbs::connect_request>& request,
                                  const connect_request& m, scope& paths)
 {
     const server_options& o = shared.options;
     connection_charges charges;
-    charges.place =
-        shared.peers().charge(request->peer_address(), peer_use::rtrs_connections, 1, o.max_peer_connections);
-    if (!charges.place)
-        return EDQUOT;
-    if (!shared.service.admits(request->peer_address()))
-        return EACCES;
+    const std::string peer(request->peer_address());
+    if (const std::uint16_t refused = admit(peer, charges); refused != 0)
+        return refused;
     if (server_path* const p = find(m.session, m.path); p != nullptr) {
-        std::uint16_t refused = p->refuses(d, m);
+        std::uint16_t refused = p->refuses(d.device(), m);
         if (refused == 0)
             refused = charge_queues(m.connections, charges);
         if (refused == 0)
@@ -141,7 +176,7 @@ std::uint16_t server::impl::take(verbs::context& d, std::unique_ptr<verbs::conne
     server_session& s = *at->second;
     server_path* p = nullptr;
     try {
-        p = begin_path(s, d, m, std::string(request->peer_address()), std::move(half_made), paths);
+        p = begin_path(s, d, m, peer, std::move(half_made), paths);
     } catch (...) {
         remove(s, m.path);
         throw;
@@ -170,12 +205,85 @@ server_path* server::impl::begin_path(server_session& s, verbs::context& d, cons
                                       std::string peer, peer_charge half_made, scope& paths)
 {
     const uuid session = s.id();
-    auto made = std::make_unique<server_path>(s, d, m, std::move(peer), std::move(half_made));
+    const std::uint64_t number = members.last_path.fetch_add(1, std::memory_order_relaxed) + 1;
+    auto made = std::make_unique<server_path>(s, d, m, std::move(peer), std::move(half_made), number);
     server_path& p = *s.paths().emplace(m.path, std::move(made)).first->second;
     s.paths_changed();
-    p.belongs_to(paths);
+    p.home().belongs_to(paths);
     paths.spawn(already_made, run_path(s, p));
     return find(session, m.path);
+}
+
+joined server::impl::join(const connect_request& m, const std::string& peer, const verbs::device& device)
+{
+    connection_charges charges;
+    if (const std::uint16_t refused = admit(peer, charges); refused != 0)
+        return joined(refused);
+    server_path* const p = find(m.session, m.path);
+    if (p == nullptr)
+        return joined(m.connection == 0 ? EINVAL : ENXIO);
+    if (const std::uint16_t refused = p->refuses(device, m); refused != 0)
+        return joined(refused);
+    if (!device.query().domains_across_shards)
+        return joined(EINVAL);
+    if (!p->is_prepared()) {
+        p->close(path_end::bad_message,
+                 error(std::errc::bad_message, "a connection before the first one was accepted"));
+        return joined(EINVAL);
+    }
+    if (const std::uint16_t refused = charge_queues(m.connections, charges); refused != 0)
+        return joined(refused);
+    return joined(p->add_elsewhere(), std::move(charges));
+}
+
+// A connection of a session whose home is another shard: that gives it its place, and it is served here.
+task<std::uint16_t> server::impl::take_of_elsewhere(verbs::context& d,
+                                                    std::unique_ptr<verbs::connect_request>& request,
+                                                    const connect_request& m, scope& paths)
+{
+    const server_group::impl::member& home = home_of(m);
+    const std::string peer(request->peer_address());
+    const auto ask = [&home, &m, &peer, &d] {
+        if (home.server == nullptr)
+            return joined(ECONNRESET);
+        return home.server->join(m, peer, d.device());
+    };
+    joined place = co_await home.at->run(ask);
+    if (place.refused != 0)
+        co_return place.refused;
+    path_pin& pin = *place.hold.operator->();
+    path_part& part = part_of(pin, d, paths);
+    if (part.closing())
+        co_return ECONNRESET;
+    part.add(std::move(request), m.connection, std::move(place.charges));
+    pin.failed = false;
+    co_return 0;
+}
+
+// What the path has on this shard, made now if it has to be.
+path_part& server::impl::part_of(path_pin& pin, verbs::context& d, scope& paths)
+{
+    const std::uint64_t number = pin.path.number();
+    const auto [at, is_new] = shared.parts.try_emplace(number);
+    if (!is_new)
+        return *at->second;
+    try {
+        at->second = std::make_unique<path_part>(pin.path, shared, d);
+        at->second->belongs_to(paths);
+        paths.spawn(already_made, run_part(number, at->second->run())); // both are made, or neither begins
+    } catch (...) {
+        shared.parts.erase(at);
+        throw;
+    }
+    pin.made = at->second.get();
+    return *at->second;
+}
+
+task<void> server::impl::run_part(std::uint64_t number, task<void> running)
+{
+    co_await running;
+    shared.parts.erase(number);
+    shared.path_over.set();
 }
 
 server_path* server::impl::find(const uuid& session, const uuid& path) const noexcept
@@ -232,8 +340,16 @@ task<void> server::impl::take_next(verbs::context& d, std::unique_ptr<verbs::con
 {
     const auto message = decode_connect_request(request->private_data());
     std::uint16_t refused = EINVAL;
-    if (message)
+    if (message && own != nullptr && &home_of(*message) != own) {
+        try {
+            refused = co_await take_of_elsewhere(d, request, *message, paths);
+        } catch (...) {
+            on_exception(std::current_exception());
+            refused = ENOMEM;
+        }
+    } else if (message) {
         refused = take_or_fail(d, request, *message, paths);
+    }
     if (refused == 0)
         co_return;
     server_stats& stats = shared.stats;
@@ -289,9 +405,13 @@ task<void> server::serve(verbs::context& d, verbs::listener& l)
     }
     for (const auto& session : impl_->shared.sessions) {
         for (const auto& path : session.second->paths()) {
-            if (path.second->is_of(paths))
+            if (path.second->home().is_of(paths))
                 path.second->drain();
         }
+    }
+    for (const auto& part : impl_->shared.parts) {
+        if (part.second->is_of(paths))
+            part.second->ask_to_drain();
     }
     while (paths.live() != 0) {
         impl_->shared.path_over.reset();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server_connection.hpp"
 
+#include "path_part.hpp"
 #include "server_chunk.hpp"
 #include "server_memory.hpp"
-#include "server_path.hpp"
 #include "server_session.hpp"
 #include "server_shared.hpp"
 
@@ -35,7 +35,7 @@ std::uint16_t code_of(const error& e) noexcept
 
 } // namespace
 
-server_connection::server_connection(server_path& path, std::uint16_t number, connection_charges charged)
+server_connection::server_connection(path_part& path, std::uint16_t number, connection_charges charged)
     : connection(number), path_(path), charged_(std::move(charged))
 {
     path_.shared().stats.connections.add(1);
@@ -258,9 +258,8 @@ void server_connection::look_at_request(std::uint32_t immediate)
     const request_layout layout = path_.shared().layout;
     const std::uint32_t number = layout.chunk(immediate);
     const std::uint32_t offset = layout.offset(immediate);
-    server_chunk& chunk = session.chunks()[number];
     // Copied before it is checked: the client may write on.
-    const auto header = decode_io_header(chunk.memory.subspan(offset));
+    const auto header = decode_io_header(session.chunks()[number].memory.subspan(offset));
     const std::uint32_t data_size = header && header->user_size <= offset ? offset - header->user_size : 0;
     const bool fits = header && header->user_size <= offset &&
                       (!header->sink || (header->sink->length != 0 && header->sink->length <= data_size));
@@ -271,29 +270,24 @@ void server_connection::look_at_request(std::uint32_t immediate)
                    : header.error());
         return;
     }
-    if (chunk.busy == nullptr) {
-        start(number, *header, data_size);
-        return;
-    }
-    const auto ours = [&](const server_connection* c) { return &c->path() == &path_; };
-    if (ours(chunk.busy) || std::ranges::any_of(chunk.waiting, [&](const auto& w) { return ours(w.from); })) {
+    switch (session.take_chunk(number, *this, *header, data_size)) {
+    case chunk_turn::now: start(number, *header, data_size); return;
+    case chunk_turn::later: path_.shared().stats.repeated.add(); return;
+    case chunk_turn::never:
         path_.close(path_end::bad_message, error(std::errc::bad_message,
                                                  "a request into a chunk whose answer has not come", number));
         return;
     }
-    path_.shared().stats.repeated.add();
-    chunk.waiting.push_back({this, *header, data_size});
 }
 
 void server_connection::start(std::uint32_t chunk, const io_header& header, std::uint32_t data_size)
 {
-    path_.session().chunks()[chunk].busy = this;
     try {
         path_.requests().spawn(already_made, serve(chunk, header, data_size));
     } catch (
         ...) { // the chunk is nobody's, or who sends the request again by another path would wait for ever
         path_.on_exception(std::current_exception());
-        path_.session().chunk_free(chunk);
+        path_.session().give_chunk(chunk, path_);
     }
 }
 
@@ -334,8 +328,12 @@ task<void> server_connection::serve(std::uint32_t number, io_header header, std:
     counters.in_flight.add(-1);
     counters.ended(header.is_write, code == 0, size,
                    static_cast<std::uint64_t>((path_.shared().shard.clock().now() - began).count()));
+    // Before the answer: with it the client may use the chunk again, and by a connection of another shard. A copy that waits begins behind
+    // the answer.
+    const bool is_idle = session.leave_chunk(number, path_);
     answer(number, header, static_cast<std::uint32_t>(r.produced()), code);
-    session.chunk_free(number);
+    if (!is_idle)
+        session.next_copy(number);
     path_.request_over();
 }
 
@@ -369,7 +367,6 @@ void server_connection::answer(std::uint32_t number, const io_header& header, st
         verbs::send_request& bind = batch[count++];
         bind.opcode = verbs::opcode::bind;
         bind.grant = &path_.grant_of(number);
-        path_.give_key(number);
         const new_key next{static_cast<std::uint16_t>(number), bind.grant->next_key()};
         if (next.key == 0) {
             path_.close(path_end::no_memory,
@@ -386,7 +383,12 @@ void server_connection::answer(std::uint32_t number, const io_header& header, st
         message.length != 0 ? verbs::opcode::send_with_immediate : verbs::opcode::write_with_immediate;
     last.segments = {&message, message.length != 0 ? 1u : 0u};
     last.immediate = encode(response{number, code}, invalidates);
+    const bool renews = message.length != 0;
+    if (renews)
+        path_.begin_new_key(number);
     post(std::span(batch).first(count));
+    if (renews)
+        path_.give_key(number);
 }
 
 } // namespace verbena::rtrs

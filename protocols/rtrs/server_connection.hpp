@@ -14,12 +14,12 @@
 
 namespace verbena::rtrs {
 
-class server_path;
+class path_part;
 
-/// One queue pair.
+/// One queue pair. On the shard of its part of the path.
 class server_connection final : public connection {
 public:
-    server_connection(server_path& path, std::uint16_t number, connection_charges charged);
+    server_connection(path_part& path, std::uint16_t number, connection_charges charged);
     ~server_connection();
     /// Makes the queue pair and answers. False: it failed, and the path ends.
     task<bool> accept(std::unique_ptr<verbs::connect_request> request, std::uint32_t receives);
@@ -33,9 +33,11 @@ public:
 
     /// `told`: of the last one's completion, by whatever id it has; else of one now and then.
     bool post(std::span<verbs::send_request> batch, bool told = false) noexcept;
-    /// Whose turn has come.
+    /// Whose turn has come: the chunk is this path's.
     void start(std::uint32_t chunk, const io_header& header, std::uint32_t data_size);
-    server_path& path() const noexcept { return path_; }
+    /// What its path has on its shard.
+    path_part& path() const noexcept { return path_; }
+    std::uint16_t number() const noexcept { return number_; }
 
 private:
     void on_end(const error& cause) noexcept override;
@@ -48,7 +50,7 @@ private:
     void answer(std::uint32_t chunk, const io_header& header, std::uint32_t produced,
                 std::uint16_t code) noexcept;
 
-    server_path& path_;
+    path_part& path_;
     const connection_charges charged_;
     std::uint32_t send_depth_ = 0;
     std::uint32_t unsignalled_ = 0;

@@ -1,54 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <verbena/protocols/rtrs/server.hpp>
-
-#include <verbena/core/task/event.hpp>
+#include "server_group.hpp"
 
 #include <algorithm>
-#include <map>
-#include <mutex>
 #include <utility>
-#include <vector>
 
 namespace verbena::rtrs {
 
-namespace {
+std::size_t server_group::impl::home_of(const uuid& session, std::size_t of) const noexcept
+{
+    return static_cast<std::size_t>(siphash(key, session.bytes) % of);
+}
 
-// Somebody on `shard` waits until a name is free. Its shard deletes it, by deliver() or by whoever waits, if that comes first.
-struct name_waiter final : remote_message {
-    name_waiter(reactor& r, event& e) noexcept : shard(r), over(&e) {}
-    virtual ~name_waiter() = default;
-    void deliver() noexcept override
-    {
-        if (over != nullptr)
-            over->set();
-        delete this;
-    }
-    reactor& shard;
-    event* over; // nullptr: nobody waits any more
-};
+server_group::impl::member* server_group::impl::find(const reactor& r) noexcept
+{
+    const auto at = std::ranges::find_if(members, [&](const member& m) { return &m.at->reactor() == &r; });
+    return at == members.end() ? nullptr : &*at;
+}
 
-struct name_entry {
-    bool live = true;
-    std::vector<name_waiter*> waiting;
-};
-
-} // namespace
-
-struct server_group::impl {
-    explicit impl(random_source& random) noexcept : key(random.key()) {}
-    const siphash_key key; // of shard_of()
-    std::mutex mutex;
-    std::map<std::string, name_entry, std::less<>> names;
-    std::uint32_t sessions = 0;
-    std::unique_ptr<peer_shares> own;
-    peer_shares* peers = nullptr;
-
-    result<bool> try_claim(const std::string& name, name_waiter& otherwise);
-    // False: its message is under way.
-    bool forget(const std::string& name, name_waiter& w) noexcept;
-};
-
-// False: `otherwise` hears when to try again.
 result<bool> server_group::impl::try_claim(const std::string& name, name_waiter& otherwise)
 {
     const std::scoped_lock lock(mutex);
@@ -152,7 +120,15 @@ std::optional<std::size_t> server_group::shard_of(std::span<const std::byte> pri
     const auto message = decode_connect_request(private_data);
     if (!message || shards == 0)
         return std::nullopt;
-    return siphash(impl_->key, message->session.bytes) % shards;
+    const std::size_t home = impl_->home_of(message->session, shards);
+    return impl_->members.empty() ? home : (home + message->connection) % shards;
+}
+
+void server_group::spread_over(std::vector<const shard*> shards)
+{
+    impl_->members.clear();
+    for (const shard* s : shards)
+        impl_->members.push_back({s, nullptr});
 }
 
 } // namespace verbena::rtrs

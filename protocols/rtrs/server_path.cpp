@@ -16,18 +16,18 @@
 namespace verbena::rtrs {
 
 server_path::server_path(server_session& session, verbs::context& device, const connect_request& first,
-                         std::string peer, peer_charge half_made)
+                         std::string peer, peer_charge half_made, std::uint64_t number)
     : session_(session),
       device_(device),
+      number_(number),
       id_(first.path),
       expected_(first.connections),
       peer_(std::move(peer)),
       half_made_(std::move(half_made)),
       state_(session.shared().shard, "path of an RTRS server"),
       tasks_(session.shared().shard, nullptr, this),
-      requests_(session.shared().shard, nullptr, this)
+      home_(*this, session.shared(), device)
 {
-    connections_.reserve(expected_);
     shared().stats.paths.add(1);
 }
 
@@ -35,18 +35,24 @@ server_path::~server_path()
 {
     if (joined_)
         session_.handler().remove_path(peer_);
-    if (counters_ != nullptr)
-        shared().stats.by_path.leave(*counters_);
     shared().stats.paths.add(-1);
+    home_.connections().clear();
+    // Where its parts stand, devices go behind the domain.
+    grants_.clear();
+    regions_.clear();
+    service_region_.reset();
+    domain_.reset();
+    for (path_part* p : parts_)
+        p->tell_gone();
 }
 
 server_shared& server_path::shared() const noexcept { return session_.shared(); }
 
-std::uint16_t server_path::refuses(const verbs::context& device, const connect_request& m) const noexcept
+std::uint16_t server_path::refuses(const verbs::device& device, const connect_request& m) const noexcept
 {
     if (!state_.is_in(server_path_state::connecting, server_path_state::informing))
         return ECONNRESET; // the path's last life has not ended: the client tries again
-    if (&device != &device_ || m.connections != expected_ || m.connection != connections_.size())
+    if (&device != &device_.device() || m.connections != expected_ || m.connection != came_)
         return EINVAL;
     return 0;
 }
@@ -54,12 +60,51 @@ std::uint16_t server_path::refuses(const verbs::context& device, const connect_r
 void server_path::add(std::unique_ptr<verbs::connect_request> request, const connect_request& m,
                       connection_charges charged)
 {
-    try {
-        connections_.push_back(std::make_unique<server_connection>(*this, m.connection, std::move(charged)));
-        tasks_.spawn(&server_path::take, this, std::move(request), std::ref(*connections_.back()));
-    } catch (...) {
-        on_exception(std::current_exception()); // the path has a connection that nobody sets up
+    ++came_;
+    home_.add(std::move(request), m.connection, std::move(charged));
+}
+
+path_hold server_path::add_elsewhere()
+{
+    parts_.reserve(parts_.size() + pins_ + 1);
+    auto pin = std::make_unique<path_pin>(*this);
+    ++came_;
+    ++pins_;
+    return path_hold(std::move(pin));
+}
+
+path_hold::~path_hold()
+{
+    if (pin_ != nullptr)
+        pin_->path.shared().shard.post_remote(*pin_);
+}
+
+void path_pin::deliver() noexcept
+{
+    const std::unique_ptr<path_pin> self(this);
+    path.arrived_elsewhere(made, failed);
+}
+
+void server_path::arrived_elsewhere(path_part* made, bool failed) noexcept
+{
+    --pins_;
+    if (made != nullptr) {
+        parts_.push_back(made);
+        if (closing())
+            made->tell_closed();
     }
+    if (failed)
+        close(path_end::lost, error(std::errc::connection_aborted, "a connection could not be set up"));
+    accepted_more_.set();
+    part_moved_.set();
+}
+
+std::size_t server_path::accepted() const noexcept
+{
+    std::size_t sum = home_.accepted();
+    for (const path_part* p : parts_)
+        sum += p->accepted();
+    return sum;
 }
 
 void server_path::on_exception(const std::exception_ptr& e) noexcept
@@ -77,26 +122,55 @@ void server_path::close(path_end why, const error& cause) noexcept
     state_.to(server_path_state::closing, text_of(why));
     why_ = why;
     cause_ = cause;
+    home_.be_closed();
+    for (path_part* p : parts_)
+        p->tell_closed();
     session_.paths_changed();
     close_.set();
 }
 
 void server_path::drain() noexcept
 {
-    if (closing())
+    if (closing() || draining())
         return;
-    if (!connected() || requests_.live() == 0) {
+    if (!connected() || (parts_.empty() && home_.requests().live() == 0)) {
         close(path_end::stopped);
         return;
     }
-    if (!draining())
-        state_.to(server_path_state::draining, "its server takes no more requests");
+    state_.to(server_path_state::draining, "its server takes no more requests");
+    undrained_ = 1 + parts_.size();
+    for (path_part* p : parts_)
+        p->tell_to_drain();
+    home_.drain();
 }
 
-void server_path::request_over() noexcept
+void server_path::part_drained() noexcept
 {
-    if (draining() && requests_.live() == 1)
+    if (--undrained_ == 0)
         close(path_end::stopped);
+}
+
+void server_path::part_connected() noexcept
+{
+    ++connected_parts_;
+    part_moved_.set();
+}
+
+void server_path::part_ended() noexcept
+{
+    ++ended_parts_;
+    part_moved_.set();
+}
+
+bool server_path::take_key(std::uint32_t chunk) noexcept
+{
+    for (;;) {
+        key k = key::theirs;
+        if (keys_[chunk].compare_exchange_strong(k, key::taken, std::memory_order_acquire))
+            return true;
+        if (k == key::taken)
+            return false;
+    }
 }
 
 std::span<std::byte> server_path::key_message(std::uint32_t chunk) const noexcept
@@ -121,31 +195,6 @@ task<result<void>> server_path::prepare()
         co_return registered.error();
     service_region_ = std::move(*registered);
     co_return result<void>();
-}
-
-task<void> server_path::take(std::unique_ptr<verbs::connect_request> request, server_connection& c)
-{
-    const bool is_first = &c == connections_.front().get();
-    if (is_first) {
-        const auto ready = co_await prepare();
-        if (!ready) {
-            close(path_end::no_memory, ready.error());
-            co_return;
-        }
-    }
-    if (!domain_ || closing()) {
-        close(path_end::bad_message,
-              error(std::errc::bad_message, "a connection before the first one was accepted"));
-        co_return;
-    }
-    const std::uint32_t receives = is_first ? service_queue_depth : shared().options.queue_depth;
-    const bool accepted = co_await c.accept(std::move(request), receives);
-    if (accepted) {
-        ++accepted_;
-        accepted_more_.set();
-    } else {
-        close(path_end::lost, error(std::errc::connection_aborted, "a connection could not be set up"));
-    }
 }
 
 void server_path::start_information(std::uint32_t length)
@@ -193,7 +242,8 @@ task<result<void>> server_path::map_chunks()
         co_return done.error();
     for (auto& g : wanted)
         grants_.push_back(std::move(g.made));
-    keyless_.assign(session_.chunks().size(), 0);
+    if (renewable)
+        keys_ = std::make_unique<std::atomic<key>[]>(session_.chunks().size());
     co_return result<void>();
 }
 
@@ -202,14 +252,14 @@ task<void> server_path::inform(std::uint32_t length)
 {
     auto name =
         decode_info_request(service_memory_.bytes().first(std::min<std::size_t>(length, info_request_size)));
-    if (!name || connections_.size() != expected_) {
+    if (!name || came_ != expected_) {
         close(path_end::bad_message,
               name ? error(std::errc::bad_message, "an INFO_REQ before all connections were there")
                    : name.error());
         co_return;
     }
     // It may overtake what the device's connection manager has to say of the last connections.
-    while (accepted_ != expected_ && !closing()) {
+    while (accepted() != expected_ && !closing()) {
         accepted_more_.reset();
         const bool more = co_await accepted_more_.wait();
         if (!more)
@@ -231,7 +281,8 @@ task<void> server_path::inform(std::uint32_t length)
         close(path_end::no_memory, mapped.error());
         co_return;
     }
-    if (closing())
+    const bool ready = co_await connect_parts();
+    if (!ready || closing())
         co_return;
     std::vector<descriptor> chunks;
     for (const auto& g : grants_) {
@@ -243,15 +294,29 @@ task<void> server_path::inform(std::uint32_t length)
     const verbs::segment message{service_memory_.data(), static_cast<std::uint32_t>(size), 0};
     verbs::send_request send;
     send.segments = {&message, 1};
-    counters_ = &shared().stats.by_path.join(session_.name(), peer_);
+    home_.be_connected();
     // Before it goes out: requests may follow it at once.
     state_.to(server_path_state::connected, "all that is made for it is there");
     half_made_.give_back();
-    if (!connections_.front()->post({&send, 1}))
+    if (!home_.connections().front()->post({&send, 1}))
         co_return;
     log(log_level::info, "rtrs", "path connected",
         {{"session", session_.name()}, {"peer", peer_}, {"connections", std::uint64_t(expected_)}});
     tasks_.spawn(&server_path::heartbeats, this);
+}
+
+// Requests may come to any part as soon as the client has heard of the chunks. False: the path ends.
+task<bool> server_path::connect_parts()
+{
+    for (path_part* p : parts_)
+        p->tell_connected();
+    while (connected_parts_ != parts_.size() && !closing()) {
+        part_moved_.reset();
+        const bool moved = co_await part_moved_.wait();
+        if (!moved)
+            co_return false;
+    }
+    co_return true;
 }
 
 task<void> server_path::limit_set_up()
@@ -267,8 +332,13 @@ task<void> server_path::heartbeats()
         const bool due = co_await sleep_for(shared().options.heartbeat);
         if (!due || closing())
             co_return;
+        bool heard = home_.take_heard();
+        for (path_part* p : parts_)
+            heard |= p->take_heard();
+        if (heard)
+            missed_ = 0;
         if (missed_ != 0)
-            counters_->missed_heartbeats.add();
+            home_.counters().missed_heartbeats.add();
         if (missed_++ > shared().options.misses) {
             close(path_end::silent, error(std::errc::timed_out, "nothing came from the client", missed_));
             co_return;
@@ -278,7 +348,7 @@ task<void> server_path::heartbeats()
         verbs::send_request beat;
         beat.opcode = verbs::opcode::write_with_immediate;
         beat.immediate = make_immediate(immediate_type::heartbeat);
-        connections_.front()->post({&beat, 1});
+        home_.connections().front()->post({&beat, 1});
     }
 }
 
@@ -292,27 +362,33 @@ task<void> server_path::run()
     const bool closed = co_await close_.wait();
     if (!closed)
         close(path_end::stopped);
-    for (const auto& c : connections_) {
-        session_.forget(*c);
-        c->end(why_ == path_end::closed || why_ == path_end::stopped);
-    }
-    // Requests under way run to their end, but for those that wait for their turn at a filter: nobody hears their answer, and who sends
-    // them again would wait for theirs first. Only then the memory goes that they and the device use.
+    const bool quiet = why_ == path_end::closed || why_ == path_end::stopped;
+    // All connections end first, then requests under way come to their end. Only then the memory goes that they and the device use. Nothing
+    // is allocated before the parts on other shards have ended.
+    home_.begin_end(quiet);
     tasks_.request_stop();
-    requests_.request_stop();
     co_await tasks_.join();
-    co_await requests_.join();
-    for (const auto& c : connections_)
+    const auto [taking, requests] = home_.tasks();
+    co_await taking.join();
+    while (home_.copies_come()) {
+        home_.copy_came_event().reset();
+        co_await home_.copy_came_event().wait_shielded();
+    }
+    co_await requests.join();
+    while (pins_ != 0 || ended_parts_ != parts_.size()) {
+        part_moved_.reset();
+        co_await part_moved_.wait_shielded();
+    }
+    for (const auto& c : home_.connections())
         co_await c->ended();
     server_stats& stats = shared().stats;
     stats.ends[std::size_t(why_)].add();
-    const bool quiet = why_ == path_end::closed || why_ == path_end::stopped;
     log_limited(stats.ends_logged, quiet ? log_level::info : log_level::warning, "rtrs", "path ended",
                 {{"session", session_.name()},
                  {"peer", peer_},
                  {"reason", to_string(why_)},
                  {"cause", cause_.code() ? cause_.message() : std::string()}});
-    connections_.clear();
+    home_.connections().clear();
     if (domain_)
         co_await domain_->revoke(grants_);
 }

@@ -37,21 +37,73 @@ void server_session::paths_changed() noexcept
     name_.set_live(std::ranges::any_of(paths_, [](const auto& p) { return !p.second->closing(); }));
 }
 
-void server_session::chunk_free(std::uint32_t number)
+namespace {
+
+constexpr std::uint64_t others_wait = 1;
+
+std::uint64_t busy_with(const path_part& p) noexcept { return p.whole().number() << 1; }
+
+} // namespace
+
+chunk_turn server_session::take_chunk(std::uint32_t number, server_connection& by, const io_header& header,
+                                      std::uint32_t data_size)
 {
     server_chunk& chunk = chunks_[number];
-    chunk.busy = nullptr;
-    if (chunk.waiting.empty())
-        return;
-    const server_chunk::copy next = chunk.waiting.front();
-    chunk.waiting.erase(chunk.waiting.begin());
-    next.from->start(number, next.header, next.data_size);
+    const std::uint64_t ours = busy_with(by.path());
+    std::uint64_t found = 0;
+    if (chunk.busy.compare_exchange_strong(found, ours, std::memory_order_acquire))
+        return chunk_turn::now;
+    auto copy = std::make_unique<waiting_copy>(by, number, header, data_size);
+    const std::scoped_lock lock(copies_);
+    chunk.waiting.reserve(chunk.waiting.size() + 1);
+    // Whoever leaves the chunk behind this comes to the lock first.
+    while (found == 0 || (found & others_wait) == 0) {
+        const std::uint64_t wanted = found == 0 ? ours : found | others_wait;
+        if (chunk.busy.compare_exchange_weak(found, wanted, std::memory_order_acquire)) {
+            if (found == 0)
+                return chunk_turn::now;
+            break;
+        }
+    }
+    const auto is_ours = [&](const auto& w) { return &w->from.path().whole() == &by.path().whole(); };
+    if ((found & ~others_wait) == ours || std::ranges::any_of(chunk.waiting, is_ours))
+        return chunk_turn::never;
+    chunk.waiting.push_back(std::move(copy));
+    return chunk_turn::later;
+}
+
+bool server_session::leave_chunk(std::uint32_t number, const path_part& path) noexcept
+{
+    std::uint64_t expected = busy_with(path);
+    return chunks_[number].busy.compare_exchange_strong(expected, 0, std::memory_order_release,
+                                                        std::memory_order_relaxed);
+}
+
+void server_session::next_copy(std::uint32_t number) noexcept
+{
+    server_chunk& chunk = chunks_[number];
+    std::unique_ptr<waiting_copy> next;
+    {
+        const std::scoped_lock lock(copies_);
+        if (chunk.waiting.empty()) { // it was forgotten
+            chunk.busy.store(0, std::memory_order_release);
+            return;
+        }
+        next = std::move(chunk.waiting.front());
+        chunk.waiting.erase(chunk.waiting.begin());
+        chunk.busy.store(busy_with(next->from.path()) | (chunk.waiting.empty() ? 0 : others_wait),
+                         std::memory_order_release);
+        next->from.path()
+            .copy_comes(); // under the lock: its path forgets what waits, and then waits for what comes
+    }
+    waiting_copy::start(std::move(next));
 }
 
 void server_session::forget(const server_connection& from) noexcept
 {
-    for (server_chunk& chunk : chunks_)
-        std::erase_if(chunk.waiting, [&](const server_chunk::copy& w) { return w.from == &from; });
+    const std::scoped_lock lock(copies_);
+    for (server_chunk& chunk : chunks())
+        std::erase_if(chunk.waiting, [&](const auto& w) { return &w->from == &from; });
 }
 
 namespace {
@@ -90,11 +142,11 @@ task<result<void>> server_session::allocate()
         memory.push_back(std::move(piece));
     }
     memory_ = std::move(memory);
-    chunks_.resize(depth);
+    chunks_ = std::make_unique<server_chunk[]>(depth);
+    chunk_count_ = depth;
     const std::uint32_t each = depth / wanted.count;
     for (std::uint32_t i = 0; i < depth; ++i) {
         chunks_[i].memory = memory_[i / each].bytes().subspan(i % each * chunk_size, chunk_size);
-        chunks_[i].waiting.reserve(shared_.options.max_paths);
     }
     co_return result<void>();
 }
@@ -135,6 +187,7 @@ task<result<void>> server_session::claim(std::string name, std::string_view peer
     info.name = asked_name_;
     info.peer_address = peer_address_;
     info.max_io_size = shared_.max_io_size();
+    info.home = shared_.home;
     auto opened = shared_.service.open(info);
     if (!opened)
         co_return opened.error();

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,10 +23,12 @@
 
 namespace verbena::rtrs {
 
+class path_part;
 class server_connection;
 class server_path;
 struct server_shared;
 
+/// Its home is one shard, where it is used but for what says otherwise; its paths' connections stand on several.
 class server_session {
 public:
     /// `charged`: to the peer whose path is the first.
@@ -42,7 +45,8 @@ public:
     const std::string& name() const noexcept { return name_.text(); }
     bool begun() const noexcept { return handler_ != nullptr; }
     session_handler& handler() const noexcept { return *handler_; }
-    std::vector<server_chunk>& chunks() noexcept { return chunks_; }
+    /// Do not change once it has begun().
+    std::span<server_chunk> chunks() const noexcept { return {chunks_.get(), chunk_count_}; }
     const std::vector<lease>& memory() const noexcept { return memory_; }
     /// All memory of chunks, piece by piece.
     std::span<std::byte> memory(std::size_t piece) const noexcept
@@ -52,8 +56,21 @@ public:
     std::map<uuid, std::unique_ptr<server_path>>& paths() noexcept { return paths_; }
     /// A path has come or has ended.
     void paths_changed() noexcept;
-    /// The copy under way of this chunk's request is over: the next one starts.
-    void chunk_free(std::uint32_t chunk);
+
+    // On the shard of the connection. The lock is taken only where copies of a request wait.
+
+    /// A request came into an idle chunk, which is its path's from now on; or it waits, and starts when its turn has come. Throws
+    /// std::bad_alloc.
+    chunk_turn take_chunk(std::uint32_t chunk, server_connection& by, const io_header& header,
+                          std::uint32_t data_size);
+    /// The copy of `path` is over. False: others may wait, so that next_copy() follows.
+    bool leave_chunk(std::uint32_t chunk, const path_part& path) noexcept;
+    void next_copy(std::uint32_t chunk) noexcept;
+    void give_chunk(std::uint32_t chunk, const path_part& path) noexcept
+    {
+        if (!leave_chunk(chunk, path))
+            next_copy(chunk);
+    }
     /// Forgets the copies that wait and came by `from`.
     void forget(const server_connection& from) noexcept;
 
@@ -71,7 +88,9 @@ private:
     std::string peer_address_;
     std::vector<lease> memory_;
     std::size_t bytes_of_piece_ = 0;
-    std::vector<server_chunk> chunks_;
+    std::unique_ptr<server_chunk[]> chunks_;
+    std::size_t chunk_count_ = 0;
+    std::mutex copies_; // of server_chunk::waiting
     std::unique_ptr<session_handler> handler_;
     bool beginning_ = false;
     event begun_; // or not

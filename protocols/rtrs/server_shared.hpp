@@ -14,10 +14,13 @@
 
 namespace verbena::rtrs {
 
+class path_part;
 class server_session;
 
-/// What all sessions of a server share.
+/// What all sessions of a server share, and all parts of paths on its shard.
 struct server_shared {
+    /// As others find it; nullptr: the group spreads no sessions.
+    const verbena::shard* const home;
     reactor& shard;
     buffer_pool& buffers;
     rtrs::service& service;
@@ -26,7 +29,9 @@ struct server_shared {
     server_stats& stats;
     const request_layout layout;
     std::map<uuid, std::unique_ptr<server_session>> sessions;
-    event path_over; // one of them has gone
+    std::map<std::uint64_t, std::unique_ptr<path_part>>
+        parts;       // of paths whose home is elsewhere, by their number
+    event path_over; // one of them, or a part, has gone
 
     peer_shares& peers() const noexcept { return group.peers(); }
     /// Connections of a path for which there is room beyond the share: what a host of 128 CPUs makes.

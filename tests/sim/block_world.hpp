@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server of RTRS with devices of RNBD on one shard or two, as verbenad has them, and as many shards of clients, in one
+// A server of RTRS with devices of RNBD on one shard or several, as verbenad has them, and as many shards of clients, in one
 // process, on one virtual clock and one seed.
 #pragma once
 
@@ -29,8 +29,8 @@
 
 namespace verbena::sim {
 
-/// Made and destroyed on one thread. A session lives on one shard of the server, which the seed picks; its paths come to
-/// any.
+/// Made and destroyed on one thread. A session's home is one shard of the server, which the seed picks; its paths come to
+/// any, and their connections are spread over all.
 class block_world {
 public:
     static constexpr std::size_t memory_limit = std::size_t(64) << 20; ///< of each end
@@ -63,6 +63,10 @@ public:
         server_device = make_device("server");
         for (std::size_t i = 0; i < shards; ++i)
             servers.emplace_back(*this, all.at(i));
+        std::vector<const shard*> spread;
+        for (server_shard& s : servers)
+            spread.push_back(&s.here);
+        group.spread_over(std::move(spread));
         for (server_shard& s : servers)
             s.device->divert(
                 [this, &s](std::unique_ptr<verbs::arrival>& peer, verbs::listener&) { hand_over(s, peer); });
@@ -92,7 +96,7 @@ public:
             std::vector<std::string> own;
             for (std::size_t i = s.here.index(); i < names.size(); i += shards_)
                 own.push_back(names[i]);
-            const auto begins = [this, &s, &own] { begin(s, own); };
+            const auto begins = [this, &s, &own] { begin_one(s, own); };
             co_await s.here.run(begins);
         }
     }
@@ -101,10 +105,38 @@ public:
     {
         scope ending(client(0).reactor());
         for (server_shard& s : servers) {
-            const auto ends = [&s, drains] { return end(s, drains); };
+            const auto ends = [&s, drains] { return end_one(s, drains); };
             ending.spawn([&s, ends] { return s.here.run(ends); });
         }
         co_await ending.join();
+    }
+
+    /// One shard of the server alone. On that shard.
+    void begin_one(server_shard& s, const std::vector<std::string>& names)
+    {
+        s.serving = std::make_unique<rtrs::server>(s.here.reactor(), s.here.buffers(), served, group, options,
+                                                   s.stats);
+        s.tasks.emplace(s.here.reactor());
+        s.adopting = std::move(*s.device->listen_adopted("loop"));
+        for (const std::string& name : names)
+            s.listeners.push_back(std::move(*s.device->listen(name)));
+        const auto serve = [&s](verbs::listener& l) {
+            s.tasks->spawn([&s, &l] { return s.serving->serve(*s.device, l); });
+        };
+        serve(*s.adopting);
+        for (const auto& l : s.listeners)
+            serve(*l);
+    }
+    static task<void> end_one(server_shard& s, bool drains)
+    {
+        for (const auto& l : s.listeners)
+            l->close();
+        s.adopting->close();
+        if (!drains)
+            s.tasks->request_stop();
+        co_await s.tasks->join();
+        s.serving.reset();
+        s.listeners.clear();
     }
 
     std::uint64_t repeated() const
@@ -114,6 +146,18 @@ public:
             sum += s.stats.repeated.value();
         return sum;
     }
+    /// Shards that have served requests and are the home of no path that there ever was.
+    std::uint64_t served_beside() const
+    {
+        std::uint64_t sum = 0;
+        for (const server_shard& s : servers) {
+            std::uint64_t homes = 0;
+            for (const auto& c : s.stats.ends)
+                homes += c.value();
+            sum += homes == 0 && s.stats.reads.value() + s.stats.writes.value() != 0 ? 1 : 0;
+        }
+        return sum;
+    }
     std::int64_t sessions() const
     {
         std::int64_t sum = 0;
@@ -121,9 +165,10 @@ public:
             sum += s.stats.sessions.value();
         return sum;
     }
-    /// Once every client has been closed and the server has ended.
-    void nothing_is_left()
+    /// Once every client has been closed and the server has ended. So many paths broke the protocol.
+    void nothing_is_left(std::uint64_t broken = 0)
     {
+        std::uint64_t bad_messages = 0;
         all.settle();
         for (const server_shard& s : servers) {
             BOOST_TEST_CONTEXT("shard " << s.here.index())
@@ -131,9 +176,10 @@ public:
                 BOOST_TEST(s.stats.sessions.value() == 0);
                 BOOST_TEST(s.stats.paths.value() == 0);
                 BOOST_TEST(s.stats.connections.value() == 0);
-                BOOST_TEST(s.stats.ends[std::size_t(rtrs::path_end::bad_message)].value() == 0u);
             }
+            bad_messages += s.stats.ends[std::size_t(rtrs::path_end::bad_message)].value();
         }
+        BOOST_TEST(bad_messages == broken);
         for (std::size_t i = 0; i < all.size(); ++i) {
             BOOST_TEST(all.at(i).buffers().outstanding() == 0u, "buffers of shard " << i);
             BOOST_TEST(all.at(i).reactor().stats().illegal_transitions.load() == 0u);
@@ -167,35 +213,9 @@ public:
     rtrs::server_options options;
     rtrs::client_stats client_stats;
     std::deque<server_shard> servers;
-    std::uint64_t handovers = 0; ///< of connections to the shard of their session
+    std::uint64_t handovers = 0; ///< of connections to the shard where they are served
 
 private:
-    void begin(server_shard& s, const std::vector<std::string>& names)
-    {
-        s.serving = std::make_unique<rtrs::server>(s.here.reactor(), s.here.buffers(), served, group, options,
-                                                   s.stats);
-        s.tasks.emplace(s.here.reactor());
-        s.adopting = std::move(*s.device->listen_adopted("loop"));
-        for (const std::string& name : names)
-            s.listeners.push_back(std::move(*s.device->listen(name)));
-        const auto serve = [&s](verbs::listener& l) {
-            s.tasks->spawn([&s, &l] { return s.serving->serve(*s.device, l); });
-        };
-        serve(*s.adopting);
-        for (const auto& l : s.listeners)
-            serve(*l);
-    }
-    static task<void> end(server_shard& s, bool drains)
-    {
-        for (const auto& l : s.listeners)
-            l->close();
-        s.adopting->close();
-        if (!drains)
-            s.tasks->request_stop();
-        co_await s.tasks->join();
-        s.serving.reset();
-        s.listeners.clear();
-    }
     void hand_over(server_shard& from, std::unique_ptr<verbs::arrival>& peer)
     {
         const auto chosen = group.shard_of(peer->private_data(), shards_);

@@ -125,6 +125,12 @@ void memory_grant::deliver() noexcept
     all.away().fetch_sub(1);
 }
 
+bool memory_grant::is_renewable_in(const domain& d, const domain_part& p) const noexcept
+{
+    // All parts of a domain on one device have one ibv_pd, so their queue pairs may bind each other's windows.
+    return over_ != nullptr && &domain_.whole() == &d.whole() && part_->on.verbs() == p.on.verbs();
+}
+
 void memory_grant::revoke() noexcept
 {
     // A device that came back may have given the key to another grant.

@@ -90,8 +90,8 @@ public:
     {
         return over_ != nullptr ? ::ibv_inc_rkey(window_->rkey) : 0;
     }
-    /// Renewable, and of this part of a domain.
-    bool is_renewable_in(const domain_part& p) const noexcept { return over_ != nullptr && part_ == &p; }
+    /// Renewable by queue pairs of `d` on the device of `p`: they may be of another shard than the one that made it.
+    bool is_renewable_in(const domain& d, const domain_part& p) const noexcept;
 
 private:
     friend class domain;

@@ -103,8 +103,9 @@ result<void> queue_pair::check(const verbs::send_request& r) const
         (r.opcode == verbs::opcode::local_invalidate && !can.local_invalidate) ||
         (r.opcode == verbs::opcode::send_with_invalidate && !can.remote_invalidate))
         return error(std::errc::operation_not_supported, "the device has no such work request");
-    if (is_renewal(r.opcode) && (r.grant == nullptr || r.grant->slot() == nullptr ||
-                                 !static_cast<memory_grant*>(r.grant->slot())->is_renewable_in(home_)))
+    if (is_renewal(r.opcode) &&
+        (r.grant == nullptr || r.grant->slot() == nullptr ||
+         !static_cast<memory_grant*>(r.grant->slot())->is_renewable_in(domain_, home_)))
         return error(std::errc::invalid_argument, "bind and unbind are of a renewable grant of the domain");
     std::uint64_t length = 0;
     for (const auto& s : r.segments)

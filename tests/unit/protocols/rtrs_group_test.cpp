@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 BOOST_AUTO_TEST_SUITE(rtrs_group_test)
 
@@ -183,6 +184,31 @@ BOOST_FIXTURE_TEST_CASE(all_connections_of_a_session_belong_to_one_shard, fixtur
     BOOST_TEST(used.size() == 4U);
     BOOST_TEST(!group.shard_of(std::array<std::byte, 56>{}, 4).has_value());
     BOOST_TEST(!group.shard_of({}, 4).has_value());
+}
+
+// By connection 0, which knows its home, and those behind it.
+BOOST_AUTO_TEST_CASE(connections_of_a_session_are_spread_over_shards)
+{
+    constexpr std::size_t shards = 3;
+    runtime_options o;
+    o.shards = shards;
+    const auto rt = runtime::start(o).value();
+    rtrs::server_group group;
+    rtrs::connect_request m;
+    m.connections = 7;
+    m.first = true;
+    const std::size_t home = *group.shard_of(rtrs::encode(m), shards);
+    m.connection = 4;
+    BOOST_TEST((group.shard_of(rtrs::encode(m), shards) == home)); // nobody knows of shards yet
+    std::vector<const shard*> all;
+    for (std::size_t i = 0; i < shards; ++i)
+        all.push_back(&rt->at(i));
+    group.spread_over(all);
+    for (std::uint16_t i = 0; i < m.connections; ++i) {
+        m.connection = i;
+        m.path.bytes[0] = std::byte(i); // each path alike
+        BOOST_TEST(*group.shard_of(rtrs::encode(m), shards) == (home + i) % shards);
+    }
 }
 
 // A client that found the names which one server keeps on its first shard has gained nothing for another server, or for

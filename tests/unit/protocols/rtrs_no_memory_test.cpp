@@ -4,6 +4,7 @@
 // and its virtual clock.
 #include <boost/test/unit_test.hpp>
 
+#include "../../sim/block_world.hpp"
 #include "rnbd_world.hpp"
 #include "rtrs_by_hand.hpp"
 #include "throwing_listener.hpp"
@@ -29,13 +30,16 @@ namespace {
 
 unsigned fails_at = 0; // the allocation that fails, from 1; 0: none
 bool has_failed = false;
+unsigned fails_on = ~0u;   // the shard whose allocations count; else each does
 bool frames_alone = false; // which come in units of 64 bytes (frame_pool.cpp)
 
 } // namespace
 
 void* operator new(std::size_t size)
 {
-    const bool counts = fails_at != 0 && (!frames_alone || size % 64 == 0);
+    bool counts = fails_at != 0 && (!frames_alone || size % 64 == 0);
+    if (counts && fails_on != ~0u)
+        counts = verbena::reactor::current() != nullptr && verbena::reactor::current()->index() == fails_on;
     const bool fails = counts && --fails_at == 0;
     has_failed = has_failed || fails;
     void* const made = fails ? nullptr : std::malloc(size);
@@ -155,6 +159,61 @@ void survives(unsigned skips)
 BOOST_AUTO_TEST_CASE(a_first_connection_for_which_there_is_no_memory_costs_itself) { survives(0); }
 
 BOOST_AUTO_TEST_CASE(a_later_connection_for_which_there_is_no_memory_costs_its_path) { survives(1); }
+
+// It came to another shard than its path's first one. There each frame fails once, until it has been taken. With a place in
+// its path it would leave a hole there.
+BOOST_AUTO_TEST_CASE(a_connection_for_which_another_shard_has_no_memory_costs_itself_or_its_path)
+{
+    unsigned failures = 0;
+    for (unsigned at = 1;; ++at) {
+        bool failed = false;
+        const auto run = [&] {
+            sim::block_world w(7, 2, {}, {});
+            const auto disk = rnbd_test::ram_disk(1 << 20);
+            w.options.queue_depth = 4;
+            w.options.chunk_size = 8192;
+            w.add("disk", *disk);
+            const auto device = w.make_device("client");
+            auto context = device->make_context(w.client(0).reactor());
+            const auto serve = [&] { return w.begin({"server"}); };
+            const auto body = [&]() -> task<void> {
+                co_await serve();
+                rtrs::connect_request m;
+                m.connections = 2;
+                m.path = rnbd_test::id_of(100);
+                m.session = rnbd_test::id_of(1);
+                m.first = true;
+                const std::size_t home = *w.group.shard_of(encode(m), 2);
+                rnbd_test::by_hand first(*context), second(*context);
+                BOOST_REQUIRE(co_await first.connect("server", m));
+                m.connection = 1;
+                fails_on = unsigned(1 - home);
+                frames_alone = true;
+                has_failed = false;
+                fails_at = at;
+                (void)co_await second.connect("server", m);
+                co_await sleep_for(10ms);
+                fails_at = 0;
+                frames_alone = false;
+                fails_on = ~0u;
+                failed = has_failed;
+                if (!first.ended && !second.pair) { // it had no place yet, and comes again
+                    rnbd_test::by_hand again(*context);
+                    BOOST_TEST((co_await again.connect("server", m)).has_value(), "frame " << at);
+                }
+                co_await w.end(true);
+            };
+            w.all.run(w.client(0), body());
+            context.reset();
+            w.nothing_is_left();
+        };
+        std::jthread(run).join();
+        if (!failed)
+            break;
+        ++failures;
+    }
+    BOOST_TEST(failures > 5u);
+}
 
 // Each frame of a coroutine fails in its turn until the client has heard what became of its path.
 BOOST_AUTO_TEST_CASE(a_client_without_memory_for_its_path_hears_of_that)

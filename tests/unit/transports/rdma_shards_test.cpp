@@ -64,19 +64,20 @@ struct two_shards {
         });
         until([&] { return over; });
     }
-    void connect_b()
+    void connect_b() { connect(b, queue_pair); }
+    void connect(side& s, std::unique_ptr<rdma::queue_pair>& into)
     {
-        run(b, [&]() -> task<void> {
+        run(s, [&]() -> task<void> {
             auto* const id = new rdma_cm_id{};
             id->verbs = &it().verbs();
             id->port_num = 1;
-            auto& c = static_cast<context_impl&>(*b.context);
+            auto& c = static_cast<context_impl&>(*s.context);
             auto& part = static_cast<whole_domain&>(*domain).at(c);
             auto made = co_await c.make_pair(id, part, {}, "peer:1", "peer");
             BOOST_REQUIRE_MESSAGE(made, why(made));
-            queue_pair = std::move(*made);
-            queue_pair->set_handler(&handler);
-            queue_pair->open(1);
+            into = std::move(*made);
+            into->set_handler(&handler);
+            into->open(1);
         });
     }
     result<void> post(std::span<std::byte> bytes, std::uint32_t key)
@@ -127,6 +128,66 @@ BOOST_FIXTURE_TEST_CASE(memory_of_one_shard_is_known_at_the_queue_pair_of_anothe
     // What nobody knows any more ends the connection.
     BOOST_TEST(bool(post(bytes, 0)));
     until([&] { return handler.count != 0; });
+}
+
+// Chunks of RTRS are: any connection of a path takes a key away and gives the next one.
+BOOST_AUTO_TEST_CASE(a_grant_of_one_shard_is_renewed_by_the_queue_pair_of_another)
+{
+    it().makes_windows = true;
+    it().refused_bind = 0;
+    it().bind_status = IBV_WC_SUCCESS;
+    it().attributes.device_cap_flags = IBV_DEVICE_MEM_WINDOW;
+    {
+        two_shards all;
+        std::unique_ptr<rdma::queue_pair> own;
+        all.connect(all.a, own);
+        all.connect_b();
+        std::unique_ptr<verbs::region> region;
+        verbs::grant_request wanted;
+        all.run(all.a, [&]() -> task<void> {
+            auto made = co_await all.domain->register_memory(all.bytes);
+            BOOST_REQUIRE_MESSAGE(made, why(made));
+            region = std::move(*made);
+            wanted.memory = all.bytes;
+            wanted.rights = verbs::access::remote_write;
+            wanted.renewable = true;
+            auto granted = co_await all.domain->make_grants({&wanted, 1});
+            BOOST_REQUIRE_MESSAGE(granted, why(granted));
+        });
+        verbs::grant& grant = wanted.made;
+        std::uint32_t last = grant.where().key;
+        for (rdma::queue_pair* by : {all.queue_pair.get(), own.get(), all.queue_pair.get()}) {
+            for (const verbs::opcode what : {verbs::opcode::unbind, verbs::opcode::bind}) {
+                it().doorbells.clear();
+                const std::uint32_t next = grant.next_key();
+                verbs::send_request w;
+                w.opcode = what;
+                w.grant = &grant;
+                const auto posted = by->post_send({&w, 1});
+                BOOST_REQUIRE_MESSAGE(posted, why(posted));
+                BOOST_REQUIRE(it().doorbells.size() == 1u);
+                const auto& bind = it().doorbells.front().front();
+                BOOST_TEST((bind.what == IBV_WR_BIND_MW));
+                BOOST_TEST(bind.key == next);
+                BOOST_TEST(bind.key != last);
+                BOOST_TEST(bind.length == (what == verbs::opcode::bind ? all.bytes.size() : 0u));
+                BOOST_TEST(grant.where().key == next);
+                last = next;
+            }
+        }
+        all.run(all.b, [&]() -> task<void> {
+            all.queue_pair.reset();
+            co_return;
+        });
+        all.run(all.a, [&]() -> task<void> {
+            own.reset();
+            co_await all.domain->revoke({&grant, 1});
+            region.reset();
+        });
+    }
+    BOOST_TEST(it().windows == 0);
+    it().attributes.device_cap_flags = 0;
+    it().makes_windows = false;
 }
 
 // It was made there, so the kernel is asked there.

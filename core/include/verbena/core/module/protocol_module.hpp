@@ -88,8 +88,8 @@ public:
         (void)peer_address;
         return true;
     }
-    /// Which of the service's shards a peer belongs to, by what its connect request says: the same for all connections that need each
-    /// other. None: any, which is each in turn. Any shard, several at once.
+    /// To which of the service's shards a connection goes, by what its connect request says: where what it needs is, or where the module wants
+    /// it served. None: any, which is each in turn. Any shard, several at once.
     virtual std::optional<std::size_t> shard_of(std::span<const std::byte> private_data,
                                                 std::size_t shards) const noexcept
     {

@@ -111,7 +111,7 @@ struct send_request {
     std::uint32_t remote_key = 0;
     std::uint32_t invalidate_key = 0; ///< send_with_invalidate: the peer's key; local_invalidate: ours
     std::uint32_t immediate = 0;      ///< write_with_immediate, send_with_immediate
-    /// bind, unbind: of this queue pair's domain, and where needs_local_keys is set made on its shard; outlives the completion.
+    /// bind, unbind: of this queue pair's domain, made on any shard, used by one queue pair at a time; outlives the completion.
     verbs::grant* grant = nullptr;
 };
 

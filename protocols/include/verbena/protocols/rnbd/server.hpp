@@ -5,11 +5,13 @@
 #include <verbena/core/log.hpp>
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/net/client_list.hpp>
+#include <verbena/core/reactor/reactor.hpp>
 #include <verbena/core/result.hpp>
 #include <verbena/protocols/rnbd/wire.hpp>
 #include <verbena/protocols/rtrs/server.hpp>
 #include <verbena/protocols/storage/block_backend.hpp>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -17,6 +19,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -137,21 +140,30 @@ struct server_stats {
     log_limiter opens_logged;
 };
 
-/// RNBD as RTRS serves it, on one shard. The table and the counters outlive it.
+/// RNBD as RTRS serves it: opens the sessions whose home is one shard. The table and the counters outlive it.
 class server final : public rtrs::service {
 public:
     static constexpr std::size_t max_open_devices = 1024; ///< of a session
     /// A CLOSE is answered EBUSY when operations on its device have not ended after so long. The last of them closes the device.
     static constexpr std::chrono::seconds close_patience{5};
 
-    server(device_table& devices, server_stats& stats) noexcept : devices_(devices), stats_(stats) {}
+    server(device_table& devices, server_stats& stats) noexcept : server(devices, {&stats, 1}) {}
+    /// What requests of its sessions do on shard i is counted in `of_shards[i]`, or in the last one.
+    server(device_table& devices, std::span<server_stats> of_shards) noexcept
+        : devices_(devices), stats_(of_shards)
+    {
+    }
     bool admits(std::string_view peer_address) override { return devices_.admits(peer_address, host_); }
     result<std::unique_ptr<rtrs::session_handler>> open(const rtrs::session_info& s) override;
 
 private:
     friend class server_session;
+    server_stats& stats_of(const reactor& shard) const noexcept
+    {
+        return stats_[std::min<std::size_t>(shard.index(), stats_.size() - 1)];
+    }
     device_table& devices_;
-    server_stats& stats_;
+    const std::span<server_stats> stats_;
     host_addresses host_;
 };
 

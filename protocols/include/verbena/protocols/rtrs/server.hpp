@@ -12,6 +12,7 @@
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/net/peer_shares.hpp>
 #include <verbena/core/random.hpp>
+#include <verbena/core/reactor/shard.hpp>
 #include <verbena/core/task/task.hpp>
 #include <verbena/core/verbs/verbs.hpp>
 #include <verbena/protocols/rtrs/path_end.hpp>
@@ -26,6 +27,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #pragma GCC visibility push(default)
 
@@ -116,8 +118,9 @@ struct server_stats {
     log_limiter exceptions_logged;
 };
 
-/// A request, for the service. Its memory is the session's and stays while the service's task runs; the client can
-/// write into it at any time, and only harms itself by that. So what is checked is copied first.
+/// A request, for the service, on the shard of the connection that brought it. Its memory is the session's and stays
+/// while the service's task runs, on whichever shard; the client can write into it at any time, and only harms itself by
+/// that. So what is checked is copied first.
 class request {
 public:
     request(bool is_write, std::span<std::byte> data, std::span<const std::byte> user) noexcept
@@ -155,10 +158,13 @@ struct session_info {
     std::string_view name;
     std::string_view peer_address; ///< of its first path; canonical, without port
     std::uint32_t max_io_size = 0; ///< bytes of a request's data
+    /// The session's home, where other shards find it by shard::run(). nullptr: all is on one shard.
+    const shard* home = nullptr;
 };
 
-/// What a service has for one session. Used on the session's shard; destroyed when no path is left and no request is
-/// under way.
+/// What a service has for one session. Made, told of paths and destroyed at the session's home: the shard of open().
+/// Requests are served on the shards of their connections, so serve() runs on several at once; what changes the session
+/// itself goes home from there (session_info::home). Destroyed when no path is left and no request is under way.
 class session_handler {
 public:
     virtual ~session_handler() = default;
@@ -174,7 +180,8 @@ public:
     /// Serves one request, beside others. Completes when: it is served; the answer goes out then. On cancel: when its
     /// path ends its task is asked to stop, and its answer is dropped: what was begun goes on to its end, what has
     /// not need not begin. Errors: an errno up to max_response_error goes to the client, all else as EIO. An
-    /// exception counts as EIO, and is logged. Lifetime: `r` outlives the task. Shard: the session's.
+    /// exception counts as EIO, and is logged. Lifetime: `r` outlives the task. Shard: that of the connection which brought
+    /// it: any of server_group::spread_over(), else the session's home.
     virtual task<result<void>> serve(request& r) = 0;
 };
 
@@ -194,6 +201,7 @@ public:
     virtual result<std::unique_ptr<session_handler>> open(const session_info& s) = 0;
 };
 
+class server;
 class session_name;
 
 /// What the servers of several shards share: the names of their sessions, how many there are, and what each peer has
@@ -216,14 +224,20 @@ public:
     bool add_session(std::uint32_t limit) noexcept;
     void remove_session() noexcept;
     peer_shares& peers() const noexcept;
-    /// Which of `shards` servers, from 0, keeps the session that a connect request names: the same for all its
-    /// connections, since a session lives on one shard. A key that the group has drawn decides that, as clients draw
-    /// the names of their sessions: by a hash that they knew they could all have the shard of somebody else. None: it
-    /// is no such request.
+    /// Each of these shards has a server of the group, or will have one, and the connections of each session are spread over
+    /// them. Without this call all connections of a session are served on one shard. Before the first server is made; the
+    /// shards outlive the group's servers.
+    void spread_over(std::vector<const shard*> shards);
+    /// To which of `shards` servers, from 0, a connection goes, by its connect request; `shards` is their number in
+    /// spread_over(), if that was called. Connection 0 of a path goes to the home of its session, and connection i to the
+    /// i-th shard behind that. A key that the group has drawn chooses the home, as clients draw the names of their
+    /// sessions: by a hash that they knew they could all have the shard of somebody else. Connection 0 that came elsewhere
+    /// is refused by the server there; any other one is served where it came. None: it is no such request.
     std::optional<std::size_t> shard_of(std::span<const std::byte> private_data,
                                         std::size_t shards) const noexcept;
 
 private:
+    friend class server;
     friend class session_name;
     struct impl;
     std::unique_ptr<impl> impl_;
@@ -255,18 +269,19 @@ private:
     std::string text_;
 };
 
-/// The sessions of one shard.
+/// The sessions whose home is one shard, and the connections there of those whose home is another one.
 class server {
 public:
-    /// All outlive it. `o` has passed check(), and is the same for all servers of `group`.
+    /// All outlive it. `o` has passed check(), and is the same for all servers of `group`. `shard` is one of
+    /// server_group::spread_over(), if that was called, and has no other server of the group meanwhile.
     server(reactor& shard, buffer_pool& buffers, service& s, server_group& group, const server_options& o,
            server_stats& stats);
     ~server();
     server(const server&) = delete;
 
     /// Takes connections. Several listeners may be served at once: a session's paths may come by different ones.
-    /// Completes when: `l` is closed and the paths that came this way have ended: each when its requests under way
-    /// have been answered, and it takes no more of them. On cancel: the same, but paths end at once; requests that
+    /// Completes when: `l` is closed and the paths that came this way have ended, any of whose connections did: each when
+    /// its requests under way have been answered, and it takes no more of them. On cancel: the same, but paths end at once; requests that
     /// can't be called back are waited for, and not answered. Errors: logged: the provider lacks RDMA Write with
     /// immediate, or what always_invalidate needs (renewable_grants, send_with_immediate). Lifetime: `d` and `l`
     /// outlive it. Shard: the server's.
