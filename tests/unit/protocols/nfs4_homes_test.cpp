@@ -69,12 +69,16 @@ struct spread_server {
     template<class... Args>
     call prepare(std::size_t at, const Args&... args)
     {
+        return write(at, [&](compound_request& out) { (out.add(args), ...); });
+    }
+    call write(std::size_t at, const std::function<void(compound_request&)>& operations)
+    {
         call made{at, std::make_unique<memory_call>(shards.at(at).buffers(), from)};
         xdr::encoder out = made.text->begin(100003, 4, 1, nullptr);
         compound_head head;
         head.minorversion = minor;
         compound_request request(out, head);
-        (request.add(args), ...);
+        operations(request);
         made.text->end(out);
         made.text->way = way;
         return made;
@@ -483,7 +487,7 @@ BOOST_AUTO_TEST_CASE(a_lock_owner_is_released_beside_a_lock_of_its_own)
     for (std::uint64_t seed = 1; seed <= orders; ++seed) {
         spread_server s(seed);
         spread_client0 c(s);
-        const auto first = c.ready_at(0), second = c.ready_at(2);
+        const auto first = c.ready_at(1), second = c.ready_at(2);
         // The owner is known, and has nothing locked.
         answer4 once = s.compound(0, PUTFH4args{second.fh()}, c.locking(second, 0, 1));
         once.good<PUTFH4res>();
@@ -492,10 +496,18 @@ BOOST_AUTO_TEST_CASE(a_lock_owner_is_released_beside_a_lock_of_its_own)
                            nfsstat4::ok);
         LOCK4args locking = c.locking(first, 5, 3);
         std::vector<spread_server::call> calls;
-        calls.push_back(s.prepare(seed % homes, PUTFH4args{first.fh()}, locking));
+        // Sooner or later.
+        const std::size_t before = seed % 5;
+        calls.push_back(s.write(seed % homes, [&](compound_request& out) {
+            for (std::size_t i = 0; i < before; ++i)
+                out.add(RENEW4args{c.id});
+            out.add(PUTFH4args{first.fh()}).add(locking);
+        }));
         calls.push_back(s.prepare(seed / homes % homes, RELEASE_LOCKOWNER4args{{c.id, named("locker")}}));
         s.serve(calls);
         answer4 locked = calls[0].answer();
+        for (std::size_t i = 0; i < before; ++i)
+            locked.good<RENEW4res>();
         locked.good<PUTFH4res>();
         const auto lock = locked.good<LOCK4res>();
         const nfsstat4 release = calls[1].answer().status();
