@@ -294,13 +294,15 @@ owner_entry& state_table::owner_of(client_entry& c, bool locks, std::span<const 
         return *found;
     auto made = std::make_unique<owner_entry>(c, locks, text_of(name), siphash(commons_.key(), name));
     owner_entry& o = *made;
-    if (o.is_counted)
-        c.card.owners.enter(locks, o.hash);
+    const bool is_counted = o.is_counted; // an insertion that fails takes the entry along
+    const std::uint64_t hash = o.hash;
+    if (is_counted)
+        c.card.owners.enter(locks, hash);
     try {
         c.owners.insert(std::move(made));
     } catch (...) {
-        if (o.is_counted)
-            c.card.owners.leave(locks, o.hash);
+        if (is_counted)
+            c.card.owners.leave(locks, hash);
         throw;
     }
     c.card.count(&use_counts::owner_names, std::ptrdiff_t(name.size()));
