@@ -156,6 +156,7 @@ public:
     }
     void start(module_host& host) override
     {
+        shards_ = &host.shards();
         has_mount_ = host.modules().find("mount") != nullptr;
         limits_.sessions.v6_prefix = host.peers().options().v6_prefix;
         for (const export_config& e : exports_)
@@ -178,9 +179,11 @@ public:
     std::vector<std::unique_ptr<rpc::program>> make_programs(shard& s) override
     {
         std::vector<std::unique_ptr<rpc::program>> programs;
-        // The first shard is the home of the state.
+        // The first shard is the home of clients. Files have their homes on all of them.
         if (serves4_ && !commons_)
             make_commons(s);
+        if (serves4_)
+            tend_files(s);
         if (group_source_ && !groups_)
             make_groups(s);
         if (serves3_)
@@ -219,6 +222,7 @@ private:
     std::string recovery_text() const;
     std::chrono::seconds grace_time() const;
     void make_commons(shard& home);
+    void tend_files(shard& home);
     void open_export(module_host& host, const export_config& e);
     void warn_of_shared_trees();
     void refuse_public() const;
@@ -243,6 +247,7 @@ private:
     std::optional<user_groups> groups_;
     std::optional<v4::stream_callback_connector> connector_;
     std::unique_ptr<v4::server_commons> commons_; // goes when the shards have ended
+    runtime* shards_ = nullptr;
     metric_registry* metrics_ = nullptr;
     metric_registrations registrations_;
     metric_registrations group_registrations_;
@@ -369,7 +374,10 @@ void nfs_module::make_commons(shard& home)
     // A clock that was set goes on being set by a little.
     options.reclaimed_unchanged = std::int64_t(restart_.started_before) - 60;
     options.limits = limits_.state;
-    commons_ = std::make_unique<v4::server_commons>(table_, key_, home, *store_, options,
+    std::vector<shard*> homes;
+    for (std::size_t i = 0; i < shards_->size(); ++i)
+        homes.push_back(&shards_->at(i));
+    commons_ = std::make_unique<v4::server_commons>(table_, key_, homes, *store_, options,
                                                     seconds_since_1970(), limits_.sessions);
     commons_->minors = minors_;
     users_.emplace(home.tasks(), *nsswitch_, names_);
@@ -379,9 +387,16 @@ void nfs_module::make_commons(shard& home)
     registrations_ = commons_->expose(*metrics_);
     // Without memory for one of these the start fails.
     home.tasks().spawn(already_made, commons_->state.clients().tend());
-    home.tasks().spawn(already_made, commons_->state.table().tend());
     home.tasks().spawn(already_made, commons_->tend());
     home.tasks().spawn(already_made, commons_->callbacks.run());
+}
+
+void nfs_module::tend_files(shard& home)
+{
+    state_home& state = commons_->state;
+    for (unsigned i = 0; i < state.homes(); ++i)
+        if (&state.where(i) == &home)
+            home.tasks().spawn(already_made, state.table(i).tend());
 }
 
 void nfs_module::open_export(module_host& host, const export_config& e)

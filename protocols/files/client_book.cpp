@@ -311,6 +311,18 @@ bool client_book::has_delegations(client_id client) noexcept
     return c != nullptr && c->card->delegations() > 0;
 }
 
+bool client_book::is_recalled(client_id client) noexcept
+{
+    const booked_client* const c = find(client);
+    return c != nullptr && c->card->recalled > 0;
+}
+
+bool client_book::has_owner(client_id client, bool locks, std::span<const std::byte> owner) noexcept
+{
+    const booked_client* const c = find(client);
+    return c != nullptr && c->card->owners.has(locks, siphash(commons_.key(), owner));
+}
+
 // --- The end of what a client has
 
 /// All that a client has is being taken. If that is not done in the end, it is to return what is fenced by then, as it

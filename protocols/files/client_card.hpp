@@ -93,6 +93,36 @@ private:
     std::atomic<word> word_{0};
 };
 
+/// How many tables have something of each owner of a client that is called by stateids (NFS version 4.0): whoever keeps
+/// more of such an owner has to know whether it has anything, wherever. Any thread.
+class owner_uses {
+public:
+    /// A table makes its entry of the owner: `name` is a hash of its name by a key that clients don't know.
+    void enter(bool locks, std::uint64_t name)
+    {
+        const std::lock_guard held(lock_);
+        ++tables_[key(locks, name)];
+    }
+    /// Its entry goes.
+    void leave(bool locks, std::uint64_t name) noexcept
+    {
+        const std::lock_guard held(lock_);
+        const auto it = tables_.find(key(locks, name));
+        if (--it->second == 0)
+            tables_.erase(it);
+    }
+    bool has(bool locks, std::uint64_t name) const noexcept
+    {
+        const std::lock_guard held(lock_);
+        return tables_.contains(key(locks, name));
+    }
+
+private:
+    static std::uint64_t key(bool locks, std::uint64_t name) noexcept { return name << 1 | unsigned(locks); }
+    mutable std::mutex lock_; // held for one step
+    std::unordered_map<std::uint64_t, unsigned> tables_;
+};
+
 /// Any thread, but for what says otherwise. Those who refer to it own it together.
 struct client_card {
     client_card(client_id i, std::string_view k, std::shared_ptr<peer_use> p, use_of_all& every, bool host)
@@ -123,8 +153,10 @@ struct client_card {
     use_counts use;
     std::atomic<std::size_t> pending{0}, waits{0}; // opens that are begun; waits for locks
     std::atomic<std::size_t> recallables{0}, revoked{0},
-        others{0};                                       // revoked ones are among the first, and no others
-    std::atomic<unsigned> revoking{0};                   // whose record is removed for that
+        others{0};                        // revoked ones are among the first, and no others
+    std::atomic<std::size_t> recalled{0}; // of `recallables`: asked for, and neither back nor revoked
+    owner_uses owners;                    // where hears_by_stateids()
+    std::atomic<unsigned> revoking{0};    // whose record is removed for that
     std::atomic<time_point> next_ask_back{time_point{}}; // for delegations
     std::atomic<time_point> leases_from{
         time_point{}}; // no delegation under a lease before: it did not give one back

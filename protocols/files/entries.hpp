@@ -204,14 +204,12 @@ inline bool other_entry::excludes(const recallable_kind& kind, lock_type type,
 
 /// An open owner or a lock owner. Lives as long as it has states.
 struct owner_entry {
-    owner_entry(client_entry& c, bool l, std::string_view n, std::uint64_t h)
-        : client(c), locks(l), hash(h), name(n)
-    {
-    }
+    inline owner_entry(client_entry& c, bool l, std::string_view n, std::uint64_t h);
     client_entry& client;
     const bool locks;
     const std::uint64_t hash; // of the name, by a key that clients don't know
     const std::string name;
+    const bool is_counted; // in client_card::owners
     intrusive_list<member_of<state_entry>> states;
 };
 
@@ -280,6 +278,11 @@ struct client_entry {
     intrusive_list<pending_open::of_client> opening;
     std::unordered_set<std::unique_ptr<owner_entry>, owner_hash, owner_equal> owners;
 };
+
+inline owner_entry::owner_entry(client_entry& c, bool l, std::string_view n, std::uint64_t h)
+    : client(c), locks(l), hash(h), name(n), is_counted(c.card.hears_by_stateids())
+{
+}
 
 inline bool is_of(const state_entry& s, client_id who, std::uint32_t via) noexcept
 {

@@ -108,17 +108,6 @@ std::optional<std::vector<exported_file>> state_table::files_of(client_id client
     return all;
 }
 
-bool state_table::is_recalled(client_id client) noexcept
-{
-    client_entry* c = find_client(client);
-    for (auto* m = c == nullptr ? nullptr : c->states.front(); m != nullptr; m = c->states.next(*m)) {
-        if (is_recallable(m->owner.kind) && m->owner.file != nullptr &&
-            static_cast<recallable_entry&>(m->owner).is_recalled)
-            return true;
-    }
-    return false;
-}
-
 // --- What the book says
 
 // Its lease is over: whoever waits for a lock of its, or for what is kept for it, may ask for that now. All of them hear
@@ -305,7 +294,17 @@ owner_entry& state_table::owner_of(client_entry& c, bool locks, std::span<const 
         return *found;
     auto made = std::make_unique<owner_entry>(c, locks, text_of(name), siphash(commons_.key(), name));
     owner_entry& o = *made;
-    c.owners.insert(std::move(made));
+    const bool is_counted = o.is_counted; // an insertion that fails takes the entry along
+    const std::uint64_t hash = o.hash;
+    if (is_counted)
+        c.card.owners.enter(locks, hash);
+    try {
+        c.owners.insert(std::move(made));
+    } catch (...) {
+        if (is_counted)
+            c.card.owners.leave(locks, hash);
+        throw;
+    }
     c.card.count(&use_counts::owner_names, std::ptrdiff_t(name.size()));
     stats_.owner_names.add(std::int64_t(name.size()));
     (locks ? stats_.lock_owners : stats_.open_owners).add(1);
@@ -320,6 +319,8 @@ void state_table::release_owner(owner_entry& o) noexcept
     (o.locks ? stats_.lock_owners : stats_.open_owners).add(-1);
     o.client.card.count(&use_counts::owner_names, -std::ptrdiff_t(o.name.size()));
     stats_.owner_names.add(-std::int64_t(o.name.size()));
+    if (o.is_counted)
+        o.client.card.owners.leave(o.locks, o.hash);
     auto& owners = o.client.owners;
     owners.erase(owners.find(owner_key{o.hash, o.locks, o.name}));
 }

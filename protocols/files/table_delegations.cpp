@@ -307,10 +307,12 @@ void state_table::recall_any(std::size_t keep)
 
 void state_table::ask_back(client_entry& c, std::size_t keep) noexcept
 {
-    if (now() < c.card.next_ask_back.load() || !c.card.callable || c.card.delegations() <= keep)
+    time_point next = c.card.next_ask_back.load();
+    if (now() < next || !c.card.callable || c.card.delegations() <= keep)
         return;
-    c.card.next_ask_back = now() + between_requests;
-    handler_.recall_any(c.id, keep);
+    // By one of the tables that want it.
+    if (c.card.next_ask_back.compare_exchange_strong(next, now() + between_requests))
+        handler_.recall_any(c.id, keep);
 }
 
 // Where a limit is near, clients are asked for what they don't use, so that those get some that do. Beyond it none is granted.

@@ -366,6 +366,7 @@ void state_table::recall(recallable_entry& r) noexcept
     }
     stats_.recalls.add();
     stats_.recalled_delegations.add(1);
+    ++r.client.card.recalled;
     if (!r.for_a_holder)
         recent_->add(r.file->hash, now());
     recall_notice told = {r.client.id, states_->id_of(r), &r.file->handle, delegation_type::read, r.via};
@@ -402,6 +403,7 @@ void state_table::leave_file(recallable_entry& r) noexcept
         stats_.ended_recalls.add();
         stats_.recall_microseconds.add(in_microseconds(now() - r.recalled));
         stats_.recalled_delegations.add(-1);
+        --r.client.card.recalled;
     }
     by_->states.erase(by_->states.find(state_hash::key(&r)));
     if (r.kind == state_kind::delegation) {

@@ -116,7 +116,7 @@ public:
         made.pseudo = "/export";
         made.backend = files_.get();
         require(exports_.add(made).has_value());
-        commons_.emplace(exports_, key_, home_, store_, files::state_options(), 1'700'000'000);
+        commons_.emplace(exports_, key_, std::array{&home_}, store_, files::state_options(), 1'700'000'000);
         commons_->minors[0] = true;
         user_names_options names;
         names.sends_names = true;

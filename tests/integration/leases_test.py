@@ -187,6 +187,36 @@ class Leases(daemon.DaemonTest):
         self.assertEqual(self.daemon.metric("verbena_nfs4_local_recalls_total"), 1)
         self.assertEqual(self.delegations(), 0)
 
+    def test_files_of_all_shards_are_delegated_and_recalled(self):
+        """Each file has its home on one of three shards, which a secret of this start chooses: twelve have two of them at least."""
+        self.daemon = self.start("--shards", "3", export=":/export,root_squash=no")
+        files = [f"file{i}" for i in range(12)]
+        for name in files:
+            with open(os.path.join(self.data, name), "w", encoding="utf-8") as file:
+                file.write("text\n")
+        client = self.holder()
+        held = {}
+        for name in files:
+            self.assertEqual(client.open_file(name.encode(), READ_ACCESS), (OK, READ))
+            held[client.delegation] = (name, client.handle, client.stateid)
+        self.assertEqual(len(held), 12)
+        self.assertEqual(self.delegations(), 12)
+        self.assertEqual(self.daemon.metric("verbena_nfs4_opens"), 12)
+        # The number of a stateid behind its epoch tells the home.
+        self.assertGreater(len({struct.unpack("<I", stateid[8:12])[0] % 3 for stateid in held}), 1)
+        writers = [subprocess.Popen(["sh", "-c", f"echo more >> {os.path.join(self.data, name)}"]) for name in files]
+        for writer in writers:
+            self.addCleanup(writer.wait)
+            self.addCleanup(writer.kill)
+        for _ in files:
+            wanted = client.hear_recall()
+            name, client.handle, _ = held.pop(wanted)
+            self.assertIsNone(writers[files.index(name)].poll())
+            self.assertEqual(client.give_back(wanted), OK)
+            self.assertEqual(writers[files.index(name)].wait(LIMIT), 0)
+        self.assertEqual(self.delegations(), 0)
+        self.assertEqual(self.daemon.metric("verbena_nfs4_local_recalls_total"), 12)
+
     def test_one_that_cuts_the_file_waits_too(self):
         self.serve()
         client = self.holder()

@@ -8,12 +8,10 @@
 
 #include "luck.hpp"
 #include "seeds.hpp"
-#include "world.hpp"
+#include "world4.hpp"
 
 #include <verbena/core/reactor/shard.hpp>
 #include <verbena/protocols/nfs/client/v4/file.hpp>
-#include <verbena/protocols/nfs/server/v4/commons.hpp>
-#include <verbena/protocols/nfs/server/v4/server.hpp>
 #include <verbena/protocols/rpc/auth_sys.hpp>
 
 #include <algorithm>
@@ -30,53 +28,6 @@ using namespace verbena::sim;
 namespace v4 = nfs::v4;
 
 namespace {
-
-// A world whose server has version 4, too. Its state is on the first shard, wherever connections come.
-class world4 : public world {
-public:
-    explicit world4(const world_options& o) : world(o)
-    {
-        commons.minors[0] = true;
-        for (server_shard& s : servers)
-            s.dispatcher.add(programs.emplace_back(commons, s.here));
-    }
-
-    bool run(const std::function<task<void>()>& body)
-    {
-        return world::run([&]() -> task<void> {
-            scope tasks(here().reactor());
-            const auto tend_clients = [this] { return commons.state.clients().tend(); };
-            const auto tend = [this] { return commons.state.table().tend(); };
-            const auto call_clients = [this] { return commons.callbacks.run(); };
-            tasks.spawn([this, tend_clients] { return home.run(tend_clients); });
-            tasks.spawn([this, tend] { return home.run(tend); });
-            tasks.spawn([this, call_clients] { return home.run(call_clients); });
-            co_await body();
-            tasks.request_stop();
-            co_await tasks.join();
-        });
-    }
-    const files::state_stats& state_layer() const noexcept { return commons.state.stats(); }
-    std::uint64_t called(v4::callback_counters::kind what, v4::callback_counters::outcome how) const noexcept
-    {
-        return commons.callbacks.counters().calls[std::size_t(what)][std::size_t(how)].value();
-    }
-
-    shard& home = servers.front().here;
-
-private:
-    static files::state_options state()
-    {
-        files::state_options o;
-        o.epoch = 7;
-        o.lease = 90s;
-        o.recall_time = 30s; // so that some silent clients lose a delegation, and others all that they have
-        return o;
-    }
-    files::no_recovery_store store;
-    v4::server_commons commons{exports, key, home, store, state(), 1'700'000'000, v4::session_limits()};
-    std::deque<v4::server> programs;
-};
 
 // Over all runs that have two shards on each side.
 exchanged messages(4);
@@ -697,6 +648,7 @@ task<void> fall_silent(called_end& silent, called_end& other, v4::known_handle f
 struct shared_outcome {
     std::uint64_t recalls = 0;
     std::uint64_t from_another_shard = 0; ///< of these
+    std::uint64_t recalls_elsewhere = 0;  ///< of files whose home is not the clients' shard
     std::uint64_t asked_holders = 0;      ///< CB_GETATTRs that were answered
     std::uint64_t looked_at = 0;
     std::uint64_t opens_without_call = 0;
@@ -783,11 +735,14 @@ shared_outcome run_shared(world_options o, int operations, with whom = with::cli
         out.replaced = folder.replaced;
         out.changed_locally = folder.changed_locally;
         out.wanted_locally = folder.wanted_locally;
-        out.revocations = w.state_layer().revocations.value();
-        out.expired = w.state_layer().expired_clients.value();
-        BOOST_TEST(w.state_layer().read_delegations.value() == 0);
-        BOOST_TEST(w.state_layer().write_delegations.value() == 0);
-        BOOST_TEST(w.state_layer().opens.value() == 0);
+        using stats = files::state_stats;
+        const nfs::state_home& state = w.state_layer();
+        out.revocations = state.total(&stats::revocations);
+        out.expired = state.total(&stats::expired_clients);
+        out.recalls_elsewhere = w.recalls_elsewhere();
+        BOOST_TEST(state.total(&stats::read_delegations) == 0);
+        BOOST_TEST(state.total(&stats::write_delegations) == 0);
+        BOOST_TEST(state.total(&stats::opens) == 0);
     });
     BOOST_TEST(done);
     out.handovers = w.handovers;
@@ -1049,8 +1004,8 @@ outcome0 run0(const world_options& o, int operations)
     workers.clear();
     w.all.settle();
     BOOST_TEST(done);
-    BOOST_TEST(w.state_layer().opens.value() == 0);
-    BOOST_TEST(w.state_layer().lock_states.value() == 0);
+    BOOST_TEST(w.state_layer().total(&files::state_stats::opens) == 0);
+    BOOST_TEST(w.state_layer().total(&files::state_stats::lock_states) == 0);
     messages.add(w.all);
     BOOST_TEST(w.left_over() == "");
     return {w.connections(), w.handovers, traces(w)};
@@ -1142,6 +1097,7 @@ BOOST_AUTO_TEST_CASE(delegations_fixed_seeds)
             sum.replaced += out.replaced;
             sum.handovers += out.handovers;
             sum.from_another_shard += out.from_another_shard;
+            sum.recalls_elsewhere += out.recalls_elsewhere;
             sum.looked_at += out.looked_at;
             sum.asked_holders += out.asked_holders;
             sum.revocations += out.revocations;
@@ -1160,6 +1116,7 @@ BOOST_AUTO_TEST_CASE(delegations_fixed_seeds)
         BOOST_TEST(sum.replaced > 10 * last);
         BOOST_TEST(sum.handovers > last);
         BOOST_TEST(sum.from_another_shard > 20u);
+        BOOST_TEST(sum.recalls_elsewhere > 20u);
         BOOST_TEST(sum.asked_holders > 5u);
         BOOST_TEST(sum.revocations > 3u);
         BOOST_TEST(sum.expired > 3u);

@@ -86,7 +86,7 @@ BOOST_FIXTURE_TEST_CASE(it_is_recalled_for_who_wants_the_file, fixture)
         BOOST_REQUIRE(memory.recalls.size() == 1u);
         BOOST_TEST((memory.recalls[0].id == held));
         BOOST_TEST(handler.recalls.empty());
-        BOOST_TEST(table->is_recalled(a));
+        BOOST_TEST(book->is_recalled(a));
         const auto o = open(a, "o", "f", read);
         BOOST_TEST(is(table->hold(asks(a, o->id, all_bytes, lock_type::read)), errc::busy));
         BOOST_TEST(table->close(a, o->id, file_named("f")).has_value());

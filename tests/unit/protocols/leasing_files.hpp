@@ -2,12 +2,14 @@
 // A back end whose files local processes may want, as far as leases go.
 #pragma once
 
+#include <verbena/core/reactor/reactor.hpp>
 #include <verbena/core/task/event.hpp>
 #include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/storage/forwarding_backend.hpp>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -62,13 +64,19 @@ public:
         local_writer_of(file);
         return true;
     }
-    /// The same of that file: those that have a lease of it are told. The process waits until is_leased() is false.
+    /// The same of that file: those that have a lease of it are told, on the shards where they took it. The process
+    /// waits until is_leased() is false.
     void local_writer_of(const storage::handle& file)
     {
         std::vector<storage::lease_wanted> told;
-        for (one* l : leases_)
-            if (l->file == file)
+        for (one* l : leases_) {
+            if (l->file != file)
+                continue;
+            if (l->home == nullptr || l->home->is_here())
                 told.push_back(l->wanted);
+            else
+                l->home->post_remote(*new want(*this, l->number));
+        }
         for (const auto& tell : told)
             tell();
     }
@@ -102,6 +110,26 @@ private:
         leasing_files& of;
         const storage::handle file;
         const storage::lease_wanted wanted;
+        reactor* const home = reactor::current();
+        const std::uint64_t number = ++of.last_;
+    };
+    // To the holder of a lease, unless it has released it meanwhile. All shards are of one thread.
+    class want final : public remote_message {
+    public:
+        want(leasing_files& of, std::uint64_t number) noexcept : of_(of), number_(number) {}
+        void deliver() noexcept override
+        {
+            const auto at = std::ranges::find(of_.leases_, number_, [](const one* l) { return l->number; });
+            if (at != of_.leases_.end()) {
+                const storage::lease_wanted tell = (*at)->wanted;
+                tell();
+            }
+            delete this;
+        }
+
+    private:
+        leasing_files& of_;
+        const std::uint64_t number_;
     };
     void note_change(const storage::handle& file)
     {
@@ -111,6 +139,7 @@ private:
     }
     storage::filesystem_info info_;
     std::vector<one*> leases_;
+    std::uint64_t last_ = 0;
 };
 
 } // namespace verbena::test

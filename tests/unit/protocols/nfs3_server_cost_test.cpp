@@ -94,7 +94,7 @@ BOOST_FIXTURE_TEST_CASE(no_allocations_beside_version_4, fixture)
     scope tasks(*shard);
     verbena::shard home(0, *shard, pool, tasks);
     files::no_recovery_store store;
-    nfs::v4::server_commons commons(exports, key, home, store, {}, 0);
+    nfs::v4::server_commons commons(exports, key, std::array{&home}, store, {}, 0);
     files::state_table& table = commons.state.table();
     const files::client_id client = *commons.state.clients().add_client("k");
     BOOST_REQUIRE(run_until_complete(*shard, commons.state.clients().reclaim_complete(client)));

@@ -113,7 +113,8 @@ struct nfs4_fixture {
         state.reclaimed_unchanged = reclaimed_unchanged;
         state.lease = 90s;
         state.limits = state_limits;
-        commons.emplace(exports, key, home, *store, state, 1'700'000'000, limits);
+        const std::vector<verbena::shard*> all(homes, &home);
+        commons.emplace(exports, key, all, *store, state, 1'700'000'000, limits);
         program.emplace(*commons, home);
         dispatcher.emplace(*shard);
         dispatcher->add(*program);
@@ -122,7 +123,8 @@ struct nfs4_fixture {
     void tend()
     {
         tasks.spawn([this] { return commons->state.clients().tend(); });
-        tasks.spawn([this] { return commons->state.table().tend(); });
+        for (unsigned i = 0; i < homes; ++i)
+            tasks.spawn([this, i] { return commons->state.table(i).tend(); });
         tasks.spawn([this] { return commons->callbacks.run(); });
     }
     /// Lets time pass, in steps.
@@ -206,6 +208,7 @@ struct nfs4_fixture {
     scope tasks{*shard};
     verbena::shard home{0, *shard, pool, tasks};
     std::optional<rpc::service_dispatcher> dispatcher;
+    unsigned homes = 1; ///< of files, all on that shard
     std::uint32_t minor = 1;
     rpc::peer from{"127.0.0.1", "127.0.0.1:700", "tcp", 700};
     std::optional<rpc::auth_sys> user;

@@ -570,7 +570,8 @@ BOOST_FIXTURE_TEST_CASE(nothing_changes_through_a_read_only_export, fixture)
     nfs::export_options& shut = add("/shut", *files);
     shut.read_only = true;
     BOOST_REQUIRE(exports.add(shut));
-    commons.emplace(exports, key, home, *store, verbena::files::state_options(), 1'700'000'000, limits);
+    commons.emplace(exports, key, std::array{&home}, *store, verbena::files::state_options(), 1'700'000'000,
+                    limits);
     program.emplace(*commons, home);
     dispatcher.emplace(*shard);
     dispatcher->add(*program);

@@ -206,7 +206,7 @@ BOOST_FIXTURE_TEST_CASE(what_is_looked_at_once_a_lease_goes_on_where_it_ended, v
         clock.advance(91s);
         for (client0* each : {&a, &b, &c})
             BOOST_TEST(each->renew() == nfsstat4::ok);
-        commons->v40.tend(clock.now(), 2);
+        (void)run_until_complete(*shard, commons->v40.tend(clock.now(), 2));
     }
     BOOST_TEST(commons->v40.owners().size() == 4u); // the last client's turn came
 }
@@ -362,7 +362,7 @@ BOOST_FIXTURE_TEST_CASE(who_has_little_time_for_its_recall_hears_of_it_sooner, h
     hasty.lease = hasty.recall_time = 10s;
     program.reset();
     dispatcher.reset();
-    commons.emplace(exports, key, home, *store, hasty, 1'700'000'000, limits);
+    commons.emplace(exports, key, std::array{&home}, *store, hasty, 1'700'000'000, limits);
     program.emplace(*commons, home);
     dispatcher.emplace(*shard);
     dispatcher->add(*program);

@@ -90,7 +90,7 @@ BOOST_FIXTURE_TEST_CASE(an_owner_that_was_not_confirmed_is_forgotten_by_its_next
     clock.advance(91s);
     BOOST_TEST(b.renew() == nfsstat4::ok);
     BOOST_TEST(a.renew() == nfsstat4::ok);
-    commons->v40.tend(clock.now());
+    (void)run_until_complete(*shard, commons->v40.tend(clock.now()));
     BOOST_TEST(commons->state.stats().opens.value() == 1);
 }
 
@@ -214,7 +214,7 @@ BOOST_FIXTURE_TEST_CASE(idle_owners_go, v40_fixture)
     BOOST_TEST(commons->v40.owners().size() == 1u);
     clock.advance(91s);
     BOOST_TEST(a.renew() == nfsstat4::ok);
-    commons->v40.tend(clock.now());
+    (void)run_until_complete(*shard, commons->v40.tend(clock.now()));
     BOOST_TEST(commons->v40.owners().size() == 0u);
     // And sooner where there are many.
     for (int i = 0; i < 1200; ++i) {
@@ -287,7 +287,7 @@ BOOST_FIXTURE_TEST_CASE(an_open_that_nobody_was_told_of_does_not_stay, v40_fixtu
     BOOST_TEST(a.renew() == nfsstat4::ok);
     BOOST_TEST(b.renew() == nfsstat4::ok);
     clock.advance(60s);
-    (void)commons->v40.tend(clock.now());
+    (void)run_until_complete(*shard, commons->v40.tend(clock.now()));
     BOOST_TEST(commons->state.stats().opens.value() == 1);
     BOOST_TEST(commons->v40.owners().size() == 1u);
     // And when its owner's next open fails.

@@ -106,7 +106,7 @@ std::vector<metric_family> all_families()
     scope tasks(*r);
     shard home(0, *r, buffers, tasks);
     files::no_recovery_store store;
-    nfs::v4::server_commons commons(exports, {}, home, store, {}, 0);
+    nfs::v4::server_commons commons(exports, {}, std::array{&home}, store, {}, 0);
     blocking_pool lookups(1);
     nfs::v4::nsswitch_names nsswitch(lookups);
     nfs::v4::user_names users(tasks, nsswitch);

@@ -28,8 +28,8 @@ task<rpc::outcome> server::getattr(rpc::call& c)
     res.status = open(c, args.object, purpose::reading, file);
     std::optional<kept_attributes> kept;
     std::optional<storage::attributes> before;
-    if (res.status == nfsstat3::ok && state_ != nullptr && state_->stats().write_delegations.value() != 0 &&
-        state_->has_state(files::file_key(file.exported->space, file.file))) {
+    if (res.status == nfsstat3::ok && state_ != nullptr &&
+        state_->may_have_writer(file.exported->space, file.file)) {
         const files::exported_file known(files::file_key(file.exported->space, file.file), file.exported->id);
         // As in version 4.
         const auto attrs = co_await file.backend().getattr(file.request, file.file);

@@ -458,7 +458,7 @@ void callback_paths::note_open(callback_path& p) noexcept
 {
     p.waits_since_.reset();
     p.waited_.reset();
-    if (p.owes_answer_ && state_.table().is_recalled(p.client))
+    if (p.owes_answer_ && state_.clients().is_recalled(p.client))
         return;
     set_verdict(p, callback_path::verdict::up);
     end_try(p);

@@ -169,6 +169,33 @@ struct callback_sender::question final : timer {
     std::size_t waiting = 0;
 };
 
+/// A notice on its way from a file's home. It owns itself.
+class callback_sender::letter final : public remote_message {
+public:
+    letter(callback_sender& s, notice&& n) noexcept : to_(s), told_(std::move(n)) {}
+    void deliver() noexcept override
+    {
+        to_.note(std::move(told_));
+        delete this;
+    }
+
+private:
+    callback_sender& to_;
+    notice told_;
+};
+
+// On whichever home. Notices of one home come there in their order.
+void callback_sender::tell(notice n) noexcept
+{
+    reactor& home = commons_.state.home().reactor();
+    if (home.is_here())
+        return note(std::move(n));
+    if (auto* const sent = new (std::nothrow) letter(*this, std::move(n)))
+        home.post_remote(*sent);
+    else
+        counters_.lost_elsewhere.fetch_add(1, std::memory_order_relaxed);
+}
+
 void callback_sender::note(notice n) noexcept
 {
     try {
@@ -185,7 +212,7 @@ void callback_sender::recall(const files::recall_notice& n) noexcept
     notice told(n.client, kind::recall);
     told.id = n.id;
     told.file = {*n.file, n.via};
-    note(std::move(told));
+    tell(std::move(told));
 }
 
 time_point callback_sender::last_heard(files::client_id client) noexcept
@@ -212,7 +239,7 @@ void callback_sender::recall_any(files::client_id client, std::size_t keep) noex
 {
     notice told(client, kind::recall_any);
     told.keep = keep;
-    note(std::move(told));
+    tell(std::move(told));
 }
 
 void callback_sender::lock_available(const files::lock_notice& n) noexcept
@@ -222,10 +249,10 @@ void callback_sender::lock_available(const files::lock_notice& n) noexcept
     try {
         told.owner.assign(reinterpret_cast<const char*>(n.owner.data()), n.owner.size());
     } catch (const std::bad_alloc&) {
-        counters_.lost.add();
+        counters_.lost_elsewhere.fetch_add(1, std::memory_order_relaxed);
         return;
     }
-    note(std::move(told));
+    tell(std::move(told));
 }
 
 task<result<held_attributes>> callback_sender::ask(files::client_id holder, const files::stateid& id,
@@ -374,14 +401,24 @@ task<void> callback_sender::serve(files::client_id client)
         here.l.locks -= n.what == kind::notify_lock;
         counters_.waiting.add(-1);
         for (bool again = true; again;) {
-            again = false;
+            bool is_done = false;
             try {
                 task<void> delivering = deliver(&n);
                 co_await delivering;
+                is_done = true;
             } catch (const std::bad_alloc&) {
-                again = n.what != kind::recall_any && is_wanted(n);
-                counters_.lost.add(!again);
             }
+            if (is_done)
+                break;
+            again = n.what != kind::recall_any;
+            try {
+                if (again) {
+                    task<bool> asking = is_wanted(&n);
+                    again = co_await asking;
+                }
+            } catch (const std::bad_alloc&) { // nor is there any to ask: later
+            }
+            counters_.lost.add(!again);
             if (again)
                 again = co_await sleep_for(pause_without_memory);
         }
@@ -402,16 +439,28 @@ std::shared_ptr<session> callback_sender::find_session(files::client_id client) 
 }
 
 // Whether it is still of use: a delegation may have been returned meanwhile, or taken; a waiter may have come by itself.
-bool callback_sender::is_wanted(const notice& n)
+bool callback_sender::is_wanted_at(files::state_table& table, const notice& n) noexcept
 {
-    files::state_table& table = commons_.state.table();
-    switch (n.what) {
-    case kind::recall: return table.test_stateid(n.client, n.id).has_value();
-    case kind::recall_any: return !commons_.v40.clients().knows(n.client); // minor version 0 has none
-    case kind::notify_lock: return table.is_told(n.client, n.file.key, std::as_bytes(std::span(n.owner)));
-    case kind::getattr: return n.asked->is_open() && table.test_stateid(n.client, n.id).has_value();
-    }
-    return false;
+    if (n.what == kind::notify_lock)
+        return table.is_told(n.client, n.file.key, std::as_bytes(std::span(n.owner)));
+    return table.test_stateid(n.client, n.id).has_value();
+}
+
+// On the home of what it is about, which it may have left again when this is answered: the client says so then.
+task<bool> callback_sender::is_wanted(const notice* n)
+{
+    if (n->what == kind::recall_any)
+        co_return !commons_.v40.clients().knows(n->client); // minor version 0 has none
+    if (n->what == kind::getattr && !n->asked->is_open())
+        co_return false;
+    const auto ask = [n](files::state_table& t) -> result<bool> { return is_wanted_at(t, *n); };
+    result<bool> wanted = false; // by a home that has stopped
+    if (n->what == kind::notify_lock)
+        wanted = co_await commons_.state.at_home_of(n->file.key, ask);
+    else
+        wanted = co_await commons_.state.at_home_of(n->id, ask);
+    const bool is_late = n->what == kind::getattr && !n->asked->is_open();
+    co_return wanted && *wanted && !is_late;
 }
 
 duration callback_sender::patience_for(const notice& n) const
@@ -439,7 +488,11 @@ task<void> callback_sender::deliver(const notice* told)
     const time_point end = context.shard->now() + patience_for(n);
     duration delay = first_delay;
     bool told_unreachable = false;
-    while (context.shard->now() < end && is_wanted(n)) {
+    while (context.shard->now() < end) {
+        task<bool> asking = is_wanted(told);
+        const bool wanted = co_await asking;
+        if (!wanted)
+            co_return;
         outcome how = outcome::unreachable;
         if (commons_.v40.clients().knows(n.client)) {
             task<outcome> calling = call_v40(n);

@@ -45,16 +45,16 @@ std::string owner_of(const handle_key& key)
 
 } // namespace
 
-server_commons::server_commons(const export_table& table, const handle_key& secret, shard& home,
-                               files::recovery_store& store, const files::state_options& options,
-                               std::int64_t now, session_limits limits)
+server_commons::server_commons(const export_table& table, const handle_key& secret,
+                               std::span<shard* const> homes, files::recovery_store& store,
+                               const files::state_options& options, std::int64_t now, session_limits limits)
     : exports(table),
       key(secret),
       tree(table),
       started(now),
       owner(owner_of(secret)),
       callbacks(*this),
-      state(std::array{&home}, store, callbacks, options, key_for(secret, for_state, options.epoch)),
+      state(homes, store, callbacks, options, key_for(secret, for_state, options.epoch)),
       sessions(key_for(secret, for_sessions), options.epoch, options.lease, limits),
       v40(state, key_for(secret, for_v40), limits)
 {
@@ -101,10 +101,11 @@ task<void> server_commons::tend()
         sessions.drop_unconfirmed(context.shard->now());
         v40.paths().tidy();
         // All of them each time, and others' calls between a thousand and the next.
-        bool more = v40.tend(context.shard->clock().now());
-        while (more) {
-            more = co_await sleep_for(std::chrono::milliseconds(1));
-            more = more && v40.tend(context.shard->clock().now());
+        for (bool more = true; more;) {
+            task<bool> tending = v40.tend(context.shard->clock().now());
+            more = co_await tending;
+            if (more)
+                more = co_await sleep_for(std::chrono::milliseconds(1));
         }
     }
 }

@@ -90,6 +90,13 @@ void expose_names(metric_registry& registry, const v4::user_names_counters& name
                                 names.cached));
 }
 
+// What a count of the state layer is over all homes.
+template<class Count>
+metric_registry::collector total_of(const state_home& state, Count files::state_stats::* what)
+{
+    return [&state, what](metric_sink& out) { out.value({}, double(state.total(what))); };
+}
+
 } // namespace
 
 metric_registrations v4::server::expose(metric_registry& registry) const
@@ -140,7 +147,8 @@ metric_registrations v4::server::expose(metric_registry& registry) const
         return made;
     if (parts_->commons.users != nullptr)
         expose_names(registry, parts_->commons.users->counters(), made);
-    const files::state_stats& state = parts_->commons.state.stats();
+    const state_home& state = parts_->commons.state;
+    using stats = files::state_stats;
     made.push_back(registry.add({"verbena_nfs4_delegations",
                                  "Delegations that clients of version 4 hold.",
                                  metric_type::gauge,
@@ -148,62 +156,61 @@ metric_registrations v4::server::expose(metric_registry& registry) const
                                  {"type"},
                                  2},
                                 [&state](metric_sink& out) {
-                                    out.value({"read"}, static_cast<double>(state.read_delegations.value()));
-                                    out.value({"write"},
-                                              static_cast<double>(state.write_delegations.value()));
+                                    out.value({"read"}, double(state.total(&stats::read_delegations)));
+                                    out.value({"write"}, double(state.total(&stats::write_delegations)));
                                 }));
     made.push_back(
         registry.add({"verbena_nfs4_recalls_total", "Delegations that clients were asked to return.",
                       metric_type::counter, "delegations"},
-                     state.recalls));
+                     total_of(state, &stats::recalls)));
     made.push_back(registry.add(
         {"verbena_nfs4_recalls_ended_total",
          "Of those delegations, how many are back or were revoked; verbena_nfs4_recall_seconds_total is how "
          "long that took, all together.",
          metric_type::counter, "delegations"},
-        state.ended_recalls));
-    made.push_back(registry.add(
-        {"verbena_nfs4_recall_seconds_total", "From a recall until the delegation is back or revoked.",
-         metric_type::counter, "seconds"},
-        [&state](metric_sink& out) {
-            out.value({}, static_cast<double>(state.recall_microseconds.value()) / 1e6);
-        }));
+        total_of(state, &stats::ended_recalls)));
+    made.push_back(registry.add({"verbena_nfs4_recall_seconds_total",
+                                 "From a recall until the delegation is back or revoked.",
+                                 metric_type::counter, "seconds"},
+                                [&state](metric_sink& out) {
+                                    out.value({}, double(state.total(&stats::recall_microseconds)) / 1e6);
+                                }));
     made.push_back(
         registry.add({"verbena_nfs4_revocations_total",
                       "Delegations that were revoked, as their clients did not return them in time.",
                       metric_type::counter, "delegations"},
-                     state.revocations));
+                     total_of(state, &stats::revocations)));
     made.push_back(registry.add(
         {"verbena_nfs4_distrusted_clients_total",
          "Clients that let several delegations be revoked though their leases ran. Each gets none for 15 "
          "minutes, and what it has is recalled at once.",
          metric_type::counter, "clients"},
-        state.distrusted_clients));
+        total_of(state, &stats::distrusted_clients)));
     made.push_back(registry.add(
         {"verbena_nfs4_fences",
          "What clients of version 4 had and is being put out of their reach: memory that they read and write "
          "by themselves. Others wait for that where they want the file.",
          metric_type::gauge, "states"},
-        state.fences));
+        total_of(state, &stats::fences)));
     made.push_back(registry.add({"verbena_nfs4_fences_ended_total",
                                  "Of these, how many are out of reach; verbena_nfs4_fence_seconds_total is "
                                  "how long that took, all together.",
                                  metric_type::counter, "states"},
-                                state.ended_fences));
-    made.push_back(registry.add(
-        {"verbena_nfs4_fence_seconds_total",
-         "From the end of what a client had until it is out of its reach.", metric_type::counter, "seconds"},
-        [&state](metric_sink& out) {
-            out.value({}, static_cast<double>(state.fence_microseconds.value()) / 1e6);
-        }));
+                                total_of(state, &stats::ended_fences)));
+    made.push_back(registry.add({"verbena_nfs4_fence_seconds_total",
+                                 "From the end of what a client had until it is out of its reach.",
+                                 metric_type::counter, "seconds"},
+                                [&state](metric_sink& out) {
+                                    out.value({}, double(state.total(&stats::fence_microseconds)) / 1e6);
+                                }));
     made.push_back(
         registry.add({"verbena_nfs4_failed_fences_total",
                       "How often a fence of verbena_nfs4_fences failed. Each is tried again after a second.",
                       metric_type::counter, "attempts"},
-                     state.failed_fences));
+                     total_of(state, &stats::failed_fences)));
     made.push_back(registry.add({"verbena_nfs4_late_fences_total",
                                  "Of these, those that took 10 s or longer.", metric_type::counter, "states"},
-                                state.late_fences));
+                                total_of(state, &stats::late_fences)));
     const callback_counters& calls = parts_->commons.callbacks.counters();
     made.push_back(registry.add(
         {"verbena_nfs4_callbacks_total",
@@ -229,8 +236,13 @@ metric_registrations v4::server::expose(metric_registry& registry) const
 
 metric_registrations v4::server_commons::expose(metric_registry& registry) const
 {
-    const files::state_stats& s = state.stats();
+    using stats = files::state_stats;
+    const stats& s = state.stats(); // what of them the book counts alone
     metric_registrations made;
+    // The samples of homes have equal labels, and are added up.
+    const auto of_each_home = [this](auto show) {
+        return [this, show](metric_sink& out) { state.each_stats([&](const stats& of) { show(out, of); }); };
+    };
     made.push_back(registry.add(
         {"verbena_nfs4_grace",
          "The grace period of version 4 after a restart: 0 over, 1 clients take back what they had open, "
@@ -253,12 +265,12 @@ metric_registrations v4::server_commons::expose(metric_registry& registry) const
                                  "reclaims",
                                  {"outcome"},
                                  4},
-                                [&s](metric_sink& out) {
-                                    show(out, "granted", s.reclaims);
-                                    show(out, "late", s.late_reclaims);
-                                    show(out, "unknown", s.bad_reclaims);
-                                    show(out, "conflict", s.conflicting_reclaims);
-                                }));
+                                of_each_home([](metric_sink& out, const stats& of) {
+                                    show(out, "granted", of.reclaims);
+                                    show(out, "late", of.late_reclaims);
+                                    show(out, "unknown", of.bad_reclaims);
+                                    show(out, "conflict", of.conflicting_reclaims);
+                                })));
     made.push_back(registry.add(
         {"verbena_nfs4_recovery_store_failures_total",
          "Changes of the list of clients that may reclaim after a restart that could not be written. Who "
@@ -315,30 +327,32 @@ metric_registrations v4::server_commons::expose(metric_registry& registry) const
         {"verbena_nfs4_slot_bytes", "Memory that the slots of sessions take and may keep.",
          metric_type::gauge, "bytes"},
         [this](metric_sink& out) { out.value({}, static_cast<double>(sessions.slot_bytes())); }));
-    const auto level = [&](const char* name, const char* help, const char* unit, const gauge& of) {
-        made.push_back(registry.add({name, help, metric_type::gauge, unit}, of));
+    const auto level = [&](const char* name, const char* help, const char* unit, gauge stats::* of) {
+        made.push_back(registry.add({name, help, metric_type::gauge, unit}, total_of(state, of)));
     };
     level("verbena_nfs4_opens", "Opens that clients of version 4 have: one for each owner and file.", "opens",
-          s.opens);
-    level("verbena_nfs4_locks", "Ranges of bytes that clients of version 4 have locked.", "locks", s.locks);
+          &stats::opens);
+    level("verbena_nfs4_locks", "Ranges of bytes that clients of version 4 have locked.", "locks",
+          &stats::locks);
     level(
         "verbena_nfs4_lock_owners",
         "Owners of locks, for each file, of clients of version 4; also those that have no range locked now.",
-        "owners", s.lock_states);
+        "owners", &stats::lock_states);
     level("verbena_nfs4_lock_waiters", "Places kept for those that wait for a lock.", "waiters",
-          s.lock_waiters);
+          &stats::lock_waiters);
     level("verbena_nfs_lock_hosts",
           "Hosts that lock by NLM, without a lease. What a host has locked stays until it unlocks it or says "
           "that it "
           "has started again.",
-          "hosts", s.hosts);
-    level("verbena_nfs4_files", "Files that clients of version 4 have something of.", "files", s.files);
-    level("verbena_nfs4_owner_name_bytes", "Names of the owners of opens and locks.", "bytes", s.owner_names);
+          "hosts", &stats::hosts);
+    level("verbena_nfs4_files", "Files that clients of version 4 have something of.", "files", &stats::files);
+    level("verbena_nfs4_owner_name_bytes", "Names of the owners of opens and locks.", "bytes",
+          &stats::owner_names);
     made.push_back(registry.add({"verbena_nfs4_local_recalls_total",
                                  "Delegations that clients were asked to return, or did not get, as a "
                                  "process of this host wants to write, or has changed the file's attributes.",
                                  metric_type::counter, "delegations"},
-                                s.local_recalls));
+                                total_of(state, &stats::local_recalls)));
     made.push_back(
         registry.add({"verbena_nfs4_lease_refusals_total",
                       "Read delegations that were not given as the back end got no lease of the file, by "
@@ -350,15 +364,15 @@ metric_registrations v4::server_commons::expose(metric_registry& registry) const
                       "delegations",
                       {"reason"},
                       storage::no_lease_count},
-                     [&s](metric_sink& out) {
+                     of_each_home([](metric_sink& out, const stats& of) {
                          static constexpr std::array<std::string_view, storage::no_lease_count> reasons = {
                              "in_use", "not_permitted", "unsupported", "limit", "failed"};
                          for (std::size_t i = 0; i < reasons.size(); ++i)
-                             show(out, reasons[i], s.lease_refusals[i]);
-                     }));
+                             show(out, reasons[i], of.lease_refusals[i]);
+                     })));
     level("verbena_nfs4_revoked_delegations",
           "Delegations that were revoked, and that their clients have not acknowledged yet.", "delegations",
-          s.revoked_delegations);
+          &stats::revoked_delegations);
     made.push_back(registry.add(
         {"verbena_nfs4_clients_expired_total",
          "Clients of version 4 whose lease was over and who lost what they had, as somebody needed it.",
@@ -370,13 +384,14 @@ metric_registrations v4::server_commons::expose(metric_registry& registry) const
                                  "refusals",
                                  {"of"},
                                  3},
-                                [&s](metric_sink& out) {
-                                    show(out, "open", s.share_denials);
-                                    show(out, "lock", s.lock_denials);
-                                    show(out, "local_lock", s.local_lock_denials);
-                                }));
-    made.push_back(
-        registry.add(limit_refusals(), [&s](metric_sink& out) { show_limits(out, s.refused_limits); }));
+                                of_each_home([](metric_sink& out, const stats& of) {
+                                    show(out, "open", of.share_denials);
+                                    show(out, "lock", of.lock_denials);
+                                    show(out, "local_lock", of.local_lock_denials);
+                                })));
+    made.push_back(registry.add(limit_refusals(), of_each_home([](metric_sink& out, const stats& of) {
+                                    show_limits(out, of.refused_limits);
+                                })));
     made.push_back(
         registry.add(limit_refusals(), [this](metric_sink& out) { show_limits(out, v40.refused_limits()); }));
     return made;

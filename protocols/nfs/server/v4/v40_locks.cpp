@@ -104,9 +104,9 @@ task<nfsstat4> v40_state::test_lock_here(const LOCKT4args* args, const files::ex
     const std::span<const std::byte> owner = args->owner.owner;
     const files::lock_type type = type_of(args->locktype);
     files::back_end_locks asks;
-    result<void> answer = state_.table().test_lock(client, file->key, owner, *bytes, type, holder, &asks);
-    if (asks)
-        answer = co_await files::state_table::test_locally(std::move(asks), *bytes, type, holder);
+    result<void> answer = co_await state_.test_lock(client, file->key, owner, *bytes, type, *holder, &asks);
+    if (answer && asks)
+        answer = co_await state_.test_locally(file->key, asks, *bytes, type, *holder);
     co_return answer ? nfsstat4::ok : v40_status(answer.error());
 }
 
@@ -122,10 +122,18 @@ task<nfsstat4> v40_state::release_here(const RELEASE_LOCKOWNER4args* args)
         co_return status;
     const files::client_id client = clients_.state_of(args->lock_owner.clientid);
     const std::span<const std::byte> name = args->lock_owner.owner;
-    const auto done = state_.table().release_lock_owner(client, name);
+    // The homes of its files are asked one after the other, and it locks nothing at one of them meanwhile.
+    const auto known = owners_.find(client, true, name);
+    v40_turn turn;
+    if (known) {
+        const nfsstat4 taken = co_await take_turn(known, turn);
+        if (taken != nfsstat4::ok)
+            co_return taken;
+    }
+    const auto done = co_await state_.clients().release_lock_owner(client, name);
     if (!done)
         co_return v40_status(done.error());
-    if (const auto known = owners_.find(client, true, name); known && known->turn.available() != 0)
+    if (known)
         owners_.drop(*known);
     co_return nfsstat4::ok;
 }
@@ -145,7 +153,7 @@ task<nfsstat4> v40_state::check_io_here(stateid4 id, const files::exported_file*
         const result<void> checked = co_await v4::check_io(state_, files::nobody, id, *file, op, *terms);
         co_return v40_status(nfs_opnum4::illegal, status_of_state(checked));
     }
-    const auto holder = state_.table().holder_of(to_state(id));
+    const auto holder = co_await look_up(id);
     if (!holder)
         co_return v40_status(holder.error());
     const files::client_id client = holder->client;
@@ -164,7 +172,7 @@ task<nfsstat4> v40_state::check_io_here(stateid4 id, const files::exported_file*
         status = status_of_state(checked);
     }
     if (status == nfsstat4::deleg_revoked)
-        state_.table().drop_revoked(client, to_state(id));
+        co_await hears_of_revoked(client, id);
     co_return v40_status(nfs_opnum4::illegal, status);
 }
 
@@ -176,7 +184,7 @@ task<nfsstat4> v40_state::return_delegation(const stateid4& id, const files::exp
 
 task<nfsstat4> v40_state::return_delegation_here(stateid4 id, const files::exported_file* file)
 {
-    const auto holder = state_.table().holder_of(to_state(id));
+    const auto holder = co_await look_up(id);
     if (!holder)
         co_return v40_status(holder.error());
     const files::client_id client = holder->client;
@@ -185,20 +193,25 @@ task<nfsstat4> v40_state::return_delegation_here(stateid4 id, const files::expor
     const nfsstat4 status = co_await renew_here(client);
     if (status != nfsstat4::ok)
         co_return status;
-    const auto done =
-        state_.table().return_delegation(client, to_state(id), *file, files::zero_seqid::a_number);
-    if (done)
-        co_return nfsstat4::ok;
-    state_.table().drop_revoked(client, to_state(id));
-    co_return v40_status(done.error());
+    const auto give_back = [client, given = to_state(id), file](files::state_table& t) {
+        const result<void> done = t.return_delegation(client, given, *file, files::zero_seqid::a_number);
+        if (!done)
+            t.drop_revoked(client, given);
+        return done;
+    };
+    const result<void> done = co_await state_.at_home_of(to_state(id), give_back);
+    co_return done ? nfsstat4::ok : v40_status(done.error());
 }
 
 task<files::client_id> v40_state::holder_of(const stateid4& id)
 {
-    return state_.at_clients([this, id](files::client_book&) {
-        const auto holder = state_.table().holder_of(to_state(id));
-        return holder && clients_.knows(holder->client) ? holder->client : files::client_id(files::nobody);
-    });
+    return state_.at_clients([this, id](files::client_book&) { return holder_here(id); });
+}
+
+task<files::client_id> v40_state::holder_here(stateid4 id)
+{
+    const auto holder = co_await look_up(id);
+    co_return holder&& clients_.knows(holder->client) ? holder->client : files::client_id(files::nobody);
 }
 
 task<files::client_id> v40_state::client_of(clientid4 id, std::string_view from)

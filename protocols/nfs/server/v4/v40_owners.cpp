@@ -232,14 +232,26 @@ void v40_owners::finish(v40_owner& o, nfs_opnum4 operation, std::uint32_t seqid,
     }
 }
 
-void v40_owners::note_closed(const std::shared_ptr<v40_owner>& o, const stateid4& id)
+void v40_owners::begin_closing(const std::shared_ptr<v40_owner>& o, const stateid4& id)
 {
     if (o->gone)
         return;
-    if (o->closed_)
-        closed_.erase(key_of(*o->closed_));
-    o->closed_ = id;
     closed_[key_of(id)] = o;
+    o->closing_ = id;
+}
+
+void v40_owners::end_closing(v40_owner& o, bool is_closed) noexcept
+{
+    if (!o.closing_) // the owner is gone, and what led to it
+        return;
+    // One that was closed before can't be closed again, and leads to its owner still.
+    const bool is_known = o.closed_ && o.closed_->other == o.closing_->other;
+    const std::optional<stateid4>& of_no_use = is_closed ? o.closed_ : o.closing_;
+    if (of_no_use && !is_known)
+        closed_.erase(key_of(*of_no_use));
+    if (is_closed)
+        o.closed_ = o.closing_;
+    o.closing_.reset();
 }
 
 std::shared_ptr<v40_owner> v40_owners::who_closed(const stateid4& id) const
@@ -255,8 +267,11 @@ void v40_owners::drop(v40_owner& o)
         return;
     const std::shared_ptr<v40_owner> held = *o.by_use_;
     o.gone = true;
-    if (o.closed_)
-        closed_.erase(key_of(*o.closed_));
+    for (std::optional<stateid4>* const leads : {&o.closed_, &o.closing_}) {
+        if (*leads)
+            closed_.erase(key_of(**leads));
+        leads->reset();
+    }
     of->second.by_name.erase(key_of(o.locks, o.name));
     of->second.by_use.erase(o.by_use_);
     const peers::iterator peer = of->second.peer;

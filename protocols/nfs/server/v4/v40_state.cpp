@@ -180,18 +180,19 @@ task<nfsstat4> v40_state::renew_and_tell_here(clientid4 id)
     const bool is_down = lost_some || paths_.is_down(client);
     paths_.nudge(client);
     if (lost_some)
-        end_telling(client);
+        co_await end_telling(client);
     co_return is_down ? nfsstat4::cb_path_down : nfsstat4::ok;
 }
 
 // One that does not know what it lost never hears of it: the answer to its OPEN was lost, say. It has had the time to give all back that it knows of.
-void v40_state::end_telling(files::client_id client)
+task<void> v40_state::end_telling(files::client_id client)
 {
-    time_point& told = told_.try_emplace(client, now()).first->second;
+    const auto [at, is_new] = told_.try_emplace(client, now());
+    const time_point told = at->second;
     if (now() - told < 2 * state_.options().lease)
-        return;
-    state_.table().drop_revoked_until(client, told);
-    told = now(); // of the others
+        co_return;
+    at->second = now(); // of the others
+    (void)co_await state_.clients().drop_revoked_until(client, told);
 }
 
 // A client whose state was taken hears of it once, and begins anew.
@@ -216,7 +217,7 @@ void v40_state::forget(files::client_id client)
     told_.erase(client);
 }
 
-bool v40_state::tend(time_point now, std::size_t most_owners)
+task<bool> v40_state::tend(time_point now, std::size_t most_owners)
 {
     clients_.drop_unconfirmed(now);
     for (std::size_t left = owners_.clients(); left > 0 && most_owners > 0; --left) {
@@ -226,14 +227,26 @@ bool v40_state::tend(time_point now, std::size_t most_owners)
             owners_.forget(client);
             continue;
         }
-        for (const auto& o : owners_.unused(client, now - state_.options().lease, now, most_owners)) {
-            if (!o->locks && !o->confirmed)
-                (void)drop_unconfirmed(*o);
-            else if (is_idle(*o))
-                owners_.drop(*o);
-        }
+        const auto unused = owners_.unused(client, now - state_.options().lease, now, most_owners);
+        for (const std::shared_ptr<v40_owner>& o : unused)
+            co_await tend_owner(o);
     }
-    return most_owners == 0;
+    co_return most_owners == 0;
+}
+
+// The turn is held while tables are asked, so that nothing is opened meanwhile. Whoever has it uses the owner.
+task<void> v40_state::tend_owner(std::shared_ptr<v40_owner> o)
+{
+    v40_turn turn(o, state_.home().reactor());
+    if (!o->turn.try_acquire())
+        co_return;
+    turn.taken();
+    if (o->gone)
+        co_return;
+    if (!o->locks && !o->confirmed)
+        (void)co_await drop_unconfirmed(o);
+    else if (is_idle(*o))
+        owners_.drop(*o);
 }
 
 // --- Owners
@@ -250,16 +263,22 @@ task<nfsstat4> v40_state::end_if_unaware(files::client_id client)
     co_return nfsstat4::expired;
 }
 
-bool v40_state::is_idle(const v40_owner& o) { return !state_.table().has_owner(o.client, o.locks, o.name); }
+// Of one whose turn nobody has: what is under way for others tables may have done or not.
+bool v40_state::is_idle(const v40_owner& o) { return !state_.clients().has_owner(o.client, o.locks, o.name); }
 
-// With all that it has open, also what no answer has told of. DELAY where that can't be taken just now.
-nfsstat4 v40_state::drop_unconfirmed(v40_owner& o)
+// With all that it has open, also what no answer has told of. DELAY where that can't be taken just now. The caller has
+// the owner's turn.
+task<nfsstat4> v40_state::drop_unconfirmed(std::shared_ptr<v40_owner> o)
 {
-    const result<void> closed = state_.table().close_all(o.client, o.name);
-    if (!closed && !is_idle(o))
-        return nfsstat4::delay;
-    owners_.drop(o);
-    return nfsstat4::ok;
+    result<void> closed = error(files::errc::busy, "no memory to ask the homes of its files");
+    try {
+        closed = co_await state_.clients().close_all(o->client, o->name);
+    } catch (const std::bad_alloc&) {
+    }
+    if (!closed && !is_idle(*o))
+        co_return nfsstat4::delay;
+    owners_.drop(*o);
+    co_return nfsstat4::ok;
 }
 
 // Else RESOURCE, which uses up no number: none was looked at.
@@ -328,7 +347,7 @@ task<bool> v40_state::judge(v40_owner& o, nfs_opnum4 operation, std::uint32_t se
 task<v40_state::begun> v40_state::begin(nfs_opnum4 operation, std::uint32_t seqid, stateid4 id, bool locks)
 {
     begun out;
-    const located found = locate(id, locks);
+    const located found = co_await locate(id, locks);
     out.answer.status = found.status;
     if (!found.owner)
         co_return out;
@@ -340,14 +359,21 @@ task<v40_state::begun> v40_state::begin(nfs_opnum4 operation, std::uint32_t seqi
     co_return out;
 }
 
-v40_state::located v40_state::locate(const stateid4& id, bool locks)
+// Whose it is, as its home knows: by the time of the answer it may be somebody else's turn, and the stateid may be gone.
+task<result<files::state_holder>> v40_state::look_up(const stateid4& id)
+{
+    const auto ask = [asked = to_state(id)](files::state_table& t) { return t.holder_of(asked); };
+    return state_.at_home_of(to_state(id), ask);
+}
+
+task<v40_state::located> v40_state::locate(stateid4 id, bool locks)
 {
     located out;
-    const auto holder = state_.table().holder_of(to_state(id));
+    const auto holder = co_await look_up(id);
     if (holder) {
         if (holder->has_owner && holder->locks == locks)
             out.owner = owners_.find(holder->client, locks, std::as_bytes(std::span(holder->owner)));
-        return out;
+        co_return out;
     }
     out.status = v40_status(holder.error());
     if (out.status == nfsstat4::bad_stateid && !id.is_reserved()) {
@@ -355,7 +381,17 @@ v40_state::located v40_state::locate(const stateid4& id, bool locks)
         if (out.owner && out.owner->locks != locks)
             out.owner.reset();
     }
-    return out;
+    co_return out;
+}
+
+// That it was revoked, by an answer: with that it is freed.
+task<void> v40_state::hears_of_revoked(files::client_id client, const stateid4& id)
+{
+    const auto free = [client, freed = to_state(id)](files::state_table& t) -> result<void> {
+        t.drop_revoked(client, freed);
+        return {};
+    };
+    (void)co_await state_.at_home_of(to_state(id), free);
 }
 
 task<v40_state::begun> v40_state::begin_open(const OPEN4args& args)
@@ -373,7 +409,7 @@ task<v40_state::begun> v40_state::begin_open_here(const OPEN4args* args)
         out.answer.status = co_await turn_of(client, false, args->owner.owner, out.turn);
         if (out.answer.status != nfsstat4::ok || out.turn->confirmed || out.turn->is_new)
             break;
-        out.answer.status = drop_unconfirmed(*out.turn); // another first one
+        out.answer.status = co_await drop_unconfirmed(out.turn.owner()); // another first one
         out.turn.give_back();
     }
     if (out.answer.status == nfsstat4::ok)
@@ -403,28 +439,56 @@ task<v40_state::begun> v40_state::begin_open_here(const OPEN4args* args)
 task<void> v40_state::end_open(begun& open, const OPEN4args& args, v40_answer& answer)
 {
     return state_.at_clients(
-        [this, o = &open, a = &args, to = &answer](files::client_book&) { end_open_here(*o, *a, *to); });
+        [this, o = &open, a = &args, to = &answer](files::client_book&) { return end_open_here(o, a, to); });
 }
 
-void v40_state::end_open_here(begun& open, const OPEN4args& args, v40_answer& answer)
+task<void> v40_state::end_open_here(begun* open, const OPEN4args* args, v40_answer* answer)
 {
-    const v40_turn turn = std::move(open.turn);
+    const v40_turn turn = std::move(open->turn);
     v40_owner& o = *turn;
-    if (answer.status == nfsstat4::ok && !o.confirmed) {
-        if (args.claim.claim == open_claim_type4::previous)
+    if (answer->status == nfsstat4::ok && !o.confirmed) {
+        if (args->claim.claim == open_claim_type4::previous)
             o.confirmed = true;
         else
-            answer.rflags |= open4_result::confirm;
+            answer->rflags |= open4_result::confirm;
     }
-    if (answer.status == nfsstat4::bad_stateid && args.claim.claim == open_claim_type4::delegate_cur)
-        state_.table().drop_revoked(open.client, to_state(args.claim.delegate_stateid));
-    owners_.finish(o, nfs_opnum4::open, args.seqid, answer);
-    if (answer.status != nfsstat4::ok && !o.confirmed)
-        (void)drop_unconfirmed(o);
+    owners_.finish(o, nfs_opnum4::open, args->seqid, *answer);
+    if (answer->status == nfsstat4::bad_stateid && args->claim.claim == open_claim_type4::delegate_cur)
+        co_await hears_of_revoked(open->client, args->claim.delegate_stateid);
+    if (answer->status != nfsstat4::ok && !o.confirmed)
+        (void)co_await drop_unconfirmed(turn.owner());
 }
 
-// Those that end in one step. `act(table, owner, unsettled)` is what it does. Local processes find bytes unlocked when
-// the client hears that they are.
+namespace {
+
+// At the home of what it is about. Local processes find bytes unlocked when the client hears that they are.
+template<class Act>
+task<result<v40_answer>> act_at_home(files::state_table* table, files::client_id client, const Act* act)
+{
+    files::back_end_locks unsettled;
+    v40_answer out = (*act)(*table, client, unsettled);
+    if (unsettled)
+        co_await unsettled->settle();
+    co_return out;
+}
+
+} // namespace
+
+/// While an open of an owner's is being closed: a repeat that comes meanwhile waits for the owner, and is answered.
+struct v40_state::closing {
+    closing(v40_owners& all, const std::shared_ptr<v40_owner>& o, const stateid4& id) : owners(all), of(*o)
+    {
+        owners.begin_closing(o, id);
+    }
+    closing(const closing&) = delete;
+    ~closing() { owners.end_closing(of, is_closed); }
+    v40_owners& owners;
+    v40_owner& of;
+    bool is_closed = false;
+};
+
+// Those that one table decides, in one step. `act(table, client, unsettled)` is what it does there. The owner's turn is
+// held until the answer is known here and kept.
 template<class Act>
 task<v40_answer> v40_state::in_turn(nfs_opnum4 operation, std::uint32_t seqid, stateid4 id, bool locks,
                                     nfsstat4 refused, Act act)
@@ -433,15 +497,28 @@ task<v40_answer> v40_state::in_turn(nfs_opnum4 operation, std::uint32_t seqid, s
     if (!b.runs)
         co_return std::move(b.answer);
     v40_owner& o = *b.turn;
-    files::back_end_locks unsettled;
-    if (refused != nfsstat4::ok)
+    std::optional<closing> closes;
+    if (refused != nfsstat4::ok) {
         b.answer.status = refused;
-    else if (!locks && o.confirmed == (operation == nfs_opnum4::open_confirm))
+    } else if (!locks && o.confirmed == (operation == nfs_opnum4::open_confirm)) {
         b.answer.status = nfsstat4::bad_stateid;
-    else
-        b.answer = act(state_.table(), b.turn.owner(), unsettled);
-    if (unsettled)
-        co_await unsettled->settle();
+    } else {
+        if (operation == nfs_opnum4::close)
+            closes.emplace(owners_, b.turn.owner(), id);
+        const auto visit = [client = o.client, a = &act](files::state_table& t) {
+            return act_at_home(&t, client, a);
+        };
+        result<v40_answer> done = co_await state_.at_home_of(to_state(id), visit);
+        if (done)
+            b.answer = std::move(*done);
+        else // that home has stopped
+            b.answer.status = v40_status(done.error());
+        const bool is_done = b.answer.status == nfsstat4::ok;
+        if (closes)
+            closes->is_closed = is_done;
+        if (is_done && operation == nfs_opnum4::open_confirm)
+            o.confirmed = true;
+    }
     owners_.finish(o, operation, seqid, b.answer);
     co_return std::move(b.answer);
 }
@@ -450,15 +527,11 @@ task<v40_answer> v40_state::confirm_open(const OPEN_CONFIRM4args& args, const fi
                                          nfsstat4 refused)
 {
     return state_.at_clients([this, a = &args, f = &file, refused](files::client_book&) {
-        return in_turn(
-            nfs_opnum4::open_confirm, a->seqid, a->open_stateid, false, refused,
-            [a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o, files::back_end_locks&) {
-                const auto done =
-                    t.renumber(o->client, to_state(a->open_stateid), *f, files::zero_seqid::a_number);
-                if (done)
-                    o->confirmed = true;
-                return answer_of(done);
-            });
+        return in_turn(nfs_opnum4::open_confirm, a->seqid, a->open_stateid, false, refused,
+                       [a, f](files::state_table& t, files::client_id client, files::back_end_locks&) {
+                           return answer_of(t.renumber(client, to_state(a->open_stateid), *f,
+                                                       files::zero_seqid::a_number));
+                       });
     });
 }
 
@@ -466,50 +539,48 @@ task<v40_answer> v40_state::downgrade(const OPEN_DOWNGRADE4args& args, const fil
                                       nfsstat4 refused)
 {
     return state_.at_clients([this, a = &args, f = &file, refused](files::client_book&) {
-        return in_turn(
-            nfs_opnum4::open_downgrade, a->seqid, a->open_stateid, false, refused,
-            [a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o, files::back_end_locks&) {
-                return answer_of(t.downgrade(o->client, to_state(a->open_stateid), *f,
-                                             files::share(a->share_access), files::share(a->share_deny),
-                                             files::zero_seqid::a_number));
-            });
+        return in_turn(nfs_opnum4::open_downgrade, a->seqid, a->open_stateid, false, refused,
+                       [a, f](files::state_table& t, files::client_id client, files::back_end_locks&) {
+                           return answer_of(t.downgrade(
+                               client, to_state(a->open_stateid), *f, files::share(a->share_access),
+                               files::share(a->share_deny), files::zero_seqid::a_number));
+                       });
     });
 }
 
 task<v40_answer> v40_state::close(const CLOSE4args& args, const files::exported_file& file, nfsstat4 refused)
 {
     return state_.at_clients([this, a = &args, f = &file, refused](files::client_book&) {
-        return in_turn(nfs_opnum4::close, a->seqid, a->open_stateid, false, refused,
-                       [this, a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o,
-                                    files::back_end_locks& unsettled) {
-                           v40_answer out;
-                           const auto done = t.close(o->client, to_state(a->open_stateid), *f,
-                                                     files::zero_seqid::a_number, &unsettled);
-                           if (!done) {
-                               out.status = v40_status(done.error());
-                           } else {
-                               // Of no use to anybody: the open is no more.
-                               out.id = stateid4(a->open_stateid);
-                               out.id.seqid = files::next_seqid(out.id.seqid);
-                               owners_.note_closed(o, a->open_stateid);
-                           }
-                           return out;
-                       });
+        return in_turn(
+            nfs_opnum4::close, a->seqid, a->open_stateid, false, refused,
+            [a, f](files::state_table& t, files::client_id client, files::back_end_locks& unsettled) {
+                v40_answer out;
+                const auto done =
+                    t.close(client, to_state(a->open_stateid), *f, files::zero_seqid::a_number, &unsettled);
+                if (!done) {
+                    out.status = v40_status(done.error());
+                } else {
+                    // Of no use to anybody: the open is no more.
+                    out.id = stateid4(a->open_stateid);
+                    out.id.seqid = files::next_seqid(out.id.seqid);
+                }
+                return out;
+            });
     });
 }
 
 task<v40_answer> v40_state::unlock(const LOCKU4args& args, const files::exported_file& file, nfsstat4 refused)
 {
     return state_.at_clients([this, a = &args, f = &file, refused](files::client_book&) {
-        return in_turn(nfs_opnum4::locku, a->seqid, a->lock_stateid, true, refused,
-                       [a, f](files::state_table& t, const std::shared_ptr<v40_owner>& o,
-                              files::back_end_locks& unsettled) {
-                           const auto bytes = files::byte_range::of(a->offset, a->length);
-                           if (!bytes)
-                               return answer_of(bytes.error());
-                           return answer_of(t.unlock(o->client, to_state(a->lock_stateid), *f, *bytes,
-                                                     files::zero_seqid::a_number, &unsettled));
-                       });
+        return in_turn(
+            nfs_opnum4::locku, a->seqid, a->lock_stateid, true, refused,
+            [a, f](files::state_table& t, files::client_id client, files::back_end_locks& unsettled) {
+                const auto bytes = files::byte_range::of(a->offset, a->length);
+                if (!bytes)
+                    return answer_of(bytes.error());
+                return answer_of(t.unlock(client, to_state(a->lock_stateid), *f, *bytes,
+                                          files::zero_seqid::a_number, &unsettled));
+            });
     });
 }
 

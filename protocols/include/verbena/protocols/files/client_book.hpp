@@ -99,6 +99,11 @@ public:
     bool has_revoked(client_id client) noexcept;
     /// Whether it has delegations, but for those.
     bool has_delegations(client_id client) noexcept;
+    /// Whether something of it is recalled, and neither returned yet nor revoked.
+    bool is_recalled(client_id client) noexcept;
+    /// Whether the owner of a client of set_silent() has anything. What tables are doing for that owner just now they
+    /// may have done or not: the protocol has its calls wait for each other.
+    bool has_owner(client_id client, bool locks, std::span<const std::byte> owner) noexcept;
     /// The client has taken back what it had, or had nothing: before this it gets nothing new. It is in the recovery store when this
     /// is answered. Completes when: it was written. On cancel: as the store says. Errors: already_complete, busy;
     /// invalid for a host; the store's. Lifetime: the book outlives it. Shard: any.

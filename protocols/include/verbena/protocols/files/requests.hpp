@@ -114,7 +114,7 @@ struct state_holder {
     client_id client = nobody;
     bool has_owner = false; ///< false: a delegation
     bool locks = false;     ///< the owner is one of locks
-    std::string_view owner; ///< good until the table changes
+    std::string owner;      ///< its name
     exported_file file;     ///< empty of a delegation that was revoked
 };
 

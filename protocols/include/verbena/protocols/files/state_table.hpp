@@ -83,8 +83,6 @@ public:
     /// The files of this home of which the client has something. Nothing where these are more than `most`, where
     /// something is being opened for it, and where it has something that was revoked.
     std::optional<std::vector<exported_file>> files_of(client_id client, std::size_t most);
-    /// Whether a delegation of it is recalled here and not returned yet. Looks at all its state here.
-    bool is_recalled(client_id client) noexcept;
     /// As the book has them, of a client of any shard's.
     bool lacks_record(client_id client, share keeps_out = share::none) const noexcept;
     bool has_revoked(client_id client) const noexcept;

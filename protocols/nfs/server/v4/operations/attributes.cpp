@@ -30,8 +30,7 @@ task<nfsstat4> current_values(compound& k, bitmap4 wanted, object_values& out)
     std::optional<kept_attributes> kept;
     std::optional<storage::attributes> before;
     const bool asks = !o.is_pseudo() && !(wanted & of_content).none() &&
-                      k.server.state.stats().write_delegations.value() != 0 &&
-                      k.server.state.has_state(o.key());
+                      k.server.state.may_have_writer(o.exported->space, o.file);
     if (asks) {
         // First what the server has: a size that the holder said never goes with a change attribute from behind its
         // answer.

@@ -88,13 +88,37 @@ public:
     shard& home() const noexcept { return home_; }
     /// On the clients' home only.
     time_point now() const noexcept { return home_.reactor().clock().now(); }
-    /// Any thread. Of clients, and of the files of their home.
+    /// Any thread. Of clients and of grace; of files these are one home's alone, and total() is of all.
     const files::state_stats& stats() const noexcept { return book_.stats(); }
+    /// Any thread. What the counts of all homes are together.
+    std::uint64_t total(counter files::state_stats::* what) const noexcept
+    {
+        std::uint64_t sum = 0;
+        each_stats([&](const files::state_stats& s) { sum += (s.*what).value(); });
+        return sum;
+    }
+    std::int64_t total(gauge files::state_stats::* what) const noexcept
+    {
+        std::int64_t sum = 0;
+        each_stats([&](const files::state_stats& s) { sum += (s.*what).value(); });
+        return sum;
+    }
+    /// `f(stats)` of each part of these. Any thread.
+    template<class F>
+    void each_stats(F f) const
+    {
+        f(book_.stats());
+        for (const file_home& home : homes_)
+            if (&home.table.stats() != &book_.stats()) // a table on the clients' home counts with the book
+                f(home.table.stats());
+    }
     /// On the clients' home only.
     files::client_book& clients() noexcept { return book_; }
     /// Of that home, and on it only.
     files::state_table& table(unsigned home = 0) noexcept { return homes_[home].table; }
     unsigned homes() const noexcept { return commons_.homes(); }
+    /// Where table() of that number is used.
+    shard& where(unsigned home) const noexcept { return homes_[home].where; }
     /// Whether clients may reclaim what they had before a restart: until then nobody gets anything new. Any shard.
     bool is_in_grace() const noexcept { return stats().grace.value() != 0; }
     /// Whether one of these clients may have kept others from `access`, of whatever file, as its record says. Any shard.
@@ -212,6 +236,15 @@ public:
         return commons_.has_any_state() && commons_.has_state(file);
     }
     bool has_any_state() const noexcept { return commons_.has_any_state(); }
+    /// Likewise, whether anybody may have a delegation to write of the file: then look() is awaited for its attributes.
+    bool may_have_writer(std::uint32_t space, const storage::handle& file) const noexcept
+    {
+        if (!commons_.has_any_state())
+            return false;
+        const storage::handle key = files::file_key(space, file);
+        return homes_[commons_.home_of(key)].table.stats().write_delegations.value() != 0 &&
+               commons_.has_state(key);
+    }
     /// Begins `doing`, as files::under_way::begin() has it, and tells then whether anybody may have state of the file: if so, make_way() is
     /// awaited before the operation is done. Called on the shard of `here`.
     [[nodiscard]] bool begin(files::under_way& doing, files::operations_here& here, std::uint32_t space,

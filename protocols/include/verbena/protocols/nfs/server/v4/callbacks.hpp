@@ -12,6 +12,7 @@
 #include <verbena/protocols/nfs/wire/v4/callback.hpp>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -29,7 +30,7 @@ namespace detail {
 struct callback_message;
 }
 
-/// What became of calls to clients. Written on the state layer's shard, read from any thread.
+/// What became of calls to clients. Written on the clients' home, read from any thread.
 struct callback_counters {
     enum class outcome : std::uint8_t {
         ok,
@@ -47,16 +48,19 @@ struct callback_counters {
     /// For want of memory: what should have been recalled is revoked when its time is over. Or of a free lock, where the client has not
     /// heard of very many others yet: then it asks by itself.
     counter lost;
-    gauge waiting; ///< calls that nobody has begun to make yet
+    std::atomic<std::uint64_t> lost_elsewhere{0}; ///< likewise, on the homes of files, which write it
+    gauge waiting;                                ///< calls that nobody has begun to make yet
 };
 
-/// The state layer's handler: notes what it is told, and calls the clients. On the state layer's shard.
+/// The state layer's handler: notes what it is told, and calls the clients. That is done on the clients' home. Tables
+/// tell it on their own shards, from where a message for each notice takes it there: that needs memory for the notice,
+/// and nothing else.
 class callback_sender final : public files::state_handler, public holder_inquiry {
 public:
-    /// `c` outlives it; nothing of `c` is used yet.
+    /// `c` outlives it, and it outlives the shards; nothing of `c` is used yet.
     explicit callback_sender(server_commons& c) noexcept : commons_(c) {}
 
-    // files::state_handler
+    // files::state_handler. On the home of the file; last_heard() on the clients'.
     void recall(const files::recall_notice& n) noexcept override;
     void recall_any(files::client_id client, std::size_t keep) noexcept override;
     void lock_available(const files::lock_notice& n) noexcept override;
@@ -69,7 +73,7 @@ public:
 
     /// Makes the calls. One runs as long as the server serves.
     /// Completes when: its task is stopped, and the calls under way have ended. On cancel: it ends. Errors: none. Lifetime: this
-    /// outlives it. Shard: the state layer's.
+    /// outlives it. Shard: the clients' home.
     task<void> run();
 
     const callback_counters& counters() const noexcept { return counters_; }
@@ -78,6 +82,7 @@ private:
     using kind = callback_counters::kind;
     using outcome = callback_counters::outcome;
     struct question;
+    class letter;
     struct notice {
         notice(files::client_id c, kind w) noexcept : client(c), what(w) {}
         files::client_id client;
@@ -94,6 +99,7 @@ private:
         std::size_t workers = 0;
         std::size_t locks = 0; ///< of `waiting`, those that say that a lock is free
     };
+    void tell(notice n) noexcept;
     void note(notice n) noexcept;
     void line_up_all(scope& workers);
     bool line_up(line& l, notice&& n);
@@ -101,7 +107,8 @@ private:
     void serve_those_without_workers(scope& workers);
     task<void> serve(files::client_id client);
     task<void> deliver(const notice* told);
-    bool is_wanted(const notice& n);
+    static bool is_wanted_at(files::state_table& table, const notice& n) noexcept;
+    task<bool> is_wanted(const notice* n);
     duration patience_for(const notice& n) const;
     std::shared_ptr<session> find_session(files::client_id client) const;
     task<outcome> call(session& s, const notice& n);

@@ -31,9 +31,10 @@ namespace verbena::nfs::v4 {
 /// What the programs of all shards share: clients, sessions, state, names. Made when the exports are known; outlives
 /// the programs.
 struct server_commons {
-    /// `home` is the shard of the state layer. `store`, which outlives this, has begun, and `options` has what that
-    /// said; its key is made of `key`. `now` is the time of day of this start in seconds since 1970.
-    server_commons(const export_table& exports, const handle_key& key, shard& home,
+    /// Files have their homes on `homes`, and clients on the first of them: state_home, whose tasks the caller runs
+    /// there. `store`, which outlives this, has begun, and `options` has what that said; its key is made of `key`. `now`
+    /// is the time of day of this start in seconds since 1970.
+    server_commons(const export_table& exports, const handle_key& key, std::span<shard* const> homes,
                    files::recovery_store& store, const files::state_options& options, std::int64_t now,
                    session_limits limits = {});
 
@@ -42,8 +43,8 @@ struct server_commons {
 
     /// Once a lease, ends the clients that have nothing to come back for: what they had was taken, or they had
     /// nothing and their lease is over.
-    /// Completes when: its task is stopped. On cancel: it ends. Errors: none. Lifetime: this outlives it. Shard:
-    /// `home`.
+    /// Completes when: its task is stopped. On cancel: it ends. Errors: none. Lifetime: this outlives it. Shard: the
+    /// clients' home.
     task<void> tend();
     /// Ends clients whose lease is over, those first that have nothing or whose lease ended first: of the peer's
     /// group, or of all. True if there was one. At most once a second.
@@ -72,7 +73,7 @@ struct server_commons {
     const std::string owner;
     /// Which minor versions are served; to be set before the first call.
     std::array<bool, max_minor_version + 1> minors{false, true, true};
-    /// Who knows users and groups by their names, on `home`; nothing where clients may say numbers alone. Outlives the
+    /// Who knows users and groups by their names, on the clients' home; nothing where clients may say numbers alone. Outlives the
     /// programs, and is to be set before the first call.
     user_names* users = nullptr;
     callback_sender callbacks;

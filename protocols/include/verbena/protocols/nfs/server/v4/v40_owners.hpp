@@ -80,7 +80,7 @@ private:
     std::uint32_t seqid_ = 0;
     nfs_opnum4 operation_ = nfs_opnum4::illegal;
     time_point used_{};
-    std::optional<stateid4> closed_;
+    std::optional<stateid4> closed_, closing_;
     std::size_t counted_ = 0; // bytes
     by_use_list::iterator by_use_, by_use_of_peer_;
 };
@@ -137,8 +137,11 @@ public:
     void use(v40_owner& o, time_point now);
     /// The operation that was to run is answered.
     void finish(v40_owner& o, nfs_opnum4 operation, std::uint32_t seqid, const v40_answer& answer);
-    /// The owner closed that open: its stateid leads to it until it closes another one.
-    void note_closed(const std::shared_ptr<v40_owner>& o, const stateid4& id);
+    /// The owner, whose turn the caller has, is about to close that open. From now on its stateid leads to it, as
+    /// nobody knows when the table lets go of it.
+    void begin_closing(const std::shared_ptr<v40_owner>& o, const stateid4& id);
+    /// What came of that. An open that was closed leads to its owner until that closes another one.
+    void end_closing(v40_owner& o, bool is_closed) noexcept;
     std::shared_ptr<v40_owner> who_closed(const stateid4& id) const;
     void drop(v40_owner& o);
     void forget(files::client_id client);

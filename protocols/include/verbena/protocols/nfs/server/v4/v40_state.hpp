@@ -99,21 +99,23 @@ public:
     void forget(files::client_id client);
     /// Once a lease: what was not confirmed goes, and owners that have nothing. At most so many owners are looked at; true if that was not
     /// enough: then it goes on behind the last one's client, when it is called again.
-    bool tend(time_point now, std::size_t most_owners = 1024);
+    task<bool> tend(time_point now, std::size_t most_owners = 1024);
     /// Owners that were not made. Any thread reads them.
     const files::limit_counters& refused_limits() const noexcept { return refused_limits_; }
 
 private:
+    struct closing;
     struct located {
         nfsstat4 status = nfsstat4::bad_stateid;
         std::shared_ptr<v40_owner> owner;
     };
     time_point now() const noexcept { return state_.now(); }
-    located locate(const stateid4& id, bool locks);
+    task<result<files::state_holder>> look_up(const stateid4& id);
+    task<located> locate(stateid4 id, bool locks);
     task<nfsstat4> renew_here(files::client_id client);
     task<nfsstat4> renew_client_here(clientid4 id);
     task<nfsstat4> renew_and_tell_here(clientid4 id);
-    void end_telling(files::client_id client);
+    task<void> end_telling(files::client_id client);
     task<nfsstat4> end_if_unaware(files::client_id client);
     task<nfsstat4> return_delegation_here(stateid4 id, const files::exported_file* file);
     task<nfsstat4> take_turn(std::shared_ptr<v40_owner> owner, v40_turn& turn);
@@ -121,8 +123,10 @@ private:
                            v40_turn& turn);
     task<bool> judge(v40_owner& o, nfs_opnum4 operation, std::uint32_t seqid, v40_answer& answer);
     task<begun> begin(nfs_opnum4 operation, std::uint32_t seqid, stateid4 id, bool locks);
-    nfsstat4 drop_unconfirmed(v40_owner& o);
+    task<nfsstat4> drop_unconfirmed(std::shared_ptr<v40_owner> o);
+    task<void> tend_owner(std::shared_ptr<v40_owner> o);
     bool is_idle(const v40_owner& o);
+    task<void> hears_of_revoked(files::client_id client, const stateid4& id);
     template<class Ask>
     auto ask_of_name(Ask ask);
     task<v40_clients::made> set_client_here(const SETCLIENTID4args* args, principal_digest who,
@@ -130,8 +134,9 @@ private:
                                             const std::optional<callback_place>* calls);
     task<confirmed> confirm_client_here(const SETCLIENTID_CONFIRM4args* args, principal_digest who,
                                         std::uint64_t peer);
+    task<files::client_id> holder_here(stateid4 id);
     task<begun> begin_open_here(const OPEN4args* args);
-    void end_open_here(begun& open, const OPEN4args& args, v40_answer& answer);
+    task<void> end_open_here(begun* open, const OPEN4args* args, v40_answer* answer);
     template<class Act>
     task<v40_answer> in_turn(nfs_opnum4 operation, std::uint32_t seqid, stateid4 id, bool locks,
                              nfsstat4 refused, Act act);
