@@ -18,10 +18,12 @@ namespace {
 constexpr std::uint32_t all_blocks = ~std::uint32_t(0);
 // Slabs that are free and keep their memory: files that come and go need not fetch it from the system each time.
 constexpr std::size_t most_dirty_slabs = 16;
+constexpr std::uint64_t most_copies = 64;
 
 } // namespace
 
-arena::arena(std::uint64_t blocks) : capacity_(std::min<std::uint64_t>(blocks, none))
+arena::arena(std::uint64_t blocks)
+    : capacity_(std::min<std::uint64_t>(blocks, none - most_copies) + most_copies)
 {
     const std::uint64_t slabs = std::max<std::uint64_t>((capacity_ + per_slab - 1) / per_slab, 1);
     reserved_size_ = (slabs + 1) * slab_size;

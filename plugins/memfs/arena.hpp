@@ -24,7 +24,7 @@ public:
     using number = std::uint32_t;
     static constexpr number none = std::numeric_limits<number>::max();
 
-    /// Reserves addresses for `blocks`. Throws std::bad_alloc where there are none.
+    /// Reserves addresses for `blocks` and some more, for copies of what is freed behind them. Throws std::bad_alloc where there are none.
     explicit arena(std::uint64_t blocks);
     arena(const arena&) = delete;
     ~arena();

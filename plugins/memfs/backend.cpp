@@ -222,7 +222,7 @@ result<void> backend::apply(node& n, const storage::set_attributes& set, const s
     }
     const std::uint64_t behind =
         set.size ? (*set.size + file_data::block_size - 1) / file_data::block_size : 0;
-    if (set.size < n.attrs.size && n.data.is_pinned(behind, file_data::all_places))
+    if (set.size && *set.size < n.attrs.size && n.data.is_pinned(behind, file_data::all_places))
         return fails(EAGAIN, "truncate of a file whose memory is in use");
     const bool nothing = !set.size && !set.uid && !set.gid && !set.mode && !set.acl &&
                          set.atime.how == kind::keep && set.mtime.how == kind::keep;
@@ -534,7 +534,11 @@ result<std::unique_ptr<storage::file_backend>> open_memfs(const memfs_options& o
 {
     if (options.max_files == 0)
         return error(std::errc::invalid_argument, "a memfs without room for its root");
-    return std::unique_ptr<storage::file_backend>(std::make_unique<backend>(options));
+    try {
+        return std::unique_ptr<storage::file_backend>(std::make_unique<backend>(options));
+    } catch (const std::bad_alloc&) {
+        return error(std::errc::not_enough_memory, "addresses for max_bytes of a memfs", options.max_bytes);
+    }
 }
 
 } // namespace verbena::memfs

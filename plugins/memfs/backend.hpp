@@ -146,6 +146,7 @@ private:
     result<void> apply(node& n, const storage::set_attributes& set, const storage::credential& who,
                        bool may_cut = false);
     void resize(node& n, std::uint64_t size);
+    static void forget_behind_end(node& n) noexcept;
     /// It has `size` bytes at least from now on; those from its old end to `from` are zeros.
     static void grow(node& n, std::uint64_t from, std::uint64_t size);
     /// 0, or why `who` may not take the victim's name out of the directory.

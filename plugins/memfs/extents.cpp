@@ -17,6 +17,7 @@ namespace {
 
 // What is copied under the mutex, for which all shards wait.
 constexpr std::uint64_t most_copied_at_once = std::uint64_t(1) << 20;
+constexpr std::uint64_t most_blocks_made_at_once = (std::uint64_t(4) << 20) / file_data::block_size;
 
 bool is_too_far(std::uint64_t offset, std::uint64_t length) noexcept
 {
@@ -174,6 +175,9 @@ task<result<storage::change>> backend::clone(const storage::request& r, const st
     const std::uint64_t come = s.data.blocks(from_offset / unit, count);
     if (t.data.is_pinned(to_offset / unit, count))
         co_return fails(EAGAIN, "clone onto a file whose memory is in use");
+    // What is pinned is copied.
+    if (s.data.pinned(from_offset / unit, count) > most_blocks_made_at_once)
+        co_return fails(EAGAIN, "clone of a file whose memory is in use");
     if (come > gone && come - gone > free_bytes() / unit)
         co_return fails(ENOSPC, "clone");
     t.data.share(s.data, from_offset / unit, to_offset / unit, count);
@@ -182,6 +186,17 @@ task<result<storage::change>> backend::clone(const storage::request& r, const st
     note_change(t, r);
     out.after = seen(t);
     co_return out;
+}
+
+// What peers wrote there, and nobody has made a part of the file.
+void backend::forget_behind_end(node& n) noexcept
+{
+    if (!n.reached_behind_end)
+        return;
+    try {
+        n.reached_behind_end = !n.data.forget_behind(n.attrs.size);
+    } catch (const std::bad_alloc&) { // it stays, and is zeroed before it can be seen
+    }
 }
 
 // Memory of a file that somebody has the address of; keeps the file as an open does.
@@ -199,25 +214,12 @@ public:
     {
         const std::lock_guard lock(of_.mutex_);
         node_.data.unpin(pieces_);
-        forget_behind_end();
+        forget_behind_end(node_);
         --node_.opens;
         of_.release(node_);
     }
 
 private:
-    // What was written there and made no part of the file.
-    void forget_behind_end() noexcept
-    {
-        if (!node_.reached_behind_end ||
-            node_.data.is_pinned(node_.attrs.size / file_data::block_size, file_data::all_places))
-            return;
-        try {
-            node_.data.truncate(node_.attrs.size);
-            node_.reached_behind_end = false;
-        } catch (const std::bad_alloc&) { // it stays, and is zeroed before it can be seen
-        }
-    }
-
     backend& of_;
     node& node_;
     const std::vector<file_data::piece> pieces_;
@@ -242,27 +244,34 @@ task<result<storage::mapping>> backend::map(const storage::request& r, const sto
     if (!n)
         co_return n.error();
     node& f = **n;
-    if (writes) {
-        if (f.data.missing(offset, length) > free_bytes() / unit)
-            co_return fails(ENOSPC, "map");
-        f.data.reserve(offset, length);
-        f.data.make_own(offset, length);
-    } else {
+    if (!writes)
         length = std::min(length, f.attrs.size - std::min(f.attrs.size, offset));
-    }
     storage::mapping out;
     out.attrs = seen(f);
     if (length == 0)
         co_return out;
     const std::uint64_t first = offset / unit;
-    const std::uint64_t count = (offset + length - 1) / unit - first + 1;
-    f.data.part(first, count);
-    std::vector<file_data::piece> pieces = f.data.pieces(first, count);
-    out.parts.reserve(pieces.size());
-    for (const file_data::piece& each : pieces)
-        out.parts.push_back({each.first * unit, each.memory});
-    out.pin = std::make_shared<mapped>(*this, f, std::move(pieces));
-    f.reached_behind_end |= writes && (first + count) * unit > f.attrs.size;
+    const std::uint64_t wanted = (offset + length - 1) / unit - first + 1;
+    const std::uint64_t count = f.data.places_for(first, wanted, writes, most_blocks_made_at_once);
+    if (writes && f.data.missing(first * unit, count * unit) > free_bytes() / unit)
+        co_return fails(ENOSPC, "map");
+    try {
+        if (writes) {
+            f.reached_behind_end |= (first + count) * unit > f.attrs.size;
+            f.data.reserve(first * unit, count * unit);
+            f.data.make_own(first * unit, count * unit);
+        }
+        f.data.part(first, count);
+        std::vector<file_data::piece> pieces = f.data.pieces(first, count);
+        out.parts.reserve(pieces.size());
+        for (const file_data::piece& each : pieces)
+            out.parts.push_back({each.first * unit, each.memory});
+        out.pin = std::make_shared<mapped>(*this, f, std::move(pieces));
+    } catch (const std::bad_alloc&) {
+        forget_behind_end(f);
+        co_return fails(ENOMEM, "map");
+    }
+    out.length = std::min((first + count) * unit - offset, length);
     co_return out;
 }
 

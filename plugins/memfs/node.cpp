@@ -204,14 +204,45 @@ void file_data::truncate(std::uint64_t size)
     erase(blocks_.lower_bound((size + block_size - 1) / block_size), blocks_.end());
 }
 
-bool file_data::is_pinned(std::uint64_t first, std::uint64_t count) const noexcept
+std::uint64_t file_data::pinned(std::uint64_t first, std::uint64_t count) const noexcept
 {
+    std::uint64_t sum = 0;
     if (pins_ == 0)
-        return false;
+        return sum;
     for (auto at = blocks_.lower_bound(first); at != blocks_.end() && at->first - first < count; ++at)
-        if (at->second != arena::none && memory_->is_pinned(at->second))
-            return true;
-    return false;
+        sum += at->second != arena::none && memory_->is_pinned(at->second);
+    return sum;
+}
+
+bool file_data::forget_behind(std::uint64_t size)
+{
+    const std::uint64_t own = size / block_size;
+    const bool has_part = size % block_size != 0;
+    if (has_part && !is_pinned(own, 1))
+        zero(size, (own + 1) * block_size);
+    erase(blocks_.lower_bound(own + has_part), blocks_.end());
+    return !is_pinned(own, all_places);
+}
+
+std::uint64_t file_data::places_for(std::uint64_t first, std::uint64_t count, bool fills,
+                                    std::uint64_t most) const noexcept
+{
+    auto at = blocks_.lower_bound(first);
+    if (!fills) {
+        for (; at != blocks_.end() && at->first - first < count; ++at)
+            if (at->second != arena::none && memory_->is_shared(at->second) && most-- == 0)
+                return at->first - first;
+        return count;
+    }
+    for (std::uint64_t n = 0; n < count; ++n) {
+        const bool is_there = at != blocks_.end() && at->first == first + n;
+        const bool is_own = is_there && at->second != arena::none && !memory_->is_shared(at->second);
+        if (!is_own && most-- == 0)
+            return n;
+        if (is_there)
+            ++at;
+    }
+    return count;
 }
 
 void file_data::part(std::uint64_t first, std::uint64_t count)

@@ -66,7 +66,19 @@ public:
     std::uint64_t blocks() const noexcept { return blocks_.size(); }
 
     /// Whether one of `count` places is pinned.
-    bool is_pinned(std::uint64_t first, std::uint64_t count) const noexcept;
+    bool is_pinned(std::uint64_t first, std::uint64_t count) const noexcept
+    {
+        return pinned(first, count) != 0;
+    }
+    /// Frees the blocks behind `size` that nobody has pinned, and has what lies behind it in its own block read as zeros, if nobody
+    /// has that pinned. Whether all of it is gone. Throws std::bad_alloc.
+    bool forget_behind(std::uint64_t size);
+    /// How many of `count` places can be had with no more than `most` blocks that are zeroed or copied: such as are missing, where
+    /// `fills`, and such as are shared.
+    std::uint64_t places_for(std::uint64_t first, std::uint64_t count, bool fills,
+                             std::uint64_t most) const noexcept;
+    /// How many of `count` places are pinned.
+    std::uint64_t pinned(std::uint64_t first, std::uint64_t count) const noexcept;
     /// Has nobody share what there is in `count` places. Throws std::bad_alloc; the bytes are the same then.
     void part(std::uint64_t first, std::uint64_t count);
     struct piece {

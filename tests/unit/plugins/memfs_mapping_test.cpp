@@ -181,9 +181,76 @@ BOOST_FIXTURE_TEST_CASE(holes_have_memory_for_who_writes, mappings)
     BOOST_TEST(map(f, 7 * block, block, map_use::read).parts.empty());
     BOOST_TEST(fails(fs->map(me, f, 0, 0, map_use::read)) == EINVAL);
     BOOST_TEST(fails(fs->map(me, f, ~std::uint64_t(0) - 5, 5, map_use::write)) == EFBIG);
-    BOOST_TEST(fails(fs->map(me, f, 0, 65 << 20, map_use::write)) == ENOSPC);
     BOOST_TEST(fails(fs->map(user(7, 7), f, 0, 1, map_use::write)) == EACCES);
     BOOST_TEST(fails(fs->map(me, fs->root(), 0, 1, map_use::read)) == EISDIR);
+}
+
+// What is zeroed or copied for a mapping holds up all shards.
+BOOST_FIXTURE_TEST_CASE(a_mapping_that_takes_long_is_shorter, mappings)
+{
+    const handle f = make_file("f");
+    const mapping some = map(f, 100, 32 << 20);
+    BOOST_TEST(some.length == (4 << 20) - 100);
+    BOOST_TEST(some.parts[0].memory.size() == 4u << 20);
+    const mapping more = map(f, 4 << 20, 100);
+    BOOST_TEST(more.length == 100u);
+    BOOST_TEST(map(f, 0, (4 << 20) + 5).length == (4u << 20) + 5);
+    // Shared blocks are copied.
+    const std::string chunk(1 << 20, 'x');
+    const handle from = make_file("from");
+    for (int i = 0; i < 6; ++i)
+        put(me, from, std::uint64_t(i) << 20, chunk);
+    const handle to = make_file("to");
+    must(fs->clone(me, from, 0, to, 0, 0));
+    BOOST_TEST(map(to, 0, 6 << 20, map_use::read).length == 4u << 20);
+    BOOST_TEST(map(to, 0, 6 << 20, map_use::read).length == 6u << 20);
+    // So are pinned ones for a clone.
+    const mapping pinned = map(from, 0, 6 << 20, map_use::read);
+    BOOST_TEST(fails(fs->clone(me, from, 0, make_file("other"), 0, 0)) == EAGAIN);
+    BOOST_TEST(map(from, 5 << 20, 100 << 20, map_use::read).length == 1u << 20);
+}
+
+BOOST_FIXTURE_TEST_CASE(room_is_taken_for_what_is_mapped, mappings)
+{
+    const handle f = make_file("f");
+    const std::string chunk(1 << 20, 'x');
+    for (int i = 0; i < 61; ++i)
+        put(me, f, std::uint64_t(i) << 20, chunk);
+    const handle g = make_file("g");
+    BOOST_TEST(fails(fs->map(me, g, 0, 4 << 20, map_use::write)) == ENOSPC);
+    BOOST_TEST(stat(g).used == 0u);
+    {
+        const mapping m = map(g, 0, 1 << 20);
+        BOOST_TEST(stat(g).used == 1u << 20);
+    }
+    BOOST_TEST(stat(g).used == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(attributes_of_a_mapped_file_change, mappings)
+{
+    const handle f = make_file("f", std::string(block, 'a'));
+    const mapping m = map(f, 0, block);
+    set_attributes set;
+    set.mode = 0600;
+    must(fs->setattr(me, f, set, std::nullopt));
+    BOOST_TEST(stat(f).mode == 0600u);
+    cut(f, 2 * block);
+    BOOST_TEST(stat(f).size == 2 * block);
+}
+
+BOOST_FIXTURE_TEST_CASE(what_one_wrote_behind_the_end_goes_beside_anothers_mapping, mappings)
+{
+    const handle f = make_file("f", "abc");
+    std::optional<mapping> one = map(f, 0, 2 * block);
+    const mapping two = map(f, 2 * block, block);
+    poke(*one, 100, "lost");
+    poke(*one, block, "lost");
+    poke(two, 2 * block, "kept");
+    one.reset();
+    must(fs->note_written(me, f, 2 * block + 4));
+    BOOST_TEST(get(me, f, 100, 4) == std::string(4, '\0'));
+    BOOST_TEST(get(me, f, block, 4) == std::string(4, '\0'));
+    BOOST_TEST(get(me, f, 2 * block, 9) == "kept");
 }
 
 BOOST_FIXTURE_TEST_CASE(memory_of_other_files_shows_nowhere, mappings)

@@ -35,6 +35,9 @@ struct mapping {
     /// the end of the file. What lies between them reads as zeros: of map_use::read alone, and until somebody writes there.
     std::vector<part> parts;
     std::shared_ptr<const void> pin;
+    /// Bytes from the offset that was asked for: as many as were, or fewer where the file ends or where more would take the
+    /// back end long. Who wants more asks again, from there on.
+    std::uint64_t length = 0;
     attributes attrs;
 };
 

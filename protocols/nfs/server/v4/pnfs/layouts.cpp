@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <verbena/protocols/nfs/server/pnfs/layouts.hpp>
+#include <verbena/protocols/nfs/server/v4/pnfs/layouts.hpp>
 
 #include <verbena/core/task/exception.hpp>
+#include <verbena/core/task/sleep.hpp>
 
 #include <algorithm>
+#include <cerrno>
 #include <list>
 #include <optional>
+#include <utility>
 
-namespace verbena::nfs::pnfs {
+namespace verbena::nfs::v4::pnfs {
 
 namespace {
 
 using files::byte_range;
 using files::lock_type;
 
+// How often a fence looks whether memory that is being granted is there.
+constexpr auto look_again = std::chrono::milliseconds(1);
 // No file has this byte, so no layout has it.
 constexpr byte_range nothing_held{byte_range::to_the_end, byte_range::to_the_end};
 
@@ -46,19 +51,19 @@ struct layouts::segment {
     const lock_type type;
     const std::shared_ptr<layout_client> client;
     std::vector<verbs::grant> grants;
-    bool is_ready = false; ///< the grants are made
+    /// The grants are made, or there will be none. Its LAYOUTGET, on another shard, may say so when it can't come here.
+    std::atomic<bool> is_ready{false};
 };
 
 /// What a client has of a file. It is there until all of it is fenced.
 struct layouts::record {
     bool is_ready() const noexcept
     {
-        return std::ranges::all_of(segments, [](const segment& s) { return s.is_ready; });
+        return std::ranges::all_of(segments, [](const segment& s) { return s.is_ready.load(); });
     }
-    std::list<segment> segments; ///< that the client has
-    std::list<segment> lost;     ///< that it has no more, and whose grants are to be revoked
+    std::list<segment> segments; ///< whose grants are not revoked
     unsigned fences = 0;         ///< that are under way
-    event ready;                 ///< a segment became so
+    bool is_going = false;       ///< a fence of all of it has begun
 };
 
 /// A segment that the state layer knows of, and that waits for its memory.
@@ -72,6 +77,7 @@ struct layouts::begun {
 struct layouts::mapped {
     std::vector<verbs::grant> grants;
     std::vector<extent> extents;
+    std::size_t counted = 0;  ///< of layout_client::grants
     std::uint64_t length = 0; ///< bytes from the segment's begin that are covered
     storage::attributes attrs;
 };
@@ -123,6 +129,10 @@ result<layouts::begun> layouts::begin(files::state_table& table, const files::ho
     spare.emplace(key(), std::make_shared<record>());
     std::list<segment> fresh;
     fresh.emplace_back(r.bytes, r.type, client);
+    // Ranges that overlap are one to the table.
+    if (const auto known = home_of(r.by).records.find(r.by.other);
+        known != home_of(r.by).records.end() && known->second->segments.size() >= limits_.ranges)
+        return error(files::errc::busy, "a client got as much of a file as it may, one by one");
     const auto held = table.hold(r);
     if (!held)
         return held.error();
@@ -155,6 +165,7 @@ task<result<void>> layouts::map(const request& r, const byte_range& bytes, mappe
     // Holes are told of up to the end of the file, in whole blocks.
     const std::uint64_t block = r.backend->info().map_block;
     const std::uint64_t size = (got->attrs.size + block - 1) / block * block;
+    const std::uint64_t mapped_to = (bytes.offset + got->length + block - 1) / block * block;
     std::uint64_t end = bytes.offset;
     std::vector<verbs::grant_request> batch;
     for (storage::mapping::part& part : got->parts) {
@@ -171,13 +182,15 @@ task<result<void>> layouts::map(const request& r, const byte_range& bytes, mappe
         each.keep = got->pin;
     }
     const bool is_whole = batch.size() == got->parts.size();
-    if (const std::uint64_t last = std::min(bytes.offset + bytes.length(), size);
-        is_whole && !writes && end < last) {
+    if (const std::uint64_t last = std::min(mapped_to, size); is_whole && !writes && end < last) {
         made.extents.push_back({end, last - end, true, {}});
         end = last;
     }
     made.length = end - bytes.offset;
     made.grants.reserve(batch.size());
+    made.counted = batch.size();
+    if (r.client->grants.fetch_add(batch.size()) + batch.size() > limits_.grants_of_client)
+        co_return error(files::errc::busy, "a client has as many ranges of memory as it may");
     task<result<void>> making = r.client->domain->make_grants(batch);
     const auto granted = co_await making;
     if (!granted)
@@ -191,8 +204,9 @@ task<result<void>> layouts::map(const request& r, const byte_range& bytes, mappe
     co_return result<void>();
 }
 
-// The client has what `made` says of the segment, and no more.
-void layouts::end(files::state_table& table, const request& r, const begun& b, mapped& made) noexcept
+// The client has what `made` says of the segment, and no more. Yields the stateid's number from then on.
+result<files::stateid> layouts::end(files::state_table& table, const request& r, const begun& b,
+                                    mapped& made) noexcept
 {
     home& h = home_of(b.id);
     const byte_range asked = b.here->bytes;
@@ -205,20 +219,26 @@ void layouts::end(files::state_table& table, const request& r, const begun& b, m
         b.here->is_ready = true;
         h.granted.add();
     }
-    b.of->ready.set();
+    if (b.of->is_going)
+        return error(files::errc::busy, "what the client has of the file is being taken");
     // The state layer is to know of no more than there is. Where it can't be told so, it keeps a range that has no memory.
+    std::optional<files::stateid> id = b.id;
     try {
         std::optional<byte_range> rest;
         if (asked.offset + made.length <= asked.last)
             rest = first_free(*b.of, {asked.offset + made.length, asked.last}, r.type);
         while (rest) {
-            (void)table.give_back(r.client->id, b.id, r.file, *rest, r.type);
-            if (rest->last == asked.last)
+            const auto less = table.give_back(r.client->id, *id, r.file, *rest, r.type);
+            if (!less)
+                break;
+            id = *less;
+            if (!id || rest->last == asked.last)
                 break;
             rest = first_free(*b.of, {rest->last + 1, asked.last}, r.type);
         }
     } catch (const std::bad_alloc&) {
     }
+    return id.value_or(files::stateid());
 }
 
 task<result<layouts::granted>> layouts::get(state_home& state, const request& r)
@@ -233,37 +253,60 @@ task<result<layouts::granted>> layouts::get(state_home& state, const request& r)
     hold.by = r.by;
     hold.bytes = in_blocks(r.offset, r.length, block, limits_.bytes);
     hold.type = r.type;
+    if (r.type == lock_type::read) {
+        auto looking = r.backend->getattr(*r.who, *r.handle);
+        const auto attrs = co_await looking;
+        if (!attrs)
+            co_return attrs.error();
+        if (r.offset >= attrs->size)
+            co_return error::from_errno(ENODATA, "a layout to read behind the end of the file");
+        hold.bytes.last = std::min(hold.bytes.last, (attrs->size + block - 1) / block * block - 1);
+    }
     const auto ask = [this, &hold, &r](files::state_table& table) { return begin(table, hold, r.client); };
     auto asking = state.at_home_of(r.file.key, ask);
     const result<begun> b = co_await asking;
     if (!b)
         co_return b.error();
+    // From here on the segment has to become ready, whatever happens: else its fence waits for ever.
     mapped made;
     result<void> done;
+    result<files::stateid> id = error(std::errc::not_enough_memory, "a layout");
     try {
         task<result<void>> mapping = map(r, hold.bytes, made);
         done = co_await mapping;
-    } catch (const std::bad_alloc&) {
-        done = error(std::errc::not_enough_memory, "a layout");
+    } catch (...) {
+        done = error_of(std::current_exception(), "an exception left the making of a layout");
     }
     if (!done) {
         made.grants.clear(); // what was made is dropped, and nobody has heard of it
         made.length = 0;
     }
-    granted out;
-    out.extents = std::move(made.extents);
-    out.attrs = made.attrs;
-    const auto finish = [this, &r, &b, &made](files::state_table& table) {
-        end(table, r, *b, made);
-        return result<void>();
-    };
-    auto finishing = state.at_home_of(r.file.key, finish);
-    const result<void> is_known = co_await finishing;
+    const bool is_empty = made.length == 0;
+    bool is_known = false;
+    try {
+        const auto finish = [this, &r, &b, &made, &is_known](files::state_table& table) {
+            is_known = true;
+            return end(table, r, *b, made);
+        };
+        auto finishing = state.at_home_of(r.file.key, finish);
+        id = co_await finishing;
+    } catch (...) {
+        id = error_of(std::current_exception(), "an exception left the making of a layout");
+    }
+    if (!is_known)
+        b->here->is_ready = true; // without memory; its range goes with the others of the stateid
+    if (!is_known || is_empty)
+        r.client->grants -= made.counted;
     if (!done)
         co_return done.error();
-    if (!is_known)
-        co_return is_known.error();
-    out.id = b->id;
+    if (!id)
+        co_return id.error();
+    granted out;
+    out.id = *id;
+    out.extents = std::move(made.extents);
+    out.attrs = made.attrs;
+    if (is_empty)
+        co_return error::from_errno(ENODATA, "a layout of a file that was cut meanwhile");
     co_return out;
 }
 
@@ -297,20 +340,24 @@ layouts::give_back(files::state_table& table, files::client_id client, const fil
     const auto found = h.records.find(id.other);
     byte_range part = bytes;
     bool is_some = true;
-    if (found != h.records.end()) {
-        // A key opens all bytes of its segment, so those of a segment that goes beyond the range stay.
+    // A key opens all bytes of its segment. So those of a segment that goes beyond the range stay, and with them those of
+    // others that go beyond what is left of the range then.
+    for (bool again = found != h.records.end(); std::exchange(again, false) && is_some;) {
         for (const segment& s : found->second->segments) {
-            if (!s.bytes.overlaps(bytes) || lies_within(s.bytes, bytes) || (type && s.type != *type))
+            if (!s.bytes.overlaps(part) || lies_within(s.bytes, part) || (type && s.type != *type))
                 continue;
-            if (s.bytes.offset < bytes.offset && s.bytes.last > bytes.last)
+            again = true;
+            if (s.bytes.offset <= part.offset && s.bytes.last >= part.last) {
                 is_some = false;
-            else if (s.bytes.offset < bytes.offset)
-                part.offset = std::max(part.offset, s.bytes.last + 1);
+                break;
+            }
+            if (s.bytes.offset <= part.offset)
+                part.offset = s.bytes.last + 1;
             else
-                part.last = std::min(part.last, s.bytes.offset - 1);
+                part.last = s.bytes.offset - 1;
         }
     }
-    if (!is_some || part.offset > part.last)
+    if (!is_some)
         part = nothing_held; // the stateid has its next number all the same
     return table.give_back(client, id, file, part, type);
 }
@@ -321,6 +368,8 @@ task<result<void>> layouts::fence(const files::lost_state& what)
     const auto found = h.records.find(what.id.other);
     if (found == h.records.end())
         co_return result<void>();
+    if (what.is_all)
+        found->second->is_going = true;
     // The fences of one record that run side by side have different segments.
     struct fencing {
         fencing(home& of_all, const files::stateid& i, std::shared_ptr<record> r) noexcept
@@ -332,8 +381,8 @@ task<result<void>> layouts::fence(const files::lost_state& what)
         // What was not revoked is so when the fence is tried again.
         ~fencing()
         {
-            of->lost.splice(of->lost.end(), mine);
-            if (--of->fences == 0 && of->segments.empty() && of->lost.empty())
+            of->segments.splice(of->segments.end(), mine);
+            if (--of->fences == 0 && of->segments.empty())
                 at.records.erase(id.other);
         }
         home& at;
@@ -342,16 +391,12 @@ task<result<void>> layouts::fence(const files::lost_state& what)
         std::list<segment> mine;
     };
     fencing now(h, what.id, found->second);
+    // Should one be lost in part, its key goes all the same.
     const auto is_lost = [&what](const segment& s) {
-        if (what.is_all)
-            return true;
-        const auto all = what.bytes[std::size_t(s.type)].overlapping(s.bytes);
-        return all.size() == 1 && lies_within(s.bytes, all.front().bytes);
+        return what.is_all || !what.bytes[std::size_t(s.type)].overlapping(s.bytes).empty();
     };
-    now.mine.swap(now.of->lost);
     while (!now.of->is_ready()) {
-        now.of->ready.reset();
-        const bool goes_on = co_await now.of->ready.wait();
+        const bool goes_on = co_await sleep_for(look_again);
         if (!goes_on)
             co_return error(std::errc::operation_canceled, "a fence of memory that is being granted");
     }
@@ -366,6 +411,7 @@ task<result<void>> layouts::fence(const files::lost_state& what)
         segment& s = now.mine.front();
         task<void> revoking = s.client->domain->revoke(s.grants);
         co_await revoking;
+        s.client->grants -= s.grants.size();
         now.mine.pop_front();
         h.segments.add(-1);
         h.revoked.add();
@@ -373,4 +419,4 @@ task<result<void>> layouts::fence(const files::lost_state& what)
     co_return result<void>();
 }
 
-} // namespace verbena::nfs::pnfs
+} // namespace verbena::nfs::v4::pnfs

@@ -4,13 +4,13 @@
 #pragma once
 
 #include <verbena/core/metrics.hpp>
-#include <verbena/core/task/event.hpp>
 #include <verbena/core/verbs/verbs.hpp>
 #include <verbena/protocols/files/recallable.hpp>
 #include <verbena/protocols/nfs/server/state_home.hpp>
 #include <verbena/protocols/storage/file_backend.hpp>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -21,24 +21,28 @@
 
 #pragma GCC visibility push(default)
 
-namespace verbena::nfs::pnfs {
+namespace verbena::nfs::v4::pnfs {
 
 /// A client as data servers know it: the domain in which its keys are good. Its layouts and its connections share
 /// it, on any shard; it goes with the last of them.
 struct layout_client {
-    layout_client(files::client_id c, std::unique_ptr<verbs::protection_domain> d) noexcept
-        : id(c), domain(std::move(d))
+    layout_client(files::client_id c, std::unique_ptr<verbs::protection_domain> d,
+                  std::uint32_t n = 0) noexcept
+        : id(c), number(n), domain(std::move(d))
     {
     }
     const files::client_id id;
+    const std::uint32_t number; ///< at its data server
     const std::unique_ptr<verbs::protection_domain> domain;
+    std::atomic<std::size_t> grants{0}; ///< that it has, or that are being made
 };
 
 struct layout_limits {
     std::size_t layouts = 65536; ///< pairs of a client and a file
     std::size_t layouts_of_client = 4096;
     std::size_t layouts_of_file = 256;
-    std::size_t ranges = 64;                        ///< of one file that a client has
+    std::size_t ranges = 64; ///< of one file that a client has, and answers that gave them
+    std::size_t grants_of_client = 65536;
     std::size_t parts = 256;                        ///< extents with memory in one answer
     std::uint64_t bytes = std::uint64_t(512) << 20; ///< in one answer
 };
@@ -97,7 +101,8 @@ public:
     /// Gives the client a layout: what it answers may be used until it is recalled.
     ///
     /// Completes when: the state layer has the range, the back end has mapped it, and the device has made the grants. On cancel: it
-    /// goes on to its end, but where the home of the file stops: ECANCELED. Errors: those of files::state_table::hold(), of
+    /// goes on to its end, but where the home of the file stops: ECANCELED. Errors: ENODATA: the file ends before; files::errc::busy also
+    /// for limits, and where all that the client has of the file is being taken; those of files::state_table::hold(), of
     /// file_backend::map() and of protection_domain::make_grants(); then the client has nothing more than before.
     /// Lifetime: `state` and what `r` points at outlive the task. Shard: any.
     task<result<granted>> get(state_home& state, const request& r);
@@ -142,7 +147,8 @@ private:
     result<begun> begin(files::state_table& table, const files::hold_request& r,
                         const std::shared_ptr<layout_client>& client);
     task<result<void>> map(const request& r, const files::byte_range& bytes, mapped& made);
-    void end(files::state_table& table, const request& r, const begun& b, mapped& made) noexcept;
+    result<files::stateid> end(files::state_table& table, const request& r, const begun& b,
+                               mapped& made) noexcept;
     static std::optional<files::byte_range> first_free(const record& of, files::byte_range bytes,
                                                        files::lock_type type) noexcept;
 
@@ -151,6 +157,6 @@ private:
     std::vector<home> homes_;
 };
 
-} // namespace verbena::nfs::pnfs
+} // namespace verbena::nfs::v4::pnfs
 
 #pragma GCC visibility pop

@@ -8,8 +8,8 @@
 #include <verbena/core/task/scope.hpp>
 #include <verbena/core/task/sleep.hpp>
 #include <verbena/plugins/memfs.hpp>
-#include <verbena/protocols/nfs/server/pnfs/layouts.hpp>
 #include <verbena/protocols/nfs/server/state_home.hpp>
+#include <verbena/protocols/nfs/server/v4/pnfs/layouts.hpp>
 #include <verbena/protocols/storage/forwarding_backend.hpp>
 #include <verbena/transports/loop.hpp>
 
@@ -20,19 +20,20 @@
 #include <map>
 #include <optional>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-BOOST_AUTO_TEST_SUITE(nfs_layouts_test)
+BOOST_AUTO_TEST_SUITE(nfs4_layouts_test)
 
 using namespace verbena;
 using namespace verbena::test;
 using namespace std::chrono_literals;
 using files::lock_type;
-using nfs::pnfs::layout_client;
-using nfs::pnfs::layouts;
+using nfs::v4::pnfs::layout_client;
+using nfs::v4::pnfs::layouts;
 
 namespace {
 
@@ -47,7 +48,7 @@ public:
     time_point last_heard(files::client_id) noexcept override { return time_point::min(); }
 };
 
-class noted_recalls final : public nfs::pnfs::layout_recaller {
+class noted_recalls final : public nfs::v4::pnfs::layout_recaller {
 public:
     void recall_layout(const files::recall_notice& n) noexcept override { clients.push_back(n.client); }
     std::vector<files::client_id> clients;
@@ -65,12 +66,15 @@ public:
                                        storage::map_use use) override
     {
         (void)co_await sleep_for(before);
+        if (throws)
+            throw std::runtime_error("a back end");
         auto mapping = below().map(r, file, offset, length, use);
         auto got = co_await mapping;
         (void)co_await sleep_for(after);
         co_return got;
     }
     duration before = 0s, after = 0s;
+    bool throws = false;
 };
 
 /// Revoking takes its time.
@@ -494,10 +498,14 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_mapped_is_not_held)
         const auto f = co_await s.make("f", "text");
         auto c = co_await s.connect("c");
         const auto opened = co_await s.open(c, f);
-        const auto none = co_await s.get(c, f, opened, lock_type::write, 0, 65 << 20);
+        const auto full = co_await s.make("full", "");
+        const std::string chunk(1 << 20, 'x');
+        for (std::uint64_t i = 0; i < 63; ++i)
+            (void)co_await s.put(full, i << 20, chunk);
+        const auto none = co_await s.get(c, f, opened, lock_type::write, 0, 2 << 20);
         BOOST_TEST((!none && none.error().errno_value() == ENOSPC));
         const auto empty = co_await s.get(c, f, opened, lock_type::read, block, 1);
-        BOOST_TEST((empty.has_value() && empty->extents.empty()));
+        BOOST_TEST((!empty && empty.error().errno_value() == ENODATA));
         (void)co_await sleep_for(1ms);
         const auto held = co_await s.held(f);
         BOOST_TEST(held == 0u);
@@ -505,7 +513,7 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_mapped_is_not_held)
         // What the client had before stays.
         const auto some = co_await s.get(c, f, opened, lock_type::write, 0, block);
         BOOST_TEST_REQUIRE(some.has_value());
-        const auto more = co_await s.get(c, f, some->id, lock_type::write, 0, 65 << 20);
+        const auto more = co_await s.get(c, f, some->id, lock_type::write, 0, 2 << 20);
         BOOST_TEST(!more.has_value());
         const bool done = co_await c.at[0]->write(some->extents[0].memory, 0, "TEXT");
         BOOST_TEST(done);
@@ -604,6 +612,113 @@ BOOST_AUTO_TEST_CASE(a_fence_is_over_when_the_device_has_revoked)
         (void)co_await sleep_for(200ms);
         BOOST_TEST(s.kind.counts().segments == 0);
         BOOST_TEST(s.kind.counts().revoked == 1u);
+    });
+}
+
+// Whatever is given back in whichever order, a key is gone with the last of its bytes, and works before.
+BOOST_AUTO_TEST_CASE(keys_go_with_the_last_of_their_bytes)
+{
+    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+        BOOST_TEST_CONTEXT("seed " << seed)
+        {
+            std::mt19937_64 random(seed);
+            data_server s;
+            s.run([&]() -> task<void> {
+                const auto f = co_await s.make("f", std::string(16 * block, 'a'));
+                auto c = co_await s.connect("c");
+                const auto opened = co_await s.open(c, f);
+                struct one {
+                    std::uint64_t begin, end;
+                    verbs::remote_segment memory;
+                };
+                std::vector<one> all;
+                files::stateid id = opened;
+                const auto keep = co_await s.get(c, f, id, lock_type::read, 15 * block, block);
+                BOOST_TEST_REQUIRE(keep.has_value());
+                id = keep->id;
+                for (int i = 0; i < 5; ++i) {
+                    const std::uint64_t begin = random() % 12;
+                    const std::uint64_t count = 1 + random() % 4;
+                    const auto got = co_await s.get(c, f, id, lock_type::write, begin * block, count * block);
+                    BOOST_TEST_REQUIRE(got.has_value());
+                    BOOST_TEST(got->id.seqid > id.seqid - (id == opened));
+                    id = got->id;
+                    all.push_back({begin, begin + count, got->extents[0].memory});
+                }
+                for (int i = 0; i < 6; ++i) {
+                    const std::uint64_t begin = i == 5 ? 0 : random() % 12;
+                    const std::uint64_t end = i == 5 ? 15 : begin + 1 + random() % 6;
+                    const auto back = co_await s.give_back(c, f, id, {begin * block, end * block - 1});
+                    BOOST_TEST_REQUIRE((back && *back));
+                    id = **back;
+                    (void)co_await sleep_for(5ms);
+                    // What lies within it as a whole may be gone; what goes beyond it is there.
+                    for (const one& each : all) {
+                        if (each.begin >= begin && each.end <= end)
+                            continue;
+                        const bool was_gone = each.memory.key == 0;
+                        if (was_gone)
+                            continue;
+                        const auto read = co_await c.at[0]->read(each.memory, 0, 1);
+                        BOOST_TEST(read.has_value());
+                    }
+                    std::erase_if(all,
+                                  [&](const one& each) { return each.begin >= begin && each.end <= end; });
+                }
+                // All that was to write is back.
+                BOOST_TEST(s.server->grants() == 1u);
+                BOOST_TEST(s.kind.counts().segments == 1);
+                BOOST_TEST(c.of->grants.load() == 1u);
+            });
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_client_has_no_more_than_its_share)
+{
+    data_server s;
+    s.run([&]() -> task<void> {
+        const auto f = co_await s.make("f", std::string(block, 'a'));
+        auto c = co_await s.connect("c");
+        files::stateid id = co_await s.open(c, f);
+        // The same bytes again and again.
+        int got = 0;
+        for (int i = 0; i < 100; ++i) {
+            const auto more = co_await s.get(c, f, id, lock_type::write, 0, block);
+            if (!more) {
+                BOOST_TEST((more.error() == files::errc::busy));
+                break;
+            }
+            id = more->id;
+            ++got;
+        }
+        BOOST_TEST(got == 64);
+        const auto back = co_await s.give_back(c, f, id);
+        BOOST_TEST((back && !*back));
+        (void)co_await sleep_for(1ms);
+        BOOST_TEST(s.server->grants() == 0u);
+        BOOST_TEST(c.of->grants.load() == 0u);
+    });
+}
+
+// The fence must not wait for what never comes.
+BOOST_AUTO_TEST_CASE(a_back_end_that_throws_leaves_nothing_behind)
+{
+    data_server s;
+    s.run([&]() -> task<void> {
+        const auto f = co_await s.make("f", std::string(block, 'a'));
+        auto c = co_await s.connect("c");
+        const auto opened = co_await s.open(c, f);
+        s.backend->throws = true;
+        const auto got = co_await s.get(c, f, opened, lock_type::write, 0, block, 1);
+        BOOST_TEST(!got.has_value());
+        s.backend->throws = false;
+        (void)co_await sleep_for(1ms);
+        const auto held = co_await s.held(f);
+        BOOST_TEST(held == 0u);
+        BOOST_TEST(s.kind.counts().segments == 0);
+        const auto again = co_await s.get(c, f, opened, lock_type::write, 0, block, 1);
+        BOOST_TEST(again.has_value());
     });
 }
 
