@@ -28,16 +28,17 @@ int check_name(std::string_view name) noexcept
 
 } // namespace
 
-backend::backend(const memfs_options& options) : options_(options)
+backend::backend(const memfs_options& options)
+    : options_(options), memory_(options.max_bytes / file_data::block_size)
 {
     random_source& random = options.random != nullptr ? *options.random : system_random();
-    info_.clone_block = file_data::block_size;
+    info_.clone_block = info_.map_block = file_data::block_size;
     info_.xattrs = true;
     info_.acls = true;
     info_.birth_times = true;
     instance_ = random.draw() | 1;
     info_.file_space = instance_;
-    node& n = nodes_[root_id];
+    node& n = nodes_.try_emplace(root_id, memory_).first->second;
     n.attrs.type = storage::file_type::directory;
     n.attrs.mode = options.root_mode & 07777;
     n.attrs.uid = options.root_uid;
@@ -105,7 +106,7 @@ storage::attributes backend::seen(const node& n) const noexcept
 
 std::uint64_t backend::free_bytes() const noexcept
 {
-    const std::uint64_t taken = blocks_ * file_data::block_size + text_bytes_;
+    const std::uint64_t taken = memory_.places() * file_data::block_size + text_bytes_;
     return taken < options_.max_bytes ? options_.max_bytes - taken : 0;
 }
 
@@ -157,9 +158,23 @@ void backend::note_change(node& n, const storage::request& r)
         n.attrs.mode = without_set_id(n.attrs, r.who);
 }
 
+void backend::grow(node& n, std::uint64_t from, std::uint64_t size)
+{
+    if (size <= n.attrs.size)
+        return;
+    // Peers may have written behind the end, and have told nobody that it is the file's.
+    if (n.reached_behind_end && from > n.attrs.size)
+        n.data.zero(n.attrs.size, from);
+    n.attrs.size = size;
+}
+
 void backend::resize(node& n, std::uint64_t size)
 {
-    blocks_ -= n.data.truncate(size);
+    if (size < n.attrs.size) {
+        n.data.truncate(size);
+        n.reached_behind_end |= n.data.is_pinned(size / file_data::block_size, 1);
+    }
+    grow(n, size, size);
     n.attrs.size = size;
     n.touch(now());
     n.attrs.mtime = n.attrs.ctime;
@@ -205,6 +220,10 @@ result<void> backend::apply(node& n, const storage::set_attributes& set, const s
         if (!by_open && rights_of(n, who, chosen ? write_attributes : write_attributes | write_data) == 0)
             return fails(chosen ? EPERM : EACCES, "times");
     }
+    const std::uint64_t behind =
+        set.size ? (*set.size + file_data::block_size - 1) / file_data::block_size : 0;
+    if (set.size && *set.size < n.attrs.size && n.data.is_pinned(behind, file_data::all_places))
+        return fails(EAGAIN, "truncate of a file whose memory is in use");
     const bool nothing = !set.size && !set.uid && !set.gid && !set.mode && !set.acl &&
                          set.atime.how == kind::keep && set.mtime.how == kind::keep;
     if (nothing)
@@ -419,7 +438,7 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
     storage::write_result done;
     done.file.before = seen(f);
     f.data.reserve(offset, length);
-    blocks_ += missing;
+    f.data.make_own(offset, length);
     std::uint64_t at = offset;
     for (auto piece : pieces) {
         f.data.write(at, piece);
@@ -427,7 +446,7 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
     }
     f.verifier.reset();
     if (length != 0) {
-        f.attrs.size = std::max(f.attrs.size, at);
+        grow(f, offset, at);
         note_change(f, r);
     }
     done.count = static_cast<std::uint32_t>(length);
@@ -515,7 +534,11 @@ result<std::unique_ptr<storage::file_backend>> open_memfs(const memfs_options& o
 {
     if (options.max_files == 0)
         return error(std::errc::invalid_argument, "a memfs without room for its root");
-    return std::unique_ptr<storage::file_backend>(std::make_unique<backend>(options));
+    try {
+        return std::unique_ptr<storage::file_backend>(std::make_unique<backend>(options));
+    } catch (const std::bad_alloc&) {
+        return error(std::errc::not_enough_memory, "addresses for max_bytes of a memfs", options.max_bytes);
+    }
 }
 
 } // namespace verbena::memfs

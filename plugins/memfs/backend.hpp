@@ -89,6 +89,11 @@ public:
     task<result<storage::change>> clone(const storage::request& r, const storage::handle& from,
                                         std::uint64_t from_offset, const storage::handle& to,
                                         std::uint64_t to_offset, std::uint64_t length) override;
+    task<result<storage::mapping>> map(const storage::request& r, const storage::handle& file,
+                                       std::uint64_t offset, std::uint64_t length,
+                                       storage::map_use use) override;
+    task<result<storage::change>> note_written(const storage::request& r, const storage::handle& file,
+                                               std::uint64_t end) override;
 
     // xattrs.cpp
     task<result<std::vector<std::byte>>> getxattr(const storage::request& r, const storage::handle& file,
@@ -115,6 +120,7 @@ private:
     result<node*> find_to_change(const storage::request& r, const storage::handle& directory,
                                  std::string_view name, int dots);
     class pin;
+    class mapped;
     /// A regular file whose data the caller may use so: R_OK or W_OK. `from`: where a write begins, as one at the end takes less.
     result<node*> find_data(const storage::request& r, const storage::handle& file, unsigned use,
                             std::optional<std::uint64_t> from = std::nullopt);
@@ -140,6 +146,9 @@ private:
     result<void> apply(node& n, const storage::set_attributes& set, const storage::credential& who,
                        bool may_cut = false);
     void resize(node& n, std::uint64_t size);
+    static void forget_behind_end(node& n) noexcept;
+    /// It has `size` bytes at least from now on; those from its old end to `from` are zeros.
+    static void grow(node& n, std::uint64_t from, std::uint64_t size);
     /// 0, or why `who` may not take the victim's name out of the directory.
     static int refuses_removal(const node& directory, const node& victim,
                                const storage::credential& who) noexcept; // acls.cpp
@@ -173,10 +182,10 @@ private:
     storage::filesystem_info info_;
     std::uint64_t instance_;
     mutable std::mutex mutex_;
+    arena memory_;
     std::unordered_map<std::uint64_t, node> nodes_;
     std::uint64_t next_id_ = root_id + 1; ///< never used twice, so a handle needs no generation
-    std::uint64_t blocks_ = 0;
-    std::uint64_t text_bytes_ = 0; ///< of names, targets, extended attributes and ACLs
+    std::uint64_t text_bytes_ = 0;        ///< of names, targets, extended attributes and ACLs
 };
 
 } // namespace verbena::memfs

@@ -55,7 +55,7 @@ result<storage::create_result> backend::make(const storage::request& r, const st
         return fails(ENOSPC, "create");
     const bool inherits = (d.attrs.mode & 02000) != 0;
     const std::uint32_t mode = set.mode ? *set.mode & 07777 & ~set.umask.value_or(0) : default_mode;
-    node n;
+    node n(memory_);
     n.attrs.type = type;
     n.attrs.uid = r.who.uid;
     n.attrs.gid = inherits ? d.attrs.gid : r.who.gid;
@@ -209,7 +209,6 @@ void backend::release(node& n) noexcept
 {
     if (n.attrs.links != 0 || n.opens != 0)
         return;
-    blocks_ -= n.data.blocks();
     text_bytes_ -= n.target.size() + cost_of_xattrs(n) + cost_of_acl(n);
     nodes_.erase(n.attrs.fileid);
 }

@@ -5,7 +5,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <limits>
+#include <memory>
+#include <new>
 #include <unistd.h>
+#include <utility>
+#include <vector>
 
 namespace verbena::memfs {
 
@@ -13,6 +17,7 @@ namespace {
 
 // What is copied under the mutex, for which all shards wait.
 constexpr std::uint64_t most_copied_at_once = std::uint64_t(1) << 20;
+constexpr std::uint64_t most_blocks_made_at_once = (std::uint64_t(4) << 20) / file_data::block_size;
 
 bool is_too_far(std::uint64_t offset, std::uint64_t length) noexcept
 {
@@ -69,8 +74,7 @@ task<result<storage::change>> backend::allocate(const storage::request& r, const
     storage::change out;
     out.before = seen(f);
     f.data.reserve(offset, length);
-    blocks_ += missing;
-    f.attrs.size = std::max(f.attrs.size, offset + length);
+    grow(f, offset + length, offset + length);
     note_change(f, r);
     out.after = seen(f);
     co_return out;
@@ -86,7 +90,7 @@ task<result<storage::change>> backend::deallocate(const storage::request& r, con
     node& f = **n;
     storage::change out;
     out.before = seen(f);
-    blocks_ -= f.data.clear(offset, length);
+    f.data.clear(offset, length);
     note_change(f, r);
     out.after = seen(f);
     co_return out;
@@ -124,9 +128,9 @@ task<result<storage::copy_result>> backend::copy(const storage::request& r, cons
         std::vector<std::byte> bytes(count);
         s.data.read(from_offset, bytes);
         t.data.reserve(to_offset, count);
-        blocks_ += missing;
+        t.data.make_own(to_offset, count);
         t.data.write(to_offset, bytes);
-        t.attrs.size = std::max(t.attrs.size, to_offset + count);
+        grow(t, to_offset, to_offset + count);
         note_change(t, r);
     }
     out.file.after = seen(t);
@@ -147,7 +151,7 @@ task<result<storage::change>> backend::clone(const storage::request& r, const st
     auto target = find_data(r, to, W_OK);
     if (!target)
         co_return target.error();
-    const node& s = **source;
+    node& s = **source;
     node& t = **target;
     const std::uint64_t size = s.attrs.size;
     if (from_offset > size || length > size - from_offset)
@@ -169,13 +173,125 @@ task<result<storage::change>> backend::clone(const storage::request& r, const st
     const std::uint64_t count = (length + unit - 1) / unit;
     const std::uint64_t gone = t.data.blocks(to_offset / unit, count);
     const std::uint64_t come = s.data.blocks(from_offset / unit, count);
+    if (t.data.is_pinned(to_offset / unit, count))
+        co_return fails(EAGAIN, "clone onto a file whose memory is in use");
+    // What is pinned is copied.
+    if (s.data.pinned(from_offset / unit, count) > most_blocks_made_at_once)
+        co_return fails(EAGAIN, "clone of a file whose memory is in use");
     if (come > gone && come - gone > free_bytes() / unit)
         co_return fails(ENOSPC, "clone");
     t.data.share(s.data, from_offset / unit, to_offset / unit, count);
-    blocks_ += come - gone;
-    t.attrs.size = std::max(t.attrs.size, to_offset + length);
+    t.reached_behind_end |= s.reached_behind_end;
+    grow(t, to_offset, to_offset + length);
     note_change(t, r);
     out.after = seen(t);
+    co_return out;
+}
+
+// What peers wrote there, and nobody has made a part of the file.
+void backend::forget_behind_end(node& n) noexcept
+{
+    if (!n.reached_behind_end)
+        return;
+    try {
+        n.reached_behind_end = !n.data.forget_behind(n.attrs.size);
+    } catch (const std::bad_alloc&) { // it stays, and is zeroed before it can be seen
+    }
+}
+
+// Memory of a file that somebody has the address of; keeps the file as an open does.
+class backend::mapped {
+public:
+    /// With the mutex held.
+    mapped(backend& of, node& n, std::vector<file_data::piece> pieces) noexcept
+        : of_(of), node_(n), pieces_(std::move(pieces))
+    {
+        node_.data.pin(pieces_);
+        ++node_.opens;
+    }
+    mapped(const mapped&) = delete;
+    ~mapped()
+    {
+        const std::lock_guard lock(of_.mutex_);
+        node_.data.unpin(pieces_);
+        forget_behind_end(node_);
+        --node_.opens;
+        of_.release(node_);
+    }
+
+private:
+    backend& of_;
+    node& node_;
+    const std::vector<file_data::piece> pieces_;
+};
+
+task<result<storage::mapping>> backend::map(const storage::request& r, const storage::handle& file,
+                                            std::uint64_t offset, std::uint64_t length, storage::map_use use)
+{
+    constexpr std::uint64_t unit = file_data::block_size;
+    const bool writes = use == storage::map_use::write;
+    if (writes && options_.read_only)
+        co_return fails(EROFS, "the export is read-only");
+    if (length == 0)
+        co_return fails(EINVAL, "an empty range");
+    if (is_too_far(offset, length)) {
+        if (writes || offset > max_offset)
+            co_return fails(EFBIG, "a range past the largest offset");
+        length = max_offset - offset;
+    }
+    std::lock_guard lock(mutex_);
+    auto n = find_data(r, file, writes ? W_OK : R_OK);
+    if (!n)
+        co_return n.error();
+    node& f = **n;
+    if (!writes)
+        length = std::min(length, f.attrs.size - std::min(f.attrs.size, offset));
+    storage::mapping out;
+    out.attrs = seen(f);
+    if (length == 0)
+        co_return out;
+    const std::uint64_t first = offset / unit;
+    const std::uint64_t wanted = (offset + length - 1) / unit - first + 1;
+    const std::uint64_t count = f.data.places_for(first, wanted, writes, most_blocks_made_at_once);
+    if (writes && f.data.missing(first * unit, count * unit) > free_bytes() / unit)
+        co_return fails(ENOSPC, "map");
+    try {
+        if (writes) {
+            f.reached_behind_end |= (first + count) * unit > f.attrs.size;
+            f.data.reserve(first * unit, count * unit);
+            f.data.make_own(first * unit, count * unit);
+        }
+        f.data.part(first, count);
+        std::vector<file_data::piece> pieces = f.data.pieces(first, count);
+        out.parts.reserve(pieces.size());
+        for (const file_data::piece& each : pieces)
+            out.parts.push_back({each.first * unit, each.memory});
+        out.pin = std::make_shared<mapped>(*this, f, std::move(pieces));
+    } catch (const std::bad_alloc&) {
+        forget_behind_end(f);
+        co_return fails(ENOMEM, "map");
+    }
+    out.length = std::min((first + count) * unit - offset, length);
+    co_return out;
+}
+
+task<result<storage::change>> backend::note_written(const storage::request& r, const storage::handle& file,
+                                                    std::uint64_t end)
+{
+    if (options_.read_only)
+        co_return fails(EROFS, "the export is read-only");
+    if (end > max_offset)
+        co_return fails(EFBIG, "a write past the largest offset");
+    std::lock_guard lock(mutex_);
+    auto n = find_data(r, file, W_OK, end == 0 ? 0 : end - 1);
+    if (!n)
+        co_return n.error();
+    node& f = **n;
+    storage::change out;
+    out.before = seen(f);
+    grow(f, f.attrs.size, end);
+    note_change(f, r);
+    out.after = seen(f);
     co_return out;
 }
 

@@ -1,14 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "node.hpp"
 
+#include "reached_memory.hpp"
+
 #include <verbena/protocols/storage/permissions.hpp>
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <ctime>
 #include <iterator>
 
 namespace verbena::memfs {
+
+file_data::~file_data()
+{
+    assert(pins_ == 0);
+    erase(blocks_.begin(), blocks_.end());
+}
 
 void file_data::read(std::uint64_t offset, std::span<std::byte> out) const noexcept
 {
@@ -16,39 +25,68 @@ void file_data::read(std::uint64_t offset, std::span<std::byte> out) const noexc
         const std::uint64_t within = offset % block_size;
         const std::size_t n = std::min<std::size_t>(out.size(), block_size - within);
         auto found = blocks_.find(offset / block_size);
-        if (found == blocks_.end() || found->second == nullptr)
+        if (found == blocks_.end() || found->second == arena::none)
             std::memset(out.data(), 0, n);
         else
-            std::memcpy(out.data(), found->second->data() + within, n);
+            copy_reached(out.data(), memory_->at(found->second).data() + within, n);
         out = out.subspan(n);
         offset += n;
     }
 }
 
-file_data::block& file_data::own(std::shared_ptr<block>& shared)
-{
-    if (shared == nullptr)
-        shared = std::make_shared<block>();
-    else if (shared.use_count() != 1)
-        shared = std::make_shared<block>(*shared);
-    return *shared;
-}
-
-void file_data::zero(std::shared_ptr<block>& shared, std::uint64_t begin, std::uint64_t end)
-{
-    if (shared != nullptr && begin < end)
-        std::memset(own(shared).data() + begin, 0, end - begin);
-}
-
-void file_data::write(std::uint64_t offset, std::span<const std::byte> in)
+void file_data::write(std::uint64_t offset, std::span<const std::byte> in) noexcept
 {
     while (!in.empty()) {
         const std::uint64_t within = offset % block_size;
         const std::size_t n = std::min<std::size_t>(in.size(), block_size - within);
-        std::memcpy(own(blocks_.find(offset / block_size)->second).data() + within, in.data(), n);
+        copy_reached(memory_->at(blocks_.find(offset / block_size)->second).data() + within, in.data(), n);
         in = in.subspan(n);
         offset += n;
     }
+}
+
+// Of the block in front of it in the file, so that they lie side by side.
+arena::number file_data::before(block_map::const_iterator at) const noexcept
+{
+    if (at == blocks_.begin())
+        return arena::none;
+    const auto previous = std::prev(at);
+    return previous->first + 1 == at->first ? previous->second : arena::none;
+}
+
+arena::number file_data::copy_of(arena::number b, arena::number before, std::uint64_t run)
+{
+    const arena::number copy = memory_->take(before, run);
+    copy_reached(memory_->at(copy).data(), memory_->at(b).data(), block_size);
+    return copy;
+}
+
+void file_data::make_own(block_map::iterator at, std::uint64_t run)
+{
+    arena::number& b = at->second;
+    if (b == arena::none) {
+        b = memory_->take(before(at), run);
+    } else if (memory_->is_shared(b)) {
+        const arena::number copy = copy_of(b, before(at), run);
+        memory_->let_go(std::exchange(b, copy));
+    }
+}
+
+void file_data::make_own(std::uint64_t offset, std::uint64_t length)
+{
+    if (length == 0)
+        return;
+    const std::uint64_t last = (offset + length - 1) / block_size;
+    for (auto at = blocks_.lower_bound(offset / block_size); at != blocks_.end() && at->first <= last; ++at)
+        make_own(at, last - at->first + 1);
+}
+
+void file_data::zero(block_map::iterator at, std::uint64_t begin, std::uint64_t end)
+{
+    if (at->second == arena::none || begin >= end)
+        return;
+    make_own(at, 1);
+    set_reached(memory_->at(at->second).data() + begin, end - begin);
 }
 
 std::uint64_t file_data::missing(std::uint64_t offset, std::uint64_t length) const noexcept
@@ -72,31 +110,59 @@ void file_data::reserve(std::uint64_t offset, std::uint64_t length)
     if (length == 0)
         return;
     for (std::uint64_t b = offset / block_size; b <= (offset + length - 1) / block_size; ++b)
-        blocks_.try_emplace(b);
+        add_place(blocks_.end(), b);
 }
 
-std::uint64_t file_data::clear(std::uint64_t offset, std::uint64_t length)
+file_data::block_map::iterator file_data::add_place(block_map::const_iterator near, std::uint64_t place)
+{
+    const std::size_t before = blocks_.size();
+    const auto at = blocks_.try_emplace(near, place, arena::none);
+    memory_->count_places(blocks_.size() - before);
+    return at;
+}
+
+// But for those that are pinned.
+void file_data::erase(block_map::iterator begin, block_map::iterator end) noexcept
+{
+    for (auto at = begin; at != end;) {
+        const arena::number b = at->second;
+        if (b != arena::none && memory_->is_pinned(b)) {
+            ++at;
+            continue;
+        }
+        if (b != arena::none)
+            memory_->let_go(b);
+        at = blocks_.erase(at);
+        memory_->uncount_place();
+    }
+}
+
+void file_data::clear(std::uint64_t offset, std::uint64_t length)
 {
     if (length == 0)
-        return 0;
-    const std::size_t before = blocks_.size();
+        return;
     const std::uint64_t end = offset + length;
     const std::uint64_t first = offset / block_size;
     const std::uint64_t last = end / block_size;
     if (auto part = blocks_.find(first); part != blocks_.end() && offset % block_size != 0)
-        zero(part->second, offset % block_size, first == last ? end % block_size : block_size);
+        zero(part, offset % block_size, first == last ? end % block_size : block_size);
     const bool begins_within = offset % block_size != 0;
     if (auto part = blocks_.find(last); part != blocks_.end() && (first != last || !begins_within))
-        zero(part->second, 0, end % block_size);
+        zero(part, 0, end % block_size);
     const std::uint64_t whole = first + (begins_within ? 1 : 0);
-    if (whole < last)
-        blocks_.erase(blocks_.lower_bound(whole), blocks_.lower_bound(last));
-    return before - blocks_.size();
+    if (whole >= last)
+        return;
+    const auto from = blocks_.lower_bound(whole);
+    const auto to = blocks_.lower_bound(last);
+    for (auto at = from; at != to && pins_ != 0; ++at)
+        if (at->second != arena::none && memory_->is_pinned(at->second))
+            zero(at, 0, block_size);
+    erase(from, to);
 }
 
 std::uint64_t file_data::find(storage::extent what, std::uint64_t offset, std::uint64_t size) const noexcept
 {
-    const auto is_data = [](const auto& entry) { return entry.second != nullptr; };
+    const auto is_data = [](const auto& entry) { return entry.second != arena::none; };
     auto at = blocks_.lower_bound(offset / block_size);
     if (what == storage::extent::data) {
         at = std::find_if(at, blocks_.end(), is_data);
@@ -108,28 +174,128 @@ std::uint64_t file_data::find(storage::extent what, std::uint64_t offset, std::u
     return std::min(size, std::max(offset, next * block_size));
 }
 
-void file_data::share(const file_data& other, std::uint64_t from, std::uint64_t to, std::uint64_t count)
+void file_data::share(file_data& other, std::uint64_t from, std::uint64_t to, std::uint64_t count)
 {
-    block_map taken;
+    // Owners of what is taken until it is all there.
+    file_data taken(*memory_);
     for (auto at = other.blocks_.lower_bound(from); at != other.blocks_.end() && at->first - from < count;
          ++at) {
-        taken.emplace_hint(taken.end(), at->first - from + to, at->second);
+        const auto here = taken.add_place(taken.blocks_.end(), at->first - from + to);
+        if (at->second == arena::none)
+            continue;
+        if (memory_->is_pinned(at->second)) {
+            here->second = taken.copy_of(at->second, taken.before(here), count - (at->first - from));
+        } else {
+            memory_->share(at->second);
+            here->second = at->second;
+        }
     }
-    blocks_.erase(blocks_.lower_bound(to), blocks_.lower_bound(to + count));
-    blocks_.merge(taken);
+    erase(blocks_.lower_bound(to), blocks_.lower_bound(to + count));
+    blocks_.merge(taken.blocks_);
 }
 
-std::uint64_t file_data::truncate(std::uint64_t size)
+void file_data::truncate(std::uint64_t size)
 {
-    const std::size_t before = blocks_.size();
     const std::uint64_t within = size % block_size;
-    blocks_.erase(blocks_.lower_bound((size + block_size - 1) / block_size), blocks_.end());
-    if (within != 0) {
-        // What was cut off must not come back when the file grows again.
+    // What was cut off must not come back when the file grows again.
+    if (within != 0)
         if (auto last = blocks_.find(size / block_size); last != blocks_.end())
-            zero(last->second, within, block_size);
+            zero(last, within, block_size);
+    erase(blocks_.lower_bound((size + block_size - 1) / block_size), blocks_.end());
+}
+
+std::uint64_t file_data::pinned(std::uint64_t first, std::uint64_t count) const noexcept
+{
+    std::uint64_t sum = 0;
+    if (pins_ == 0)
+        return sum;
+    for (auto at = blocks_.lower_bound(first); at != blocks_.end() && at->first - first < count; ++at)
+        sum += at->second != arena::none && memory_->is_pinned(at->second);
+    return sum;
+}
+
+bool file_data::forget_behind(std::uint64_t size)
+{
+    const std::uint64_t own = size / block_size;
+    const bool has_part = size % block_size != 0;
+    if (has_part && !is_pinned(own, 1))
+        zero(size, (own + 1) * block_size);
+    erase(blocks_.lower_bound(own + has_part), blocks_.end());
+    return !is_pinned(own, all_places);
+}
+
+std::uint64_t file_data::places_for(std::uint64_t first, std::uint64_t count, bool fills,
+                                    std::uint64_t most) const noexcept
+{
+    auto at = blocks_.lower_bound(first);
+    if (!fills) {
+        for (; at != blocks_.end() && at->first - first < count; ++at)
+            if (at->second != arena::none && memory_->is_shared(at->second) && most-- == 0)
+                return at->first - first;
+        return count;
     }
-    return before - blocks_.size();
+    for (std::uint64_t n = 0; n < count; ++n) {
+        const bool is_there = at != blocks_.end() && at->first == first + n;
+        const bool is_own = is_there && at->second != arena::none && !memory_->is_shared(at->second);
+        if (!is_own && most-- == 0)
+            return n;
+        if (is_there)
+            ++at;
+    }
+    return count;
+}
+
+void file_data::part(std::uint64_t first, std::uint64_t count)
+{
+    for (auto at = blocks_.lower_bound(first); at != blocks_.end() && at->first - first < count; ++at)
+        if (at->second != arena::none)
+            make_own(at, count - (at->first - first));
+}
+
+std::vector<file_data::piece> file_data::pieces(std::uint64_t first, std::uint64_t count) const
+{
+    std::vector<piece> out;
+    for (auto at = blocks_.lower_bound(first); at != blocks_.end() && at->first - first < count; ++at) {
+        if (at->second == arena::none)
+            continue;
+        const std::span<std::byte> memory = memory_->at(at->second);
+        const auto goes_on = [&](const piece& last) {
+            return last.first + last.memory.size() / block_size == at->first &&
+                   last.memory.data() + last.memory.size() == memory.data();
+        };
+        if (!out.empty() && goes_on(out.back()))
+            out.back().memory = {out.back().memory.data(), out.back().memory.size() + memory.size()};
+        else
+            out.push_back({at->first, memory});
+    }
+    return out;
+}
+
+void file_data::pin(std::span<const piece> what) noexcept
+{
+    for (const piece& each : what) {
+        const std::uint64_t end = each.first + each.memory.size() / block_size;
+        for (auto at = blocks_.find(each.first); at != blocks_.end() && at->first < end; ++at, ++pins_)
+            memory_->pin(at->second);
+    }
+}
+
+void file_data::unpin(std::span<const piece> what) noexcept
+{
+    for (const piece& each : what) {
+        const std::uint64_t end = each.first + each.memory.size() / block_size;
+        for (auto at = blocks_.find(each.first); at != blocks_.end() && at->first < end; ++at, --pins_)
+            memory_->unpin(at->second);
+    }
+}
+
+void file_data::zero(std::uint64_t begin, std::uint64_t end)
+{
+    for (auto at = blocks_.lower_bound(begin / block_size);
+         at != blocks_.end() && at->first * block_size < end; ++at) {
+        const std::uint64_t start = at->first * block_size;
+        zero(at, std::max(begin, start) - start, std::min(end - start, block_size));
+    }
 }
 
 std::uint32_t mode_set_by(const storage::attributes& a, std::uint32_t mode,

@@ -2,12 +2,13 @@
 // Files of memfs, and what their modes and ACLs allow.
 #pragma once
 
+#include "arena.hpp"
+
 #include <verbena/core/result.hpp>
 #include <verbena/protocols/storage/acl.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -17,47 +18,100 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace verbena::memfs {
 
 /// Bytes of one file: blocks where something was written, nothing where not. Two files may share a block; each pays for it, so that
-/// a write that parts them finds room.
+/// a write that parts them finds room. What is pinned is neither replaced nor freed, and shared with nobody.
 class file_data {
 public:
-    static constexpr std::uint64_t block_size = std::uint64_t(64) << 10;
+    static constexpr std::uint64_t block_size = arena::block_size;
+    static constexpr std::uint64_t all_places = ~std::uint64_t(0);
+
+    /// `memory` outlives it.
+    explicit file_data(arena& memory) noexcept : memory_(&memory) {}
+    file_data(file_data&& other) noexcept
+        : memory_(other.memory_),
+          blocks_(std::exchange(other.blocks_, {})),
+          pins_(std::exchange(other.pins_, 0))
+    {
+    }
+    file_data& operator=(file_data&&) = delete;
+    /// Nothing is pinned.
+    ~file_data();
 
     /// Copies bytes from `offset`; holes read as zeros.
     void read(std::uint64_t offset, std::span<std::byte> out) const noexcept;
-    /// Overwrites bytes from `offset`; room was taken for them (see reserve).
-    void write(std::uint64_t offset, std::span<const std::byte> in);
+    /// Overwrites bytes from `offset`; make_own() was asked for them.
+    void write(std::uint64_t offset, std::span<const std::byte> in) noexcept;
     /// How many blocks are missing for a write of `length` bytes at `offset`.
     std::uint64_t missing(std::uint64_t offset, std::uint64_t length) const noexcept;
     /// Takes room for them. They stay holes until something is written.
     void reserve(std::uint64_t offset, std::uint64_t length);
-    /// Has a range read as zeros, and gives back the blocks that it covers: how many.
-    std::uint64_t clear(std::uint64_t offset, std::uint64_t length);
+    /// Has memory for each block of a range, where room was reserved, that no other file sees. Throws std::bad_alloc; the bytes are the same then.
+    void make_own(std::uint64_t offset, std::uint64_t length);
+    /// Has a range read as zeros, and gives back the blocks that it covers, but for those that are pinned.
+    void clear(std::uint64_t offset, std::uint64_t length);
     /// Where data or a hole begins at or behind `offset`, `size` if that is nowhere before it.
     std::uint64_t find(storage::extent what, std::uint64_t offset, std::uint64_t size) const noexcept;
     /// How many there are among `count` places.
     std::uint64_t blocks(std::uint64_t first, std::uint64_t count) const noexcept;
-    /// Has `count` places from `to` on hold what `other`, which may be this, has from `from` on.
-    void share(const file_data& other, std::uint64_t from, std::uint64_t to, std::uint64_t count);
-    /// Forgets what lies behind `size`; the number of blocks given back.
-    std::uint64_t truncate(std::uint64_t size);
+    /// Has `count` places from `to` on hold what `other`, which may be this, has from `from` on. None of those from `to` on is pinned. Throws
+    /// std::bad_alloc before anything is changed.
+    void share(file_data& other, std::uint64_t from, std::uint64_t to, std::uint64_t count);
+    /// Forgets what lies behind `size`, of which nothing is pinned but in the block that `size` is in.
+    void truncate(std::uint64_t size);
     std::uint64_t blocks() const noexcept { return blocks_.size(); }
 
+    /// Whether one of `count` places is pinned.
+    bool is_pinned(std::uint64_t first, std::uint64_t count) const noexcept
+    {
+        return pinned(first, count) != 0;
+    }
+    /// Frees the blocks behind `size` that nobody has pinned, and has what lies behind it in its own block read as zeros, if nobody
+    /// has that pinned. Whether all of it is gone. Throws std::bad_alloc.
+    bool forget_behind(std::uint64_t size);
+    /// How many of `count` places can be had with no more than `most` blocks that are zeroed or copied: such as are missing, where
+    /// `fills`, and such as are shared.
+    std::uint64_t places_for(std::uint64_t first, std::uint64_t count, bool fills,
+                             std::uint64_t most) const noexcept;
+    /// How many of `count` places are pinned.
+    std::uint64_t pinned(std::uint64_t first, std::uint64_t count) const noexcept;
+    /// Has nobody share what there is in `count` places. Throws std::bad_alloc; the bytes are the same then.
+    void part(std::uint64_t first, std::uint64_t count);
+    struct piece {
+        std::uint64_t first = 0; ///< place
+        std::span<std::byte> memory;
+    };
+    /// The memory of `count` places, which share none, where there is some; in order, as few as they can be.
+    std::vector<piece> pieces(std::uint64_t first, std::uint64_t count) const;
+    void pin(std::span<const piece> what) noexcept;
+    /// What was pinned.
+    void unpin(std::span<const piece> what) noexcept;
+    /// Has bytes that are there read as zeros. Throws std::bad_alloc where they are shared.
+    void zero(std::uint64_t begin, std::uint64_t end);
+
 private:
-    using block = std::array<std::byte, block_size>;
-    using block_map = std::map<std::uint64_t, std::shared_ptr<block>>;
-    /// To be written to: of this file alone.
-    static block& own(std::shared_ptr<block>& shared);
-    static void zero(std::shared_ptr<block>& shared, std::uint64_t begin, std::uint64_t end);
-    block_map blocks_; ///< nullptr: room that was taken, and not written to
+    // arena::none: room that was taken, and not written to.
+    using block_map = std::map<std::uint64_t, arena::number>;
+    void make_own(block_map::iterator at, std::uint64_t run);
+    arena::number copy_of(arena::number b, arena::number before, std::uint64_t run);
+    block_map::iterator add_place(block_map::const_iterator near, std::uint64_t place);
+    void erase(block_map::iterator begin, block_map::iterator end) noexcept;
+    arena::number before(block_map::const_iterator at) const noexcept;
+    void zero(block_map::iterator at, std::uint64_t begin, std::uint64_t end);
+
+    arena* const memory_;
+    block_map blocks_;
+    std::uint64_t pins_ = 0; // of all blocks
 };
 
 /// One file of any type.
 struct node {
+    explicit node(arena& memory) noexcept : data(memory) {}
+
     /// An entry of a directory. Its cookie is its number, which no later entry gets again.
     struct child {
         std::uint64_t cookie = 0;
@@ -93,7 +147,8 @@ struct node {
     std::uint64_t parent = 0; ///< of a directory
     std::map<std::string, child, std::less<>> children;
     std::map<std::uint64_t, std::string> order;
-    std::uint64_t opens = 0;               ///< that keep it there when it has no name
+    std::uint64_t opens = 0;               ///< that keep it there when it has no name; mappings, too
+    bool reached_behind_end = false;       ///< a peer may have written there, and told nobody
     std::uint64_t next_cookie = 3;         ///< "." is 1 and ".." 2
     std::optional<std::uint64_t> verifier; ///< of an exclusive create, until times are set or data written
     std::unique_ptr<storage::access_list> acl; ///< nullptr: the mode says it all

@@ -68,6 +68,16 @@ task<result<change>> file_backend::clone(const request&, const handle&, std::uin
     return unsupported<change>();
 }
 
+task<result<mapping>> file_backend::map(const request&, const handle&, std::uint64_t, std::uint64_t, map_use)
+{
+    return unsupported<mapping>();
+}
+
+task<result<change>> file_backend::note_written(const request&, const handle&, std::uint64_t)
+{
+    return unsupported<change>();
+}
+
 task<result<std::vector<std::byte>>> file_backend::getxattr(const request&, const handle&, std::string_view)
 {
     return unsupported<std::vector<std::byte>>();

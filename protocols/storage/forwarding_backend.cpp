@@ -186,6 +186,21 @@ task<result<change>> forwarding_backend::clone(const request& r, const handle& f
     return below_.clone(r, from, from_offset, to, to_offset, length);
 }
 
+task<result<mapping>> forwarding_backend::map(const request& r, const handle& file, std::uint64_t offset,
+                                              std::uint64_t length, map_use use)
+{
+    if (!forwards_bytes_)
+        return file_backend::map(r, file, offset, length, use);
+    return below_.map(r, file, offset, length, use);
+}
+
+task<result<change>> forwarding_backend::note_written(const request& r, const handle& file, std::uint64_t end)
+{
+    if (!forwards_bytes_)
+        return file_backend::note_written(r, file, end);
+    return below_.note_written(r, file, end);
+}
+
 task<result<std::vector<std::byte>>> forwarding_backend::getxattr(const request& r, const handle& file,
                                                                   std::string_view name)
 {

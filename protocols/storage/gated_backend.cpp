@@ -293,6 +293,22 @@ task<result<copy_result>> gated_backend::copy(const request& r, const handle& fr
                                    });
 }
 
+// Peers that have a mapping read and write past this.
+task<result<mapping>> gated_backend::map(const request& r, const handle& file, std::uint64_t offset,
+                                         std::uint64_t length, map_use use)
+{
+    if (gates(operation::read) || gates(operation::write))
+        return file_backend::map(r, file, offset, length, use);
+    return below().map(r, file, offset, length, use);
+}
+
+task<result<change>> gated_backend::note_written(const request& r, const handle& file, std::uint64_t end)
+{
+    if (gates(operation::read) || gates(operation::write))
+        return file_backend::note_written(r, file, end);
+    return below().note_written(r, file, end);
+}
+
 task<result<change>> gated_backend::clone(const request& r, const handle& from, std::uint64_t from_offset,
                                           const handle& to, std::uint64_t to_offset, std::uint64_t length)
 {

@@ -134,6 +134,11 @@ task<result<change>> read_only_backend::clone(const request&, const handle&, std
     return refuse<change>();
 }
 
+task<result<change>> read_only_backend::note_written(const request&, const handle&, std::uint64_t)
+{
+    return refuse<change>();
+}
+
 task<result<change>> read_only_backend::setxattr(const request&, const handle&, std::string_view,
                                                  std::span<const std::byte>, xattr_mode)
 {

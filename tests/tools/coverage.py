@@ -18,7 +18,7 @@ sys.dont_write_bytecode = True
 import compile_commands # beside this file
 
 LEAST = 95
-NFS4 = ["attributes", "callback", "compound", "directory", "extended_operations", "file_operations", "layout_operations", "session_operations", "state_operations", "types"]
+NFS4 = ["attributes", "callback", "compound", "directory", "extended_operations", "file_operations", "layout_operations", "rdma_layout", "rdma_layout_connect", "session_operations", "state_operations", "types"]
 
 SOURCES = {
     "xdr": ["protocols/include/verbena/protocols/xdr/decoder.hpp",

@@ -183,6 +183,18 @@ public:
         done.attrs = found->attrs;
         co_return done;
     }
+    task<result<storage::mapping>> map(const storage::request&, const storage::handle&, std::uint64_t,
+                                       std::uint64_t, storage::map_use) override
+    {
+        called = "map";
+        co_return storage::mapping();
+    }
+    task<result<storage::change>> note_written(const storage::request&, const storage::handle&,
+                                               std::uint64_t) override
+    {
+        called = "note_written";
+        co_return storage::change();
+    }
     task<result<storage::located_read>> locate(const storage::request&, const storage::handle& file,
                                                std::uint64_t at, std::uint32_t length) override
     {

@@ -352,6 +352,36 @@ BOOST_FIXTURE_TEST_CASE(no_read_goes_past_a_gate_by_way_of_a_file, fixture)
     BOOST_TEST(filter.asked.empty());
 }
 
+// Who has a file's memory reads and writes it without asking.
+BOOST_FIXTURE_TEST_CASE(memory_is_shown_past_no_filter_that_minds, fixture)
+{
+    const request me;
+    const handle file = below.handle_of(2);
+    const auto shows = [&](file_backend& fs) {
+        below.called.clear();
+        const auto mapped = run_until_complete(*shard, fs.map(me, file, 0, 10, map_use::write));
+        BOOST_TEST(mapped.has_value() == (below.called == "map"));
+        below.called.clear();
+        const auto noted_there = run_until_complete(*shard, fs.note_written(me, file, 10));
+        BOOST_TEST(noted_there.has_value() == (below.called == "note_written"));
+        BOOST_TEST(mapped.has_value() == noted_there.has_value());
+        if (!mapped)
+            BOOST_TEST(mapped.error().errno_value() == EOPNOTSUPP);
+        return mapped.has_value();
+    };
+    forwarding_backend changes(below), leaves(below, filter_bytes::are_those_below);
+    BOOST_TEST(!shows(changes));
+    BOOST_TEST(shows(leaves));
+    gate filter(below);
+    filter.gated = operation::lookup;
+    BOOST_TEST(shows(filter));
+    filter.gated = operation::read;
+    BOOST_TEST(!shows(filter));
+    filter.gated = operation::write;
+    BOOST_TEST(!shows(filter));
+    BOOST_TEST(filter.asked.empty());
+}
+
 BOOST_FIXTURE_TEST_CASE(a_gate_hears_what_was_moved, fixture)
 {
     gate filter(below);
@@ -416,6 +446,8 @@ BOOST_AUTO_TEST_CASE(what_a_back_end_does_not_offer_it_refuses)
     BOOST_TEST(refusal(fs.deallocate(me, file, 0, 1)) == EROFS);
     BOOST_TEST(refusal(fs.copy(me, file, 0, file, 10, 1)) == EROFS);
     BOOST_TEST(refusal(fs.clone(me, file, 0, file, 10, 1)) == EROFS);
+    BOOST_TEST(refusal(fs.map(me, file, 0, 1, map_use::read)) == EOPNOTSUPP);
+    BOOST_TEST(refusal(fs.note_written(me, file, 1)) == EROFS);
     BOOST_TEST(refusal(fs.setxattr(me, file, "a", {}, xattr_mode::either)) == EROFS);
     BOOST_TEST(refusal(fs.removexattr(me, file, "a")) == EROFS);
     BOOST_TEST(f.below.called == "");

@@ -9,6 +9,7 @@
 #include <verbena/core/task/task.hpp>
 #include <verbena/protocols/storage/file_lease.hpp>
 #include <verbena/protocols/storage/local_locks.hpp>
+#include <verbena/protocols/storage/mapping.hpp>
 #include <verbena/protocols/storage/open_file.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
@@ -122,6 +123,14 @@ public:
     /// one file that overlap.
     virtual task<result<change>> clone(const request& r, const handle& from, std::uint64_t from_offset,
                                        const handle& to, std::uint64_t to_offset, std::uint64_t length);
+    /// Where a range of a regular file lies in memory, for who lets peers read it there or write to it, too: by the rights of
+    /// read() or write(). For map_use::write room is taken for the whole range; for map_use::read the range ends with the
+    /// file. EINVAL for no bytes; EFBIG past the largest offset; ENOSPC without room.
+    virtual task<result<mapping>> map(const request& r, const handle& file, std::uint64_t offset,
+                                      std::uint64_t length, map_use use);
+    /// Who has written to a mapping says so, by the rights of write(): up to `end`, 0 if he does not know, so the file has at
+    /// least that size, and is changed now. The bytes are as durable as what write() leaves unstable: commit() does the rest.
+    virtual task<result<change>> note_written(const request& r, const handle& file, std::uint64_t end);
     /// Of the name space "user", which `name` does not say; it has 250 bytes at most. ENODATA where there is none.
     virtual task<result<std::vector<std::byte>>> getxattr(const request& r, const handle& file,
                                                           std::string_view name);

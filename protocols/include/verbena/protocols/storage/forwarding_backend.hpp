@@ -23,7 +23,7 @@ enum class filter_bytes : std::uint8_t {
 ///
 /// open() goes to the back end below, which asks its own access(): a filter that decides who may use a file overrides open() as well as access().
 ///
-/// locate(), seek(), allocate(), deallocate(), copy() and clone() show or change bytes of files past read() and write(). They are forwarded only where
+/// locate(), seek(), allocate(), deallocate(), copy(), clone(), map() and note_written() show or change bytes of files past read() and write(). They are forwarded only where
 /// the filter says that bytes are those below. Elsewhere they do what a back end without them does (not `here`, EOPNOTSUPP), so that a filter which
 /// overrides read() and write() alone lets nothing through; one that has its own way to do them overrides them.
 class forwarding_backend : public file_backend {
@@ -94,6 +94,9 @@ public:
                                    const handle& to, std::uint64_t to_offset, std::uint64_t length) override;
     task<result<change>> clone(const request& r, const handle& from, std::uint64_t from_offset,
                                const handle& to, std::uint64_t to_offset, std::uint64_t length) override;
+    task<result<mapping>> map(const request& r, const handle& file, std::uint64_t offset,
+                              std::uint64_t length, map_use use) override;
+    task<result<change>> note_written(const request& r, const handle& file, std::uint64_t end) override;
     task<result<std::vector<std::byte>>> getxattr(const request& r, const handle& file,
                                                   std::string_view name) override;
     task<result<change>> setxattr(const request& r, const handle& file, std::string_view name,

@@ -77,6 +77,9 @@ public:
                                    const handle& to, std::uint64_t to_offset, std::uint64_t length) override;
     task<result<change>> clone(const request& r, const handle& from, std::uint64_t from_offset,
                                const handle& to, std::uint64_t to_offset, std::uint64_t length) override;
+    task<result<mapping>> map(const request& r, const handle& file, std::uint64_t offset,
+                              std::uint64_t length, map_use use) override;
+    task<result<change>> note_written(const request& r, const handle& file, std::uint64_t end) override;
     task<result<std::vector<std::byte>>> getxattr(const request& r, const handle& file,
                                                   std::string_view name) override;
     task<result<change>> setxattr(const request& r, const handle& file, std::string_view name,

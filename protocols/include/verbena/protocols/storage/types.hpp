@@ -294,11 +294,13 @@ struct filesystem_info {
     std::uint64_t max_file_size = ~std::uint64_t(0) >> 1;
     std::uint32_t time_granularity_ns = 1;
     std::uint32_t clone_block = 0; ///< bytes; what offsets of a clone are multiples of
-    bool xattrs = false;           ///< extended attributes of the name space "user"
-    bool leases = false;           ///< file_backend::lease() may be asked for
-    bool acls = false;             ///< access control lists: file_backend::getacl() and set_attributes::acl
-    bool birth_times = false;      ///< attributes::birth
-    bool lasting_handles = true;   ///< a handle is good as long as its file is there, also after a restart
+    std::uint32_t map_block =
+        0;                    ///< bytes; what the parts of a mapping begin and end at. 0: map() is not there
+    bool xattrs = false;      ///< extended attributes of the name space "user"
+    bool leases = false;      ///< file_backend::lease() may be asked for
+    bool acls = false;        ///< access control lists: file_backend::getacl() and set_attributes::acl
+    bool birth_times = false; ///< attributes::birth
+    bool lasting_handles = true; ///< a handle is good as long as its file is there, also after a restart
     bool links = true, symlinks = true, case_insensitive = false, chown_restricted = true;
     /// Which files these are: two back ends of one kind with one number reach the same files by the same handles, and a
     /// handle of one never names another file of the other one. Then exports by them share what is open, locked and

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// The data server of the RDMA layout: which clients there are, and their connections. It serves no requests: clients
+// read and write memory that layouts have granted. docs/internals/pnfs.md, "The connection".
+#pragma once
+
+#include <verbena/core/intrusive_list.hpp>
+#include <verbena/core/metrics.hpp>
+#include <verbena/core/reactor/shard.hpp>
+#include <verbena/core/siphash.hpp>
+#include <verbena/core/verbs/verbs.hpp>
+#include <verbena/protocols/nfs/server/v4/pnfs/layouts.hpp>
+#include <verbena/protocols/nfs/wire/v4/rdma_layout_connect.hpp>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+
+#pragma GCC visibility push(default)
+
+namespace verbena::nfs::v4::pnfs {
+
+struct data_server_limits {
+    std::size_t connections_of_client = 16;
+    std::size_t connections = 4096;
+    std::uint32_t reads = 16; ///< that a client may have outstanding on a connection (IRD)
+};
+
+/// The clients of one device, and on each shard their connections.
+///
+/// A client is there from its first layout on, or from the first look at its device id, until forget(). Its device id is
+/// the server's secret and the client's: whoever shows it in a connect request is taken for the client. One for each
+/// device that serves layouts. Any thread, but where a function says otherwise.
+class data_server {
+public:
+    /// Connections are accepted on `shards`. `device`, whose contexts accept them, and the shards outlive it. `key` is secret, and another
+    /// one at each start, or `epoch` is.
+    data_server(verbs::device& device, std::span<shard* const> shards, const siphash_key& key,
+                std::uint64_t epoch, const data_server_limits& limits = {});
+    data_server(const data_server&) = delete;
+    /// No serve() runs.
+    ~data_server();
+
+    /// The client, whose domain is made when it is asked for first. Errors: those of verbs::device::make_domain().
+    result<std::shared_ptr<layout_client>> client(files::client_id id);
+    /// Under which it finds the data server: re_device_id of all its extents, and what GETDEVICEINFO is asked for.
+    deviceid4 device_of(const layout_client& c) const noexcept;
+    /// Whose device id it is; nobody's: nullptr.
+    std::shared_ptr<layout_client> find(files::client_id id, const deviceid4& device) const;
+    /// The client is no more: its connections end, and its device id is good for nothing. For the recallable_kind's left().
+    ///
+    /// Completes when: each shard has been told. On cancel: as shard::run(). Errors: none; a shard that stops ends its
+    /// connections itself. Lifetime: this outlives it. Shard: any.
+    task<void> forget(files::client_id id);
+
+    /// Whether a connect request is for a data server, by its private data, of whichever version: other protocols may listen on the
+    /// same address.
+    static bool is_meant(std::span<const std::byte> private_data) noexcept;
+    /// Accepts or rejects, and has the connection until it ends.
+    ///
+    /// Completes when: it has ended. On cancel: it ends. Errors: none; who was rejected, and why, is counted. Lifetime: this outlives
+    /// it. Shard: that of the request's context, one of those that this was made with.
+    task<void> serve(std::unique_ptr<verbs::connect_request> request);
+
+    struct counts {
+        std::int64_t connections = 0;
+        std::uint64_t accepted = 0;
+        std::uint64_t rejected = 0;
+    };
+    counts count() const noexcept;
+
+private:
+    class connection;
+    struct known {
+        std::shared_ptr<layout_client> client;
+        std::size_t connections = 0;
+    };
+    // Of one shard.
+    struct part {
+        explicit part(shard& s) noexcept : where(s) {}
+        shard& where;
+        intrusive_list<list_hook> connections;
+        gauge count;
+        counter accepted, rejected;
+    };
+    part* part_here(const reactor& r) noexcept;
+    rdma_layout_reject admit(const rdma_layout_connect& asked, std::shared_ptr<layout_client>& client);
+    void leave(files::client_id id) noexcept;
+    task<void> reject(verbs::connect_request& request, rdma_layout_reject why);
+
+    verbs::device& device_;
+    const siphash_key key_;
+    const std::uint64_t epoch_;
+    const data_server_limits limits_;
+    std::deque<part> parts_;
+    mutable std::mutex mutex_; // of the next three
+    std::unordered_map<files::client_id, known> clients_;
+    std::size_t connections_ = 0;
+    std::uint32_t last_number_ = 0;
+};
+
+} // namespace verbena::nfs::v4::pnfs
+
+#pragma GCC visibility pop

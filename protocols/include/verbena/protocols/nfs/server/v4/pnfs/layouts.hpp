@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts that clients have: which ranges of which file, and the grants of memory that go with them.
+// docs/internals/pnfs.md.
+#pragma once
+
+#include <verbena/core/metrics.hpp>
+#include <verbena/core/verbs/verbs.hpp>
+#include <verbena/protocols/files/recallable.hpp>
+#include <verbena/protocols/nfs/server/state_home.hpp>
+#include <verbena/protocols/storage/file_backend.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#pragma GCC visibility push(default)
+
+namespace verbena::nfs::v4::pnfs {
+
+/// A client as data servers know it: the domain in which its keys are good. Its layouts and its connections share
+/// it, on any shard; it goes with the last of them.
+struct layout_client {
+    layout_client(files::client_id c, std::unique_ptr<verbs::protection_domain> d,
+                  std::uint32_t n = 0) noexcept
+        : id(c), number(n), domain(std::move(d))
+    {
+    }
+    const files::client_id id;
+    const std::uint32_t number; ///< at its data server
+    const std::unique_ptr<verbs::protection_domain> domain;
+    std::atomic<std::size_t> grants{0}; ///< that it has, or that are being made
+};
+
+struct layout_limits {
+    std::size_t layouts = 65536; ///< pairs of a client and a file
+    std::size_t layouts_of_client = 4096;
+    std::size_t layouts_of_file = 256;
+    std::size_t ranges = 64; ///< of one file that a client has, and answers that gave them
+    std::size_t grants_of_client = 65536;
+    std::size_t parts = 256;                        ///< extents with memory in one answer
+    std::uint64_t bytes = std::uint64_t(512) << 20; ///< in one answer
+};
+
+struct layout_counts {
+    std::int64_t segments = 0; ///< answers to LAYOUTGET that clients have
+    std::uint64_t granted = 0; ///< of them, since the start
+    std::uint64_t revoked = 0; ///< those whose grants were taken back
+};
+
+/// Where recalls of layouts go.
+class layout_recaller {
+public:
+    /// The client is to return all that it has of the file. On the home shard of the file, amid a decision: what is to be sent is
+    /// sent later.
+    virtual void recall_layout(const files::recall_notice& n) noexcept = 0;
+
+protected:
+    ~layout_recaller() = default;
+};
+
+/// The kind of recallable state that an RDMA layout is (draft-hellwig-nfsv4-rdma-layout-00). One for all homes.
+///
+/// Other clients' READs, WRITEs, locks and plain opens need no recall: the server reads and writes the same memory. Opens that deny
+/// access, and changes of size, place and attributes, do (2.4.6, 2.4.7, section 3), the holder's own among them.
+class layouts final : public files::recallable_kind {
+public:
+    /// `recaller` outlives it.
+    layouts(unsigned homes, layout_recaller& recaller, const layout_limits& limits = {});
+    layouts(const layouts&) = delete;
+    ~layouts();
+
+    struct request {
+        std::shared_ptr<layout_client> client;
+        files::exported_file file;
+        files::stateid by; ///< as files::hold_request::by
+        files::lock_type type = files::lock_type::read;
+        std::uint64_t offset = 0;
+        std::uint64_t length = 0;
+        storage::file_backend* backend = nullptr;
+        const storage::request* who = nullptr;
+        const storage::handle* handle = nullptr; ///< the back end's, of the file
+    };
+    /// A range of the file, and where it lies for the peer.
+    struct extent {
+        std::uint64_t offset = 0;
+        std::uint64_t length = 0;
+        bool is_hole = false;
+        verbs::remote_segment memory; ///< unless it is a hole
+    };
+    struct granted {
+        files::stateid id;
+        std::vector<extent> extents; ///< in order, without gaps
+        storage::attributes attrs;   ///< of the file, when its memory was looked at
+    };
+    /// Gives the client a layout: what it answers may be used until it is recalled.
+    ///
+    /// Completes when: the state layer has the range, the back end has mapped it, and the device has made the grants. On cancel: it
+    /// goes on to its end, but where the home of the file stops: ECANCELED. Errors: ENODATA: the file ends before; files::errc::busy also
+    /// for limits, and where all that the client has of the file is being taken; those of files::state_table::hold(), of
+    /// file_backend::map() and of protection_domain::make_grants(); then the client has nothing more than before.
+    /// Lifetime: `state` and what `r` points at outlive the task. Shard: any.
+    task<result<granted>> get(state_home& state, const request& r);
+
+    /// Gives a range back, as far as answers to get() lie in it as a whole: of others the client keeps all, which is more than
+    /// it needs. Yields the next stateid, or nothing where nothing is left. On the file's home, as files::state_table::give_back().
+    result<std::optional<files::stateid>> give_back(files::state_table& table, files::client_id client,
+                                                    const files::stateid& id,
+                                                    const files::exported_file& file,
+                                                    const files::byte_range& bytes,
+                                                    std::optional<files::lock_type> type);
+
+    /// Any thread.
+    layout_counts counts() const noexcept;
+
+    // recallable_kind
+    std::string_view name() const noexcept override { return "layout"; }
+    bool conflicts(files::lock_type type, files::operation op) const noexcept override;
+    bool conflicts_with_holder(files::lock_type type, files::operation op) const noexcept override;
+    void recall(const files::recall_notice& n) noexcept override { recaller_.recall_layout(n); }
+    task<result<void>> fence(const files::lost_state& what) override;
+    /// Parallel LAYOUTGETs bear one number (RFC 8881 12.5.3).
+    std::uint32_t most_behind() const noexcept override { return 64; }
+    std::size_t most() const noexcept override { return limits_.layouts; }
+    std::size_t most_of_client() const noexcept override { return limits_.layouts_of_client; }
+    std::size_t most_of_file() const noexcept override { return limits_.layouts_of_file; }
+    std::size_t most_ranges() const noexcept override { return limits_.ranges; }
+
+private:
+    struct segment;
+    struct record;
+    struct begun;
+    struct mapped;
+    using key = std::array<std::byte, 12>; // a stateid without its number
+    // Of one home, and used there alone, but for what is counted.
+    struct home {
+        std::map<key, std::shared_ptr<record>> records;
+        gauge segments;
+        counter granted, revoked;
+    };
+    home& home_of(const files::stateid& id) noexcept;
+    result<begun> begin(files::state_table& table, const files::hold_request& r,
+                        const std::shared_ptr<layout_client>& client);
+    task<result<void>> map(const request& r, const files::byte_range& bytes, mapped& made);
+    result<files::stateid> end(files::state_table& table, const request& r, const begun& b,
+                               mapped& made) noexcept;
+    static std::optional<files::byte_range> first_free(const record& of, files::byte_range bytes,
+                                                       files::lock_type type) noexcept;
+
+    const layout_limits limits_;
+    layout_recaller& recaller_;
+    std::vector<home> homes_;
+};
+
+} // namespace verbena::nfs::v4::pnfs
+
+#pragma GCC visibility pop

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// mapping: where bytes of a file lie in memory, for who lets peers read and write them by RDMA.
+#pragma once
+
+#include <verbena/protocols/storage/types.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#pragma GCC visibility push(default)
+
+namespace verbena::storage {
+
+/// What a mapping is for.
+enum class map_use : std::uint8_t {
+    read,
+    write, ///< and to read; so each byte of the range gets memory
+};
+
+/// Bytes of a file, as file_backend::map() yields them. What read() and write() do, and what is written to this memory, is the
+/// same file: each sees the other's bytes at once, and nobody puts bytes in order that both touch.
+///
+/// Lifetime: the memory is the file's, where it is, as long as `pin` or a copy of it is there, whatever becomes of the file's
+/// names; the back end outlives that. Until then what would take the memory away is refused: EAGAIN for a size that ends before
+/// it and for clone() onto it. Shard: used and let go on any.
+struct mapping {
+    struct part {
+        std::uint64_t offset = 0; ///< in the file
+        std::span<std::byte> memory;
+    };
+    /// In order; begin and end at multiples of filesystem_info::map_block, which may be outside of what was asked for, and behind
+    /// the end of the file. What lies between them reads as zeros: of map_use::read alone, and until somebody writes there.
+    std::vector<part> parts;
+    std::shared_ptr<const void> pin;
+    /// Bytes from the offset that was asked for: as many as were, or fewer where the file ends or where more would take the
+    /// back end long. Who wants more asks again, from there on.
+    std::uint64_t length = 0;
+    attributes attrs;
+};
+
+} // namespace verbena::storage
+
+#pragma GCC visibility pop

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/nfs/server/v4/pnfs/data_server.hpp>
+
+#include <verbena/core/log.hpp>
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/sleep.hpp>
+#include <verbena/protocols/xdr/byte_order.hpp>
+
+#include <algorithm>
+#include <array>
+
+namespace verbena::nfs::v4::pnfs {
+
+namespace {
+
+constexpr std::size_t number_size = 4;
+constexpr std::size_t signature_size = 12;
+static_assert(number_size + signature_size == std::tuple_size_v<deviceid4>);
+
+} // namespace
+
+/// A client's connection, on its shard. Nobody sends messages over it.
+class data_server::connection final : public list_hook, public verbs::completion_handler {
+public:
+    connection(data_server& of, part& here, std::shared_ptr<layout_client> c) noexcept
+        : of_(of), here_(here), client(std::move(c))
+    {
+        here_.connections.push_back(*this);
+        here_.count.add(1);
+    }
+    connection(const connection&) = delete;
+    ~connection()
+    {
+        queue_pair.reset();
+        here_.count.add(-1);
+        of_.leave(client->id);
+    }
+    void on_completions(std::span<const verbs::completion>) noexcept override {}
+    void on_disconnected(const error&) noexcept override { ended.set(); }
+    void end() noexcept
+    {
+        if (queue_pair != nullptr && queue_pair->connected())
+            queue_pair->abort(error(std::errc::connection_aborted, "the client is gone"));
+        else
+            ended.set(); // it is being made
+    }
+
+private:
+    data_server& of_;
+    part& here_;
+
+public:
+    const std::shared_ptr<layout_client> client; // its domain outlives the queue pair
+    std::unique_ptr<verbs::queue_pair> queue_pair;
+    event ended;
+};
+
+data_server::data_server(verbs::device& device, std::span<shard* const> shards, const siphash_key& key,
+                         std::uint64_t epoch, const data_server_limits& limits)
+    : device_(device), key_(key), epoch_(epoch), limits_(limits)
+{
+    for (shard* const each : shards)
+        parts_.emplace_back(*each);
+}
+
+data_server::~data_server() = default;
+
+data_server::part* data_server::part_here(const reactor& r) noexcept
+{
+    const auto found = std::ranges::find_if(parts_, [&r](const part& p) { return &p.where.reactor() == &r; });
+    return found == parts_.end() ? nullptr : &*found;
+}
+
+result<std::shared_ptr<layout_client>> data_server::client(files::client_id id)
+{
+    {
+        const std::lock_guard lock(mutex_);
+        if (const auto found = clients_.find(id); found != clients_.end())
+            return found->second.client;
+    }
+    auto domain = device_.make_domain(); // may ask the kernel
+    if (!domain)
+        return domain.error();
+    const std::lock_guard lock(mutex_);
+    known& k = clients_[id];
+    if (k.client == nullptr)
+        k.client = std::make_shared<layout_client>(id, std::move(*domain), ++last_number_);
+    return k.client;
+}
+
+deviceid4 data_server::device_of(const layout_client& c) const noexcept
+{
+    std::array<std::byte, 24> text{};
+    xdr::store_u64(text.data(), epoch_);
+    xdr::store_u64(text.data() + 8, c.id);
+    xdr::store_u32(text.data() + 16, c.number);
+    std::array<std::byte, 16> signature{};
+    for (const std::uint32_t half : {0u, 1u}) {
+        xdr::store_u32(text.data() + 20, half);
+        xdr::store_u64(signature.data() + 8 * half, siphash(key_, text));
+    }
+    deviceid4 out{};
+    xdr::store_u32(out.data(), c.number);
+    std::copy_n(signature.begin(), signature_size, out.begin() + number_size);
+    return out;
+}
+
+std::shared_ptr<layout_client> data_server::find(files::client_id id, const deviceid4& device) const
+{
+    std::shared_ptr<layout_client> c;
+    {
+        const std::lock_guard lock(mutex_);
+        if (const auto found = clients_.find(id); found != clients_.end())
+            c = found->second.client;
+    }
+    if (c == nullptr)
+        return nullptr;
+    // A difference of the whole tells a forger nothing about how much of it was right.
+    const deviceid4 own = device_of(*c);
+    std::byte differs{};
+    for (std::size_t i = 0; i < own.size(); ++i)
+        differs |= own[i] ^ device[i];
+    return differs == std::byte() ? c : nullptr;
+}
+
+task<void> data_server::forget(files::client_id id)
+{
+    {
+        const std::lock_guard lock(mutex_);
+        const auto found = clients_.find(id);
+        if (found == clients_.end())
+            co_return;
+        // Its connections still count, until they have ended.
+        found->second.client.reset();
+        if (found->second.connections == 0)
+            clients_.erase(found);
+    }
+    for (part& each : parts_) {
+        const auto end = [&each, id]() -> result<void> {
+            for (list_hook* at = each.connections.front(); at != nullptr; at = each.connections.next(*at))
+                if (auto& c = static_cast<connection&>(*at); c.client->id == id)
+                    c.end();
+            return {};
+        };
+        auto ending = each.where.run(end);
+        (void)co_await ending;
+    }
+}
+
+rdma_layout_reject data_server::admit(const rdma_layout_connect& asked,
+                                      std::shared_ptr<layout_client>& client)
+{
+    client = find(asked.client, asked.device);
+    if (client == nullptr)
+        return rdma_layout_reject::unknown;
+    const std::lock_guard lock(mutex_);
+    const auto found = clients_.find(asked.client);
+    if (found == clients_.end() || found->second.client != client)
+        return rdma_layout_reject::unknown;
+    if (found->second.connections >= limits_.connections_of_client)
+        return rdma_layout_reject::too_many;
+    if (connections_ >= limits_.connections)
+        return rdma_layout_reject::no_room;
+    ++found->second.connections;
+    ++connections_;
+    return rdma_layout_reject::none;
+}
+
+void data_server::leave(files::client_id id) noexcept
+{
+    const std::lock_guard lock(mutex_);
+    --connections_;
+    const auto found = clients_.find(id);
+    if (--found->second.connections == 0 && found->second.client == nullptr)
+        clients_.erase(found);
+}
+
+bool data_server::is_meant(std::span<const std::byte> private_data) noexcept
+{
+    const auto asked = decode_rdma_layout_connect(private_data);
+    return asked || asked.error() == std::errc::protocol_not_supported;
+}
+
+task<void> data_server::reject(verbs::connect_request& request, rdma_layout_reject why)
+{
+    const auto answer = encode(rdma_layout_answer{1, static_cast<std::uint8_t>(why)});
+    auto rejecting = request.reject(answer);
+    (void)co_await rejecting;
+}
+
+task<void> data_server::serve(std::unique_ptr<verbs::connect_request> request)
+{
+    const task_context& context = co_await current_context();
+    part* const here = part_here(*context.shard);
+    if (here == nullptr)
+        co_return; // which refuses it
+    const auto asked = decode_rdma_layout_connect(request->private_data());
+    std::shared_ptr<layout_client> client;
+    const rdma_layout_reject refused = asked ? admit(*asked, client) : rdma_layout_reject::version;
+    if (refused != rdma_layout_reject::none) {
+        here->rejected.add();
+        task<void> rejecting = reject(*request, refused);
+        co_await rejecting;
+        co_return;
+    }
+    connection c(*this, *here, client);
+    verbs::queue_pair_options options;
+    options.send_depth = options.receive_depth = 4;
+    auto making = request->make_queue_pair(*client->domain, options);
+    auto made = co_await making;
+    if (!made)
+        co_return;
+    c.queue_pair = std::move(*made);
+    c.queue_pair->set_handler(&c);
+    const auto answer = encode(rdma_layout_answer{1, 0});
+    verbs::connect_options accepting;
+    accepting.private_data = answer;
+    accepting.initiator_depth = 0;
+    accepting.responder_resources = limits_.reads;
+    accepting.queue_pair = options;
+    auto answering = request->accept(accepting);
+    const auto accepted = co_await answering;
+    request.reset();
+    if (accepted && !c.ended.is_set()) {
+        here->accepted.add();
+        const bool goes_on = co_await c.ended.wait();
+        if (!goes_on && c.queue_pair->connected())
+            c.queue_pair->abort(error(std::errc::connection_aborted, "the data server ends"));
+    }
+}
+
+data_server::counts data_server::count() const noexcept
+{
+    counts all;
+    for (const part& each : parts_) {
+        all.connections += each.count.value();
+        all.accepted += each.accepted.value();
+        all.rejected += each.rejected.value();
+    }
+    return all;
+}
+
+} // namespace verbena::nfs::v4::pnfs

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connections of clients with RDMA layouts: who is let in, and who is gone with his client.
+#include <verbena/core/reactor/simulated_shards.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
+#include <verbena/protocols/nfs/server/v4/pnfs/data_server.hpp>
+#include <verbena/protocols/rpcrdma/private_data.hpp>
+#include <verbena/transports/loop.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <array>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+BOOST_AUTO_TEST_SUITE(nfs4_data_server_test)
+
+using namespace verbena;
+using namespace std::chrono_literals;
+using nfs::v4::rdma_layout_reject;
+using nfs::v4::pnfs::data_server;
+
+namespace {
+
+/// A data server on two shards, and its clients on a third.
+struct world {
+    explicit world(const nfs::v4::pnfs::data_server_limits& limits = {})
+    {
+        for (int i = 0; i < 3; ++i)
+            shards.add(memory);
+        fabric = loop::make_fabric(shards.at(0).reactor(), {});
+        loop::options o;
+        o.name = "server";
+        device = fabric->make_device(o);
+        o.name = "client";
+        client_device = fabric->make_device(o);
+        const std::array<shard*, 2> all = {&shards.at(0), &shards.at(1)};
+        server.emplace(*device, all, siphash_key(), 7, limits);
+        for (unsigned i = 0; i < 2; ++i) {
+            contexts[i] = device->make_context(shards.at(i).reactor());
+            listeners[i] = std::move(*contexts[i]->listen("data" + std::to_string(i)));
+        }
+        client_context = client_device->make_context(here().reactor());
+        client_domain = std::move(*client_context->make_domain());
+    }
+    ~world() { shards.stop(); }
+    shard& here() { return shards.at(2); }
+    void run(std::function<task<void>()> body)
+    {
+        const auto all = [&]() -> task<void> {
+            scope serving(here().reactor());
+            for (unsigned i = 0; i < 2; ++i)
+                serving.spawn([this, i]() -> task<void> {
+                    const auto listen = [this, i] { return serve(i); };
+                    co_await shards.at(i).run(listen);
+                });
+            task<void> running = body();
+            co_await running;
+            serving.request_stop();
+            co_await serving.join();
+        };
+        shards.run(here(), all());
+        BOOST_TEST(server->count().connections == 0);
+    }
+    task<void> serve(unsigned i)
+    {
+        const task_context& context = co_await current_context();
+        scope connections(*context.shard, &context);
+        for (;;) {
+            auto next = co_await listeners[i]->next();
+            if (!next)
+                break;
+            connections.spawn(&data_server::serve, &*server, std::move(*next));
+        }
+        connections.request_stop();
+        co_await connections.join();
+        const auto close = [this, i] { listeners[i].reset(); };
+        close();
+    }
+    struct outcome {
+        std::unique_ptr<verbs::queue_pair> queue_pair;
+        std::optional<unsigned> reason; ///< that the server gave
+    };
+    task<outcome> connect(std::vector<std::byte> private_data, unsigned at = 0)
+    {
+        verbs::connect_options options;
+        options.private_data = private_data;
+        std::vector<std::byte> reply;
+        auto q =
+            co_await client_context->connect("data" + std::to_string(at), *client_domain, options, reply);
+        outcome out;
+        if (q)
+            out.queue_pair = std::move(*q);
+        if (const auto answer = nfs::v4::decode_rdma_layout_answer(reply))
+            out.reason = answer->reason;
+        co_return out;
+    }
+    static std::vector<std::byte> says(files::client_id client, const nfs::v4::deviceid4& device)
+    {
+        nfs::v4::rdma_layout_connect c;
+        c.client = client;
+        c.device = device;
+        const auto bytes = nfs::v4::encode(c);
+        return {bytes.begin(), bytes.end()};
+    }
+    nfs::v4::deviceid4 device_of(files::client_id id)
+    {
+        return server->device_of(*server->client(id).value());
+    }
+
+    virtual_clock clock;
+    memory_budget memory{std::size_t(8) << 20, 3};
+    simulated_shards shards{clock, 1};
+    std::unique_ptr<loop::fabric> fabric;
+    std::unique_ptr<loop::device> device, client_device;
+    std::optional<data_server> server;
+    std::array<std::unique_ptr<loop::context>, 2> contexts;
+    std::array<std::unique_ptr<verbs::listener>, 2> listeners;
+    std::unique_ptr<loop::context> client_context;
+    std::unique_ptr<verbs::protection_domain> client_domain;
+};
+
+bool is(const world::outcome& o, rdma_layout_reject why)
+{
+    return o.queue_pair == nullptr && o.reason == static_cast<unsigned>(why);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(who_shows_his_device_id_is_let_in_on_each_shard)
+{
+    world w;
+    w.run([&]() -> task<void> {
+        const auto id = w.device_of(5);
+        const auto one = co_await w.connect(world::says(5, id), 0);
+        const auto two = co_await w.connect(world::says(5, id), 1);
+        BOOST_TEST((one.queue_pair && two.queue_pair));
+        BOOST_TEST((one.reason == 0u && two.reason == 0u));
+        BOOST_TEST(w.server->count().connections == 2);
+        BOOST_TEST(w.server->count().accepted == 2u);
+        // The client's end of both is known, and makes room.
+        one.queue_pair->disconnect();
+        (void)co_await sleep_for(1ms);
+        BOOST_TEST(w.server->count().connections == 1);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(who_does_not_is_told_so)
+{
+    world w;
+    w.run([&]() -> task<void> {
+        const auto of_5 = w.device_of(5);
+        const auto of_6 = w.device_of(6);
+        BOOST_TEST((of_5 != of_6));
+        for (std::size_t i = 0; i < of_5.size(); ++i) {
+            auto forged = of_5;
+            forged[i] ^= std::byte(1);
+            const auto refused = co_await w.connect(world::says(5, forged));
+            BOOST_TEST(is(refused, rdma_layout_reject::unknown), "octet " << i);
+        }
+        const auto of_another = co_await w.connect(world::says(6, of_5));
+        BOOST_TEST(is(of_another, rdma_layout_reject::unknown));
+        const auto of_nobody = co_await w.connect(world::says(9, of_5));
+        BOOST_TEST(is(of_nobody, rdma_layout_reject::unknown));
+        auto newer = world::says(5, of_5);
+        newer[4] = std::byte(2);
+        const auto other_version = co_await w.connect(newer);
+        BOOST_TEST(is(other_version, rdma_layout_reject::version));
+        BOOST_TEST(w.server->count().rejected == 19u);
+        BOOST_TEST(w.server->count().accepted == 0u);
+    });
+    // Another start, another id.
+    const std::array<shard*, 2> all = {&w.shards.at(0), &w.shards.at(1)};
+    data_server later(*w.device, all, siphash_key(), 8);
+    BOOST_TEST((later.device_of(*later.client(5).value()) != w.device_of(5)));
+}
+
+BOOST_AUTO_TEST_CASE(connections_are_bounded_by_client_and_in_all)
+{
+    world w({.connections_of_client = 2, .connections = 3});
+    w.run([&]() -> task<void> {
+        const auto of_5 = world::says(5, w.device_of(5));
+        const auto of_6 = world::says(6, w.device_of(6));
+        const auto one = co_await w.connect(of_5, 0);
+        const auto two = co_await w.connect(of_5, 1);
+        BOOST_TEST((one.queue_pair && two.queue_pair));
+        const auto third = co_await w.connect(of_5, 0);
+        BOOST_TEST(is(third, rdma_layout_reject::too_many));
+        const auto of_other = co_await w.connect(of_6, 0);
+        BOOST_TEST((of_other.queue_pair != nullptr));
+        const auto full = co_await w.connect(of_6, 0);
+        BOOST_TEST(is(full, rdma_layout_reject::no_room));
+        two.queue_pair->disconnect();
+        (void)co_await sleep_for(1ms);
+        const auto again = co_await w.connect(of_6, 0);
+        BOOST_TEST((again.queue_pair != nullptr));
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_client_that_is_gone_has_no_connections)
+{
+    world w;
+    w.run([&]() -> task<void> {
+        const auto id = w.device_of(5);
+        const auto one = co_await w.connect(world::says(5, id), 0);
+        const auto two = co_await w.connect(world::says(5, id), 1);
+        const auto other = co_await w.connect(world::says(6, w.device_of(6)), 1);
+        co_await w.server->forget(5);
+        (void)co_await sleep_for(1ms);
+        BOOST_TEST((!one.queue_pair->connected() && !two.queue_pair->connected()));
+        BOOST_TEST(other.queue_pair->connected());
+        BOOST_TEST(w.server->count().connections == 1);
+        const auto late = co_await w.connect(world::says(5, id), 0);
+        BOOST_TEST(is(late, rdma_layout_reject::unknown));
+        BOOST_TEST((w.server->find(5, id) == nullptr));
+        // It comes back as another one.
+        BOOST_TEST((w.device_of(5) != id));
+    });
+}
+
+BOOST_AUTO_TEST_CASE(requests_of_other_protocols_are_not_meant)
+{
+    const auto rpc = rpcrdma::encode(rpcrdma::private_message());
+    BOOST_TEST(!data_server::is_meant(rpc));
+    BOOST_TEST(!data_server::is_meant({}));
+    auto own = world::says(1, {});
+    BOOST_TEST(data_server::is_meant(own));
+    own[4] = std::byte(7);
+    BOOST_TEST(data_server::is_meant(own));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
