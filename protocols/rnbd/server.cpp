@@ -272,15 +272,28 @@ result<open_device*> server_session::open_place(const open_request& asked)
     const auto number = owner_.devices_.open(asked.device, asked.mode, who_, owner_.host_);
     if (!number)
         return number.error();
+    // Also where there is no memory for what follows.
+    struct opened_in_table {
+        opened_in_table(device_table& t, std::size_t n, access_mode m) noexcept : of(t), number(n), mode(m) {}
+        opened_in_table(const opened_in_table&) = delete;
+        ~opened_in_table()
+        {
+            if (!is_kept)
+                of.close(number, mode);
+        }
+        device_table& of;
+        const std::size_t number;
+        const access_mode mode;
+        bool is_kept = false;
+    };
+    opened_in_table in_table(owner_.devices_, *number, asked.mode);
     result<void> admitted;
     for (const std::string& path : paths_) {
         if (admitted)
             admitted = admits(*number, path);
     }
-    if (!admitted) {
-        owner_.devices_.close(*number, asked.mode);
+    if (!admitted)
         return admitted.error();
-    }
     const device_options& o = owner_.devices_.at(*number);
     open_device& d = **place;
     d.in_table = *number;
@@ -288,6 +301,7 @@ result<open_device*> server_session::open_place(const open_request& asked)
     d.backend = &device_for_us(*number);
     d.read_only = o.read_only || asked.mode == access_mode::read_only;
     (void)stats_.by_device.of(*number, o.name); // its series begin here
+    in_table.is_kept = true;
     d.open();
     return &d;
 }

@@ -155,7 +155,9 @@ void path_part::ask_to_drain() noexcept
 void path_part::begin_end(bool orderly) noexcept
 {
     for (const auto& c : connections_) {
-        session().forget(*c);
+        // Before that no request has come, and its session may be making the chunks.
+        if (counters_ != nullptr)
+            session().forget(*c);
         c->end(orderly);
     }
     // Requests under way run to their end, but for those that wait for their turn at a filter: nobody hears their answer, and who sends

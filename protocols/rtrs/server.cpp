@@ -38,6 +38,8 @@ std::string_view to_string(refusal r) noexcept
 namespace {
 
 constexpr auto pause_after_exception = std::chrono::milliseconds(100);
+// Connections that wait for the home of their session, or for their rejection, while the next one is taken.
+constexpr std::size_t most_arrivals = 64;
 
 refusal refusal_of(std::uint16_t code) noexcept
 {
@@ -270,7 +272,8 @@ path_part& server::impl::part_of(path_pin& pin, verbs::context& d, scope& paths)
     try {
         at->second = std::make_unique<path_part>(pin.path, shared, d);
         at->second->belongs_to(paths);
-        paths.spawn(already_made, run_part(number, at->second->run())); // both are made, or neither begins
+        // Both frames are made here: a part without a runner would keep its path from ending.
+        paths.spawn(already_made, run_part(number, at->second->run()));
     } catch (...) {
         shared.parts.erase(at);
         throw;
@@ -343,6 +346,8 @@ task<void> server::impl::take_next(verbs::context& d, std::unique_ptr<verbs::con
     if (message && own != nullptr && &home_of(*message) != own) {
         try {
             refused = co_await take_of_elsewhere(d, request, *message, paths);
+        } catch (const shard_stopped&) {
+            refused = ECONNRESET;
         } catch (...) {
             on_exception(std::current_exception());
             refused = ENOMEM;
@@ -385,6 +390,7 @@ task<void> server::serve(verbs::context& d, verbs::listener& l)
         co_return;
     }
     scope paths(impl_->shared.shard, nullptr, impl_.get(), "paths of RTRS");
+    scope arrivals(impl_->shared.shard, nullptr, impl_.get(), "connections of RTRS");
     // Whatever one connection does, the next one is taken.
     for (bool is_open = true, thrown = false; is_open;) {
         try {
@@ -396,13 +402,20 @@ task<void> server::serve(verbs::context& d, verbs::listener& l)
                 break;
             auto request = co_await l.next();
             is_open = request.has_value();
-            if (is_open)
-                co_await impl_->take_next(d, std::move(*request), paths);
+            if (!is_open)
+                break;
+            // A home that is slow to answer holds up those alone that come to it.
+            task<void> taking = impl_->take_next(d, std::move(*request), paths);
+            if (arrivals.live() < most_arrivals)
+                arrivals.spawn(already_made, std::move(taking));
+            else
+                co_await taking;
         } catch (...) {
             impl_->on_exception(std::current_exception());
             thrown = true;
         }
     }
+    co_await arrivals.join();
     for (const auto& session : impl_->shared.sessions) {
         for (const auto& path : session.second->paths()) {
             if (path.second->home().is_of(paths))

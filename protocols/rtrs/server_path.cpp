@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <thread>
 
 namespace verbena::rtrs {
 
@@ -164,12 +165,15 @@ void server_path::part_ended() noexcept
 
 bool server_path::take_key(std::uint32_t chunk) noexcept
 {
-    for (;;) {
+    // While it is on its way the other shard posts a request.
+    for (unsigned turns = 1;; ++turns) {
         key k = key::theirs;
         if (keys_[chunk].compare_exchange_strong(k, key::taken, std::memory_order_acquire))
             return true;
         if (k == key::taken)
             return false;
+        if (turns % 64 == 0)
+            std::this_thread::yield(); // its thread may want this processor
     }
 }
 

@@ -56,6 +56,8 @@ chunk_turn server_session::take_chunk(std::uint32_t number, server_connection& b
     auto copy = std::make_unique<waiting_copy>(by, number, header, data_size);
     const std::scoped_lock lock(copies_);
     chunk.waiting.reserve(chunk.waiting.size() + 1);
+    // The chunk may have gone from hand to hand meanwhile. From here on whoever has others waiting keeps it.
+    found = chunk.busy.load(std::memory_order_acquire);
     // Whoever leaves the chunk behind this comes to the lock first.
     while (found == 0 || (found & others_wait) == 0) {
         const std::uint64_t wanted = found == 0 ? ours : found | others_wait;
