@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdio>
+#include <new>
 #include <utility>
 
 namespace verbena::nfs::v4 {
@@ -91,22 +92,31 @@ task<std::size_t> server_commons::end_lapsed(std::vector<files::client_id> clien
 
 task<void> server_commons::tend()
 {
-    files::client_book& book = state.clients();
-    while (co_await sleep_for(book.options().lease)) {
-        std::vector<files::client_id> lapsed = book.lapsed();
-        task<std::size_t> ending_them = end_lapsed(std::move(lapsed), ending::of_what_is_lost, SIZE_MAX);
-        (void)co_await ending_them;
-        co_await state.forget_abandoned();
-        const task_context& context = co_await current_context();
-        sessions.drop_unconfirmed(context.shard->now());
-        v40.paths().tidy();
-        // All of them each time, and others' calls between a thousand and the next.
-        for (bool more = true; more;) {
-            task<bool> tending = v40.tend(context.shard->clock().now());
-            more = co_await tending;
-            if (more)
-                more = co_await sleep_for(std::chrono::milliseconds(1));
+    while (co_await sleep_for(state.clients().options().lease)) {
+        // What there is no memory for is done a lease later.
+        try {
+            task<void> tending = tend_once();
+            co_await tending;
+        } catch (const std::bad_alloc&) {
         }
+    }
+}
+
+task<void> server_commons::tend_once()
+{
+    std::vector<files::client_id> lapsed = state.clients().lapsed();
+    task<std::size_t> ending_them = end_lapsed(std::move(lapsed), ending::of_what_is_lost, SIZE_MAX);
+    (void)co_await ending_them;
+    co_await state.forget_abandoned();
+    const task_context& context = co_await current_context();
+    sessions.drop_unconfirmed(context.shard->now());
+    v40.paths().tidy();
+    // All of them each time, and others' calls between a thousand and the next.
+    for (bool more = true; more;) {
+        task<bool> tending = v40.tend(context.shard->clock().now());
+        more = co_await tending;
+        if (more)
+            more = co_await sleep_for(std::chrono::milliseconds(1));
     }
 }
 

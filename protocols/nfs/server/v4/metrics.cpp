@@ -231,6 +231,14 @@ metric_registrations v4::server::expose(metric_registry& registry) const
                 for (std::size_t o = 0; o < outcomes.size(); ++o)
                     out.value({kinds[k], outcomes[o]}, static_cast<double>(calls.calls[k][o].value()));
         }));
+    made.push_back(registry.add(
+        {"verbena_nfs4_callbacks_lost_total",
+         "Calls to clients of version 4 that were not made for want of memory, and notices of free "
+         "locks to clients that have not heard of very many others yet.",
+         metric_type::counter, "calls"},
+        [&calls](metric_sink& out) {
+            out.value({}, static_cast<double>(calls.lost.value() + calls.lost_elsewhere.load()));
+        }));
     return made;
 }
 

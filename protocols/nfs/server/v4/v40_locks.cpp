@@ -123,18 +123,21 @@ task<nfsstat4> v40_state::release_here(const RELEASE_LOCKOWNER4args* args)
     const files::client_id client = clients_.state_of(args->lock_owner.clientid);
     const std::span<const std::byte> name = args->lock_owner.owner;
     // The homes of its files are asked one after the other, and it locks nothing at one of them meanwhile.
-    const auto known = owners_.find(client, true, name);
     v40_turn turn;
-    if (known) {
+    std::shared_ptr<v40_owner> known;
+    do {
+        turn.give_back();
+        known = owners_.find(client, true, name);
+        if (!known)
+            co_return nfsstat4::ok; // who has something is known
         const nfsstat4 taken = co_await take_turn(known, turn);
         if (taken != nfsstat4::ok)
             co_return taken;
-    }
+    } while (known->gone); // another one has its name by now, if any
     const auto done = co_await state_.clients().release_lock_owner(client, name);
     if (!done)
         co_return v40_status(done.error());
-    if (known)
-        owners_.drop(*known);
+    owners_.drop(*known);
     co_return nfsstat4::ok;
 }
 

@@ -265,6 +265,8 @@ void v40_owners::drop(v40_owner& o)
     const auto of = clients_.find(o.client);
     if (o.gone || of == clients_.end())
         return;
+    // What needs memory comes first: an owner that is gone and can be found keeps its callers going round.
+    const std::string by_name = key_of(o.locks, o.name);
     const std::shared_ptr<v40_owner> held = *o.by_use_;
     o.gone = true;
     for (std::optional<stateid4>* const leads : {&o.closed_, &o.closing_}) {
@@ -272,7 +274,7 @@ void v40_owners::drop(v40_owner& o)
             closed_.erase(key_of(**leads));
         leads->reset();
     }
-    of->second.by_name.erase(key_of(o.locks, o.name));
+    of->second.by_name.erase(by_name);
     of->second.by_use.erase(o.by_use_);
     const peers::iterator peer = of->second.peer;
     peer->second.by_use.erase(o.by_use_of_peer_);

@@ -229,19 +229,19 @@ task<bool> v40_state::tend(time_point now, std::size_t most_owners)
         }
         const auto unused = owners_.unused(client, now - state_.options().lease, now, most_owners);
         for (const std::shared_ptr<v40_owner>& o : unused)
-            co_await tend_owner(o);
+            co_await tend_owner(o, now);
     }
     co_return most_owners == 0;
 }
 
 // The turn is held while tables are asked, so that nothing is opened meanwhile. Whoever has it uses the owner.
-task<void> v40_state::tend_owner(std::shared_ptr<v40_owner> o)
+task<void> v40_state::tend_owner(std::shared_ptr<v40_owner> o, time_point looked_at)
 {
     v40_turn turn(o, state_.home().reactor());
     if (!o->turn.try_acquire())
         co_return;
     turn.taken();
-    if (o->gone)
+    if (o->gone || o->used() != looked_at) // used since
         co_return;
     if (!o->locks && !o->confirmed)
         (void)co_await drop_unconfirmed(o);
@@ -411,6 +411,8 @@ task<v40_state::begun> v40_state::begin_open_here(const OPEN4args* args)
             break;
         out.answer.status = co_await drop_unconfirmed(out.turn.owner()); // another first one
         out.turn.give_back();
+        if (!clients_.knows(client))
+            out.answer.status = nfsstat4::stale_clientid; // it has gone meanwhile
     }
     if (out.answer.status == nfsstat4::ok)
         out.runs = co_await judge(*out.turn, nfs_opnum4::open, args->seqid, out.answer);

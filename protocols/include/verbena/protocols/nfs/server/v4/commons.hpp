@@ -82,6 +82,7 @@ struct server_commons {
     v40_state v40;
 
 private:
+    task<void> tend_once();
     enum class ending : bool { of_what_is_lost, of_each };
     task<std::size_t> end_lapsed(std::vector<files::client_id> clients, ending what, std::size_t most);
     template<class Choose>

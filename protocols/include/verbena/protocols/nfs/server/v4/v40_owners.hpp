@@ -61,6 +61,8 @@ public:
     v40_verdict judge(nfs_opnum4 operation, std::uint32_t seqid) const noexcept;
     /// What it takes.
     std::size_t bytes() const noexcept;
+    /// When its last operation was, or when it was looked at as one of no use.
+    time_point used() const noexcept { return used_; }
 
     const files::client_id client;
     const bool locks;

@@ -124,7 +124,7 @@ private:
     task<bool> judge(v40_owner& o, nfs_opnum4 operation, std::uint32_t seqid, v40_answer& answer);
     task<begun> begin(nfs_opnum4 operation, std::uint32_t seqid, stateid4 id, bool locks);
     task<nfsstat4> drop_unconfirmed(std::shared_ptr<v40_owner> o);
-    task<void> tend_owner(std::shared_ptr<v40_owner> o);
+    task<void> tend_owner(std::shared_ptr<v40_owner> o, time_point looked_at);
     bool is_idle(const v40_owner& o);
     task<void> hears_of_revoked(files::client_id client, const stateid4& id);
     template<class Ask>
