@@ -8,8 +8,8 @@
 #include "rnbd_world.hpp"
 #include "rtrs_by_hand.hpp"
 #include "throwing_listener.hpp"
+#include "used_up_frames.hpp"
 
-#include <verbena/core/task/frame_pool.hpp>
 #include <verbena/core/task/scope.hpp>
 #include <verbena/core/task/sleep.hpp>
 #include <verbena/core/task/yield.hpp>
@@ -254,34 +254,11 @@ namespace {
 
 constexpr std::byte own{0x77}; // what a service has put into a chunk
 
-// No frame is left that the next one could have without asking for memory.
-class used_up_frames {
-public:
-    used_up_frames()
-    {
-        for (std::size_t size = 64; size < 4096; size += 64) {
-            for (std::uint64_t fresh = 0; fresh != current_frame_pool_stats().fresh;) {
-                fresh = current_frame_pool_stats().fresh + 1;
-                held_.emplace_back(allocate_frame(size), size);
-            }
-        }
-    }
-    used_up_frames(const used_up_frames&) = delete;
-    ~used_up_frames()
-    {
-        for (const auto& [frame, size] : held_)
-            release_frame(frame, size);
-    }
-
-private:
-    std::vector<std::pair<void*, std::size_t>> held_;
-};
-
 // There is no memory for a frame behind its READs, which fill their buffer and have nothing to send. A WRITE counts what it finds.
 class leaving final : public rtrs::service, public rtrs::session_handler {
 public:
     struct state {
-        std::unique_ptr<used_up_frames> used_up;
+        std::unique_ptr<test::used_up_frames> used_up;
         std::size_t found = 0;
     };
     explicit leaving(state& s) noexcept : now_(s) {}
@@ -300,7 +277,7 @@ public:
         }
         std::ranges::copy(std::span(answer).first(r.data().size()), r.data().begin());
         r.produce(0);
-        now_.used_up = std::make_unique<used_up_frames>();
+        now_.used_up = std::make_unique<test::used_up_frames>();
         frames_alone = true;
         fails_at = 1;
         co_return result<void>();
@@ -384,7 +361,7 @@ BOOST_AUTO_TEST_CASE(a_request_for_which_there_is_no_memory_costs_itself)
                 // As often as there are permits, so that none is left if each time one is lost.
                 failed = true;
                 for (unsigned i = 0; i < 3 && failed; ++i) {
-                    auto used_up = std::make_unique<used_up_frames>();
+                    auto used_up = std::make_unique<test::used_up_frames>();
                     frames_alone = true;
                     has_failed = false;
                     fails_at = at;
@@ -420,6 +397,86 @@ BOOST_AUTO_TEST_CASE(a_request_for_which_there_is_no_memory_costs_itself)
         std::jthread(run).join(); // a new one, so that no frame is left from a run before
     }
     BOOST_TEST(at > 8u);
+}
+
+namespace {
+
+// While a device is opened the chosen allocation fails.
+class opening_without_memory final : public rtrs::service {
+public:
+    opening_without_memory(rtrs::service& inner, unsigned at) : inner_(inner), at_(at) {}
+    result<std::unique_ptr<rtrs::session_handler>> open(const rtrs::session_info& s) override
+    {
+        auto made = inner_.open(s);
+        if (!made)
+            return made.error();
+        return std::unique_ptr<rtrs::session_handler>(std::make_unique<handler>(std::move(*made), at_));
+    }
+
+private:
+    class handler final : public rtrs::session_handler {
+    public:
+        handler(std::unique_ptr<rtrs::session_handler> inner, unsigned at) : inner_(std::move(inner)), at_(at)
+        {
+        }
+        task<result<void>> serve(rtrs::request& r) override
+        {
+            std::array<std::byte, 4> type{};
+            if (r.copy_user(type) == 4 && type[0] == std::byte(rnbd::message::open)) {
+                has_failed = false;
+                fails_at = at_;
+            }
+            const struct ends {
+                ~ends() { fails_at = 0; }
+            } now;
+            co_return co_await inner_->serve(r);
+        }
+
+    private:
+        std::unique_ptr<rtrs::session_handler> inner_;
+        const unsigned at_;
+    };
+    rtrs::service& inner_;
+    const unsigned at_;
+};
+
+} // namespace
+
+// Each of the server's allocations fails in its turn. Nobody has the device open then.
+BOOST_AUTO_TEST_CASE(an_open_for_which_there_is_no_memory_leaves_its_device_free)
+{
+    unsigned at = 1;
+    for (bool failed = true; failed; ++at) {
+        const auto run = [&] {
+            rnbd_test::served_world f;
+            const auto disk = rnbd_test::ram_disk(1 << 20);
+            f.add("disk", *disk);
+            f.options.queue_depth = 4;
+            f.options.chunk_size = 8192;
+            opening_without_memory service(f.blocks, at);
+            f.serve_by(service);
+            const auto device = f.fabric->make_context(f.profile);
+            f.run([&]() -> task<void> {
+                rtrs::client_options o;
+                o.session = "client";
+                rtrs::client session(*f.shard, *f.pool, std::move(o), f.client_stats);
+                BOOST_REQUIRE(co_await session.add_path(*device, "server"));
+                rnbd::client devices(session);
+                has_failed = false;
+                auto opened = co_await devices.open("disk", rnbd::access_mode::read_write);
+                failed = has_failed;
+                BOOST_TEST(opened.has_value() != failed, "allocation " << at);
+                if (failed)
+                    BOOST_TEST(f.devices.users_of(0).writers == 0u, "allocation " << at);
+                if (opened)
+                    opened->reset();
+                co_await session.close();
+                co_await sleep_for(1ms);
+            });
+        };
+        std::jthread(run).join(); // a new one, so that no frame is left from a run before
+    }
+    BOOST_TEST(at > 3u);
 }
 
 BOOST_AUTO_TEST_CASE(a_listener_that_throws_is_asked_again)
