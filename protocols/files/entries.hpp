@@ -181,7 +181,10 @@ struct other_entry final : recallable_entry {
     {
     }
     lock_type type() const noexcept { return fence != nullptr ? type_of(held) : fenced_type; }
-    bool is_against(operation op) const noexcept override { return of.conflicts(type(), op); }
+    bool is_against(operation op) const noexcept override
+    {
+        return of.conflicts(type(), op) || (tells_holes && of.hole_conflicts(op));
+    }
     /// Whether it has to go before another client gets what `kind` calls `type` of these bytes.
     bool excludes(const recallable_kind& kind, lock_type type, const byte_range& bytes) const noexcept;
     recallable_kind& of;
@@ -189,6 +192,7 @@ struct other_entry final : recallable_entry {
     std::array<byte_ranges, 2> held;    // to read, and to write as well
     std::unique_ptr<fence_entry> fence; // nullptr: it is being fenced, and has `held`
     lock_type fenced_type = lock_type::read;
+    bool tells_holes = false;
     member_of<other_entry> unfenced{*this};
     member_of<other_entry> to_fence{*this}; // while it is recalled and not being fenced
 };
@@ -199,7 +203,8 @@ inline bool other_entry::excludes(const recallable_kind& kind, lock_type type,
         if (of.excludes(mine, kind, type) &&
             (fence == nullptr || !held[std::size_t(mine)].overlapping(bytes).empty()))
             return true;
-    return false;
+    return tells_holes && of.hole_excludes(kind, type) &&
+           (fence == nullptr || !held[0].overlapping(bytes).empty());
 }
 
 /// An open owner or a lock owner. Lives as long as it has states.

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace verbena::files {
 
@@ -74,6 +75,9 @@ result<state_entry*> state_table::check_side_by_side(client_entry& c, const stat
                                                      const exported_file& file) noexcept
 {
     auto s = check(c, id, &file, zero_seqid::newest);
+    if (s && id.seqid == 0 && (*s)->kind == state_kind::other &&
+        static_cast<other_entry*>(*s)->of.is_numbered())
+        return error(errc::bad_stateid, "without its number");
     if (s || s.error() != errc::old_stateid)
         return s;
     state_entry* const known = states_->find(id);
@@ -154,7 +158,7 @@ result<other_entry*> state_table::other_for(const hold_request& r, client_entry&
     const auto known = by_->states.find(state_key{&c, f, r.file.via, r.kind});
     auto* const has = known == by_->states.end() ? nullptr : static_cast<other_entry*>(*known);
     if (has != nullptr && (has->is_recalled || has->fence == nullptr))
-        return error(errc::busy, "it is to be returned");
+        return error(errc::recalled);
     if (fences_until_)
         return error(errc::busy, "the server stops");
     if (!c.card.callable)
@@ -214,6 +218,7 @@ result<stateid> state_table::hold(const hold_request& r)
             std::ptrdiff_t(r.kind->most_ranges()))
             return refuse({limited::other_states, limit_of::file}, errc::busy);
         held.set(r.bytes, r.type);
+        o->tells_holes |= r.tells_holes;
         o->seqid = next_seqid(o->seqid);
         return states_->id_of(*o);
     }
@@ -223,6 +228,7 @@ result<stateid> state_table::hold(const hold_request& r)
     auto made =
         std::make_unique<other_entry>(**c, *f, r.file.via, use, std::make_unique<fence_entry>(use, *f));
     made->held[std::size_t(r.type)].set(r.bytes, r.type);
+    made->tells_holes = r.tells_holes;
     o = &enter(*states_, by_->states, std::move(made));
     add_recallable(*o);
     use->unfenced.push_back(o->unfenced);
@@ -232,6 +238,33 @@ result<stateid> state_table::hold(const hold_request& r)
     ++r.kind->held_;
     stats_.other_states.add(1);
     return states_->id_of(*o);
+}
+
+bool state_table::forgo(const stateid& id, const byte_range& bytes, lock_type type)
+{
+    state_entry* const s = states_->find(id);
+    if (s == nullptr || s->kind != state_kind::other || s->file == nullptr)
+        return false;
+    auto& o = static_cast<other_entry&>(*s);
+    if (o.fence == nullptr)
+        return false;
+    o.held[std::size_t(type)].clear(bytes);
+    if (o.held[0].empty() && o.held[1].empty()) {
+        o.unfenced.unlink();
+        o.to_fence.unlink();
+        o.fence.reset();
+        remove(o);
+        return true;
+    }
+    changed(*o.file);
+    return false;
+}
+
+void state_table::forgo_number(const stateid& id) noexcept
+{
+    state_entry* const s = states_->find(id);
+    if (s != nullptr && s->kind == state_kind::other && s->seqid == id.seqid && s->seqid > 1)
+        --s->seqid;
 }
 
 result<std::optional<stateid>> state_table::give_back(client_id client, const stateid& id,
@@ -340,6 +373,59 @@ std::vector<held_state> state_table::held(const recallable_kind& kind, const sto
     return all;
 }
 
+std::vector<held_state> state_table::all_of(const recallable_kind& kind, client_id client) const
+{
+    std::vector<held_state> all;
+    const auto found = clients_.find(client);
+    if (found == clients_.end())
+        return all;
+    for (const auto& use : found->second->uses)
+        for (auto* m = use->unfenced.front(); m != nullptr; m = use->unfenced.next(*m))
+            if (&use->of == &kind)
+                all.push_back({client, states_->id_of(m->owner), m->owner.file->handle, m->owner.via});
+    return all;
+}
+
+result<std::array<byte_ranges, 2>> state_table::ranges_of(const recallable_kind& kind, client_id client,
+                                                          const stateid& id, const exported_file& file)
+{
+    const auto c = living(client);
+    if (!c)
+        return c.error();
+    const auto s = check_side_by_side(**c, id, file);
+    if (!s)
+        return s.error();
+    if ((*s)->kind != state_kind::other || &static_cast<other_entry&>(**s).of != &kind)
+        return error(errc::bad_stateid, "of another kind");
+    return static_cast<other_entry&>(**s).held;
+}
+
+bool state_table::is_held(const recallable_kind& kind, const storage::handle& file, const byte_range& bytes,
+                          lock_type type)
+{
+    file_entry* const f = find_file(file);
+    for (auto* m = f == nullptr ? nullptr : f->recallables.front(); m != nullptr;
+         m = f->recallables.next(*m)) {
+        if (m->owner.kind != state_kind::other)
+            continue;
+        const auto& o = static_cast<other_entry&>(m->owner);
+        if (&o.of == &kind && !o.held[std::size_t(type)].overlapping(bytes).empty())
+            return true;
+    }
+    return false;
+}
+
+void state_table::note_holes(const stateid& id, bool tells_holes) noexcept
+{
+    state_entry* const s = states_->find(id);
+    if (s == nullptr || s->kind != state_kind::other || s->file == nullptr)
+        return;
+    auto& o = static_cast<other_entry&>(*s);
+    const bool had = std::exchange(o.tells_holes, tells_holes);
+    if (had && !tells_holes)
+        changed(*o.file); // who waits may be against holes alone
+}
+
 // --- To get it back
 
 void state_table::recall(recallable_entry& r) noexcept
@@ -358,6 +444,8 @@ void state_table::recall(recallable_entry& r) noexcept
         by_->recalled.push_back(r.by_deadline);
     } else {
         auto& o = static_cast<other_entry&>(r);
+        if (o.of.is_numbered())
+            o.seqid = next_seqid(o.seqid);
         r.deadline = now() + o.of.recall_time().value_or(options_.recall_time);
         insert_by_deadline(by_->recalled_others, r.by_deadline);
         if (o.fence != nullptr)

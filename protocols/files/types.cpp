@@ -41,6 +41,7 @@ const std::error_category& files_category() noexcept
             case errc::all_is_full: return "too much state of all clients";
             case errc::no_file: return "the back end has lost the file";
             case errc::io: return "the back end can't reach the file";
+            case errc::recalled: return "the client is to return what it has of that first";
             }
             return "unknown reason";
         }

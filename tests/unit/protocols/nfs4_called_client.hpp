@@ -28,6 +28,7 @@ public:
         std::uint32_t keep = 0;
         std::string owner;
         clientid4 owner_client = 0;
+        CB_LAYOUTRECALL4args layout; ///< without its handle
     };
     explicit called_client(buffer_pool& pool) : pool_(pool) {}
 
@@ -105,6 +106,7 @@ private:
         switch (operation) {
         case nfs_cb_opnum4::recall: return (void)results.add(CB_RECALL4res());
         case nfs_cb_opnum4::notify_lock: return (void)results.add(CB_NOTIFY_LOCK4res());
+        case nfs_cb_opnum4::layoutrecall: return (void)results.add(CB_LAYOUTRECALL4res());
         case nfs_cb_opnum4::getattr: {
             const encoded said(values);
             CB_GETATTR4res res;
@@ -149,6 +151,10 @@ private:
             h.owner_client = lock.lock_owner.clientid;
             const std::span<const std::byte> owner = lock.lock_owner.owner;
             h.owner.assign(reinterpret_cast<const char*>(owner.data()), owner.size());
+        } else if (h.operation == nfs_cb_opnum4::layoutrecall) {
+            BOOST_TEST_REQUIRE(args.read(h.layout));
+            h.id = h.layout.recall.stateid;
+            h.handle.assign(h.layout.recall.fh.begin(), h.layout.recall.fh.end());
         } else if (h.operation == nfs_cb_opnum4::getattr) {
             CB_GETATTR4args getattr;
             BOOST_TEST_REQUIRE(args.read(getattr));

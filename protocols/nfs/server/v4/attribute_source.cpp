@@ -3,7 +3,9 @@
 
 #include <verbena/protocols/nfs/server/v4/server.hpp>
 
+#include <array>
 #include <chrono>
+#include <span>
 #include <string_view>
 
 namespace verbena::nfs::v4 {
@@ -61,12 +63,22 @@ constexpr bitmap4 supported_attributes = of_space | bitmap4{
 constexpr bitmap4 of_acls = {attribute::acl, attribute::aclsupport};
 constexpr bitmap4 of_births = {attribute::time_create};
 
+// Where files are reached by layouts, too. layout_hint, which a creation may name, is not served (draft 2.4.8).
+constexpr bitmap4 of_layouts = {attribute::fs_layout_types, attribute::layout_types,
+                                attribute::layout_blksize, attribute::layout_alignment};
+constexpr std::array layout_types_served = {layouttype4::rdma};
+
 // File systems of the pseudo file system and of exports: no device has this number.
 constexpr std::uint64_t pseudo_fsid = 0x76657262'656e6134;
 
 constexpr std::uint32_t nanoseconds_per_second = 1'000'000'000;
 
 } // namespace
+
+bool has_layouts(const object& of) noexcept
+{
+    return !of.is_pseudo() && of.exported->pnfs && of.backend().info().map_block != 0;
+}
 
 bitmap4 supported_attributes_of(const object& of, std::uint32_t minor) noexcept
 {
@@ -75,6 +87,8 @@ bitmap4 supported_attributes_of(const object& of, std::uint32_t minor) noexcept
         all = all | of_acls;
     if (!of.is_pseudo() && of.backend().info().birth_times)
         all = all | of_births;
+    if (has_layouts(of))
+        all = all | of_layouts;
     return all & attributes_of_minor(minor);
 }
 
@@ -110,6 +124,12 @@ void attribute_source::set_constants(const object& of, std::uint32_t minor, obje
     a.change_attr_type = change_attr_type4::undefined;
     a.xattr_support = info.xattrs;
     a.rdattr_error = nfsstat4::ok;
+    if (has_layouts(of)) {
+        a.fs_layout_types = a.layout_types = std::span<const layouttype4>(layout_types_served);
+        a.layout_blksize = info.map_block;
+        a.layout_alignment = 1; // bytes are read and written one by one, if need be
+        a.present = a.present | of_layouts;
+    }
     a.present =
         a.present |
         bitmap4{attribute::supported_attrs,  attribute::fh_expire_type,   attribute::link_support,

@@ -52,6 +52,9 @@ inline bitmap4 set_at_creation(bitmap4 asked, const storage::set_attributes& set
     return asked;
 }
 
+/// Whether files of its file system are reached by layouts, too.
+bool has_layouts(const object& of) noexcept;
+
 /// What the file system of `of` has, in a minor version.
 bitmap4 supported_attributes_of(const object& of, std::uint32_t minor) noexcept;
 

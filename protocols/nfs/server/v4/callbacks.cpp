@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/nfs/server/v4/callbacks.hpp>
 #include <verbena/protocols/nfs/server/v4/commons.hpp>
+#include <verbena/protocols/nfs/server/v4/pnfs/service.hpp>
 
 #include <verbena/core/task/already_made.hpp>
 #include <verbena/core/task/combine.hpp>
@@ -45,6 +46,7 @@ struct detail::callback_message {
     CB_RECALL_ANY4args recall_any;
     CB_NOTIFY_LOCK4args notify_lock;
     CB_GETATTR4args getattr;
+    CB_LAYOUTRECALL4args layout;
 };
 
 namespace {
@@ -69,6 +71,7 @@ void read_status(callback_reply& reply, callback_counters::kind what, answer& ou
     case callback_counters::kind::recall: return alone(CB_RECALL4res());
     case callback_counters::kind::recall_any: return alone(CB_RECALL_ANY4res());
     case callback_counters::kind::notify_lock: return alone(CB_NOTIFY_LOCK4res());
+    case callback_counters::kind::layout_recall: return alone(CB_LAYOUTRECALL4res());
     case callback_counters::kind::getattr: break;
     }
     CB_GETATTR4res res;
@@ -108,6 +111,7 @@ task<result<answer>> send(Way* way, const message* m)
     case callback_counters::kind::recall_any: out.add(m->recall_any); break;
     case callback_counters::kind::notify_lock: out.add(m->notify_lock); break;
     case callback_counters::kind::getattr: out.add(m->getattr); break;
+    case callback_counters::kind::layout_recall: out.add(m->layout); break;
     }
     if (!request.message().ok() || request.message().position() > m->most)
         co_return error(std::errc::message_size, "a call exceeds the back channel's limit");
@@ -150,8 +154,11 @@ bool callback_sender::write_down(const notice& n, clientid4 client, file_handle&
     if (!signed_one)
         return false;
     handle = *signed_one;
-    m.recall.stateid = to_wire(n.id);
-    m.recall.fh = m.notify_lock.fh = m.getattr.fh = handle.bytes();
+    m.recall.stateid = m.layout.recall.stateid = to_wire(n.id);
+    m.recall.fh = m.notify_lock.fh = m.getattr.fh = m.layout.recall.fh = handle.bytes();
+    m.layout.type = layouttype4::rdma;
+    m.layout.recall.recalltype = layoutrecall_type4::file;
+    m.layout.recall.length = files::byte_range::to_the_end;
     m.notify_lock.lock_owner.clientid = client;
     m.notify_lock.lock_owner.owner = std::as_bytes(std::span(n.owner));
     m.getattr.attr_request = {attribute::change, attribute::size};
@@ -210,6 +217,14 @@ void callback_sender::note(notice n) noexcept
 void callback_sender::recall(const files::recall_notice& n) noexcept
 {
     notice told(n.client, kind::recall);
+    told.id = n.id;
+    told.file = {*n.file, n.via};
+    tell(std::move(told));
+}
+
+void callback_sender::recall_layout(const files::recall_notice& n) noexcept
+{
+    notice told(n.client, kind::layout_recall);
     told.id = n.id;
     told.file = {*n.file, n.via};
     tell(std::move(told));
@@ -443,6 +458,8 @@ bool callback_sender::is_wanted_at(files::state_table& table, const notice& n) n
 {
     if (n.what == kind::notify_lock)
         return table.is_told(n.client, n.file.key, std::as_bytes(std::span(n.owner)));
+    if (n.what == kind::layout_recall) // what came back in part since has another number
+        return table.test_stateid(n.client, {0, n.id.other}).has_value();
     return table.test_stateid(n.client, n.id).has_value();
 }
 
@@ -461,6 +478,18 @@ task<bool> callback_sender::is_wanted(const notice* n)
         wanted = co_await commons_.state.at_home_of(n->id, ask);
     const bool is_late = n->what == kind::getattr && !n->asked->is_open();
     co_return wanted && *wanted && !is_late;
+}
+
+// The client has forgotten it (8881 20.3.3). Whatever it has after all it can't use any more.
+task<void> callback_sender::give_back_layout(const notice* n)
+{
+    const auto give_back = [this, n](files::state_table& table) -> result<void> {
+        const auto done = commons_.pnfs->layouts().give_back(
+            table, n->client, n->id, n->file, {0, files::byte_range::to_the_end}, std::nullopt);
+        return done ? result<void>() : result<void>(done.error());
+    };
+    auto giving = commons_.state.at_home_of(n->id, give_back);
+    (void)co_await giving;
 }
 
 duration callback_sender::patience_for(const notice& n) const
@@ -571,7 +600,8 @@ task<callback_sender::outcome> callback_sender::call(session& s, const notice& n
             if (n.asked && got.error() == std::errc::timed_out)
                 co_return outcome::unanswered;
             if (got.error() == std::errc::protocol_error ||
-                (got.error() == std::errc::message_size && n.what == kind::recall) ||
+                (got.error() == std::errc::message_size &&
+                 (n.what == kind::recall || n.what == kind::layout_recall)) ||
                 got.error() == std::errc::timed_out)
                 back.set_fault(true);
             co_return outcome::unanswered;
@@ -624,6 +654,13 @@ task<callback_sender::outcome> callback_sender::call(session& s, const notice& n
         case nfsstat4::badhandle:
         case nfsstat4::bad_stateid:
         case nfsstat4::delay: co_return outcome::later;
+        case nfsstat4::nomatching_layout: {
+            if (n.what != kind::layout_recall)
+                co_return outcome::failed;
+            task<void> giving = give_back_layout(&n);
+            co_await giving;
+            co_return outcome::ok;
+        }
         default: co_return outcome::failed;
         }
     }

@@ -65,6 +65,9 @@ bool changes_something(nfs_opnum4 operation) noexcept
     case nfs_opnum4::destroy_session:
     case nfs_opnum4::exchange_id:
     case nfs_opnum4::free_stateid:
+    case nfs_opnum4::layoutcommit:
+    case nfs_opnum4::layoutget:
+    case nfs_opnum4::layoutreturn:
     case nfs_opnum4::link:
     case nfs_opnum4::lock:
     case nfs_opnum4::locku:

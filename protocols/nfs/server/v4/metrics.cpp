@@ -3,6 +3,7 @@
 
 #include "server_parts.hpp"
 
+#include <verbena/protocols/nfs/server/v4/pnfs/service.hpp>
 #include <verbena/protocols/nfs/server/v4/server.hpp>
 
 #include <array>
@@ -88,6 +89,56 @@ void expose_names(metric_registry& registry, const v4::user_names_counters& name
                                  "kept as unknown.",
                                  metric_type::gauge, "entries"},
                                 names.cached));
+}
+
+void expose_layouts(metric_registry& registry, const v4::server_commons& commons, metric_registrations& made)
+{
+    // `show(sink, service)` where there are layouts.
+    const auto of_service = [&commons](auto show) {
+        return [&commons, show](metric_sink& out) {
+            if (commons.pnfs != nullptr)
+                show(out, *commons.pnfs);
+        };
+    };
+    using service = v4::pnfs::service;
+    made.push_back(registry.add({"verbena_nfs4_layout_segments",
+                                 "Answers to LAYOUTGET that clients have not returned: ranges of files that "
+                                 "they read and write by RDMA.",
+                                 metric_type::gauge, "segments"},
+                                of_service([](metric_sink& out, const service& s) {
+                                    out.value({}, double(s.layouts().counts().segments));
+                                })));
+    made.push_back(registry.add({"verbena_nfs4_layout_grants_total", "Of these, how many were given.",
+                                 metric_type::counter, "segments"},
+                                of_service([](metric_sink& out, const service& s) {
+                                    out.value({}, double(s.layouts().counts().granted));
+                                })));
+    made.push_back(
+        registry.add({"verbena_nfs4_layout_fences_total",
+                      "Of these, how many are out of their clients' reach again, returned or taken.",
+                      metric_type::counter, "segments"},
+                     of_service([](metric_sink& out, const service& s) {
+                         out.value({}, double(s.layouts().counts().revoked));
+                     })));
+    made.push_back(registry.add({"verbena_nfs4_layout_connections",
+                                 "Connections of clients to the data server of RDMA layouts.",
+                                 metric_type::gauge, "connections"},
+                                of_service([](metric_sink& out, const service& s) {
+                                    out.value({}, double(s.data().count().connections));
+                                })));
+    made.push_back(registry.add({"verbena_nfs4_layout_connects_total",
+                                 "Requests for such a connection: accepted, or rejected (the client is not "
+                                 "known, has as many as it may, or there is no "
+                                 "room).",
+                                 metric_type::counter,
+                                 "requests",
+                                 {"result"},
+                                 2},
+                                of_service([](metric_sink& out, const service& s) {
+                                    const auto counts = s.data().count();
+                                    out.value({"accepted"}, double(counts.accepted));
+                                    out.value({"rejected"}, double(counts.rejected));
+                                })));
 }
 
 // What a count of the state layer is over all homes.
@@ -224,13 +275,29 @@ metric_registrations v4::server::expose(metric_registry& registry) const
          callback_counters::kinds * callback_counters::outcomes},
         [&calls](metric_sink& out) {
             static constexpr std::array<std::string_view, callback_counters::kinds> kinds = {
-                "CB_RECALL", "CB_RECALL_ANY", "CB_NOTIFY_LOCK", "CB_GETATTR"};
+                "CB_RECALL", "CB_RECALL_ANY", "CB_NOTIFY_LOCK", "CB_GETATTR", "CB_LAYOUTRECALL"};
             static constexpr std::array<std::string_view, callback_counters::outcomes> outcomes = {
                 "ok", "later", "failed", "unanswered", "unreachable"};
             for (std::size_t k = 0; k < kinds.size(); ++k)
                 for (std::size_t o = 0; o < outcomes.size(); ++o)
                     out.value({kinds[k], outcomes[o]}, static_cast<double>(calls.calls[k][o].value()));
         }));
+    made.push_back(registry.add({"verbena_nfs4_layout_refusals_total",
+                                 "LAYOUTGETs that gave no layout, by why: recalled (the client is to return "
+                                 "what it has of the file), later (for "
+                                 "limits, or others who use the file), unavailable (there are none of the "
+                                 "file, or for this client), or failed (for "
+                                 "what was asked, or who asks).",
+                                 metric_type::counter,
+                                 "refusals",
+                                 {"reason"},
+                                 4},
+                                [&nfs](metric_sink& out) {
+                                    show(out, "recalled", nfs.layouts_recalled);
+                                    show(out, "later", nfs.layouts_later);
+                                    show(out, "unavailable", nfs.layouts_unavailable);
+                                    show(out, "failed", nfs.layouts_failed);
+                                }));
     made.push_back(registry.add(
         {"verbena_nfs4_callbacks_lost_total",
          "Calls to clients of version 4 that were not made for want of memory, and notices of free "
@@ -402,6 +469,7 @@ metric_registrations v4::server_commons::expose(metric_registry& registry) const
                                 })));
     made.push_back(
         registry.add(limit_refusals(), [this](metric_sink& out) { show_limits(out, v40.refused_limits()); }));
+    expose_layouts(registry, *this, made);
     return made;
 }
 

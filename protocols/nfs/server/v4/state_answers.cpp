@@ -41,6 +41,7 @@ nfsstat4 status_of(errc why) noexcept
     case errc::already_complete: return nfsstat4::complete_already;
     case errc::no_file: return nfsstat4::stale;
     case errc::io: return nfsstat4::io;
+    case errc::recalled: return nfsstat4::recallconflict;
     }
     return nfsstat4::serverfault;
 }

@@ -72,6 +72,14 @@ public:
         (void)of, (void)wanted;
         return false;
     }
+    /// What conflicts() and excludes() say besides, of a state by which its client was told, or may be soon, that bytes of the file
+    /// are a hole (hold_request::tells_holes).
+    virtual bool hole_conflicts(operation) const noexcept { return false; }
+    virtual bool hole_excludes(const recallable_kind& of, lock_type wanted) const noexcept
+    {
+        (void)of, (void)wanted;
+        return false;
+    }
     /// Its client is to return it: to be sent later.
     virtual void recall(const recall_notice& n) noexcept = 0;
     /// How long the client has for that, always the same. Nothing: state_options::recall_time.
@@ -89,6 +97,8 @@ public:
     /// How far behind the newest number a stateid may be by which its client asks for more, or returns some: calls
     /// that run side by side bear one number (RFC 8881 12.5.3).
     virtual std::uint32_t most_behind() const noexcept { return 0; }
+    /// Whether stateids of the kind need a number: 0 does not stand for the newest, and a recall draws the next one (RFC 8881 12.5.3).
+    virtual bool is_numbered() const noexcept { return false; }
     /// Whether a client gives back what it has of a file as soon as it has the file neither open nor delegated (RFC
     /// 8881 18.43.3, logr_return_on_close).
     virtual bool ends_with_last_close() const noexcept { return false; }
@@ -123,6 +133,8 @@ struct hold_request {
     stateid by;
     byte_range bytes;
     lock_type type = lock_type::read;
+    /// The client may learn that some of the bytes are a hole. It stays so until state_table::note_holes().
+    bool tells_holes = false;
 };
 
 } // namespace verbena::files

@@ -229,10 +229,15 @@ public:
     /// Gives the client `bytes` of the file, besides those that it has of that kind; its answer is the next number of
     /// the stateid that names all of them. Errors: open_mode, where the client may not do with the file what `type`
     /// says; those of check() for a read or a write of the client; in_way also where another kind excludes it
-    /// (make_way() with a demand for `r` helps); busy, where it is asked to return them, somebody waits for the file
+    /// (make_way() with a demand for `r` helps); recalled; busy, where somebody waits for the file
     /// or had to lately, what is against it is open or locked, the file is being changed, what was there before is not
     /// fenced yet, or the file has as many holders as it may; too_many_locks for limits of the client, all_is_full.
     result<stateid> hold(const hold_request& r);
+    /// Of what hold() gave with the number of `id`, the client will not hear of these bytes: they go without a fence, and no number is
+    /// drawn. Where nothing is left the state goes: true. What is gone, or being taken, is left as it is.
+    bool forgo(const stateid& id, const byte_range& bytes, lock_type type);
+    /// Nor of that number: the next answer has it, if it is still the newest.
+    void forgo_number(const stateid& id) noexcept;
     /// Gives `bytes` back, those to read or to write alone if `type` says so. Yields the next number, or nothing
     /// where none are left: then the state goes. What is back is fenced. Errors: busy, where more ranges or more
     /// fences would come of it than there may be; all together can always be given back.
@@ -251,6 +256,16 @@ public:
     /// Looks at all of it.
     std::vector<held_state> held(const recallable_kind& kind, client_id client = nobody) const;
     std::vector<held_state> held(const recallable_kind& kind, const storage::handle& file);
+    /// What a client has of a kind, be it asked for or not, but for what is being taken.
+    std::vector<held_state> all_of(const recallable_kind& kind, client_id client) const;
+    /// Which bytes a client has by a stateid of the kind: those to read, and those to write as well. Errors: as give_back().
+    result<std::array<byte_ranges, 2>> ranges_of(const recallable_kind& kind, client_id client,
+                                                 const stateid& id, const exported_file& file);
+    /// Whether any client has some of the bytes so, be it asked for or not, but for what is being taken.
+    bool is_held(const recallable_kind& kind, const storage::handle& file, const byte_range& bytes,
+                 lock_type type);
+    /// Whether the client of `id` still knows of a hole of the file by it. What is gone is left as it is.
+    void note_holes(const stateid& id, bool tells_holes) noexcept;
 
     // --- Stateids
 

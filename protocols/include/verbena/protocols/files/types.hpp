@@ -44,6 +44,7 @@ enum class errc {
     all_is_full,      ///< all clients have together what there may be
     no_file,          ///< the back end has lost the file
     io,               ///< the back end can't reach the file
+    recalled,         ///< the client is to return what it has of that, and gets no more of it before
 };
 const std::error_category& files_category() noexcept;
 std::error_code make_error_code(errc e) noexcept;

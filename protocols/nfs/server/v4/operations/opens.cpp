@@ -201,6 +201,10 @@ task<nfsstat4> create_to_open(compound& k, const OPEN4args& args, open_target& t
     storage::set_attributes set;
     storage::access_list acl;
     nfsstat4 status = compound::check_file(k.current, purpose::changing);
+    // Where there are layouts a client asks for EXCLUSIVE4_1, so that no verifier lies in the times (8881 18.16.3).
+    if (status == nfsstat4::ok && how.mode == createmode4::exclusive && k.minor() != 0 &&
+        k.server.commons.pnfs != nullptr && has_layouts(k.current))
+        status = nfsstat4::inval;
     // What suppattr_exclcreat leaves out is INVAL, be it supported elsewhere or not (8881 18.16.3).
     if (status == nfsstat4::ok && exclusive &&
         !how.attrs.attrmask.is_subset_of(settable & k.supported(k.current)))

@@ -69,6 +69,12 @@ task<nfsstat4> open_downgrade(compound& k);
 task<nfsstat4> close(compound& k);
 task<nfsstat4> delegreturn(compound& k);
 
+// layouts.cpp
+task<nfsstat4> getdeviceinfo(compound& k);
+task<nfsstat4> layoutget(compound& k);
+task<nfsstat4> layoutcommit(compound& k);
+task<nfsstat4> layoutreturn(compound& k);
+
 // locks.cpp
 task<nfsstat4> lock(compound& k);
 task<nfsstat4> lockt(compound& k);

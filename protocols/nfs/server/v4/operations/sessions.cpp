@@ -38,6 +38,15 @@ files::limit_of whose(session_table::shortage of) noexcept
     return files::limit_of::client;
 }
 
+// One that says which roles it looks for gets this one only if it is among them (8881 13.1).
+bool serves_layouts(const compound& k, std::uint32_t asked) noexcept
+{
+    const std::uint32_t roles = asked & exchgid4::mask_pnfs;
+    return k.server.commons.pnfs != nullptr && (roles == 0 || (roles & exchgid4::use_pnfs_mds) != 0) &&
+           std::ranges::any_of(k.server.commons.exports.all(),
+                               [](const export_options& e) { return e.pnfs; });
+}
+
 } // namespace
 
 task<nfsstat4> exchange_id(compound& k)
@@ -101,7 +110,8 @@ task<nfsstat4> exchange_id(compound& k)
     EXCHANGE_ID4res res;
     res.clientid = made.client;
     res.sequenceid = made.sequence;
-    res.flags = exchgid4::use_non_pnfs | (made.confirmed ? exchgid4::confirmed_r : 0);
+    res.flags = (serves_layouts(k, args.flags) ? exchgid4::use_pnfs_mds : exchgid4::use_non_pnfs) |
+                (made.confirmed ? exchgid4::confirmed_r : 0);
     const auto owner = std::as_bytes(std::span(k.server.commons.owner));
     res.server_owner.major_id = owner;
     res.server_scope = owner;

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
+#include <vector>
 
 namespace verbena::nfs::v4::pnfs {
 
@@ -27,12 +29,14 @@ public:
     {
         here_.connections.push_back(*this);
         here_.count.add(1);
+        ++client->connections;
     }
     connection(const connection&) = delete;
     ~connection()
     {
         queue_pair.reset();
         here_.count.add(-1);
+        --client->connections;
         of_.leave(client->id);
     }
     void on_completions(std::span<const verbs::completion>) noexcept override {}
@@ -71,20 +75,27 @@ data_server::part* data_server::part_here(const reactor& r) noexcept
     return found == parts_.end() ? nullptr : &*found;
 }
 
-result<std::shared_ptr<layout_client>> data_server::client(files::client_id id)
+result<std::shared_ptr<layout_client>> data_server::client(files::client_id id, clientid4 wire)
 {
     {
         const std::lock_guard lock(mutex_);
-        if (const auto found = clients_.find(id); found != clients_.end())
+        const auto found = clients_.find(id);
+        if (found != clients_.end() && found->second.client != nullptr) {
+            found->second.is_idle = false;
             return found->second.client;
+        }
     }
     auto domain = device_.make_domain(); // may ask the kernel
     if (!domain)
         return domain.error();
     const std::lock_guard lock(mutex_);
     known& k = clients_[id];
-    if (k.client == nullptr)
-        k.client = std::make_shared<layout_client>(id, std::move(*domain), ++last_number_);
+    k.is_idle = false;
+    if (k.client == nullptr) {
+        auto made = std::make_shared<layout_client>(id, std::move(*domain), ++last_number_, wire);
+        wires_[made->wire] = id;
+        k.client = std::move(made);
+    }
     return k.client;
 }
 
@@ -105,13 +116,13 @@ deviceid4 data_server::device_of(const layout_client& c) const noexcept
     return out;
 }
 
-std::shared_ptr<layout_client> data_server::find(files::client_id id, const deviceid4& device) const
+std::shared_ptr<layout_client> data_server::find(clientid4 wire, const deviceid4& device) const
 {
     std::shared_ptr<layout_client> c;
     {
         const std::lock_guard lock(mutex_);
-        if (const auto found = clients_.find(id); found != clients_.end())
-            c = found->second.client;
+        if (const auto named = wires_.find(wire); named != wires_.end())
+            c = clients_.find(named->second)->second.client;
     }
     if (c == nullptr)
         return nullptr;
@@ -131,10 +142,46 @@ task<void> data_server::forget(files::client_id id)
         if (found == clients_.end())
             co_return;
         // Its connections still count, until they have ended.
+        if (found->second.client != nullptr)
+            wires_.erase(found->second.client->wire);
         found->second.client.reset();
         if (found->second.connections == 0)
             clients_.erase(found);
     }
+    task<void> ending = end_connections(id);
+    co_await ending;
+}
+
+// A client that lays one file aside and takes up the next is to find its connections, so it is not forgotten with its last layout.
+task<void> data_server::forget_idle()
+{
+    std::vector<files::client_id> idle;
+    {
+        const std::lock_guard lock(mutex_);
+        for (auto& [id, k] : clients_) {
+            // Each layout has it, and each connection.
+            const bool is_idle =
+                k.client != nullptr && std::size_t(k.client.use_count()) <= 1 + k.client->connections;
+            if (is_idle && k.is_idle)
+                idle.push_back(id);
+            k.is_idle = is_idle;
+        }
+        for (const files::client_id id : idle) {
+            const auto found = clients_.find(id);
+            wires_.erase(found->second.client->wire);
+            found->second.client.reset();
+            if (found->second.connections == 0)
+                clients_.erase(found);
+        }
+    }
+    for (const files::client_id id : idle) {
+        task<void> ending = end_connections(id);
+        co_await ending;
+    }
+}
+
+task<void> data_server::end_connections(files::client_id id)
+{
     for (part& each : parts_) {
         const auto end = [&each, id]() -> result<void> {
             for (list_hook* at = each.connections.front(); at != nullptr; at = each.connections.next(*at))
@@ -154,7 +201,7 @@ rdma_layout_reject data_server::admit(const rdma_layout_connect& asked,
     if (client == nullptr)
         return rdma_layout_reject::unknown;
     const std::lock_guard lock(mutex_);
-    const auto found = clients_.find(asked.client);
+    const auto found = clients_.find(client->id);
     if (found == clients_.end() || found->second.client != client)
         return rdma_layout_reject::unknown;
     if (found->second.connections >= limits_.connections_of_client)
@@ -203,10 +250,10 @@ task<void> data_server::serve(std::unique_ptr<verbs::connect_request> request)
         co_await rejecting;
         co_return;
     }
-    connection c(*this, *here, client);
+    connection c(*this, *here, std::move(client)); // so that there is one for each
     verbs::queue_pair_options options;
     options.send_depth = options.receive_depth = 4;
-    auto making = request->make_queue_pair(*client->domain, options);
+    auto making = request->make_queue_pair(*c.client->domain, options);
     auto made = co_await making;
     if (!made)
         co_return;

@@ -19,6 +19,10 @@ using files::lock_type;
 
 // How often a fence looks whether memory that is being granted is there.
 constexpr auto look_again = std::chrono::milliseconds(1);
+// Of who wants a layout to write, with the layouts of others that tell of holes.
+constexpr auto patience_with_others = std::chrono::seconds(1);
+// Layouts that a client gives back in one go before others of the shard have their turn.
+constexpr std::size_t back_at_once = 128;
 // No file has this byte, so no layout has it.
 constexpr byte_range nothing_held{byte_range::to_the_end, byte_range::to_the_end};
 
@@ -44,11 +48,13 @@ byte_range in_blocks(std::uint64_t offset, std::uint64_t length, std::uint64_t b
 /// What one LAYOUTGET gave.
 struct layouts::segment {
     segment(byte_range b, lock_type t, std::shared_ptr<layout_client> c) noexcept
-        : bytes(b), type(t), client(std::move(c))
+        : bytes(b), type(t), tells_holes(t == lock_type::read), client(std::move(c))
     {
     }
     byte_range bytes;
     const lock_type type;
+    bool tells_holes; ///< until its memory is known it may
+    bool is_back = false;
     const std::shared_ptr<layout_client> client;
     std::vector<verbs::grant> grants;
     /// The grants are made, or there will be none. Its LAYOUTGET, on another shard, may say so when it can't come here.
@@ -60,6 +66,10 @@ struct layouts::record {
     bool is_ready() const noexcept
     {
         return std::ranges::all_of(segments, [](const segment& s) { return s.is_ready.load(); });
+    }
+    bool tells_holes() const noexcept
+    {
+        return std::ranges::any_of(segments, [](const segment& s) { return s.tells_holes && !s.is_back; });
     }
     std::list<segment> segments; ///< whose grants are not revoked
     unsigned fences = 0;         ///< that are under way
@@ -76,10 +86,12 @@ struct layouts::begun {
 /// What there is for a segment, and whether the state layer is to hear of less.
 struct layouts::mapped {
     std::vector<verbs::grant> grants;
+    std::vector<verbs::grant_request> batch; ///< of which they are made
     std::vector<extent> extents;
     std::size_t counted = 0;  ///< of layout_client::grants
     std::uint64_t length = 0; ///< bytes from the segment's begin that are covered
     storage::attributes attrs;
+    bool is_late = false; ///< another client is about to fill a hole of it
 };
 
 layouts::layouts(unsigned homes, layout_recaller& recaller, const layout_limits& limits)
@@ -152,56 +164,107 @@ result<layouts::begun> layouts::begin(files::state_table& table, const files::ho
     return out;
 }
 
+// Adds extents for what was mapped from the end of those that are there. False: there may be no more of them.
+bool layouts::add(const request& r, const storage::mapping& got, const byte_range& bytes, mapped& made) const
+{
+    const std::size_t most = std::min(limits_.parts, r.extents);
+    const std::uint64_t block = r.backend->info().map_block;
+    std::uint64_t end = bytes.offset + made.length;
+    const std::uint64_t mapped_to = (end + got.length + block - 1) / block * block;
+    // Bytes without memory, up to `to`.
+    const auto add_hole = [&](std::uint64_t to) {
+        if (to <= end)
+            return true;
+        if (!made.extents.empty() && made.extents.back().is_hole) {
+            made.extents.back().length += to - end;
+        } else {
+            if (made.extents.size() == most)
+                return false;
+            made.extents.push_back({end, to - end, true, {}});
+        }
+        made.length += to - end;
+        end = to;
+        return true;
+    };
+    for (const storage::mapping::part& part : got.parts) {
+        if (!add_hole(part.offset) || made.extents.size() == most)
+            return false;
+        made.extents.push_back({part.offset, part.memory.size(), false, {}});
+        made.length += part.memory.size();
+        end = part.offset + part.memory.size();
+        verbs::grant_request& each = made.batch.emplace_back();
+        each.memory = part.memory;
+        each.rights = r.type == lock_type::write ? verbs::access::remote_read | verbs::access::remote_write
+                                                 : verbs::access::remote_read;
+        each.keep = got.pin;
+    }
+    // Holes are told of up to the end of the file, in whole blocks.
+    const std::uint64_t size = (got.attrs.size + block - 1) / block * block;
+    return r.type == lock_type::write || add_hole(std::min(mapped_to, size));
+}
+
+// Maps until there is what the client needs at least: a back end may do some of it at once.
+task<result<void>> layouts::map_some(const request& r, const byte_range& bytes, mapped& made)
+{
+    const auto use = r.type == lock_type::write ? storage::map_use::write : storage::map_use::read;
+    for (;;) {
+        const std::uint64_t begun = made.length;
+        const std::uint64_t at = bytes.offset + begun;
+        task<result<storage::mapping>> mapping =
+            r.backend->map(*r.who, *r.handle, at, bytes.last - at + 1, use);
+        const auto got = co_await mapping;
+        if (!got)
+            co_return got.error();
+        made.attrs = got->attrs;
+        const bool is_full = !add(r, *got, bytes, made);
+        std::uint64_t needed = r.minimum;
+        if (r.type == lock_type::read)
+            needed = std::min(needed, got->attrs.size - std::min(got->attrs.size, r.offset));
+        const std::uint64_t end = bytes.offset + made.length;
+        if (end > r.offset && end - r.offset >= needed)
+            co_return result<void>();
+        if (is_full && r.extents < limits_.parts)
+            co_return error::from_errno(E2BIG, "a layout of more extents than its answer may have");
+        if (end > bytes.last || made.length == begun || is_full) {
+            if (made.length == 0)
+                co_return result<void>(); // the file was cut meanwhile
+            co_return error::from_errno(ERANGE, "a layout of more bytes than may be given at once");
+        }
+    }
+}
+
 task<result<void>> layouts::map(const request& r, const byte_range& bytes, mapped& made)
 {
-    const bool writes = r.type == lock_type::write;
-    task<result<storage::mapping>> mapping =
-        r.backend->map(*r.who, *r.handle, bytes.offset, bytes.length(),
-                       writes ? storage::map_use::write : storage::map_use::read);
-    auto got = co_await mapping;
-    if (!got)
-        co_return got.error();
-    made.attrs = got->attrs;
-    // Holes are told of up to the end of the file, in whole blocks.
-    const std::uint64_t block = r.backend->info().map_block;
-    const std::uint64_t size = (got->attrs.size + block - 1) / block * block;
-    const std::uint64_t mapped_to = (bytes.offset + got->length + block - 1) / block * block;
-    std::uint64_t end = bytes.offset;
-    std::vector<verbs::grant_request> batch;
-    for (storage::mapping::part& part : got->parts) {
-        if (made.extents.size() + 3 > limits_.parts) // a hole before it, and one behind it
-            break;
-        if (part.offset > end)
-            made.extents.push_back({end, part.offset - end, true, {}});
-        made.extents.push_back({part.offset, part.memory.size(), false, {}});
-        end = part.offset + part.memory.size();
-        verbs::grant_request& each = batch.emplace_back();
-        each.memory = part.memory;
-        each.rights =
-            writes ? verbs::access::remote_read | verbs::access::remote_write : verbs::access::remote_read;
-        each.keep = got->pin;
-    }
-    const bool is_whole = batch.size() == got->parts.size();
-    if (const std::uint64_t last = std::min(mapped_to, size); is_whole && !writes && end < last) {
-        made.extents.push_back({end, last - end, true, {}});
-        end = last;
-    }
-    made.length = end - bytes.offset;
-    made.grants.reserve(batch.size());
-    made.counted = batch.size();
-    if (r.client->grants.fetch_add(batch.size()) + batch.size() > limits_.grants_of_client)
+    task<result<void>> mapping = map_some(r, bytes, made);
+    const auto done = co_await mapping;
+    if (!done)
+        co_return done;
+    made.grants.reserve(made.batch.size());
+    made.counted = made.batch.size();
+    if (r.client->grants.fetch_add(made.counted) + made.counted > limits_.grants_of_client)
         co_return error(files::errc::busy, "a client has as many ranges of memory as it may");
-    task<result<void>> making = r.client->domain->make_grants(batch);
+    task<result<void>> making = r.client->domain->make_grants(made.batch);
     const auto granted = co_await making;
     if (!granted)
         co_return granted.error();
     auto at = made.extents.begin();
-    for (verbs::grant_request& each : batch) {
+    for (verbs::grant_request& each : made.batch) {
         at = std::find_if(at, made.extents.end(), [](const extent& e) { return !e.is_hole; });
         (at++)->memory = each.made.where();
         made.grants.push_back(std::move(each.made));
     }
+    made.batch.clear(); // the grants alone keep the memory from here on
     co_return result<void>();
+}
+
+// A layout to write gives holes of its range memory, at any moment until its client has it. One that is asked for later finds that
+// holes were told of, and waits for their return.
+bool layouts::is_being_filled(files::state_table& table, const request& r, const mapped& made) const
+{
+    return std::ranges::any_of(made.extents, [&](const extent& e) {
+        return e.is_hole &&
+               table.is_held(*this, r.file.key, {e.offset, e.offset + (e.length - 1)}, lock_type::write);
+    });
 }
 
 // The client has what `made` says of the segment, and no more. Yields the stateid's number from then on.
@@ -210,35 +273,65 @@ result<files::stateid> layouts::end(files::state_table& table, const request& r,
 {
     home& h = home_of(b.id);
     const byte_range asked = b.here->bytes;
+    made.is_late = is_being_filled(table, r, made);
+    if (made.is_late)
+        made.length = 0;
     if (made.length == 0) {
         std::erase_if(b.of->segments, [&b](const segment& s) { return &s == b.here; });
         h.segments.add(-1);
     } else {
         b.here->bytes.last = asked.offset + made.length - 1;
         b.here->grants.swap(made.grants);
+        b.here->tells_holes = std::ranges::any_of(made.extents, [](const extent& e) { return e.is_hole; });
         b.here->is_ready = true;
         h.granted.add();
     }
     if (b.of->is_going)
-        return error(files::errc::busy, "what the client has of the file is being taken");
+        return error(files::errc::recalled, "what the client has of the file is being taken");
+    table.note_holes(b.id, b.of->tells_holes());
     // The state layer is to know of no more than there is. Where it can't be told so, it keeps a range that has no memory.
-    std::optional<files::stateid> id = b.id;
     try {
         std::optional<byte_range> rest;
+        bool is_gone = false;
         if (asked.offset + made.length <= asked.last)
             rest = first_free(*b.of, {asked.offset + made.length, asked.last}, r.type);
-        while (rest) {
-            const auto less = table.give_back(r.client->id, *id, r.file, *rest, r.type);
-            if (!less)
-                break;
-            id = *less;
-            if (!id || rest->last == asked.last)
+        while (rest && !is_gone) {
+            is_gone = table.forgo(b.id, *rest, r.type);
+            if (rest->last == asked.last)
                 break;
             rest = first_free(*b.of, {rest->last + 1, asked.last}, r.type);
         }
+        if (made.length == 0)
+            table.forgo_number(b.id);
+        if (is_gone && b.of->fences == 0 && b.of->segments.empty())
+            h.records.erase(b.id.other);
     } catch (const std::bad_alloc&) {
     }
-    return id.value_or(files::stateid());
+    return b.id;
+}
+
+files::hold_request layouts::hold_of(const request& r) noexcept
+{
+    files::hold_request hold;
+    hold.client = r.client->id;
+    hold.file = r.file;
+    hold.kind = this;
+    hold.by = r.by;
+    hold.bytes = in_blocks(r.offset, r.length, r.backend->info().map_block, limits_.bytes);
+    hold.type = r.type;
+    hold.tells_holes = r.type == lock_type::read;
+    return hold;
+}
+
+task<result<void>> layouts::make_way(state_home& state, const request& r)
+{
+    const files::hold_request hold = hold_of(r);
+    const auto ask = [&hold](files::state_table& table) {
+        return table.make_way(files::demand(hold), patience_with_others);
+    };
+    auto asking = state.at_home_of(r.file.key, ask);
+    const auto made = co_await asking;
+    co_return made;
 }
 
 task<result<layouts::granted>> layouts::get(state_home& state, const request& r)
@@ -246,13 +339,8 @@ task<result<layouts::granted>> layouts::get(state_home& state, const request& r)
     const std::uint64_t block = r.backend->info().map_block;
     if (block == 0)
         co_return error(std::errc::operation_not_supported, "a file whose memory can't be mapped");
-    files::hold_request hold;
-    hold.client = r.client->id;
-    hold.file = r.file;
-    hold.kind = this;
-    hold.by = r.by;
-    hold.bytes = in_blocks(r.offset, r.length, block, limits_.bytes);
-    hold.type = r.type;
+    files::hold_request hold = hold_of(r);
+    std::uint64_t needed = r.minimum;
     if (r.type == lock_type::read) {
         auto looking = r.backend->getattr(*r.who, *r.handle);
         const auto attrs = co_await looking;
@@ -261,7 +349,10 @@ task<result<layouts::granted>> layouts::get(state_home& state, const request& r)
         if (r.offset >= attrs->size)
             co_return error::from_errno(ENODATA, "a layout to read behind the end of the file");
         hold.bytes.last = std::min(hold.bytes.last, (attrs->size + block - 1) / block * block - 1);
+        needed = std::min(needed, attrs->size - r.offset);
     }
+    if (needed > hold.bytes.last - r.offset + 1)
+        co_return error::from_errno(ERANGE, "a layout of more bytes than may be given at once");
     const auto ask = [this, &hold, &r](files::state_table& table) { return begin(table, hold, r.client); };
     auto asking = state.at_home_of(r.file.key, ask);
     const result<begun> b = co_await asking;
@@ -279,9 +370,9 @@ task<result<layouts::granted>> layouts::get(state_home& state, const request& r)
     }
     if (!done) {
         made.grants.clear(); // what was made is dropped, and nobody has heard of it
+        made.batch.clear();
         made.length = 0;
     }
-    const bool is_empty = made.length == 0;
     bool is_known = false;
     try {
         const auto finish = [this, &r, &b, &made, &is_known](files::state_table& table) {
@@ -295,12 +386,15 @@ task<result<layouts::granted>> layouts::get(state_home& state, const request& r)
     }
     if (!is_known)
         b->here->is_ready = true; // without memory; its range goes with the others of the stateid
+    const bool is_empty = made.length == 0;
     if (!is_known || is_empty)
         r.client->grants -= made.counted;
     if (!done)
         co_return done.error();
     if (!id)
         co_return id.error();
+    if (made.is_late)
+        co_return error(files::errc::busy, "a layout to write is about to fill a hole");
     granted out;
     out.id = *id;
     out.extents = std::move(made.extents);
@@ -336,7 +430,7 @@ result<std::optional<files::stateid>>
 layouts::give_back(files::state_table& table, files::client_id client, const files::stateid& id,
                    const files::exported_file& file, const byte_range& bytes, std::optional<lock_type> type)
 {
-    const home& h = home_of(id);
+    home& h = home_of(id);
     const auto found = h.records.find(id.other);
     byte_range part = bytes;
     bool is_some = true;
@@ -359,7 +453,48 @@ layouts::give_back(files::state_table& table, files::client_id client, const fil
     }
     if (!is_some)
         part = nothing_held; // the stateid has its next number all the same
-    return table.give_back(client, id, file, part, type);
+    const auto left = table.give_back(client, id, file, part, type);
+    if (left && *left && found != h.records.end()) {
+        for (segment& s : found->second->segments)
+            s.is_back |= lies_within(s.bytes, part) && (!type || s.type == *type);
+        table.note_holes(**left, found->second->tells_holes());
+    }
+    return left;
+}
+
+task<result<void>> layouts::give_back_all(state_home& state, files::client_id client,
+                                          std::optional<std::uint32_t> via, std::optional<lock_type> type)
+{
+    for (unsigned i = 0; i < state.homes(); ++i) {
+        std::vector<files::held_state> held;
+        std::size_t done = 0;
+        const auto look = [&]() -> result<void> {
+            held = state.table(i).all_of(*this, client);
+            return {};
+        };
+        // Some at once, so that others have their turn between them. What goes meanwhile is back as well.
+        const auto give_some = [&]() -> result<void> {
+            for (std::size_t n = 0; n < back_at_once && done < held.size(); ++n, ++done) {
+                const files::held_state& each = held[done];
+                if (via && each.via != *via)
+                    continue;
+                const auto back = give_back(state.table(i), client, each.id, {each.file, each.via},
+                                            {0, byte_range::to_the_end}, type);
+                if (!back && back.error() == files::errc::busy)
+                    return back.error();
+            }
+            return {};
+        };
+        auto looking = state.where(i).run(look);
+        auto answer = co_await looking;
+        while (answer && done < held.size()) {
+            auto giving = state.where(i).run(give_some);
+            answer = co_await giving;
+        }
+        if (!answer)
+            co_return answer;
+    }
+    co_return result<void>();
 }
 
 task<result<void>> layouts::fence(const files::lost_state& what)

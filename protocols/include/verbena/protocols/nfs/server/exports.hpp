@@ -46,6 +46,8 @@ struct export_options {
     /// Processes of this host may change the files without asking, as may exports of the same tree that share no state with this one (`space`):
     /// version 4's clients get delegations to read alone, and those only where the back end has leases.
     bool local_writers = true;
+    /// Files of it are also reached by layouts (server_commons::pnfs), where the back end can map them.
+    bool pnfs = false;
     bool secure = false; ///< the peer's port must be below 1024; RDMA clients have none such
     /// Set by export_table::add(). Exports of one space are those of one tree: what clients have open, locked and
     /// delegated by one of them counts for all. It is the id of the first of them.

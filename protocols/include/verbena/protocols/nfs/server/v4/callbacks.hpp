@@ -40,8 +40,8 @@ struct callback_counters {
         unreachable, ///< there is no connection to the client: the call waits for one
     };
     static constexpr std::size_t outcomes = 5;
-    enum class kind : std::uint8_t { recall, recall_any, notify_lock, getattr };
-    static constexpr std::size_t kinds = 4;
+    enum class kind : std::uint8_t { recall, recall_any, notify_lock, getattr, layout_recall };
+    static constexpr std::size_t kinds = 5;
 
     void note(kind k, outcome o) noexcept { calls[std::size_t(k)][std::size_t(o)].add(); }
     std::array<std::array<counter, outcomes>, kinds> calls;
@@ -65,6 +65,8 @@ public:
     void recall_any(files::client_id client, std::size_t keep) noexcept override;
     void lock_available(const files::lock_notice& n) noexcept override;
     time_point last_heard(files::client_id client) noexcept override;
+    /// All of a layout, on the home of its file (CB_LAYOUTRECALL). Where its client says that it has none, it is given back.
+    void recall_layout(const files::recall_notice& n) noexcept;
     std::unique_ptr<storage::local_locks> local_locks_of(const storage::handle& file) override;
 
     // holder_inquiry. Who asks for what is being asked already hears that answer.
@@ -87,7 +89,7 @@ private:
         notice(files::client_id c, kind w) noexcept : client(c), what(w) {}
         files::client_id client;
         kind what;
-        files::stateid id;               // recall, getattr
+        files::stateid id;               // recall, getattr, layout_recall
         files::exported_file file;       // these, and notify_lock; by the client's export
         std::size_t keep = 0;            // recall_any
         std::string owner;               // notify_lock
@@ -109,6 +111,7 @@ private:
     task<void> deliver(const notice* told);
     static bool is_wanted_at(files::state_table& table, const notice& n) noexcept;
     task<bool> is_wanted(const notice* n);
+    task<void> give_back_layout(const notice* n);
     duration patience_for(const notice& n) const;
     std::shared_ptr<session> find_session(files::client_id client) const;
     task<outcome> call(session& s, const notice& n);

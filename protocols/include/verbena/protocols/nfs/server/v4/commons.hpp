@@ -28,6 +28,10 @@
 
 namespace verbena::nfs::v4 {
 
+namespace pnfs {
+class service;
+}
+
 /// What the programs of all shards share: clients, sessions, state, names. Made when the exports are known; outlives
 /// the programs.
 struct server_commons {
@@ -76,6 +80,9 @@ struct server_commons {
     /// Who knows users and groups by their names, on the clients' home; nothing where clients may say numbers alone. Outlives the
     /// programs, and is to be set before the first call.
     user_names* users = nullptr;
+    /// Who gives layouts of files of export_options::pnfs; nothing where nobody does. Outlives the programs, and is to be set before
+    /// the first call.
+    v4::pnfs::service* pnfs = nullptr;
     callback_sender callbacks;
     state_home state;
     session_table sessions;

@@ -32,6 +32,10 @@ struct server_counters {
     counter refused_export;               ///< a good handle of an export that is gone
     files::limit_counters refused_limits; ///< clients and sessions that were not made
     counter replays;                      ///< calls answered by what their slot kept
+    counter layouts_recalled;             ///< refused LAYOUTGETs: while the client is to return what it has
+    counter layouts_later;                ///< likewise: for limits, or others who use the file
+    counter layouts_unavailable;          ///< likewise: there are none of the file
+    counter layouts_failed;               ///< likewise: for what was asked, or who asks
     counter known_names;                  ///< owners whose names this shard knew
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The NFS version 4 program: minor versions 0 (7530), 1 (8881) and 2 (7862) over exports, without layouts.
+// The NFS version 4 program: minor versions 0 (7530), 1 (8881) and 2 (7862) over exports, with RDMA layouts where
+// server_commons::pnfs is set.
 // docs/internals/nfs4_server.md.
 #pragma once
 

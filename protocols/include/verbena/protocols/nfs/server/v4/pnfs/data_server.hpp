@@ -43,17 +43,22 @@ public:
     /// No serve() runs.
     ~data_server();
 
-    /// The client, whose domain is made when it is asked for first. Errors: those of verbs::device::make_domain().
-    result<std::shared_ptr<layout_client>> client(files::client_id id);
+    /// The client, which calls itself `wire` (0: as the state layer does). Its domain is made when it is asked for first, and it stays
+    /// as long as somebody has what this yields. Errors: those of verbs::device::make_domain().
+    result<std::shared_ptr<layout_client>> client(files::client_id id, clientid4 wire = 0);
     /// Under which it finds the data server: re_device_id of all its extents, and what GETDEVICEINFO is asked for.
     deviceid4 device_of(const layout_client& c) const noexcept;
-    /// Whose device id it is; nobody's: nullptr.
-    std::shared_ptr<layout_client> find(files::client_id id, const deviceid4& device) const;
-    /// The client is no more: its connections end, and its device id is good for nothing. For the recallable_kind's left().
+    /// Whose device id it is, by what the client calls itself; nobody's: nullptr.
+    std::shared_ptr<layout_client> find(clientid4 wire, const deviceid4& device) const;
+    /// The client is no more: its connections end, and its device id is good for nothing.
     ///
     /// Completes when: each shard has been told. On cancel: as shard::run(). Errors: none; a shard that stops ends its
     /// connections itself. Lifetime: this outlives it. Shard: any.
     task<void> forget(files::client_id id);
+    /// The same of each client that has had no layout, and asked for none, since the last call of this.
+    ///
+    /// Completes when: each shard has been told of each. On cancel, Errors, Lifetime, Shard: as forget().
+    task<void> forget_idle();
 
     /// Whether a connect request is for a data server, by its private data, of whichever version: other protocols may listen on the
     /// same address.
@@ -76,6 +81,7 @@ private:
     struct known {
         std::shared_ptr<layout_client> client;
         std::size_t connections = 0;
+        bool is_idle = false; // when forget_idle() looked last
     };
     // Of one shard.
     struct part {
@@ -86,6 +92,7 @@ private:
         counter accepted, rejected;
     };
     part* part_here(const reactor& r) noexcept;
+    task<void> end_connections(files::client_id id);
     rdma_layout_reject admit(const rdma_layout_connect& asked, std::shared_ptr<layout_client>& client);
     void leave(files::client_id id) noexcept;
     task<void> reject(verbs::connect_request& request, rdma_layout_reject why);
@@ -95,8 +102,9 @@ private:
     const std::uint64_t epoch_;
     const data_server_limits limits_;
     std::deque<part> parts_;
-    mutable std::mutex mutex_; // of the next three
+    mutable std::mutex mutex_; // of the next four
     std::unordered_map<files::client_id, known> clients_;
+    std::unordered_map<clientid4, files::client_id> wires_; // those that are not forgotten
     std::size_t connections_ = 0;
     std::uint32_t last_number_ = 0;
 };

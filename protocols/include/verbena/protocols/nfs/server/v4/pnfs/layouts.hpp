@@ -7,6 +7,7 @@
 #include <verbena/core/verbs/verbs.hpp>
 #include <verbena/protocols/files/recallable.hpp>
 #include <verbena/protocols/nfs/server/state_home.hpp>
+#include <verbena/protocols/nfs/wire/v4/types.hpp>
 #include <verbena/protocols/storage/file_backend.hpp>
 
 #include <array>
@@ -26,15 +27,17 @@ namespace verbena::nfs::v4::pnfs {
 /// A client as data servers know it: the domain in which its keys are good. Its layouts and its connections share
 /// it, on any shard; it goes with the last of them.
 struct layout_client {
-    layout_client(files::client_id c, std::unique_ptr<verbs::protection_domain> d,
-                  std::uint32_t n = 0) noexcept
-        : id(c), number(n), domain(std::move(d))
+    layout_client(files::client_id c, std::unique_ptr<verbs::protection_domain> d, std::uint32_t n = 0,
+                  clientid4 w = 0) noexcept
+        : id(c), wire(w == 0 ? c : w), number(n), domain(std::move(d))
     {
     }
     const files::client_id id;
+    const clientid4 wire;       ///< what the client calls itself
     const std::uint32_t number; ///< at its data server
     const std::unique_ptr<verbs::protection_domain> domain;
     std::atomic<std::size_t> grants{0}; ///< that it has, or that are being made
+    std::atomic<std::size_t> connections{0};
 };
 
 struct layout_limits {
@@ -82,6 +85,8 @@ public:
         files::lock_type type = files::lock_type::read;
         std::uint64_t offset = 0;
         std::uint64_t length = 0;
+        std::uint64_t minimum = 0; ///< bytes from `offset` on that the client needs, where the file has them
+        std::size_t extents = SIZE_MAX; ///< that the answer may have, not 0
         storage::file_backend* backend = nullptr;
         const storage::request* who = nullptr;
         const storage::handle* handle = nullptr; ///< the back end's, of the file
@@ -101,11 +106,19 @@ public:
     /// Gives the client a layout: what it answers may be used until it is recalled.
     ///
     /// Completes when: the state layer has the range, the back end has mapped it, and the device has made the grants. On cancel: it
-    /// goes on to its end, but where the home of the file stops: ECANCELED. Errors: ENODATA: the file ends before; files::errc::busy also
-    /// for limits, and where all that the client has of the file is being taken; those of files::state_table::hold(), of
-    /// file_backend::map() and of protection_domain::make_grants(); then the client has nothing more than before.
+    /// goes on to its end, but where the home of the file stops: ECANCELED. Errors: ENODATA: the file ends before; ERANGE: the minimum
+    /// is more than it may give, E2BIG: than fits in so many extents; files::errc::busy also for limits, and where another
+    /// client is about to fill a hole of the range; files::errc::recalled also where all that the client has of the file is
+    /// being taken; those of files::state_table::hold(), of file_backend::map() and of protection_domain::make_grants();
+    /// then the client has nothing more than before.
     /// Lifetime: `state` and what `r` points at outlive the task. Shard: any.
     task<result<granted>> get(state_home& state, const request& r);
+
+    /// Where get() was refused as in_way: has others return what excludes it.
+    ///
+    /// Completes when: nothing is in its way that can be made to go. On cancel: ECANCELED. Errors: busy, where they don't in time; the
+    /// store's. Lifetime: as get(). Shard: any.
+    task<result<void>> make_way(state_home& state, const request& r);
 
     /// Gives a range back, as far as answers to get() lie in it as a whole: of others the client keeps all, which is more than
     /// it needs. Yields the next stateid, or nothing where nothing is left. On the file's home, as files::state_table::give_back().
@@ -115,6 +128,13 @@ public:
                                                     const files::byte_range& bytes,
                                                     std::optional<files::lock_type> type);
 
+    /// All that the client has, of files that it knows by the export `via`, and to read or to write alone, if these are given.
+    ///
+    /// Completes when: each home has done so. On cancel: as shard::run(). Errors: busy, as give_back(). Lifetime: `state` outlives the
+    /// task. Shard: any.
+    task<result<void>> give_back_all(state_home& state, files::client_id client,
+                                     std::optional<std::uint32_t> via, std::optional<files::lock_type> type);
+
     /// Any thread.
     layout_counts counts() const noexcept;
 
@@ -122,6 +142,13 @@ public:
     std::string_view name() const noexcept override { return "layout"; }
     bool conflicts(files::lock_type type, files::operation op) const noexcept override;
     bool conflicts_with_holder(files::lock_type type, files::operation op) const noexcept override;
+    /// What fills a hole gives the file memory that the holder does not know.
+    bool hole_conflicts(files::operation op) const noexcept override { return op == files::operation::write; }
+    bool hole_excludes(const recallable_kind& of, files::lock_type wanted) const noexcept override
+    {
+        return &of == this && wanted == files::lock_type::write;
+    }
+    bool is_numbered() const noexcept override { return true; }
     void recall(const files::recall_notice& n) noexcept override { recaller_.recall_layout(n); }
     task<result<void>> fence(const files::lost_state& what) override;
     /// Parallel LAYOUTGETs bear one number (RFC 8881 12.5.3).
@@ -144,9 +171,14 @@ private:
         counter granted, revoked;
     };
     home& home_of(const files::stateid& id) noexcept;
+    files::hold_request hold_of(const request& r) noexcept;
     result<begun> begin(files::state_table& table, const files::hold_request& r,
                         const std::shared_ptr<layout_client>& client);
     task<result<void>> map(const request& r, const files::byte_range& bytes, mapped& made);
+    task<result<void>> map_some(const request& r, const files::byte_range& bytes, mapped& made);
+    bool add(const request& r, const storage::mapping& got, const files::byte_range& bytes,
+             mapped& made) const;
+    bool is_being_filled(files::state_table& table, const request& r, const mapped& made) const;
     result<files::stateid> end(files::state_table& table, const request& r, const begun& b,
                                mapped& made) noexcept;
     static std::optional<files::byte_range> first_free(const record& of, files::byte_range bytes,

@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: Apache-2.0
+// GETDEVICEINFO, LAYOUTGET, LAYOUTCOMMIT, LAYOUTRETURN, for layouts of one type: RDMA (draft-hellwig-nfsv4-rdma-layout-00).
+// docs/internals/pnfs.md.
+#include "operations.hpp"
+#include "steps.hpp"
+
+#include <verbena/protocols/nfs/server/v4/pnfs/service.hpp>
+#include <verbena/protocols/nfs/wire/v4/rdma_layout.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cerrno>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace verbena::nfs::v4::operations {
+
+namespace {
+
+constexpr std::uint64_t no_end = files::byte_range::to_the_end;
+constexpr std::size_t extent_size = 48;
+// Of a LAYOUTGET's answer: the array of layouts with one of them, up to its extents.
+constexpr std::size_t layout_head = 4 + 28 + 4;
+// What stands before that: operation, status, return_on_close, stateid.
+constexpr std::size_t layoutget_head = 8 + 4 + 16;
+// What the operations behind it may need.
+constexpr std::size_t rest_behind_layouts = 2048;
+
+bool goes_beyond(std::uint64_t offset, std::uint64_t length) noexcept
+{
+    return length != no_end && length > no_end - offset;
+}
+
+std::optional<files::lock_type> type_of_iomode(layoutiomode4 mode) noexcept
+{
+    if (mode == layoutiomode4::any)
+        return std::nullopt;
+    return mode == layoutiomode4::read ? files::lock_type::read : files::lock_type::write;
+}
+
+pnfs_rdma_extent_state4 state_of(const pnfs::layouts::extent& e, layoutiomode4 mode) noexcept
+{
+    if (e.is_hole)
+        return pnfs_rdma_extent_state4::none_data;
+    return mode == layoutiomode4::read ? pnfs_rdma_extent_state4::read_data
+                                       : pnfs_rdma_extent_state4::read_write_data;
+}
+
+// Why there is no layout. `minimum`: the client needs some of it, and so takes no later one (8881 18.43.3).
+nfsstat4 status_of_layouts(const error& why, std::uint64_t minimum) noexcept
+{
+    if (why.code().category() == files::files_category()) {
+        switch (files::errc(why.code().value())) {
+        case files::errc::busy:
+        case files::errc::in_way:
+        case files::errc::peer_is_full:
+        case files::errc::all_is_full:
+        case files::errc::too_many_locks: return nfsstat4::layouttrylater;
+        case files::errc::share_denied: return nfsstat4::locked;
+        default: return status_of_state(why);
+        }
+    }
+    switch (why.errno_value()) {
+    case ENODATA:
+    case ERANGE:
+    case EFBIG: return minimum != 0 ? nfsstat4::badlayout : nfsstat4::layouttrylater;
+    case E2BIG: return nfsstat4::toosmall;
+    case EOPNOTSUPP: return nfsstat4::layoutunavailable;
+    case EACCES:
+    case EPERM:
+    case EROFS: return nfsstat4::access;
+    case ENOSPC:
+    case EDQUOT:
+    case EIO:
+    case ESTALE: return status_of_storage(why);
+    default: return nfsstat4::layouttrylater; // memory, keys of the device
+    }
+}
+
+nfsstat4 check_type(const compound& k, layouttype4 type) noexcept
+{
+    if (k.server.commons.pnfs == nullptr)
+        return nfsstat4::notsupp;
+    return type == layouttype4::rdma ? nfsstat4::ok : nfsstat4::unknown_layouttype;
+}
+
+// In the order of 8881 18.43.3.
+nfsstat4 check_arguments(const compound& k, const LAYOUTGET4args& args) noexcept
+{
+    if (k.server.commons.pnfs == nullptr)
+        return nfsstat4::notsupp;
+    if (k.current.none())
+        return nfsstat4::nofilehandle;
+    if (k.current.is_pseudo())
+        return nfsstat4::wrong_type;
+    if (args.iomode != layoutiomode4::read && args.iomode != layoutiomode4::rw)
+        return nfsstat4::badiomode;
+    if (const nfsstat4 status = check_type(k, args.layout_type); status != nfsstat4::ok)
+        return status;
+    if (args.length == 0 || args.length < args.minlength || goes_beyond(args.offset, args.length) ||
+        goes_beyond(args.offset, args.minlength))
+        return nfsstat4::inval;
+    if (args.iomode == layoutiomode4::rw && k.current.exported->read_only)
+        return nfsstat4::access;
+    // Without a way back nothing is given that has to be recalled.
+    const bool is_callable = k.session && k.session->back().is_up();
+    if (!has_layouts(k.current) || !k.server.commons.pnfs->is_usable() || !is_callable)
+        return nfsstat4::layoutunavailable;
+    return nfsstat4::ok;
+}
+
+// What was given and can't be said is given back; it is not waited for.
+task<void> give_back_unsaid(compound& k, files::stateid id)
+{
+    pnfs::layouts& kind = k.server.commons.pnfs->layouts();
+    const files::exported_file file = k.current.state_file();
+    const files::client_id client = k.client;
+    const auto give = [&kind, client, id, file](files::state_table& table) -> result<void> {
+        const auto back = kind.give_back(table, client, id, file, {0, no_end}, std::nullopt);
+        return back ? result<void>() : result<void>(back.error());
+    };
+    auto giving = k.server.state.at_home_of(file.key, give);
+    (void)co_await giving;
+}
+
+// Whoever is refused for others' layouts has them recalled, waits a little, and asks again.
+task<result<pnfs::layouts::granted>> get_layout(compound& k, const pnfs::layouts::request& r)
+{
+    pnfs::layouts& kind = k.server.commons.pnfs->layouts();
+    auto getting = kind.get(k.server.state, r);
+    auto got = co_await getting;
+    if (got || got.error() != files::errc::in_way)
+        co_return got;
+    const auto made = co_await kind.make_way(k.server.state, r);
+    if (!made)
+        co_return made.error();
+    auto again = kind.get(k.server.state, r);
+    got = co_await again;
+    co_return got;
+}
+
+} // namespace
+
+task<nfsstat4> getdeviceinfo(compound& k)
+{
+    GETDEVICEINFO4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    if (const nfsstat4 status = check_type(k, args.layout_type); status != nfsstat4::ok)
+        co_return status;
+    pnfs::service& service = *k.server.commons.pnfs;
+    if (service.data().find(k.session->client(), args.device_id) == nullptr)
+        co_return nfsstat4::noent;
+    GETDEVICEINFO4res res;
+    res.layout_type = layouttype4::rdma;
+    // Of 0 bytes: only for its notifications, of which there are none (8881 18.40.3).
+    const std::string where = service.is_usable() ? service.where(k.c.from().address) : std::string();
+    if (where.empty())
+        co_return nfsstat4::noent;
+    std::array<std::byte, 2 * (4 + max_network_address)> body{};
+    if (args.maxcount != 0) {
+        pnfs_rdma_device_addr4 address;
+        address.addr.netid = where.find(':') == std::string::npos ? "rdma" : "rdma6";
+        address.addr.addr = std::string_view(where);
+        xdr::encoder out(body);
+        xdr::codec<pnfs_rdma_device_addr4>::encode(out, address);
+        if (!out.ok())
+            co_return nfsstat4::serverfault;
+        res.addr_body = std::span<const std::byte>(body).first(out.size());
+        const auto needed = static_cast<std::uint32_t>(4 + 4 + res.addr_body.size());
+        if (args.maxcount < needed) {
+            res.status = nfsstat4::toosmall;
+            res.mincount = needed;
+            k.answered = k.results.add(res);
+            co_return nfsstat4::toosmall;
+        }
+    }
+    co_return k.add(res);
+}
+
+namespace {
+
+task<nfsstat4> serve_layoutget(compound& k)
+{
+    LAYOUTGET4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    nfsstat4 status = check_arguments(k, args);
+    // The number counts: what another OPEN or LAYOUTGET has changed since is not passed over (8881 12.5.3).
+    if (status == nfsstat4::ok)
+        status = k.resolve_with_number(args.stateid);
+    if (status == nfsstat4::ok && args.stateid.is_reserved())
+        status = nfsstat4::bad_stateid;
+    if (status == nfsstat4::ok)
+        status = co_await need_regular(k.current);
+    if (status == nfsstat4::isdir || status == nfsstat4::symlink)
+        status = nfsstat4::wrong_type;
+    if (status != nfsstat4::ok)
+        co_return status;
+    if (args.maxcount < layout_head + extent_size)
+        co_return nfsstat4::toosmall;
+    std::size_t most = std::min<std::size_t>((args.maxcount - layout_head) / extent_size, max_rdma_extents);
+    const std::size_t wanted = layoutget_head + layout_head + most * extent_size;
+    (void)co_await k.c.reserve_results(wanted + rest_behind_layouts);
+    const std::size_t room = k.results.room();
+    if (room < layoutget_head + layout_head + extent_size)
+        co_return k.too_big();
+    most = std::min(most, (room - layoutget_head - layout_head) / extent_size);
+    pnfs::service& service = *k.server.commons.pnfs;
+    if (service.where(k.c.from().address).empty())
+        co_return nfsstat4::layoutunavailable;
+    auto client = service.data().client(k.client, k.session->client());
+    if (!client)
+        co_return nfsstat4::layouttrylater;
+    const storage::request who = [&k] {
+        storage::request r = k.current.request;
+        r.open = nullptr; // by the caller's own rights, whatever was opened
+        return r;
+    }();
+    pnfs::layouts::request asked;
+    asked.client = *client;
+    asked.file = k.current.state_file();
+    asked.by = to_state(args.stateid);
+    asked.type = *type_of_iomode(args.iomode);
+    asked.offset = args.offset;
+    asked.length = args.length;
+    asked.minimum = args.minlength;
+    asked.extents = most;
+    asked.backend = &k.current.backend();
+    asked.who = &who;
+    asked.handle = &k.current.file;
+    auto getting = get_layout(k, asked);
+    auto got = co_await getting;
+    if (!got) {
+        status = status_of_layouts(got.error(), args.minlength);
+        LAYOUTGET4res refusal;
+        refusal.status = status;
+        if (status == nfsstat4::layouttrylater)
+            k.answered = k.results.add(refusal);
+        co_return status;
+    }
+    const deviceid4 device = service.data().device_of(**client);
+    std::vector<pnfs_rdma_extent4> extents;
+    extents.reserve(got->extents.size());
+    for (const pnfs::layouts::extent& e : got->extents) {
+        pnfs_rdma_extent4& out = extents.emplace_back();
+        out.file_offset = e.offset;
+        out.length = e.length;
+        out.state = state_of(e, args.iomode);
+        if (e.is_hole)
+            continue;
+        out.device_id = device;
+        out.handle = e.memory.key;
+        out.storage_offset = e.memory.address;
+    }
+    LAYOUTGET4res res;
+    layout4 made;
+    made.offset = extents.front().file_offset;
+    made.length = extents.back().file_offset + extents.back().length - made.offset;
+    made.iomode = args.iomode;
+    made.type = layouttype4::rdma;
+    assert(broken_rule(extents,
+                       {args.iomode, args.offset, args.length, args.minlength,
+                        args.iomode == layoutiomode4::read && made.offset + made.length >= got->attrs.size})
+               .empty() &&
+           "a layout that no client would take");
+    std::vector<std::byte> body(4 + extents.size() * extent_size);
+    xdr::encoder out(body);
+    xdr::codec<pnfs_rdma_layout4>::encode(out, {std::span<const pnfs_rdma_extent4>(extents)});
+    made.body = std::span<const std::byte>(body).first(out.size());
+    res.stateid = to_wire(got->id);
+    res.layout = std::span<const layout4>(&made, 1);
+    status = k.add(res);
+    if (status != nfsstat4::ok) {
+        task<void> giving = give_back_unsaid(k, got->id);
+        co_await giving;
+        co_return status;
+    }
+    k.current_id = res.stateid;
+    co_return nfsstat4::ok;
+}
+
+void note_refusal(server_counters& counters, nfsstat4 status) noexcept
+{
+    switch (status) {
+    case nfsstat4::ok: return;
+    case nfsstat4::recallconflict: return counters.layouts_recalled.add();
+    case nfsstat4::layouttrylater:
+    case nfsstat4::delay:
+    case nfsstat4::grace: return counters.layouts_later.add();
+    case nfsstat4::layoutunavailable: return counters.layouts_unavailable.add();
+    default: return counters.layouts_failed.add();
+    }
+}
+
+} // namespace
+
+task<nfsstat4> layoutget(compound& k)
+{
+    task<nfsstat4> serving = serve_layoutget(k);
+    const nfsstat4 status = co_await serving;
+    note_refusal(k.server.counters, status);
+    co_return status;
+}
+
+namespace {
+
+nfsstat4 check_arguments(const compound& k, const LAYOUTCOMMIT4args& args) noexcept
+{
+    if (const nfsstat4 status = check_type(k, args.layout_type); status != nfsstat4::ok)
+        return status;
+    if (const nfsstat4 status = k.need_file(purpose::reading); status != nfsstat4::ok)
+        return status;
+    if (args.length == 0 || goes_beyond(args.offset, args.length))
+        return nfsstat4::inval;
+    if (args.last_write_offset) {
+        const std::uint64_t last = *args.last_write_offset;
+        if (last < args.offset || (args.length != no_end && last - args.offset >= args.length))
+            return nfsstat4::inval;
+        if (last >= last_offset)
+            return nfsstat4::fbig;
+    }
+    pnfs_rdma_layoutupdate4 update;
+    xdr::decoder in(args.update_body);
+    xdr::codec<pnfs_rdma_layoutupdate4>::decode(in, update);
+    if (!in.ok() || !in.rest().empty())
+        return nfsstat4::badxdr;
+    const std::uint32_t block = k.current.backend().info().map_block;
+    if (block == 0)
+        return nfsstat4::badlayout;
+    if (!broken_rule(update, block).empty())
+        return nfsstat4::inval;
+    for (const pnfs_rdma_range4 r : update.commit_list)
+        if (r.file_offset < args.offset ||
+            (args.length != no_end && r.file_offset + r.length > args.offset + args.length))
+            return nfsstat4::inval;
+    return nfsstat4::ok;
+}
+
+// Whether the client has a layout to write of some of the bytes.
+task<nfsstat4> check_commit(compound& k, const LAYOUTCOMMIT4args& args)
+{
+    const pnfs::layouts& kind = k.server.commons.pnfs->layouts();
+    const files::exported_file file = k.current.state_file();
+    const files::stateid id = to_state(args.stateid);
+    const files::client_id client = k.client;
+    const auto look = [&kind, client, id, &file](files::state_table& table) {
+        return table.ranges_of(kind, client, id, file);
+    };
+    auto looking = k.server.state.at_home_of(file.key, look);
+    const auto held = co_await looking;
+    if (!held)
+        co_return status_of_state(held.error());
+    const std::uint64_t last = args.length == no_end ? no_end : args.offset + (args.length - 1);
+    const files::byte_range bytes{args.offset, last};
+    if (!(*held)[1].overlapping(bytes).empty())
+        co_return nfsstat4::ok;
+    co_return (*held)[0].overlapping(bytes).empty() ? nfsstat4::badlayout : nfsstat4::badiomode;
+}
+
+} // namespace
+
+task<nfsstat4> layoutcommit(compound& k)
+{
+    LAYOUTCOMMIT4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    nfsstat4 status = check_arguments(k, args);
+    // What memfs had before a restart is gone; another back end that can map has not been written.
+    if (status == nfsstat4::ok && args.reclaim)
+        status = k.server.state.is_in_grace() ? nfsstat4::reclaim_bad : nfsstat4::no_grace;
+    if (status == nfsstat4::ok)
+        status = k.resolve_with_number(args.stateid);
+    if (status == nfsstat4::ok && args.stateid.is_reserved())
+        status = nfsstat4::bad_stateid;
+    if (status == nfsstat4::ok)
+        status = k.check_room<LAYOUTCOMMIT4res>();
+    if (status != nfsstat4::ok)
+        co_return status;
+    // It changes the file: nothing is granted meanwhile that this contradicts.
+    (void)k.begin(k.current, files::operation::write);
+    task<nfsstat4> checking = check_commit(k, args);
+    status = co_await checking;
+    if (status != nfsstat4::ok)
+        co_return status;
+    const object& file = k.current;
+    // time_modify is a hint (8881 18.42.3): the file is changed now, which is never earlier than before.
+    const std::uint64_t end = args.last_write_offset ? *args.last_write_offset + 1 : 0;
+    const auto noted = co_await file.backend().note_written(file.request, file.file, end);
+    if (!noted)
+        co_return status_of_storage(noted.error());
+    const auto done = co_await file.backend().commit(file.request, file.file, 0, 0);
+    if (!done)
+        co_return status_of_storage(done.error());
+    LAYOUTCOMMIT4res res;
+    if (noted->before && noted->after && noted->before->size != noted->after->size)
+        res.newsize = noted->after->size;
+    k.current_id = args.stateid;
+    co_return k.add(res);
+}
+
+namespace {
+
+nfsstat4 check_arguments(const compound& k, const LAYOUTRETURN4args& args) noexcept
+{
+    const layoutreturn4& what = args.layoutreturn;
+    if (const nfsstat4 status = check_type(k, args.layout_type); status != nfsstat4::ok)
+        return status;
+    const bool is_of_file = what.returntype == layoutreturn_type4::file;
+    if (!is_of_file && what.returntype != layoutreturn_type4::fsid &&
+        what.returntype != layoutreturn_type4::all)
+        return nfsstat4::badxdr;
+    if (args.iomode < layoutiomode4::read || args.iomode > layoutiomode4::any)
+        return nfsstat4::badiomode;
+    // What it had before a restart, the client names by its file alone (8881 18.44.3).
+    if (args.reclaim && !is_of_file)
+        return nfsstat4::inval;
+    if (args.reclaim && !k.server.state.is_in_grace())
+        return nfsstat4::no_grace;
+    if (k.current.none() && what.returntype != layoutreturn_type4::all)
+        return nfsstat4::nofilehandle;
+    if (!is_of_file)
+        return nfsstat4::ok;
+    if (k.current.is_pseudo())
+        return nfsstat4::wrong_type;
+    if (what.length == 0 || goes_beyond(what.offset, what.length))
+        return nfsstat4::inval;
+    return what.body.empty() ? nfsstat4::ok : nfsstat4::badxdr; // draft 2.4.3
+}
+
+task<nfsstat4> return_of_file(compound& k, const LAYOUTRETURN4args& args, LAYOUTRETURN4res& res)
+{
+    layoutreturn4 what = args.layoutreturn;
+    if (const nfsstat4 status = k.resolve_with_number(what.stateid); status != nfsstat4::ok)
+        co_return status;
+    if (what.stateid.is_reserved())
+        co_return nfsstat4::bad_stateid;
+    pnfs::layouts& kind = k.server.commons.pnfs->layouts();
+    const files::exported_file file = k.current.state_file();
+    const files::stateid id = to_state(what.stateid);
+    const files::client_id client = k.client;
+    const std::uint64_t last = what.length == no_end ? no_end : what.offset + (what.length - 1);
+    const files::byte_range bytes{what.offset, last};
+    const auto type = type_of_iomode(args.iomode);
+    const auto give = [&kind, client, id, &file, bytes, type](files::state_table& table) {
+        return kind.give_back(table, client, id, file, bytes, type);
+    };
+    auto giving = k.server.state.at_home_of(file.key, give);
+    const auto back = co_await giving;
+    if (!back)
+        co_return status_of_state(back.error());
+    if (*back) {
+        res.stateid = to_wire(**back);
+        k.current_id = res.stateid;
+    } else {
+        k.current_id.reset();
+    }
+    co_return nfsstat4::ok;
+}
+
+} // namespace
+
+task<nfsstat4> layoutreturn(compound& k)
+{
+    LAYOUTRETURN4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    nfsstat4 status = check_arguments(k, args);
+    LAYOUTRETURN4res res;
+    if (status == nfsstat4::ok)
+        status = k.check_room<LAYOUTRETURN4res>();
+    if (status != nfsstat4::ok)
+        co_return status;
+    if (args.reclaim) // nothing of it is left here
+        co_return k.add(res);
+    if (args.layoutreturn.returntype == layoutreturn_type4::file) {
+        task<nfsstat4> returning = return_of_file(k, args, res);
+        status = co_await returning;
+    } else {
+        std::optional<std::uint32_t> via;
+        if (args.layoutreturn.returntype == layoutreturn_type4::fsid)
+            via = k.current.is_pseudo() ? 0 : k.current.exported->id;
+        auto giving = k.server.commons.pnfs->layouts().give_back_all(k.server.state, k.client, via,
+                                                                     type_of_iomode(args.iomode));
+        const auto back = co_await giving;
+        status = status_of_state(back);
+    }
+    co_return status == nfsstat4::ok ? k.add(res) : status;
+}
+
+} // namespace verbena::nfs::v4::operations

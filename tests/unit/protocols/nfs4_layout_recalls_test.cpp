@@ -1,0 +1,534 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts that are in somebody's way: how they are recalled, returned and fenced, and what holes have to do with it.
+#include "nfs4_layout_clients.hpp"
+
+#include <verbena/protocols/storage/forwarding_backend.hpp>
+
+BOOST_AUTO_TEST_SUITE(nfs4_layout_recalls_test)
+
+using namespace verbena;
+using namespace verbena::test;
+using mode = layoutiomode4;
+
+namespace {
+
+/// Maps to read, or to write, take their time; so do they before, or after, they look.
+class slow_to_map final : public storage::forwarding_backend {
+public:
+    explicit slow_to_map(std::unique_ptr<storage::file_backend> below)
+        : forwarding_backend(std::move(below), storage::filter_bytes::are_those_below)
+    {
+    }
+    task<result<storage::mapping>> map(const storage::request& r, const storage::handle& file,
+                                       std::uint64_t offset, std::uint64_t length,
+                                       storage::map_use use) override
+    {
+        const duration before = use == storage::map_use::write ? before_write : duration::zero();
+        const duration after = use == storage::map_use::read ? after_read : duration::zero();
+        if (before > 0s)
+            (void)co_await sleep_for(before);
+        auto mapping = below().map(r, file, offset, length, use);
+        auto got = co_await mapping;
+        if (after > 0s)
+            (void)co_await sleep_for(after);
+        co_return got;
+    }
+    duration before_write{}, after_read{};
+};
+
+struct fixture : layout_fixture {
+    fixture()
+    {
+        slow = std::make_unique<slow_to_map>(make_files(lane));
+        options[0].backend = slow.get();
+    }
+    ~fixture()
+    {
+        tasks.request_stop();
+        for (int i = 0; i < 100 && tasks.live() != 0; ++i) {
+            shard->turn();
+            clock.advance(100ms);
+        }
+        program.reset();
+        commons.reset();
+    }
+    static encoded size_0()
+    {
+        attributes values;
+        values.size = 0;
+        values.present.set(attribute::size);
+        return encoded(values);
+    }
+    /// Cuts the file to nothing; it is still waiting when this returns, unless nothing holds it up.
+    std::shared_ptr<memory_call> cut(client4& c, const client4::opened& file)
+    {
+        const encoded set = size_0();
+        return begin_call(c, file, SETATTR4args{file.id, set.raw});
+    }
+    template<class Args>
+    std::shared_ptr<memory_call> begin_call(client4& c, const client4::opened& file, const Args& args)
+    {
+        return layout_fixture::called_fixture::begin(c.sequence(), PUTFH4args{client4::handle_of(file)},
+                                                     args);
+    }
+    std::shared_ptr<memory_call> begin_writing(client4& c, const client4::opened& file, std::uint64_t at)
+    {
+        static constexpr std::string_view text = "text";
+        return begin_call(c, file,
+                          WRITE4args{file.id, at, stable_how4::unstable, std::as_bytes(std::span(text))});
+    }
+    static nfsstat4 status_of(memory_call& c)
+    {
+        BOOST_TEST_REQUIRE(c.is_done);
+        return answer_of(c).status();
+    }
+    static layout layout_of_call(memory_call& c)
+    {
+        BOOST_TEST_REQUIRE(c.is_done);
+        answer4 out = answer_of(c);
+        out.good<SEQUENCE4res>();
+        return layout_of(out);
+    }
+    std::int64_t segments()
+    {
+        turns();
+        return service->layouts().counts().segments;
+    }
+    std::uint64_t recalls(callback_counters::outcome o) const
+    {
+        return commons->callbacks.counters()
+            .calls[std::size_t(callback_counters::kind::layout_recall)][std::size_t(o)]
+            .value();
+    }
+    std::unique_ptr<slow_to_map> slow;
+};
+
+} // namespace
+
+// --- CB_LAYOUTRECALL
+
+BOOST_FIXTURE_TEST_CASE(a_layout_is_recalled_before_its_file_is_cut, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "text");
+    const auto made = get(first, file, mode::rw);
+    rdma_peer& p = connect_to(first, made);
+    const auto cutting = cut(second, open(second, "f"));
+    BOOST_TEST(!cutting->is_done);
+    BOOST_TEST_REQUIRE(first_way->calls.size() == 1u);
+    const called_client::heard& told = first_way->calls[0];
+    BOOST_TEST((told.operation == nfs_cb_opnum4::layoutrecall));
+    BOOST_TEST((told.layout.type == layouttype4::rdma));
+    BOOST_TEST((told.layout.iomode == mode::any));
+    BOOST_TEST(!told.layout.changed);
+    BOOST_TEST((told.layout.recall.recalltype == layoutrecall_type4::file));
+    BOOST_TEST((told.layout.recall.offset == 0u && told.layout.recall.length == UINT64_MAX));
+    BOOST_TEST((told.handle == file.handle));
+    // It has its next number, so that the client can tell whether it has seen all answers before it.
+    BOOST_TEST((told.id.other == made.id.other && told.id.seqid == made.id.seqid + 1));
+    // Until it is back its client goes on with what it has, and gets no more.
+    BOOST_TEST(get(first, file, asking(made.id, mode::read)).status == nfsstat4::recallconflict);
+    BOOST_TEST(get(first, file, asking(told.id, mode::rw)).status == nfsstat4::recallconflict);
+    BOOST_TEST(put(p, made.memory(), 0, "last"));
+    BOOST_TEST(commit(first, file, committing(made.id, 3)).status == nfsstat4::ok);
+    BOOST_TEST(!cutting->is_done);
+    const auto back = give_back(first, file, returning(told.id));
+    BOOST_TEST((back.status == nfsstat4::ok && !back.stateid));
+    turns();
+    BOOST_TEST(status_of(*cutting) == nfsstat4::ok);
+    BOOST_TEST(size_of(second, file) == 0u);
+    BOOST_TEST(!put(p, made.memory(), 0, "lost"));
+    BOOST_TEST(recalls(callback_counters::outcome::ok) == 1u);
+    // The file has its rest, so that others have their turn.
+    BOOST_TEST(get(first, file, asking(file.id, mode::rw)).status == nfsstat4::layouttrylater);
+    pass(commons->state.options().rest_after_recall * 2);
+    BOOST_TEST(get(first, file, asking(file.id, mode::rw)).status == nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_part_that_is_returned_ends_no_recall, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "text");
+    const auto one = get(first, file, asking(file.id, mode::rw, 0, block));
+    const auto two = get(first, file, asking(one.id, mode::rw, block, block));
+    const auto cutting = cut(second, open(second, "f"));
+    const stateid4 told = first_way->calls.at(0).id;
+    const auto part = give_back(first, file, returning(told, mode::any, 0, block));
+    BOOST_TEST_REQUIRE((part.status == nfsstat4::ok && part.stateid.has_value()));
+    BOOST_TEST(segments() == 1);
+    BOOST_TEST(!cutting->is_done);
+    // The recall's own number is good, also behind that of the part.
+    BOOST_TEST(give_back(first, file, returning(told)).status == nfsstat4::ok);
+    BOOST_TEST(segments() == 0);
+    BOOST_TEST(status_of(*cutting) == nfsstat4::ok);
+    BOOST_TEST(two.status == nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_client_that_has_forgotten_its_layout_loses_it_at_once, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "text");
+    const auto made = get(first, file, mode::rw);
+    rdma_peer& p = connect_to(first, made);
+    first_way->says = nfsstat4::nomatching_layout;
+    const auto cutting = cut(second, open(second, "f"));
+    turns();
+    BOOST_TEST(status_of(*cutting) == nfsstat4::ok);
+    BOOST_TEST(first_way->calls.size() == 1u);
+    BOOST_TEST(recalls(callback_counters::outcome::ok) == 1u);
+    BOOST_TEST(stats().revocations.value() == 0u);
+    BOOST_TEST(segments() == 0);
+    BOOST_TEST(!put(p, made.memory(), 0, "lost"));
+    BOOST_TEST(give_back(first, file, returning(made.id)).status == nfsstat4::bad_stateid);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_client_that_asks_for_time_is_called_again, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "text");
+    const auto made = get(first, file, mode::rw);
+    first_way->says = nfsstat4::delay;
+    const auto cutting = cut(second, open(second, "f"));
+    pass(100ms);
+    BOOST_TEST(first_way->calls.size() >= 2u);
+    BOOST_TEST(recalls(callback_counters::outcome::later) >= 2u);
+    first_way->says = nfsstat4::ok;
+    pass(100ms);
+    const std::size_t calls = first_way->calls.size();
+    BOOST_TEST(recalls(callback_counters::outcome::ok) == 1u);
+    pass(500ms);
+    BOOST_TEST(first_way->calls.size() == calls);
+    BOOST_TEST(give_back(first, file, returning(made.id)).status == nfsstat4::ok);
+    turns();
+    BOOST_TEST(status_of(*cutting) == nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_layout_that_is_not_returned_in_time_is_revoked, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "text");
+    const auto made = get(first, file, mode::rw);
+    rdma_peer& p = connect_to(first, made);
+    const auto mine = open(second, "f");
+    const auto cutting = cut(second, mine);
+    pass(2s);
+    BOOST_TEST(status_of(*cutting) == nfsstat4::delay);
+    BOOST_TEST(put(p, made.memory(), 0, "last"));
+    for (int i = 0; i < 10; ++i) { // both renew their leases
+        pass(10s, 1s);
+        (void)first.call();
+        (void)second.call();
+    }
+    BOOST_TEST(stats().revocations.value() == 1u);
+    BOOST_TEST(segments() == 0);
+    BOOST_TEST(!put(p, made.memory(), 0, "lost"));
+    BOOST_TEST(give_back(first, file, returning(made.id)).status == nfsstat4::deleg_revoked);
+    BOOST_TEST(commit(first, file, committing(made.id)).status == nfsstat4::deleg_revoked);
+    BOOST_TEST((flags(first) & seq4_status::recallable_state_revoked) != 0u);
+    BOOST_TEST(first.call(FREE_STATEID4args{made.id}).status() == nfsstat4::ok);
+    const auto again = cut(second, mine);
+    BOOST_TEST(status_of(*again) == nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(an_open_that_denies_others_waits_for_layouts, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "text");
+    const auto made = get(first, file, mode::read);
+    close(first, file); // the layout stays
+    OPEN4args denying =
+        second.opening("f", share4::access_both | share4::want_no_delegation, share4::deny_both);
+    const auto opening = layout_fixture::called_fixture::begin(second.sequence(), PUTROOTFH4args(),
+                                                               LOOKUP4args{"export"}, denying);
+    BOOST_TEST(!opening->is_done);
+    BOOST_TEST_REQUIRE(first_way->calls.size() == 1u);
+    BOOST_TEST(give_back(first, file, returning(first_way->calls[0].id)).status == nfsstat4::ok);
+    turns();
+    BOOST_TEST(status_of(*opening) == nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(none_is_given_of_what_others_deny, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "text");
+    OPEN4args denying =
+        second.opening("f", share4::access_read | share4::want_no_delegation, share4::deny_write);
+    close(first, file);
+    BOOST_TEST_REQUIRE(second.open(denying).status == nfsstat4::ok);
+    const auto reads = open(first, "f", share4::access_read);
+    // Who may not open the file to write gets no layout to write either.
+    BOOST_TEST(get(first, reads, asking(reads.id, mode::rw)).status == nfsstat4::openmode);
+    BOOST_TEST(get(first, reads, asking(reads.id, mode::read)).status == nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(what_a_client_had_is_out_of_reach_when_it_is_gone, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "text");
+    const auto made = get(first, file, mode::rw);
+    rdma_peer& p = connect_to(first, made);
+    const auto mine = open(second, "f");
+    for (int i = 0; i < 20; ++i) { // the first one's lease ends
+        pass(10s, 1s);
+        (void)second.call();
+    }
+    const auto cutting = cut(second, mine);
+    turns(50);
+    BOOST_TEST(status_of(*cutting) == nfsstat4::ok);
+    BOOST_TEST(segments() == 0);
+    BOOST_TEST(!put(p, made.memory(), 0, "lost"));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_client_without_layouts_keeps_its_connections_for_a_lease, fixture)
+{
+    begin();
+    tasks.spawn([this] { return service->tend(); });
+    const auto file = make(first, "f", "text");
+    const auto made = get(first, file, mode::rw);
+    rdma_peer& p = connect_to(first, made);
+    const duration lease = commons->state.options().lease;
+    pass(3 * lease, 10s);
+    BOOST_TEST(first.call(asking_of(made)).status() == nfsstat4::ok);
+    BOOST_TEST(p.is_up()); // it has a layout
+    BOOST_TEST(give_back(first, file, returning(made.id)).status == nfsstat4::ok);
+    const auto again = get(first, file, mode::rw);
+    BOOST_TEST((again.extents[0].device_id == made.extents[0].device_id));
+    BOOST_TEST(take(p, again.memory(), 0, 4) == "text");
+    BOOST_TEST(give_back(first, file, returning(again.id)).status == nfsstat4::ok);
+    pass(lease / 2, 10s);
+    BOOST_TEST(p.is_up());
+    pass(2 * lease, 10s);
+    BOOST_TEST(!p.is_up());
+    BOOST_TEST(service->data().count().connections == 0);
+    BOOST_TEST(first.call(asking_of(made)).status() == nfsstat4::noent);
+}
+
+// --- Holes
+
+BOOST_FIXTURE_TEST_CASE(a_write_recalls_layouts_that_tell_of_holes, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "");
+    BOOST_TEST(first.write(file, "text", file.id, block) == nfsstat4::ok);
+    const auto made = get(first, file, mode::read);
+    BOOST_TEST(made.extents.at(0).state == extent_state::none_data);
+    const auto writing = begin_writing(second, open(second, "f"), 0);
+    BOOST_TEST(!writing->is_done);
+    BOOST_TEST_REQUIRE(first_way->calls.size() == 1u);
+    BOOST_TEST(give_back(first, file, returning(first_way->calls[0].id)).status == nfsstat4::ok);
+    turns();
+    BOOST_TEST(status_of(*writing) == nfsstat4::ok);
+    pass(commons->state.options().rest_after_recall * 2);
+    const auto again = get(first, file, mode::read);
+    BOOST_TEST(again.extents.at(0).state == extent_state::read_data);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_write_recalls_no_other_layouts, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "text");
+    const auto made = get(first, file, mode::read);
+    rdma_peer& p = connect_to(first, made);
+    BOOST_TEST(second.write(open(second, "f"), "more") == nfsstat4::ok);
+    BOOST_TEST(first_way->calls.empty());
+    BOOST_TEST(take(p, made.memory(), 0, 4) == "more");
+    // Nor once the layouts with holes are back.
+    const auto holes = make(first, "holes", "");
+    BOOST_TEST(first.write(holes, "text", holes.id, block) == nfsstat4::ok);
+    const auto data = get(first, holes, asking(holes.id, mode::read, block));
+    const auto both = get(first, holes, asking(data.id, mode::read, 0, block));
+    BOOST_TEST((data.extents.size() == 1u && both.extents.size() == 1u));
+    BOOST_TEST(both.extents[0].state == extent_state::none_data);
+    BOOST_TEST(give_back(first, holes, returning(both.id, mode::any, 0, block)).status == nfsstat4::ok);
+    BOOST_TEST(second.write(open(second, "holes"), "more") == nfsstat4::ok);
+    BOOST_TEST(first_way->calls.empty());
+}
+
+BOOST_FIXTURE_TEST_CASE(a_layouts_holder_fills_its_own_holes, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "");
+    BOOST_TEST(first.write(file, "text", file.id, block) == nfsstat4::ok);
+    const auto made = get(first, file, mode::read);
+    BOOST_TEST(made.extents.at(0).state == extent_state::none_data);
+    BOOST_TEST(first.write(file, "mine") == nfsstat4::ok);
+    const auto writes = get(first, file, asking(made.id, mode::rw));
+    BOOST_TEST(writes.status == nfsstat4::ok);
+    BOOST_TEST(first_way->calls.empty());
+}
+
+BOOST_FIXTURE_TEST_CASE(a_layout_to_write_recalls_layouts_that_tell_of_holes, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "");
+    BOOST_TEST(first.write(file, "text", file.id, block) == nfsstat4::ok);
+    const auto made = get(first, file, mode::read);
+    const auto mine = open(second, "f");
+    auto asks = begin_call(second, mine, asking(mine.id, mode::rw));
+    BOOST_TEST(!asks->is_done);
+    BOOST_TEST_REQUIRE(first_way->calls.size() == 1u);
+    // Its holder does not return it soon.
+    pass(2s);
+    BOOST_TEST(layout_of_call(*asks).status == nfsstat4::layouttrylater);
+    asks = begin_call(second, mine, asking(mine.id, mode::rw));
+    BOOST_TEST(give_back(first, file, returning(first_way->calls[0].id)).status == nfsstat4::ok);
+    turns();
+    BOOST_TEST(layout_of_call(*asks).status == nfsstat4::ok);
+    BOOST_TEST(first_way->calls.size() == 1u);
+    BOOST_TEST(made.status == nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_write_beside_the_look_at_a_hole_waits, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "");
+    BOOST_TEST(first.write(file, "text", file.id, block) == nfsstat4::ok);
+    const auto mine = open(second, "f");
+    slow->after_read = 100ms;
+    const auto asks = begin_call(first, file, asking(file.id, mode::read));
+    const auto writing = begin_writing(second, mine, 0);
+    BOOST_TEST((!asks->is_done && !writing->is_done));
+    pass(200ms);
+    // The recall was sent before the answer. Its number tells.
+    const auto made = layout_of_call(*asks);
+    BOOST_TEST_REQUIRE(made.status == nfsstat4::ok);
+    BOOST_TEST(made.extents.at(0).state == extent_state::none_data);
+    BOOST_TEST_REQUIRE(first_way->calls.size() == 1u);
+    BOOST_TEST(first_way->calls[0].id.seqid > made.id.seqid);
+    BOOST_TEST(!writing->is_done);
+    BOOST_TEST(give_back(first, file, returning(first_way->calls[0].id)).status == nfsstat4::ok);
+    turns();
+    BOOST_TEST(status_of(*writing) == nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(no_hole_is_told_of_that_a_layout_is_about_to_fill, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "");
+    BOOST_TEST(first.write(file, "text", file.id, block) == nfsstat4::ok);
+    const auto mine = open(second, "f");
+    slow->before_write = 100ms;
+    const auto writes = begin_call(second, mine, asking(mine.id, mode::rw));
+    BOOST_TEST(!writes->is_done);
+    BOOST_TEST(get(first, file, asking(file.id, mode::read)).status == nfsstat4::layouttrylater);
+    BOOST_TEST(segments() == 1); // the one that is being made
+    pass(200ms);
+    BOOST_TEST(layout_of_call(*writes).status == nfsstat4::ok);
+    const auto made = get(first, file, mode::read);
+    BOOST_TEST(made.extents.at(0).state == extent_state::read_data);
+}
+
+// --- The server, and its restart
+
+BOOST_FIXTURE_TEST_CASE(a_server_of_layouts_says_so, fixture)
+{
+    start_layouts();
+    const auto says = [&](std::uint32_t asked) {
+        EXCHANGE_ID4args args = first.exchange();
+        args.flags = asked;
+        answer4 out = compound(args);
+        return out.good<EXCHANGE_ID4res>().flags & exchgid4::mask_pnfs;
+    };
+    BOOST_TEST(says(0) == exchgid4::use_pnfs_mds);
+    BOOST_TEST(says(exchgid4::mask_pnfs) == exchgid4::use_pnfs_mds);
+    BOOST_TEST(says(exchgid4::use_pnfs_mds) == exchgid4::use_pnfs_mds);
+    // Who looks for something else is told that it is not here.
+    BOOST_TEST(says(exchgid4::use_non_pnfs) == exchgid4::use_non_pnfs);
+    BOOST_TEST(says(exchgid4::use_pnfs_ds) == exchgid4::use_non_pnfs);
+}
+
+BOOST_AUTO_TEST_CASE(a_server_without_an_export_of_layouts_is_none)
+{
+    fixture f;
+    f.options[0].pnfs = false;
+    f.begin();
+    EXCHANGE_ID4args args = client4(f, "third").exchange();
+    answer4 out = f.compound(args);
+    BOOST_TEST((out.good<EXCHANGE_ID4res>().flags & exchgid4::mask_pnfs) == exchgid4::use_non_pnfs);
+    const auto file = f.make(f.first, "f", "text");
+    BOOST_TEST(f.get(f.first, file, f.asking(file.id, mode::read)).status == nfsstat4::layoutunavailable);
+}
+
+BOOST_FIXTURE_TEST_CASE(attributes_tell_of_layouts, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "text");
+    const auto ask = [&](bitmap4 wanted) {
+        GETATTR4args args;
+        args.attr_request = wanted;
+        return args;
+    };
+    const bitmap4 wanted = {attribute::supported_attrs,  attribute::fs_layout_types,
+                            attribute::layout_types,     attribute::layout_blksize,
+                            attribute::layout_alignment, attribute::suppattr_exclcreat};
+    answer4 out = first.call(PUTFH4args{client4::handle_of(file)}, ask(wanted));
+    out.good<PUTFH4res>();
+    attributes values;
+    BOOST_REQUIRE(decode_attributes(out.good<GETATTR4res>().obj_attributes, values));
+    BOOST_TEST((values.present == wanted));
+    for (const auto& types : {values.fs_layout_types, values.layout_types}) {
+        BOOST_TEST_REQUIRE(types.size() == 1u);
+        BOOST_TEST((*types.begin() == layouttype4::rdma));
+    }
+    BOOST_TEST(values.layout_blksize == block);
+    BOOST_TEST(values.layout_alignment == 1u);
+    BOOST_TEST(values.supported_attrs.test(attribute::layout_types));
+    // What is no hint for us is not taken for one.
+    BOOST_TEST(!values.supported_attrs.test(attribute::layout_hint));
+    BOOST_TEST(!values.suppattr_exclcreat.test(attribute::layout_hint));
+    // Another export has none of them.
+    answer4 other = first.call(PUTROOTFH4args(), LOOKUP4args{"deep"}, LOOKUP4args{"other"}, ask(wanted));
+    other.good<PUTROOTFH4res>();
+    other.good<LOOKUP4res>();
+    other.good<LOOKUP4res>();
+    BOOST_REQUIRE(decode_attributes(other.good<GETATTR4res>().obj_attributes, values));
+    BOOST_TEST(!values.present.test(attribute::layout_types));
+    BOOST_TEST(!values.supported_attrs.test(attribute::layout_blksize));
+}
+
+BOOST_FIXTURE_TEST_CASE(an_exclusive_creation_is_the_newer_one, fixture)
+{
+    begin();
+    BOOST_TEST(first.open(first.creating("f", createmode4::exclusive)).status == nfsstat4::inval);
+    BOOST_TEST(first.open(first.creating("f", createmode4::exclusive4_1)).status == nfsstat4::ok);
+    OPEN4args args = first.creating("g", createmode4::exclusive);
+    BOOST_TEST(first.call(PUTROOTFH4args(), LOOKUP4args{"deep"}, LOOKUP4args{"other"}, args).status() ==
+               nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_restart_leaves_no_layouts, fixture)
+{
+    begun.reclaimers.emplace_back();
+    begun.reclaimers.back().key = "somebody";
+    begun.lease_before = 90s;
+    const auto creating = [&]() -> task<void> {
+        const storage::request me;
+        const storage::handle root = slow->root();
+        storage::set_attributes set;
+        set.mode = 0666;
+        auto making = slow->create(me, root, "f", storage::create_mode::guarded, set, 0);
+        const auto made = co_await making;
+        BOOST_REQUIRE(made);
+    };
+    run_until_complete(*shard, creating());
+    begin();
+    BOOST_TEST_REQUIRE(commons->state.is_in_grace());
+    answer4 out = first.call(PUTROOTFH4args(), LOOKUP4args{"export"}, LOOKUP4args{"f"}, GETFH4args());
+    out.good<PUTROOTFH4res>();
+    out.good<LOOKUP4res>();
+    out.good<LOOKUP4res>();
+    const auto handle = out.good<GETFH4res>();
+    client4::opened file;
+    file.handle.assign(handle.object.begin(), handle.object.end());
+    file.id.seqid = 1;
+    file.id.other[0] = std::byte(6); // of the start before
+    BOOST_TEST(get(first, file, asking(file.id, mode::read)).status == nfsstat4::grace);
+    LAYOUTCOMMIT4args again = committing(file.id, 3);
+    again.reclaim = true;
+    BOOST_TEST(commit(first, file, again).status == nfsstat4::reclaim_bad);
+    LAYOUTRETURN4args back = returning(file.id);
+    back.reclaim = true;
+    BOOST_TEST(give_back(first, file, back).status == nfsstat4::ok);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
