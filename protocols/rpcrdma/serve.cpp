@@ -79,6 +79,14 @@ task<void> serve_one(std::unique_ptr<verbs::connect_request> request, verbs::con
     co_await connection->run(std::move(request), domain);
 }
 
+// A connection of another protocol. It is no member of `serving`: nobody waits for calls of it.
+task<void> serve_other(std::unique_ptr<verbs::connect_request> request, verbs::side_connections& others,
+                       peer_charge charged)
+{
+    const peer_charge held = std::move(charged); // until the connection is gone
+    co_await others.serve(std::move(request));
+}
+
 // Nothing: the connection may be taken.
 const char* refusal(const verbs::connect_request& request, verbs::context& provider,
                     rpc::dispatcher& dispatcher, bool charged, bool full)
@@ -123,6 +131,11 @@ task<void> take_connections(verbs::context& provider, verbs::listener& listener,
                 log_limited(stats.refusals_logged, log_level::info, "rpcrdma", "connection rejected",
                             {{"peer", (*request)->peer_name()}, {"cause", why}});
                 (void)co_await (*request)->reject({});
+                continue;
+            }
+            if (options.others != nullptr && options.others->takes((*request)->private_data())) {
+                connections.spawn(
+                    [&] { return serve_other(std::move(*request), *options.others, std::move(place)); });
                 continue;
             }
             const std::string group = peer_group((*request)->peer_address(), all.peers->options().v6_prefix);

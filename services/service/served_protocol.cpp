@@ -129,6 +129,9 @@ struct server::impl {
     void make_servers(Make make);
     std::optional<std::size_t> shard_of(const verbs::arrival& peer) const noexcept;
     void route_iwarp(std::unique_ptr<verbs::arrival>& peer, std::size_t at, std::size_t listener);
+    verbs::side_connections* others_on(verbs::device& device, std::string_view transport,
+                                       const std::vector<rpc::program_module*>& programs);
+    void ask_for_others(const std::vector<rpc::program_module*>& programs);
     void open(metric_registry& registry);
     void listen(const listen_url& url, const net::endpoint& where);
     net::endpoint listen_rdma(const listen_url& url, const net::endpoint& where, acceptor& a);
@@ -144,6 +147,8 @@ struct server::impl {
     std::unique_ptr<rpc::duplicate_request_cache> duplicates;
     // Of lane_rights::daemon: the kernel refuses RDMA files to a thread that ever took a caller's rights. The runtime's.
     blocking_pool* device_lane = nullptr;
+    verbs::side_connections* iwarp_others = nullptr; // who has connections that are not for RPC
+    verbs::side_connections* rdma_others = nullptr;
     std::vector<std::unique_ptr<shard_server>> servers;
     std::vector<std::unique_ptr<acceptor>> acceptors;
     metric_registrations metrics;
@@ -201,8 +206,8 @@ net::endpoint server::impl::listen_rdma(const listen_url& url, const net::endpoi
     }
     std::size_t number = 0;
     for (std::size_t i = 0; i < servers.size(); ++i) {
-        const auto made =
-            rt.call(i, [&](shard&) { return servers[i]->listen_rdma(url.text(), *device_lane); });
+        const auto made = rt.call(
+            i, [&](shard&) { return servers[i]->listen_rdma(url.text(), *device_lane, rdma_others); });
         if (!made)
             fail(made.error());
         number = *made;
@@ -247,7 +252,8 @@ void server::impl::listen(const listen_url& url, const net::endpoint& where)
     if (url.scheme == "iwarp") {
         // Each shard has the same listeners in the same order, so one number names all of them.
         for (std::size_t i = 0; i < servers.size(); ++i) {
-            const auto number = rt.call(i, [&](shard&) { return servers[i]->listen_iwarp(url.text()); });
+            const auto number =
+                rt.call(i, [&](shard&) { return servers[i]->listen_iwarp(url.text(), iwarp_others); });
             if (!number)
                 fail(number.error());
             a.iwarp_listener = *number;
@@ -328,6 +334,37 @@ void server::impl::take_down(std::chrono::milliseconds limit)
     acceptors.clear();
 }
 
+verbs::side_connections* server::impl::others_on(verbs::device& device, std::string_view transport,
+                                                 const std::vector<rpc::program_module*>& programs)
+{
+    if (std::ranges::none_of(listeners, [&](const planned_listener& l) { return l.url.scheme == transport; }))
+        return nullptr;
+    verbs::side_connections* found = nullptr;
+    for (rpc::program_module* const m : programs) {
+        verbs::side_connections* own = nullptr;
+        try {
+            own = m->connections_on(device, transport);
+        } catch (const config_error&) {
+            throw;
+        } catch (const std::exception& e) {
+            throw program_failure(*m, e.what());
+        }
+        if (own != nullptr && found != nullptr)
+            throw program_failure(*m, "connections_on() gave connections for " + std::string(transport) +
+                                          ", where another module has some already: leave one of them out");
+        found = own != nullptr ? own : found;
+    }
+    return found;
+}
+
+void server::impl::ask_for_others(const std::vector<rpc::program_module*>& programs)
+{
+    iwarp_others = others_on(*shard_options.iwarp, "iwarp", programs);
+#ifdef VERBENA_HAS_RDMA
+    rdma_others = others_on(*shard_options.rdma, "rdma", programs);
+#endif
+}
+
 void server::impl::open(metric_registry& registry)
 {
     for (const planned_listener& l : listeners)
@@ -348,6 +385,7 @@ void server::start(const std::vector<rpc::program_module*>& programs, metric_reg
         impl_->make_servers([&](shard& s) {
             return std::make_unique<shard_server>(s, impl_->shard_options, programs, *impl_->duplicates);
         });
+        impl_->ask_for_others(programs);
         impl_->open(registry);
     } catch (...) {
         stop(std::chrono::milliseconds(0));

@@ -218,7 +218,8 @@ shard_server::shard_server(shard& s, const server_options& o, verbs::protocol_mo
     verbs_protocol_ = &module;
 }
 
-result<void> shard_server::serve(verbs::context& device, verbs::listener& listener, of_device& together)
+result<void> shard_server::serve(verbs::context& device, verbs::listener& listener, of_device& together,
+                                 verbs::side_connections* others)
 {
     if (verbs_protocol_ != nullptr) { // which has its own domains
         rdma_tasks_.spawn(already_made,
@@ -232,25 +233,27 @@ result<void> shard_server::serve(verbs::context& device, verbs::listener& listen
         together.domain = std::move(*made);
         together.options = rdma_options_;
         together.options.domain = together.domain.get();
+        together.options.others = others;
     }
     rdma_tasks_.spawn(already_made,
                       rpcrdma::serve(device, listener, buffers_, dispatcher_, together.options, rdma_stats_));
     return {};
 }
 
-result<std::size_t> shard_server::listen_iwarp(std::string_view url)
+result<std::size_t> shard_server::listen_iwarp(std::string_view url, verbs::side_connections* others)
 {
     auto made = iwarp_->listen_adopted(url);
     if (!made)
         return made.error();
     iwarp_listeners_.push_back(std::move(*made));
-    if (const auto served = serve(*iwarp_, *iwarp_listeners_.back(), by_iwarp_); !served)
+    if (const auto served = serve(*iwarp_, *iwarp_listeners_.back(), by_iwarp_, others); !served)
         return served.error();
     return iwarp_listeners_.size() - 1;
 }
 
 #ifdef VERBENA_HAS_RDMA
-result<std::size_t> shard_server::listen_rdma(std::string_view url, blocking_pool& lane)
+result<std::size_t> shard_server::listen_rdma(std::string_view url, blocking_pool& lane,
+                                              verbs::side_connections* others)
 {
     if (!rdma_) {
         rdma::options o;
@@ -265,7 +268,7 @@ result<std::size_t> shard_server::listen_rdma(std::string_view url, blocking_poo
     if (!made)
         return made.error();
     rdma_listeners_.push_back(std::move(*made));
-    if (const auto served = serve(*rdma_, *rdma_listeners_.back(), by_rdma_); !served)
+    if (const auto served = serve(*rdma_, *rdma_listeners_.back(), by_rdma_, others); !served)
         return served.error();
     return rdma_listeners_.size() - 1;
 }

@@ -74,11 +74,13 @@ public:
     shard_server(shard& s, const server_options& o, verbs::protocol_module& module,
                  rpc::duplicate_request_cache& duplicates);
 
-    /// Serves the connections that adopt_iwarp() will bring for `url`; yields the listener's number.
-    result<std::size_t> listen_iwarp(std::string_view url);
+    /// Serves the connections that adopt_iwarp() will bring for `url`; yields the listener's number. `others`, the same for all
+    /// listeners of a transport, has those that are not for RPC (rpc::program_module::connections_on()).
+    result<std::size_t> listen_iwarp(std::string_view url, verbs::side_connections* others = nullptr);
 #ifdef VERBENA_HAS_RDMA
-    /// Serves the peers that adopt_rdma() will bring for `url`; yields the listener's number. `pool` outlives this.
-    result<std::size_t> listen_rdma(std::string_view url, blocking_pool& lane);
+    /// Serves the peers that adopt_rdma() will bring for `url`; yields the listener's number. `lane` outlives this.
+    result<std::size_t> listen_rdma(std::string_view url, blocking_pool& lane,
+                                    verbs::side_connections* others = nullptr);
     void adopt_rdma(std::unique_ptr<verbs::arrival> peer, std::size_t listener);
     /// Any thread, once nothing listens anew: nullptr if no RDMA device is used.
     const rdma::stats* rdma_device() const noexcept { return rdma_ ? &rdma_->counters() : nullptr; }
@@ -107,7 +109,8 @@ private:
         std::unique_ptr<verbs::protection_domain> domain;
         rpcrdma::responder_options options;
     };
-    result<void> serve(verbs::context& device, verbs::listener& listener, of_device& together);
+    result<void> serve(verbs::context& device, verbs::listener& listener, of_device& together,
+                       verbs::side_connections* others);
 
     shard& shard_;
     reactor& reactor_;

@@ -7,8 +7,12 @@
 #include <verbena/protocols/rpcrdma/private_data.hpp>
 #include <verbena/transports/loop.hpp>
 
+#include "../log_at.hpp"
+#include "nfs4_log_lines.hpp"
+
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <optional>
@@ -229,6 +233,50 @@ BOOST_AUTO_TEST_CASE(requests_of_other_protocols_are_not_meant)
     BOOST_TEST(data_server::is_meant(own));
     own[4] = std::byte(7);
     BOOST_TEST(data_server::is_meant(own));
+    world w;
+    verbs::side_connections& beside = *w.server;
+    BOOST_TEST(beside.takes(own));
+    BOOST_TEST(!beside.takes(rpc));
+}
+
+BOOST_AUTO_TEST_CASE(the_log_says_why_a_connection_is_refused)
+{
+    const test::log_at level(log_level::info);
+    const test::log_lines lines;
+    const auto said = [&](std::string_view what) {
+        return std::ranges::count_if(lines.all,
+                                     [&](const std::string& l) { return l.find(what) != std::string::npos; });
+    };
+    {
+        world w({.connections_of_client = 1});
+        w.run([&]() -> task<void> {
+            const auto of_5 = world::says(5, w.device_of(5));
+            const auto one = co_await w.connect(of_5);
+            BOOST_TEST((one.queue_pair != nullptr));
+            BOOST_TEST(lines.all.size() == 0u);
+            const auto two = co_await w.connect(of_5);
+            BOOST_TEST(is(two, rdma_layout_reject::too_many));
+            BOOST_TEST(said("pnfs: connection rejected peer=client") == 1);
+            BOOST_TEST(said("the client has as many connections as one may") == 1);
+            for (int i = 0; i < 100; ++i) {
+                const auto unknown = co_await w.connect(world::says(7, {}));
+                BOOST_TEST(is(unknown, rdma_layout_reject::unknown));
+            }
+            BOOST_TEST(said("shows a device id that is not its own") == 4); // a peer fills no disk
+        });
+    }
+    {
+        // Its clients' domains are of another device than the listeners.
+        world w;
+        const std::array<shard*, 2> all = {&w.shards.at(0), &w.shards.at(1)};
+        w.server.emplace(*w.client_device, all, siphash_key(), 7);
+        w.run([&]() -> task<void> {
+            const auto refused = co_await w.connect(world::says(5, w.device_of(5)));
+            BOOST_TEST((refused.queue_pair == nullptr));
+            BOOST_TEST(said("pnfs: no queue pair for a connection peer=client") == 1);
+            BOOST_TEST(w.server->count().accepted == 0u);
+        });
+    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -7,8 +7,10 @@
 
 #include <verbena/core/log.hpp>
 #include <verbena/core/net/peer_shares.hpp>
+#include <verbena/core/task/event.hpp>
 #include <verbena/core/task/scope.hpp>
 #include <verbena/core/task/sleep.hpp>
+#include <verbena/core/verbs/side_connections.hpp>
 #include <verbena/protocols/rpcrdma/requester.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
 #include <verbena/transports/loop.hpp>
@@ -48,6 +50,52 @@ public:
     void on_disconnected(const error&) noexcept override {}
 };
 
+// Another protocol on the same listeners.
+class other_protocol final : public verbs::side_connections {
+public:
+    static constexpr std::byte own{'p'};
+    explicit other_protocol(verbs::protection_domain& domain) noexcept : domain_(domain) {}
+    bool takes(std::span<const std::byte> private_data) noexcept override
+    {
+        return !private_data.empty() && private_data.front() == own;
+    }
+    task<void> serve(std::unique_ptr<verbs::connect_request> request) override
+    {
+        ++served;
+        if (throws)
+            throw std::bad_alloc();
+        const verbs::queue_pair_options depths;
+        auto making = request->make_queue_pair(domain_, depths);
+        auto made = co_await making;
+        BOOST_REQUIRE(made.has_value());
+        connection c(std::move(*made));
+        const verbs::connect_options defaults;
+        auto accepting = request->accept(defaults);
+        const auto accepted = co_await accepting;
+        BOOST_TEST(accepted.has_value());
+        ++live;
+        (void)co_await c.ended.wait();
+        --live;
+    }
+    bool throws = false;
+    unsigned served = 0;
+    unsigned live = 0;
+
+private:
+    struct connection final : verbs::completion_handler {
+        explicit connection(std::unique_ptr<verbs::queue_pair> q) : queue_pair(std::move(q))
+        {
+            queue_pair->set_handler(this);
+        }
+        ~connection() { queue_pair.reset(); }
+        void on_completions(std::span<const verbs::completion>) noexcept override {}
+        void on_disconnected(const error&) noexcept override { ended.set(); }
+        std::unique_ptr<verbs::queue_pair> queue_pair;
+        event ended;
+    };
+    verbs::protection_domain& domain_;
+};
+
 struct fixture {
     const test::log_at level_of_log{log_level::off};
     fixture()
@@ -61,6 +109,8 @@ struct fixture {
         first = std::move(*server->listen("first"));
         second = std::move(*server->listen("second"));
         throwing_first = std::make_unique<test::throwing_listener>(*first);
+        other_domain = std::move(*server->make_domain());
+        other = std::make_unique<other_protocol>(*other_domain);
         options.peers = &peers;
     }
     loop::context& host(const char* address)
@@ -72,16 +122,21 @@ struct fixture {
         return *hosts.back();
     }
     // Whoever is let in stays.
-    task<bool> connects(std::size_t from, const char* to)
+    task<bool> connects(std::size_t from, const char* to, std::vector<std::byte> private_data = {})
     {
         std::vector<std::byte> reply;
-        const verbs::connect_options defaults;
-        auto q = co_await hosts[from]->connect(to, *domains[from], defaults, reply);
+        verbs::connect_options how;
+        how.private_data = private_data;
+        auto q = co_await hosts[from]->connect(to, *domains[from], how, reply);
         if (!q)
             co_return false;
         (*q)->set_handler(&events);
         held.push_back(std::move(*q));
         co_return true;
+    }
+    task<bool> connects_otherwise(std::size_t from, const char* to)
+    {
+        return connects(from, to, std::vector<std::byte>(52, other_protocol::own));
     }
     // A call by a connection of its own.
     task<void> works(loop::context& from)
@@ -125,6 +180,8 @@ struct fixture {
     std::unique_ptr<loop::context> server;
     std::unique_ptr<verbs::listener> first, second;
     std::unique_ptr<test::throwing_listener> throwing_first;
+    std::unique_ptr<verbs::protection_domain> other_domain;
+    std::unique_ptr<other_protocol> other;
     std::vector<std::unique_ptr<loop::context>> hosts;
     std::vector<std::unique_ptr<verbs::protection_domain>> domains;
     ignored events;
@@ -199,6 +256,112 @@ BOOST_AUTO_TEST_CASE(who_is_not_admitted_takes_nothing)
         BOOST_TEST(f.peers.peers() == 0u);
         BOOST_TEST(f.stats.rejected_connections.value() == 50u);
         co_await f.works(f.host("192.0.2.7"));
+    });
+}
+
+BOOST_AUTO_TEST_CASE(what_is_meant_for_another_protocol_goes_there_and_all_else_is_rpc)
+{
+    fixture f;
+    f.options.others = f.other.get();
+    f.run([&]() -> task<void> {
+        f.host("192.0.2.7");
+        BOOST_TEST(co_await f.connects_otherwise(0, "first"));
+        BOOST_TEST(co_await f.connects_otherwise(0, "second"));
+        BOOST_TEST(f.other->live == 2u);
+        BOOST_TEST(f.stats.connections.value() == 0);
+        // With RPC's private data (RFC 8797), and with none.
+        co_await f.works(f.host("192.0.2.8"));
+        co_await sleep_for(10ms); // it is gone
+        BOOST_TEST(co_await f.connects(0, "first"));
+        BOOST_TEST(f.other->served == 2u);
+        BOOST_TEST(f.stats.connections.value() == 1);
+        // One ends with its peer.
+        f.held.front()->kill(error(std::errc::connection_aborted, "over"));
+        f.held.erase(f.held.begin());
+        co_await sleep_for(10ms);
+        BOOST_TEST(f.other->live == 1u);
+    });
+    BOOST_TEST(f.other->live == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(without_another_protocol_all_is_rpc)
+{
+    fixture f;
+    f.run([&]() -> task<void> {
+        f.host("192.0.2.7");
+        BOOST_TEST(co_await f.connects_otherwise(0, "first"));
+        BOOST_TEST(f.stats.connections.value() == 1);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(connections_of_another_protocol_count_for_their_peer_and_their_listener)
+{
+    fixture f;
+    f.options.others = f.other.get();
+    f.options.max_connections = 4;
+    f.options.max_peer_connections = 3;
+    f.run([&]() -> task<void> {
+        f.host("192.0.2.101");
+        f.host("192.0.2.102");
+        BOOST_TEST(co_await f.connects_otherwise(0, "first"));
+        BOOST_TEST(co_await f.connects_otherwise(0, "second"));
+        BOOST_TEST(co_await f.connects(0, "first"));
+        BOOST_TEST(f.peers.held(peer_use::rdma_connections) == 3u);
+        BOOST_TEST(!co_await f.connects_otherwise(0, "first"));
+        BOOST_TEST(!co_await f.connects(0, "second"));
+        BOOST_TEST(co_await f.connects_otherwise(1, "first"));
+        BOOST_TEST(co_await f.connects_otherwise(1, "first"));
+        // The listener is full.
+        BOOST_TEST(!co_await f.connects_otherwise(1, "first"));
+        BOOST_TEST(!co_await f.connects(1, "first"));
+        BOOST_TEST(co_await f.connects(1, "second"));
+        BOOST_TEST(f.other->live == 4u);
+        BOOST_TEST(f.stats.rejected_connections.value() == 4u);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(another_protocol_sees_nobody_to_whom_nothing_is_served)
+{
+    fixture f;
+    f.options.others = f.other.get();
+    f.calls.stranger = "192.0.2.66";
+    f.run([&]() -> task<void> {
+        f.host("192.0.2.66");
+        BOOST_TEST(!co_await f.connects_otherwise(0, "first"));
+        BOOST_TEST(f.other->served == 0u);
+        BOOST_TEST(f.stats.rejected_connections.value() == 1u);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(connections_of_another_protocol_end_with_their_listener)
+{
+    fixture f;
+    f.options.others = f.other.get();
+    f.run([&]() -> task<void> {
+        f.host("192.0.2.7");
+        BOOST_TEST(co_await f.connects_otherwise(0, "first"));
+        BOOST_TEST(co_await f.connects_otherwise(0, "second"));
+        f.first->close();
+        co_await sleep_for(10ms);
+        BOOST_TEST(f.other->live == 1u);
+        BOOST_TEST(!f.held.front()->connected());
+        BOOST_TEST(f.held.back()->connected());
+    });
+}
+
+BOOST_AUTO_TEST_CASE(what_another_protocol_throws_ends_that_connection_alone)
+{
+    fixture f;
+    f.options.others = f.other.get();
+    f.run([&]() -> task<void> {
+        f.host("192.0.2.7");
+        BOOST_TEST(co_await f.connects_otherwise(0, "first"));
+        f.other->throws = true;
+        BOOST_TEST(!co_await f.connects_otherwise(0, "first"));
+        BOOST_TEST(f.stats.exceptions.value() == 1u);
+        BOOST_TEST(f.other->live == 1u);
+        BOOST_TEST(f.peers.held(peer_use::rdma_connections) == 1u);
+        co_await f.works(f.host("192.0.2.8"));
     });
 }
 

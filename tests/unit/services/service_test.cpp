@@ -7,6 +7,7 @@
 #include <verbena/core/net/ip_address.hpp>
 #include <verbena/core/net/net.hpp>
 #include <verbena/core/net/peer_shares.hpp>
+#include <verbena/core/verbs/side_connections.hpp>
 #include <verbena/protocols/rpc/module.hpp>
 #include <verbena/protocols/rpcstream/record_marking.hpp>
 
@@ -297,6 +298,129 @@ BOOST_AUTO_TEST_CASE(a_verbs_protocol_serves_each_listener_on_each_shard)
     t.set("waiting.listen", std::vector<std::string>{"tcp://127.0.0.1:0"});
     BOOST_TEST(complaint(t).find("a byte stream has none of; write iwarp:// or rdma://") !=
                std::string::npos);
+}
+
+namespace {
+
+// Rejects all that has private data.
+class rejecting final : public verbs::side_connections {
+public:
+    static constexpr std::array<std::byte, 4> answer{std::byte('g'), std::byte('o'), std::byte('n'),
+                                                     std::byte('e')};
+    bool takes(std::span<const std::byte> private_data) noexcept override { return !private_data.empty(); }
+    task<void> serve(std::unique_ptr<verbs::connect_request> request) override
+    {
+        ++served;
+        auto refusing = request->reject(answer);
+        (void)co_await refusing;
+    }
+    std::atomic<int> served{0};
+};
+
+class beside_module final : public rpc::program_module {
+public:
+    std::vector<std::string> default_listeners() const override
+    {
+        return {"tcp://127.0.0.1:0", "iwarp://127.0.0.1:0", "iwarp://127.0.0.1:0"};
+    }
+    std::vector<std::unique_ptr<rpc::program>> make_programs(shard&) override
+    {
+        note("programs");
+        std::vector<std::unique_ptr<rpc::program>> programs;
+        programs.push_back(std::make_unique<null_program>(alive));
+        return programs;
+    }
+    verbs::side_connections* connections_on(verbs::device& device, std::string_view transport) override
+    {
+        BOOST_TEST(device.make_domain().has_value());
+        note("asked of " + std::string(transport));
+        if (fails)
+            throw std::runtime_error("no more");
+        return &others;
+    }
+    std::string listening(std::span<const listen_place> places) override
+    {
+        note("listening");
+        return protocol_module::listening(places);
+    }
+    static inline bool fails = false;
+    std::atomic<int> alive{0};
+    static inline rejecting others;
+};
+const module_descriptor beside = {
+    .name = "beside", .version = "1", .summary = "for tests", .create = []() -> std::unique_ptr<module> {
+        return std::make_unique<beside_module>();
+    }};
+
+// What an iWARP listener answers to a connect request with these private data (RFC 5044 7.1, RFC 6581 9).
+std::string answer_to(const net::endpoint& where, std::string_view private_data)
+{
+    const net::unique_fd fd(::socket(where.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (::connect(fd.get(), where.data(), where.size()) != 0)
+        return "nothing";
+    std::string frame = "MPA ID Req Frame";
+    constexpr char depths[] = {'\0', '\1', '\0', '\1'}; // IRD, ORD
+    frame += {'\x10', '\2', '\0', static_cast<char>(sizeof depths + private_data.size())};
+    frame += std::string_view(depths, sizeof depths);
+    frame += private_data;
+    (void)::send(fd.get(), frame.data(), frame.size(), MSG_NOSIGNAL);
+    std::array<char, 20> header{};
+    if (::recv(fd.get(), header.data(), header.size(), MSG_WAITALL) != static_cast<ssize_t>(header.size()))
+        return "nothing";
+    constexpr char rejected = 0x20;
+    std::string told = (header[16] & rejected) != 0 ? "rejected: " : "accepted: ";
+    std::string data(static_cast<unsigned char>(header[19]), '\0');
+    if (::recv(fd.get(), data.data(), data.size(), MSG_WAITALL) != static_cast<ssize_t>(data.size()) ||
+        data.size() < sizeof depths)
+        return "nothing";
+    return told + data.substr(sizeof depths);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(a_module_has_connections_that_are_not_for_rpc)
+{
+    events.clear();
+    beside_module::others.served = 0;
+    service s("test");
+    s.modules().add(beside);
+    quiet(s);
+    s.set("beside.iwarp_crc", false);
+    s.configure();
+    s.start();
+    // Asked once for a transport, before anybody can call.
+    const std::vector<std::string> expected = {"programs", "programs", "asked of iwarp", "listening"};
+    BOOST_TEST(events == expected, boost::test_tools::per_element());
+    const net::endpoint where = place_of(s.start_text(), "iwarp");
+    for (int i = 1; i <= 4; ++i) { // on each shard
+        BOOST_TEST(answer_to(where, "meant for it") == "rejected: gone");
+        BOOST_TEST(beside_module::others.served == i);
+    }
+    BOOST_TEST(answer_to(where, "").starts_with("accepted: "));
+    BOOST_TEST(beside_module::others.served == 4);
+    BOOST_TEST(s.stop().has_value());
+}
+
+BOOST_AUTO_TEST_CASE(a_module_that_fails_to_say_who_has_its_connections_is_named)
+{
+    const auto started = [](std::vector<std::string> listen) -> std::string {
+        service s("test");
+        s.modules().add(beside);
+        quiet(s);
+        s.set("beside.listen", std::move(listen));
+        s.configure();
+        try {
+            s.start();
+        } catch (const std::exception& e) {
+            return e.what();
+        }
+        return "started";
+    };
+    beside_module::fails = true;
+    BOOST_TEST(started({"iwarp://127.0.0.1:0"}) == "module beside: no more");
+    // It is asked of transports that are there.
+    BOOST_TEST(started({"tcp://127.0.0.1:0"}) == "started");
+    beside_module::fails = false;
 }
 
 namespace {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <verbena/core/module/protocol_module.hpp>
+#include <verbena/core/verbs/side_connections.hpp>
 #include <verbena/protocols/rpc/program.hpp>
 
 #include <cstdint>
@@ -27,6 +28,17 @@ public:
     /// other, after start(). What it throws ends the start; so does no program, a null one, and one of a number and version that another one
     /// of the same listeners has. Programs of one number may have different versions.
     virtual std::vector<std::unique_ptr<program>> make_programs(shard& s) = 0;
+    /// A device of `transport` ("iwarp", "rdma") by whose listeners the programs will be called, and who has connections to
+    /// them that are not for RPC; nullptr: nobody, and each connection is for RPC. One module may answer for a device.
+    ///
+    /// Called once for each such transport, behind make_programs() of all shards and before any listener is open, on a
+    /// thread that is no shard. `device` outlives the module; one of `rdma` knows nothing of itself yet
+    /// (device::query()). What this yields outlives the listeners' tasks. What it throws ends the start.
+    virtual verbs::side_connections* connections_on(verbs::device& device, std::string_view transport)
+    {
+        (void)device, (void)transport;
+        return nullptr;
+    }
 };
 
 } // namespace verbena::rpc

@@ -11,6 +11,7 @@
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/net/peer_shares.hpp>
 #include <verbena/core/task/scope.hpp>
+#include <verbena/core/verbs/side_connections.hpp>
 #include <verbena/core/verbs/verbs.hpp>
 #include <verbena/protocols/rpc/program.hpp>
 
@@ -79,6 +80,10 @@ struct responder_options {
     /// Where the provider doesn't notice by itself that a peer is gone: a connection that was silent for this long is
     /// sent an RDMA Write of nothing, which the peer's device acknowledges, or else the provider ends the connection.
     duration probe_after = std::chrono::seconds(60);
+    /// Has the connections whose private data it takes: they count for max_connections and max_peer_connections, come
+    /// only from peers that dispatcher::admits(), and end with the listener, which does not wait for them. nullptr: all
+    /// connections are for RPC.
+    verbs::side_connections* others = nullptr;
 };
 
 /// Counters of one shard's connections. One writer.

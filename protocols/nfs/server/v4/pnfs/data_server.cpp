@@ -19,6 +19,19 @@ constexpr std::size_t number_size = 4;
 constexpr std::size_t signature_size = 12;
 static_assert(number_size + signature_size == std::tuple_size_v<deviceid4>);
 
+const char* cause_of(rdma_layout_reject why) noexcept
+{
+    switch (why) {
+    case rdma_layout_reject::version: return "the client speaks another version of the connect request";
+    case rdma_layout_reject::unknown:
+        return "the client shows a device id that is not its own, or of an earlier start";
+    case rdma_layout_reject::too_many: return "the client has as many connections as one may";
+    case rdma_layout_reject::no_room: return "as many connections are there as may be";
+    case rdma_layout_reject::none: break;
+    }
+    return "";
+}
+
 } // namespace
 
 /// A client's connection, on its shard. Nobody sends messages over it.
@@ -246,6 +259,8 @@ task<void> data_server::serve(std::unique_ptr<verbs::connect_request> request)
     const rdma_layout_reject refused = asked ? admit(*asked, client) : rdma_layout_reject::version;
     if (refused != rdma_layout_reject::none) {
         here->rejected.add();
+        log_limited(here->refusals_logged, log_level::info, "pnfs", "connection rejected",
+                    {{"peer", request->peer_name()}, {"cause", cause_of(refused)}});
         task<void> rejecting = reject(*request, refused);
         co_await rejecting;
         co_return;
@@ -255,8 +270,11 @@ task<void> data_server::serve(std::unique_ptr<verbs::connect_request> request)
     options.send_depth = options.receive_depth = 4;
     auto making = request->make_queue_pair(*c.client->domain, options);
     auto made = co_await making;
-    if (!made)
-        co_return;
+    if (!made) {
+        log_limited(here->failures_logged, log_level::warning, "pnfs", "no queue pair for a connection",
+                    {{"peer", request->peer_name()}, {"cause", made.error().message()}});
+        co_return; // which refuses it
+    }
     c.queue_pair = std::move(*made);
     c.queue_pair->set_handler(&c);
     const auto answer = encode(rdma_layout_answer{1, 0});

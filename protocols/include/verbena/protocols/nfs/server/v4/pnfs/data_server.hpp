@@ -4,9 +4,11 @@
 #pragma once
 
 #include <verbena/core/intrusive_list.hpp>
+#include <verbena/core/log.hpp>
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/reactor/shard.hpp>
 #include <verbena/core/siphash.hpp>
+#include <verbena/core/verbs/side_connections.hpp>
 #include <verbena/core/verbs/verbs.hpp>
 #include <verbena/protocols/nfs/server/v4/pnfs/layouts.hpp>
 #include <verbena/protocols/nfs/wire/v4/rdma_layout_connect.hpp>
@@ -33,7 +35,7 @@ struct data_server_limits {
 /// A client is there from its first layout on, or from the first look at its device id, until forget(). Its device id is
 /// the server's secret and the client's: whoever shows it in a connect request is taken for the client. One for each
 /// device that serves layouts. Any thread, but where a function says otherwise.
-class data_server {
+class data_server final : public verbs::side_connections {
 public:
     /// Connections are accepted on `shards`. `device`, whose contexts accept them, and the shards outlive it. `key` is secret, and another
     /// one at each start, or `epoch` is.
@@ -63,11 +65,12 @@ public:
     /// Whether a connect request is for a data server, by its private data, of whichever version: other protocols may listen on the
     /// same address.
     static bool is_meant(std::span<const std::byte> private_data) noexcept;
+    bool takes(std::span<const std::byte> private_data) noexcept override { return is_meant(private_data); }
     /// Accepts or rejects, and has the connection until it ends.
     ///
-    /// Completes when: it has ended. On cancel: it ends. Errors: none; who was rejected, and why, is counted. Lifetime: this outlives
+    /// Completes when: it has ended. On cancel: it ends. Errors: none; rejections are counted and, some of them, logged. Lifetime: this outlives
     /// it. Shard: that of the request's context, one of those that this was made with.
-    task<void> serve(std::unique_ptr<verbs::connect_request> request);
+    task<void> serve(std::unique_ptr<verbs::connect_request> request) override;
 
     struct counts {
         std::int64_t connections = 0;
@@ -90,6 +93,7 @@ private:
         intrusive_list<list_hook> connections;
         gauge count;
         counter accepted, rejected;
+        log_limiter refusals_logged, failures_logged;
     };
     part* part_here(const reactor& r) noexcept;
     task<void> end_connections(files::client_id id);
