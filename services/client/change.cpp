@@ -216,6 +216,7 @@ public:
             co_await session_->close();
     }
     bool is_open() const noexcept { return store_ != nullptr; }
+    nfs::v4::pnfs::layout_user* layouts() noexcept { return session_ ? session_->layouts() : nullptr; }
     store& files() noexcept { return *store_; }
     /// The last part of the path: what a copy in a directory is called.
     std::string leaf() const
@@ -262,6 +263,29 @@ task<void> show_progress(const copier& c)
     std::fprintf(stderr, "\r\033[K");
 }
 
+// By which ways bytes of files have gone, and why some did not go by RDMA.
+struct ways_of_bytes {
+    std::uint64_t by_rdma = 0;
+    std::uint64_t by_nfs = 0;
+    std::array<std::uint64_t, nfs::v4::pnfs::reasons_by_nfs> because{};
+
+    void add(nfs::v4::pnfs::layout_user* layouts)
+    {
+        if (layouts == nullptr)
+            return;
+        const auto& c = layouts->counts();
+        by_rdma += c.read_by_rdma + c.written_by_rdma;
+        by_nfs += c.read_by_nfs + c.written_by_nfs;
+        for (std::size_t i = 0; i < because.size(); ++i)
+            because[i] += c.by_reason[i];
+    }
+    const char* most_frequent() const
+    {
+        const auto most = std::ranges::max_element(because);
+        return nfs::v4::pnfs::to_string(static_cast<nfs::v4::pnfs::by_nfs>(most - because.begin()));
+    }
+};
+
 task<int> copy_all(runtime& r, const cp_options& o, std::vector<std::unique_ptr<place>>& sources,
                    place& target)
 {
@@ -306,9 +330,23 @@ task<int> copy_all(runtime& r, const cp_options& o, std::vector<std::unique_ptr<
     co_await progress.join();
     const copy_totals& t = c.totals();
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    const bool uses_layouts = r.options().layouts != layout_use::no;
+    ways_of_bytes ways;
+    for (auto& source : sources)
+        ways.add(source->layouts());
+    ways.add(target.layouts());
     if (r.options().json) {
         nlohmann::json out = {{"files", t.files}, {"directories", t.directories}, {"links", t.links},
                               {"bytes", t.bytes}, {"failures", t.failures},       {"seconds", took.count()}};
+        if (uses_layouts) {
+            out["bytes_by_rdma"] = ways.by_rdma;
+            out["bytes_by_nfs"] = ways.by_nfs;
+            nlohmann::json& why = out["by_nfs_because"] = nlohmann::json::object();
+            for (std::size_t i = 0; i < ways.because.size(); ++i) {
+                if (ways.because[i] != 0)
+                    why[nfs::v4::pnfs::to_string(static_cast<nfs::v4::pnfs::by_nfs>(i))] = ways.because[i];
+            }
+        }
         if (o.copy.checksum) {
             nlohmann::json& all = out["checksums"] = nlohmann::json::array();
             for (const copier::file_checksum& one : c.checksums()) {
@@ -319,11 +357,16 @@ task<int> copy_all(runtime& r, const cp_options& o, std::vector<std::unique_ptr<
         }
         print("%s\n", dump(out).c_str());
     } else if (!r.options().quiet) {
+        std::string by;
+        if (uses_layouts)
+            by = "; " + human(ways.by_rdma) + " by RDMA, " + human(ways.by_nfs) + " by NFS" +
+                 (ways.by_nfs != 0 ? std::string(" (") + ways.most_frequent() + ")" : std::string());
         std::fprintf(
-            stderr, "%s, %s in %.2f s, %s/s\n", counted(t.files, "file").c_str(), human(t.bytes).c_str(),
+            stderr, "%s, %s in %.2f s, %s/s%s\n", counted(t.files, "file").c_str(), human(t.bytes).c_str(),
             took.count(),
             human(static_cast<std::uint64_t>(static_cast<double>(t.bytes) / std::max(took.count(), 1e-6)))
-                .c_str());
+                .c_str(),
+            by.c_str());
     }
     co_return t.failures == 0 ? exit_ok : std::max<int>(worst, exit_failed);
 }

@@ -42,6 +42,13 @@ task<int> ls(runtime& r, ls_options o);
 task<int> cat(runtime& r, std::vector<std::string> urls);
 task<int> stat(runtime& r, std::vector<std::string> urls);
 
+struct layout_command {
+    std::string url; ///< a file
+    bool write = false;
+};
+/// Shows the layout that the server gives of a file, and gives it back.
+task<int> layout(runtime& r, layout_command o);
+
 struct rm_options {
     std::vector<std::string> urls;
     bool recursive = false;

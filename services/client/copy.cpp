@@ -325,6 +325,7 @@ task<void> copier::copy_file(store& from, std::string from_path, store& to, std:
                        info.size != 0 ? info.size : UINT64_MAX);
             if (options_.checksum)
                 f.hash = &hash;
+            (*target)->expect(info.size);
             const bool there = co_await copied_within(from, to, f);
             if (there)
                 f.next = f.size;

@@ -83,6 +83,22 @@ std::string is_domain(const std::string& text)
                                          "example.org";
 }
 
+// --layout, of a command that moves bytes of files.
+void take_layouts(CLI::App* command, std::string& word)
+{
+    command
+        ->add_option(
+            "--layout", word,
+            "whether bytes go by the server's RDMA layouts: no, auto (where it gives some) or require")
+        ->check(CLI::IsMember({"no", "auto", "require"}))
+        ->capture_default_str();
+}
+
+layout_use layouts_by(const std::string& word)
+{
+    return word == "auto" ? layout_use::automatic : word == "require" ? layout_use::require : layout_use::no;
+}
+
 int with_output_written(int code)
 {
     const printed output = flush_standard_output();
@@ -103,7 +119,8 @@ int run_command(int argc, char** argv)
     global_options global;
     app.add_flag(
         "--json", global.json,
-        "machine-readable output (ping, ls, stat, df, mounts, cp, doctor, conform, block info, block bench)");
+        "machine-readable output (ping, ls, stat, layout, df, mounts, cp, doctor, conform, block info, block "
+        "bench)");
     app.add_flag("-q,--quiet", global.quiet, "no progress and no summary");
     app.add_flag("--soft", global.soft, "fail when the server stays silent, instead of waiting for it");
     app.add_option("--timeout", global.timeout_seconds,
@@ -124,6 +141,7 @@ int run_command(int argc, char** argv)
     std::string first;
     std::string second;
     std::vector<std::string> urls;
+    std::string layouts = "no";
 
     ping_options ping_o;
     CLI::App* ping_c = app.add_subcommand("ping", "Time the server's NULL procedure");
@@ -149,7 +167,20 @@ int run_command(int argc, char** argv)
 
     CLI::App* cat_c = app.add_subcommand("cat", "Write files to the standard output");
     cat_c->add_option("url", urls, "files")->required();
-    cat_c->callback([&] { run = [&](runtime& r) { return cli::cat(r, urls); }; });
+    take_layouts(cat_c, layouts);
+    cat_c->callback([&] {
+        global.layouts = layouts_by(layouts);
+        run = [&](runtime& r) { return cli::cat(r, urls); };
+    });
+
+    layout_command layout_o;
+    CLI::App* layout_c = app.add_subcommand("layout", "Show the RDMA layout that the server gives of a file");
+    layout_c->add_option("url", layout_o.url, "the file")->required();
+    layout_c->add_flag("-w,--write", layout_o.write, "a layout to write, not to read");
+    layout_c->callback([&] {
+        global.layouts = layout_use::require;
+        run = [&](runtime& r) { return cli::layout(r, layout_o); };
+    });
 
     CLI::App* stat_c = app.add_subcommand("stat", "Show all attributes");
     stat_c->add_option("url", urls, "files and directories")->required();
@@ -209,7 +240,9 @@ int run_command(int argc, char** argv)
     cp_c->add_option("-d,--depth", cp_o.copy.depth, "requests in flight per file")
         ->check(CLI::Range(1u, copier::max_depth))
         ->capture_default_str();
+    take_layouts(cp_c, layouts);
     cp_c->callback([&] {
+        global.layouts = layouts_by(layouts);
         cp_o.target = paths.back();
         cp_o.sources.assign(paths.begin(), paths.end() - 1);
         run = [&](runtime& r) { return cli::cp(r, cp_o); };
@@ -322,7 +355,7 @@ int run_command(int argc, char** argv)
             return complain(said, exit_usage);
         return app.exit(e) == 0 ? exit_ok : exit_usage;
     }
-    std::vector<std::string> words = {first, second, ping_o.url, conform_o.url, block_o.url};
+    std::vector<std::string> words = {first, second, ping_o.url, layout_o.url, conform_o.url, block_o.url};
     for (const auto& more : {urls, ls_o.urls, rm_o.urls, mkdir_o.urls, paths, block_o.paths})
         words.insert(words.end(), more.begin(), more.end());
     if (const std::string idle = idle_choice(global, words); !idle.empty())

@@ -18,6 +18,8 @@ public:
     virtual task<result<void>> write(std::uint64_t offset, rpc::payload data) = 0;
     /// Takes away what the file had beyond `length` when it was opened.
     virtual task<result<void>> cut(std::uint64_t length) = 0;
+    /// The size that a file which is written is to have, as far as it is known: by that more memory is asked for at once.
+    virtual void expect(std::uint64_t) {}
     /// What was written is stable (server) or handed to the kernel (local) afterwards.
     virtual task<result<void>> close() = 0;
 };

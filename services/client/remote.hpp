@@ -9,6 +9,7 @@
 #include <verbena/core/task/task.hpp>
 #include <verbena/protocols/nfs/client/v3/client.hpp>
 #include <verbena/protocols/nfs/client/v4/client.hpp>
+#include <verbena/protocols/nfs/client/v4/pnfs/layout_user.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -74,9 +75,9 @@ public:
     virtual std::uint32_t write_size() const noexcept = 0;
 };
 
-/// The clients outlive them.
+/// The clients outlive them, and so do `layouts`, by which bytes of files go unless that is nullptr.
 std::unique_ptr<remote> make_remote(nfs::client& of);
-std::unique_ptr<remote> make_remote(nfs::v4::client& of);
+std::unique_ptr<remote> make_remote(nfs::v4::client& of, nfs::v4::pnfs::layout_user* layouts);
 
 handle to_handle(const nfs::v3::nfs_fh3& of) noexcept;
 

@@ -39,6 +39,44 @@ private:
     std::unique_ptr<v4::file> file_;
 };
 
+// Its bytes go by RDMA where the server gives layouts.
+class file4_by_layout final : public open_file {
+public:
+    explicit file4_by_layout(std::unique_ptr<v4::pnfs::layout_file> f) noexcept : file_(std::move(f)) {}
+
+    task<result<rpc::payload>> read(std::uint64_t offset, std::uint32_t count) override
+    {
+        auto read = co_await file_->read(offset, count);
+        if (!read)
+            co_return read.error();
+        co_return std::move(read->data);
+    }
+    task<result<void>> write(std::uint64_t offset, rpc::payload data) override
+    {
+        return file_->write(offset, std::move(data));
+    }
+    task<result<void>> cut(std::uint64_t length) override
+    {
+        if (file_->node().attributes.size <= length)
+            co_return result<void>();
+        co_return co_await file_->truncate(length);
+    }
+    void expect(std::uint64_t size) override { file_->expect(size); }
+    task<result<void>> close() override { return file_->close(); }
+    v4::pnfs::layout_file& file() noexcept { return *file_; }
+
+private:
+    std::unique_ptr<v4::pnfs::layout_file> file_;
+};
+
+// For what the server does with a file by itself.
+v4::file& plain_file(open_file& of)
+{
+    if (auto* const by_layout = dynamic_cast<file4_by_layout*>(&of))
+        return by_layout->file().plain();
+    return static_cast<file4&>(of).file();
+}
+
 // Servers that know nothing of each other may give the same name, by which they seem to be one (knfsd gives that of its host), and a handle of
 // the one may then be that of another file of the other.
 bool is_same_object(const attributes& a, const attributes& b) noexcept
@@ -49,7 +87,7 @@ bool is_same_object(const attributes& a, const attributes& b) noexcept
 
 class remote4 final : public remote {
 public:
-    explicit remote4(v4::client& c) : client_(c) {}
+    remote4(v4::client& c, v4::pnfs::layout_user* layouts) : client_(c), layouts_(layouts) {}
 
     task<result<node>> lookup(const handle& directory, std::string_view name) override
     {
@@ -101,7 +139,7 @@ public:
         auto opened = co_await client_.open(object, v4::share4::access_read);
         if (!opened)
             co_return opened.error();
-        co_return std::unique_ptr<open_file>(std::make_unique<file4>(std::move(*opened)));
+        co_return used(std::move(*opened));
     }
     task<result<std::unique_ptr<open_file>>> create(const handle& directory, std::string_view name,
                                                     const new_attributes& set) override
@@ -110,7 +148,7 @@ public:
             co_await client_.create(directory, name, set, v4::open_how::unchecked, v4::share4::access_write);
         if (!made)
             co_return made.error();
-        co_return std::unique_ptr<open_file>(std::make_unique<file4>(std::move(*made)));
+        co_return used(std::move(*made));
     }
     bool copies_from(const remote& other) const noexcept override
     {
@@ -121,7 +159,7 @@ public:
     task<result<std::uint64_t>> copy(open_file& from, open_file& to, std::uint64_t length,
                                      std::function<void(std::uint64_t)> progress) override
     {
-        const node told = static_cast<file4&>(from).file().node();
+        const node told = plain_file(from).node();
         auto source = co_await client_.open(told, v4::share4::access_read);
         if (!source)
             co_return source.error();
@@ -129,8 +167,7 @@ public:
         auto copied = result<std::uint64_t>(error(std::errc::not_supported, "COPY from another server"));
         if (is_same_object(here, told.attributes)) {
             if (here.size == told.attributes.size && here.change == told.attributes.change)
-                copied =
-                    co_await static_cast<file4&>(to).file().copy_from(**source, length, std::move(progress));
+                copied = co_await plain_file(to).copy_from(**source, length, std::move(progress));
             else
                 copied = error(std::error_code(ESTALE, std::generic_category()),
                                "COPY of what changes meanwhile, or of another file");
@@ -143,11 +180,21 @@ public:
     std::uint32_t write_size() const noexcept override { return client_.limits().write; }
 
 private:
+    std::unique_ptr<open_file> used(std::unique_ptr<v4::file> f)
+    {
+        if (layouts_ == nullptr)
+            return std::make_unique<file4>(std::move(f));
+        return std::make_unique<file4_by_layout>(layouts_->use(std::move(f)));
+    }
     v4::client& client_;
+    v4::pnfs::layout_user* const layouts_;
 };
 
 } // namespace
 
-std::unique_ptr<remote> make_remote(v4::client& of) { return std::make_unique<remote4>(of); }
+std::unique_ptr<remote> make_remote(v4::client& of, v4::pnfs::layout_user* layouts)
+{
+    return std::make_unique<remote4>(of, layouts);
+}
 
 } // namespace verbena::cli

@@ -10,11 +10,19 @@
 #include <verbena/core/verbs/verbs.hpp>
 #include <verbena/protocols/nfs/nsswitch_names.hpp>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 
 namespace verbena::cli {
+
+/// Whether bytes of files go by the RDMA layouts that a server of version 4 gives.
+enum class layout_use : std::uint8_t {
+    no,
+    automatic, ///< where it gives some
+    require,   ///< and what can't is an error
+};
 
 struct global_options {
     bool soft = false;
@@ -25,6 +33,7 @@ struct global_options {
     std::string rdma_source; ///< own address of their connections
     std::string id_domain;   ///< of names of users; empty: this host's
     bool crc = false;        ///< nfs+iwarp:// asks for CRC32C
+    layout_use layouts = layout_use::no;
 };
 
 class runtime {

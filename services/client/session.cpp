@@ -53,6 +53,14 @@ try {
 } catch (const std::bad_alloc&) {
 }
 
+session::session(runtime& r, url where)
+    : runtime_(r), url_(std::move(where)), version_(url_.version), identity_(nfs::identity::of_process())
+{
+    // Who has layouts can be called, to give them back.
+    if (r.options().layouts != layout_use::no && version_ != nfs_version::v3)
+        callbacks_.emplace(r.shard());
+}
+
 // A peer that goes on ending connections without a reply speaks something else, or wants nobody.
 constexpr unsigned connections_without_reply = 3;
 
@@ -93,6 +101,7 @@ task<result<std::unique_ptr<rpc::client_transport>>> session::connect_tcp(std::u
     rpc::stream_client_options options;
     options.client = client_options(url_.authority(port) + " (tcp" + std::string(which) + ')');
     options.reserved_port = ::geteuid() == 0;
+    options.callbacks = callbacks_ ? &*callbacks_ : nullptr;
     error last(std::errc::address_not_available, "the name has no address");
     for (const net::endpoint& to : *endpoints) {
         auto made = rpc::make_stream_client(runtime_.shard(), runtime_.buffers(), to.to_string(), options);
@@ -118,6 +127,7 @@ task<result<std::unique_ptr<rpc::client_transport>>> session::connect_nfs(std::u
     rpcrdma::requester_options options;
     options.client = client_options(url_.authority(port) + " (" + std::string(to_string(url_.transport)) +
                                     std::string(which) + ')');
+    options.callbacks = callbacks_ ? &*callbacks_ : nullptr;
     verbs::context* provider = nullptr;
     if (url_.transport == transport_kind::rdma) {
         auto devices = runtime_.rdma();
@@ -218,13 +228,20 @@ void session::speak4()
         minors = {1, 1};
     if (version_ == nfs_version::v4_2)
         minors = {2, 2};
-    nfs4_ = std::make_unique<nfs::v4::client>(*transport_, identity_, std::string(), minors);
+    nfs4_ = std::make_unique<nfs::v4::client>(*transport_, identity_, std::string(), minors,
+                                              callbacks_ ? &*callbacks_ : nullptr);
+    if (callbacks_) {
+        nfs::v4::pnfs::layout_options o;
+        o.requires_layouts = runtime_.options().layouts == layout_use::require;
+        layouts_ =
+            std::make_unique<nfs::v4::pnfs::layout_user>(*nfs4_, runtime_.iwarp(), runtime_.buffers(), o);
+    }
     nfs4_->use_names(&runtime_.users());
     nfs::patience& patience = nfs4_->session().patience();
     patience.have(jukebox_patience(), notices_.empty() ? nullptr : notices_.back().get());
     if (runtime_.options().soft || limit_.count() != 0)
         patience.spend();
-    remote_ = make_remote(*nfs4_);
+    remote_ = make_remote(*nfs4_, layouts_.get());
 }
 
 task<result<nfs::mount_client>> session::mounts()
@@ -295,9 +312,16 @@ task<failure> session::mount()
 
 task<failure> session::mount_connected()
 {
+    failure failed;
     if (nfs4_)
-        co_return co_await mount4();
-    co_return co_await mount3();
+        failed = co_await mount4();
+    else
+        failed = co_await mount3();
+    if (!failed.failed() && layouts_ == nullptr && runtime_.options().layouts == layout_use::require)
+        failed = failure("cannot use " + url_.to_string() + " with layouts",
+                         error(std::errc::not_supported, "NFS version 3 has none"),
+                         "have the server serve version 4.1 or 4.2, or leave out --layout require");
+    co_return failed;
 }
 
 task<result<void>> session::settle()
@@ -305,6 +329,7 @@ task<result<void>> session::settle()
     auto answered = co_await remote_->null();
     if (answered || version_ != nfs_version::highest || !unavailable(answered.error()))
         co_return answered;
+    layouts_.reset();
     nfs4_.reset();
     speak3();
     co_return co_await remote_->null();
@@ -330,6 +355,7 @@ task<failure> session::without4(const error& why)
     if (url_.connections != 1)
         co_return failure("cannot use " + url_.to_string(), why,
                           "nconnect is of version 4, and the server has 3 at most: leave it out");
+    layouts_.reset();
     nfs4_.reset(); // it has no session
     speak3();
     auto answered = co_await remote_->null();
@@ -448,8 +474,10 @@ task<failure> session::mount3()
 // How long the server may take for what it need not answer.
 constexpr std::chrono::seconds farewell{1};
 
-static task<result<void>> leave(nfs::v4::client& c)
+static task<result<void>> leave(nfs::v4::client& c, nfs::v4::pnfs::layout_user* layouts)
 {
+    if (layouts != nullptr)
+        co_await layouts->close();
     co_await c.close();
     co_return result<void>();
 }
@@ -464,7 +492,7 @@ task<void> session::close()
         (void)co_await with_timeout(farewell, std::move(leaving));
     }
     if (nfs4_) {
-        task<result<void>> leaving = leave(*nfs4_);
+        task<result<void>> leaving = leave(*nfs4_, layouts_.get());
         (void)co_await with_timeout(farewell, std::move(leaving));
     }
     if (mount_transport_)

@@ -43,10 +43,7 @@ private:
 /// Shard-local. close() before it goes.
 class session {
 public:
-    session(runtime& r, url where)
-        : runtime_(r), url_(std::move(where)), version_(url_.version), identity_(nfs::identity::of_process())
-    {
-    }
+    session(runtime& r, url where);
 
     /// Each connect and each call fails after `limit`, whatever --soft and --timeout say. Before connect().
     void give_up_after(std::chrono::seconds limit) noexcept { limit_ = limit; }
@@ -76,6 +73,10 @@ public:
     const cli::url& where() const noexcept { return url_; }
     /// What is spoken. `highest` until mount() or settle(), which alone leaves open which minor version it is.
     nfs_version version() const noexcept { return version_; }
+    /// What version 4 has for RDMA layouts, or nullptr where none are wanted or another version is spoken.
+    nfs::v4::pnfs::layout_user* layouts() noexcept { return layouts_.get(); }
+    /// Version 4's, for who needs what only that has. After mount(), where no other version is spoken.
+    nfs::v4::client& nfs4() noexcept { return *nfs4_; }
     /// Version 3's, for who needs what only that has.
     nfs::client& nfs3() noexcept { return *nfs3_; }
     const nfs::mounted& mounted() const noexcept { return mounted_; }
@@ -111,12 +112,15 @@ private:
     cli::url url_;
     nfs_version version_;
     nfs::identity identity_;
-    std::vector<std::unique_ptr<server_notice>> notices_; // outlive the transports
+    std::optional<nfs::v4::callback_service>
+        callbacks_; // for layouts; outlives the transports, as the next do
+    std::vector<std::unique_ptr<server_notice>> notices_;
     std::unique_ptr<rpc::client_transport> transport_;
     std::vector<std::unique_ptr<rpc::client_transport>> more_; // that the session of version 4 goes over too
     std::unique_ptr<rpc::client_transport> mount_transport_;
     std::unique_ptr<nfs::client> nfs3_; // one of both
     std::unique_ptr<nfs::v4::client> nfs4_;
+    std::unique_ptr<nfs::v4::pnfs::layout_user> layouts_;
     std::unique_ptr<remote> remote_; // over that one
     nfs::mounted mounted_;
     handle root_;

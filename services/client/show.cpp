@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What only looks: ls, stat, cat, df, mounts.
+// What only looks: ls, stat, cat, layout, df, mounts.
 #include "commands.hpp"
 #include "folder.hpp"
 #include "json_text.hpp"
@@ -12,8 +12,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
+#include <span>
 
 namespace verbena::cli {
 namespace {
@@ -300,6 +302,107 @@ task<int> cat_one(runtime& r, const std::string& text)
     co_return code;
 }
 
+const char* state_text(nfs::v4::pnfs_rdma_extent_state4 state)
+{
+    switch (state) {
+    case nfs::v4::pnfs_rdma_extent_state4::read_write_data: return "read-write";
+    case nfs::v4::pnfs_rdma_extent_state4::read_data: return "read";
+    case nfs::v4::pnfs_rdma_extent_state4::invalid_data: return "uninitialized";
+    case nfs::v4::pnfs_rdma_extent_state4::none_data: return "hole";
+    }
+    return "unknown";
+}
+
+std::string hexadecimal(std::span<const std::byte> bytes)
+{
+    std::string text;
+    for (const std::byte each : bytes) {
+        constexpr std::string_view digits = "0123456789abcdef";
+        text += {digits[std::to_integer<unsigned>(each) >> 4], digits[std::to_integer<unsigned>(each) & 15]};
+    }
+    return text;
+}
+
+// Where each device is that the extents name: an address, or why there is none.
+task<std::map<std::string, std::string>> addresses_of(nfs::v4::pnfs::layout_user& layouts,
+                                                      const std::vector<nfs::v4::pnfs_rdma_extent4>& extents)
+{
+    std::map<std::string, std::string> out;
+    for (const auto& each : extents) {
+        const std::string device = hexadecimal(each.device_id);
+        if (each.state == nfs::v4::pnfs_rdma_extent_state4::none_data || out.contains(device))
+            continue;
+        const auto told = co_await layouts.connections().address_of(each.device_id);
+        out[device] = told ? told->first + " " + told->second : told.error().message();
+    }
+    co_return std::move(out);
+}
+
+void print_layout(runtime& r, const std::vector<nfs::v4::pnfs_rdma_extent4>& extents,
+                  const std::map<std::string, std::string>& addresses)
+{
+    json all = json::array();
+    if (!r.options().json)
+        print("%12s %12s %-13s %10s %18s %s\n", "offset", "length", "state", "handle", "address", "device");
+    for (const auto& each : extents) {
+        const bool is_hole = each.state == nfs::v4::pnfs_rdma_extent_state4::none_data;
+        const std::string device = hexadecimal(each.device_id);
+        if (!r.options().json) {
+            char handle[16] = "-";
+            char address[24] = "-";
+            if (!is_hole) {
+                std::snprintf(handle, sizeof handle, "0x%08x", each.handle);
+                std::snprintf(address, sizeof address, "0x%016llx",
+                              static_cast<unsigned long long>(each.storage_offset));
+            }
+            print("%12llu %12llu %-13s %10s %18s %s\n", static_cast<unsigned long long>(each.file_offset),
+                  static_cast<unsigned long long>(each.length), state_text(each.state), handle, address,
+                  is_hole ? "-" : device.c_str());
+            continue;
+        }
+        json item = {
+            {"offset", each.file_offset}, {"length", each.length}, {"state", state_text(each.state)}};
+        if (!is_hole) {
+            item["handle"] = each.handle;
+            item["address"] = each.storage_offset;
+            item["device"] = device;
+        }
+        all.push_back(std::move(item));
+    }
+    if (r.options().json) {
+        json devices = json::object();
+        for (const auto& [device, address] : addresses)
+            devices[device] = address;
+        print("%s\n", dump(json{{"extents", std::move(all)}, {"devices", std::move(devices)}}).c_str());
+        return;
+    }
+    for (const auto& [device, address] : addresses)
+        print("device %s is at %s\n", device.c_str(), printable(address).c_str());
+}
+
+task<result<void>> show_layout(runtime& r, session& s, bool write)
+{
+    auto found = co_await s.walk(s.rest());
+    if (!found)
+        co_return found.error();
+    if (found->attributes.type != file_type::reg)
+        co_return error(std::errc::invalid_argument, "only a regular file has a layout");
+    auto opened =
+        co_await s.nfs4().open(*found, write ? nfs::v4::share4::access_write : nfs::v4::share4::access_read);
+    if (!opened)
+        co_return opened.error();
+    const std::unique_ptr<nfs::v4::pnfs::layout_file> file = s.layouts()->use(std::move(*opened));
+    auto extents = co_await file->extents(write ? nfs::v4::layoutiomode4::rw : nfs::v4::layoutiomode4::read);
+    if (extents) {
+        const auto addresses = co_await addresses_of(*s.layouts(), *extents);
+        print_layout(r, *extents, addresses);
+    }
+    auto closed = co_await file->close();
+    if (!extents)
+        co_return extents.error();
+    co_return closed;
+}
+
 task<int> stat_one(runtime& r, const std::string& text, json* out)
 {
     auto where = url_argument(text);
@@ -404,6 +507,25 @@ task<int> cat(runtime& r, std::vector<std::string> urls)
     int code = exit_ok;
     for (const std::string& text : urls)
         code = std::max(code, co_await cat_one(r, text));
+    co_return code;
+}
+
+task<int> layout(runtime& r, layout_command o)
+{
+    auto where = url_argument(o.url);
+    if (!where)
+        co_return exit_usage;
+    session s(r, *where);
+    const failure failed = co_await s.mount();
+    int code = exit_ok;
+    if (failed.failed()) {
+        code = complain(failed.text(), exit_unreachable);
+    } else {
+        const auto shown = co_await show_layout(r, s, o.write);
+        if (!shown)
+            code = complain(o.url + ": " + shown.error().message(), exit_failed);
+    }
+    co_await s.close();
     co_return code;
 }
 

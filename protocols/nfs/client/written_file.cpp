@@ -17,7 +17,10 @@ private:
     semaphore& semaphore_;
 };
 
-// Bytes [begin, end) of `data`, sharing its leases.
+const error stopped(std::errc::operation_canceled, "a write or commit of a file");
+
+} // namespace
+
 rpc::payload slice(const rpc::payload& data, std::size_t begin, std::size_t end)
 {
     rpc::payload part;
@@ -32,10 +35,6 @@ rpc::payload slice(const rpc::payload& data, std::size_t begin, std::size_t end)
     }
     return part;
 }
-
-const error stopped(std::errc::operation_canceled, "a write or commit of a file");
-
-} // namespace
 
 rpc::payload share(const rpc::payload& data) { return slice(data, 0, data.size()); }
 

@@ -204,6 +204,11 @@ nfsstat4 client_session::recalled(const CB_RECALL_SLOT4args& args)
     return nfsstat4::ok;
 }
 
+nfsstat4 client_session::layout_recalled(const CB_LAYOUTRECALL4args& args)
+{
+    return reclaimer_ != nullptr ? reclaimer_->layout_recalled(args) : nfsstat4::notsupp;
+}
+
 nfsstat4 client_session::tell(const CB_GETATTR4args& args, attributes& out)
 {
     return reclaimer_ != nullptr ? reclaimer_->tell(args, out) : nfsstat4::badhandle;

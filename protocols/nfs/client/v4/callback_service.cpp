@@ -169,7 +169,10 @@ nfsstat4 callback::recall()
         return nfsstat4::badxdr;
     if constexpr (Args::opcode != nfs_cb_opnum4::recall_slot)
         counts_.recalls.add();
-    return session_->recalled(args);
+    if constexpr (Args::opcode == nfs_cb_opnum4::layoutrecall)
+        return session_->layout_recalled(args);
+    else
+        return session_->recalled(args);
 }
 
 nfsstat4 callback::serve(nfs_cb_opnum4 operation)
@@ -179,6 +182,7 @@ nfsstat4 callback::serve(nfs_cb_opnum4 operation)
     case nfs_cb_opnum4::recall: return recall<CB_RECALL4args>();
     case nfs_cb_opnum4::recall_any: return recall<CB_RECALL_ANY4args>();
     case nfs_cb_opnum4::recall_slot: return recall<CB_RECALL_SLOT4args>();
+    case nfs_cb_opnum4::layoutrecall: return recall<CB_LAYOUTRECALL4args>();
     case nfs_cb_opnum4::notify_lock: {
         CB_NOTIFY_LOCK4args args;
         if (!args_.read(args))

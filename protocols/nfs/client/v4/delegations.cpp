@@ -520,7 +520,18 @@ nfsstat4 client::recalled(const CB_RECALL_ANY4args& args)
         std::ranges::count_if(delegated_, [&](const auto& each) { return is_asked_for(*each); }));
     for (; left > args.objects_to_keep; --left)
         begin_return(least_needed(is_asked_for));
+    bool of_layouts = false;
+    for (auto bit = static_cast<std::uint32_t>(rca4_type::other_layout_min);
+         bit <= static_cast<std::uint32_t>(rca4_type::other_layout_max); ++bit)
+        of_layouts = of_layouts || args.type_mask.test(bit);
+    if (of_layouts && layouts_ != nullptr)
+        layouts_->keep_at_most(args.objects_to_keep);
     return nfsstat4::ok;
+}
+
+nfsstat4 client::layout_recalled(const CB_LAYOUTRECALL4args& args)
+{
+    return layouts_ != nullptr ? layouts_->recalled(args) : nfsstat4::notsupp;
 }
 
 // As nothing is kept here, the file has the change attribute that it had when it was delegated, and the server looks
@@ -549,6 +560,8 @@ nfsstat4 client::tell(const CB_GETATTR4args& args, attributes& out)
 
 void client::cannot_be_called()
 {
+    if (layouts_ != nullptr)
+        layouts_->cannot_be_called();
     while (!delegated_.empty())
         begin_return(delegated_.front());
 }

@@ -228,6 +228,8 @@ task<void> client::free_stateid(stateid4 revoked)
 // Opens may go meanwhile. Each is opened again when it is used next.
 task<void> client::free_what_is_revoked()
 {
+    if (layouts_ != nullptr)
+        co_await layouts_->free_what_is_revoked();
     std::vector<stateid4> all;
     for (const auto& each : opens_) {
         all.push_back(each->id);

@@ -69,7 +69,7 @@ bool keeps_number(nfsstat4 status) noexcept
 }
 
 // What the client had is gone without its doing. Delegations are among it, as a server may give some that nobody wants. The back channel's are in
-// back_channel.cpp. Left out are those of layouts, as there are none, and of GSS; where a file system has moved (LEASE_MOVED), its calls
+// back_channel.cpp. Left out are those of devices, whose connections tell, and of GSS; where a file system has moved (LEASE_MOVED), its calls
 // hear MOVED, which is told, as nobody goes after it.
 constexpr std::uint32_t revoked = seq4_status::expired_all_state_revoked |
                                   seq4_status::expired_some_state_revoked | seq4_status::admin_state_revoked |
@@ -326,6 +326,8 @@ EXCHANGE_ID4args client_session::who_it_is() const noexcept
     EXCHANGE_ID4args args;
     args.clientowner.verifier = verifier_;
     args.clientowner.ownerid = std::as_bytes(std::span(name_));
+    if (uses_layouts_)
+        args.flags = exchgid4::use_pnfs_mds | exchgid4::use_non_pnfs;
     return args;
 }
 
@@ -395,6 +397,7 @@ task<result<void>> client_session::exchange_id()
     }
     server_owner_ = text_of(res.server_owner.major_id);
     server_scope_ = text_of(res.server_scope);
+    serves_layouts_ = (res.flags & exchgid4::use_pnfs_mds) != 0;
     client_id_ = res.clientid;
     create_sequence_ = res.sequenceid;
     client_known_ = true;

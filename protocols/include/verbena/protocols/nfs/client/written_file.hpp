@@ -28,6 +28,8 @@ struct write_result {
 
 /// The leases of `data` shared, and so its bytes.
 rpc::payload share(const rpc::payload& data);
+/// Likewise, of its bytes [begin, end) alone.
+rpc::payload slice(const rpc::payload& data, std::size_t begin, std::size_t end);
 
 /// A file that is written to. Writes of different ranges may run at once; order between overlapping ones that run at once is the
 /// caller's. A write that began when an overlapping one had ended stays on top of it, whatever the server loses. commit() before

@@ -30,6 +30,8 @@ public:
     virtual nfsstat4 recalled(const CB_RECALL4args& args) = 0;
     virtual nfsstat4 recalled(const CB_RECALL_ANY4args& args) = 0;
     virtual nfsstat4 recalled(const CB_RECALL_SLOT4args& args) = 0;
+    /// Who uses no layouts need not have this.
+    virtual nfsstat4 layout_recalled(const CB_LAYOUTRECALL4args&) { return nfsstat4::notsupp; }
     /// Change and size of a file with a write delegation, as the client has them.
     virtual nfsstat4 tell(const CB_GETATTR4args& args, attributes& out) = 0;
     /// A lock that is waited for may be free.
@@ -61,7 +63,7 @@ public:
         counter callbacks; ///< CB_COMPOUNDs, those that are refused among them
         counter refused;   ///< by CB_SEQUENCE
         counter repeats;   ///< answered with what was kept
-        counter recalls;   ///< CB_RECALL and CB_RECALL_ANY
+        counter recalls;   ///< CB_RECALL, CB_RECALL_ANY and CB_LAYOUTRECALL
     };
 
     explicit callback_service(reactor& shard);

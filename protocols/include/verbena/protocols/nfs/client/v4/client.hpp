@@ -123,6 +123,23 @@ enum class open_how : std::uint8_t {
     exclusive, ///< EXCLUSIVE4_1: guarded, but asked again with the same verifier it succeeds
 };
 
+/// What has layouts of a client's files: pnfs/layout_user.hpp. On the client's shard.
+class layout_holder {
+public:
+    /// In the middle of a callback: what it takes is done beside.
+    virtual nfsstat4 recalled(const CB_LAYOUTRECALL4args& args) = 0;
+    /// Of the layouts, at most `most` may stay.
+    virtual void keep_at_most(std::size_t most) = 0;
+    /// As reclaimer's. Completes when: the server has answered. On cancel: as client_session's. Errors: none. Lifetime: the client outlives it.
+    /// Shard: the client's.
+    virtual task<void> free_what_is_revoked() = 0;
+    /// As reclaimer's.
+    virtual void cannot_be_called() = 0;
+
+protected:
+    ~layout_holder() = default;
+};
+
 /// The files of one server. Any number of calls may run at once.
 ///
 /// This holds for all its tasks. Completes when: the server has answered; a task that takes several calls makes them one after
@@ -154,6 +171,14 @@ public:
     /// without a callback_service. What is kept counts against the server's limits of opens and delegations. Needs an open session if it
     /// makes the number smaller.
     void use_delegations(std::size_t most);
+    /// `holder` gets the recalls of layouts, and the server hears that this client uses them; before open_session(). nullptr: it gets no more of
+    /// them.
+    void use_layouts(layout_holder* holder) noexcept
+    {
+        layouts_ = holder;
+        if (holder != nullptr)
+            session_.ask_for_layouts();
+    }
     /// Has owners that the server calls by names looked up in `names`, which outlives this and is of the transport's shard; those that it
     /// does not know remain file_attributes::nobody. A server that wants no numbers from setattr() (BADOWNER) gets names. nullptr, as at
     /// the beginning: there are numbers alone.
@@ -223,6 +248,7 @@ private:
     nfsstat4 recalled(const CB_RECALL4args& args) override;
     nfsstat4 recalled(const CB_RECALL_ANY4args& args) override;
     nfsstat4 tell(const CB_GETATTR4args& args, attributes& out) override;
+    nfsstat4 layout_recalled(const CB_LAYOUTRECALL4args& args) override;
     void cannot_be_called() override;
     void notified(const CB_NOTIFY_LOCK4args& args) noexcept override;
     task<result<std::unique_ptr<file>>> finish(std::shared_ptr<opening> o);
@@ -313,6 +339,7 @@ private:
     client_session session_;
     transfer_limits limits_;
     user_names* names_ = nullptr;
+    layout_holder* layouts_ = nullptr;
     std::uint64_t owners_ = 0;
     std::vector<std::shared_ptr<server_open>> opens_;
     unsigned openings_ = 0; // and what else runs beside the calls and must end before the session does

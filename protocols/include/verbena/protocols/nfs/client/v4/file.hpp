@@ -29,6 +29,9 @@ class file final : public written_file {
 public:
     ~file();
     const v4::node& node() const noexcept { return node_; }
+    /// By which the server knows that this file is open, for calls that this class does not make: LAYOUTGET.
+    stateid4 stateid() const noexcept { return id(); }
+    std::uint32_t access() const noexcept { return access_; }
 
     struct read_result {
         rpc::payload data; ///< views into what was received

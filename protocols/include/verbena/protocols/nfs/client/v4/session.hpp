@@ -41,6 +41,7 @@ public:
     // What the server calls for, answered in the middle of a callback: what it takes is done beside. Who has no delegations need not have these.
     virtual nfsstat4 recalled(const CB_RECALL4args&) { return nfsstat4::bad_stateid; }
     virtual nfsstat4 recalled(const CB_RECALL_ANY4args&) { return nfsstat4::ok; }
+    virtual nfsstat4 layout_recalled(const CB_LAYOUTRECALL4args&) { return nfsstat4::notsupp; }
     /// Change and size of a file with a write delegation.
     virtual nfsstat4 tell(const CB_GETATTR4args&, attributes&) { return nfsstat4::badhandle; }
     /// A lock that somebody waits for may be free.
@@ -91,6 +92,11 @@ public:
     /// Who takes back what a restart of the server took; nullptr: nobody. Outlives the session.
     void reclaim_by(reclaimer* who) noexcept { reclaimer_ = who; }
 
+    /// Has the session tell the server that this client uses layouts. Before open().
+    void ask_for_layouts() noexcept { uses_layouts_ = true; }
+    /// The server has said that it gives layouts (EXCHGID4_FLAG_USE_PNFS_MDS), to a client that asks for them.
+    bool may_get_layouts() const noexcept { return uses_layouts_ && serves_layouts_; }
+
     /// Makes the session, which run() does too where there is none. Completes when: calls can be made.
     task<result<void>> open();
     /// Makes the session go over one connection more, behind the others and after open(): a call goes by its slot, so that what is under
@@ -128,6 +134,8 @@ public:
     std::size_t slots() const noexcept { return allowed_; }
     duration lease() const noexcept { return lease_; }
     clientid4 client_id() const noexcept { return client_id_; }
+    /// Of the session that was made last.
+    const sessionid4& id() const noexcept { return id_; }
     const identity& who() const noexcept { return who_; }
     /// The server has granted a back channel, and is not known to be without a way to call.
     bool can_be_called() const noexcept { return way_back_ && !way_back_lost_; }
@@ -219,6 +227,7 @@ private:
     nfsstat4 recalled(const CB_RECALL4args& args) override;
     nfsstat4 recalled(const CB_RECALL_ANY4args& args) override;
     nfsstat4 recalled(const CB_RECALL_SLOT4args& args) override;
+    nfsstat4 layout_recalled(const CB_LAYOUTRECALL4args& args) override;
     nfsstat4 tell(const CB_GETATTR4args& args, attributes& out) override;
     void notified(const CB_NOTIFY_LOCK4args& args) noexcept override;
 
@@ -236,7 +245,9 @@ private:
     std::uint32_t lowest_minor_;
     std::uint32_t minor_;
     bool minor_settled_ = false; // by a server that takes it
-    std::string server_owner_;   // major id, from EXCHANGE_ID
+    bool uses_layouts_ = false;
+    bool serves_layouts_ = false; // by EXCHANGE_ID
+    std::string server_owner_;    // major id, from EXCHANGE_ID
     std::string server_scope_;
     bool client_known_ = false;
     clientid4 client_id_ = 0;

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a client has of one file's layouts, and what it wrote by them: shared by the open file and the recalls under way.
+#pragma once
+
+#include "../open_arguments.hpp"
+
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/semaphore.hpp>
+#include <verbena/protocols/nfs/client/v4/pnfs/layout_map.hpp>
+#include <verbena/protocols/nfs/client/v4/pnfs/layout_user.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace verbena::nfs::v4::pnfs {
+
+/// Three things are kept apart by what may wait for what:
+///
+/// - I/O by a layout is counted (`under_way`), and waits for no call of NFS.
+/// - LAYOUTGET, LAYOUTCOMMIT and LAYOUTRETURN take turns (`turn`), so that answers come in the order of the stateid's numbers.
+/// - Who takes extents away has the turn, shuts the gate (`shut`), and waits until no I/O is under way.
+struct file_layout : std::enable_shared_from_this<file_layout> {
+    file_layout(layout_user& u, std::unique_ptr<v4::file> f, std::size_t n);
+    file_layout(const file_layout&) = delete;
+    ~file_layout();
+
+    /// I/O by a layout, while it lives.
+    class io {
+    public:
+        explicit io(file_layout& of) noexcept : of_(of) { ++of_.under_way; }
+        io(const io&) = delete;
+        ~io()
+        {
+            if (--of_.under_way == 0)
+                of_.quiet.set();
+        }
+
+    private:
+        file_layout& of_;
+    };
+    /// No I/O begins while it lives. For who has the turn.
+    class shutter {
+    public:
+        explicit shutter(file_layout& of) noexcept : of_(of)
+        {
+            of_.shut = true;
+            of_.opened.reset();
+        }
+        shutter(const shutter&) = delete;
+        ~shutter()
+        {
+            of_.shut = false;
+            of_.opened.set();
+        }
+
+    private:
+        file_layout& of_;
+    };
+
+    struct written {
+        written(std::uint64_t n, std::uint64_t o, rpc::payload d) noexcept
+            : number(n), offset(o), data(std::move(d))
+        {
+        }
+        std::uint64_t end() const noexcept { return offset + data.size(); }
+        std::uint64_t number;
+        std::uint64_t offset;
+        rpc::payload data;
+    };
+    // By a connection, and not known to be placed: a read of the byte tells so.
+    struct unflushed {
+        std::shared_ptr<data_connection> by;
+        std::uint32_t handle = 0;
+        std::uint64_t address = 0;
+    };
+    struct recall {
+        layoutiomode4 mode = layoutiomode4::any;
+        std::uint64_t offset = 0;
+        std::uint64_t length = UINT64_MAX;
+    };
+
+    // file_layout.cpp
+    bool is_of_this_server() const noexcept;
+    /// How it may go on: there is an extent, I/O goes by NFS for `why`, or all is to be looked at again.
+    struct chance {
+        by_nfs why = by_nfs::none;
+        bool again = false;
+    };
+    task<chance> have(layoutiomode4 mode, std::uint64_t offset, std::uint64_t length, unsigned& asked);
+    by_nfs why_not_ask(layoutiomode4 mode, std::uint64_t end) const noexcept;
+    task<chance> ask(layoutiomode4 mode, std::uint64_t offset, std::uint64_t length, unsigned& asked);
+    task<chance> ask_later(unsigned& asked);
+    struct answer {
+        by_nfs why = by_nfs::none;
+        bool is_late = false; ///< the server says "later"
+        bool again = false;
+    };
+    task<answer> get(layoutiomode4 mode, std::uint64_t offset, std::uint64_t length, std::uint64_t block);
+    answer refused(const error& why, bool by_layout);
+    by_nfs take(const LAYOUTGET4res& res, const rdma_layout_request& asked, std::uint64_t block);
+    /// Until I/O may begin. What a lost layout has left is written by NFS before.
+    task<result<void>> settle();
+    task<result<void>> recover();
+    task<result<void>> be_quiet();
+    void lose(by_nfs why) noexcept;
+    /// All that was written by RDMA before the call is stable, or written by NFS.
+    task<result<void>> commit();
+    task<result<void>> commit_in_turn();
+    task<result<void>> flush();
+    /// LAYOUTRETURN, for who has the turn and has shut. False where it is not known to be returned, as the server can't be asked.
+    task<bool> give_back_in_turn(recall what);
+    /// Commits, and gives back all that there is.
+    task<result<void>> give_back();
+    task<void> give_recalled_back();
+    nfsstat4 recalled(const CB_LAYOUTRECALL4args& args);
+    void forget_layout() noexcept;
+
+    // layout_file.cpp
+    task<result<v4::file::read_result>> read(std::uint64_t offset, std::uint32_t count);
+    task<result<v4::file::read_result>> read_by_layout(std::uint64_t offset, std::uint32_t count,
+                                                       lease memory);
+    task<result<v4::file::read_result>> read_by_nfs(std::uint64_t offset, std::uint32_t count, by_nfs why);
+    task<result<void>> write(std::uint64_t offset, rpc::payload data);
+    task<result<std::size_t>> write_by_layout(std::uint64_t offset, const rpc::payload& data,
+                                              std::size_t begin);
+    task<result<std::size_t>> write_blocks(std::uint64_t offset, const rpc::payload& data, std::size_t begin,
+                                           std::size_t end);
+    task<result<void>> write_by_nfs(std::uint64_t offset, rpc::payload data, by_nfs why);
+    task<std::shared_ptr<data_connection>> connection_to(deviceid4 device);
+    void note_written(std::uint64_t offset, const rpc::payload& data, std::size_t begin, std::size_t end,
+                      const std::shared_ptr<data_connection>& by, const data_connection::piece& last);
+    void note(by_nfs why) noexcept;
+    error not_by_nfs(by_nfs why) const noexcept;
+
+    layout_user& user;
+    client& of;
+    const std::unique_ptr<v4::file> plain;
+    std::uint64_t expected = 0; ///< size that it is to have
+    const std::size_t lane;
+    std::uint64_t size; ///< of the file: when a layout was given last, and what was written since
+    layout_map map;
+    std::optional<stateid4> id;    ///< the newest of the layout, while there is one
+    std::uint64_t incarnation = 0; ///< of the server that gave it
+    bool is_asking = false;        ///< a LAYOUTGET is under way
+    bool is_lost = false;          ///< nothing of `map` may be used any more, and `pending` is in doubt
+    bool is_revoked = false;       ///< by the server, so that there is nothing to give back
+    by_nfs never = by_nfs::none;   ///< why there is never one while it is open
+    by_nfs rests_for = by_nfs::none;
+    time_point rests_until{};
+    by_nfs last = by_nfs::none;
+    std::uint64_t used = 0;
+
+    bool shut = false;
+    event opened; // while it is not
+    std::size_t under_way = 0;
+    event quiet;
+    semaphore turn{1};
+    semaphore block_turn{1};      // of writes that fill blocks up
+    std::vector<written> pending; // in the order in which they ended
+    std::uint64_t number = 0;     // of the next one
+    std::size_t uncommitted = 0;
+    std::vector<unflushed> unplaced;
+    std::vector<recall> recalls; // that were answered with OK
+    bool is_giving_back = false;
+};
+
+} // namespace verbena::nfs::v4::pnfs

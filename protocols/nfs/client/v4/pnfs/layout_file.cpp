@@ -1,0 +1,480 @@
+// SPDX-License-Identifier: Apache-2.0
+// I/O of a file with layouts: which bytes go by RDMA, and which by NFS.
+#include "file_layout.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+
+namespace verbena::nfs::v4::pnfs {
+namespace {
+
+constexpr std::size_t most_pieces = 32; // of one read or write by RDMA; what is longer is done in several
+constexpr std::size_t most_to_fill = std::size_t(1) << 20; // bytes of a write that fills blocks up
+
+bool is_cancelled(const error& e) noexcept { return e == std::errc::operation_canceled; }
+
+// The first `count` bytes from `begin` on that lie in one piece of `data`, which are some.
+std::span<std::byte> first_piece(const rpc::payload& data, std::size_t begin, std::size_t count) noexcept
+{
+    std::size_t at = 0;
+    for (const auto piece : data.pieces()) {
+        if (begin < at + piece.size()) {
+            const auto some = piece.subspan(begin - at, std::min(count, at + piece.size() - begin));
+            // A device reads what is sent; its segments are written as those of reads are.
+            return {const_cast<std::byte*>(some.data()), some.size()};
+        }
+        at += piece.size();
+    }
+    return {};
+}
+
+void copy_from(const rpc::payload& data, std::size_t begin, std::span<std::byte> to) noexcept
+{
+    while (!to.empty()) {
+        const auto some = first_piece(data, begin, to.size());
+        std::memcpy(to.data(), some.data(), some.size());
+        begin += some.size();
+        to = to.subspan(some.size());
+    }
+}
+
+} // namespace
+
+const char* to_string(by_nfs why) noexcept
+{
+    switch (why) {
+    case by_nfs::none: return "no reason";
+    case by_nfs::no_server: return "the server gives no layouts";
+    case by_nfs::no_type: return "the file's file system has no layouts of the RDMA type";
+    case by_nfs::no_way_back: return "the server can't call this client, so it could not recall a layout";
+    case by_nfs::small: return "the file is too short for a layout to be worth it";
+    case by_nfs::other_file: return "another open file of this client has the layout";
+    case by_nfs::unavailable: return "the server gives no layout of this file";
+    case by_nfs::later: return "the server put the layout off for too long";
+    case by_nfs::refused: return "the server refused the layout";
+    case by_nfs::broken_rule: return "the server's layout breaks a rule of the RDMA layout type";
+    case by_nfs::no_connection: return "there is no connection to the data server";
+    case by_nfs::lost: return "the layout, or the connection to the data server, was lost";
+    case by_nfs::no_lease: return "the lease may have run out";
+    case by_nfs::memory: return "there is no memory that the RDMA device can use";
+    case by_nfs::behind_end: return "the file has grown since the layout was given";
+    }
+    return "unknown";
+}
+
+layout_file::layout_file(std::shared_ptr<file_layout> of) noexcept : of_(std::move(of)) {}
+
+// The server keeps what it has given until it recalls it, and hears then that there is nothing.
+layout_file::~layout_file() { of_->forget_layout(); }
+
+const v4::node& layout_file::node() const noexcept { return of_->plain->node(); }
+v4::file& layout_file::plain() noexcept { return *of_->plain; }
+void layout_file::expect(std::uint64_t size) noexcept { of_->expected = size; }
+std::size_t layout_file::uncommitted() const noexcept { return of_->uncommitted + of_->plain->uncommitted(); }
+bool layout_file::has_layout() const noexcept { return of_->id.has_value(); }
+by_nfs layout_file::last_reason() const noexcept { return of_->last; }
+
+task<result<file::read_result>> layout_file::read(std::uint64_t offset, std::uint32_t count)
+{
+    return of_->read(offset, count);
+}
+
+task<result<void>> layout_file::write(std::uint64_t offset, rpc::payload data)
+{
+    return of_->write(offset, std::move(data));
+}
+
+task<result<void>> layout_file::commit()
+{
+    auto done = co_await of_->commit();
+    if (!done)
+        co_return done.error();
+    co_return co_await of_->plain->commit();
+}
+
+task<result<void>> layout_file::truncate(std::uint64_t size)
+{
+    auto gone = co_await of_->give_back();
+    if (!gone)
+        co_return gone.error();
+    auto done = co_await of_->plain->truncate(size);
+    if (done)
+        of_->size = size;
+    co_return done;
+}
+
+task<result<void>> layout_file::close()
+{
+    auto committed = co_await of_->commit();
+    if (committed) {
+        auto gone = co_await of_->give_back();
+        if (!gone && !is_cancelled(gone.error()))
+            committed = gone.error();
+    }
+    // What is left can't be written any more.
+    of_->forget_layout();
+    auto closed = co_await of_->plain->close();
+    if (!committed)
+        co_return committed.error();
+    co_return closed;
+}
+
+task<result<std::vector<pnfs_rdma_extent4>>> layout_file::extents(layoutiomode4 mode)
+{
+    unsigned asked = 0;
+    std::uint64_t at = 0;
+    while (at < of_->size) {
+        auto settled = co_await of_->settle();
+        if (!settled)
+            co_return settled.error();
+        const auto chance = co_await of_->have(mode, at, of_->size - at, asked);
+        if (chance.again)
+            continue;
+        if (chance.why != by_nfs::none)
+            co_return of_->not_by_nfs(chance.why);
+        asked = 0;
+        const auto place = mode == layoutiomode4::read ? of_->map.to_read(at) : of_->map.to_write(at);
+        if (place)
+            at += place->length;
+    }
+    co_return of_->map.all();
+}
+
+error file_layout::not_by_nfs(by_nfs why) const noexcept
+{
+    return error(std::errc::not_supported, to_string(why));
+}
+
+void file_layout::note(by_nfs why) noexcept
+{
+    last = why;
+    ++user.counts_.by_reason[static_cast<std::size_t>(why)];
+}
+
+// Where there is none, what was to go by it goes by NFS, and the layout back, which is of no use.
+task<std::shared_ptr<data_connection>> file_layout::connection_to(deviceid4 device)
+{
+    auto found = co_await user.connections_.get(device, lane);
+    if (found.connection == nullptr)
+        lose(by_nfs::no_connection);
+    co_return std::move(found.connection);
+}
+
+task<result<v4::file::read_result>> file_layout::read(std::uint64_t offset, std::uint32_t count)
+{
+    if ((plain->access() & share4::access_read) == 0 || count == 0)
+        co_return co_await plain->read(offset, count);
+    count = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>({count, buffer_pool::max_size, UINT64_MAX - offset}));
+    by_nfs why = by_nfs::behind_end;
+    for (unsigned asked = 0;;) {
+        auto settled = co_await settle();
+        if (!settled)
+            co_return settled.error();
+        if (offset >= size) { // the server tells where the end is
+            why = by_nfs::behind_end;
+            break;
+        }
+        const auto most = static_cast<std::uint32_t>(std::min<std::uint64_t>(count, size - offset));
+        lease memory = co_await user.pool_.acquire(most);
+        if (!memory) {
+            why = by_nfs::memory;
+            break;
+        }
+        const chance c = co_await have(layoutiomode4::read, offset, most, asked);
+        why = c.why;
+        if (c.again)
+            continue;
+        if (why != by_nfs::none)
+            break;
+        auto got = co_await read_by_layout(offset, most, std::move(memory));
+        if (got || is_cancelled(got.error()))
+            co_return got;
+        why = last;
+        if (!is_lost)
+            break;
+        auto recovered = co_await settle();
+        if (!recovered)
+            co_return recovered.error();
+        break;
+    }
+    co_return co_await read_by_nfs(offset, count, why);
+}
+
+// There is an extent of the first byte.
+task<result<v4::file::read_result>> file_layout::read_by_layout(std::uint64_t offset, std::uint32_t count,
+                                                                lease memory)
+{
+    const io now(*this);
+    std::array<data_connection::piece, most_pieces> pieces;
+    std::size_t n = 0;
+    deviceid4 device{};
+    std::uint32_t done = 0;
+    while (done < count) {
+        const auto place = map.to_read(offset + done);
+        if (!place)
+            break;
+        const auto some = static_cast<std::uint32_t>(std::min<std::uint64_t>(place->length, count - done));
+        const auto here = memory.bytes().subspan(done, some);
+        if (place->is == layout_map::place::how::zeros) {
+            std::memset(here.data(), 0, here.size());
+        } else {
+            if (n == most_pieces || (n != 0 && place->device != device))
+                break;
+            device = place->device;
+            pieces[n].here = here;
+            pieces[n].handle = place->handle;
+            pieces[n].address = place->address;
+            ++n;
+        }
+        done += some;
+    }
+    if (n != 0) {
+        auto by = co_await connection_to(device);
+        if (by == nullptr)
+            co_return not_by_nfs(by_nfs::no_connection);
+        auto got = co_await by->read(std::span(pieces).first(n), memory);
+        if (!got && !is_cancelled(got.error()))
+            lose(by_nfs::lost);
+        if (!got)
+            co_return got.error();
+    }
+    v4::file::read_result out;
+    out.eof = offset + done >= size;
+    const std::span<const std::byte> bytes = memory.bytes().first(done);
+    out.data.append(std::move(memory), bytes);
+    user.counts_.read_by_rdma += done;
+    co_return std::move(out);
+}
+
+task<result<v4::file::read_result>> file_layout::read_by_nfs(std::uint64_t offset, std::uint32_t count,
+                                                             by_nfs why)
+{
+    if (user.options_.requires_layouts && why != by_nfs::behind_end) {
+        note(why);
+        co_return not_by_nfs(why);
+    }
+    // The server knows neither the bytes that wait in its queue of RDMA, nor how long the file is by them.
+    if (!pending.empty()) {
+        auto committed = co_await commit();
+        if (!committed)
+            co_return committed.error();
+    }
+    auto got = co_await plain->read(offset, count);
+    if (!got || got->data.empty())
+        co_return got;
+    note(why);
+    if (user.options_.requires_layouts)
+        co_return not_by_nfs(why);
+    user.counts_.read_by_nfs += got->data.size();
+    size = std::max(size, plain->node().attributes.size);
+    co_return got;
+}
+
+task<result<void>> file_layout::write(std::uint64_t offset, rpc::payload data)
+{
+    if ((plain->access() & share4::access_write) == 0 || data.empty() || offset > UINT64_MAX - data.size())
+        co_return co_await plain->write(offset, std::move(data));
+    unsigned asked = 0;
+    for (std::size_t done = 0; done < data.size();) {
+        if (uncommitted != 0 && uncommitted + data.size() - done > layout_file::max_uncommitted) {
+            auto committed = co_await commit();
+            if (!committed)
+                co_return committed.error();
+        }
+        auto settled = co_await settle();
+        if (!settled)
+            co_return settled.error();
+        const chance c = co_await have(layoutiomode4::rw, offset + done, data.size() - done, asked);
+        if (c.again)
+            continue;
+        by_nfs why = c.why;
+        if (why == by_nfs::none && plain->uncommitted() != 0) {
+            // What the server loses of that would be sent again, over what is written now.
+            auto committed = co_await plain->commit();
+            if (!committed)
+                co_return committed.error();
+            continue;
+        }
+        if (why == by_nfs::none) {
+            auto some = co_await write_by_layout(offset + done, data, done);
+            if (!some && is_cancelled(some.error()))
+                co_return some.error();
+            if (some) {
+                done += *some;
+                asked = 0;
+                continue;
+            }
+            why = last;
+            auto recovered = co_await settle();
+            if (!recovered)
+                co_return recovered.error();
+        }
+        rpc::payload rest = slice(data, done, data.size());
+        co_return co_await write_by_nfs(offset + done, std::move(rest), why);
+    }
+    co_return result<void>();
+}
+
+void file_layout::note_written(std::uint64_t offset, const rpc::payload& data, std::size_t begin,
+                               std::size_t end, const std::shared_ptr<data_connection>& by,
+                               const data_connection::piece& last_piece)
+{
+    pending.emplace_back(number++, offset, slice(data, begin, end));
+    uncommitted += end - begin;
+    size = std::max(size, offset + (end - begin));
+    const auto known = std::ranges::find_if(unplaced, [&](const unflushed& each) { return each.by == by; });
+    if (known == unplaced.end())
+        unplaced.push_back({by, last_piece.handle, last_piece.address});
+    else
+        known->handle = last_piece.handle, known->address = last_piece.address;
+}
+
+// There is an extent of the first byte. Yields how many bytes of `data`, from `begin` on, were written: some.
+task<result<std::size_t>> file_layout::write_by_layout(std::uint64_t offset, const rpc::payload& data,
+                                                       std::size_t begin)
+{
+    const io now(*this);
+    std::array<data_connection::piece, most_pieces> pieces;
+    std::size_t n = 0;
+    deviceid4 device{};
+    std::size_t end = begin;
+    while (end < data.size() && n < most_pieces) {
+        const auto place = map.to_write(offset + (end - begin));
+        if (!place || (n != 0 && place->device != device))
+            break;
+        if (place->is == layout_map::place::how::uninitialized) {
+            if (n != 0)
+                break;
+            const std::size_t some =
+                std::min({data.size() - begin,
+                          static_cast<std::size_t>(std::min<std::uint64_t>(place->length, most_to_fill))});
+            co_return co_await write_blocks(offset, data, begin, begin + some);
+        }
+        std::uint64_t address = place->address;
+        std::uint64_t left = std::min<std::uint64_t>(place->length, data.size() - end);
+        for (; left != 0 && n < most_pieces; ++n) {
+            const auto here = first_piece(data, end, static_cast<std::size_t>(left));
+            if (!user.connections_.may_send(here)) {
+                last = by_nfs::memory;
+                co_return not_by_nfs(by_nfs::memory);
+            }
+            device = place->device;
+            pieces[n].here = here;
+            pieces[n].handle = place->handle;
+            pieces[n].address = address;
+            address += here.size();
+            left -= here.size();
+            end += here.size();
+        }
+    }
+    auto by = co_await connection_to(device);
+    if (by == nullptr)
+        co_return not_by_nfs(by_nfs::no_connection);
+    auto done = co_await by->write(std::span(pieces).first(n), data);
+    // What was given up may land all the same.
+    if (done || is_cancelled(done.error())) {
+        note_written(offset, data, begin, end, by, pieces[n - 1]);
+        user.counts_.written_by_rdma += end - begin;
+    }
+    if (!done && !is_cancelled(done.error()))
+        lose(by_nfs::lost);
+    if (!done)
+        co_return done.error();
+    co_return end - begin;
+}
+
+// Of uninitialized blocks whole ones are written: the rest is what lies beneath, or zeros (draft 2.4.5). One write at a time does so, as two may
+// want the same block.
+task<result<std::size_t>> file_layout::write_blocks(std::uint64_t offset, const rpc::payload& data,
+                                                    std::size_t begin, std::size_t end)
+{
+    const bool mine = co_await block_turn.acquire();
+    if (!mine)
+        co_return error(std::errc::operation_canceled, "I/O by an RDMA layout");
+    const held_permit held(block_turn);
+    const auto to = map.to_write(offset);
+    if (!to || to->is != layout_map::place::how::uninitialized)
+        co_return std::size_t(0); // another one has filled it up
+    const layout_map::blocks whole = map.blocks_of(offset, end - begin);
+    auto by = co_await connection_to(to->device);
+    if (by == nullptr)
+        co_return not_by_nfs(by_nfs::no_connection);
+    lease memory = co_await user.pool_.acquire(static_cast<std::size_t>(whole.length));
+    if (!memory) {
+        last = by_nfs::memory;
+        co_return not_by_nfs(by_nfs::memory);
+    }
+    const std::span<std::byte> bytes = memory.bytes().first(static_cast<std::size_t>(whole.length));
+    const std::uint64_t last_byte = offset + (end - begin);
+    const std::array<std::pair<std::uint64_t, std::uint64_t>, 2> rest = {
+        std::pair(whole.offset, offset), std::pair(last_byte, whole.offset + whole.length)};
+    for (const auto& [from, behind] : rest) {
+        for (std::uint64_t at = from; at < behind;) {
+            const auto place = map.to_read(at);
+            const auto some = place ? std::min<std::uint64_t>(place->length, behind - at) : behind - at;
+            data_connection::piece piece;
+            piece.here =
+                bytes.subspan(static_cast<std::size_t>(at - whole.offset), static_cast<std::size_t>(some));
+            if (!place || place->is != layout_map::place::how::memory) {
+                std::memset(piece.here.data(), 0, piece.here.size());
+            } else {
+                piece.handle = place->handle;
+                piece.address = place->address;
+                std::shared_ptr<data_connection> below = by;
+                if (place->device != to->device)
+                    below = co_await connection_to(place->device);
+                if (below == nullptr)
+                    co_return not_by_nfs(by_nfs::no_connection);
+                auto got = co_await below->read(std::span(&piece, 1), memory);
+                if (!got && !is_cancelled(got.error()))
+                    lose(by_nfs::lost);
+                if (!got)
+                    co_return got.error();
+            }
+            at += some;
+        }
+    }
+    copy_from(data, begin, bytes.subspan(static_cast<std::size_t>(offset - whole.offset), end - begin));
+    data_connection::piece out;
+    out.here = bytes;
+    out.handle = to->handle;
+    out.address = to->address - (offset - whole.offset);
+    const rpc::payload blocks(memory.share(), bytes);
+    auto done = co_await by->write(std::span(&out, 1), blocks);
+    if (!done) {
+        // Whether the blocks are data now, nobody knows.
+        lose(by_nfs::lost);
+        co_return done.error();
+    }
+    map.initialized(whole);
+    note_written(offset, data, begin, end, by, out);
+    user.counts_.written_by_rdma += end - begin;
+    co_return end - begin;
+}
+
+task<result<void>> file_layout::write_by_nfs(std::uint64_t offset, rpc::payload data, by_nfs why)
+{
+    note(why);
+    if (user.options_.requires_layouts)
+        co_return not_by_nfs(why);
+    // If the layout were lost, that would be written again, over this.
+    if (!pending.empty()) {
+        auto committed = co_await commit();
+        if (!committed)
+            co_return committed.error();
+    }
+    const std::size_t count = data.size();
+    auto done = co_await plain->write(offset, std::move(data));
+    // What is a hole in a layout to read may be none any more.
+    map.cut(offset, count, layoutiomode4::read);
+    if (done) {
+        user.counts_.written_by_nfs += count;
+        size = std::max(size, offset + count);
+    }
+    co_return done;
+}
+
+} // namespace verbena::nfs::v4::pnfs
