@@ -158,13 +158,13 @@ void backend::note_change(node& n, const storage::request& r)
         n.attrs.mode = without_set_id(n.attrs, r.who);
 }
 
-void backend::grow(node& n, std::uint64_t from, std::uint64_t size)
+void backend::grow(node& n, std::uint64_t from, std::uint64_t size, between what)
 {
     if (size <= n.attrs.size)
         return;
     // Peers may have written behind the end, and have told nobody that it is the file's.
     if (n.reached_behind_end && from > n.attrs.size)
-        n.data.zero(n.attrs.size, from);
+        n.data.zero(n.attrs.size, from, what == between::is_zeros);
     n.attrs.size = size;
 }
 
@@ -446,7 +446,7 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
     }
     f.verifier.reset();
     if (length != 0) {
-        grow(f, offset, at);
+        grow(f, offset, at, between::is_as_peers_left_it);
         note_change(f, r);
     }
     done.count = static_cast<std::uint32_t>(length);

@@ -147,8 +147,14 @@ private:
                        bool may_cut = false);
     void resize(node& n, std::uint64_t size);
     static void forget_behind_end(node& n) noexcept;
-    /// It has `size` bytes at least from now on; those from its old end to `from` are zeros.
-    static void grow(node& n, std::uint64_t from, std::uint64_t size);
+    /// What stands from a file's old end to where the new bytes begin, in memory that somebody has mapped.
+    enum class between : bool {
+        is_zeros,
+        /// or what a peer has written there, and will tell of later: who has it mapped need not let it go for a write behind it
+        is_as_peers_left_it
+    };
+    /// It has `size` bytes at least from now on; those from its old end to `from` are zeros, or as `what` says.
+    static void grow(node& n, std::uint64_t from, std::uint64_t size, between what = between::is_zeros);
     /// 0, or why `who` may not take the victim's name out of the directory.
     static int refuses_removal(const node& directory, const node& victim,
                                const storage::credential& who) noexcept; // acls.cpp

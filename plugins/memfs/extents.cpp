@@ -240,7 +240,9 @@ task<result<storage::mapping>> backend::map(const storage::request& r, const sto
         length = max_offset - offset;
     }
     std::lock_guard lock(mutex_);
-    auto n = find_data(r, file, writes ? W_OK : R_OK);
+    auto n = find_data(r, file, R_OK);
+    if (n && writes) // and to read
+        n = find_data(r, file, W_OK);
     if (!n)
         co_return n.error();
     node& f = **n;

@@ -289,10 +289,12 @@ void file_data::unpin(std::span<const piece> what) noexcept
     }
 }
 
-void file_data::zero(std::uint64_t begin, std::uint64_t end)
+void file_data::zero(std::uint64_t begin, std::uint64_t end, bool pinned_too)
 {
     for (auto at = blocks_.lower_bound(begin / block_size);
          at != blocks_.end() && at->first * block_size < end; ++at) {
+        if (!pinned_too && at->second != arena::none && memory_->is_pinned(at->second))
+            continue;
         const std::uint64_t start = at->first * block_size;
         zero(at, std::max(begin, start) - start, std::min(end - start, block_size));
     }

@@ -90,8 +90,8 @@ public:
     void pin(std::span<const piece> what) noexcept;
     /// What was pinned.
     void unpin(std::span<const piece> what) noexcept;
-    /// Has bytes that are there read as zeros. Throws std::bad_alloc where they are shared.
-    void zero(std::uint64_t begin, std::uint64_t end);
+    /// Has bytes that are there read as zeros, those in blocks that are pinned only if `pinned_too`. Throws std::bad_alloc where they are shared.
+    void zero(std::uint64_t begin, std::uint64_t end, bool pinned_too = true);
 
 private:
     // arena::none: room that was taken, and not written to.

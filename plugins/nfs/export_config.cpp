@@ -130,6 +130,7 @@ export_config read_export(setting_values& values, module_table& modules, bool fi
     e.all_squash = values.flag("all_squash");
     e.secure = values.flag("secure");
     e.local_writers = values.flag("local_writers");
+    e.pnfs = values.flag("pnfs");
     e.anonuid = static_cast<std::uint32_t>(values.number("anonuid"));
     e.anongid = static_cast<std::uint32_t>(values.number("anongid"));
     (void)clients_of(e);
@@ -182,9 +183,44 @@ std::vector<setting> export_settings()
             "Others than NFS clients of this export may change its files: processes of this host, "
             "other exports. Where it is no, NFSv4 clients get delegations to write, too, and see no "
             "such change while they have one"),
+        setting::flag("pnfs", false,
+                      "NFSv4.1 clients get layouts, by which they read and write files by RDMA with no work "
+                      "of the server: "
+                      "a back end in memory, without filters, and an iwarp:// listener"),
         filters::declare_filters(
             "A filter on the back end, with its settings; the last one stands on the back end"),
     };
+}
+
+void check_pnfs(const std::vector<export_config>& exports, bool has_sessions)
+{
+    for (const export_config& e : exports) {
+        if (!e.pnfs)
+            continue;
+        const auto fail = [&](const std::string& why) {
+            throw config_error(e.place, e.name + ": pnfs: " + why);
+        };
+        if (!has_sessions)
+            fail("layouts are of NFS versions 4.1 and 4.2, and neither is served: add one of them to "
+                 "versions, or "
+                 "leave out pnfs");
+        if (!e.filters.empty())
+            fail("clients with layouts reach the files past the filter " + e.filters.front().name +
+                 ": leave out pnfs, or the filters");
+        if (!e.transports.empty() && std::ranges::find(e.transports, "iwarp") == e.transports.end())
+            fail("clients with layouts come by iwarp, which transports leaves out: add transport=iwarp, or "
+                 "leave "
+                 "out pnfs");
+    }
+}
+
+void check_pnfs_listeners(const std::vector<export_config>& exports, bool has_iwarp)
+{
+    const auto wants = std::ranges::find(exports, true, &export_config::pnfs);
+    if (wants != exports.end() && !has_iwarp)
+        throw config_error(wants->place,
+                           wants->name + ": pnfs: clients with layouts connect to an iwarp:// listener, and "
+                                         "there is none: add --listen iwarp://HOST:20049, or leave out pnfs");
 }
 
 client_list clients_of(const export_config& e)

@@ -33,6 +33,7 @@ struct export_config {
     bool all_squash = false;
     bool secure = false;
     bool local_writers = true;
+    bool pnfs = false;
     std::uint32_t anonuid = 0;
     std::uint32_t anongid = 0;
     using filter = filters::filter_config<storage::filter_module>;
@@ -43,6 +44,12 @@ struct export_config {
 
 /// Reads the tables of `export`, and completes them. Throws config_error, with the place, for what can't work.
 std::vector<export_config> read_exports(setting_values& nfs, module_table& modules);
+
+/// What keeps clients of such exports from having layouts, as far as the configuration tells it: throws config_error with
+/// the cure. `has_sessions`: version 4.1 or 4.2 is served, which have layouts.
+void check_pnfs(const std::vector<export_config>& exports, bool has_sessions);
+/// Likewise, of the transports that listeners will have.
+void check_pnfs_listeners(const std::vector<export_config>& exports, bool has_iwarp);
 
 /// Who may connect to an export. Throws config_error for an entry that is neither "*", an address nor a prefix.
 client_list clients_of(const export_config& e);

@@ -32,6 +32,7 @@ std::vector<setting> limit_settings()
 {
     const v4::session_limits sessions;
     const files::limits state;
+    const v4::pnfs::layout_limits layouts;
     return {
         setting::number("clients", of_few, sessions.clients, "Clients of version 4 that are known at once"),
         setting::number(
@@ -68,6 +69,10 @@ std::vector<setting> limit_settings()
                         "Delegations that clients of version 4 hold"),
         setting::number("delegations_per_client", {0, of_state.high}, state.delegations_per_client,
                         "Delegations that one client holds"),
+        setting::number(
+            "layouts", of_few, layouts.layouts,
+            "Files of exports with pnfs that clients have layouts of, each client's counted by itself"),
+        setting::number("layouts_per_client", of_few, layouts.layouts_of_client, "Those of one client"),
         setting::number("owner_names_mib", of_mib, state.owner_names / mib,
                         "Memory in MiB for the names of owners of opens and locks"),
         setting::number("owner_names_mib_per_client", of_mib, state.owner_names_per_client / mib,
@@ -102,6 +107,8 @@ limits_config read_limits(const setting_values& values)
     made.state.lock_states_per_client = part_of(values, "lock_owners_per_client", "lock_owners");
     made.state.delegations = values.number("delegations");
     made.state.delegations_per_client = part_of(values, "delegations_per_client", "delegations");
+    made.layouts.layouts = values.number("layouts");
+    made.layouts.layouts_of_client = part_of(values, "layouts_per_client", "layouts");
     made.state.owner_names = values.number("owner_names_mib") * mib;
     made.state.owner_names_per_client =
         part_of(values, "owner_names_mib_per_client", "owner_names_mib") * mib;

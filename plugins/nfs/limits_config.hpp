@@ -4,6 +4,7 @@
 
 #include <verbena/core/module/settings.hpp>
 #include <verbena/protocols/files/options.hpp>
+#include <verbena/protocols/nfs/server/v4/pnfs/layouts.hpp>
 #include <verbena/protocols/nfs/server/v4/sessions.hpp>
 
 #include <vector>
@@ -16,6 +17,7 @@ std::vector<setting> limit_settings();
 struct limits_config {
     v4::session_limits sessions;
     files::limits state;
+    v4::pnfs::layout_limits layouts;
 };
 /// Of checked values. Where a limit for each client or peer is not written, it is no more than that of all. Throws config_error where
 /// one is written that is more.

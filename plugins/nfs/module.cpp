@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // NFS as a module: exports, and the program on each shard.
+#include "data_places.hpp"
 #include "export_config.hpp"
 #include "export_word.hpp"
 #include "limits_config.hpp"
@@ -17,6 +18,7 @@
 #include <verbena/protocols/nfs/server/served_exports.hpp>
 #include <verbena/protocols/nfs/server/v3/server.hpp>
 #include <verbena/protocols/nfs/server/v4/commons.hpp>
+#include <verbena/protocols/nfs/server/v4/pnfs/service.hpp>
 #include <verbena/protocols/nfs/server/v4/server.hpp>
 #include <verbena/protocols/rpc/module.hpp>
 
@@ -58,6 +60,8 @@ std::string option_text(const export_config& e, const storage::opened_backend& o
     words.insert(words.end(), opened.options.begin(), opened.options.end());
     if (e.secure)
         words.emplace_back("secure");
+    if (e.pnfs)
+        words.emplace_back("pnfs");
     if (!e.local_writers)
         words.emplace_back("local_writers=no");
     for (const std::string& t : e.transports)
@@ -116,8 +120,8 @@ public:
                 "export", export_settings(),
                 "Export DIR as PSEUDO (default for the first: /export); repeated for more. DIR ends at the "
                 "last \":/\"; a backslash escapes. Options: ro root_squash=no all_squash anonuid=N anongid=N "
-                "clients=CIDR transport=NAME backend=NAME secure local_writers=no, and those of the back "
-                "end: of posixfs "
+                "clients=CIDR transport=NAME backend=NAME secure local_writers=no pnfs, and those of the "
+                "back end: of posixfs "
                 "crossmnt "
                 "async handles=auto|kernel|path. Without clients= only this host may connect; clients=* "
                 "admits "
@@ -143,6 +147,7 @@ public:
         exports_ = read_exports(values, modules);
         allow_public_ = values.flag("allow_public");
         read_versions(values);
+        check_pnfs(exports_, minors_[1] || minors_[2]);
         lease_ = std::chrono::seconds(values.number("lease"));
         grace_ = values.written("grace") ? std::chrono::seconds(values.number("grace")) : lease_;
         limits_ = read_limits(values.table("limits"));
@@ -153,6 +158,8 @@ public:
     void will_listen(std::span<const listen_target> targets) override
     {
         targets_.assign(targets.begin(), targets.end());
+        check_pnfs_listeners(exports_,
+                             std::ranges::find(targets, "iwarp", &listen_target::transport) != targets.end());
     }
     void start(module_host& host) override
     {
@@ -193,8 +200,10 @@ public:
             programs.push_back(std::make_unique<v4::server>(*commons_, s));
         return programs;
     }
+    verbs::side_connections* connections_on(verbs::device& device, std::string_view transport) override;
     std::string listening(std::span<const listen_place> places) override
     {
+        note_data_places(places);
         const char* const version_4 = minors_[2] ? "4.2" : minors_[1] ? "4.1" : serves4_ ? "4.0" : "";
         std::string text = start_text(exported_as_, places, {version_4, has_mount_});
         if (serves4_)
@@ -223,6 +232,7 @@ private:
     std::chrono::seconds grace_time() const;
     void make_commons(shard& home);
     void tend_files(shard& home);
+    void note_data_places(std::span<const listen_place> places);
     void open_export(module_host& host, const export_config& e);
     void warn_of_shared_trees();
     void refuse_public() const;
@@ -246,6 +256,8 @@ private:
     std::optional<nsswitch_groups> group_source_;
     std::optional<user_groups> groups_;
     std::optional<v4::stream_callback_connector> connector_;
+    data_places data_places_;
+    std::optional<v4::pnfs::service> layouts_;    // outlives what commons_ knows of layouts
     std::unique_ptr<v4::server_commons> commons_; // goes when the shards have ended
     runtime* shards_ = nullptr;
     metric_registry* metrics_ = nullptr;
@@ -399,6 +411,36 @@ void nfs_module::tend_files(shard& home)
             home.tasks().spawn(already_made, state.table(i).tend());
 }
 
+// Clients of exports with pnfs come by iWARP alone, so far.
+verbs::side_connections* nfs_module::connections_on(verbs::device& device, std::string_view transport)
+{
+    if (transport != "iwarp" || std::ranges::find(exports_, true, &export_config::pnfs) == exports_.end())
+        return nullptr;
+    std::vector<shard*> all;
+    for (std::size_t i = 0; i < shards_->size(); ++i)
+        all.push_back(&shards_->at(i));
+    v4::pnfs::service::options options;
+    options.layouts = limits_.layouts;
+    layouts_.emplace(*commons_, device, all, options);
+    layouts_->where = [this](std::string_view peer) { return data_places_.universal_address_for(peer); };
+    // Where tasks run already that look at it.
+    shards_->call(0, [this](shard& home) {
+        commons_->pnfs = &*layouts_;
+        home.tasks().spawn(already_made, layouts_->tend());
+    });
+    return &layouts_->data();
+}
+
+void nfs_module::note_data_places(std::span<const listen_place> places)
+{
+    std::vector<net::endpoint> listeners;
+    for (const listen_place& l : places) {
+        if (l.transport == "iwarp")
+            listeners.push_back(l.where);
+    }
+    data_places_.set(std::move(listeners));
+}
+
 void nfs_module::open_export(module_host& host, const export_config& e)
 {
     const std::string name = "export " + e.pseudo;
@@ -423,9 +465,15 @@ void nfs_module::open_export(module_host& host, const export_config& e)
     storage::opened_backend backend = e.backend->open(e.values, context);
     for (auto f = e.filters.rbegin(); f != e.filters.rend(); ++f)
         f->module->put_on(backend, f->values, context);
+    if (e.pnfs && backend.files->info().map_block == 0)
+        throw config_error(
+            name + ": pnfs: the back end " + e.backend_name +
+            " keeps no files in memory that clients could reach: use one that does, as memfs, or "
+            "leave out pnfs");
     options.backend = backend.files.get();
     options.read_only = e.read_only || backend.read_only;
     options.local_writers = e.local_writers && backend.local_writers;
+    options.pnfs = e.pnfs;
     exported_as as{e.pseudo,     backend.source, option_text(e, backend), who(options.clients),
                    e.transports, backend.notes,  backend.warning,         options.clients,
                    e.secure};

@@ -5,6 +5,7 @@
 //   layout_perf HOST:PORT FILE get TIMES                       LAYOUTGET of the whole file, and LAYOUTRETURN
 // Prints one line of JSON.
 #include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/nfs/client/v4/callback_service.hpp>
 #include <verbena/protocols/nfs/client/v4/client.hpp>
 #include <verbena/protocols/nfs/client/v4/file.hpp>
@@ -23,6 +24,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <unistd.h>
 
 using namespace verbena;
 using clock_type = std::chrono::steady_clock;

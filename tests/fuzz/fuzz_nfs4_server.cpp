@@ -5,7 +5,9 @@
 //          the call, the one below makes it a call of version 4.2, and with the high bit one of version 4.0
 //   1..2   bytes that follow, big endian; if they are odd in number, the call lies in two pieces, as over a stream
 //   3..    operations as they travel, behind SEQUENCE; in version 4.0 "CLIENTID" stands for the number of the client that there is, and
-//          "LASTSTATEID." for `other` of the stateid that an operation yielded last
+//          "LASTSTATEID." for `other` of the stateid that an operation yielded last, in the other versions too
+//
+// The client is never called, but could be, so that it gets layouts.
 //
 // Owners have names of the domain "d": "a" is 1, and each number has one.
 //
@@ -18,9 +20,11 @@
 #include <verbena/core/task/scope.hpp>
 #include <verbena/plugins/memfs.hpp>
 #include <verbena/protocols/nfs/server/v4/commons.hpp>
+#include <verbena/protocols/nfs/server/v4/pnfs/service.hpp>
 #include <verbena/protocols/nfs/server/v4/server.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
+#include <verbena/transports/loop.hpp>
 
 #include <algorithm>
 #include <array>
@@ -37,11 +41,22 @@ namespace {
 
 constexpr std::size_t most_calls = 32;
 
+class silent_client final : public rpc::reverse_channel {
+public:
+    explicit silent_client(buffer_pool& pool) : pool_(pool) {}
+    task<result<rpc::reply>> call(rpc::request&) override { co_return error(std::errc::timed_out); }
+    task<lease> acquire(std::size_t size) override { co_return co_await pool_.acquire(size); }
+    bool open() const noexcept override { return true; }
+
+private:
+    buffer_pool& pool_;
+};
+
 class memory_call final : public rpc::call {
 public:
     memory_call(buffer_pool& pool, const rpc::peer& from, std::span<const std::byte> message,
-                std::size_t border)
-        : message_(message), block_(inline_results)
+                std::size_t border, std::shared_ptr<rpc::reverse_channel> back)
+        : message_(message), block_(inline_results), back_(std::move(back))
     {
         buffers_ = &pool;
         peer_ = &from;
@@ -54,6 +69,7 @@ public:
         got.append(lease(), message_.subspan(ref.position, ref.length));
         co_return got;
     }
+    std::shared_ptr<rpc::reverse_channel> reverse() override { return back_; }
     task<result<void>> join_arguments(std::size_t from) override
     {
         args_ = xdr::decoder(message_.subspan(from), {}, from);
@@ -88,6 +104,7 @@ public:
 private:
     std::span<const std::byte> message_;
     std::vector<std::byte> block_;
+    std::shared_ptr<rpc::reverse_channel> back_;
 };
 
 class short_names final : public name_source {
@@ -115,6 +132,7 @@ public:
         nfs::export_options made;
         made.pseudo = "/export";
         made.backend = files_.get();
+        made.pnfs = true;
         require(exports_.add(made).has_value());
         commons_.emplace(exports_, key_, std::array{&home_}, store_, files::state_options(), 1'700'000'000);
         commons_->minors[0] = true;
@@ -122,6 +140,10 @@ public:
         names.sends_names = true;
         users_.emplace(tasks_, names_, names);
         commons_->users = &*users_;
+        const std::array<shard*, 1> all{&home_};
+        service_.emplace(*commons_, *device_, all, pnfs::service::options());
+        service_->where = [](std::string_view) { return std::string("data"); };
+        commons_->pnfs = &*service_;
         program_.emplace(*commons_, home_);
         dispatcher_.add(*program_);
         EXCHANGE_ID4args exchange;
@@ -132,6 +154,10 @@ public:
         create.clientid = known.clientid;
         create.sequence = known.sequenceid;
         create.fore_chan_attrs = {0, 1 << 20, 1 << 16, 2048, 16, 2, std::nullopt};
+        create.flags = create_session4::conn_back_chan;
+        create.back_chan_attrs = {0, 4096, 4096, 0, 2, 1, std::nullopt};
+        const std::array<callback_sec_parms4, 1> parms{};
+        create.sec_parms = std::span<const callback_sec_parms4>(parms);
         session_ = take<CREATE_SESSION4res>(alone(create)).sessionid;
         std::array<std::byte, 8> reclaimed{};
         reclaimed[3] = std::byte(nfs_opnum4::reclaim_complete);
@@ -222,6 +248,8 @@ private:
             last_ = results.open_stateid.other;
         else if constexpr (std::is_same_v<Results, LOCK4res>)
             last_ = results.lock_stateid.other;
+        else if constexpr (std::is_same_v<Results, LAYOUTGET4res>)
+            last_ = results.stateid.other;
     }
     /// What the input can't know.
     static void put_in_place(std::span<std::byte> in, std::string_view of, std::span<const std::byte> value)
@@ -276,18 +304,17 @@ private:
         const std::size_t at = out.size();
         out.opaque_fixed(operations);
         require(out.ok());
-        if (minor_ == 0) {
-            const auto written = std::span(message).subspan(at, operations.size());
+        const auto written = std::span(message).subspan(at, operations.size());
+        if (minor_ == 0)
             put_in_place(written, "CLIENTID", client_);
-            put_in_place(written, "LASTSTATEID.", last_);
-        }
+        put_in_place(written, "LASTSTATEID.", last_);
         const std::size_t size = out.size();
-        memory_call ahead(pool_, from_, std::span(message).first(size), size);
+        memory_call ahead(pool_, from_, std::span(message).first(size), size, nullptr);
         require(ahead.decode_header() == rpc::call_verdict::good);
         is_answered_ = program_->repeats(ahead) == rpc::repeat_rule::is_answered;
         // The RPC header and SEQUENCE are always in one piece.
         const std::size_t border = operations.size() % 2 == 0 ? size : size - operations.size() / 2;
-        memory_call c(pool_, from_, std::span(message).first(size), border);
+        memory_call c(pool_, from_, std::span(message).first(size), border, back_);
         if (!run_until_complete(*shard_, dispatcher_.dispatch(c)))
             return {};
         is_answered_ = is_answered_ && c.results().payloads().empty(); // else it is not kept
@@ -319,6 +346,10 @@ private:
     files::no_recovery_store store_;
     short_names names_;
     std::optional<user_names> users_;
+    std::unique_ptr<loop::fabric> fabric_ = loop::make_fabric(*shard_, {});
+    std::unique_ptr<loop::device> device_ = fabric_->make_device({});
+    std::shared_ptr<rpc::reverse_channel> back_ = std::make_shared<silent_client>(pool_);
+    std::optional<pnfs::service> service_; // outlives what follows
     std::optional<server_commons> commons_;
     std::optional<server> program_;
     sessionid4 session_{};

@@ -4,11 +4,15 @@
 import os
 import random
 import struct
+import threading
 
 import daemon
 import peers
+import pnfs_client
+import pnfs_test
 import wireshark
 from peers import IwarpPeer, MOUNT, NFS, call_message, opaque
+from pnfs_test import BLOCK
 
 MSG, NOMSG = range(2)
 PROCEDURES = {(NFS, procedure) for procedure in range(22)} | {(MOUNT, procedure) for procedure in range(6)}
@@ -223,6 +227,36 @@ class Wire(daemon.DaemonTest):
         code, = [tuple(layer.number(f"iwarp_rdma.term_{part}") for part in ("layer", "etype_ddp", "errcode_ddp_tagged"))
                  for layer in layers if layer.all("iwarp_rdma.terminate")]
         self.assertEqual(code, ended.exception.code)
+
+
+class Layouts(pnfs_test.WithLayouts):
+    """Wireshark knows no RDMA layouts. It does know what carries them."""
+
+    def test_operations_of_layouts(self):
+        capture = wireshark.Capture(self.folder, self.daemon.port("tcp"))
+        self.addCleanup(capture.kill)
+        client = self.new_client(b"captured")
+        handle, stateid, layout, _ = self.with_content(b"file", client)
+        client.commit(handle, layout.stateid, 0, length=BLOCK)
+        other = self.new_client(b"two")
+        cut = threading.Thread(target=lambda: self.until_granted(lambda: other.set_size(handle, BLOCK)))
+        cut.start()
+        recall = client.recalled()
+        self.assertIsNone(client.give_back(handle, recall.stateid))
+        cut.join(peers.LIMIT)
+        shown, called = {0: set(), 1: set()}, {0: set(), 1: set()}
+        for packet in wireshark.packets_of_rpc(capture.stop()):
+            kind = 0
+            for layer in packet:
+                self.assertEqual((layer.name == "_ws.malformed", [] if layer.name == "tcp" else layer.odd), (False, []))
+                if layer.name == "rpc":
+                    kind = layer.number("rpc.msgtyp")
+                shown[kind] |= set(layer.numbers("nfs.opcode"))
+                called[kind] |= set(layer.numbers("nfs.cb.operation"))
+        operations = {pnfs_client.LAYOUTGET, pnfs_client.GETDEVICEINFO, pnfs_client.LAYOUTCOMMIT, pnfs_client.LAYOUTRETURN}
+        for kind, found in shown.items():
+            self.assertLessEqual(operations, found, kind)
+            self.assertLessEqual({pnfs_client.CB_SEQUENCE, pnfs_client.CB_LAYOUTRECALL}, called[kind], kind)
 
 
 class HowTo(daemon.DaemonTest):

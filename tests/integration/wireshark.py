@@ -240,6 +240,12 @@ def packets(path):
     return [[Layer(proto) for proto in packet.findall("proto")] for packet in tree.iter("packet")]
 
 
+def packets_of_rpc(path):
+    """Each packet of a capture of RPC over TCP as the list of its layers."""
+    tree = xml.etree.ElementTree.fromstring(tshark("-r", path, "-Y", "rpc", "-T", "pdml", *OPTIONS))
+    return [[Layer(proto) for proto in packet.findall("proto")] for packet in tree.iter("packet")]
+
+
 def filled(header):
     """Whether a reply's RPC-over-RDMA header returns a Write chunk with something in it."""
     return sum(header.numbers("rpcordma.rdma_length", "rpcordma.writes_count")) > 0

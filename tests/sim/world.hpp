@@ -49,6 +49,7 @@ struct world_options {
     bool leases = false;       ///< the export is world::leasing
     bool local_writers = true; ///< of the export: then there are no delegations
     bool twice = false;        ///< the tree is exported as "/again", too
+    bool layouts = false;      ///< the server gives RDMA layouts of the export: world4
 };
 
 /// Made and destroyed on one thread; run() once.
@@ -112,6 +113,7 @@ public:
         files.random = &numbers;
         backend = std::move(*memfs::open_memfs(files, pool));
         nfs::export_options exported;
+        exported.pnfs = o.layouts;
         losing = std::make_unique<losing_backend>(*backend);
         exported.local_writers = o.local_writers;
         leasing = std::make_unique<test::leasing_files>(*backend);

@@ -6,12 +6,17 @@
 
 #include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/nfs/server/v4/commons.hpp>
+#include <verbena/protocols/nfs/server/v4/pnfs/service.hpp>
 #include <verbena/protocols/nfs/server/v4/server.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace verbena::sim {
@@ -25,6 +30,8 @@ public:
     explicit world4(const world_options& o) : world(o)
     {
         commons.minors[0] = true;
+        if (o.layouts)
+            give_layouts();
         for (server_shard& s : servers)
             s.dispatcher.add(programs.emplace_back(commons, s.here));
     }
@@ -39,12 +46,16 @@ public:
             for (unsigned i = 0; i < commons.state.homes(); ++i)
                 tasks.spawn([this, i] { return tend_files(i); });
             tasks.spawn([this, call_clients] { return home.run(call_clients); });
+            for (unsigned i = 0; i < data_listeners.size(); ++i)
+                tasks.spawn([this, i] { return serve_data(i); });
             co_await body();
             tasks.request_stop();
             co_await tasks.join();
         });
     }
     const nfs::state_home& state_layer() const noexcept { return commons.state; }
+    /// If there are layouts.
+    const v4::pnfs::service& layouts() const noexcept { return *service; }
     /// Of files that have another shard than clients for their home.
     std::uint64_t recalls_elsewhere() const noexcept
     {
@@ -72,14 +83,50 @@ private:
         const auto tend = [this, i] { return commons.state.table(i).tend(); };
         co_await commons.state.where(i).run(tend);
     }
-    static files::state_options state()
+    // Clients find the data server on any shard.
+    void give_layouts()
+    {
+        std::vector<shard*> all;
+        for (server_shard& s : servers) {
+            all.push_back(&s.here);
+            data_listeners.push_back(std::move(*s.device->listen("data" + std::to_string(all.size() - 1))));
+        }
+        service.emplace(commons, *server_device, all, v4::pnfs::service::options());
+        service->where = [this](std::string_view) {
+            return "data" + std::to_string(places.fetch_add(1) % data_listeners.size());
+        };
+        commons.pnfs = &*service;
+    }
+    task<void> serve_data(unsigned i)
+    {
+        const auto here = [this, i]() -> task<void> {
+            const task_context& mine = co_await current_context();
+            scope connections(*mine.shard, &mine);
+            for (;;) {
+                auto next = co_await data_listeners[i]->next();
+                if (!next)
+                    break;
+                connections.spawn(&v4::pnfs::data_server::serve, &service->data(), std::move(*next));
+            }
+            connections.request_stop();
+            co_await connections.join();
+            data_listeners[i]->close();
+        };
+        co_await servers[i].here.run(here);
+    }
+    files::state_options state() const
     {
         files::state_options o;
         o.epoch = 7;
         o.lease = 90s;
         o.recall_time = 30s; // so that some silent clients lose a delegation, and others all that they have
+        if (options.layouts)
+            o.rest_after_recall = 200ms; // or there would be none most of the time
         return o;
     }
+    std::vector<std::unique_ptr<verbs::listener>> data_listeners;
+    std::atomic<std::size_t> places{0};
+    std::optional<v4::pnfs::service> service; // the tables of `commons` know of its layouts
     files::no_recovery_store store;
     v4::server_commons commons{exports, key, homes, store, state(), 1'700'000'000, v4::session_limits()};
     std::deque<v4::server> programs;

@@ -24,7 +24,7 @@ fuzz         all    build,tests,sanitizers      900    -  each target of tests/f
 sim_seeds    all    build,tests                1500    -  5,000 fresh seeds of simulation
 lab612       all    build,tests,lab             900    -  the smoke scenarios on kernel 6.12
 power        all    build,tests,lab            1500    -  a guest loses its power ten times under load of files, twice under that of a block device
-cells        all    build,tests,lab,wireshark  3600    -  nineteen cells of the interoperation matrix at CI size, on kernel 6.1
+cells        all    build,tests,lab,wireshark  3600    -  twenty cells of the interoperation matrix at CI size, on kernel 6.1
 mutants_changed all build,tests                3600    -  known bugs planted in the sources that a change touches, each of which a test must see
 mutants      hand   build,tests                3600    -  known bugs planted one at a time, each of which a test must see
 lab_full     full   build,tests,lab,wireshark 36000    -  the lab's own test, matrix and loss of power at full size, both kernels, into docs/interop.md

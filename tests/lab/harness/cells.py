@@ -34,6 +34,7 @@ RESTART4 = "server killed three times under two clients; opens and a lock reclai
 VERSION40 = "a tree both ways, names, locks, links; server killed under an open file and a lock"
 CLIENTS4 = "two clients on one tree: checksums, locks, flock, SQLite with journals and WAL, git; delegations that the other one and version 3 recall"
 KERNEL4 = "a tree both ways, the pseudo file system, flock, links, a delegation that version 3 recalls, and one that a local process does"
+PNFS = "beside `verbena` with RDMA layouts on the same files: each sees what the other one wrote; files that are cut and replaced meanwhile"
 EXTENDED = "holes, room, copies within the server, clones, extended attributes, umask; on ext4 and memfs"
 BAD = "raw verbs beside it: forged and stale keys, garbage, no receives, credits exceeded, sudden ends, 300 connects"
 LINUX, GUEST, HOST = "Linux NFSv3", "verbenad `{}` in the guest", "verbenad `{}` on the host, no RDMA device there"
@@ -73,6 +74,7 @@ CELLS = (
     Cell("nfs41-guest", "Linux NFSv4.1", GUEST.format("tcp"), "TCP", KERNEL4),
     Cell("nfs41-guest siw", "Linux NFSv4.1", GUEST.format("iwarp"), "siw", KERNEL4),
     Cell("nfs41-guest rxe", "Linux NFSv4.1", GUEST.format("rdma"), "rxe", KERNEL4),
+    Cell("pnfs-guest", "Linux NFSv4.1, verbena `iwarp`", GUEST.format("iwarp"), "siw", PNFS, common=True),
     Cell("nfs42-guest", "Linux NFSv4.2", GUEST.format("tcp"), "TCP", EXTENDED, common=True),
     Cell("nfs42-guest siw", "Linux NFSv4.2", GUEST.format("iwarp"), "siw", EXTENDED),
     Cell("nfs42-guest rxe", "Linux NFSv4.2", GUEST.format("rdma"), "rxe", EXTENDED),

@@ -285,13 +285,40 @@ BOOST_FIXTURE_TEST_CASE(what_lies_behind_the_end_is_the_files_when_it_is_said, m
     BOOST_TEST(stat(f).used == 2 * block);
     cut(f, 2 * block);
     BOOST_TEST(get(me, f, block + 10, 4) == std::string(4, '\0'));
-    const handle g = make_file("g", "abc");
-    {
-        const mapping m = map(g, 0, 3 * block);
-        put(me, g, block + 5, "x");
-    }
-    BOOST_TEST(stat(g).used == 2 * block);
     BOOST_TEST(fails(fs->note_written(user(7, 7), f, 1)) == EACCES);
+}
+
+// Who writes behind what a peer has written, and not told of yet, takes nothing of it away.
+BOOST_FIXTURE_TEST_CASE(a_write_behind_the_end_leaves_what_peers_wrote_before_it, mappings)
+{
+    const handle f = make_file("f", "abc");
+    {
+        const mapping m = map(f, 0, 3 * block);
+        poke(m, 10, "told later");
+        poke(m, block + 1, "this too");
+        put(me, f, block + 50, "x");
+        BOOST_TEST(get(me, f, 10, 10) == "told later");
+        BOOST_TEST(get(me, f, block + 1, 8) == "this too");
+        must(fs->note_written(me, f, block + 9));
+        BOOST_TEST(stat(f).size == block + 51);
+    }
+    BOOST_TEST(get(me, f, 10, 10) == "told later");
+    BOOST_TEST(stat(f).used == 2 * block);
+}
+
+BOOST_FIXTURE_TEST_CASE(who_may_only_write_maps_nothing, mappings)
+{
+    const handle f = make_file("f", "abc");
+    storage::set_attributes set;
+    set.mode = 0622;
+    must(fs->setattr(me, f, set, std::nullopt));
+    const storage::request other = user(7, 7);
+    for (const map_use use : {map_use::read, map_use::write})
+        BOOST_TEST(fails(fs->map(other, f, 0, 3, use)) == EACCES);
+    set.mode = 0644;
+    must(fs->setattr(me, f, set, std::nullopt));
+    BOOST_TEST(fails(fs->map(other, f, 0, 3, map_use::read)) == 0);
+    BOOST_TEST(fails(fs->map(other, f, 0, 3, map_use::write)) == EACCES);
 }
 
 // The random walk found this.
@@ -314,8 +341,6 @@ BOOST_FIXTURE_TEST_CASE(a_peers_write_behind_the_end_shows_in_no_clone, mappings
     must(fs->clone(me, f, 0, g, 0, 3));
     cut(g, 200);
     BOOST_TEST(get(me, g, 100, 7) == std::string(7, '\0'));
-    put(me, f, 150, "x");
-    BOOST_TEST(get(me, f, 100, 7) == std::string(7, '\0'));
 }
 
 BOOST_FIXTURE_TEST_CASE(random_walk_of_files_and_their_memory, mappings)
@@ -353,9 +378,18 @@ BOOST_FIXTURE_TEST_CASE(random_walk_of_files_and_their_memory, mappings)
                 switch (below(9)) {
                 case 0: { // WRITE
                     const std::string text(length, char('a' + below(26)));
-                    put(me, f.h, at, text);
-                    if (f.content.size() < at + length)
+                    const std::size_t end = f.content.size();
+                    if (end < at + length)
                         f.content.resize(at + length);
+                    // What peers have written between the end and there stays.
+                    for (const holding& held : f.held) {
+                        for (const mapping::part& p : held.m.parts) {
+                            for (std::uint64_t i = std::max<std::uint64_t>(end, p.offset);
+                                 i < std::min(at, p.offset + p.memory.size()); ++i)
+                                f.content[i] = char(p.memory[i - p.offset]);
+                        }
+                    }
+                    put(me, f.h, at, text);
                     f.content.replace(at, length, text);
                     break;
                 }

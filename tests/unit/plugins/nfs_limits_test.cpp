@@ -48,6 +48,8 @@ std::vector<std::size_t> all_of(const limits_config& c)
             c.state.lock_states_per_client,
             c.state.delegations,
             c.state.delegations_per_client,
+            c.layouts.layouts,
+            c.layouts.layouts_of_client,
             c.state.owner_names / mib,
             c.state.owner_names_per_client / mib,
             c.state.peer_percent};

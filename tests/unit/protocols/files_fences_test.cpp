@@ -323,7 +323,7 @@ BOOST_FIXTURE_TEST_CASE(what_is_fenced_in_vain_is_recalled, fixture)
         (void)co_await sleep_for(1ms);
         const auto o = open(a, "o", "f", read);
         BOOST_REQUIRE(o);
-        BOOST_TEST(is(table->hold(asks(a, held, all_bytes, lock_type::read)), errc::busy));
+        BOOST_TEST(is(table->hold(asks(a, held, all_bytes, lock_type::read)), errc::recalled));
         store->fails = {};
         BOOST_TEST(table->close(a, o->id, file_named("f")).has_value());
         BOOST_TEST(gives_back(a, held));

@@ -88,7 +88,7 @@ BOOST_FIXTURE_TEST_CASE(it_is_recalled_for_who_wants_the_file, fixture)
         BOOST_TEST(handler.recalls.empty());
         BOOST_TEST(book->is_recalled(a));
         const auto o = open(a, "o", "f", read);
-        BOOST_TEST(is(table->hold(asks(a, o->id, all_bytes, lock_type::read)), errc::busy));
+        BOOST_TEST(is(table->hold(asks(a, o->id, all_bytes, lock_type::read)), errc::recalled));
         BOOST_TEST(table->close(a, o->id, file_named("f")).has_value());
         BOOST_TEST(table->give_back(a, held, file_named("f"), all_bytes, std::nullopt).has_value());
         co_await s.join();

@@ -232,6 +232,26 @@ BOOST_FIXTURE_TEST_CASE(the_first_layout_is_by_an_open_and_the_next_ones_by_the_
         BOOST_TEST(get(first, file, asking(reserved, mode::read)).status == nfsstat4::bad_stateid);
 }
 
+BOOST_FIXTURE_TEST_CASE(what_is_not_given_takes_no_number, layout_fixture)
+{
+    begin();
+    const auto file = make(first, "f", "text");
+    const auto one = get(first, file, asking(file.id, mode::rw, 0, block));
+    BOOST_TEST(one.id.seqid == 1u);
+    user->uid = 2000; // who may not, as turns out when the range is held
+    BOOST_TEST(get(first, file, asking(one.id, mode::rw, 0, all)).status == nfsstat4::access);
+    user->uid = 1000;
+    BOOST_TEST(service->layouts().counts().segments == 1);
+    const auto two = get(first, file, asking(one.id, mode::rw, block, block));
+    BOOST_TEST_REQUIRE(two.status == nfsstat4::ok);
+    BOOST_TEST(two.id.seqid == 2u);
+    // Nor does what is less than was asked for.
+    const auto three = get(first, file, asking(two.id, mode::rw, 2 * block));
+    BOOST_TEST_REQUIRE(three.status == nfsstat4::ok);
+    BOOST_TEST(three.id.seqid == 3u);
+    BOOST_TEST(stats().fences.value() == 0);
+}
+
 BOOST_FIXTURE_TEST_CASE(an_open_and_its_layout_are_one_call, layout_fixture)
 {
     begin();
@@ -375,7 +395,8 @@ BOOST_FIXTURE_TEST_CASE(a_commit_that_makes_no_sense_is_refused, layout_fixture)
     BOOST_TEST(of_ranges({{block + 1, block}}) == nfsstat4::inval);
     BOOST_TEST(of_ranges({{block, 512}}) == nfsstat4::inval);
     BOOST_TEST(of_ranges({{2 * block, block}, {block, block}}) == nfsstat4::inval);
-    BOOST_TEST(of_ranges({{block, block}, {2 * block, block}}) == nfsstat4::inval); // beyond what is committed
+    BOOST_TEST(of_ranges({{block, block}, {2 * block, block}}) ==
+               nfsstat4::inval); // beyond what is committed
     BOOST_TEST(of_ranges({{0, 2 * block}}) == nfsstat4::inval);
     BOOST_TEST(of_ranges({{block, block}}) == nfsstat4::ok);
     BOOST_TEST(size_of(first, file) == 4u);

@@ -291,6 +291,7 @@ BOOST_FIXTURE_TEST_CASE(a_client_without_layouts_keeps_its_connections_for_a_lea
     BOOST_TEST(first.call(asking_of(made)).status() == nfsstat4::ok);
     BOOST_TEST(p.is_up()); // it has a layout
     BOOST_TEST(give_back(first, file, returning(made.id)).status == nfsstat4::ok);
+    BOOST_TEST(segments() == 0);
     const auto again = get(first, file, mode::rw);
     BOOST_TEST((again.extents[0].device_id == made.extents[0].device_id));
     BOOST_TEST(take(p, again.memory(), 0, 4) == "text");
@@ -420,6 +421,47 @@ BOOST_FIXTURE_TEST_CASE(no_hole_is_told_of_that_a_layout_is_about_to_fill, fixtu
 
 // --- The server, and its restart
 
+// So much memory of the source can't be copied at once, and what is in peers' reach is not shared.
+BOOST_FIXTURE_TEST_CASE(a_layout_is_recalled_before_much_of_its_file_is_cloned, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "text");
+    const auto filling = [&]() -> task<void> {
+        storage::request me;
+        me.who.uid = 0;
+        const storage::handle root = slow->root();
+        const std::string bytes(block, 'x');
+        const std::array<std::span<const std::byte>, 1> pieces{std::as_bytes(std::span(bytes))};
+        auto looking = slow->lookup(me, root, "f");
+        const auto found = co_await looking;
+        BOOST_REQUIRE(found);
+        for (std::uint64_t i = 0; i < 66; ++i) {
+            auto writing =
+                slow->write(me, found->found.handle, i * block, pieces, storage::stability::unstable);
+            const auto written = co_await writing;
+            BOOST_REQUIRE(written);
+        }
+    };
+    run_until_complete(*shard, filling());
+    (void)get(first, file, mode::read);
+    const auto to = make(second, "g", "");
+    const auto from = open(second, "f");
+    minor = 2;
+    const auto clone = [&] {
+        return second
+            .call(PUTFH4args{client4::handle_of(from)}, SAVEFH4args(), PUTFH4args{client4::handle_of(to)},
+                  CLONE4args{from.id, to.id, 0, 0, 0})
+            .status();
+    };
+    BOOST_TEST(clone() == nfsstat4::delay);
+    BOOST_TEST_REQUIRE(first_way->calls.size() == 1u);
+    BOOST_TEST((first_way->calls[0].operation == nfs_cb_opnum4::layoutrecall));
+    BOOST_TEST(give_back(first, file, returning(first_way->calls[0].id)).status == nfsstat4::ok);
+    turns();
+    BOOST_TEST(clone() == nfsstat4::ok);
+    BOOST_TEST(size_of(second, to) == 66 * block);
+}
+
 BOOST_FIXTURE_TEST_CASE(a_server_of_layouts_says_so, fixture)
 {
     start_layouts();
@@ -442,7 +484,8 @@ BOOST_AUTO_TEST_CASE(a_server_without_an_export_of_layouts_is_none)
     fixture f;
     f.options[0].pnfs = false;
     f.begin();
-    EXCHANGE_ID4args args = client4(f, "third").exchange();
+    const client4 third(f, "third");
+    EXCHANGE_ID4args args = third.exchange();
     answer4 out = f.compound(args);
     BOOST_TEST((out.good<EXCHANGE_ID4res>().flags & exchgid4::mask_pnfs) == exchgid4::use_non_pnfs);
     const auto file = f.make(f.first, "f", "text");
@@ -522,7 +565,7 @@ BOOST_FIXTURE_TEST_CASE(a_restart_leaves_no_layouts, fixture)
     file.handle.assign(handle.object.begin(), handle.object.end());
     file.id.seqid = 1;
     file.id.other[0] = std::byte(6); // of the start before
-    BOOST_TEST(get(first, file, asking(file.id, mode::read)).status == nfsstat4::grace);
+    BOOST_TEST(get(first, file, asking(file.id, mode::rw)).status == nfsstat4::grace);
     LAYOUTCOMMIT4args again = committing(file.id, 3);
     again.reclaim = true;
     BOOST_TEST(commit(first, file, again).status == nfsstat4::reclaim_bad);

@@ -17,11 +17,12 @@ namespace verbena::storage {
 /// What a mapping is for.
 enum class map_use : std::uint8_t {
     read,
-    write, ///< and to read; so each byte of the range gets memory
+    write, ///< and to read, for which both rights are needed; so each byte of the range gets memory
 };
 
 /// Bytes of a file, as file_backend::map() yields them. What read() and write() do, and what is written to this memory, is the
-/// same file: each sees the other's bytes at once, and nobody puts bytes in order that both touch.
+/// same file: each sees the other's bytes at once, and nobody puts bytes in order that both touch. What is written to memory behind
+/// the end of the file is the file's when note_written() says so, or when write() makes the file grow over it.
 ///
 /// Lifetime: the memory is the file's, where it is, as long as `pin` or a copy of it is there, whatever becomes of the file's
 /// names; the back end outlives that. Until then what would take the memory away is refused: EAGAIN for a size that ends before

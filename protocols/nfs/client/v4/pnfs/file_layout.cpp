@@ -223,6 +223,7 @@ task<file_layout::answer> file_layout::get(layoutiomode4 mode, std::uint64_t off
     asking.reset();
     answer out;
     if (!ran) {
+        user.is_in_doubt_ = user.is_in_doubt_ || call.is_in_doubt(of.session().incarnation());
         out = refused(ran.error(), by_layout);
         co_return out;
     }
@@ -419,9 +420,11 @@ task<result<void>> file_layout::commit_in_turn()
     const std::vector<pnfs_rdma_range4> ranges(
         later.begin(),
         later.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(later.size(), max_rdma_ranges)));
-    if (pending.empty()) {
-        begin = ranges.front().file_offset;
-        end = ranges.back().file_offset + ranges.back().length;
+    const std::uint64_t last =
+        end - 1; // that is data of the file's: blocks that are filled up go on behind it
+    if (!ranges.empty()) {
+        begin = std::min(begin, ranges.front().file_offset);
+        end = std::max(end, ranges.back().file_offset + ranges.back().length);
     }
     auto placed = co_await flush();
     if (!placed || is_lost)
@@ -436,7 +439,7 @@ task<result<void>> file_layout::commit_in_turn()
     args.length = end - begin;
     args.stateid = *id;
     if (!pending.empty())
-        args.last_write_offset = end - 1;
+        args.last_write_offset = last;
     args.layout_type = layouttype4::rdma;
     args.update_body = out.bytes();
     operations call(PUTFH4args{plain->node().handle.bytes()}, args);

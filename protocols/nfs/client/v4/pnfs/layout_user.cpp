@@ -144,6 +144,20 @@ nfsstat4 layout_user::recalled(const CB_LAYOUTRECALL4args& args)
     return status;
 }
 
+task<void> layout_user::close()
+{
+    co_await connections_.close();
+    if (!std::exchange(is_in_doubt_, false))
+        co_return;
+    LAYOUTRETURN4args args;
+    args.layout_type = layouttype4::rdma;
+    args.iomode = layoutiomode4::any;
+    args.layoutreturn.returntype = layoutreturn_type4::all;
+    operations call(PUTROOTFH4args(), args);
+    call.once();
+    (void)co_await client_.session().run(call);
+}
+
 // A recall of more than a file ends with a LAYOUTRETURN of all that it named (8881 12.5.5.1).
 task<void> layout_user::give_all_back(std::vector<std::shared_ptr<file_layout>> those,
                                       layoutrecall_type4 type, known_handle of)

@@ -251,8 +251,18 @@ task<nfsstat4> clone(compound& k)
         co_return nfsstat4::wrong_type;
     storage::request request = to.request;
     request.source = from.request.open;
-    const auto done = co_await to.backend().clone(request, from.file, args.src_offset, to.file,
-                                                  args.dst_offset, args.count);
+    auto cloning =
+        to.backend().clone(request, from.file, args.src_offset, to.file, args.dst_offset, args.count);
+    auto done = co_await cloning;
+    // Much of the source is in peers' reach, so that it can be copied alone, and not at once: whoever has it gives it back.
+    if (!done && done.error().errno_value() == EAGAIN) {
+        status = co_await make_way(k, from, files::operation::change_extents);
+        if (status != nfsstat4::ok)
+            co_return status;
+        auto again =
+            to.backend().clone(request, from.file, args.src_offset, to.file, args.dst_offset, args.count);
+        done = co_await again;
+    }
     if (!done) {
         status = status_of_storage(done.error());
         co_return as_wrong_type(co_await refuse_data(to, status));

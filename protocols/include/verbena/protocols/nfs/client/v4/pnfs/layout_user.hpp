@@ -63,9 +63,9 @@ public:
     ~layout_user();
 
     std::unique_ptr<layout_file> use(std::unique_ptr<file> f);
-    /// Ends the connections to data servers. Completes when: they have ended. On cancel: likewise. Errors: none. Lifetime: this
-    /// outlives it. Shard: the client's.
-    task<void> close() { return connections_.close(); }
+    /// Ends the connections to data servers, and gives back what the server may have given although no answer came. Completes when: they have ended,
+    /// and the server has answered. On cancel: likewise. Errors: none. Lifetime: this outlives it. Shard: the client's.
+    task<void> close();
 
     const layout_user_counts& counts() const noexcept { return counts_; }
     const layout_options& options() const noexcept { return options_; }
@@ -100,6 +100,7 @@ private:
     data_connections connections_;
     std::vector<file_layout*> files_;
     std::vector<file_system> file_systems_; // that were looked at
+    bool is_in_doubt_ = false;              // whether the server has given layouts that nobody heard of
     std::size_t lanes_ = 0;
     std::uint64_t uses_ = 0;
     layout_user_counts counts_;

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// A server that gives RDMA layouts of memfs over the loop transport, and clients of ours that use them.
+#pragma once
+
+#include "nfs4_called_way.hpp"
+#include "nfs4_direct_transport.hpp"
+#include "nfs4_kept_store.hpp"
+
+#include <verbena/protocols/nfs/client/v4/client.hpp>
+#include <verbena/protocols/nfs/client/v4/pnfs/layout_user.hpp>
+#include <verbena/protocols/nfs/server/v4/pnfs/service.hpp>
+#include <verbena/protocols/nfs/wire/v4/rdma_layout.hpp>
+#include <verbena/transports/loop.hpp>
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace verbena::nfs::v4::pnfs {
+inline std::ostream& operator<<(std::ostream& out, by_nfs why) { return out << to_string(why); }
+} // namespace verbena::nfs::v4::pnfs
+
+namespace verbena::test {
+
+using nfs::v4::pnfs::by_nfs;
+using nfs::v4::pnfs::layout_file;
+using nfs::v4::pnfs::layout_user;
+
+/// A client, what its server calls it by, and its layouts.
+struct layout_client_of_ours {
+    layout_client_of_ours(nfs4_fixture& f, std::string name, bool with_way_back = true)
+        : service(*f.shard),
+          way(std::make_shared<called_way>(service, f.pool)),
+          wire(f),
+          user(wire, nfs::identity(1000, 100, {}, "host"), std::move(name), {}, &service)
+    {
+        if (with_way_back)
+            wire.way = way;
+    }
+    nfs::v4::callback_service service;
+    std::shared_ptr<called_way> way;
+    direct_transport wire;
+    nfs::v4::client user;
+    std::optional<layout_user> layouts;
+};
+
+struct layout_world : nfs4_fixture {
+    static constexpr std::uint64_t block = 64 << 10;
+    using one = layout_client_of_ours;
+
+    template<class F>
+    auto run(const F& f)
+    {
+        return run_until_complete(*shard, f());
+    }
+    template<class F>
+    auto good(const F& f)
+    {
+        auto got = run_until_complete(*shard, f());
+        BOOST_REQUIRE_MESSAGE(got, (got ? std::string() : got.error().message()));
+        return std::move(*got);
+    }
+    explicit layout_world(const verbs::capabilities& profile = loop::options().profile)
+    {
+        store = &kept;
+        options[0].pnfs = true;
+        options[0].local_writers = false;
+        fabric = loop::make_fabric(*shard, {});
+        loop::options o;
+        o.profile = profile;
+        o.name = "server";
+        device = fabric->make_device(o);
+        o.name = "client";
+        client_device = fabric->make_device(o);
+        context = device->make_context(*shard);
+        listener = std::move(*context->listen("data"));
+        client_context = client_device->make_context(*shard);
+        begin();
+    }
+    ~layout_world()
+    {
+        for (one* each : {&holder, &other}) {
+            each->wire.decide = nullptr;
+            each->wire.on_call = nullptr;
+            each->wire.on_reply_to = nullptr;
+            each->wire.gate = nullptr;
+        }
+        run([&]() -> task<void> {
+            for (one* each : {&holder, &other}) {
+                if (each->layouts)
+                    co_await each->layouts->close();
+                co_await each->user.close();
+            }
+        });
+        pass(100ms); // fences run behind the answers
+        BOOST_TEST((service ? service->layouts().counts().segments : 0) == 0);
+        end();
+        holder.layouts.reset();
+        other.layouts.reset();
+        client_context.reset();
+        listener.reset();
+        context.reset();
+        BOOST_TEST(device->grants() == 0u);
+    }
+    static nfs::v4::pnfs::layout_options quick(bool requires_layouts = false)
+    {
+        nfs::v4::pnfs::layout_options o;
+        o.connections.address_of = [](std::string_view, std::string_view address) {
+            return result<std::string>(std::string(address));
+        };
+        o.least = 0;
+        o.requires_layouts = requires_layouts;
+        return o;
+    }
+    /// The client is to have layouts, and finds the export.
+    void join(one& who, const nfs::v4::pnfs::layout_options& o = quick())
+    {
+        who.layouts.emplace(who.user, *client_context, pool, o);
+        look(who);
+    }
+    void look(one& who)
+    {
+        top = good([&] { return who.user.root(); }).handle;
+        top = good([&] { return who.user.walk(top, "/export", true); }).handle;
+    }
+    void begin()
+    {
+        start();
+        const std::array<verbena::shard*, 1> where = {&home};
+        service.emplace(*commons, *device, where, service_options);
+        service->where = [this](std::string_view) { return address; };
+        commons->pnfs = &*service;
+        serving.emplace(*shard);
+        serving->spawn([this] { return commons->state.clients().tend(); });
+        serving->spawn([this] { return commons->state.table().tend(); });
+        serving->spawn([this] { return commons->callbacks.run(); });
+        serving->spawn([this] { return commons->tend(); });
+        serving->spawn([this] { return service->tend(); });
+        serving->spawn([this]() -> task<void> {
+            const task_context& mine = co_await current_context();
+            scope connections(*mine.shard, &mine);
+            for (;;) {
+                auto next = co_await listener->next();
+                if (!next)
+                    break;
+                connections.spawn(&nfs::v4::pnfs::data_server::serve, &service->data(), std::move(*next));
+            }
+            connections.request_stop();
+            co_await connections.join();
+        });
+    }
+    void end()
+    {
+        serving->request_stop();
+        run([this]() -> task<void> { co_await serving->join(); });
+        serving.reset();
+        program.reset();
+        commons.reset();
+        service.reset();
+    }
+    /// As by a kill; who was there may reclaim if `remembers`.
+    void restart(bool remembers = true)
+    {
+        end();
+        ++begun.epoch;
+        begun.reclaimers.clear();
+        if (remembers)
+            begun.reclaimers = kept.reclaimers();
+        begun.lease_before = 90s;
+        begin();
+    }
+    /// A file with these bytes, which no layout is of.
+    nfs::v4::node make(std::string_view name, std::string_view text)
+    {
+        auto made = good([&] { return holder.user.create(top, name, {}, nfs::v4::open_how::guarded); });
+        if (!text.empty())
+            BOOST_TEST_REQUIRE(run([&] { return made->write(0, bytes_of(text)); }).has_value());
+        BOOST_TEST_REQUIRE(run([&] { return made->close(); }).has_value());
+        return good([&] { return holder.user.lookup(top, name); });
+    }
+    std::unique_ptr<layout_file> open(one& who, const nfs::v4::node& what,
+                                      std::uint32_t access = share4::access_both)
+    {
+        auto opened = good([&] { return who.user.open(what, access); });
+        return who.layouts->use(std::move(opened));
+    }
+    std::unique_ptr<layout_file> open(const nfs::v4::node& what, std::uint32_t access = share4::access_both)
+    {
+        return open(holder, what, access);
+    }
+    void close(layout_file& f)
+    {
+        BOOST_TEST_REQUIRE(run([&] { return f.close(); }).has_value());
+    }
+    void commit(layout_file& f)
+    {
+        const auto done = run([&] { return f.commit(); });
+        BOOST_REQUIRE_MESSAGE(done, (done ? std::string() : done.error().message()));
+    }
+    static std::string text_of(const rpc::payload& data)
+    {
+        std::string text;
+        for (const auto piece : data.pieces())
+            text.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+        return text;
+    }
+    /// One read.
+    std::string read(layout_file& f, std::uint64_t offset, std::uint32_t count)
+    {
+        const auto got = good([&] { return f.read(offset, count); });
+        return text_of(got.data);
+    }
+    /// All of it, in reads of so many bytes.
+    std::string whole(layout_file& f, std::uint32_t at_once = 1 << 20)
+    {
+        std::string text;
+        for (;;) {
+            const std::string some = read(f, text.size(), at_once);
+            if (some.empty())
+                return text;
+            text += some;
+        }
+    }
+    /// As the server has it.
+    std::string there(const nfs::v4::node& what)
+    {
+        auto opened = good([&] { return holder.user.open(what, share4::access_read); });
+        std::string text;
+        for (;;) {
+            const auto got = good([&] { return opened->read(text.size(), 1 << 20); });
+            if (got.data.empty())
+                break;
+            text += text_of(got.data);
+        }
+        BOOST_TEST_REQUIRE(run([&] { return opened->close(); }).has_value());
+        return text;
+    }
+    void write(layout_file& f, std::uint64_t offset, std::string_view text)
+    {
+        const auto done = run([&] { return f.write(offset, bytes_of(text)); });
+        BOOST_REQUIRE_MESSAGE(done, (done ? std::string() : done.error().message()));
+    }
+    static rpc::payload bytes_of(std::string_view text) { return {lease(), std::as_bytes(std::span(text))}; }
+    /// Letters that tell where they stand.
+    static std::string letters(std::size_t size, unsigned kind = 0)
+    {
+        std::string text(size, ' ');
+        for (std::size_t i = 0; i < size; ++i)
+            text[i] = static_cast<char>('!' + (i + i / 89 + i / 8000 + kind * 7) % 90);
+        return text;
+    }
+    const nfs::v4::pnfs::layout_user_counts& counts() { return holder.layouts->counts(); }
+    /// All RDMA connections end.
+    void cut_connections()
+    {
+        client_context->remove_device();
+        client_context->return_device();
+    }
+
+    kept_store kept;
+    std::unique_ptr<loop::fabric> fabric;
+    std::unique_ptr<loop::device> device, client_device;
+    std::unique_ptr<loop::context> context, client_context;
+    std::unique_ptr<verbs::listener> listener;
+    nfs::v4::pnfs::service::options service_options;
+    std::string address = "data";
+    std::optional<nfs::v4::pnfs::service> service;
+    std::optional<scope> serving;
+    one holder{*this, "holder"};
+    one other{*this, "other"};
+    nfs::v4::known_handle top;
+};
+
+} // namespace verbena::test
