@@ -2,6 +2,7 @@
 #include "data_places.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <optional>
 #include <sys/socket.h>
 #include <utility>
@@ -18,13 +19,15 @@ result<net::endpoint> endpoint_of(std::string_view address)
                                     : std::string(address) + any_port);
 }
 
-// This host's address from which the kernel would send to `peer`.
-std::optional<net::endpoint> local_address_toward(const net::endpoint& peer)
+// This host's address from which the kernel would send to `peer`; nothing where there is no way. Errors: no socket.
+result<std::optional<net::endpoint>> local_address_toward(const net::endpoint& peer)
 {
     // A datagram socket that is connected sends nothing.
     const net::unique_fd probe(::socket(peer.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    if (!probe || ::connect(probe.get(), peer.data(), peer.size()) != 0)
-        return std::nullopt;
+    if (!probe)
+        return error::from_errno(errno, "a socket that asks for the way to a client");
+    if (::connect(probe.get(), peer.data(), peer.size()) != 0)
+        return std::optional<net::endpoint>();
     const auto local = net::endpoint::local(probe.get());
     return local ? std::optional(*local) : std::nullopt;
 }
@@ -63,21 +66,25 @@ void data_places::set(std::vector<net::endpoint> listeners)
     listeners_.store(kept_.get(), std::memory_order_release);
 }
 
-std::string data_places::universal_address_for(std::string_view peer) const
+result<std::string> data_places::universal_address_for(std::string_view peer) const
 {
     const auto* const all = listeners_.load(std::memory_order_acquire);
     const auto to = endpoint_of(peer);
-    if (all == nullptr || !to)
-        return {};
+    if (all == nullptr)
+        return error::from_errno(EAGAIN, "the listeners are not open yet");
+    if (!to)
+        return std::string();
     const auto of_family = [&](const net::endpoint& l) { return l.family() == to->family(); };
     const auto only = std::ranges::find_if(*all, of_family);
     if (only == all->end())
-        return {};
+        return std::string();
     // Where there is no choice the kernel is not asked.
     if (!only->is_wildcard() && std::ranges::count_if(*all, of_family) == 1)
         return universal_address_of(*all, *to);
     const auto local = local_address_toward(*to);
-    return local ? universal_address_of(*all, *local) : std::string();
+    if (!local)
+        return local.error();
+    return *local ? universal_address_of(*all, **local) : std::string();
 }
 
 } // namespace verbena::nfs

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <verbena/core/net/net.hpp>
+#include <verbena/core/result.hpp>
 
 #include <atomic>
 #include <memory>
@@ -20,12 +21,13 @@ std::string universal_address_of(std::span<const net::endpoint> listeners, const
 /// The listeners of a data server, as clients are told of them (RFC 5665). Any thread.
 class data_places {
 public:
-    /// Once, when the listeners are open. Until then no client is told of one.
+    /// Once, when the listeners are open.
     void set(std::vector<net::endpoint> listeners);
     /// For the client at `peer`, as rpc::peer::address has it. Empty where it reaches none: all listeners are of the
     /// other family, or on loopback while the client is elsewhere, or its address is no IP address. Where there are
-    /// several, or one is on every address, this asks the kernel for the way to the client; no packet is sent.
-    std::string universal_address_for(std::string_view peer) const;
+    /// several, or one is on every address, this asks the kernel for the way to the client; no packet is sent. Errors: where
+    /// that can't be asked at the moment; EAGAIN: the listeners are not open yet.
+    result<std::string> universal_address_for(std::string_view peer) const;
 
 private:
     std::unique_ptr<const std::vector<net::endpoint>> kept_;

@@ -252,8 +252,10 @@ result<void> client_book::renew(client_id client)
     // Not while it leaves: its record may be gone already, and what it has would not survive a restart.
     if (const auto may = is_living(*c->card, false); !may)
         return may;
-    if (c->card->state == client_state::courtesy)
+    if (c->card->state == client_state::courtesy) {
         stats_.returned_clients.add();
+        wake(tending_); // which looks when this lease is over
+    }
     c->renewed = now();
     to_state(*c, client_state::active);
     return {};

@@ -154,6 +154,7 @@ struct client_card {
     std::atomic<std::size_t> pending{0}, waits{0}; // opens that are begun; waits for locks
     std::atomic<std::size_t> recallables{0}, revoked{0},
         others{0};                        // revoked ones are among the first, and no others
+    std::atomic<std::size_t> fences{0};   // of what it lost, until it is out of its reach
     std::atomic<std::size_t> recalled{0}; // of `recallables`: asked for, and neither back nor revoked
     owner_uses owners;                    // where hears_by_stateids()
     std::atomic<unsigned> revoking{0};    // whose record is removed for that

@@ -145,9 +145,13 @@ struct delegation_entry final : recallable_entry {
 
 /// What a client has of a kind, and what of that is being fenced. Lives as long as its client, or one of its fences.
 struct kind_use {
-    kind_use(client_id c, std::string_view k, recallable_kind& o) : client(c), key(k), of(o) {}
+    kind_use(std::shared_ptr<client_card> c, recallable_kind& o)
+        : card(std::move(c)), client(card->id), key(card->key), of(o)
+    {
+    }
+    const std::shared_ptr<client_card> card;
     const client_id client;
-    const std::string key;
+    const std::string& key;
     recallable_kind& of;
     std::size_t held = 0, fences = 0;                // those that wait, too
     std::size_t running = 0;                         // of these, that have a place
@@ -185,6 +189,11 @@ struct other_entry final : recallable_entry {
     {
         return of.conflicts(type(), op) || (tells_holes && of.hole_conflicts(op));
     }
+    /// Whether it may be about some of these bytes.
+    bool has_some_of(const byte_range& bytes) const noexcept
+    {
+        return fence == nullptr || !held[0].overlapping(bytes).empty() || !held[1].overlapping(bytes).empty();
+    }
     /// Whether it has to go before another client gets what `kind` calls `type` of these bytes.
     bool excludes(const recallable_kind& kind, lock_type type, const byte_range& bytes) const noexcept;
     recallable_kind& of;
@@ -193,6 +202,7 @@ struct other_entry final : recallable_entry {
     std::unique_ptr<fence_entry> fence; // nullptr: it is being fenced, and has `held`
     lock_type fenced_type = lock_type::read;
     bool tells_holes = false;
+    std::size_t looks = 0; // whose client may learn of a hole
     member_of<other_entry> unfenced{*this};
     member_of<other_entry> to_fence{*this}; // while it is recalled and not being fenced
 };
@@ -203,8 +213,7 @@ inline bool other_entry::excludes(const recallable_kind& kind, lock_type type,
         if (of.excludes(mine, kind, type) &&
             (fence == nullptr || !held[std::size_t(mine)].overlapping(bytes).empty()))
             return true;
-    return tells_holes && of.hole_excludes(kind, type) &&
-           (fence == nullptr || !held[0].overlapping(bytes).empty());
+    return false;
 }
 
 /// An open owner or a lock owner. Lives as long as it has states.

@@ -173,10 +173,8 @@ result<other_entry*> state_table::other_for(const hold_request& r, client_entry&
 // What is fenced takes room as what is held: nobody gets more by losing much.
 result<void> state_table::may_have_more(const hold_request& r, client_entry& c, file_entry& f) noexcept
 {
-    const auto known = std::ranges::find_if(c.uses, [&](const auto& use) { return &use->of == r.kind; });
-    const std::size_t own = known == c.uses.end() ? 0 : (*known)->held + (*known)->fences;
-    // With what was revoked and is not freed.
-    if (own + c.card.revoked >= r.kind->most_of_client())
+    // With what was revoked and is not freed. At all tables, of which others may be at it just now: some more than that are no harm.
+    if (c.card.others + c.card.fences + c.card.revoked >= r.kind->most_of_client())
         return refuse({limited::other_states, limit_of::client}, errc::too_many_locks);
     if (r.kind->held_ + r.kind->fences_ >= r.kind->most()) {
         const error full = refuse({limited::other_states, limit_of::all}, errc::too_many_locks);
@@ -197,7 +195,7 @@ std::shared_ptr<kind_use> state_table::use_of(client_entry& c, recallable_kind& 
     for (const auto& use : c.uses)
         if (&use->of == &kind)
             return use;
-    c.uses.push_back(std::make_shared<kind_use>(c.id, c.card.key, kind));
+    c.uses.push_back(std::make_shared<kind_use>(c.shared, kind));
     return c.uses.back();
 }
 
@@ -215,10 +213,11 @@ result<stateid> state_table::hold(const hold_request& r)
     if (o != nullptr) {
         byte_ranges& held = o->held[std::size_t(r.type)];
         if (std::ptrdiff_t(held.size()) + held.growth(r.bytes, r.type) >
-            std::ptrdiff_t(r.kind->most_ranges()))
+                std::ptrdiff_t(r.kind->most_ranges()) ||
+            !r.kind->has_room(states_->id_of(*o)))
             return refuse({limited::other_states, limit_of::file}, errc::busy);
         held.set(r.bytes, r.type);
-        o->tells_holes |= r.tells_holes;
+        o->looks += r.tells_holes;
         o->seqid = next_seqid(o->seqid);
         return states_->id_of(*o);
     }
@@ -228,7 +227,7 @@ result<stateid> state_table::hold(const hold_request& r)
     auto made =
         std::make_unique<other_entry>(**c, *f, r.file.via, use, std::make_unique<fence_entry>(use, *f));
     made->held[std::size_t(r.type)].set(r.bytes, r.type);
-    made->tells_holes = r.tells_holes;
+    made->looks = r.tells_holes;
     o = &enter(*states_, by_->states, std::move(made));
     add_recallable(*o);
     use->unfenced.push_back(o->unfenced);
@@ -238,6 +237,16 @@ result<stateid> state_table::hold(const hold_request& r)
     ++r.kind->held_;
     stats_.other_states.add(1);
     return states_->id_of(*o);
+}
+
+result<void> state_table::may_hold(const hold_request& r)
+{
+    const auto c = living(r.client);
+    if (!c)
+        return c.error();
+    file_entry* f = nullptr;
+    const auto found = other_for(r, **c, f);
+    return found ? result<void>() : found.error();
 }
 
 bool state_table::forgo(const stateid& id, const byte_range& bytes, lock_type type)
@@ -296,7 +305,7 @@ result<std::optional<stateid>> state_table::give_back(client_id client, const st
         return refuse({limited::other_states, limit_of::file}, errc::busy);
     std::unique_ptr<fence_entry> fence;
     if (!part[0].empty() || !part[1].empty()) {
-        if (o.use->fences >= o.of.most_of_client())
+        if ((*c)->card.fences >= o.of.most_of_client())
             return refuse({limited::other_states, limit_of::client}, errc::busy);
         if (o.of.fences_ >= o.of.most())
             return refuse({limited::other_states, limit_of::all}, errc::busy);
@@ -415,15 +424,17 @@ bool state_table::is_held(const recallable_kind& kind, const storage::handle& fi
     return false;
 }
 
-void state_table::note_holes(const stateid& id, bool tells_holes) noexcept
+bool state_table::note_holes(const stateid& id, bool tells_holes, bool is_known) noexcept
 {
     state_entry* const s = states_->find(id);
     if (s == nullptr || s->kind != state_kind::other || s->file == nullptr)
-        return;
+        return false;
     auto& o = static_cast<other_entry&>(*s);
     const bool had = std::exchange(o.tells_holes, tells_holes);
-    if (had && !tells_holes)
+    o.looks -= is_known;
+    if (is_known || (had && !tells_holes))
         changed(*o.file); // who waits may be against holes alone
+    return o.fence != nullptr;
 }
 
 // --- To get it back

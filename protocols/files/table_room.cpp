@@ -170,6 +170,9 @@ bool state_table::is_in_way(const recallable_entry& r, const demand& what) noexc
                           [&o](operation op) { return o.of.conflicts_with_holder(o.type(), op); });
         if (what.holds_ != nullptr && o.excludes(*what.holds_, what.type_, what.bytes_))
             return true;
+        // Who is to have other bytes fills no hole of these.
+        if (what.holds_ != nullptr && !o.has_some_of(what.bytes_))
+            return is_any(what.operations_, [&o](operation op) { return o.of.conflicts(o.type(), op); });
     }
     if (!is_of(r, what.who_, what.file_.via))
         return is_against_any(r, what.operations_);
@@ -179,11 +182,26 @@ bool state_table::is_in_way(const recallable_entry& r, const demand& what) noexc
            (what.operations_ & writing) != 0 && !what.reclaims_;
 }
 
+// Whether it is not clear yet which holes its client will be told of, and one may be filled by that, also by the client itself. But for
+// what a client gets besides: that it knows of.
+bool state_table::is_looked_at(const recallable_entry& r, const demand& what) noexcept
+{
+    if (r.kind != state_kind::other)
+        return false;
+    const auto& o = static_cast<const other_entry&>(r);
+    if (o.looks == 0 ||
+        (what.holds_ != nullptr && (is_of(r, what.who_, what.file_.via) || !o.has_some_of(what.bytes_))))
+        return false;
+    return is_any(what.operations_, [&o](operation op) { return o.of.hole_conflicts(op); });
+}
+
 bool state_table::is_held_against(file_entry& f, const demand& d) noexcept
 {
-    for (auto* m = f.recallables.front(); m != nullptr; m = f.recallables.next(*m))
-        if (is_in_way(static_cast<recallable_entry&>(m->owner), d))
+    for (auto* m = f.recallables.front(); m != nullptr; m = f.recallables.next(*m)) {
+        const auto& held = static_cast<recallable_entry&>(m->owner);
+        if (is_in_way(held, d) || is_looked_at(held, d))
             return true;
+    }
     return false;
 }
 
@@ -228,8 +246,11 @@ state_table::obstacle state_table::find_obstacle(file_entry& f, const demand& d)
     }
     for (auto* m = f.recallables.front(); m != nullptr; m = f.recallables.next(*m)) {
         auto& held = static_cast<recallable_entry&>(m->owner);
-        if (!is_in_way(held, d))
+        if (!is_in_way(held, d)) {
+            if (found.what == obstacle::kind::none && is_looked_at(held, d))
+                found.what = obstacle::kind::operation; // whose end wakes
             continue;
+        }
         // Who makes way to hold something himself is to get it then: the file's rest keeps others from that.
         if (!held.is_recalled) {
             held.for_a_holder = d.holds_ != nullptr;
@@ -362,9 +383,11 @@ result<io_grant> state_table::check_io(client_id client, const stateid& id, cons
     // No open stands beside a delegation that it contradicts. Beside other kinds it may.
     if (f.others > 0 || !f.fences.empty()) {
         const demand d(op, file, client);
-        for (auto* m = f.recallables.front(); m != nullptr; m = f.recallables.next(*m))
-            if (m->owner.kind == state_kind::other && is_in_way(static_cast<recallable_entry&>(m->owner), d))
-                return error(errc::in_way, "another client uses the file without calls");
+        for (auto* m = f.recallables.front(); m != nullptr; m = f.recallables.next(*m)) {
+            const auto& held = static_cast<recallable_entry&>(m->owner);
+            if (held.kind == state_kind::other && (is_in_way(held, d) || is_looked_at(held, d)))
+                return error(errc::in_way, "a client uses the file without calls");
+        }
         if (is_fenced_against(f, d))
             return error(errc::in_way, "what was taken is not fenced yet");
     }

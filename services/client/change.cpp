@@ -344,7 +344,7 @@ task<int> copy_all(runtime& r, const cp_options& o, std::vector<std::unique_ptr<
             nlohmann::json& why = out["by_nfs_because"] = nlohmann::json::object();
             for (std::size_t i = 0; i < ways.because.size(); ++i) {
                 if (ways.because[i] != 0)
-                    why[nfs::v4::pnfs::to_string(static_cast<nfs::v4::pnfs::by_nfs>(i))] = ways.because[i];
+                    why[nfs::v4::pnfs::name_of(static_cast<nfs::v4::pnfs::by_nfs>(i))] = ways.because[i];
             }
         }
         if (o.copy.checksum) {

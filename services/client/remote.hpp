@@ -77,7 +77,7 @@ public:
 
 /// The clients outlive them, and so do `layouts`, by which bytes of files go unless that is nullptr.
 std::unique_ptr<remote> make_remote(nfs::client& of);
-std::unique_ptr<remote> make_remote(nfs::v4::client& of, nfs::v4::pnfs::layout_user* layouts);
+std::unique_ptr<remote> make_remote(nfs::v4::client& of, nfs::v4::pnfs::layout_user* layouts = nullptr);
 
 handle to_handle(const nfs::v3::nfs_fh3& of) noexcept;
 

@@ -233,8 +233,13 @@ void session::speak4()
     if (callbacks_) {
         nfs::v4::pnfs::layout_options o;
         o.requires_layouts = runtime_.options().layouts == layout_use::require;
-        layouts_ =
-            std::make_unique<nfs::v4::pnfs::layout_user>(*nfs4_, runtime_.iwarp(), runtime_.buffers(), o);
+        // The devices are there: the connection is by them.
+        verbs::context* device = &runtime_.iwarp();
+        if (url_.transport == transport_kind::rdma) {
+            if (const auto found = runtime_.rdma())
+                device = *found;
+        }
+        layouts_ = std::make_unique<nfs::v4::pnfs::layout_user>(*nfs4_, *device, runtime_.buffers(), o);
     }
     nfs4_->use_names(&runtime_.users());
     nfs::patience& patience = nfs4_->session().patience();

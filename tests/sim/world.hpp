@@ -131,7 +131,10 @@ public:
             clients.emplace_back(*this, all.at(o.shards + i));
         if (o.shards > 1)
             servers.front().device->divert(
-                [this](std::unique_ptr<verbs::arrival>& peer, verbs::listener&) { hand_over(peer); });
+                [this](std::unique_ptr<verbs::arrival>& peer, verbs::listener& where) {
+                    if (&where == servers.front().listener.get())
+                        hand_over(peer);
+                });
     }
 
     loop::options named(const std::string& name) const

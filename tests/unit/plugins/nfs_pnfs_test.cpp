@@ -58,9 +58,9 @@ std::string chosen(std::vector<net::endpoint> listeners, const char* local)
 std::string told(std::vector<net::endpoint> listeners, const char* peer)
 {
     data_places places;
-    BOOST_TEST(places.universal_address_for(peer) == ""); // nothing listens yet
+    BOOST_TEST(!places.universal_address_for(peer).has_value()); // nothing listens yet
     places.set(std::move(listeners));
-    return places.universal_address_for(peer);
+    return places.universal_address_for(peer).value();
 }
 
 } // namespace

@@ -70,16 +70,20 @@ public:
         ended.push_back(what.client);
         co_return result<void>();
     }
+    bool hole_conflicts(files::operation op) const noexcept override { return against_holes.contains(op); }
+    bool is_numbered() const noexcept override { return numbered; }
     void left(files::client_id client) noexcept override { gone.push_back(client); }
     std::uint32_t most_behind() const noexcept override { return behind; }
     bool ends_with_last_close() const noexcept override { return ends_at_close; }
+    bool ends_with_lease() const noexcept override { return without_courtesy; }
+    bool has_room(const files::stateid&) const noexcept override { return !is_full; }
     std::size_t most() const noexcept override { return limit; }
     std::size_t most_of_client() const noexcept override { return of_client; }
     std::size_t most_of_file() const noexcept override { return of_file; }
     std::size_t most_ranges() const noexcept override { return ranges; }
 
-    std::set<files::operation> against, against_holder;
-    bool is_exclusive = false;
+    std::set<files::operation> against, against_holder, against_holes;
+    bool is_exclusive = false, numbered = false;
     std::optional<duration> own_recall_time;
     duration takes = 0s;
     bool ignores_stop = false;
@@ -87,7 +91,7 @@ public:
     event released;
     int fails = 0, throws = 0;
     std::uint32_t behind = 0;
-    bool ends_at_close = false;
+    bool ends_at_close = false, without_courtesy = false, is_full = false;
     std::size_t limit = 100, of_client = 100, of_file = 100, ranges = 4;
     std::vector<files::recall_notice> recalls;
     std::vector<std::pair<files::client_id, files::stateid>> begun;

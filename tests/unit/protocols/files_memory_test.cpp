@@ -403,6 +403,35 @@ BOOST_FIXTURE_TEST_CASE(the_last_close_may_return_it, fixture)
 }
 
 // For recalls of all that a client has of a file system, or at all.
+BOOST_FIXTURE_TEST_CASE(a_kind_may_have_no_room_for_more, fixture)
+{
+    const auto o = open(a, "o", "f", both);
+    memory.is_full = true; // which is asked of what is there
+    BOOST_REQUIRE(table->hold(asks(a, o->id, {0, 99})));
+    BOOST_TEST(is(table->hold(asks(a, o->id, {0, 99})), errc::busy));
+    memory.is_full = false;
+    BOOST_TEST(table->hold(asks(a, o->id, {0, 99})).has_value());
+}
+
+// Nobody wants the file.
+BOOST_FIXTURE_TEST_CASE(a_kind_may_end_with_the_lease, fixture)
+{
+    const auto kept = only_memory(a);
+    beside_tend([&]() -> task<void> {
+        (void)co_await sleep_for(table->options().lease + 1s);
+        BOOST_TEST(memory.recalls.empty());
+        BOOST_TEST(book->renew(a).has_value());
+        memory.without_courtesy = true;
+        (void)co_await sleep_for(table->options().lease - 1s);
+        BOOST_TEST(memory.recalls.empty());
+        (void)co_await sleep_for(2s);
+        BOOST_TEST(memory.recalls.size() == 1u);
+        (void)co_await sleep_for(table->options().recall_time + 1s);
+        BOOST_TEST(memory.ended.size() == 1u);
+    });
+    BOOST_TEST(is(table->ranges_of(memory, a, kept, file_named("f")), errc::deleg_revoked));
+}
+
 BOOST_FIXTURE_TEST_CASE(what_clients_have_of_a_kind_can_be_listed, fixture)
 {
     memory.against = {operation::set_attributes};

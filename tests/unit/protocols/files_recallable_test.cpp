@@ -275,4 +275,93 @@ BOOST_FIXTURE_TEST_CASE(who_is_trusted_no_more_is_asked_for_this_too, fixture)
     BOOST_TEST((memory.recalls[0].id == held));
 }
 
+BOOST_FIXTURE_TEST_CASE(what_tells_of_holes_is_in_the_way_of_who_fills_them, fixture)
+{
+    memory.against = {operation::set_size};
+    memory.against_holes = {operation::write};
+    const auto o = open(a, "o", "f", both);
+    const auto theirs = open(b, "o", "f", both);
+    hold_request asked = asks(a, o->id, {0, 99}, lock_type::read);
+    asked.tells_holes = true;
+    const auto held = table->hold(asked);
+    BOOST_REQUIRE(held);
+    BOOST_TEST(is(table->check_io(b, theirs->id, file_named("f"), operation::write), errc::in_way));
+    BOOST_TEST(table->check_io(b, theirs->id, file_named("f"), operation::read).has_value());
+    // As long as it is not known, its holder waits, too. Nobody is asked to return anything.
+    BOOST_TEST(is(table->check_io(a, o->id, file_named("f"), operation::write), errc::in_way));
+    BOOST_TEST(is(run(table->make_way(demand(operation::write, file_named("f"), b), 0s)), errc::busy));
+    BOOST_TEST(memory.recalls.empty());
+    BOOST_TEST(is(table->hold(asks(b, theirs->id, {50, 599})), errc::in_way));
+    BOOST_TEST(table->note_holes(*held, true, true));
+    BOOST_TEST(is(table->check_io(b, theirs->id, file_named("f"), operation::write), errc::in_way));
+    BOOST_TEST(table->check_io(a, o->id, file_named("f"), operation::write).has_value()); // its holder
+    // Who wants to write these bytes without calls is one that writes.
+    BOOST_TEST(is(table->hold(asks(b, theirs->id, {50, 599})), errc::in_way));
+    BOOST_TEST(table->hold(asks(b, theirs->id, {500, 599})).has_value());
+    BOOST_TEST(table->note_holes(*held, false));
+    BOOST_TEST(table->check_io(b, theirs->id, file_named("f"), operation::write).has_value());
+    const auto writes = table->hold(asks(b, theirs->id, {500, 599}));
+    BOOST_TEST(writes.has_value());
+    BOOST_TEST(table->is_held(memory, file_named("f"), {550, 700}, lock_type::write));
+    BOOST_TEST(!table->is_held(memory, file_named("f"), {600, 700}, lock_type::write));
+    BOOST_TEST(!table->is_held(memory, file_named("f"), {550, 700}, lock_type::read));
+    // Another range of the same client tells of some again.
+    asked.by = *held;
+    asked.bytes = {100, 199};
+    BOOST_REQUIRE(table->hold(asked));
+    BOOST_TEST(is(table->check_io(b, theirs->id, file_named("f"), operation::write), errc::in_way));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_numbered_stateid_needs_its_number, fixture)
+{
+    memory.numbered = true;
+    const auto o = open(a, "o", "f", both);
+    const auto held = table->hold(asks(a, o->id));
+    BOOST_REQUIRE(held);
+    const stateid none{0, held->other};
+    BOOST_TEST(is(table->hold(asks(a, none)), errc::bad_stateid));
+    BOOST_TEST(is(table->give_back(a, none, file_named("f"), all_bytes, std::nullopt), errc::bad_stateid));
+    BOOST_TEST(is(table->ranges_of(memory, a, none, file_named("f")), errc::bad_stateid));
+    BOOST_TEST(is(table->ranges_of(memory, a, o->id, file_named("f")), errc::bad_stateid));
+    const auto ranges = table->ranges_of(memory, a, *held, file_named("f"));
+    BOOST_REQUIRE(ranges);
+    BOOST_TEST(((*ranges)[0].empty() && (*ranges)[1].size() == 1u));
+    // A recall draws the next one.
+    BOOST_REQUIRE(table->recall(*held));
+    BOOST_REQUIRE(memory.recalls.size() == 1u);
+    BOOST_TEST(memory.recalls[0].id.seqid == held->seqid + 1);
+    BOOST_TEST(is(table->hold(asks(a, memory.recalls[0].id)), errc::recalled));
+    BOOST_TEST(table->held(memory, a).empty());
+    BOOST_TEST(table->all_of(memory, a).size() == 1u); // asked for, and there
+    BOOST_TEST(table->all_of(memory, b).empty());
+    BOOST_TEST(gives_back(a, memory.recalls[0].id));
+}
+
+BOOST_FIXTURE_TEST_CASE(what_its_client_never_hears_of_goes_without_a_fence, fixture)
+{
+    const auto o = open(a, "o", "f", both);
+    const auto first = table->hold(asks(a, o->id, {0, 99}));
+    BOOST_REQUIRE(first);
+    const auto second = table->hold(asks(a, *first, {200, 299}));
+    BOOST_REQUIRE(second);
+    BOOST_TEST(!table->forgo(*second, {200, 299}, lock_type::write));
+    table->forgo_number(*second);
+    const auto again = table->hold(asks(a, *first, {100, 149}));
+    BOOST_REQUIRE(again);
+    BOOST_TEST(again->seqid == second->seqid);
+    // A number that is not the newest any more is not given again.
+    const auto newest = table->hold(asks(a, *again, {150, 199}));
+    BOOST_REQUIRE(newest);
+    table->forgo_number(*again);
+    const auto last = table->hold(asks(a, *newest, {300, 399}));
+    BOOST_REQUIRE(last);
+    BOOST_TEST(last->seqid == newest->seqid + 1);
+    BOOST_TEST(table->forgo(*last, all_bytes, lock_type::write)); // so nothing is left
+    BOOST_TEST(table->stats().other_states.value() == 0);
+    BOOST_TEST(table->stats().fences.value() == 0);
+    BOOST_TEST(is(table->test_stateid(a, *last), errc::bad_stateid));
+    BOOST_TEST((memory.gone == std::vector<client_id>{a}));
+    BOOST_TEST(!table->forgo(*last, all_bytes, lock_type::write));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The book on one shard and each table on one of its own: what is asked and told by messages, in the orders of many seeds.
-#include "files_fixture.hpp"
+#include "files_memory.hpp"
 
 #include <verbena/core/reactor/simulated_shards.hpp>
 #include <verbena/core/task/sleep.hpp>
@@ -114,6 +114,7 @@ struct spread {
     recovery_lists lists;
     memory_store store{lists};
     recording_handler handler;
+    memory_kind kind;
     table_commons commons{siphash_key(), homes};
     std::optional<client_book> book;
     std::array<std::optional<state_table>, homes> tables;
@@ -538,6 +539,47 @@ BOOST_AUTO_TEST_CASE(tables_know_of_grace_by_the_book)
                 BOOST_TEST(fresh.has_value());
             }
         });
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_client_has_so_much_of_a_kind_at_all_tables)
+{
+    spread s(1);
+    s.kind.of_client = 2;
+    s.kind.takes = 1s;
+    s.run([&]() -> task<void> {
+        const client_id a = co_await s.client("a");
+        std::vector<stateid> got;
+        const auto hold = [&](unsigned home) -> task<result<stateid>> {
+            const auto opened = co_await s.open(a, home);
+            BOOST_REQUIRE(opened);
+            hold_request r;
+            r.client = a;
+            r.file = file_named(s.file(home));
+            r.kind = &s.kind;
+            r.by = opened->id;
+            r.bytes = {0, 99};
+            const auto ask = [r](state_table& t) { return t.hold(r); };
+            auto asking = s.at(home, ask);
+            co_return co_await asking;
+        };
+        const auto one = co_await hold(0);
+        const auto two = co_await hold(1);
+        const auto three = co_await hold(2);
+        BOOST_TEST((one.has_value() && two.has_value()));
+        BOOST_TEST(is(three, errc::too_many_locks));
+        // What is fenced counts, wherever.
+        const auto give = [a, id = *one, name = s.file(0)](state_table& t) -> result<void> {
+            BOOST_TEST(t.give_back(a, id, file_named(name), all_bytes, std::nullopt).has_value());
+            return {};
+        };
+        auto giving = s.at(0, give);
+        (void)co_await giving;
+        const auto fenced = co_await hold(2);
+        BOOST_TEST(is(fenced, errc::too_many_locks));
+        (void)co_await sleep_for(2s);
+        const auto more = co_await hold(2);
+        BOOST_TEST(more.has_value());
     });
 }
 

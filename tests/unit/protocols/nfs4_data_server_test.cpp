@@ -3,6 +3,7 @@
 #include <verbena/core/reactor/simulated_shards.hpp>
 #include <verbena/core/task/scope.hpp>
 #include <verbena/core/task/sleep.hpp>
+#include <verbena/core/task/yield.hpp>
 #include <verbena/protocols/nfs/server/v4/pnfs/data_server.hpp>
 #include <verbena/protocols/rpcrdma/private_data.hpp>
 #include <verbena/transports/loop.hpp>
@@ -221,6 +222,70 @@ BOOST_AUTO_TEST_CASE(a_client_that_is_gone_has_no_connections)
         BOOST_TEST((w.server->find(5, id) == nullptr));
         // It comes back as another one.
         BOOST_TEST((w.device_of(5) != id));
+    });
+}
+
+BOOST_AUTO_TEST_CASE(so_many_clients_have_a_domain)
+{
+    nfs::v4::pnfs::data_server_limits limits;
+    limits.clients = 2;
+    world w(limits);
+    w.run([&]() -> task<void> {
+        BOOST_TEST(w.server->client(5).has_value());
+        BOOST_TEST(w.server->client(6).has_value());
+        const auto more = w.server->client(7);
+        BOOST_TEST((!more && more.error().errno_value() == ENOBUFS));
+        BOOST_TEST(w.server->client(5).has_value());
+        BOOST_TEST((w.server->known(7) == nullptr));
+        BOOST_TEST(w.server->count().clients == 2u);
+        co_await w.server->forget(6);
+        BOOST_TEST(w.server->client(7).has_value());
+    });
+}
+
+// Those of all clients that are forgotten end one after the other, while some come back.
+BOOST_AUTO_TEST_CASE(a_client_that_comes_back_keeps_its_connections)
+{
+    world w;
+    w.run([&]() -> task<void> {
+        std::vector<world::outcome> old, fresh;
+        for (files::client_id c = 1; c <= 200; ++c)
+            old.push_back(co_await w.connect(world::says(c, w.device_of(c)), 0));
+        co_await w.server->forget_idle();
+        scope forgetting(w.here().reactor());
+        forgetting.spawn([&] { return w.server->forget_idle(); });
+        co_await yield();
+        for (files::client_id c = 1; c <= 200; ++c)
+            fresh.push_back(co_await w.connect(world::says(c, w.device_of(c)), 1));
+        co_await forgetting.join();
+        (void)co_await sleep_for(1ms);
+        for (std::size_t i = 0; i < old.size(); ++i) {
+            BOOST_TEST(!old[i].queue_pair->connected());
+            BOOST_TEST((fresh[i].queue_pair && fresh[i].queue_pair->connected()));
+        }
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_client_is_known_by_what_it_calls_itself)
+{
+    world w;
+    w.run([&]() -> task<void> {
+        const auto known = w.server->client(5, 100).value();
+        const auto id = w.server->device_of(*known);
+        BOOST_TEST((w.server->find(100, id) == known));
+        BOOST_TEST((w.server->find(5, id) == nullptr));
+        const auto refused = co_await w.connect(world::says(5, id));
+        BOOST_TEST(is(refused, rdma_layout_reject::unknown));
+        const auto mine = co_await w.connect(world::says(100, id));
+        BOOST_TEST((mine.queue_pair != nullptr));
+        // One that has its name later keeps it when the first one goes.
+        const auto later = w.server->client(6, 100).value();
+        const auto other = w.server->device_of(*later);
+        BOOST_TEST((w.server->find(100, id) == nullptr));
+        co_await w.server->forget(5);
+        (void)co_await sleep_for(1ms);
+        BOOST_TEST(!mine.queue_pair->connected());
+        BOOST_TEST((w.server->find(100, other) == later));
     });
 }
 

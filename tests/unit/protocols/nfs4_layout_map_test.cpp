@@ -94,6 +94,14 @@ BOOST_AUTO_TEST_CASE(what_was_given_to_write_since_hides_what_was_a_hole)
     // When that goes back, what was a hole is not told any more, as it may have bytes.
     m.cut(0, UINT64_MAX, writes);
     BOOST_TEST(told(m.to_write(block)) == "none");
+    BOOST_TEST(told(m.to_read(block)) == "none");
+    BOOST_TEST(told(m.to_read(2 * block)) == "4096 zeros");
+    // A hole that may be filled is forgotten; data stay where they are.
+    BOOST_TEST(add(m, {extent(state::read_data, 4 * block, block)}, reads));
+    m.forget_holes();
+    BOOST_TEST(told(m.to_read(0)) == "none");
+    BOOST_TEST(told(m.to_read(2 * block)) == "none");
+    BOOST_TEST(told(m.to_read(4 * block)) == "4096 of 1 at 16384");
 }
 
 BOOST_AUTO_TEST_CASE(uninitialized_memory_reads_as_what_lies_beneath_or_zeros)
@@ -157,6 +165,57 @@ BOOST_AUTO_TEST_CASE(uninitialized_extents_are_of_whole_blocks)
     BOOST_TEST(!add(m, {extent(state::invalid_data, 1, block)}, writes));
     BOOST_TEST(!m.add(std::vector{extent(state::invalid_data, 0, block)}, writes, 0).has_value());
     BOOST_TEST(m.empty());
+}
+
+// The server still takes them for uninitialized, until a LAYOUTCOMMIT tells.
+BOOST_AUTO_TEST_CASE(what_is_filled_up_stays_so_whatever_the_server_gives_again)
+{
+    layout_map m;
+    const std::vector<pnfs_rdma_extent4> given = {extent(state::read_data, 0, 4 * block, 1),
+                                                  extent(state::invalid_data, 0, 4 * block, 2)};
+    BOOST_TEST(add(m, given, writes));
+    m.initialized({block, block});
+    BOOST_TEST(add(m, given, writes));
+    BOOST_TEST(told(m.to_write(block)) == "4096 of 2 at 4096");
+    BOOST_TEST(told(m.to_read(block)) == "4096 of 2 at 4096");
+    BOOST_TEST(told(m.to_write(0)) == "4096 uninitialized of 2 at 0");
+    BOOST_TEST(told(m.to_read(2 * block)) == "8192 of 1 at 8192");
+    BOOST_TEST(m.told_later().size() == 1u);
+    // Blocks of two sizes can't be told apart.
+    BOOST_TEST(!m.add({}, writes, 2 * block).has_value());
+    BOOST_TEST(m.add({}, writes, block).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(what_stays_uninitialized_is_whole_blocks)
+{
+    layout_map m;
+    BOOST_TEST(add(
+        m, {extent(state::invalid_data, 0, 4 * block), extent(state::read_write_data, 4 * block, block, 3)},
+        writes));
+    m.cut(0, 1000, writes);
+    BOOST_TEST(told(m.to_write(0)) == "none");
+    BOOST_TEST(told(m.to_write(block - 1)) == "none");
+    BOOST_TEST(told(m.to_write(block)) == "12288 uninitialized of 1 at 4096");
+    m.cut(3 * block - 1, 0, writes); // nothing
+    BOOST_TEST(told(m.to_write(block)) == "12288 uninitialized of 1 at 4096");
+    m.cut(4 * block - 1, 2, writes);
+    BOOST_TEST(told(m.to_write(block)) == "8192 uninitialized of 1 at 4096");
+    BOOST_TEST(told(m.to_write(4 * block)) == "none");
+    BOOST_TEST(told(m.to_write(4 * block + 1)) == "4095 of 3 at 16385");
+}
+
+// Or a file that is written in order would have as many extents as it has blocks.
+BOOST_AUTO_TEST_CASE(extents_that_follow_each_other_are_one)
+{
+    layout_map m;
+    BOOST_TEST(add(m, {extent(state::invalid_data, 0, 16 * block)}, writes));
+    for (const std::uint64_t at : {0, 1, 3, 2})
+        m.initialized({at * block, block});
+    BOOST_TEST(m.size() == 2u);
+    BOOST_TEST(told(m.to_write(0)) == "16384 of 1 at 0");
+    // Not of another handle.
+    BOOST_TEST(add(m, {extent(state::read_write_data, 16 * block, block, 2)}, writes));
+    BOOST_TEST(m.size() == 3u);
 }
 
 BOOST_AUTO_TEST_CASE(a_range_that_goes_back_leaves_what_stands_around_it)

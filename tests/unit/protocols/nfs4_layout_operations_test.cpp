@@ -131,6 +131,11 @@ BOOST_FIXTURE_TEST_CASE(files_that_have_none_say_so, layout_fixture)
     address.clear(); // the data server listens nowhere for this client
     BOOST_TEST(get(first, file, asking(file.id, mode::read)).status == nfsstat4::layoutunavailable);
     address = "data";
+    // Where that is not known at the moment it may be so later.
+    const auto known = std::exchange(
+        service->where, [](std::string_view) { return error::from_errno(EMFILE, "where it listens"); });
+    BOOST_TEST(get(first, file, asking(file.id, mode::read)).status == nfsstat4::layouttrylater);
+    service->where = known;
     // Of an export that has none.
     OPEN4args args = first.creating("f");
     args.share_access |= share4::want_no_delegation;
@@ -141,6 +146,25 @@ BOOST_FIXTURE_TEST_CASE(files_that_have_none_say_so, layout_fixture)
     second_way->is_open = false;
     const auto mine = open(second, "f");
     BOOST_TEST(get(second, mine, asking(mine.id, mode::read)).status == nfsstat4::layoutunavailable);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_device_that_needs_registered_memory_serves_none, layout_fixture)
+{
+    loop::options o;
+    o.name = "local keys";
+    o.profile.needs_local_keys = true;
+    const auto other = fabric->make_device(o);
+    start();
+    const std::array<verbena::shard*, 1> where = {&home};
+    nfs::v4::pnfs::service by_it(*commons, *other, where, layout_options);
+    by_it.where = [](std::string_view) { return std::string("data"); };
+    commons->pnfs = &by_it;
+    BOOST_TEST(!by_it.is_usable());
+    connect(first);
+    const auto file = make(first, "f", "text");
+    BOOST_TEST(get(first, file, asking(file.id, mode::read)).status == nfsstat4::layoutunavailable);
+    program.reset();
+    commons.reset();
 }
 
 // --- LAYOUTGET: what is given
@@ -274,6 +298,26 @@ BOOST_FIXTURE_TEST_CASE(a_lock_or_a_delegation_is_good_for_a_layout, layout_fixt
     BOOST_TEST(get(first, file, asking(file.res.delegation.stateid, mode::rw)).status == nfsstat4::ok);
 }
 
+BOOST_FIXTURE_TEST_CASE(who_has_the_file_not_open_hears_nothing_of_it, layout_fixture)
+{
+    begin();
+    const auto file = make(first, "f", "text");
+    const auto reads = open(second, "f", share4::access_read);
+    stateid4 none = file.id;
+    none.other[9] ^= std::byte(1);
+    for (const std::uint64_t offset : {std::uint64_t(0), 10 * block}) {
+        BOOST_TEST(get(first, file, asking(none, mode::read, offset)).status == nfsstat4::bad_stateid);
+        BOOST_TEST(get(first, file, asking(none, mode::rw, offset, all, all)).status ==
+                   nfsstat4::bad_stateid);
+        BOOST_TEST(get(second, reads, asking(reads.id, mode::rw, offset, all, all)).status ==
+                   nfsstat4::openmode);
+    }
+    // Nor is anything made for him.
+    BOOST_TEST(service->data().count().clients == 0u);
+    BOOST_TEST(get(first, file, asking(file.id, mode::read)).status == nfsstat4::ok);
+    BOOST_TEST(service->data().count().clients == 1u);
+}
+
 // --- LAYOUTGET: who may
 
 BOOST_FIXTURE_TEST_CASE(an_open_to_read_gives_none_to_write, layout_fixture)
@@ -361,6 +405,45 @@ BOOST_FIXTURE_TEST_CASE(a_commit_without_a_layout_to_write_is_refused, layout_fi
     BOOST_TEST(commit(first, file, elsewhere).status == nfsstat4::badlayout);
     BOOST_TEST(commit(first, file, committing(writes.id, 3)).status == nfsstat4::ok);
     BOOST_TEST(commit(second, open(second, "f"), committing(writes.id, 3)).status == nfsstat4::bad_stateid);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_commit_is_of_what_the_layout_reaches, layout_fixture)
+{
+    begin();
+    const auto file = make(first, "f", "text");
+    const auto made = get(first, file, asking(file.id, mode::rw, 0, block));
+    BOOST_TEST_REQUIRE(made.length == block);
+    BOOST_TEST(commit(first, file, committing(made.id, block)).status == nfsstat4::badlayout);
+    BOOST_TEST(commit(first, file, committing(made.id, std::uint64_t(1) << 62)).status ==
+               nfsstat4::badlayout);
+    LAYOUTCOMMIT4args args = committing(made.id);
+    const std::array<pnfs_rdma_range4, 1> ranges{{{0, 2 * block}}};
+    std::array<std::byte, 64> body{};
+    xdr::encoder out(body);
+    xdr::codec<pnfs_rdma_layoutupdate4>::encode(out, {std::span<const pnfs_rdma_range4>(ranges)});
+    args.update_body = std::span<const std::byte>(body).first(out.size());
+    BOOST_TEST(commit(first, file, args).status == nfsstat4::badlayout);
+    BOOST_TEST(size_of(first, file) == 4u);
+    BOOST_TEST(commit(first, file, committing(made.id, block - 1)).status == nfsstat4::ok);
+    BOOST_TEST(size_of(first, file) == block);
+}
+
+BOOST_FIXTURE_TEST_CASE(operations_that_are_not_served_say_so, layout_fixture)
+{
+    begin();
+    const auto file = make(first, "f", "text");
+    const auto made = get(first, file, mode::read);
+    BOOST_TEST(first.call(GETDEVICELIST4args{layouttype4::rdma, 1, 0, {}}).status() == nfsstat4::notsupp);
+    minor = 2;
+    LAYOUTSTATS4args stats_of;
+    stats_of.stateid = made.id;
+    stats_of.layout_type = layouttype4::rdma;
+    BOOST_TEST(first.call(PUTFH4args{client4::handle_of(file)}, stats_of).status() == nfsstat4::notsupp);
+    LAYOUTERROR4args errors;
+    errors.stateid = made.id;
+    BOOST_TEST(first.call(PUTFH4args{client4::handle_of(file)}, errors).status() == nfsstat4::notsupp);
+    // The others are in both minor versions.
+    BOOST_TEST(get(first, file, asking(made.id, mode::rw)).status == nfsstat4::ok);
 }
 
 BOOST_FIXTURE_TEST_CASE(a_commit_that_makes_no_sense_is_refused, layout_fixture)

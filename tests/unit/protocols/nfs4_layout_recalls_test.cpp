@@ -2,7 +2,12 @@
 // Layouts that are in somebody's way: how they are recalled, returned and fenced, and what holes have to do with it.
 #include "nfs4_layout_clients.hpp"
 
+#include <verbena/core/task/yield.hpp>
 #include <verbena/protocols/storage/forwarding_backend.hpp>
+
+#include <utility>
+
+#include <set>
 
 BOOST_AUTO_TEST_SUITE(nfs4_layout_recalls_test)
 
@@ -27,13 +32,25 @@ public:
         const duration after = use == storage::map_use::read ? after_read : duration::zero();
         if (before > 0s)
             (void)co_await sleep_for(before);
+        turns.insert(turn);
+        ++maps;
         auto mapping = below().map(r, file, offset, length, use);
         auto got = co_await mapping;
         if (after > 0s)
             (void)co_await sleep_for(after);
         co_return got;
     }
-    duration before_write{}, after_read{};
+    task<result<storage::change>> note_written(const storage::request& r, const storage::handle& file,
+                                               std::uint64_t end) override
+    {
+        if (before_commit > 0s)
+            (void)co_await sleep_for(before_commit);
+        auto noting = below().note_written(r, file, end);
+        co_return co_await noting;
+    }
+    duration before_write{}, after_read{}, before_commit{};
+    int turn = 0, maps = 0;
+    std::set<int> turns; ///< in which there were maps
 };
 
 struct fixture : layout_fixture {
@@ -66,16 +83,18 @@ struct fixture : layout_fixture {
         return begin_call(c, file, SETATTR4args{file.id, set.raw});
     }
     template<class Args>
-    std::shared_ptr<memory_call> begin_call(client4& c, const client4::opened& file, const Args& args)
+    std::shared_ptr<memory_call> begin_call(client4& c, const client4::opened& file, const Args& args,
+                                            std::uint32_t slot = 0)
     {
-        return layout_fixture::called_fixture::begin(c.sequence(), PUTFH4args{client4::handle_of(file)},
+        return layout_fixture::called_fixture::begin(c.sequence(slot), PUTFH4args{client4::handle_of(file)},
                                                      args);
     }
-    std::shared_ptr<memory_call> begin_writing(client4& c, const client4::opened& file, std::uint64_t at)
+    std::shared_ptr<memory_call> begin_writing(client4& c, const client4::opened& file, std::uint64_t at,
+                                               std::uint32_t slot = 0)
     {
         static constexpr std::string_view text = "text";
-        return begin_call(c, file,
-                          WRITE4args{file.id, at, stable_how4::unstable, std::as_bytes(std::span(text))});
+        return begin_call(
+            c, file, WRITE4args{file.id, at, stable_how4::unstable, std::as_bytes(std::span(text))}, slot);
     }
     static nfsstat4 status_of(memory_call& c)
     {
@@ -230,6 +249,39 @@ BOOST_FIXTURE_TEST_CASE(a_layout_that_is_not_returned_in_time_is_revoked, fixtur
     BOOST_TEST(status_of(*again) == nfsstat4::ok);
 }
 
+// It may have written, and told nobody: who has the file in a cache looks again.
+BOOST_FIXTURE_TEST_CASE(a_layout_to_write_that_is_revoked_changes_its_file, fixture)
+{
+    begin();
+    const auto change_after = [&](mode what, const char* name) {
+        const auto file = make(first, name, "text");
+        (void)get(first, file, what);
+        const auto seen = [&] {
+            GETATTR4args args;
+            args.attr_request = {attribute::change, attribute::time_modify};
+            answer4 out = second.call(PUTFH4args{client4::handle_of(file)}, args);
+            out.good<PUTFH4res>();
+            const auto res = out.good<GETATTR4res>();
+            attributes values;
+            BOOST_REQUIRE(decode_attributes(res.obj_attributes, values));
+            return std::pair(values.change,
+                             std::pair(values.time_modify.seconds, values.time_modify.nseconds));
+        };
+        const auto before = seen();
+        const auto cutting = cut(second, open(second, name));
+        for (int i = 0; i < 10; ++i) {
+            pass(10s, 1s);
+            (void)first.call();
+            (void)second.call();
+        }
+        BOOST_TEST(status_of(*cutting) == nfsstat4::delay);
+        return seen() > before;
+    };
+    BOOST_TEST(!change_after(mode::read, "read"));
+    BOOST_TEST(change_after(mode::rw, "written"));
+    BOOST_TEST(stats().revocations.value() == 2u);
+}
+
 BOOST_FIXTURE_TEST_CASE(an_open_that_denies_others_waits_for_layouts, fixture)
 {
     begin();
@@ -287,8 +339,10 @@ BOOST_FIXTURE_TEST_CASE(a_client_without_layouts_keeps_its_connections_for_a_lea
     const auto made = get(first, file, mode::rw);
     rdma_peer& p = connect_to(first, made);
     const duration lease = commons->state.options().lease;
-    pass(3 * lease, 10s);
-    BOOST_TEST(first.call(asking_of(made)).status() == nfsstat4::ok);
+    for (int i = 0; i < 6; ++i) {
+        pass(lease / 2, 10s);
+        BOOST_TEST(first.call(asking_of(made)).status() == nfsstat4::ok);
+    }
     BOOST_TEST(p.is_up()); // it has a layout
     BOOST_TEST(give_back(first, file, returning(made.id)).status == nfsstat4::ok);
     BOOST_TEST(segments() == 0);
@@ -302,6 +356,106 @@ BOOST_FIXTURE_TEST_CASE(a_client_without_layouts_keeps_its_connections_for_a_lea
     BOOST_TEST(!p.is_up());
     BOOST_TEST(service->data().count().connections == 0);
     BOOST_TEST(first.call(asking_of(made)).status() == nfsstat4::noent);
+}
+
+BOOST_FIXTURE_TEST_CASE(others_have_their_turn_while_much_is_mapped, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "");
+    bool ends = false;
+    tasks.spawn([&]() -> task<void> {
+        while (!ends) {
+            ++slow->turn;
+            co_await yield();
+        }
+    });
+    const std::uint64_t much = 20 << 20;
+    const auto made = get(first, file, asking(file.id, mode::rw, 0, much, much));
+    ends = true;
+    turns();
+    BOOST_TEST(made.status == nfsstat4::ok);
+    BOOST_TEST(slow->maps >= 5);
+    BOOST_TEST(slow->turns.size() == std::size_t(slow->maps));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_client_with_a_layout_is_not_destroyed, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "text");
+    const auto made = get(first, file, mode::read);
+    close(first, file);
+    const auto end = [&] { return second.call(DESTROY_CLIENTID4args{first.id}).status(); };
+    BOOST_TEST(first.call(DESTROY_SESSION4args{first.session}).status() == nfsstat4::ok);
+    BOOST_TEST(end() == nfsstat4::clientid_busy);
+    BOOST_TEST(segments() == 1);
+    BOOST_TEST(made.status == nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_layout_is_recalled_before_its_file_is_removed, fixture)
+{
+    begin();
+    (void)get(first, make(first, "f", "text"), mode::read);
+    const auto remove = [&](client4& c, const char* name) {
+        return layout_fixture::called_fixture::begin(c.sequence(), PUTROOTFH4args(), LOOKUP4args{"export"},
+                                                     REMOVE4args{name});
+    };
+    const auto removing = remove(second, "f");
+    BOOST_TEST(!removing->is_done);
+    BOOST_TEST_REQUIRE(first_way->calls.size() == 1u);
+    answer4 all = first.call(returning(layoutreturn_type4::all));
+    BOOST_TEST(all.status() == nfsstat4::ok);
+    turns();
+    BOOST_TEST(status_of(*removing) == nfsstat4::ok);
+    BOOST_TEST(segments() == 0);
+    // So is that of the client that removes it, and where another one takes its name.
+    (void)get(first, make(first, "g", "text"), mode::read);
+    const auto own = layout_fixture::called_fixture::begin(first.sequence(1), PUTROOTFH4args(),
+                                                           LOOKUP4args{"export"}, REMOVE4args{"g"});
+    BOOST_TEST(!own->is_done);
+    BOOST_TEST(first_way->calls.size() == 2u);
+    BOOST_TEST(first.call(returning(layoutreturn_type4::all)).status() == nfsstat4::ok);
+    turns();
+    BOOST_TEST(status_of(*own) == nfsstat4::ok);
+    BOOST_TEST(segments() == 0);
+}
+
+// Nobody else wants the file: its memory is not kept for a client that may never come back.
+BOOST_FIXTURE_TEST_CASE(what_a_client_had_goes_when_its_lease_is_over, fixture)
+{
+    begin();
+    (void)get(first, make(first, "f", "text"), mode::rw);
+    (void)get(second, make(second, "g", "text"), mode::rw);
+    const auto& o = commons->state.options();
+    for (duration t{}; t < o.lease + o.recall_time + 20s; t += 10s) {
+        pass(10s, 1s);
+        (void)second.call();
+    }
+    BOOST_TEST(segments() == 1);
+    BOOST_TEST(second_way->calls.empty());
+}
+
+// A file that is cut is not as long as before again, by what was about to be committed.
+BOOST_FIXTURE_TEST_CASE(a_layout_is_committed_before_it_is_fenced, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "");
+    const auto made = get(first, file, mode::rw);
+    const auto mine = open(second, "f");
+    slow->before_commit = 100ms;
+    const auto committing_it = begin_call(first, file, committing(made.id, 4), 1);
+    BOOST_TEST(!committing_it->is_done);
+    const auto cutting = cut(second, mine);
+    BOOST_TEST_REQUIRE(first_way->calls.size() == 1u);
+    // What is returned is out of reach when that is answered.
+    const auto returning_it = begin_call(first, file, returning(first_way->calls[0].id), 2);
+    BOOST_TEST(!returning_it->is_done);
+    BOOST_TEST(!cutting->is_done);
+    pass(200ms);
+    BOOST_TEST(status_of(*returning_it) == nfsstat4::ok);
+    BOOST_TEST(status_of(*committing_it) == nfsstat4::ok);
+    BOOST_TEST(status_of(*cutting) == nfsstat4::ok);
+    BOOST_TEST(size_of(first, file) == 0u);
+    BOOST_TEST(segments() == 0);
 }
 
 // --- Holes
@@ -322,6 +476,23 @@ BOOST_FIXTURE_TEST_CASE(a_write_recalls_layouts_that_tell_of_holes, fixture)
     pass(commons->state.options().rest_after_recall * 2);
     const auto again = get(first, file, mode::read);
     BOOST_TEST(again.extents.at(0).state == extent_state::read_data);
+}
+
+BOOST_FIXTURE_TEST_CASE(whoever_fills_a_hole_has_layouts_recalled, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "");
+    BOOST_TEST(first.write(file, "text", file.id, block) == nfsstat4::ok);
+    (void)get(first, file, mode::read);
+    // Without an open, as version 3 does.
+    client4::opened anonymous = file;
+    anonymous.id = stateid4::anonymous();
+    const auto writing = begin_writing(second, anonymous, 0);
+    BOOST_TEST(!writing->is_done);
+    BOOST_TEST_REQUIRE(first_way->calls.size() == 1u);
+    BOOST_TEST(give_back(first, file, returning(first_way->calls[0].id)).status == nfsstat4::ok);
+    turns();
+    BOOST_TEST(status_of(*writing) == nfsstat4::ok);
 }
 
 BOOST_FIXTURE_TEST_CASE(a_write_recalls_no_other_layouts, fixture)
@@ -389,8 +560,8 @@ BOOST_FIXTURE_TEST_CASE(a_write_beside_the_look_at_a_hole_waits, fixture)
     const auto asks = begin_call(first, file, asking(file.id, mode::read));
     const auto writing = begin_writing(second, mine, 0);
     BOOST_TEST((!asks->is_done && !writing->is_done));
+    BOOST_TEST(first_way->calls.empty()); // it may be told of none
     pass(200ms);
-    // The recall was sent before the answer. Its number tells.
     const auto made = layout_of_call(*asks);
     BOOST_TEST_REQUIRE(made.status == nfsstat4::ok);
     BOOST_TEST(made.extents.at(0).state == extent_state::none_data);
@@ -400,6 +571,49 @@ BOOST_FIXTURE_TEST_CASE(a_write_beside_the_look_at_a_hole_waits, fixture)
     BOOST_TEST(give_back(first, file, returning(first_way->calls[0].id)).status == nfsstat4::ok);
     turns();
     BOOST_TEST(status_of(*writing) == nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_write_beside_the_look_at_a_file_without_holes_recalls_nothing, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "text");
+    const auto mine = open(second, "f");
+    slow->after_read = 100ms;
+    const auto asks = begin_call(first, file, asking(file.id, mode::read));
+    const auto writing = begin_writing(second, mine, 0);
+    BOOST_TEST((!asks->is_done && !writing->is_done));
+    pass(200ms);
+    BOOST_TEST(layout_of_call(*asks).status == nfsstat4::ok);
+    BOOST_TEST(status_of(*writing) == nfsstat4::ok);
+    BOOST_TEST(first_way->calls.empty());
+}
+
+// Else the answer could tell it of a hole that it has filled since.
+BOOST_FIXTURE_TEST_CASE(a_write_of_the_holder_waits_until_it_is_told_of_holes, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "");
+    BOOST_TEST(first.write(file, "text", file.id, block) == nfsstat4::ok);
+    slow->after_read = 100ms;
+    const auto asks = begin_call(first, file, asking(file.id, mode::read));
+    const auto writing = begin_writing(first, file, 0, 1);
+    BOOST_TEST((!asks->is_done && !writing->is_done));
+    pass(200ms);
+    BOOST_TEST(layout_of_call(*asks).extents.at(0).state == extent_state::none_data);
+    BOOST_TEST(status_of(*writing) == nfsstat4::ok);
+    BOOST_TEST(first_way->calls.empty());
+}
+
+BOOST_FIXTURE_TEST_CASE(a_layout_to_write_recalls_none_of_other_bytes, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "");
+    BOOST_TEST(first.write(file, "text", file.id, 3 * block) == nfsstat4::ok);
+    const auto made = get(first, file, asking(file.id, mode::read, 0, block));
+    BOOST_TEST(made.extents.at(0).state == extent_state::none_data);
+    const auto mine = open(second, "f");
+    BOOST_TEST(get(second, mine, asking(mine.id, mode::rw, 2 * block, block)).status == nfsstat4::ok);
+    BOOST_TEST(first_way->calls.empty());
 }
 
 BOOST_FIXTURE_TEST_CASE(no_hole_is_told_of_that_a_layout_is_about_to_fill, fixture)

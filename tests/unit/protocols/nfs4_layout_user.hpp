@@ -254,6 +254,26 @@ struct layout_world : nfs4_fixture {
             text[i] = static_cast<char>('!' + (i + i / 89 + i / 8000 + kind * 7) % 90);
         return text;
     }
+    /// A callback to the holder in a slot that our server does not come to use.
+    template<class Args>
+    nfsstat4 call_back(const Args& args)
+    {
+        memory_call c(pool, from);
+        xdr::encoder out = c.begin(callback_service::program, callback_version, 1, nullptr);
+        callback_head head;
+        head.minorversion = holder.user.session().minor_version();
+        CB_SEQUENCE4args sequence;
+        sequence.sessionid = holder.wire.session;
+        sequence.sequenceid = ++by_hand;
+        sequence.slotid = sequence.highest_slotid = callback_slots::max_slots - 1;
+        callback_request request(out, head);
+        request.add(sequence).add(args);
+        c.end(out);
+        BOOST_TEST_REQUIRE(run([&] { return holder.service.dispatch(c); }));
+        xdr::decoder in = c.reply();
+        callback_reply reply(in);
+        return reply.status();
+    }
     const nfs::v4::pnfs::layout_user_counts& counts() { return holder.layouts->counts(); }
     /// All RDMA connections end.
     void cut_connections()
@@ -274,6 +294,7 @@ struct layout_world : nfs4_fixture {
     one holder{*this, "holder"};
     one other{*this, "other"};
     nfs::v4::known_handle top;
+    std::uint32_t by_hand = 0; ///< callbacks
 };
 
 } // namespace verbena::test

@@ -269,12 +269,14 @@ BOOST_AUTO_TEST_CASE(what_is_meant_for_another_protocol_goes_there_and_all_else_
         BOOST_TEST(co_await f.connects_otherwise(0, "second"));
         BOOST_TEST(f.other->live == 2u);
         BOOST_TEST(f.stats.connections.value() == 0);
-        // With RPC's private data (RFC 8797), and with none.
-        co_await f.works(f.host("192.0.2.8"));
-        co_await sleep_for(10ms); // it is gone
+        // With no private data, and with RPC's (RFC 8797).
         BOOST_TEST(co_await f.connects(0, "first"));
         BOOST_TEST(f.other->served == 2u);
         BOOST_TEST(f.stats.connections.value() == 1);
+        if (f.other->served != 2u)
+            co_return; // nobody answers calls, and they would try for ever
+        co_await f.works(f.host("192.0.2.8"));
+        BOOST_TEST(f.other->served == 2u);
         // One ends with its peer.
         f.held.front()->kill(error(std::errc::connection_aborted, "over"));
         f.held.erase(f.held.begin());

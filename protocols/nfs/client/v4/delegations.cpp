@@ -122,6 +122,13 @@ task<result<void>> client::look_at(std::shared_ptr<server_open> o)
 // Once before the change and once behind it, as it may be looked at in between. `by`: the open, if it is known; another one may have the delegation.
 void client::changed(const known_handle& object, server_open* by) noexcept
 {
+    if (layouts_ != nullptr)
+        layouts_->changed(object);
+    changed_for_delegations(object, by);
+}
+
+void client::changed_for_delegations(const known_handle& object, server_open* by) noexcept
+{
     server_open* of = by;
     if (by == nullptr || by->delegated != server_open::state::held)
         of = delegated_.empty() ? nullptr : delegated(object).get();

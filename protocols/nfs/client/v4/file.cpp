@@ -280,6 +280,8 @@ task<result<std::uint64_t>> file::copy_from(file& source, std::uint64_t length,
     }
 }
 
+void file::is_changed_by_layout() noexcept { client_.changed_for_delegations(open_->handle, nullptr); }
+
 task<result<void>> file::truncate(std::uint64_t size)
 {
     if ((access_ & share4::access_write) == 0 && open_->access != access_)

@@ -567,6 +567,8 @@ task<result<void>> client_session::run(compound_call& call)
         if (heard.status == nfsstat4::ok)
             co_return result<void>();
         const error failed(make_error_code(heard.status), heard.operation);
+        if (is_put_off(heard.status) && call.not_later_)
+            co_return failed;
         if (is_put_off(heard.status)) {
             const auto again = co_await wait_to_repeat(failed, delay, waited);
             if (!again || !*again)

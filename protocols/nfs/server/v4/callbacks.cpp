@@ -484,7 +484,7 @@ task<bool> callback_sender::is_wanted(const notice* n)
 task<void> callback_sender::give_back_layout(const notice* n)
 {
     const auto give_back = [this, n](files::state_table& table) -> result<void> {
-        const auto done = commons_.pnfs->layouts().give_back(
+        const auto done = commons_.pnfs.load()->layouts().give_back(
             table, n->client, n->id, n->file, {0, files::byte_range::to_the_end}, std::nullopt);
         return done ? result<void>() : result<void>(done.error());
     };

@@ -97,7 +97,7 @@ void expose_layouts(metric_registry& registry, const v4::server_commons& commons
     const auto of_service = [&commons](auto show) {
         return [&commons, show](metric_sink& out) {
             if (commons.pnfs != nullptr)
-                show(out, *commons.pnfs);
+                show(out, *commons.pnfs.load());
         };
     };
     using service = v4::pnfs::service;
@@ -210,27 +210,27 @@ metric_registrations v4::server::expose(metric_registry& registry) const
                                     out.value({"read"}, double(state.total(&stats::read_delegations)));
                                     out.value({"write"}, double(state.total(&stats::write_delegations)));
                                 }));
+    made.push_back(registry.add({"verbena_nfs4_recalls_total",
+                                 "Delegations and layouts that clients were asked to return.",
+                                 metric_type::counter, "delegations"},
+                                total_of(state, &stats::recalls)));
     made.push_back(
-        registry.add({"verbena_nfs4_recalls_total", "Delegations that clients were asked to return.",
+        registry.add({"verbena_nfs4_recalls_ended_total",
+                      "Of those, how many are back or were revoked; verbena_nfs4_recall_seconds_total is how "
+                      "long that took, all together.",
                       metric_type::counter, "delegations"},
-                     total_of(state, &stats::recalls)));
-    made.push_back(registry.add(
-        {"verbena_nfs4_recalls_ended_total",
-         "Of those delegations, how many are back or were revoked; verbena_nfs4_recall_seconds_total is how "
-         "long that took, all together.",
-         metric_type::counter, "delegations"},
-        total_of(state, &stats::ended_recalls)));
+                     total_of(state, &stats::ended_recalls)));
     made.push_back(registry.add({"verbena_nfs4_recall_seconds_total",
-                                 "From a recall until the delegation is back or revoked.",
+                                 "From a recall until the delegation or layout is back or revoked.",
                                  metric_type::counter, "seconds"},
                                 [&state](metric_sink& out) {
                                     out.value({}, double(state.total(&stats::recall_microseconds)) / 1e6);
                                 }));
-    made.push_back(
-        registry.add({"verbena_nfs4_revocations_total",
-                      "Delegations that were revoked, as their clients did not return them in time.",
-                      metric_type::counter, "delegations"},
-                     total_of(state, &stats::revocations)));
+    made.push_back(registry.add(
+        {"verbena_nfs4_revocations_total",
+         "Delegations and layouts that were revoked, as their clients did not return them in time.",
+         metric_type::counter, "delegations"},
+        total_of(state, &stats::revocations)));
     made.push_back(registry.add(
         {"verbena_nfs4_distrusted_clients_total",
          "Clients that let several delegations be revoked though their leases ran. Each gets none for 15 "
@@ -266,7 +266,8 @@ metric_registrations v4::server::expose(metric_registry& registry) const
     made.push_back(registry.add(
         {"verbena_nfs4_callbacks_total",
          "Calls to clients of version 4, by what came of them: ok, later (it is made again, as the client "
-         "asks for time or does not know the delegation yet), failed, unanswered (no reply in 10 s, or the "
+         "asks for time or does not know the delegation or layout yet), failed, unanswered (no reply in 10 "
+         "s, or the "
          "connection went: it is made again), unreachable (the client has no connection for them: once until "
          "it has).",
          metric_type::counter,
@@ -446,8 +447,8 @@ metric_registrations v4::server_commons::expose(metric_registry& registry) const
                              show(out, reasons[i], of.lease_refusals[i]);
                      })));
     level("verbena_nfs4_revoked_delegations",
-          "Delegations that were revoked, and that their clients have not acknowledged yet.", "delegations",
-          &stats::revoked_delegations);
+          "Delegations and layouts that were revoked, and that their clients have not acknowledged yet.",
+          "delegations", &stats::revoked_delegations);
     made.push_back(registry.add(
         {"verbena_nfs4_clients_expired_total",
          "Clients of version 4 whose lease was over and who lost what they had, as somebody needed it.",

@@ -72,14 +72,9 @@ public:
         (void)of, (void)wanted;
         return false;
     }
-    /// What conflicts() and excludes() say besides, of a state by which its client was told, or may be soon, that bytes of the file
-    /// are a hole (hold_request::tells_holes).
+    /// What conflicts() says besides, of a state by which its client was told that bytes of the file are a hole
+    /// (hold_request::tells_holes). Who wants a range to write is one that writes these bytes.
     virtual bool hole_conflicts(operation) const noexcept { return false; }
-    virtual bool hole_excludes(const recallable_kind& of, lock_type wanted) const noexcept
-    {
-        (void)of, (void)wanted;
-        return false;
-    }
     /// Its client is to return it: to be sent later.
     virtual void recall(const recall_notice& n) noexcept = 0;
     /// How long the client has for that, always the same. Nothing: state_options::recall_time.
@@ -102,10 +97,16 @@ public:
     /// Whether a client gives back what it has of a file as soon as it has the file neither open nor delegated (RFC
     /// 8881 18.43.3, logr_return_on_close).
     virtual bool ends_with_last_close() const noexcept { return false; }
+    /// Whether a client is asked for what it has as soon as its lease is over, and loses it when the time for that is over, also
+    /// where nobody else wants it: what takes up memory is not kept for a client that may never come back.
+    virtual bool ends_with_lease() const noexcept { return false; }
+    /// Whether there is room for more by the stateid of the kind that a client has. Else hold() is busy.
+    virtual bool has_room(const stateid&) const noexcept { return true; }
 
     // Limits. What is fenced counts until that is over.
-    virtual std::size_t most() const noexcept = 0;           ///< pairs of a client and a file that have one
-    virtual std::size_t most_of_client() const noexcept = 0; ///< likewise, of one client
+    virtual std::size_t most() const noexcept = 0; ///< pairs of a client and a file that have one
+    /// Likewise, of one client, at all tables, with what it has of other kinds.
+    virtual std::size_t most_of_client() const noexcept = 0;
     virtual std::size_t most_of_file() const noexcept { return most(); } ///< likewise, of one file
     virtual std::size_t most_ranges() const noexcept = 0;                ///< of one file that a client has
 
@@ -133,7 +134,8 @@ struct hold_request {
     stateid by;
     byte_range bytes;
     lock_type type = lock_type::read;
-    /// The client may learn that some of the bytes are a hole. It stays so until state_table::note_holes().
+    /// The client may learn that some of the bytes are a hole. Until state_table::note_holes() says whether, who fills one waits, the
+    /// client itself too.
     bool tells_holes = false;
 };
 

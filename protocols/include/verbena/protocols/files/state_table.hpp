@@ -233,6 +233,8 @@ public:
     /// or had to lately, what is against it is open or locked, the file is being changed, what was there before is not
     /// fenced yet, or the file has as many holders as it may; too_many_locks for limits of the client, all_is_full.
     result<stateid> hold(const hold_request& r);
+    /// What hold() would answer, but for its limits.
+    result<void> may_hold(const hold_request& r);
     /// Of what hold() gave with the number of `id`, the client will not hear of these bytes: they go without a fence, and no number is
     /// drawn. Where nothing is left the state goes: true. What is gone, or being taken, is left as it is.
     bool forgo(const stateid& id, const byte_range& bytes, lock_type type);
@@ -264,8 +266,9 @@ public:
     /// Whether any client has some of the bytes so, be it asked for or not, but for what is being taken.
     bool is_held(const recallable_kind& kind, const storage::handle& file, const byte_range& bytes,
                  lock_type type);
-    /// Whether the client of `id` still knows of a hole of the file by it. What is gone is left as it is.
-    void note_holes(const stateid& id, bool tells_holes) noexcept;
+    /// Whether the client of `id` knows of a hole of the file by it. `is_known`: and what one hold() left open is known now. What is
+    /// gone, or being taken, is left as it is: false.
+    bool note_holes(const stateid& id, bool tells_holes, bool is_known = false) noexcept;
 
     // --- Stateids
 
@@ -403,6 +406,7 @@ private:
     void settle_reserved(pending_open& p, opened& out);
     detail::delegation_entry* reserved_of(const pending_open& p) noexcept;
     static bool is_in_way(const detail::recallable_entry& d, const demand& what) noexcept;
+    static bool is_looked_at(const detail::recallable_entry& r, const demand& what) noexcept;
     void ask_all_back(std::size_t of) noexcept;
     void give_way_if_gone(detail::delegation_entry& d) noexcept;
     detail::delegation_entry& grant(detail::client_entry& c, detail::file_entry& f, delegation_type type,

@@ -32,8 +32,8 @@ result<std::string> rdma_address(std::string_view netid, std::string_view text)
 
 } // namespace
 
-data_connection::data_connection(const data_connection_options& o)
-    : slots_(std::max(1u, o.requests)), room_(slots_.size())
+data_connection::data_connection(const data_connection_options& o, reactor& shard)
+    : slots_(std::max(1u, o.requests)), room_(slots_.size()), shard_(shard), limit_(o.io_limit)
 {
     free_.reserve(slots_.size());
     for (std::size_t i = slots_.size(); i > 0; --i)
@@ -70,6 +70,25 @@ void data_connection::end(const error& why) noexcept
         pair_->abort(why);
 }
 
+void data_connection::watch::begin()
+{
+    if (is_armed())
+        return;
+    seen_ = of_.completed_;
+    of_.shard_.timers().arm(*this, of_.shard_.clock().now() + of_.limit_);
+}
+
+// Work requests of a connection complete in their order, so that if none has completed since, the oldest one is as old.
+void data_connection::watch::on_timer() noexcept
+{
+    if (of_.free_.size() == of_.slots_.size())
+        return;
+    if (seen_ == of_.completed_)
+        of_.end(error(std::errc::timed_out, "a data server that does not answer"));
+    else
+        begin();
+}
+
 task<void> data_connection::ended() { co_await ended_.wait_shielded(); }
 
 task<result<void>> data_connection::read(std::span<const piece> pieces, const lease& memory)
@@ -89,6 +108,7 @@ task<result<void>> data_connection::run(verbs::opcode what, std::span<const piec
     t.left = pieces.size();
     result<void> outcome;
     std::size_t posted = 0;
+    watch_.begin();
     for (; posted < pieces.size() && outcome; ++posted) {
         const bool room = co_await room_.acquire();
         if (!room) {
@@ -156,6 +176,7 @@ void data_connection::on_completions(std::span<const verbs::completion> batch) n
             continue;
         }
         slot& s = slots_[c.id];
+        ++completed_;
         if (transfer* const t = std::exchange(s.of, nullptr)) {
             if (t->status == verbs::status::success && c.status != verbs::status::success) {
                 t->status = c.status;
@@ -257,6 +278,7 @@ task<data_connections::found> data_connections::get(deviceid4 device, std::size_
         made = co_await connect(device);
     if (made.connection != nullptr) {
         here = out.connection = made.connection;
+        e->rest = duration::zero();
         co_return out;
     }
     // Another one may serve in its place, where the client has as many as it may.
@@ -271,7 +293,8 @@ task<data_connections::found> data_connections::get(deviceid4 device, std::size_
     if (context.stop.stop_requested())
         co_return out;
     e->why = out.why_not = made.why;
-    e->rests_until = now() + options_.rest;
+    e->rest = std::clamp(2 * e->rest, options_.rest, std::max(options_.rest, options_.most_rest));
+    e->rests_until = now() + e->rest;
     co_return out;
 }
 
@@ -338,7 +361,8 @@ task<data_connections::outcome> data_connections::connect(deviceid4 device)
     who.session = session_.id();
     who.device = device;
     const auto private_data = encode(who);
-    std::shared_ptr<data_connection> made(new data_connection(options_));
+    const task_context& context = co_await current_context();
+    std::shared_ptr<data_connection> made(new data_connection(options_, *context.shard));
     verbs::connect_options o;
     o.private_data = private_data;
     o.initiator_depth = options_.reads;

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::uint32_t body_of_layouts = 256 * 48 + 64; // bytes: as many extents as our servers give
 constexpr std::size_t most_recalls = 16;
+constexpr unsigned most_behind = 16; // numbers of a stateid that nobody heard of
 constexpr std::uint64_t whole_file = UINT64_MAX;
 
 const error no_longer_waited_for(std::errc::operation_canceled, "layouts of a file");
@@ -43,7 +44,7 @@ bool is_revoked_by(const error& e) noexcept { return v4::is_revoked(e); }
 } // namespace
 
 file_layout::file_layout(layout_user& u, std::unique_ptr<v4::file> f, std::size_t n)
-    : user(u), of(u.client_), plain(std::move(f)), lane(n), size(plain->node().attributes.size)
+    : user(u), of(u.client_), plain(std::move(f)), lane(n), size(plain->node().attributes.size), there(size)
 {
     opened.set();
     quiet.set();
@@ -53,6 +54,20 @@ file_layout::file_layout(layout_user& u, std::unique_ptr<v4::file> f, std::size_
 file_layout::~file_layout() { std::erase(user.files_, this); }
 
 bool file_layout::is_of_this_server() const noexcept { return incarnation == of.session().incarnation(); }
+
+void file_layout::end() noexcept
+{
+    closed = true;
+    if (!is_giving_back)
+        forget_layout();
+}
+
+// A recall that was heard of since the call was sent may have named a newer one.
+void file_layout::take_number(const stateid4& newest) noexcept
+{
+    if (!id || id->other != newest.other || compare_seqids(newest.seqid, id->seqid) > 0)
+        id = newest;
+}
 
 void file_layout::forget_layout() noexcept
 {
@@ -209,9 +224,8 @@ task<file_layout::answer> file_layout::get(layoutiomode4 mode, std::uint64_t off
     GETATTR4args wanted;
     wanted.attr_request = {attribute::size};
     operations call(PUTFH4args{plain->node().handle.bytes()}, args, wanted);
-    call.yields(body_of_layouts + 512);
     const std::uint64_t now = of.session().incarnation();
-    call.only_in(now);
+    call.yields(body_of_layouts + 512).not_later().only_in(now);
     struct asks {
         explicit asks(bool& of) noexcept : is_asking(of) { is_asking = true; }
         asks(const asks&) = delete;
@@ -219,11 +233,13 @@ task<file_layout::answer> file_layout::get(layoutiomode4 mode, std::uint64_t off
         bool& is_asking;
     };
     std::optional<asks> asking(is_asking);
+    const std::uint64_t changes_before = changes;
     auto ran = co_await of.session().run(call);
     asking.reset();
     answer out;
     if (!ran) {
-        user.is_in_doubt_ = user.is_in_doubt_ || call.is_in_doubt(of.session().incarnation());
+        // An earlier answer may have been lost, or its GETATTR put off, and the server have given some then.
+        user.is_in_doubt_ = true;
         out = refused(ran.error(), by_layout);
         co_return out;
     }
@@ -245,9 +261,14 @@ task<file_layout::answer> file_layout::get(layoutiomode4 mode, std::uint64_t off
         co_return out;
     }
     ++user.counts_.got;
+    // The server may have seen a hole before a write of this client, whose answer was faster, filled it.
+    if (changes != changes_before) {
+        map.forget_holes();
+        out.is_late = mode == layoutiomode4::read && !map.to_read(offset);
+    }
     attributes told;
     if (decode_attributes(call.get<2>().obj_attributes, told) && told.present.test(attribute::size)) {
-        size = told.size;
+        size = there = told.size;
         for (const written& each : pending)
             size = std::max(size, each.end());
     }
@@ -277,7 +298,7 @@ by_nfs file_layout::take(const LAYOUTGET4res& res, const rdma_layout_request& as
 {
     if (id && id->other != res.stateid.other)
         map.clear();
-    id = res.stateid;
+    take_number(res.stateid);
     is_revoked = false;
     if (res.layout.empty())
         return by_nfs::broken_rule;
@@ -352,9 +373,9 @@ task<result<void>> file_layout::recover()
     const task_context& context = co_await current_context();
     if (id && !is_revoked && is_of_this_server()) {
         const recall all;
-        const bool gone = co_await give_back_in_turn(all);
-        if (!gone && context.stop.stop_requested())
-            co_return no_longer_waited_for;
+        auto gone = co_await give_back_in_turn(all);
+        if (!gone)
+            co_return gone;
     }
     if (id && is_revoked && is_of_this_server()) {
         operations call(FREE_STATEID4args{*id});
@@ -365,18 +386,25 @@ task<result<void>> file_layout::recover()
     recalls.clear();
     if (!pending.empty() && user.options_.requires_layouts)
         co_return not_by_nfs(by_nfs::lost);
+    // What is closed can't be written any more, and the close() has failed for it.
+    if (closed) {
+        pending.clear();
+        uncommitted = 0;
+    }
     while (!pending.empty()) {
         written& first = pending.front();
         auto again = co_await plain->write(first.offset, share(first.data));
         if (!again)
             co_return again.error();
         user.counts_.written_by_nfs += first.data.size();
+        ++user.counts_.by_reason[static_cast<std::size_t>(by_nfs::lost)];
         uncommitted -= first.data.size();
         pending.erase(pending.begin());
     }
     is_lost = false;
     rests_for = last;
-    rests_until = context.shard->clock().now() + user.options_.rest;
+    rests_until = context.shard->clock().now() +
+                  (last == by_nfs::no_connection ? user.options_.connections.rest : user.options_.rest);
     co_return result<void>();
 }
 
@@ -410,6 +438,7 @@ task<result<void>> file_layout::commit_in_turn()
         co_return result<void>();
     }
     const std::uint64_t upto = number;
+    const bool has_written = !pending.empty();
     std::uint64_t begin = UINT64_MAX;
     std::uint64_t end = 0;
     for (const written& each : pending) {
@@ -417,34 +446,63 @@ task<result<void>> file_layout::commit_in_turn()
         end = std::max(end, each.end());
     }
     const auto later = map.told_later();
-    const std::vector<pnfs_rdma_range4> ranges(
-        later.begin(),
-        later.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(later.size(), max_rdma_ranges)));
-    const std::uint64_t last =
-        end - 1; // that is data of the file's: blocks that are filled up go on behind it
+    const std::vector<pnfs_rdma_range4> ranges(later.begin(), later.end());
+    auto placed = co_await flush();
+    if (!placed)
+        co_return placed;
+    // As many calls as the ranges need; the last one tells of the bytes, which are kept until then.
+    for (std::size_t done = 0;;) {
+        if (is_lost || !id)
+            co_return result<void>();
+        const auto some =
+            std::span(ranges).subspan(done, std::min<std::size_t>(ranges.size() - done, max_rdma_ranges));
+        done += some.size();
+        const bool is_last = done == ranges.size();
+        auto told = co_await commit_some(some, is_last ? begin : UINT64_MAX, is_last ? end : 0);
+        if (!told)
+            co_return told;
+        if (is_last)
+            break;
+    }
+    if (is_lost)
+        co_return result<void>();
+    if (has_written)
+        there = std::max(there, end);
+    std::erase_if(pending, [&](const written& each) {
+        if (each.number >= upto)
+            return false;
+        uncommitted -= each.data.size();
+        return true;
+    });
+    co_return result<void>();
+}
+
+// LAYOUTCOMMIT of these blocks, and of the bytes [begin, end) if there are some, which tell how long the file is: blocks go on behind that.
+task<result<void>> file_layout::commit_some(std::span<const pnfs_rdma_range4> ranges, std::uint64_t begin,
+                                            std::uint64_t end)
+{
+    std::vector<std::byte> body(4 + ranges.size() * 16);
+    xdr::encoder out(body);
+    pnfs_rdma_layoutupdate4 update;
+    update.commit_list = ranges;
+    xdr::codec<pnfs_rdma_layoutupdate4>::encode(out, update);
+    LAYOUTCOMMIT4args args;
+    if (begin < end)
+        args.last_write_offset = end - 1;
     if (!ranges.empty()) {
         begin = std::min(begin, ranges.front().file_offset);
         end = std::max(end, ranges.back().file_offset + ranges.back().length);
     }
-    auto placed = co_await flush();
-    if (!placed || is_lost)
-        co_return placed;
-    std::vector<std::byte> body(4 + ranges.size() * 16);
-    xdr::encoder out(body);
-    pnfs_rdma_layoutupdate4 update;
-    update.commit_list = std::span<const pnfs_rdma_range4>(ranges);
-    xdr::codec<pnfs_rdma_layoutupdate4>::encode(out, update);
-    LAYOUTCOMMIT4args args;
     args.offset = begin;
     args.length = end - begin;
     args.stateid = *id;
-    if (!pending.empty())
-        args.last_write_offset = last;
     args.layout_type = layouttype4::rdma;
     args.update_body = out.bytes();
     operations call(PUTFH4args{plain->node().handle.bytes()}, args);
     call.only_in(incarnation);
+    plain->is_changed_by_layout();
     auto ran = co_await of.session().run(call);
+    plain->is_changed_by_layout();
     if (!ran && (is_a_status(ran.error()) || !is_of_this_server())) {
         // Whatever it is, writing by NFS works, or tells it better.
         is_revoked = is_revoked || is_revoked_by(ran.error());
@@ -456,21 +514,59 @@ task<result<void>> file_layout::commit_in_turn()
     ++user.counts_.commits;
     size = std::max(size, call.get<1>().newsize.value_or(0));
     map.told(ranges);
-    std::erase_if(pending, [&](const written& each) {
-        if (each.number >= upto)
-            return false;
-        uncommitted -= each.data.size();
-        return true;
-    });
     co_return result<void>();
 }
 
-// A Read Response proves that the Writes before it on its connection are placed (RFC 5040 5.5).
+// Before bytes are written behind the end: if the file grew by another way meanwhile, the server would put zeros over them, as it can't know that they are
+// the file's.
+task<result<void>> file_layout::extend(std::uint64_t offset, std::uint64_t end)
+{
+    const bool mine = co_await turn.acquire();
+    if (!mine)
+        co_return no_longer_waited_for;
+    const held_permit held(turn);
+    std::uint64_t reached = offset;
+    for (std::optional<layout_map::place> at = map.to_write(offset); at && reached < end;
+         at = map.to_write(reached))
+        reached = std::min(end, reached + at->length);
+    if (is_lost || !id || reached <= there)
+        co_return result<void>(); // what comes next looks again
+    if (!is_of_this_server()) {
+        lose(by_nfs::lost);
+        co_return result<void>();
+    }
+    static constexpr std::array<std::byte, 4> no_ranges{};
+    LAYOUTCOMMIT4args args;
+    args.offset = offset;
+    args.length = reached - offset;
+    args.stateid = *id;
+    args.last_write_offset = reached - 1;
+    args.layout_type = layouttype4::rdma;
+    args.update_body = std::span<const std::byte>(no_ranges);
+    operations call(PUTFH4args{plain->node().handle.bytes()}, args);
+    call.only_in(incarnation);
+    plain->is_changed_by_layout();
+    auto ran = co_await of.session().run(call);
+    plain->is_changed_by_layout();
+    if (!ran && (is_a_status(ran.error()) || !is_of_this_server())) {
+        is_revoked = is_revoked || is_revoked_by(ran.error());
+        lose(by_nfs::lost);
+        co_return result<void>();
+    }
+    if (!ran)
+        co_return ran.error();
+    ++user.counts_.commits;
+    there = std::max(there, reached);
+    size = std::max(size, there);
+    co_return result<void>();
+}
+
+// A Read Response proves that the Writes before it on its connection are placed (RFC 5040 5.5). Until then a connection stays in `unplaced`: whoever connects
+// anew meanwhile has to know of it.
 task<result<void>> file_layout::flush()
 {
-    std::vector<unflushed> those = std::exchange(unplaced, {});
-    for (std::size_t i = 0; i < those.size(); ++i) {
-        const unflushed& each = those[i];
+    const std::vector<unflushed> those = unplaced;
+    for (const unflushed& each : those) {
         lease memory = co_await user.pool_.acquire(buffer_pool::min_size);
         result<void> done = no_longer_waited_for;
         if (memory) {
@@ -480,41 +576,56 @@ task<result<void>> file_layout::flush()
             byte.address = each.address;
             done = co_await each.by->read(std::span(&byte, 1), memory);
         }
-        if (done)
-            continue;
-        if (done.error() == std::errc::operation_canceled) {
-            unplaced.insert(unplaced.begin(), those.begin() + static_cast<std::ptrdiff_t>(i), those.end());
+        if (!done && done.error() == std::errc::operation_canceled)
             co_return done.error();
+        if (!done) {
+            lose(by_nfs::lost);
+            break;
         }
-        lose(by_nfs::lost);
-        break;
+        std::erase_if(unplaced,
+                      [&](const unflushed& u) { return u.by == each.by && u.last_write == each.last_write; });
     }
     co_return result<void>();
 }
 
-task<bool> file_layout::give_back_in_turn(recall what)
+// Where nobody heard an answer, or the server puts it off, what was had stays on its list, and is used no more: the caller may try again.
+task<result<void>> file_layout::give_back_in_turn(recall what)
 {
-    LAYOUTRETURN4args args;
-    args.layout_type = layouttype4::rdma;
-    args.iomode = what.mode;
-    args.layoutreturn.returntype = layoutreturn_type4::file;
-    args.layoutreturn.offset = what.offset;
-    args.layoutreturn.length = what.length;
-    args.layoutreturn.stateid = *id;
-    operations call(PUTFH4args{plain->node().handle.bytes()}, args);
-    call.once().only_in(incarnation);
-    auto ran = co_await of.session().run(call);
-    if (ran)
-        ++user.counts_.returned;
-    const bool is_over = ran || is_a_status(ran.error());
+    const bool is_all = what.mode == layoutiomode4::any && what.offset == 0 && what.length == whole_file;
     map.cut(what.offset, what.length, what.mode);
-    if (ran && call.get<1>().stateid && what.mode != layoutiomode4::any)
-        id = call.get<1>().stateid;
-    else if (ran && call.get<1>().stateid && (what.offset != 0 || what.length != whole_file))
-        id = call.get<1>().stateid;
-    else
-        forget_layout();
-    co_return is_over;
+    for (unsigned behind = 0;; ++behind) {
+        LAYOUTRETURN4args args;
+        args.layout_type = layouttype4::rdma;
+        args.iomode = what.mode;
+        args.layoutreturn.returntype = layoutreturn_type4::file;
+        args.layoutreturn.offset = what.offset;
+        args.layoutreturn.length = what.length;
+        args.layoutreturn.stateid = *id;
+        operations call(PUTFH4args{plain->node().handle.bytes()}, args);
+        call.once().only_in(incarnation);
+        auto ran = co_await of.session().run(call);
+        if (!id)
+            co_return result<void>();
+        if (ran) {
+            ++user.counts_.returned;
+            if (call.get<1>().stateid && !is_all)
+                take_number(*call.get<1>().stateid);
+            else
+                forget_layout();
+            co_return result<void>();
+        }
+        user.is_in_doubt_ = true;
+        // The server has counted on for a call whose answer nobody heard.
+        if (answers_with(ran.error(), nfsstat4::old_stateid) && behind < most_behind) {
+            if (id->seqid == args.layoutreturn.stateid.seqid)
+                id->seqid = next_seqid(id->seqid);
+            continue;
+        }
+        if (is_of_this_server() && (!is_a_status(ran.error()) || is_for_later(ran.error())))
+            co_return ran.error();
+        forget_layout(); // the server knows none
+        co_return result<void>();
+    }
 }
 
 task<result<void>> file_layout::give_back()
@@ -549,76 +660,108 @@ task<result<void>> file_layout::give_back()
 }
 
 // 8881 12.5.5.2.1: a recall of what the client has not heard of yet waits for that.
-nfsstat4 file_layout::recalled(const CB_LAYOUTRECALL4args& args)
+nfsstat4 file_layout::answer_to(const CB_LAYOUTRECALL4args& args) const noexcept
 {
     const nfsstat4 none = is_asking ? nfsstat4::delay : nfsstat4::nomatching_layout;
     if (!id || !is_of_this_server())
         return none;
-    recall wanted;
-    wanted.mode = args.iomode;
-    if (args.recall.recalltype == layoutrecall_type4::file) {
-        if (args.recall.stateid.other != id->other)
-            return none;
-        const std::int32_t ahead = compare_seqids(args.recall.stateid.seqid, id->seqid);
-        if (ahead > 1 && is_asking)
-            return nfsstat4::delay;
-        if (recalls.size() >= most_recalls)
-            return nfsstat4::delay;
-        wanted.offset = args.recall.offset;
-        wanted.length = args.recall.length;
-        if (ahead > 0)
-            id->seqid = args.recall.stateid.seqid;
-    } else if (recalls.size() >= most_recalls) {
+    const bool of_file = args.recall.recalltype == layoutrecall_type4::file;
+    if (of_file && args.recall.stateid.other != id->other)
+        return none;
+    if (recalls.size() >= most_recalls)
         return nfsstat4::delay;
-    }
-    recalls.push_back(wanted);
-    ++user.counts_.recalled;
+    // One of all files names no number: an answer that is on its way may give what it asks for.
+    if (is_asking && (!of_file || compare_seqids(args.recall.stateid.seqid, id->seqid) > 1))
+        return nfsstat4::delay;
     return nfsstat4::ok;
 }
 
-// I/O that is under way ends, what was written is committed, and then it goes back.
+void file_layout::note_recall(const CB_LAYOUTRECALL4args& args)
+{
+    recall wanted;
+    wanted.mode = args.iomode;
+    if (args.recall.recalltype == layoutrecall_type4::file) {
+        wanted.offset = args.recall.offset;
+        wanted.length = args.recall.length;
+    }
+    recalls.push_back(wanted);
+    if (args.recall.recalltype == layoutrecall_type4::file)
+        take_number(args.recall.stateid);
+    ++user.counts_.recalled;
+}
+
+// I/O that is under way ends, what was written is committed, and then it goes back. Whatever fails is tried again: the server waits for it. Where it is over,
+// as the server revokes layouts or starts again, it says so.
 task<void> file_layout::give_recalled_back()
 {
     const std::shared_ptr<file_layout> stays = shared_from_this();
     struct giving {
-        explicit giving(bool& of) noexcept : is_giving(of) {}
+        explicit giving(file_layout& f) noexcept : of(f) { of.gave_back.reset(); }
         giving(const giving&) = delete;
-        ~giving() { is_giving = false; }
-        bool& is_giving;
-    };
-    if (std::exchange(is_giving_back, true))
-        co_return;
-    const giving ends(is_giving_back);
-    // Whoever recalls it is answered first.
-    (void)co_await sleep_for(duration::zero());
-    while (!recalls.empty()) {
-        auto settled = co_await settle(); // where it is lost, all goes back
-        if (!settled)
-            co_return; // the server takes it when its time is over
-        const bool mine = co_await turn.acquire();
-        if (!mine)
-            co_return;
-        const held_permit held(turn);
-        if (is_lost || recalls.empty())
-            continue;
-        const shutter shuts(*this);
-        auto still = co_await be_quiet();
-        if (!still)
-            co_return;
-        while (!is_lost && (!pending.empty() || !map.told_later().empty())) {
-            auto done = co_await commit_in_turn();
-            if (!done)
-                co_return;
+        ~giving()
+        {
+            of.is_giving_back = false;
+            of.gave_back.set();
         }
-        if (is_lost)
-            continue;
-        const recall first = recalls.front();
-        recalls.erase(recalls.begin());
-        if (id)
-            (void)co_await give_back_in_turn(first);
-        else
-            recalls.clear();
+        file_layout& of;
+    };
+    if (std::exchange(is_giving_back, true)) {
+        (void)co_await gave_back.wait();
+        co_return;
     }
+    const giving ends(*this);
+    // Whoever recalls it is answered first.
+    bool goes_on = co_await sleep_for(duration::zero());
+    duration wait = user.options_.first_wait;
+    while (goes_on && !recalls.empty()) {
+        const auto done = co_await give_next_back();
+        if (done) {
+            wait = user.options_.first_wait;
+            continue;
+        }
+        goes_on = !closed;
+        if (goes_on)
+            goes_on = co_await sleep_for(wait);
+        wait = std::min(2 * wait, user.options_.rest);
+    }
+    if (!closed)
+        co_return;
+    forget_layout();
+    if (is_left_open)
+        closing = co_await plain->close();
+}
+
+task<result<void>> file_layout::give_next_back()
+{
+    auto settled = co_await settle(); // where it is lost, all goes back
+    if (!settled)
+        co_return settled.error();
+    const bool mine = co_await turn.acquire();
+    if (!mine)
+        co_return no_longer_waited_for;
+    const held_permit held(turn);
+    if (is_lost || recalls.empty())
+        co_return result<void>();
+    const shutter shuts(*this);
+    auto still = co_await be_quiet();
+    if (!still)
+        co_return still.error();
+    while (!is_lost && (!pending.empty() || !map.told_later().empty())) {
+        auto done = co_await commit_in_turn();
+        if (!done)
+            co_return done.error();
+    }
+    if (is_lost || recalls.empty())
+        co_return result<void>();
+    if (id && is_of_this_server()) {
+        auto gone = co_await give_back_in_turn(recalls.front());
+        if (!gone)
+            co_return gone.error();
+        recalls.erase(recalls.begin());
+    }
+    if (!id || !is_of_this_server())
+        recalls.clear();
+    co_return result<void>();
 }
 
 } // namespace verbena::nfs::v4::pnfs

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -20,7 +21,7 @@ namespace verbena::nfs::v4::pnfs {
 
 /// Three things are kept apart by what may wait for what:
 ///
-/// - I/O by a layout is counted (`under_way`), and waits for no call of NFS.
+/// - I/O by a layout is counted (`under_way`), and waits for no call of NFS. Its connection is made before.
 /// - LAYOUTGET, LAYOUTCOMMIT and LAYOUTRETURN take turns (`turn`), so that answers come in the order of the stateid's numbers.
 /// - Who takes extents away has the turn, shuts the gate (`shut`), and waits until no I/O is under way.
 struct file_layout : std::enable_shared_from_this<file_layout> {
@@ -74,6 +75,8 @@ struct file_layout : std::enable_shared_from_this<file_layout> {
     // By a connection, and not known to be placed: a read of the byte tells so.
     struct unflushed {
         std::shared_ptr<data_connection> by;
+        deviceid4 device{};
+        std::uint64_t last_write = 0; // its number
         std::uint32_t handle = 0;
         std::uint64_t address = 0;
     };
@@ -110,14 +113,25 @@ struct file_layout : std::enable_shared_from_this<file_layout> {
     /// All that was written by RDMA before the call is stable, or written by NFS.
     task<result<void>> commit();
     task<result<void>> commit_in_turn();
+    task<result<void>> commit_some(std::span<const pnfs_rdma_range4> ranges, std::uint64_t begin,
+                                   std::uint64_t end);
     task<result<void>> flush();
-    /// LAYOUTRETURN, for who has the turn and has shut. False where it is not known to be returned, as the server can't be asked.
-    task<bool> give_back_in_turn(recall what);
+    /// The file goes on to `end` at least, or as far as the layout does, where the server is concerned.
+    task<result<void>> extend(std::uint64_t offset, std::uint64_t end);
+    /// LAYOUTRETURN, for who has the turn, has shut and has a layout. Fails where it is not known to be returned, as the server can't be asked, or puts it
+    /// off.
+    task<result<void>> give_back_in_turn(recall what);
     /// Commits, and gives back all that there is.
     task<result<void>> give_back();
     task<void> give_recalled_back();
-    nfsstat4 recalled(const CB_LAYOUTRECALL4args& args);
+    task<result<void>> give_next_back();
+    nfsstat4 answer_to(const CB_LAYOUTRECALL4args& args) const noexcept;
+    /// It was answered with OK.
+    void note_recall(const CB_LAYOUTRECALL4args& args);
+    void take_number(const stateid4& newest) noexcept;
     void forget_layout() noexcept;
+    /// The user has closed the file, or let it go. A recall that is under way ends by itself, and writes nothing by the open file.
+    void end() noexcept;
 
     // layout_file.cpp
     task<result<v4::file::read_result>> read(std::uint64_t offset, std::uint32_t count);
@@ -128,11 +142,15 @@ struct file_layout : std::enable_shared_from_this<file_layout> {
     task<result<std::size_t>> write_by_layout(std::uint64_t offset, const rpc::payload& data,
                                               std::size_t begin);
     task<result<std::size_t>> write_blocks(std::uint64_t offset, const rpc::payload& data, std::size_t begin,
-                                           std::size_t end);
+                                           std::size_t end, std::shared_ptr<data_connection> by,
+                                           deviceid4 device);
     task<result<void>> write_by_nfs(std::uint64_t offset, rpc::payload data, by_nfs why);
-    task<std::shared_ptr<data_connection>> connection_to(deviceid4 device);
+    task<result<std::shared_ptr<data_connection>>> connection_to(deviceid4 device);
+    /// Of the first bytes that lie somewhere.
+    std::optional<deviceid4> device_to_read(std::uint64_t offset, std::uint32_t count) const noexcept;
     void note_written(std::uint64_t offset, const rpc::payload& data, std::size_t begin, std::size_t end,
-                      const std::shared_ptr<data_connection>& by, const data_connection::piece& last);
+                      const std::shared_ptr<data_connection>& by, const deviceid4& device,
+                      const data_connection::piece& last);
     void note(by_nfs why) noexcept;
     error not_by_nfs(by_nfs why) const noexcept;
 
@@ -141,11 +159,13 @@ struct file_layout : std::enable_shared_from_this<file_layout> {
     const std::unique_ptr<v4::file> plain;
     std::uint64_t expected = 0; ///< size that it is to have
     const std::size_t lane;
-    std::uint64_t size; ///< of the file: when a layout was given last, and what was written since
+    std::uint64_t size;  ///< of the file: when a layout was given last, and what was written since
+    std::uint64_t there; ///< likewise, as the server knows it
     layout_map map;
     std::optional<stateid4> id;    ///< the newest of the layout, while there is one
     std::uint64_t incarnation = 0; ///< of the server that gave it
     bool is_asking = false;        ///< a LAYOUTGET is under way
+    std::uint64_t changes = 0;     ///< of the file by this client's calls of NFS, counted twice each
     bool is_lost = false;          ///< nothing of `map` may be used any more, and `pending` is in doubt
     bool is_revoked = false;       ///< by the server, so that there is nothing to give back
     by_nfs never = by_nfs::none;   ///< why there is never one while it is open
@@ -166,6 +186,10 @@ struct file_layout : std::enable_shared_from_this<file_layout> {
     std::vector<unflushed> unplaced;
     std::vector<recall> recalls; // that were answered with OK
     bool is_giving_back = false;
+    event gave_back;           // while it is not
+    bool closed = false;       // by the user
+    bool is_left_open = false; // whoever gives back closes it,
+    result<void> closing;      // with this result
 };
 
 } // namespace verbena::nfs::v4::pnfs

@@ -13,6 +13,9 @@ namespace {
 constexpr std::size_t most_pieces = 32; // of one read or write by RDMA; what is longer is done in several
 constexpr std::size_t most_to_fill = std::size_t(1) << 20; // bytes of a write that fills blocks up
 
+const error io_is_stopped(std::errc::operation_canceled, "I/O by an RDMA layout");
+constexpr std::errc look_again = std::errc::resource_unavailable_try_again; // extents may be others by now
+
 bool is_cancelled(const error& e) noexcept { return e == std::errc::operation_canceled; }
 
 // The first `count` bytes from `begin` on that lie in one piece of `data`, which are some.
@@ -64,10 +67,32 @@ const char* to_string(by_nfs why) noexcept
     return "unknown";
 }
 
+const char* name_of(by_nfs why) noexcept
+{
+    switch (why) {
+    case by_nfs::none: return "none";
+    case by_nfs::no_server: return "no_server";
+    case by_nfs::no_type: return "no_type";
+    case by_nfs::no_way_back: return "no_way_back";
+    case by_nfs::small: return "small";
+    case by_nfs::other_file: return "other_file";
+    case by_nfs::unavailable: return "unavailable";
+    case by_nfs::later: return "later";
+    case by_nfs::refused: return "refused";
+    case by_nfs::broken_rule: return "broken_rule";
+    case by_nfs::no_connection: return "no_connection";
+    case by_nfs::lost: return "lost";
+    case by_nfs::no_lease: return "no_lease";
+    case by_nfs::memory: return "memory";
+    case by_nfs::behind_end: return "behind_end";
+    }
+    return "unknown";
+}
+
 layout_file::layout_file(std::shared_ptr<file_layout> of) noexcept : of_(std::move(of)) {}
 
 // The server keeps what it has given until it recalls it, and hears then that there is nothing.
-layout_file::~layout_file() { of_->forget_layout(); }
+layout_file::~layout_file() { of_->end(); }
 
 const v4::node& layout_file::node() const noexcept { return of_->plain->node(); }
 v4::file& layout_file::plain() noexcept { return *of_->plain; }
@@ -101,7 +126,7 @@ task<result<void>> layout_file::truncate(std::uint64_t size)
         co_return gone.error();
     auto done = co_await of_->plain->truncate(size);
     if (done)
-        of_->size = size;
+        of_->size = of_->there = size;
     co_return done;
 }
 
@@ -114,7 +139,17 @@ task<result<void>> layout_file::close()
             committed = gone.error();
     }
     // What is left can't be written any more.
-    of_->forget_layout();
+    of_->end();
+    if (of_->is_giving_back) {
+        // It may be writing by the open file.
+        of_->is_left_open = true;
+        const bool is_over = co_await of_->gave_back.wait();
+        if (!committed)
+            co_return committed.error();
+        if (!is_over)
+            co_return error(std::errc::operation_canceled, "layouts of a file");
+        co_return of_->closing;
+    }
     auto closed = co_await of_->plain->close();
     if (!committed)
         co_return committed.error();
@@ -154,12 +189,36 @@ void file_layout::note(by_nfs why) noexcept
 }
 
 // Where there is none, what was to go by it goes by NFS, and the layout back, which is of no use.
-task<std::shared_ptr<data_connection>> file_layout::connection_to(deviceid4 device)
+task<result<std::shared_ptr<data_connection>>> file_layout::connection_to(deviceid4 device)
 {
+    const task_context& context = co_await current_context();
     auto found = co_await user.connections_.get(device, lane);
+    // Who is stopped says nothing of the device.
+    if (found.connection == nullptr && context.stop.stop_requested())
+        co_return io_is_stopped;
     if (found.connection == nullptr)
         lose(by_nfs::no_connection);
+    // A Write that is complete may not be placed. A Read behind it on its own connection finds its bytes; on another one it may find older bytes.
+    for (const unflushed& each : unplaced) {
+        if (!each.by->is_up() || (each.device == device && each.by != found.connection))
+            lose(by_nfs::lost);
+    }
+    if (is_lost)
+        co_return not_by_nfs(last);
     co_return std::move(found.connection);
+}
+
+std::optional<deviceid4> file_layout::device_to_read(std::uint64_t offset, std::uint32_t count) const noexcept
+{
+    for (const std::uint64_t end = offset + count; offset < end;) {
+        const auto place = map.to_read(offset);
+        if (!place)
+            break;
+        if (place->is == layout_map::place::how::memory)
+            return place->device;
+        offset += place->length;
+    }
+    return std::nullopt;
 }
 
 task<result<v4::file::read_result>> file_layout::read(std::uint64_t offset, std::uint32_t count)
@@ -192,6 +251,8 @@ task<result<v4::file::read_result>> file_layout::read(std::uint64_t offset, std:
         auto got = co_await read_by_layout(offset, most, std::move(memory));
         if (got || is_cancelled(got.error()))
             co_return got;
+        if (got.error() == look_again)
+            continue;
         why = last;
         if (!is_lost)
             break;
@@ -207,10 +268,20 @@ task<result<v4::file::read_result>> file_layout::read(std::uint64_t offset, std:
 task<result<v4::file::read_result>> file_layout::read_by_layout(std::uint64_t offset, std::uint32_t count,
                                                                 lease memory)
 {
+    const std::optional<deviceid4> device = device_to_read(offset, count);
+    std::shared_ptr<data_connection> by;
+    if (device) {
+        auto found = co_await connection_to(*device);
+        if (!found)
+            co_return found.error();
+        by = std::move(*found);
+        // To connect takes its time.
+        if (shut || is_lost || !of.session().lease_holds() || device_to_read(offset, count) != device)
+            co_return error(look_again, "I/O by an RDMA layout");
+    }
     const io now(*this);
     std::array<data_connection::piece, most_pieces> pieces;
     std::size_t n = 0;
-    deviceid4 device{};
     std::uint32_t done = 0;
     while (done < count) {
         const auto place = map.to_read(offset + done);
@@ -221,9 +292,8 @@ task<result<v4::file::read_result>> file_layout::read_by_layout(std::uint64_t of
         if (place->is == layout_map::place::how::zeros) {
             std::memset(here.data(), 0, here.size());
         } else {
-            if (n == most_pieces || (n != 0 && place->device != device))
+            if (n == most_pieces || place->device != *device)
                 break;
-            device = place->device;
             pieces[n].here = here;
             pieces[n].handle = place->handle;
             pieces[n].address = place->address;
@@ -232,9 +302,6 @@ task<result<v4::file::read_result>> file_layout::read_by_layout(std::uint64_t of
         done += some;
     }
     if (n != 0) {
-        auto by = co_await connection_to(device);
-        if (by == nullptr)
-            co_return not_by_nfs(by_nfs::no_connection);
         auto got = co_await by->read(std::span(pieces).first(n), memory);
         if (!got && !is_cancelled(got.error()))
             lose(by_nfs::lost);
@@ -298,6 +365,15 @@ task<result<void>> file_layout::write(std::uint64_t offset, rpc::payload data)
                 co_return committed.error();
             continue;
         }
+        if (why == by_nfs::none && offset + data.size() > there) {
+            const std::uint64_t before = there;
+            auto longer = co_await extend(offset + done, std::max(expected, offset + data.size()));
+            if (!longer)
+                co_return longer.error();
+            // What of it the layout reaches is within the file then.
+            if (there != before || is_lost || shut || !id)
+                continue;
+        }
         if (why == by_nfs::none) {
             auto some = co_await write_by_layout(offset + done, data, done);
             if (!some && is_cancelled(some.error()))
@@ -320,30 +396,45 @@ task<result<void>> file_layout::write(std::uint64_t offset, rpc::payload data)
 
 void file_layout::note_written(std::uint64_t offset, const rpc::payload& data, std::size_t begin,
                                std::size_t end, const std::shared_ptr<data_connection>& by,
-                               const data_connection::piece& last_piece)
+                               const deviceid4& device, const data_connection::piece& last_piece)
 {
-    pending.emplace_back(number++, offset, slice(data, begin, end));
+    const std::uint64_t mine = number++;
+    pending.emplace_back(mine, offset, slice(data, begin, end));
     uncommitted += end - begin;
     size = std::max(size, offset + (end - begin));
+    // A hole of a layout to read, that this one hides, is none any more.
+    map.cut(offset, end - begin, layoutiomode4::read);
+    plain->is_changed_by_layout();
+    const unflushed now{by, device, mine, last_piece.handle, last_piece.address};
     const auto known = std::ranges::find_if(unplaced, [&](const unflushed& each) { return each.by == by; });
     if (known == unplaced.end())
-        unplaced.push_back({by, last_piece.handle, last_piece.address});
+        unplaced.push_back(now);
     else
-        known->handle = last_piece.handle, known->address = last_piece.address;
+        *known = now;
 }
 
-// There is an extent of the first byte. Yields how many bytes of `data`, from `begin` on, were written: some.
+// There is an extent of the first byte. Yields how many bytes of `data`, from `begin` on, were written: none where all is to be looked at again.
 task<result<std::size_t>> file_layout::write_by_layout(std::uint64_t offset, const rpc::payload& data,
                                                        std::size_t begin)
 {
+    const auto first = map.to_write(offset);
+    if (!first)
+        co_return std::size_t(0);
+    const deviceid4 device = first->device;
+    auto found = co_await connection_to(device);
+    if (!found)
+        co_return found.error();
+    const std::shared_ptr<data_connection> by = std::move(*found);
+    const auto now_there = map.to_write(offset);
+    if (shut || is_lost || !of.session().lease_holds() || !now_there || now_there->device != device)
+        co_return std::size_t(0); // to connect takes its time
     const io now(*this);
     std::array<data_connection::piece, most_pieces> pieces;
     std::size_t n = 0;
-    deviceid4 device{};
     std::size_t end = begin;
     while (end < data.size() && n < most_pieces) {
         const auto place = map.to_write(offset + (end - begin));
-        if (!place || (n != 0 && place->device != device))
+        if (!place || place->device != device)
             break;
         if (place->is == layout_map::place::how::uninitialized) {
             if (n != 0)
@@ -351,7 +442,7 @@ task<result<std::size_t>> file_layout::write_by_layout(std::uint64_t offset, con
             const std::size_t some =
                 std::min({data.size() - begin,
                           static_cast<std::size_t>(std::min<std::uint64_t>(place->length, most_to_fill))});
-            co_return co_await write_blocks(offset, data, begin, begin + some);
+            co_return co_await write_blocks(offset, data, begin, begin + some, by, device);
         }
         std::uint64_t address = place->address;
         std::uint64_t left = std::min<std::uint64_t>(place->length, data.size() - end);
@@ -361,7 +452,6 @@ task<result<std::size_t>> file_layout::write_by_layout(std::uint64_t offset, con
                 last = by_nfs::memory;
                 co_return not_by_nfs(by_nfs::memory);
             }
-            device = place->device;
             pieces[n].here = here;
             pieces[n].handle = place->handle;
             pieces[n].address = address;
@@ -370,13 +460,10 @@ task<result<std::size_t>> file_layout::write_by_layout(std::uint64_t offset, con
             end += here.size();
         }
     }
-    auto by = co_await connection_to(device);
-    if (by == nullptr)
-        co_return not_by_nfs(by_nfs::no_connection);
     auto done = co_await by->write(std::span(pieces).first(n), data);
     // What was given up may land all the same.
     if (done || is_cancelled(done.error())) {
-        note_written(offset, data, begin, end, by, pieces[n - 1]);
+        note_written(offset, data, begin, end, by, device, pieces[n - 1]);
         user.counts_.written_by_rdma += end - begin;
     }
     if (!done && !is_cancelled(done.error()))
@@ -389,19 +476,17 @@ task<result<std::size_t>> file_layout::write_by_layout(std::uint64_t offset, con
 // Of uninitialized blocks whole ones are written: the rest is what lies beneath, or zeros (draft 2.4.5). One write at a time does so, as two may
 // want the same block.
 task<result<std::size_t>> file_layout::write_blocks(std::uint64_t offset, const rpc::payload& data,
-                                                    std::size_t begin, std::size_t end)
+                                                    std::size_t begin, std::size_t end,
+                                                    std::shared_ptr<data_connection> by, deviceid4 device)
 {
     const bool mine = co_await block_turn.acquire();
     if (!mine)
-        co_return error(std::errc::operation_canceled, "I/O by an RDMA layout");
+        co_return io_is_stopped;
     const held_permit held(block_turn);
     const auto to = map.to_write(offset);
-    if (!to || to->is != layout_map::place::how::uninitialized)
+    if (!to || to->is != layout_map::place::how::uninitialized || to->device != device)
         co_return std::size_t(0); // another one has filled it up
     const layout_map::blocks whole = map.blocks_of(offset, end - begin);
-    auto by = co_await connection_to(to->device);
-    if (by == nullptr)
-        co_return not_by_nfs(by_nfs::no_connection);
     lease memory = co_await user.pool_.acquire(static_cast<std::size_t>(whole.length));
     if (!memory) {
         last = by_nfs::memory;
@@ -424,10 +509,12 @@ task<result<std::size_t>> file_layout::write_blocks(std::uint64_t offset, const 
                 piece.handle = place->handle;
                 piece.address = place->address;
                 std::shared_ptr<data_connection> below = by;
-                if (place->device != to->device)
-                    below = co_await connection_to(place->device);
-                if (below == nullptr)
-                    co_return not_by_nfs(by_nfs::no_connection);
+                if (place->device != device) {
+                    auto found = co_await connection_to(place->device);
+                    if (!found)
+                        co_return found.error();
+                    below = std::move(*found);
+                }
                 auto got = co_await below->read(std::span(&piece, 1), memory);
                 if (!got && !is_cancelled(got.error()))
                     lose(by_nfs::lost);
@@ -450,7 +537,7 @@ task<result<std::size_t>> file_layout::write_blocks(std::uint64_t offset, const 
         co_return done.error();
     }
     map.initialized(whole);
-    note_written(offset, data, begin, end, by, out);
+    note_written(offset, data, begin, end, by, device, out);
     user.counts_.written_by_rdma += end - begin;
     co_return end - begin;
 }
@@ -468,11 +555,10 @@ task<result<void>> file_layout::write_by_nfs(std::uint64_t offset, rpc::payload 
     }
     const std::size_t count = data.size();
     auto done = co_await plain->write(offset, std::move(data));
-    // What is a hole in a layout to read may be none any more.
-    map.cut(offset, count, layoutiomode4::read);
     if (done) {
         user.counts_.written_by_nfs += count;
         size = std::max(size, offset + count);
+        there = std::max(there, offset + count);
     }
     co_return done;
 }

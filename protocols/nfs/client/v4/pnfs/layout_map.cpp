@@ -21,6 +21,14 @@ pnfs_rdma_extent4 part_of(const pnfs_rdma_extent4& e, std::uint64_t begin, std::
     return out;
 }
 
+// One extent could be both.
+bool follows(const pnfs_rdma_extent4& e, const pnfs_rdma_extent4& before) noexcept
+{
+    return e.state == before.state && e.device_id == before.device_id && e.handle == before.handle &&
+           e.file_offset == end_of_extent(before) &&
+           (e.state == state::none_data || e.storage_offset == before.storage_offset + before.length);
+}
+
 layout_map::place place_in(const pnfs_rdma_extent4& e, std::uint64_t offset) noexcept
 {
     layout_map::place out;
@@ -62,8 +70,37 @@ void layout_map::cut(extents& from, std::uint64_t begin, std::uint64_t end)
 
 void layout_map::insert(extents& into, const pnfs_rdma_extent4& e)
 {
-    const auto at = std::ranges::upper_bound(into, e.file_offset, {}, &pnfs_rdma_extent4::file_offset);
-    into.insert(at, e);
+    auto at = std::ranges::upper_bound(into, e.file_offset, {}, &pnfs_rdma_extent4::file_offset);
+    at = into.insert(at, e);
+    if (std::next(at) != into.end() && follows(*std::next(at), *at)) {
+        at->length += std::next(at)->length;
+        into.erase(std::next(at));
+    }
+    if (at != into.begin() && follows(*at, *std::prev(at))) {
+        std::prev(at)->length += at->length;
+        into.erase(at);
+    }
+}
+
+void layout_map::fill(std::uint64_t begin, std::uint64_t end)
+{
+    for (std::uint64_t at = begin; at < end;) {
+        const auto next = std::ranges::upper_bound(write_, at, {}, &pnfs_rdma_extent4::file_offset);
+        const pnfs_rdma_extent4* const found = find(write_, at);
+        if (found == nullptr) {
+            at = next == write_.end() ? end : next->file_offset;
+            continue;
+        }
+        const std::uint64_t to = std::min(end, end_of_extent(*found));
+        if (found->state == state::invalid_data) {
+            pnfs_rdma_extent4 data = part_of(*found, at, to);
+            data.state = state::read_write_data;
+            cut(write_, at, to);
+            insert(write_, data);
+            cut(beneath_, at, to);
+        }
+        at = to;
+    }
 }
 
 result<void> layout_map::add(std::span<const pnfs_rdma_extent4> extents, layoutiomode4 mode,
@@ -82,6 +119,9 @@ result<void> layout_map::add(std::span<const pnfs_rdma_extent4> extents, layouti
             return error(std::errc::protocol_error, "an uninitialized extent is not of whole blocks",
                          e.file_offset);
     }
+    const auto is_uninitialized = [](const pnfs_rdma_extent4& e) { return e.state == state::invalid_data; };
+    if (block != block_ && std::ranges::any_of(write_, is_uninitialized))
+        return error(std::errc::protocol_error, "layout_blksize has changed");
     block_ = block;
     for (const pnfs_rdma_extent4& e : extents) {
         const std::uint64_t end = end_of_extent(e);
@@ -101,6 +141,9 @@ result<void> layout_map::add(std::span<const pnfs_rdma_extent4> extents, layouti
             insert(beneath_, e);
         }
     }
+    // The server hears by the next LAYOUTCOMMIT that these are data; what lay beneath must not be used any more (2.4.5).
+    for (const pnfs_rdma_range4& r : initialized_)
+        fill(r.file_offset, r.file_offset + r.length);
     return {};
 }
 
@@ -109,10 +152,27 @@ void layout_map::cut(std::uint64_t offset, std::uint64_t length, layoutiomode4 m
     const std::uint64_t end = length > UINT64_MAX - offset ? UINT64_MAX : offset + length;
     if (mode != layoutiomode4::rw)
         cut(read_, offset, end);
-    if (mode != layoutiomode4::read) {
-        cut(write_, offset, end);
-        cut(beneath_, offset, end);
+    // What could be written may have got bytes that a layout to read of the same place does not tell of.
+    for (const pnfs_rdma_extent4& e : write_) {
+        if (mode == layoutiomode4::rw && e.file_offset < end && offset < end_of_extent(e))
+            cut(read_, std::max(offset, e.file_offset), std::min(end, end_of_extent(e)));
     }
+    if (mode == layoutiomode4::read || length == 0)
+        return;
+    // What stays uninitialized is whole blocks.
+    std::uint64_t first = offset;
+    std::uint64_t behind = end;
+    if (const auto* const e = find(write_, offset); e != nullptr && e->state == state::invalid_data)
+        first -= first % block_;
+    if (const auto* const e = find(write_, end - 1); e != nullptr && e->state == state::invalid_data)
+        behind = std::min(end_of_extent(*e), behind - 1 - (behind - 1) % block_ + block_);
+    cut(write_, first, behind);
+    cut(beneath_, first, behind);
+}
+
+void layout_map::forget_holes() noexcept
+{
+    std::erase_if(read_, [](const pnfs_rdma_extent4& e) { return e.state == state::none_data; });
 }
 
 void layout_map::clear() noexcept
@@ -181,11 +241,7 @@ void layout_map::initialized(const blocks& b)
     const pnfs_rdma_extent4* const found = find(write_, b.offset);
     if (found == nullptr || found->state != state::invalid_data)
         return;
-    pnfs_rdma_extent4 data = part_of(*found, b.offset, end);
-    data.state = state::read_write_data;
-    cut(write_, b.offset, end);
-    insert(write_, data);
-    cut(beneath_, b.offset, end);
+    fill(b.offset, end);
     // One range with those that it touches.
     pnfs_rdma_range4 range{b.offset, b.length};
     std::erase_if(initialized_, [&](const pnfs_rdma_range4& r) {

@@ -112,32 +112,34 @@ nfsstat4 layout_user::recalled(const CB_LAYOUTRECALL4args& args)
     const known_handle object(args.recall.fh);
     nfsstat4 status = nfsstat4::nomatching_layout;
     known_handle any;
-    std::vector<std::shared_ptr<file_layout>> those;
-    for (file_layout* const each : files_) {
-        const v4::node& node = each->plain->node();
-        const fsid4& system = node.attributes.fsid;
-        if (of_file ? !(node.handle == object)
-                    : of_system &&
-                          (system.major != args.recall.fsid.major || system.minor != args.recall.fsid.minor))
-            continue;
-        try {
-            const nfsstat4 one = each->recalled(args);
-            if (one == nfsstat4::ok)
-                those.push_back(each->shared_from_this());
-            if (one == nfsstat4::ok || status == nfsstat4::nomatching_layout)
-                status = one;
-            any = node.handle;
-        } catch (const std::bad_alloc&) {
-            return nfsstat4::delay;
-        }
-    }
     try {
-        if (!those.empty())
-            run_beside(give_all_back(std::move(those),
-                                     of_file     ? layoutrecall_type4::file
-                                     : of_system ? layoutrecall_type4::fsid
-                                                 : layoutrecall_type4::all,
-                                     any));
+        std::vector<std::shared_ptr<file_layout>> those;
+        for (file_layout* const each : files_) {
+            const v4::node& node = each->plain->node();
+            const fsid4& system = node.attributes.fsid;
+            if (of_file ? !(node.handle == object)
+                        : of_system && (system.major != args.recall.fsid.major ||
+                                        system.minor != args.recall.fsid.minor))
+                continue;
+            const nfsstat4 one = each->answer_to(args);
+            // What this one has not heard of yet would go back with the others'.
+            if (one == nfsstat4::delay)
+                return one;
+            if (one == nfsstat4::ok) {
+                status = one;
+                any = node.handle;
+                those.push_back(each->shared_from_this());
+            }
+        }
+        if (those.empty())
+            return status;
+        for (const auto& each : those)
+            each->note_recall(args);
+        run_beside(give_all_back(std::move(those),
+                                 of_file     ? layoutrecall_type4::file
+                                 : of_system ? layoutrecall_type4::fsid
+                                             : layoutrecall_type4::all,
+                                 any));
     } catch (const std::bad_alloc&) {
         return nfsstat4::delay;
     }
@@ -158,22 +160,32 @@ task<void> layout_user::close()
     (void)co_await client_.session().run(call);
 }
 
-// A recall of more than a file ends with a LAYOUTRETURN of all that it named (8881 12.5.5.1).
+// A recall of more than a file ends with a LAYOUTRETURN of all that it named (8881 12.5.5.1), once none of these files has any.
 task<void> layout_user::give_all_back(std::vector<std::shared_ptr<file_layout>> those,
                                       layoutrecall_type4 type, known_handle of)
 {
+    const std::uint64_t incarnation = client_.session().incarnation();
     for (const auto& each : those)
         co_await each->give_recalled_back();
-    if (type == layoutrecall_type4::file)
+    const auto has = [](const auto& each) { return each->id || each->is_asking; };
+    if (type == layoutrecall_type4::file || std::ranges::any_of(those, has))
         co_return;
     LAYOUTRETURN4args args;
     args.layout_type = layouttype4::rdma;
     args.iomode = layoutiomode4::any;
-    args.layoutreturn.returntype =
-        type == layoutrecall_type4::fsid ? layoutreturn_type4::fsid : layoutreturn_type4::all;
-    operations call(PUTFH4args{of.bytes()}, args);
-    call.once();
-    (void)co_await client_.session().run(call);
+    result<void> ran;
+    if (type == layoutrecall_type4::fsid) {
+        args.layoutreturn.returntype = layoutreturn_type4::fsid;
+        operations call(PUTFH4args{of.bytes()}, args);
+        call.once().only_in(incarnation);
+        ran = co_await client_.session().run(call);
+    } else {
+        args.layoutreturn.returntype = layoutreturn_type4::all;
+        operations call(PUTROOTFH4args(), args);
+        call.once().only_in(incarnation);
+        ran = co_await client_.session().run(call);
+    }
+    is_in_doubt_ = is_in_doubt_ || !ran;
 }
 
 void layout_user::keep_at_most(std::size_t most)
@@ -183,12 +195,25 @@ void layout_user::keep_at_most(std::size_t most)
         return;
     std::ranges::sort(all, {}, [](const auto& each) { return each->used; });
     all.resize(all.size() - most);
-    for (const auto& each : all)
-        each->recalls.emplace_back();
+    for (const auto& each : all) {
+        if (each->recalls.empty())
+            each->recalls.emplace_back();
+    }
     run_beside(give_all_back(std::move(all), layoutrecall_type4::file, known_handle()));
 }
 
 void layout_user::cannot_be_called() { keep_at_most(0); }
+
+// The server does not recall a layout for its holder's own changes (docs/internals/pnfs.md, "A hole that is filled").
+void layout_user::changed(const known_handle& object) noexcept
+{
+    for (file_layout* const each : files_) {
+        if ((!each->id && !each->is_asking) || !(each->plain->node().handle == object))
+            continue;
+        ++each->changes;
+        each->map.forget_holes();
+    }
+}
 
 task<void> layout_user::free_what_is_revoked()
 {

@@ -33,6 +33,12 @@ bool goes_beyond(std::uint64_t offset, std::uint64_t length) noexcept
     return length != no_end && length > no_end - offset;
 }
 
+// Of a length that is not 0.
+files::byte_range range_of(std::uint64_t offset, std::uint64_t length) noexcept
+{
+    return {offset, length == no_end ? no_end : offset + (length - 1)};
+}
+
 std::optional<files::lock_type> type_of_iomode(layoutiomode4 mode) noexcept
 {
     if (mode == layoutiomode4::any)
@@ -106,19 +112,19 @@ nfsstat4 check_arguments(const compound& k, const LAYOUTGET4args& args) noexcept
         return nfsstat4::access;
     // Without a way back nothing is given that has to be recalled.
     const bool is_callable = k.session && k.session->back().is_up();
-    if (!has_layouts(k.current) || !k.server.commons.pnfs->is_usable() || !is_callable)
+    if (!has_layouts(k.current) || !k.server.commons.pnfs.load()->is_usable() || !is_callable)
         return nfsstat4::layoutunavailable;
     return nfsstat4::ok;
 }
 
 // What was given and can't be said is given back; it is not waited for.
-task<void> give_back_unsaid(compound& k, files::stateid id)
+task<void> give_back_unsaid(compound& k, files::stateid id, files::byte_range bytes, files::lock_type type)
 {
-    pnfs::layouts& kind = k.server.commons.pnfs->layouts();
+    pnfs::layouts& kind = k.server.commons.pnfs.load()->layouts();
     const files::exported_file file = k.current.state_file();
     const files::client_id client = k.client;
-    const auto give = [&kind, client, id, file](files::state_table& table) -> result<void> {
-        const auto back = kind.give_back(table, client, id, file, {0, no_end}, std::nullopt);
+    const auto give = [&kind, client, id, file, bytes, type](files::state_table& table) -> result<void> {
+        const auto back = kind.give_back(table, client, id, file, bytes, type);
         return back ? result<void>() : result<void>(back.error());
     };
     auto giving = k.server.state.at_home_of(file.key, give);
@@ -128,7 +134,7 @@ task<void> give_back_unsaid(compound& k, files::stateid id)
 // Whoever is refused for others' layouts has them recalled, waits a little, and asks again.
 task<result<pnfs::layouts::granted>> get_layout(compound& k, const pnfs::layouts::request& r)
 {
-    pnfs::layouts& kind = k.server.commons.pnfs->layouts();
+    pnfs::layouts& kind = k.server.commons.pnfs.load()->layouts();
     auto getting = kind.get(k.server.state, r);
     auto got = co_await getting;
     if (got || got.error() != files::errc::in_way)
@@ -150,13 +156,19 @@ task<nfsstat4> getdeviceinfo(compound& k)
         co_return nfsstat4::badxdr;
     if (const nfsstat4 status = check_type(k, args.layout_type); status != nfsstat4::ok)
         co_return status;
-    pnfs::service& service = *k.server.commons.pnfs;
+    pnfs::service& service = *k.server.commons.pnfs.load();
     if (service.data().find(k.session->client(), args.device_id) == nullptr)
         co_return nfsstat4::noent;
     GETDEVICEINFO4res res;
     res.layout_type = layouttype4::rdma;
     // Of 0 bytes: only for its notifications, of which there are none (8881 18.40.3).
-    const std::string where = service.is_usable() ? service.where(k.c.from().address) : std::string();
+    std::string where;
+    if (service.is_usable()) {
+        auto found = service.where(k.c.from().address);
+        if (!found)
+            co_return nfsstat4::delay;
+        where = std::move(*found);
+    }
     if (where.empty())
         co_return nfsstat4::noent;
     std::array<std::byte, 2 * (4 + max_network_address)> body{};
@@ -208,19 +220,16 @@ task<nfsstat4> serve_layoutget(compound& k)
     if (room < layoutget_head + layout_head + extent_size)
         co_return k.too_big();
     most = std::min(most, (room - layoutget_head - layout_head) / extent_size);
-    pnfs::service& service = *k.server.commons.pnfs;
-    if (service.where(k.c.from().address).empty())
-        co_return nfsstat4::layoutunavailable;
-    auto client = service.data().client(k.client, k.session->client());
-    if (!client)
-        co_return nfsstat4::layouttrylater;
+    pnfs::service& service = *k.server.commons.pnfs.load();
+    const auto where = service.where(k.c.from().address);
+    if (!where || where->empty())
+        co_return where ? nfsstat4::layoutunavailable : nfsstat4::layouttrylater;
     const storage::request who = [&k] {
         storage::request r = k.current.request;
         r.open = nullptr; // by the caller's own rights, whatever was opened
         return r;
     }();
     pnfs::layouts::request asked;
-    asked.client = *client;
     asked.file = k.current.state_file();
     asked.by = to_state(args.stateid);
     asked.type = *type_of_iomode(args.iomode);
@@ -231,6 +240,21 @@ task<nfsstat4> serve_layoutget(compound& k)
     asked.backend = &k.current.backend();
     asked.who = &who;
     asked.handle = &k.current.file;
+    asked.client = service.data().known(k.client);
+    if (asked.client == nullptr) { // nothing is made for who has nothing
+        task<result<void>> asking = service.layouts().may_ask(k.server.state, k.client, asked);
+        const auto may = co_await asking;
+        if (!may)
+            co_return status_of_layouts(may.error(), args.minlength);
+        auto client = service.data().client(k.client, k.session->client());
+        if (!client)
+            co_return nfsstat4::layouttrylater;
+        asked.client = std::move(*client);
+    }
+    // What the answer needs comes before what it tells of.
+    std::vector<pnfs_rdma_extent4> extents;
+    extents.reserve(most);
+    std::vector<std::byte> body(4 + most * extent_size);
     auto getting = get_layout(k, asked);
     auto got = co_await getting;
     if (!got) {
@@ -241,9 +265,7 @@ task<nfsstat4> serve_layoutget(compound& k)
             k.answered = k.results.add(refusal);
         co_return status;
     }
-    const deviceid4 device = service.data().device_of(**client);
-    std::vector<pnfs_rdma_extent4> extents;
-    extents.reserve(got->extents.size());
+    const deviceid4 device = service.data().device_of(*asked.client);
     for (const pnfs::layouts::extent& e : got->extents) {
         pnfs_rdma_extent4& out = extents.emplace_back();
         out.file_offset = e.offset;
@@ -266,7 +288,6 @@ task<nfsstat4> serve_layoutget(compound& k)
                         args.iomode == layoutiomode4::read && made.offset + made.length >= got->attrs.size})
                .empty() &&
            "a layout that no client would take");
-    std::vector<std::byte> body(4 + extents.size() * extent_size);
     xdr::encoder out(body);
     xdr::codec<pnfs_rdma_layout4>::encode(out, {std::span<const pnfs_rdma_extent4>(extents)});
     made.body = std::span<const std::byte>(body).first(out.size());
@@ -274,7 +295,8 @@ task<nfsstat4> serve_layoutget(compound& k)
     res.layout = std::span<const layout4>(&made, 1);
     status = k.add(res);
     if (status != nfsstat4::ok) {
-        task<void> giving = give_back_unsaid(k, got->id);
+        const files::byte_range given{made.offset, made.offset + (made.length - 1)};
+        task<void> giving = give_back_unsaid(k, got->id, given, asked.type);
         co_await giving;
         co_return status;
     }
@@ -339,25 +361,38 @@ nfsstat4 check_arguments(const compound& k, const LAYOUTCOMMIT4args& args) noexc
     return nfsstat4::ok;
 }
 
-// Whether the client has a layout to write of some of the bytes.
-task<nfsstat4> check_commit(compound& k, const LAYOUTCOMMIT4args& args)
+// The client has a layout to write of some of the bytes, and of each that it says it has written. The layout is not fenced while the
+// answer's value is there.
+task<nfsstat4> begin_commit(compound& k, const LAYOUTCOMMIT4args& args,
+                            std::optional<pnfs::layouts::commit>& begun)
 {
-    const pnfs::layouts& kind = k.server.commons.pnfs->layouts();
+    pnfs::layouts& kind = k.server.commons.pnfs.load()->layouts();
     const files::exported_file file = k.current.state_file();
     const files::stateid id = to_state(args.stateid);
     const files::client_id client = k.client;
-    const auto look = [&kind, client, id, &file](files::state_table& table) {
-        return table.ranges_of(kind, client, id, file);
+    const files::byte_range bytes = range_of(args.offset, args.length);
+    std::vector<files::byte_range> written;
+    if (args.last_write_offset)
+        written.push_back({*args.last_write_offset, *args.last_write_offset});
+    pnfs_rdma_layoutupdate4 update;
+    xdr::decoder in(args.update_body);
+    xdr::codec<pnfs_rdma_layoutupdate4>::decode(in, update);
+    for (const pnfs_rdma_range4 r : update.commit_list)
+        written.push_back(range_of(r.file_offset, r.length));
+    const auto begin = [&](files::state_table& table) {
+        return kind.begin_commit(table, client, id, file, bytes, written);
     };
-    auto looking = k.server.state.at_home_of(file.key, look);
-    const auto held = co_await looking;
-    if (!held)
-        co_return status_of_state(held.error());
-    const std::uint64_t last = args.length == no_end ? no_end : args.offset + (args.length - 1);
-    const files::byte_range bytes{args.offset, last};
-    if (!(*held)[1].overlapping(bytes).empty())
+    auto beginning = k.server.state.at_home_of(file.key, begin);
+    auto made = co_await beginning;
+    if (made) {
+        begun.emplace(std::move(*made));
         co_return nfsstat4::ok;
-    co_return (*held)[0].overlapping(bytes).empty() ? nfsstat4::badlayout : nfsstat4::badiomode;
+    }
+    switch (made.error().errno_value()) {
+    case EBADF: co_return nfsstat4::badiomode;
+    case ENOENT: co_return nfsstat4::badlayout;
+    default: co_return status_of_state(made.error());
+    }
 }
 
 } // namespace
@@ -381,8 +416,9 @@ task<nfsstat4> layoutcommit(compound& k)
         co_return status;
     // It changes the file: nothing is granted meanwhile that this contradicts.
     (void)k.begin(k.current, files::operation::write);
-    task<nfsstat4> checking = check_commit(k, args);
-    status = co_await checking;
+    std::optional<pnfs::layouts::commit> begun;
+    task<nfsstat4> beginning = begin_commit(k, args, begun);
+    status = co_await beginning;
     if (status != nfsstat4::ok)
         co_return status;
     const object& file = k.current;
@@ -437,12 +473,11 @@ task<nfsstat4> return_of_file(compound& k, const LAYOUTRETURN4args& args, LAYOUT
         co_return status;
     if (what.stateid.is_reserved())
         co_return nfsstat4::bad_stateid;
-    pnfs::layouts& kind = k.server.commons.pnfs->layouts();
+    pnfs::layouts& kind = k.server.commons.pnfs.load()->layouts();
     const files::exported_file file = k.current.state_file();
     const files::stateid id = to_state(what.stateid);
     const files::client_id client = k.client;
-    const std::uint64_t last = what.length == no_end ? no_end : what.offset + (what.length - 1);
-    const files::byte_range bytes{what.offset, last};
+    const files::byte_range bytes = range_of(what.offset, what.length);
     const auto type = type_of_iomode(args.iomode);
     const auto give = [&kind, client, id, &file, bytes, type](files::state_table& table) {
         return kind.give_back(table, client, id, file, bytes, type);
@@ -451,6 +486,8 @@ task<nfsstat4> return_of_file(compound& k, const LAYOUTRETURN4args& args, LAYOUT
     const auto back = co_await giving;
     if (!back)
         co_return status_of_state(back.error());
+    task<void> waiting = kind.until_back(k.server.state, file, id);
+    co_await waiting;
     if (*back) {
         res.stateid = to_wire(**back);
         k.current_id = res.stateid;
@@ -482,8 +519,8 @@ task<nfsstat4> layoutreturn(compound& k)
         std::optional<std::uint32_t> via;
         if (args.layoutreturn.returntype == layoutreturn_type4::fsid)
             via = k.current.is_pseudo() ? 0 : k.current.exported->id;
-        auto giving = k.server.commons.pnfs->layouts().give_back_all(k.server.state, k.client, via,
-                                                                     type_of_iomode(args.iomode));
+        auto giving = k.server.commons.pnfs.load()->layouts().give_back_all(k.server.state, k.client, via,
+                                                                            type_of_iomode(args.iomode));
         const auto back = co_await giving;
         status = status_of_state(back);
     }

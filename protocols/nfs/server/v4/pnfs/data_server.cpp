@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <utility>
 #include <vector>
 
@@ -88,21 +89,27 @@ data_server::part* data_server::part_here(const reactor& r) noexcept
     return found == parts_.end() ? nullptr : &*found;
 }
 
+std::shared_ptr<layout_client> data_server::known(files::client_id id)
+{
+    const std::lock_guard lock(mutex_);
+    const auto found = clients_.find(id);
+    if (found == clients_.end() || found->second.client == nullptr)
+        return nullptr;
+    found->second.is_idle = false;
+    return found->second.client;
+}
+
 result<std::shared_ptr<layout_client>> data_server::client(files::client_id id, clientid4 wire)
 {
-    {
-        const std::lock_guard lock(mutex_);
-        const auto found = clients_.find(id);
-        if (found != clients_.end() && found->second.client != nullptr) {
-            found->second.is_idle = false;
-            return found->second.client;
-        }
-    }
+    if (auto one = known(id))
+        return one;
     auto domain = device_.make_domain(); // may ask the kernel
     if (!domain)
         return domain.error();
     const std::lock_guard lock(mutex_);
-    known& k = clients_[id];
+    if (clients_.size() >= limits_.clients && !clients_.contains(id))
+        return error::from_errno(ENOBUFS, "as many clients have layouts as may");
+    known_client& k = clients_[id];
     k.is_idle = false;
     if (k.client == nullptr) {
         auto made = std::make_shared<layout_client>(id, std::move(*domain), ++last_number_, wire);
@@ -147,21 +154,36 @@ std::shared_ptr<layout_client> data_server::find(clientid4 wire, const deviceid4
     return differs == std::byte() ? c : nullptr;
 }
 
+// With the mutex held. Its connections still count, until they have ended: what this yields has some.
+std::shared_ptr<layout_client> data_server::drop(known_clients::iterator of) noexcept
+{
+    known_client& k = of->second;
+    if (k.client != nullptr)
+        if (const auto named = wires_.find(k.client->wire);
+            named != wires_.end() && named->second == of->first)
+            wires_.erase(named); // else a later one has that name
+    std::shared_ptr<layout_client> gone = std::move(k.client);
+    k.client.reset();
+    if (k.connections == 0) {
+        clients_.erase(of);
+        gone.reset();
+    }
+    return gone;
+}
+
 task<void> data_server::forget(files::client_id id)
 {
+    std::shared_ptr<layout_client> gone;
     {
         const std::lock_guard lock(mutex_);
         const auto found = clients_.find(id);
         if (found == clients_.end())
             co_return;
-        // Its connections still count, until they have ended.
-        if (found->second.client != nullptr)
-            wires_.erase(found->second.client->wire);
-        found->second.client.reset();
-        if (found->second.connections == 0)
-            clients_.erase(found);
+        gone = drop(found);
     }
-    task<void> ending = end_connections(id);
+    if (gone == nullptr)
+        co_return;
+    task<void> ending = end_connections(gone.get());
     co_await ending;
 }
 
@@ -169,6 +191,7 @@ task<void> data_server::forget(files::client_id id)
 task<void> data_server::forget_idle()
 {
     std::vector<files::client_id> idle;
+    std::vector<std::shared_ptr<layout_client>> gone;
     {
         const std::lock_guard lock(mutex_);
         for (auto& [id, k] : clients_) {
@@ -179,26 +202,24 @@ task<void> data_server::forget_idle()
                 idle.push_back(id);
             k.is_idle = is_idle;
         }
-        for (const files::client_id id : idle) {
-            const auto found = clients_.find(id);
-            wires_.erase(found->second.client->wire);
-            found->second.client.reset();
-            if (found->second.connections == 0)
-                clients_.erase(found);
-        }
+        gone.reserve(idle.size());
+        for (const files::client_id id : idle)
+            if (auto one = drop(clients_.find(id)))
+                gone.push_back(std::move(one));
     }
-    for (const files::client_id id : idle) {
-        task<void> ending = end_connections(id);
+    for (const auto& each : gone) {
+        task<void> ending = end_connections(each.get());
         co_await ending;
     }
 }
 
-task<void> data_server::end_connections(files::client_id id)
+// A client that comes back meanwhile has the same id, and is another one.
+task<void> data_server::end_connections(const layout_client* of)
 {
     for (part& each : parts_) {
-        const auto end = [&each, id]() -> result<void> {
+        const auto end = [&each, of]() -> result<void> {
             for (list_hook* at = each.connections.front(); at != nullptr; at = each.connections.next(*at))
-                if (auto& c = static_cast<connection&>(*at); c.client->id == id)
+                if (auto& c = static_cast<connection&>(*at); c.client.get() == of)
                     c.end();
             return {};
         };
@@ -297,6 +318,11 @@ task<void> data_server::serve(std::unique_ptr<verbs::connect_request> request)
 data_server::counts data_server::count() const noexcept
 {
     counts all;
+    {
+        const std::lock_guard lock(mutex_);
+        all.clients = static_cast<std::size_t>(
+            std::ranges::count_if(clients_, [](const auto& k) { return k.second.client != nullptr; }));
+    }
     for (const part& each : parts_) {
         all.connections += each.count.value();
         all.accepted += each.accepted.value();

@@ -3,6 +3,7 @@
 
 #include <verbena/core/task/exception.hpp>
 #include <verbena/core/task/sleep.hpp>
+#include <verbena/core/task/yield.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -19,6 +20,9 @@ using files::lock_type;
 
 // How often a fence looks whether memory that is being granted is there.
 constexpr auto look_again = std::chrono::milliseconds(1);
+// How often who gives back looks whether the fence is over.
+constexpr unsigned most_looks = 1000;
+constexpr unsigned most_turns = 16;
 // Of who wants a layout to write, with the layouts of others that tell of holes.
 constexpr auto patience_with_others = std::chrono::seconds(1);
 // Layouts that a client gives back in one go before others of the shard have their turn.
@@ -48,12 +52,12 @@ byte_range in_blocks(std::uint64_t offset, std::uint64_t length, std::uint64_t b
 /// What one LAYOUTGET gave.
 struct layouts::segment {
     segment(byte_range b, lock_type t, std::shared_ptr<layout_client> c) noexcept
-        : bytes(b), type(t), tells_holes(t == lock_type::read), client(std::move(c))
+        : bytes(b), type(t), client(std::move(c))
     {
     }
     byte_range bytes;
     const lock_type type;
-    bool tells_holes; ///< until its memory is known it may
+    bool tells_holes = false; ///< from when its memory is known
     bool is_back = false;
     const std::shared_ptr<layout_client> client;
     std::vector<verbs::grant> grants;
@@ -71,9 +75,12 @@ struct layouts::record {
     {
         return std::ranges::any_of(segments, [](const segment& s) { return s.tells_holes && !s.is_back; });
     }
-    std::list<segment> segments; ///< whose grants are not revoked
-    unsigned fences = 0;         ///< that are under way
-    bool is_going = false;       ///< a fence of all of it has begun
+    storage::file_backend* backend = nullptr; ///< of the file
+    storage::handle file;
+    std::list<segment> segments;      ///< whose grants are not revoked
+    std::atomic<unsigned> commits{0}; ///< under way: what is committed is fenced after that
+    unsigned fences = 0;              ///< that are under way
+    bool is_going = false;            ///< a fence of all of it has begun
 };
 
 /// A segment that the state layer knows of, and that waits for its memory.
@@ -101,6 +108,7 @@ layouts::layouts(unsigned homes, layout_recaller& recaller, const layout_limits&
 
 layouts::~layouts() = default;
 
+// Of one that a table gave out, on its shard. What a client says may lead to any home.
 layouts::home& layouts::home_of(const files::stateid& id) noexcept
 {
     return homes_[files::home_of(id, static_cast<unsigned>(homes_.size()))];
@@ -128,24 +136,32 @@ bool layouts::conflicts(lock_type type, files::operation op) const noexcept
 
 bool layouts::conflicts_with_holder(lock_type, files::operation op) const noexcept
 {
+    // Memory of a file that nobody finds any more is to be free again.
     return op == files::operation::set_attributes || op == files::operation::set_size ||
-           op == files::operation::change_extents;
+           op == files::operation::change_extents || op == files::operation::remove;
+}
+
+// What fills a hole gives the file memory that the holder does not know.
+bool layouts::hole_conflicts(files::operation op) const noexcept { return op == files::operation::write; }
+
+// Ranges that overlap are one to the table.
+bool layouts::has_room(const files::stateid& id) const noexcept
+{
+    const auto& records = homes_[files::home_of(id, static_cast<unsigned>(homes_.size()))].records;
+    const auto found = records.find(id.other);
+    return found == records.end() || found->second->segments.size() < limits_.ranges;
 }
 
 // One step with the state layer's decision, so that a fence that begins behind it knows of the segment.
-result<layouts::begun> layouts::begin(files::state_table& table, const files::hold_request& r,
-                                      const std::shared_ptr<layout_client>& client)
+result<layouts::begun> layouts::begin(files::state_table& table, const files::hold_request& hold,
+                                      const request& r)
 {
     // What needs memory comes first.
     std::map<key, std::shared_ptr<record>> spare;
     spare.emplace(key(), std::make_shared<record>());
     std::list<segment> fresh;
-    fresh.emplace_back(r.bytes, r.type, client);
-    // Ranges that overlap are one to the table.
-    if (const auto known = home_of(r.by).records.find(r.by.other);
-        known != home_of(r.by).records.end() && known->second->segments.size() >= limits_.ranges)
-        return error(files::errc::busy, "a client got as much of a file as it may, one by one");
-    const auto held = table.hold(r);
+    fresh.emplace_back(hold.bytes, hold.type, r.client);
+    const auto held = table.hold(hold);
     if (!held)
         return held.error();
     home& h = home_of(*held);
@@ -153,6 +169,8 @@ result<layouts::begun> layouts::begin(files::state_table& table, const files::ho
     if (found == h.records.end()) {
         auto node = spare.extract(spare.begin());
         node.key() = held->other;
+        node.mapped()->backend = r.backend;
+        node.mapped()->file = *r.handle;
         found = h.records.insert(std::move(node)).position;
     }
     begun out;
@@ -230,6 +248,7 @@ task<result<void>> layouts::map_some(const request& r, const byte_range& bytes, 
                 co_return result<void>(); // the file was cut meanwhile
             co_return error::from_errno(ERANGE, "a layout of more bytes than may be given at once");
         }
+        co_await yield(); // a back end may have zeroed what it gave
     }
 }
 
@@ -274,21 +293,26 @@ result<files::stateid> layouts::end(files::state_table& table, const request& r,
     home& h = home_of(b.id);
     const byte_range asked = b.here->bytes;
     made.is_late = is_being_filled(table, r, made);
-    if (made.is_late)
+    b.here->tells_holes = std::ranges::any_of(made.extents, [](const extent& e) { return e.is_hole; });
+    if (made.is_late || made.length == 0) {
         made.length = 0;
+        b.here->tells_holes = false;
+    }
+    const bool stands = table.note_holes(b.id, b.of->tells_holes(), r.type == lock_type::read);
+    if (!stands)
+        made.length = 0; // its fence may wait for its turn
     if (made.length == 0) {
+        made.grants.clear();
         std::erase_if(b.of->segments, [&b](const segment& s) { return &s == b.here; });
         h.segments.add(-1);
     } else {
         b.here->bytes.last = asked.offset + made.length - 1;
         b.here->grants.swap(made.grants);
-        b.here->tells_holes = std::ranges::any_of(made.extents, [](const extent& e) { return e.is_hole; });
         b.here->is_ready = true;
         h.granted.add();
     }
-    if (b.of->is_going)
+    if (!stands || b.of->is_going)
         return error(files::errc::recalled, "what the client has of the file is being taken");
-    table.note_holes(b.id, b.of->tells_holes());
     // The state layer is to know of no more than there is. Where it can't be told so, it keeps a range that has no memory.
     try {
         std::optional<byte_range> rest;
@@ -310,10 +334,10 @@ result<files::stateid> layouts::end(files::state_table& table, const request& r,
     return b.id;
 }
 
-files::hold_request layouts::hold_of(const request& r) noexcept
+files::hold_request layouts::hold_of(files::client_id client, const request& r) noexcept
 {
     files::hold_request hold;
-    hold.client = r.client->id;
+    hold.client = client;
     hold.file = r.file;
     hold.kind = this;
     hold.by = r.by;
@@ -323,9 +347,20 @@ files::hold_request layouts::hold_of(const request& r) noexcept
     return hold;
 }
 
+task<result<void>> layouts::may_ask(state_home& state, files::client_id client, const request& r)
+{
+    const files::hold_request hold = hold_of(client, r);
+    const auto ask = [&hold](files::state_table& table) { return table.may_hold(hold); };
+    auto asking = state.at_home_of(r.file.key, ask);
+    const auto may = co_await asking;
+    if (!may && (may.error() == files::errc::in_way || may.error() == files::errc::busy))
+        co_return result<void>();
+    co_return may;
+}
+
 task<result<void>> layouts::make_way(state_home& state, const request& r)
 {
-    const files::hold_request hold = hold_of(r);
+    const files::hold_request hold = hold_of(r.client->id, r);
     const auto ask = [&hold](files::state_table& table) {
         return table.make_way(files::demand(hold), patience_with_others);
     };
@@ -339,21 +374,29 @@ task<result<layouts::granted>> layouts::get(state_home& state, const request& r)
     const std::uint64_t block = r.backend->info().map_block;
     if (block == 0)
         co_return error(std::errc::operation_not_supported, "a file whose memory can't be mapped");
-    files::hold_request hold = hold_of(r);
+    files::hold_request hold = hold_of(r.client->id, r);
     std::uint64_t needed = r.minimum;
+    result<void> may;
     if (r.type == lock_type::read) {
         auto looking = r.backend->getattr(*r.who, *r.handle);
         const auto attrs = co_await looking;
         if (!attrs)
             co_return attrs.error();
-        if (r.offset >= attrs->size)
-            co_return error::from_errno(ENODATA, "a layout to read behind the end of the file");
-        hold.bytes.last = std::min(hold.bytes.last, (attrs->size + block - 1) / block * block - 1);
-        needed = std::min(needed, attrs->size - r.offset);
+        if (r.offset >= attrs->size) {
+            may = error::from_errno(ENODATA, "a layout to read behind the end of the file");
+        } else {
+            hold.bytes.last = std::min(hold.bytes.last, (attrs->size + block - 1) / block * block - 1);
+            needed = std::min(needed, attrs->size - r.offset);
+        }
     }
-    if (needed > hold.bytes.last - r.offset + 1)
-        co_return error::from_errno(ERANGE, "a layout of more bytes than may be given at once");
-    const auto ask = [this, &hold, &r](files::state_table& table) { return begin(table, hold, r.client); };
+    if (may && needed > hold.bytes.last - r.offset + 1)
+        may = error::from_errno(ERANGE, "a layout of more bytes than may be given at once");
+    if (!may) { // which tells nothing of the file to who does not have it open
+        task<result<void>> asking = may_ask(state, r.client->id, r);
+        const auto known = co_await asking;
+        co_return known ? may.error() : known.error();
+    }
+    const auto ask = [this, &hold, &r](files::state_table& table) { return begin(table, hold, r); };
     auto asking = state.at_home_of(r.file.key, ask);
     const result<begun> b = co_await asking;
     if (!b)
@@ -384,8 +427,10 @@ task<result<layouts::granted>> layouts::get(state_home& state, const request& r)
     } catch (...) {
         id = error_of(std::current_exception(), "an exception left the making of a layout");
     }
-    if (!is_known)
+    if (!is_known) {
+        made.grants.clear();
         b->here->is_ready = true; // without memory; its range goes with the others of the stateid
+    }
     const bool is_empty = made.length == 0;
     if (!is_known || is_empty)
         r.client->grants -= made.counted;
@@ -430,7 +475,8 @@ result<std::optional<files::stateid>>
 layouts::give_back(files::state_table& table, files::client_id client, const files::stateid& id,
                    const files::exported_file& file, const byte_range& bytes, std::optional<lock_type> type)
 {
-    home& h = home_of(id);
+    // Not where `id` leads, which is the client's word.
+    home& h = homes_[table.commons().home_of(file.key)];
     const auto found = h.records.find(id.other);
     byte_range part = bytes;
     bool is_some = true;
@@ -453,13 +499,41 @@ layouts::give_back(files::state_table& table, files::client_id client, const fil
     }
     if (!is_some)
         part = nothing_held; // the stateid has its next number all the same
+    const std::shared_ptr<record> of = found != h.records.end() ? found->second : nullptr;
     const auto left = table.give_back(client, id, file, part, type);
-    if (left && *left && found != h.records.end()) {
-        for (segment& s : found->second->segments)
+    if (left && of != nullptr) {
+        for (segment& s : of->segments)
             s.is_back |= lies_within(s.bytes, part) && (!type || s.type == *type);
-        table.note_holes(**left, found->second->tells_holes());
+        if (*left)
+            table.note_holes(**left, of->tells_holes());
     }
     return left;
+}
+
+task<result<void>> layouts::wait_until_back(home* at, files::stateid id)
+{
+    const auto is_over = [at, &id] {
+        const auto found = at->records.find(id.other);
+        return found == at->records.end() ||
+               (found->second->fences == 0 &&
+                std::ranges::none_of(found->second->segments, [](const segment& s) { return s.is_back; }));
+    };
+    // Mostly it takes a few turns.
+    for (unsigned turns = 0; turns < most_turns && !is_over(); ++turns)
+        co_await yield();
+    bool goes_on = true;
+    for (unsigned looks = 0; goes_on && looks < most_looks && !is_over(); ++looks)
+        goes_on = co_await sleep_for(look_again);
+    co_return result<void>();
+}
+
+task<void> layouts::until_back(state_home& state, files::exported_file file, files::stateid id)
+{
+    const auto wait = [this, id, &file](files::state_table& table) {
+        return wait_until_back(&homes_[table.commons().home_of(file.key)], id);
+    };
+    auto waiting = state.at_home_of(file.key, wait);
+    (void)co_await waiting;
 }
 
 task<result<void>> layouts::give_back_all(state_home& state, files::client_id client,
@@ -493,8 +567,47 @@ task<result<void>> layouts::give_back_all(state_home& state, files::client_id cl
         }
         if (!answer)
             co_return answer;
+        for (const files::held_state& each : held) {
+            if (via && each.via != *via)
+                continue;
+            task<void> waiting = until_back(state, {each.file, each.via}, each.id);
+            co_await waiting;
+        }
     }
     co_return result<void>();
+}
+
+layouts::commit::commit(std::atomic<unsigned>& of, std::shared_ptr<void> keeps) noexcept
+    : keeps_(std::move(keeps)), of_(&of)
+{
+    ++of;
+}
+
+layouts::commit::~commit()
+{
+    if (keeps_ != nullptr)
+        --*of_;
+}
+
+result<layouts::commit> layouts::begin_commit(files::state_table& table, files::client_id client,
+                                              const files::stateid& id, const files::exported_file& file,
+                                              const byte_range& bytes, std::span<const byte_range> all_of)
+{
+    const auto held = table.ranges_of(*this, client, id, file);
+    if (!held)
+        return held.error();
+    const auto found = home_of(id).records.find(id.other); // the table knows it
+    const files::byte_ranges& written = (*held)[std::size_t(lock_type::write)];
+    const auto has_all = [&written](const byte_range& r) {
+        const auto some = written.overlapping(r);
+        return some.size() == 1 && lies_within(r, some.front().bytes);
+    };
+    if (found == home_of(id).records.end() || written.overlapping(bytes).empty())
+        return error::from_errno(!(*held)[0].overlapping(bytes).empty() ? EBADF : ENOENT,
+                                 "a commit of what is in no layout to write");
+    if (!std::ranges::all_of(all_of, has_all))
+        return error::from_errno(ENOENT, "a commit of what is in no layout to write");
+    return commit(found->second->commits, found->second);
 }
 
 task<result<void>> layouts::fence(const files::lost_state& what)
@@ -530,7 +643,7 @@ task<result<void>> layouts::fence(const files::lost_state& what)
     const auto is_lost = [&what](const segment& s) {
         return what.is_all || !what.bytes[std::size_t(s.type)].overlapping(s.bytes).empty();
     };
-    while (!now.of->is_ready()) {
+    while (!now.of->is_ready() || now.of->commits != 0) {
         const bool goes_on = co_await sleep_for(look_again);
         if (!goes_on)
             co_return error(std::errc::operation_canceled, "a fence of memory that is being granted");
@@ -550,6 +663,14 @@ task<result<void>> layouts::fence(const files::lost_state& what)
         now.mine.pop_front();
         h.segments.add(-1);
         h.revoked.add();
+    }
+    // What its client has written by then, and told nobody, others are to see as a change.
+    const bool is_told = what.why == files::loss::returned || what.why == files::loss::server_ends;
+    if (!is_told && !what.bytes[std::size_t(lock_type::write)].empty()) {
+        storage::request server;
+        server.who.uid = server.who.gid = 0;
+        task<result<storage::change>> noting = now.of->backend->note_written(server, now.of->file, 0);
+        (void)co_await noting; // a file that is gone has nobody who looks
     }
     co_return result<void>();
 }

@@ -135,6 +135,8 @@ public:
     virtual task<void> free_what_is_revoked() = 0;
     /// As reclaimer's.
     virtual void cannot_be_called() = 0;
+    /// Before this client changes bytes of the file by NFS, and behind it.
+    virtual void changed(const known_handle& object) noexcept = 0;
 
 protected:
     ~layout_holder() = default;
@@ -291,6 +293,7 @@ private:
     std::unique_ptr<file> open_here(const std::shared_ptr<server_open>& o, std::uint32_t access);
     task<result<void>> look_at(std::shared_ptr<server_open> o);
     void changed(const known_handle& object, server_open* by) noexcept;
+    void changed_for_delegations(const known_handle& object, server_open* by) noexcept;
     task<void> take_open(std::shared_ptr<server_open> o, const OPEN4res& res, std::uint32_t access,
                          std::uint64_t number);
     task<void> take_delegation(std::shared_ptr<server_open> o, const OPEN4res& res, file_attributes known,

@@ -71,6 +71,13 @@ public:
     {
         return in_doubt_ && sent_in_ == incarnation;
     }
+    /// client_session::run() fails at once where the server answers DELAY or GRACE: the caller asks again, if at all, with nothing held meanwhile that
+    /// the server may wait for.
+    compound_call& not_later() noexcept
+    {
+        not_later_ = true;
+        return *this;
+    }
     /// The message that the results point into; results() stands behind the last one.
     rpc::reply& reply() noexcept { return reply_; }
 
@@ -85,6 +92,7 @@ private:
 
     bool once_ = false;
     bool abandoned_ = false;
+    bool not_later_ = false;
     bool in_doubt_ = false;
     std::uint64_t sent_in_ = 0; // incarnation of the server, if in_doubt_
     std::optional<std::uint64_t> only_in_;

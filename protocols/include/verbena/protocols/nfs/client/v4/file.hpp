@@ -49,6 +49,8 @@ public:
                                           std::function<void(std::uint64_t)> progress);
     /// Sets the size.
     task<result<void>> truncate(std::uint64_t size);
+    /// Who changes the file's bytes by a layout says so, before and behind it: what a delegation tells of the file is in doubt then.
+    void is_changed_by_layout() noexcept;
     /// Locks bytes for this file against other files and other clients (advisory, as POSIX has it): for reading beside other readers, or for writing
     /// alone. What it had locked of them becomes of that type. With `waits` until they are free, else NFS4ERR_DENIED tells that somebody has
     /// some of them. Needs a file that is open for the same.

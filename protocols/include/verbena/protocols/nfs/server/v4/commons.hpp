@@ -16,6 +16,7 @@
 #include <verbena/protocols/nfs/user_names.hpp>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -81,8 +82,8 @@ struct server_commons {
     /// programs, and is to be set before the first call.
     user_names* users = nullptr;
     /// Who gives layouts of files of export_options::pnfs; nothing where nobody does. Outlives the programs, and is to be set before
-    /// the first call.
-    v4::pnfs::service* pnfs = nullptr;
+    /// the first call; whoever shows metrics may look before.
+    std::atomic<v4::pnfs::service*> pnfs = nullptr;
     callback_sender callbacks;
     state_home state;
     session_table sessions;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <verbena/core/memory/buffer.hpp>
+#include <verbena/core/reactor/timer.hpp>
 #include <verbena/core/task/event.hpp>
 #include <verbena/core/task/semaphore.hpp>
 #include <verbena/core/verbs/verbs.hpp>
@@ -28,7 +29,11 @@ struct data_connection_options {
         128; ///< RDMA Reads and Writes under way at once on one of them; what comes on top waits
     std::uint32_t reads = 16; ///< RDMA Reads of those that the peer has outstanding (ORD), if it allows
     duration timeout = std::chrono::seconds(10); ///< of connection set-up
-    duration rest = std::chrono::seconds(10);    ///< after it failed, until it is tried again
+    duration rest =
+        std::chrono::seconds(10); ///< after it failed, until it is tried again: twice that the next time
+    duration most_rest = std::chrono::minutes(5);
+    duration io_limit = std::chrono::seconds(
+        30); ///< a connection on which nothing of what is under way completes for so long ends
     /// The text by which the context connects, of a device's netaddr4. Without one: of the netids rdma and rdma6.
     std::function<result<std::string>(std::string_view netid, std::string_view address)> address_of;
 };
@@ -74,7 +79,19 @@ private:
         std::shared_ptr<const void> keeper;
         transfer* of = nullptr; // nullptr: nobody waits any more
     };
-    explicit data_connection(const data_connection_options& o);
+    /// Ends a connection whose peer answers nothing: I/O by it has no other limit, and a recall waits for that.
+    class watch final : public timer {
+    public:
+        explicit watch(data_connection& of) noexcept : of_(of) {}
+        /// Before something is posted.
+        void begin();
+
+    private:
+        void on_timer() noexcept override;
+        data_connection& of_;
+        std::uint64_t seen_ = 0;
+    };
+    data_connection(const data_connection_options& o, reactor& shard);
     result<void> begin(std::unique_ptr<verbs::queue_pair> pair, buffer_pool& pool);
     task<result<void>> run(verbs::opcode what, std::span<const piece> pieces, const lease* memory,
                            const rpc::payload* data);
@@ -85,6 +102,10 @@ private:
     std::vector<slot> slots_;
     std::vector<std::uint32_t> free_;
     semaphore room_;
+    reactor& shard_;
+    const duration limit_;
+    std::uint64_t completed_ = 0;
+    watch watch_{*this};
     lease receives_; // memory of what nobody sends
     bool down_ = false;
     error cause_;
@@ -142,6 +163,7 @@ private:
         std::vector<std::shared_ptr<data_connection>> lanes;
         semaphore turn{1}; // to connect
         time_point rests_until{};
+        duration rest = duration::zero();          // the last one, since there was a connection
         no_connection why = no_connection::failed; // while it rests
         std::uint64_t used = 0;
     };

@@ -39,6 +39,8 @@ enum class by_nfs : std::uint8_t {
 inline constexpr std::size_t reasons_by_nfs = static_cast<std::size_t>(by_nfs::behind_end) + 1;
 /// "the server gives no layouts" and so on.
 const char* to_string(by_nfs why) noexcept;
+/// The enumerator's own name, for programs.
+const char* name_of(by_nfs why) noexcept;
 
 /// Made by layout_user::use(). close() before it goes, as v4::file.
 ///

@@ -42,8 +42,10 @@ public:
     /// Takes what a LAYOUTGET gave and broken_rule() found to be good; it goes on top of what is there. `block`: layout_blksize, 0 if the
     /// server told none. Errors: protocol_error with the rule that is broken, message_size beyond max_extents; then nothing is added.
     result<void> add(std::span<const pnfs_rdma_extent4> extents, layoutiomode4 mode, std::uint64_t block);
-    /// Forgets these bytes, of layouts with that mode.
+    /// Forgets these bytes, of layouts with that mode; of uninitialized ones whole blocks.
     void cut(std::uint64_t offset, std::uint64_t length, layoutiomode4 mode);
+    /// Forgets the holes in layouts to read.
+    void forget_holes() noexcept;
     void clear() noexcept;
     bool empty() const noexcept { return read_.empty() && write_.empty(); }
     std::size_t size() const noexcept { return read_.size() + write_.size() + beneath_.size(); }
@@ -64,7 +66,7 @@ public:
     void initialized(const blocks& b);
     /// What is to be told of: in order, whole blocks, no two of which touch.
     std::span<const pnfs_rdma_range4> told_later() const noexcept { return initialized_; }
-    /// A LAYOUTCOMMIT has told of the first `count`.
+    /// A LAYOUTCOMMIT has told of these.
     void told(std::span<const pnfs_rdma_range4> ranges);
 
     /// All extents, in order: those to write, then those to read.
@@ -75,6 +77,8 @@ private:
     static const pnfs_rdma_extent4* find(const extents& in, std::uint64_t offset) noexcept;
     static void cut(extents& from, std::uint64_t begin, std::uint64_t end);
     static void insert(extents& into, const pnfs_rdma_extent4& e);
+    // What of [begin, end) was uninitialized is data.
+    void fill(std::uint64_t begin, std::uint64_t end);
 
     extents write_;   // that can be written
     extents beneath_; // what is read where those are uninitialized

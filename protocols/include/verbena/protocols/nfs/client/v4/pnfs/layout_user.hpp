@@ -92,6 +92,7 @@ private:
     void keep_at_most(std::size_t most) override;
     task<void> free_what_is_revoked() override;
     void cannot_be_called() override;
+    void changed(const known_handle& object) noexcept override;
 
     static constexpr std::size_t max_file_systems = 64;
     client& client_;

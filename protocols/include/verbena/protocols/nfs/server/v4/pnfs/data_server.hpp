@@ -27,14 +27,15 @@ namespace verbena::nfs::v4::pnfs {
 struct data_server_limits {
     std::size_t connections_of_client = 16;
     std::size_t connections = 4096;
-    std::uint32_t reads = 16; ///< that a client may have outstanding on a connection (IRD)
+    std::size_t clients = 16384; ///< that have a domain
+    std::uint32_t reads = 16;    ///< that a client may have outstanding on a connection (IRD)
 };
 
 /// The clients of one device, and on each shard their connections.
 ///
-/// A client is there from its first layout on, or from the first look at its device id, until forget(). Its device id is
-/// the server's secret and the client's: whoever shows it in a connect request is taken for the client. One for each
-/// device that serves layouts. Any thread, but where a function says otherwise.
+/// A client is there from its first layout on, until forget() or forget_idle(). Its device id is the server's secret and
+/// the client's: whoever shows it in a connect request is taken for the client. One for each device that serves layouts.
+/// Any thread, but where a function says otherwise.
 class data_server final : public verbs::side_connections {
 public:
     /// Connections are accepted on `shards`. `device`, whose contexts accept them, and the shards outlive it. `key` is secret, and another
@@ -46,8 +47,10 @@ public:
     ~data_server();
 
     /// The client, which calls itself `wire` (0: as the state layer does). Its domain is made when it is asked for first, and it stays
-    /// as long as somebody has what this yields. Errors: those of verbs::device::make_domain().
+    /// as long as somebody has what this yields. Errors: those of verbs::device::make_domain(); ENOBUFS: of data_server_limits::clients.
     result<std::shared_ptr<layout_client>> client(files::client_id id, clientid4 wire = 0);
+    /// The same of one that has been asked for. Nobody: nullptr.
+    std::shared_ptr<layout_client> known(files::client_id id);
     /// Under which it finds the data server: re_device_id of all its extents, and what GETDEVICEINFO is asked for.
     deviceid4 device_of(const layout_client& c) const noexcept;
     /// Whose device id it is, by what the client calls itself; nobody's: nullptr.
@@ -73,6 +76,7 @@ public:
     task<void> serve(std::unique_ptr<verbs::connect_request> request) override;
 
     struct counts {
+        std::size_t clients = 0; ///< that have a domain
         std::int64_t connections = 0;
         std::uint64_t accepted = 0;
         std::uint64_t rejected = 0;
@@ -81,7 +85,7 @@ public:
 
 private:
     class connection;
-    struct known {
+    struct known_client {
         std::shared_ptr<layout_client> client;
         std::size_t connections = 0;
         bool is_idle = false; // when forget_idle() looked last
@@ -96,7 +100,9 @@ private:
         log_limiter refusals_logged, failures_logged;
     };
     part* part_here(const reactor& r) noexcept;
-    task<void> end_connections(files::client_id id);
+    task<void> end_connections(const layout_client* of);
+    using known_clients = std::unordered_map<files::client_id, known_client>;
+    std::shared_ptr<layout_client> drop(known_clients::iterator of) noexcept;
     rdma_layout_reject admit(const rdma_layout_connect& asked, std::shared_ptr<layout_client>& client);
     void leave(files::client_id id) noexcept;
     task<void> reject(verbs::connect_request& request, rdma_layout_reject why);
@@ -107,7 +113,7 @@ private:
     const data_server_limits limits_;
     std::deque<part> parts_;
     mutable std::mutex mutex_; // of the next four
-    std::unordered_map<files::client_id, known> clients_;
+    known_clients clients_;
     std::unordered_map<clientid4, files::client_id> wires_; // those that are not forgotten
     std::size_t connections_ = 0;
     std::uint32_t last_number_ = 0;

@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -128,12 +129,41 @@ public:
                                                     const files::byte_range& bytes,
                                                     std::optional<files::lock_type> type);
 
+    /// Waits until what was given back by `id` is out of its client's reach, a second at most: what the client writes by another way then stays on
+    /// top, also where a connection of its still brings a late RDMA Write.
+    ///
+    /// Completes when: that is so. On cancel: at once. Errors: none. Lifetime: `state` outlives the task. Shard: any.
+    task<void> until_back(state_home& state, files::exported_file file, files::stateid id);
+
     /// All that the client has, of files that it knows by the export `via`, and to read or to write alone, if these are given.
     ///
     /// Completes when: each home has done so. On cancel: as shard::run(). Errors: busy, as give_back(). Lifetime: `state` outlives the
     /// task. Shard: any.
     task<result<void>> give_back_all(state_home& state, files::client_id client,
                                      std::optional<std::uint32_t> via, std::optional<files::lock_type> type);
+
+    /// Whether the client may ask for that, before anything is made for it.
+    ///
+    /// Completes when: the file's home has looked. On cancel: as shard::run(). Errors: those of files::state_table::hold(), but for what can
+    /// be made to go and what is over soon. Lifetime: as get(), and `r` needs no client. Shard: any.
+    task<result<void>> may_ask(state_home& state, files::client_id client, const request& r);
+
+    /// A file's bytes that a client is about to have committed: they are not fenced before this goes.
+    class commit {
+    public:
+        explicit commit(std::atomic<unsigned>& of, std::shared_ptr<void> keeps) noexcept;
+        commit(commit&&) noexcept = default;
+        ~commit();
+
+    private:
+        std::shared_ptr<void> keeps_;
+        std::atomic<unsigned>* of_;
+    };
+    /// Of what the client has by `id`. On the file's home; what it yields may go on any shard. Errors: as
+    /// files::state_table::give_back(); ENOENT: none of `bytes`, nor those of `all_of`, are in a layout to write; EBADF: it is one to read.
+    result<commit> begin_commit(files::state_table& table, files::client_id client, const files::stateid& id,
+                                const files::exported_file& file, const files::byte_range& bytes,
+                                std::span<const files::byte_range> all_of);
 
     /// Any thread.
     layout_counts counts() const noexcept;
@@ -142,13 +172,10 @@ public:
     std::string_view name() const noexcept override { return "layout"; }
     bool conflicts(files::lock_type type, files::operation op) const noexcept override;
     bool conflicts_with_holder(files::lock_type type, files::operation op) const noexcept override;
-    /// What fills a hole gives the file memory that the holder does not know.
-    bool hole_conflicts(files::operation op) const noexcept override { return op == files::operation::write; }
-    bool hole_excludes(const recallable_kind& of, files::lock_type wanted) const noexcept override
-    {
-        return &of == this && wanted == files::lock_type::write;
-    }
+    bool hole_conflicts(files::operation op) const noexcept override;
     bool is_numbered() const noexcept override { return true; }
+    bool ends_with_lease() const noexcept override { return true; }
+    bool has_room(const files::stateid& id) const noexcept override;
     void recall(const files::recall_notice& n) noexcept override { recaller_.recall_layout(n); }
     task<result<void>> fence(const files::lost_state& what) override;
     /// Parallel LAYOUTGETs bear one number (RFC 8881 12.5.3).
@@ -171,9 +198,9 @@ private:
         counter granted, revoked;
     };
     home& home_of(const files::stateid& id) noexcept;
-    files::hold_request hold_of(const request& r) noexcept;
-    result<begun> begin(files::state_table& table, const files::hold_request& r,
-                        const std::shared_ptr<layout_client>& client);
+    files::hold_request hold_of(files::client_id client, const request& r) noexcept;
+    static task<result<void>> wait_until_back(home* at, files::stateid id);
+    result<begun> begin(files::state_table& table, const files::hold_request& hold, const request& r);
     task<result<void>> map(const request& r, const files::byte_range& bytes, mapped& made);
     task<result<void>> map_some(const request& r, const files::byte_range& bytes, mapped& made);
     bool add(const request& r, const storage::mapping& got, const files::byte_range& bytes,

@@ -41,8 +41,9 @@ public:
     const pnfs::data_server& data() const noexcept { return data_; }
 
     /// Where the data server listens for the client at `peer_address`: a universal address, such as "192.0.2.7.78.81". Empty: nowhere,
-    /// so that this client gets no layouts. Called on any shard. Set before the first call.
-    std::function<std::string(std::string_view peer_address)> where;
+    /// so that this client gets no layouts. An error: not known at the moment, so that it may ask later. Called on any shard. Set before
+    /// the first call.
+    std::function<result<std::string>(std::string_view peer_address)> where;
     /// Whether there may be layouts at all: not by a device that needs registered memory.
     bool is_usable() const noexcept { return is_usable_ && where != nullptr; }
 

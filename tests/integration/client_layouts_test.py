@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`verbena` with RDMA layouts of verbenad: which way bytes of files go, what is shown, and what it says where they can't go by RDMA."""
+import json
+import os
+import random
+import subprocess
+
+import daemon
+
+DONE, FAILED, USAGE, UNREACHABLE = range(4)
+MIB = 1 << 20
+
+
+class Layouts(daemon.DaemonTest):
+    def setUp(self):
+        super().setUp()
+        self.client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
+        self.daemon = self.run_daemon(
+            "nfs", "--export", ":/fast,backend=memfs,pnfs", "--export", ":/plain,backend=memfs",
+            "--state", os.path.join(self.folder, "state"), "--listen", "tcp://127.0.0.1:0", "--listen", "iwarp://127.0.0.1:0",
+            "--metrics", "off", "--rpcbind", "no", "--shards", "2")
+        self.content = random.Random(3).randbytes(3 * MIB + 12345)
+        self.here = os.path.join(self.folder, "here")
+        with open(self.here, "wb") as file:
+            file.write(self.content)
+
+    def url(self, path, transport="iwarp", query=""):
+        return f"nfs+{transport}://127.0.0.1:{self.daemon.port(transport)}/{path}{query}"
+
+    def run_client(self, *arguments, code=DONE):
+        done = subprocess.run([self.client, *arguments], capture_output=True, timeout=120 * daemon.SLOW, check=False, env=daemon.light(arguments))
+        self.assertEqual(done.returncode, code, f"{arguments}: {done.stdout[-2000:]} {done.stderr[-2000:]}")
+        return done
+
+    def copy(self, *arguments, code=DONE):
+        """What the summary says."""
+        return json.loads(self.run_client("--json", "cp", *arguments, code=code).stdout)
+
+    def back(self, url, *options):
+        there = os.path.join(self.folder, "back")
+        said = self.copy(*options, url, there)
+        with open(there, "rb") as file:
+            self.assertTrue(file.read() == self.content, "other bytes came back")
+        return said
+
+    def test_bytes_go_by_rdma_whatever_nfs_goes_by(self):
+        for transport in ("iwarp", "tcp"):
+            url = self.url("fast/" + transport, transport)
+            said = self.copy("--layout", "require", self.here, url)
+            self.assertEqual((said["bytes_by_rdma"], said["bytes_by_nfs"]), (len(self.content), 0))
+            said = self.back(url, "--layout", "require")
+            self.assertEqual((said["bytes_by_rdma"], said["bytes_by_nfs"]), (len(self.content), 0))
+            self.assertEqual(said["by_nfs_because"], {})
+            # As everybody else sees it.
+            self.assertNotIn("bytes_by_rdma", self.back(url))
+            self.assertTrue(self.run_client("cat", "--layout", "require", url).stdout == self.content)
+
+    def test_a_file_that_was_longer_is_cut(self):
+        url = self.url("fast/file")
+        longer = os.path.join(self.folder, "longer")
+        with open(longer, "wb") as file:
+            file.write(bytes(5 * MIB))
+        self.copy("--layout", "require", longer, url)
+        self.copy("--layout", "require", self.here, url)
+        self.back(url, "--layout", "no")
+
+    def test_where_there_are_none_auto_goes_by_nfs_and_require_fails(self):
+        url = self.url("plain/file")
+        said = self.copy("--layout", "auto", self.here, url)
+        self.assertEqual((said["bytes_by_rdma"], said["bytes_by_nfs"]), (0, len(self.content)))
+        self.assertEqual(list(said["by_nfs_because"]), ["no_type"])
+        self.back(url, "--layout", "auto")
+        failed = self.run_client("cp", "--layout", "require", url, os.path.join(self.folder, "none"), code=FAILED)
+        self.assertIn(b"the file's file system has no layouts of the RDMA type", failed.stderr)
+        failed = self.run_client("cat", "--layout", "require", url, code=FAILED)
+        self.assertIn(b"has no layouts of the RDMA type", failed.stderr)
+        self.assertEqual(failed.stdout, b"")
+        failed = self.run_client("layout", url, code=FAILED)
+        self.assertIn(b"has no layouts of the RDMA type", failed.stderr)
+        failed = self.run_client("cp", "--layout", "require", self.url("fast/file", query="?vers=3"), self.folder, code=UNREACHABLE)
+        self.assertIn(b"NFS version 3 has none", failed.stderr)
+
+    def test_short_files_are_not_worth_it(self):
+        short = os.path.join(self.folder, "short")
+        with open(short, "wb") as file:
+            file.write(self.content[:1000])
+        said = self.copy("--layout", "auto", short, self.url("fast/short"))
+        self.assertEqual((said["bytes_by_rdma"], said["bytes_by_nfs"]), (0, 1000))
+        said = self.copy("--layout", "require", short, self.url("fast/short"))
+        self.assertEqual((said["bytes_by_rdma"], said["bytes_by_nfs"]), (1000, 0))
+
+    def test_a_layout_is_shown(self):
+        url = self.url("fast/file", "tcp")
+        self.copy(self.here, url)
+        for options, state in (((), "read"), (("-w",), "read-write")):
+            shown = json.loads(self.run_client("--json", "layout", *options, url).stdout)
+            end = 0
+            for extent in shown["extents"]:
+                self.assertEqual((extent["offset"], extent["state"]), (end, state))
+                self.assertIn(extent["device"], shown["devices"])
+                end += extent["length"]
+            self.assertGreaterEqual(end, len(self.content))
+            port = self.daemon.port("iwarp")
+            self.assertEqual(set(shown["devices"].values()), {f"rdma 127.0.0.1.{port >> 8}.{port & 255}"})
+        text = self.run_client("layout", url).stdout.decode()
+        self.assertEqual(text.splitlines()[0].split(), ["offset", "length", "state", "handle", "address", "device"])
+        failed = self.run_client("layout", self.url("fast"), code=FAILED)
+        self.assertIn(b"only a regular file has a layout", failed.stderr)
+
+    def test_the_summary_tells(self):
+        said = self.run_client("cp", "--layout", "require", self.here, self.url("fast/file")).stderr
+        self.assertIn(b"3.0 MiB by RDMA, 0 B by NFS", said)
+        said = self.run_client("cp", "--layout", "auto", self.here, self.url("plain/file")).stderr
+        self.assertIn(b"0 B by RDMA, 3.0 MiB by NFS (the file's file system has no layouts of the RDMA type)", said)
+        self.run_client("cp", "--layout", "sometimes", self.here, self.url("fast/file"), code=USAGE)
+
+
+if __name__ == "__main__":
+    daemon.main()
