@@ -246,6 +246,13 @@ task<result<storage::mapping>> backend::map(const storage::request& r, const sto
     if (!n)
         co_return n.error();
     node& f = **n;
+    // As by a write: a peer that has the memory may write without a word.
+    if (writes && r.who.uid != 0) {
+        const std::uint32_t mode = without_set_id(f.attrs, r.who);
+        if (mode != f.attrs.mode)
+            f.touch(now());
+        f.attrs.mode = mode;
+    }
     if (!writes)
         length = std::min(length, f.attrs.size - std::min(f.attrs.size, offset));
     storage::mapping out;

@@ -57,7 +57,8 @@ public:
     }
     task<result<void>> cut(std::uint64_t length) override
     {
-        if (file_->node().attributes.size <= length)
+        // It may be longer than what was written: it goes on to where it was expected to.
+        if (file_->size() <= length)
             co_return result<void>();
         co_return co_await file_->truncate(length);
     }

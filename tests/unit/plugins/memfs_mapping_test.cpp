@@ -321,6 +321,22 @@ BOOST_FIXTURE_TEST_CASE(who_may_only_write_maps_nothing, mappings)
     BOOST_TEST(fails(fs->map(other, f, 0, 3, map_use::write)) == EACCES);
 }
 
+// Who has the memory needs no call to write a program: nobody's set-ID bits stay on it.
+BOOST_FIXTURE_TEST_CASE(memory_to_write_takes_set_id_bits_away, mappings)
+{
+    const handle f = make_file("f", "abc");
+    storage::set_attributes set;
+    set.mode = 06777;
+    must(fs->setattr(me, f, set, std::nullopt));
+    const storage::request other = user(7, 7);
+    (void)must(fs->map(other, f, 0, 3, map_use::read));
+    BOOST_TEST(stat(f).mode == 06777u);
+    const auto before = stat(f).change.value();
+    (void)must(fs->map(other, f, 0, 3, map_use::write));
+    BOOST_TEST(stat(f).mode == 0777u);
+    BOOST_TEST(stat(f).change.value() > before);
+}
+
 // The random walk found this.
 BOOST_FIXTURE_TEST_CASE(a_peer_of_a_file_that_was_cut_writes_behind_the_end, mappings)
 {

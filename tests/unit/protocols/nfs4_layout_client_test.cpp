@@ -1133,6 +1133,24 @@ BOOST_FIXTURE_TEST_CASE(a_file_is_cut_without_a_recall, layout_world)
     BOOST_TEST((there(what) == text.substr(0, block) + "w" + text.substr(block + 1, 4)));
 }
 
+// It goes on to where it is expected to, and ends where it is told to in the end, whatever its open has said.
+BOOST_FIXTURE_TEST_CASE(a_file_that_was_to_be_longer_is_cut, layout_world)
+{
+    join(holder);
+    const auto what = make("f", "");
+    auto f = open(what);
+    f->expect(20 * block);
+    write(*f, 0, "half of it");
+    BOOST_TEST(f->node().attributes.size == 0u);
+    BOOST_TEST(f->size() > 10u);
+    BOOST_TEST(run([&] { return f->truncate(10); }).has_value());
+    BOOST_TEST(f->size() == 10u);
+    write(*f, 8, "again");
+    BOOST_TEST(f->size() == 13u);
+    close(*f);
+    BOOST_TEST(there(what) == "half of again");
+}
+
 // Who gave up waiting for a LAYOUTGET does not know what the server has given.
 BOOST_FIXTURE_TEST_CASE(what_a_lost_answer_may_have_given_goes_back_in_the_end, layout_world)
 {

@@ -119,8 +119,14 @@ task<result<void>> layout_file::commit()
     co_return co_await of_->plain->commit();
 }
 
+std::uint64_t layout_file::size() const noexcept
+{
+    return std::max({of_->size, of_->there, node().attributes.size});
+}
+
 task<result<void>> layout_file::truncate(std::uint64_t size)
 {
+    of_->expected = std::min(of_->expected, size);
     auto gone = co_await of_->give_back();
     if (!gone)
         co_return gone.error();

@@ -20,8 +20,8 @@ using files::lock_type;
 
 // How often a fence looks whether memory that is being granted is there.
 constexpr auto look_again = std::chrono::milliseconds(1);
-// How often who gives back looks whether the fence is over.
-constexpr unsigned most_looks = 1000;
+// How long who gives back waits for the fence, and how many turns of them without sleep.
+constexpr auto most_wait_for_fences = std::chrono::seconds(1);
 constexpr unsigned most_turns = 16;
 // Of who wants a layout to write, with the layouts of others that tell of holes.
 constexpr auto patience_with_others = std::chrono::seconds(1);
@@ -510,27 +510,37 @@ layouts::give_back(files::state_table& table, files::client_id client, const fil
     return left;
 }
 
-task<result<void>> layouts::wait_until_back(home* at, files::stateid id)
+task<result<void>> layouts::wait_until_back(home* at, std::vector<files::stateid> ids, time_point until)
 {
-    const auto is_over = [at, &id] {
-        const auto found = at->records.find(id.other);
-        return found == at->records.end() ||
-               (found->second->fences == 0 &&
-                std::ranges::none_of(found->second->segments, [](const segment& s) { return s.is_back; }));
+    const auto is_over = [at, &ids] {
+        const auto is_out = [at](const files::stateid& id) {
+            const auto found = at->records.find(id.other);
+            return found == at->records.end() ||
+                   (found->second->fences == 0 &&
+                    std::ranges::none_of(found->second->segments,
+                                         [](const segment& s) { return s.is_back; }));
+        };
+        while (!ids.empty() && is_out(ids.back()))
+            ids.pop_back();
+        return ids.empty();
     };
+    const task_context& context = co_await current_context();
     // Mostly it takes a few turns.
     for (unsigned turns = 0; turns < most_turns && !is_over(); ++turns)
         co_await yield();
     bool goes_on = true;
-    for (unsigned looks = 0; goes_on && looks < most_looks && !is_over(); ++looks)
+    while (goes_on && context.shard->clock().now() < until && !is_over())
         goes_on = co_await sleep_for(look_again);
     co_return result<void>();
 }
 
 task<void> layouts::until_back(state_home& state, files::exported_file file, files::stateid id)
 {
-    const auto wait = [this, id, &file](files::state_table& table) {
-        return wait_until_back(&homes_[table.commons().home_of(file.key)], id);
+    const task_context& context = co_await current_context();
+    const time_point until = context.shard->clock().now() + most_wait_for_fences;
+    const auto wait = [this, id, until, &file](files::state_table& table) {
+        return wait_until_back(&homes_[table.commons().home_of(file.key)], std::vector<files::stateid>(1, id),
+                               until);
     };
     auto waiting = state.at_home_of(file.key, wait);
     (void)co_await waiting;
@@ -539,6 +549,7 @@ task<void> layouts::until_back(state_home& state, files::exported_file file, fil
 task<result<void>> layouts::give_back_all(state_home& state, files::client_id client,
                                           std::optional<std::uint32_t> via, std::optional<lock_type> type)
 {
+    std::vector<std::vector<files::stateid>> back_at(state.homes());
     for (unsigned i = 0; i < state.homes(); ++i) {
         std::vector<files::held_state> held;
         std::size_t done = 0;
@@ -567,12 +578,18 @@ task<result<void>> layouts::give_back_all(state_home& state, files::client_id cl
         }
         if (!answer)
             co_return answer;
-        for (const files::held_state& each : held) {
-            if (via && each.via != *via)
-                continue;
-            task<void> waiting = until_back(state, {each.file, each.via}, each.id);
-            co_await waiting;
-        }
+        for (const files::held_state& each : held)
+            if (!via || each.via == *via)
+                back_at[i].push_back(each.id);
+    }
+    const task_context& context = co_await current_context();
+    const time_point until = context.shard->clock().now() + most_wait_for_fences;
+    for (unsigned i = 0; i < state.homes(); ++i) {
+        if (back_at[i].empty())
+            continue;
+        const auto wait = [&, i] { return wait_until_back(&homes_[i], std::move(back_at[i]), until); };
+        auto waiting = state.where(i).run(wait);
+        (void)co_await waiting;
     }
     co_return result<void>();
 }
@@ -607,6 +624,9 @@ result<layouts::commit> layouts::begin_commit(files::state_table& table, files::
                                  "a commit of what is in no layout to write");
     if (!std::ranges::all_of(all_of, has_all))
         return error::from_errno(ENOENT, "a commit of what is in no layout to write");
+    // Fences wait for commits, and not for one after the other.
+    if (found->second->fences != 0)
+        return error(files::errc::busy, "a commit while some of the layout is being taken");
     return commit(found->second->commits, found->second);
 }
 

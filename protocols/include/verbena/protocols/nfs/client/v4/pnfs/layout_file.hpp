@@ -59,6 +59,8 @@ public:
     layout_file(const layout_file&) = delete;
 
     const v4::node& node() const noexcept;
+    /// Of the file, as far as this client has made it or knows it: node() has that of its open.
+    std::uint64_t size() const noexcept;
     /// The open file below, for what the server does with the file by itself. It goes with this one.
     v4::file& plain() noexcept;
     /// The size that a file which is written is to have, as far as it is known.

@@ -137,8 +137,8 @@ public:
 
     /// All that the client has, of files that it knows by the export `via`, and to read or to write alone, if these are given.
     ///
-    /// Completes when: each home has done so. On cancel: as shard::run(). Errors: busy, as give_back(). Lifetime: `state` outlives the
-    /// task. Shard: any.
+    /// Completes when: each home has done so, and that is out of the client's reach, as until_back(). On cancel: as shard::run(). Errors: busy,
+    /// as give_back(). Lifetime: `state` outlives the task. Shard: any.
     task<result<void>> give_back_all(state_home& state, files::client_id client,
                                      std::optional<std::uint32_t> via, std::optional<files::lock_type> type);
 
@@ -199,7 +199,7 @@ private:
     };
     home& home_of(const files::stateid& id) noexcept;
     files::hold_request hold_of(files::client_id client, const request& r) noexcept;
-    static task<result<void>> wait_until_back(home* at, files::stateid id);
+    static task<result<void>> wait_until_back(home* at, std::vector<files::stateid> ids, time_point until);
     result<begun> begin(files::state_table& table, const files::hold_request& hold, const request& r);
     task<result<void>> map(const request& r, const files::byte_range& bytes, mapped& made);
     task<result<void>> map_some(const request& r, const files::byte_range& bytes, mapped& made);
