@@ -87,8 +87,9 @@ pseudo = "/hung"
         self.assertGreater(d.metric('verbena_listener_failures_total{reason="exhausted"}'), 0)
         for each in idle:
             each.close()
-        # Who waited is served when the others have gone.
-        late = TcpPeer(d.port("tcp"))
+        # Who waited is served when the others have gone. As another peer: until the server has taken what stood in front, and seen that it
+        # ended, this one has as many connections as one may.
+        late = TcpPeer(d.port("tcp"), source="127.0.0.2")
         late.mount()
         late.close()
         first.close()
