@@ -468,8 +468,8 @@ void nfs_module::open_export(module_host& host, const export_config& e)
     if (e.pnfs && backend.files->info().map_block == 0)
         throw config_error(
             name + ": pnfs: the back end " + e.backend_name +
-            " keeps no files in memory that clients could reach: use one that does, as memfs, or "
-            "leave out pnfs");
+            " has no files that clients could reach by RDMA: use memfs or posixfs, or leave out "
+            "pnfs");
     options.backend = backend.files.get();
     options.read_only = e.read_only || backend.read_only;
     options.local_writers = e.local_writers && backend.local_writers;

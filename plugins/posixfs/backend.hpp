@@ -35,6 +35,9 @@ namespace verbena::posixfs {
 /// The last offset that off_t can say.
 inline constexpr std::uint64_t max_offset = std::numeric_limits<std::int64_t>::max();
 
+/// Bytes that a layout begins and ends at: any would do, as nothing is mapped.
+inline constexpr std::uint32_t mapped_block = 4096;
+
 /// Bytes of the largest extended attribute, and of the longest list of their names (XATTR_SIZE_MAX, XATTR_LIST_MAX).
 inline constexpr std::size_t largest_value = 65536;
 
@@ -147,6 +150,11 @@ public:
     task<result<storage::change>> clone(const storage::request& r, const storage::handle& from,
                                         std::uint64_t from_offset, const storage::handle& to,
                                         std::uint64_t to_offset, std::uint64_t length) override;
+    task<result<storage::mapping>> map(const storage::request& r, const storage::handle& file,
+                                       std::uint64_t offset, std::uint64_t length,
+                                       storage::map_use use) override; // file_store.cpp
+    task<result<storage::change>> note_written(const storage::request& r, const storage::handle& file,
+                                               std::uint64_t end) override;
     task<result<std::vector<std::byte>>> getxattr(const storage::request& r, const storage::handle& file,
                                                   std::string_view name) override;
     task<result<storage::change>> setxattr(const storage::request& r, const storage::handle& file,
@@ -182,7 +190,11 @@ private:
     /// rest of its turn, or has them.
     bool acts_on_shard(const storage::credential& who, const cached_file& f) const noexcept
     {
-        return f.mount->local &&
+        return acts_on_shard(who, *f.mount);
+    }
+    bool acts_on_shard(const storage::credential& who, const mount_point& m) const noexcept
+    {
+        return m.local &&
                (!options_.keep_shard_identity || !capabilities::get().switch_user || has_rights_of(who));
     }
 
@@ -325,12 +337,44 @@ private:
                                           const storage::handle& directory, std::string_view name,
                                           file_ref* out = nullptr);
 
+    // file_io.cpp
+    /// A shard may begin reads of its disk.
+    static bool begins_reads(const shard& s, const mount_point& m) noexcept;
+    /// What the shard can read without waiting for the disk.
+    result<std::size_t> read_here(shard& s, const mount_point& m, bool& nowait_works, bool begins, int fd,
+                                  std::span<std::byte> out, std::uint64_t offset);
+    /// What it could not, up to the end that `st` says; `st` is of after that. Fewer bytes where there is an error behind them, and if `is_first`
+    /// the error where there are none.
+    task<result<std::size_t>> read_rest(shard& s, const mount_point& m, bool by_ring, int fd,
+                                        std::span<std::byte> rest, std::uint64_t offset, bool is_first,
+                                        struct stat& st);
+    /// Bytes written. On a pool thread.
+    static result<std::size_t> write_as(const storage::credential& who, int fd,
+                                        std::span<const std::span<const std::byte>> pieces,
+                                        std::uint64_t offset);
+    /// The same on the shard; nothing where the pool is to do it.
+    std::optional<result<std::size_t>> write_here(shard& s, const mount_point& m, const numbered_file& file,
+                                                  const storage::credential& who, int fd,
+                                                  std::span<const std::span<const std::byte>> pieces,
+                                                  std::uint64_t offset);
+
+    // file_store.cpp
+    class file_store;
+
     // leases.cpp
     class writers_elsewhere;
     class inode_locks;
 
     // extents.cpp
-    struct in_use;
+    struct in_use {
+        in_use(file_ref f, std::shared_ptr<const shared_fd> d, const struct stat& s) noexcept
+            : file(std::move(f)), open(std::move(d)), st(s)
+        {
+        }
+        file_ref file;
+        std::shared_ptr<const shared_fd> open; // others may replace the file's meanwhile
+        struct stat st;
+    };
     /// A regular file, open for the caller, whose rights are those of now; `by_open`: those of his open.
     task<result<in_use>> open_data(shard& s, const storage::request& r, const storage::handle& h, use what,
                                    bool by_open);

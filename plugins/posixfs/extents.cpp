@@ -34,16 +34,6 @@ result<void> may_have_room(int fd, std::uint64_t length)
 
 } // namespace
 
-struct backend::in_use {
-    in_use(file_ref f, std::shared_ptr<const shared_fd> d, const struct stat& s) noexcept
-        : file(std::move(f)), open(std::move(d)), st(s)
-    {
-    }
-    file_ref file;
-    std::shared_ptr<const shared_fd> open; // others may replace the file's meanwhile
-    struct stat st;
-};
-
 task<result<backend::in_use>> backend::open_data(shard& s, const storage::request& r,
                                                  const storage::handle& h, use what, bool by_open)
 {

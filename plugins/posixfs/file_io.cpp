@@ -150,6 +150,79 @@ ssize_t write_all(int fd, std::span<const std::span<const std::byte>> pieces, st
 
 } // namespace
 
+bool backend::begins_reads(const shard& s, const mount_point& m) noexcept
+{
+    return !is_avoided(m.avoided_until, s.home->now());
+}
+
+result<std::size_t> backend::read_here(shard& s, const mount_point& m, bool& nowait_works, bool begins,
+                                       int fd, std::span<std::byte> out, std::uint64_t offset)
+{
+    if (m.in_memory) {
+        const ssize_t n = read_all(fd, out, offset);
+        if (n < 0)
+            return errno_error("pread");
+        return static_cast<std::size_t>(n);
+    }
+    // Kernels without cachestat are older than those that begin reads here.
+    if (!m.local || !nowait_works || (!begins && cachestat_works_ && !is_cached(fd, offset, out.size())))
+        return 0;
+    iovec v{out.data(), out.size()};
+    const time_point before = s.home->clock().now();
+    const ssize_t n = ::preadv2(fd, &v, 1, static_cast<off_t>(offset), RWF_NOWAIT);
+    if (n < ssize_t(out.size())) {
+        const int failed = errno;
+        const time_point after = s.home->clock().now();
+        note_stall(m.avoided_until, after, (after - before).count());
+        errno = failed;
+    }
+    if (n < 0 && errno == EOPNOTSUPP)
+        nowait_works = false;
+    else if (n < 0 && errno != EAGAIN && errno != EINTR)
+        return errno_error("preadv2");
+    return static_cast<std::size_t>(std::max<ssize_t>(n, 0));
+}
+
+// What is not in the page cache: for a little the ring waits for the disk without a thread. More, or many at once, could hold the
+// shard up while the kernel takes it over (docs/internals/reactor.md), and go to the pool.
+task<result<std::size_t>> backend::read_rest(shard& s, const mount_point& m, bool by_ring, int fd,
+                                             std::span<std::byte> rest, std::uint64_t offset, bool is_first,
+                                             struct stat& st)
+{
+    std::size_t n = 0;
+    if (by_ring && m.local && rest.size() <= ring_read_bytes && s.ring_reads < ring_reads_at_once) {
+        ++s.ring_reads;
+        const auto& begun = s.home->io().stats().reads_begun_nanoseconds;
+        const std::uint64_t before = begun.load(std::memory_order_relaxed);
+        file_read more(fd, rest, offset);
+        const int got = co_await more;
+        --s.ring_reads;
+        // Of all that this shard began meanwhile, by whatever disk.
+        note_stall(m.avoided_until, s.home->now(),
+                   std::int64_t(begun.load(std::memory_order_relaxed) - before));
+        if (got == -EIO && is_first)
+            co_return error::from_errno(EIO, "pread");
+        n = static_cast<std::size_t>(
+            std::max(got, 0)); // another error or a shorter read is the pool's to tell
+        file_status(fd, st);
+    }
+    if (n < rest.size() && offset + n < std::uint64_t(st.st_size)) {
+        auto job = [fd, &st, left = rest.subspan(n), at = offset + n]() -> result<ssize_t> {
+            const ssize_t more = read_all(fd, left, at);
+            if (more < 0)
+                return errno_error("pread");
+            file_status(fd, st);
+            return more;
+        };
+        auto more = co_await pool_.try_run(std::move(job));
+        // What was read is told; the next READ, which begins where that ends, gets the error.
+        if (!more && n == 0 && is_first)
+            co_return more.error();
+        n += more ? static_cast<std::size_t>(*more) : 0;
+    }
+    co_return n;
+}
+
 task<result<storage::read_result>> backend::read(const storage::request& r, const storage::handle& file,
                                                  std::uint64_t offset, std::span<std::byte> out)
 {
@@ -176,31 +249,13 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
     if (!beyond && out.size() > max_offset - offset)
         out = out.first(static_cast<std::size_t>(max_offset - offset));
 
-    ssize_t n = 0;
-    const bool begins = !is_avoided(f->mount->avoided_until, s.home->now());
+    std::size_t n = 0;
+    const bool begins = begins_reads(s, *f->mount);
     if (!beyond && !out.empty()) {
-        if (f->mount->in_memory) {
-            n = read_all(fd, out, offset);
-            if (n < 0)
-                co_return errno_error("pread");
-        } else if (f->mount->local && f->nowait_works &&
-                   // Kernels without cachestat are older than those that begin reads here.
-                   (begins || !cachestat_works_ || is_cached(fd, offset, out.size()))) {
-            iovec v{out.data(), out.size()};
-            const time_point before = s.home->clock().now();
-            n = ::preadv2(fd, &v, 1, static_cast<off_t>(offset), RWF_NOWAIT);
-            if (n < ssize_t(out.size())) {
-                const int failed = errno;
-                const time_point after = s.home->clock().now();
-                note_stall(f->mount->avoided_until, after, (after - before).count());
-                errno = failed;
-            }
-            if (n < 0 && errno == EOPNOTSUPP)
-                f->nowait_works = false;
-            else if (n < 0 && errno != EAGAIN && errno != EINTR)
-                co_return errno_error("preadv2");
-            n = std::max<ssize_t>(n, 0);
-        }
+        const auto got = read_here(s, *f->mount, f->nowait_works, begins, fd, out, offset);
+        if (!got)
+            co_return got.error();
+        n = *got;
     }
     looked st{};
     if (auto live = co_await stat_live(s, *f, fd, st); !live)
@@ -214,42 +269,13 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
         }
         user->read_stamp = stamp;
     }
-    const auto missing = [&] {
-        return !beyond && std::size_t(n) < out.size() &&
-               offset + std::uint64_t(n) < std::uint64_t(st.st_size);
-    };
-    // What is not in the page cache: for a little the ring waits for the disk without a thread. More, or many at once,
-    // could hold the shard up while the kernel takes it over (docs/internals/reactor.md), and go to the pool.
-    if (missing() && begins && f->mount->local && f->nowait_works &&
-        out.size() - std::size_t(n) <= ring_read_bytes && s.ring_reads < ring_reads_at_once) {
-        ++s.ring_reads;
-        const auto& begun = s.home->io().stats().reads_begun_nanoseconds;
-        const std::uint64_t before = begun.load(std::memory_order_relaxed);
-        file_read more(fd, out.subspan(static_cast<std::size_t>(n)), offset + std::uint64_t(n));
-        const int got = co_await more;
-        --s.ring_reads;
-        // Of all that this shard began meanwhile, by whatever disk.
-        note_stall(f->mount->avoided_until, s.home->now(),
-                   std::int64_t(begun.load(std::memory_order_relaxed) - before));
-        if (got == -EIO && n == 0)
-            co_return error::from_errno(EIO, "pread");
-        n += std::max(got, 0); // another error or a shorter read is the pool's to tell
-        file_status(fd, st);
-    }
-    if (missing()) {
-        auto job = [fd, &st, rest = out.subspan(static_cast<std::size_t>(n)),
-                    at = offset + std::uint64_t(n)]() -> result<ssize_t> {
-            const ssize_t more = read_all(fd, rest, at);
-            if (more < 0)
-                return errno_error("pread");
-            file_status(fd, st);
-            return more;
-        };
-        auto more = co_await pool_.try_run(std::move(job));
-        // What was read is told; the next READ, which begins where that ends, gets the error.
-        if (!more && n == 0)
+    if (!beyond && n < out.size() && offset + n < std::uint64_t(st.st_size)) {
+        task<result<std::size_t>> reading =
+            read_rest(s, *f->mount, begins && f->nowait_works, fd, out.subspan(n), offset + n, n == 0, st);
+        const auto more = co_await reading;
+        if (!more)
             co_return more.error();
-        n += more ? *more : 0;
+        n += *more;
     }
     storage::read_result done;
     done.count = static_cast<std::uint32_t>(n);
@@ -323,6 +349,41 @@ task<result<storage::located_read>> backend::locate(const storage::request& r, c
     co_return out;
 }
 
+// As the caller: setuid bits fall, and quotas and reserved blocks bind, by the rights of who writes.
+result<std::size_t> backend::write_as(const storage::credential& who, int fd,
+                                      std::span<const std::span<const std::byte>> pieces,
+                                      std::uint64_t offset)
+{
+    const acting_as as(who);
+    if (!as)
+        return as.error();
+    const ssize_t done = write_all(fd, pieces, offset);
+    if (done < 0)
+        return errno_error("pwritev");
+    return static_cast<std::size_t>(done);
+}
+
+std::optional<result<std::size_t>>
+backend::write_here(shard& s, const mount_point& m, const numbered_file& file, const storage::credential& who,
+                    int fd, std::span<const std::span<const std::byte>> pieces, std::uint64_t offset)
+{
+    if (!acts_on_shard(who, m) || is_avoided(m.writes_avoided_until, s.home->now()))
+        return std::nullopt;
+    if (auto acting = act_as(who, s.home); !acting)
+        return result<std::size_t>(acting.error());
+    // It waits where part of a page must be read first, for the journal, for who holds the inode or for dirty pages.
+    const time_point before = s.home->clock().now();
+    const ssize_t n = write_all(fd, pieces, offset);
+    const int failed = errno;
+    const time_point after = s.home->clock().now();
+    numbers_->changed(file);
+    if (!m.in_memory)
+        note_stall(m.writes_avoided_until, after, (after - before).count());
+    if (n < 0)
+        return result<std::size_t>(error::from_errno(failed, "pwritev"));
+    return result<std::size_t>(static_cast<std::size_t>(n));
+}
+
 task<result<storage::write_result>> backend::write(const storage::request& r, const storage::handle& file,
                                                    std::uint64_t offset,
                                                    std::span<const std::span<const std::byte>> pieces,
@@ -368,31 +429,13 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
         }
         user->write_stamp = stamp;
     }
-    // As the caller: setuid bits fall, and quotas and reserved blocks bind, by the rights of who writes.
-    ssize_t n = 0;
-    if (acts_on_shard(r.who, *f) && !is_avoided(f->mount->writes_avoided_until, s.home->now())) {
-        if (auto acting = act_as(r.who, s.home); !acting)
-            co_return acting.error();
-        // It waits where part of a page must be read first, for the journal, for who holds the inode or for dirty pages.
-        const time_point before = s.home->clock().now();
-        n = length != 0 ? write_all(fd, pieces, offset) : 0;
-        const int failed = errno;
-        const time_point after = s.home->clock().now();
-        changed(*f);
-        if (!f->mount->in_memory)
-            note_stall(f->mount->writes_avoided_until, after, (after - before).count());
-        if (n < 0)
-            co_return error::from_errno(failed, "pwritev");
+    std::size_t n = 0;
+    if (const auto here = write_here(s, *f->mount, numbered(*f), r.who, fd, pieces, offset)) {
+        if (!*here)
+            co_return here->error();
+        n = **here;
     } else if (length != 0) {
-        auto job = [fd, pieces, offset, &who = r.who]() -> result<ssize_t> {
-            const acting_as as(who);
-            if (!as)
-                return as.error();
-            const ssize_t done = write_all(fd, pieces, offset);
-            if (done < 0)
-                return errno_error("pwritev");
-            return done;
-        };
+        auto job = [fd, pieces, offset, &who = r.who] { return write_as(who, fd, pieces, offset); };
         const auto written = co_await pool_.try_run(std::move(job));
         changed(*f);
         if (!written)
@@ -404,7 +447,7 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
     done.count = static_cast<std::uint32_t>(n);
     if (wanted == storage::stability::unstable) {
         f->uncommitted = true;
-        syncs_.wrote(std::uint64_t(n));
+        syncs_.wrote(n);
     } else {
         done.committed = wanted;
         if (!options_.async && n != 0 && !f->mount->in_memory) {

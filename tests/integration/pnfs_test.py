@@ -24,15 +24,19 @@ def bracketed(host):
 
 class WithLayouts(daemon.DaemonTest):
     EXPORTS = (":/export,backend=memfs,pnfs", ":/other,backend=memfs")
+    BLOCK = BLOCK
     HOST, IWARP = "127.0.0.1", "iwarp://127.0.0.1:0"
 
     def setUp(self):
         super().setUp()
         self.daemon = self.run_daemon(
-            "nfs", *(word for e in self.EXPORTS for word in ("--export", e)), "--state", os.path.join(self.folder, "state"), "--listen", f"tcp://{bracketed(self.HOST)}:0",
+            "nfs", *(word for e in self.exports() for word in ("--export", e)), "--state", os.path.join(self.folder, "state"), "--listen", f"tcp://{bracketed(self.HOST)}:0",
             "--listen", self.IWARP, "--metrics", "off", "--rpcbind", "no", "--shards", "2", "--lease", str(LEASE))
         self.client = self.new_client(b"one")
         self.root = self.client.look_up(b"export")
+
+    def exports(self):
+        return self.EXPORTS
 
     def new_client(self, name, **more):
         made = Client(self.daemon.port("tcp"), name, host=self.HOST, **more)
@@ -369,8 +373,7 @@ class Settings(daemon.DaemonTest):
         for export, more, cure in (
                 (":/export,backend=memfs,pnfs", ("--listen", "tcp://127.0.0.1:0"), "add --listen iwarp://HOST:20049"),
                 (":/export,backend=memfs,pnfs,transport=tcp", iwarp, "add transport=iwarp"),
-                (":/export,backend=memfs,pnfs", iwarp + ("--versions", "3"), "add one of them to versions"),
-                (f"{self.data}:/export,pnfs", iwarp, "the back end posixfs keeps no files in memory that clients could reach")):
+                (":/export,backend=memfs,pnfs", iwarp + ("--versions", "3"), "add one of them to versions")):
             self.assertIn(cure, self.complaint(export, *more))
 
     def test_the_start_and_the_configuration_tell_of_it(self):
@@ -378,6 +381,61 @@ class Settings(daemon.DaemonTest):
                  "--rpcbind", "no", "--state", os.path.join(self.folder, "state")]
         server = self.run_daemon(*words)
         self.assertTrue(any(",pnfs) to" in line for line in server.lines), server.lines)
+
+
+class LayoutsOfFiles(WithLayouts):
+    """Files on a disk: nothing of them is mapped."""
+
+    def exports(self):
+        os.chmod(self.data, 0o777)
+        return (f"{self.data}:/export,backend=posixfs,pnfs,root_squash=no",)
+
+    def path(self, name):
+        return os.path.join(self.data, name)
+
+    def content(self, name):
+        with open(self.path(name), "rb") as f:
+            return f.read()
+
+    def test_a_file_is_written_and_read_by_rdma(self):
+        client = self.client
+        self.assertEqual(client.attribute(self.root, pnfs_client.FS_LAYOUT_TYPES),
+                         struct.pack(">2I", 1, pnfs_client.LAYOUT4_RDMA))
+        self.assertEqual(client.attribute(self.root, pnfs_client.LAYOUT_BLKSIZE), struct.pack(">I", 4096))
+        handle, stateid = client.open(self.root, b"file")
+        content = random.Random(6).randbytes(300 * KIB + 1234)
+        layout = client.layout(handle, stateid, pnfs_client.RW_LAYOUT, length=len(content), least=len(content))
+        self.assertEqual([e.state for e in layout.extents], [pnfs_client.READ_WRITE_DATA])
+        connections = [self.reach(layout, crc=crc) for crc in (False, True, True, False)]
+        size = -(-len(content) // len(connections))
+        for i, data in enumerate(connections):
+            data.put(layout, i * size, content[i * size:(i + 1) * size])
+        client.commit(handle, layout.stateid, len(content) - 1, length=len(content))
+        self.assertEqual(self.content("file"), content)
+        self.assertEqual(client.size(handle), len(content))
+        self.assertEqual(connections[2].get(layout, 0, len(content)), content)
+        # Behind the end, and where somebody local has cut the file.
+        self.assertEqual(connections[0].get(layout, len(content) - 2, 10), content[-2:] + bytes(8))
+        os.truncate(self.path("file"), 1000)
+        self.assertEqual(connections[1].get(layout, 998, 10000), content[998:1000] + bytes(9998))
+        self.assertIsNone(client.give_back(handle, layout.stateid))
+        with self.assertRaises(Terminated):
+            connections[1].read(layout.extents[0].handle, layout.extents[0].storage, 1)
+
+    def test_a_file_that_others_wrote_is_read_with_its_holes(self):
+        with open(self.path("file"), "wb") as f:
+            f.write(b"head")
+            f.seek(200 * KIB)
+            f.write(b"tail")
+        handle, stateid = self.client.open(self.root, b"file", access=1, create=False)
+        layout = self.client.layout(handle, stateid, pnfs_client.READ_LAYOUT)
+        data = self.reach(layout)
+        self.assertEqual(data.get(layout, 0, 200 * KIB + 4), self.content("file"))
+        # Its key is to read alone.
+        data.write(layout.extents[0].handle, layout.extents[0].storage, b"x")
+        with self.assertRaises(Terminated):
+            data.read(layout.extents[0].handle, layout.extents[0].storage, 1)
+        self.assertEqual(self.content("file")[:4], b"head")
 
 
 if __name__ == "__main__":

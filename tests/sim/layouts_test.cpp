@@ -310,6 +310,33 @@ struct outcome {
     std::uint64_t by_rdma = 0, by_nfs = 0; ///< bytes of those who have layouts
     std::uint64_t got = 0, recalled = 0, lost = 0, connections = 0;
     std::uint64_t fabric = 0, turns = 0;
+    std::uint64_t accesses = 0, failed = 0; ///< to stores
+};
+
+/// A disk that keeps its callers waiting, and now and then fails.
+class slow_disk {
+public:
+    slow_disk(test::storing_backend& files, std::uint64_t seed, bool fails) : luck_(seed), fails_(fails)
+    {
+        files.disk = [this](bool writes) { return access(writes); };
+    }
+    void is_mended() { fails_ = false; }
+    std::uint64_t accesses = 0, failed = 0;
+
+private:
+    task<int> access(bool writes)
+    {
+        ++accesses;
+        // A long one is beyond the second that a LAYOUTRETURN is held back for.
+        const std::size_t wait = luck_.below(100);
+        const bool is_wrong = fails_ && luck_.chance(writes ? 4 : 1);
+        if (wait < 30)
+            co_await sleep_for(std::chrono::milliseconds(wait < 2 ? 1500 : wait));
+        failed += is_wrong;
+        co_return is_wrong ? writes ? ENOSPC : EIO : 0;
+    }
+    draws luck_;
+    bool fails_;
 };
 
 outcome run(world_options o, int operations)
@@ -321,6 +348,7 @@ outcome run(world_options o, int operations)
         o.conditions[f] *= 6;
     outcome out;
     world4 w(o);
+    slow_disk disk(*w.storing, o.seed, o.stores);
     w.server_options.reverse_credits = 8;
     std::vector<std::unique_ptr<end_point>> ends;
     for (const char* name : {"first", "second", "plain"}) {
@@ -355,6 +383,7 @@ outcome run(world_options o, int operations)
             co_await s.join();
         }
         w.fabric->set_conditions({});
+        disk.is_mended();
         for (std::size_t i = 0; i < workers; ++i) {
             for (const auto& f : files) {
                 const auto look = [&one = *all[i], &f = *f] { return one.look_at_all(f); };
@@ -385,6 +414,9 @@ outcome run(world_options o, int operations)
         BOOST_TEST(w.state_layer().total(&files::state_stats::opens) == 0);
     });
     BOOST_TEST(done);
+    out.accesses = disk.accesses;
+    out.failed = disk.failed;
+    BOOST_TEST(w.storing->stores == 0u);
     out.fabric = w.fabric->trace();
     out.turns = w.all.trace();
     BOOST_TEST(w.left_over() == "");
@@ -450,10 +482,50 @@ BOOST_AUTO_TEST_CASE(fixed_seeds)
     }
 }
 
+// Files that are in no memory: the disk is slow, and at times it is full, or a block can't be read.
+BOOST_AUTO_TEST_CASE(fixed_seeds_of_stores)
+{
+    const std::uint64_t only = only_seed();
+    const std::uint64_t first = only != 0 ? only : 1;
+    const std::uint64_t last = only != 0 ? only : 8;
+    outcome sum;
+    for (std::uint64_t seed = first; seed <= last; ++seed) {
+        BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed)
+        {
+            world_options o = options_of(seed);
+            o.stores = true;
+            const outcome out = run(o, operations);
+            sum.by_rdma += out.by_rdma;
+            sum.recalled += out.recalled;
+            sum.lost += out.lost;
+            sum.accesses += out.accesses;
+            sum.failed += out.failed;
+            if (seed <= 1 || only != 0) {
+                const outcome again = run(o, operations);
+                BOOST_TEST((again.fabric == out.fabric && again.turns == out.turns));
+            }
+        }
+    }
+    std::printf("of stores: bytes by RDMA %llu, recalled %llu, lost %llu, accesses %llu, failed %llu\n",
+                (unsigned long long)sum.by_rdma, (unsigned long long)sum.recalled,
+                (unsigned long long)sum.lost, (unsigned long long)sum.accesses,
+                (unsigned long long)sum.failed);
+    if (only == 0) {
+        BOOST_TEST(sum.by_rdma != 0u);
+        BOOST_TEST(sum.recalled > 5 * last);
+        BOOST_TEST(sum.failed > last);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(fresh_seeds_too)
 {
     fresh_seeds([](std::uint64_t seed) {
         BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed)
-        (void)run(options_of(seed), operations);
+        {
+            world_options o = options_of(seed);
+            (void)run(o, operations);
+            o.stores = true;
+            (void)run(o, operations);
+        }
     });
 }

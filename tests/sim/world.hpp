@@ -4,6 +4,7 @@
 #pragma once
 
 #include "../unit/protocols/leasing_files.hpp"
+#include "../unit/protocols/storing_backend.hpp"
 #include "draws.hpp"
 #include "losing_backend.hpp"
 #include "shards.hpp"
@@ -50,6 +51,7 @@ struct world_options {
     bool local_writers = true; ///< of the export: then there are no delegations
     bool twice = false;        ///< the tree is exported as "/again", too
     bool layouts = false;      ///< the server gives RDMA layouts of the export: world4
+    bool stores = false;       ///< the export is world::storing: layouts are of files that are in no memory
 };
 
 /// Made and destroyed on one thread; run() once.
@@ -117,7 +119,10 @@ public:
         losing = std::make_unique<losing_backend>(*backend);
         exported.local_writers = o.local_writers;
         leasing = std::make_unique<test::leasing_files>(*backend);
+        storing = std::make_unique<test::storing_backend>(*backend);
         exported.backend = o.loses ? losing.get() : o.leases ? leasing.get() : backend.get();
+        if (o.stores)
+            exported.backend = storing.get();
         if (!exports.add(exported))
             std::abort();
         exported.pseudo = "/again";
@@ -243,6 +248,7 @@ public:
     blocking_pool pool{1};
     std::unique_ptr<storage::file_backend> backend;
     std::unique_ptr<losing_backend> losing;
+    std::unique_ptr<test::storing_backend> storing;
     std::unique_ptr<test::leasing_files> leasing;
     nfs::handle_key key{std::byte(3), std::byte(141), std::byte(59)};
     nfs::export_table exports;

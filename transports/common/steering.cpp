@@ -3,6 +3,8 @@
 
 #include "random.hpp"
 
+#include <verbena/core/task/event.hpp>
+
 #include <atomic>
 #include <bit>
 #include <cerrno>
@@ -76,7 +78,56 @@ void record::drop() noexcept
         shards.wait_anywhere(epoch, *this);
 }
 
-void record::passed() noexcept { table_->free(*this, nullptr); }
+void record::passed() noexcept
+{
+    if (waits_for_no_use(*this))
+        unused();
+}
+
+void record::unused() noexcept { table_->free(*this, nullptr); }
+
+bool record::waits_for_no_use(use_waiter& w) noexcept
+{
+    if (store_ == nullptr)
+        return true;
+    waiter_ = &w;
+    return uses_.fetch_or(awaited, std::memory_order_acq_rel) == 0;
+}
+
+void record::end_use() noexcept
+{
+    if (uses_.fetch_sub(1, std::memory_order_acq_rel) == (awaited | 1))
+        waiter_->unused();
+}
+
+namespace {
+
+// A task that waits, on its shard.
+class awaited_use final : public use_waiter, private remote_message {
+public:
+    explicit awaited_use(reactor& home) noexcept : home_(home) {}
+    void unused() noexcept override { home_.post_remote(*this); }
+    event done;
+
+private:
+    void deliver() noexcept override { done.set(); }
+    reactor& home_;
+};
+
+} // namespace
+
+task<void> until_unused(std::span<const verbs::grant> batch)
+{
+    const task_context& context = co_await current_context();
+    for (const auto& g : batch) {
+        auto* const r = static_cast<record*>(g.slot());
+        if (r == nullptr || r->store() == nullptr)
+            continue;
+        awaited_use last(*context.shard);
+        if (!r->waits_for_no_use(last))
+            co_await last.done.wait_shielded();
+    }
+}
 
 // --- table ---
 
@@ -167,6 +218,7 @@ record* table::take_free(magazine* at) noexcept
 void table::free(record& r, magazine* at) noexcept
 {
     verbs::memory_owner keep = std::exchange(r.keep_, {}); // goes last: who owns that memory may do anything
+    const std::shared_ptr<verbs::byte_store> store = std::exchange(r.store_, nullptr); // likewise
     if (std::exchange(r.is_counted_, false))
         used_.fetch_sub(1, std::memory_order_relaxed);
     if (at != nullptr && at->count_ < most_at_hand) {
@@ -200,8 +252,10 @@ record* table::make(const tag_terms& terms, magazine* at) noexcept
     constexpr auto order = std::memory_order_release;
     const verbs::grant_request& q = terms.request;
     r->owner_.store(&terms.owner, order);
-    r->memory_.store(q.memory.data(), order);
-    r->size_.store(static_cast<std::uint32_t>(q.memory.size()), order);
+    const bool is_store = q.store != nullptr;
+    r->memory_.store(is_store ? nullptr : q.memory.data(), order);
+    r->size_.store(is_store ? q.store_length : static_cast<std::uint32_t>(q.memory.size()), order);
+    r->uses_.store(0, order);
     r->base_.store(terms.base, order);
     r->rights_.store(q.rights, order);
     r->scope_.store(terms.scope, order);
@@ -216,6 +270,7 @@ record* table::make(const tag_terms& terms, magazine* at) noexcept
         return nullptr;
     }
     r->keep_ = std::exchange(terms.request.keep, {});
+    r->store_ = std::exchange(terms.request.store, nullptr);
     r->tag_.store(tag, order);
     terms.owner.on_bound(*r);
     return r;
@@ -322,7 +377,7 @@ finding table::check(std::uint32_t tag, std::uint64_t offset, std::uint64_t size
                      const tag_owner& domain, scope_id scope) const noexcept
 {
     constexpr finding invalid{nullptr, fault::invalid_tag, "steering tag is not valid"};
-    const record* const r = find(tag);
+    record* const r = find(tag);
     if (r == nullptr)
         return invalid;
     constexpr auto order = std::memory_order_acquire;
@@ -342,6 +397,8 @@ finding table::check(std::uint32_t tag, std::uint64_t offset, std::uint64_t size
         return {nullptr, fault::wrap, "tagged offset wraps"};
     if (offset < base || offset - base > length || size > length - (offset - base))
         return {nullptr, fault::bounds, "range lies outside the steering tag's memory"};
+    if (memory == nullptr) [[unlikely]]
+        return {nullptr, fault::none, nullptr, r->store() != nullptr ? r : nullptr};
     return {memory + (offset - base), fault::none, nullptr};
 }
 

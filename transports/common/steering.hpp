@@ -40,12 +40,25 @@ protected:
     ~tag_owner() = default;
 };
 
+/// Hears that no access to a store is under way any more.
+class use_waiter {
+public:
+    /// On the shard of the last access; the slot is the waiter's again.
+    virtual void unused() noexcept = 0;
+
+protected:
+    ~use_waiter() = default;
+};
+
 /// One grant's slot. Its tag is random over all 32 bits and never reused while it stands; a new grant of
 /// the same memory gets another one, which is what a generation is for.
 ///
 /// A peer's access reads it on any shard while its owner may take the tag away. So what is read is atomic, and counts if the
 /// tag is the same before and behind.
-class record final : public verbs::grant_slot, private passing {
+///
+/// A grant of a store has no memory. An access to it may suspend, so it leaves the section in which its tag was found: such
+/// accesses are counted, and the slot is free when there is none.
+class record final : public verbs::grant_slot, private passing, private use_waiter {
 public:
     verbs::remote_segment where() const noexcept override;
     bool valid() const noexcept override { return tag() != 0; }
@@ -75,10 +88,20 @@ public:
     std::size_t size() const noexcept { return size_.load(std::memory_order_relaxed); }
     verbs::access rights() const noexcept { return rights_.load(std::memory_order_relaxed); }
     tag_owner* owner() const noexcept { return owner_.load(std::memory_order_relaxed); }
+    /// nullptr: it is of memory. Of who has the grant, or within the section in which check() found it, or an access.
+    verbs::byte_store* store() const noexcept { return store_.get(); }
+    /// An access to the store begins. Within the section in which check() found it.
+    void begin_use() noexcept { uses_.fetch_add(1, std::memory_order_relaxed); }
+    /// It is over. On any shard; the slot may be somebody else's when this returns.
+    void end_use() noexcept;
+    /// No shard finds its tag any more. True: no access is under way; else w.unused() follows.
+    bool waits_for_no_use(use_waiter& w) noexcept;
 
 private:
     friend class table;
-    void passed() noexcept override; // dropped, and touched no more
+    static constexpr std::uint32_t awaited = 0x80000000; // of uses_: who ends the last one tells waiter_
+    void passed() noexcept override; // dropped, and touched no more, but by accesses to a store
+    void unused() noexcept override;
 
     table* table_ = nullptr; // for ever, once it was made
     std::atomic<std::uint32_t> tag_{0};
@@ -94,6 +117,9 @@ private:
     std::atomic<scope_id> scope_{0};
     const lane* used_at_ = nullptr;
     verbs::memory_owner keep_;
+    std::shared_ptr<verbs::byte_store> store_;
+    std::atomic<std::uint32_t> uses_{0};
+    use_waiter* waiter_ = nullptr; // if `awaited` is set
     record* next_free_ = nullptr;
 };
 
@@ -106,11 +132,12 @@ enum class fault : std::uint8_t {
     bounds,
 };
 
-/// What a check found: memory to touch, or the rule that was broken.
+/// What a check found: memory to touch, or a store, or the rule that was broken.
 struct finding {
     std::byte* address = nullptr;
     steering::fault fault = fault::none;
     const char* rule = nullptr; ///< nullptr: granted
+    record* store = nullptr;    ///< if granted: its store, at the very offset that was checked, and no memory
 };
 
 /// What a shard has at hand of a table: slots and random numbers. On that shard.
@@ -127,7 +154,7 @@ private:
 struct tag_terms {
     tag_owner& owner;
     verbs::grant_request& request; ///< of which `keep` goes to the slot
-    std::uint64_t base = 0;        ///< the tagged offset that names the first byte
+    std::uint64_t base = 0; ///< the tagged offset that names the first byte; of a store: that in the store
     scope_id scope = 0;
     const lane* used_at = nullptr; ///< of a scope: its shard; nullptr: all are of one thread
 };
@@ -227,5 +254,11 @@ private:
     std::uint64_t seed_;
     magazine spare_; // of those who have none: its random numbers
 };
+
+/// Waits until no access to a store by any of these grants is under way. Their tags are gone, and no shard finds them any more.
+///
+/// Completes when: that is so; without suspending where there is none. On cancel: it waits on. Errors: none. Lifetime: the grants outlive
+/// the task. Shard: any.
+task<void> until_unused(std::span<const verbs::grant> batch);
 
 } // namespace verbena::steering

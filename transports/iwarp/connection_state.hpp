@@ -19,9 +19,9 @@ namespace verbena::iwarp {
 enum class connection_state : std::uint8_t {
     starting,        ///< MPA start-up still runs; receives may be posted
     open,            ///< bytes are placed and sent
-    parked,          ///< open, but a message waits for a receive: nothing is read
+    parked,          ///< open, but a message waits for a receive, or for a write to a store: nothing is read
     draining,        ///< disconnect(): sends what was posted, then FIN
-    draining_parked, ///< draining, but a message waits for a receive
+    draining_parked, ///< draining, but a message waits as in `parked`
     refusing, ///< a Terminate waits behind the message that is being sent. From here on what comes is dropped
     terminating, ///< the Terminate is on its way, then FIN
     closing,     ///< FIN sent; waits for the peer's

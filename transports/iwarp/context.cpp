@@ -33,6 +33,7 @@ std::string_view to_string(end_cause c) noexcept
     case end_cause::access_error: return "access_error";
     case end_cause::no_receive: return "no_receive";
     case end_cause::slow_fpdu: return "slow_fpdu";
+    case end_cause::store_failed: return "store_failed";
     case end_cause::setup_failed: return "setup_failed";
     case end_cause::local: return "local";
     case end_cause::count_: break;

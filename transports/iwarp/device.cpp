@@ -15,7 +15,7 @@ device_impl::device_impl()
     capabilities_.send_with_immediate = capabilities_.immediates_apart = true;
     capabilities_.renewable_grants = capabilities_.renews_at_once = true;
     capabilities_.shared_receives = capabilities_.receives_on_demand = true;
-    capabilities_.local_invalidate = true;
+    capabilities_.local_invalidate = capabilities_.grants_stores = true;
     capabilities_.domains_across_shards = true;
     capabilities_.notices_dead_peers = true;
     capabilities_.checks_read_rights = true;

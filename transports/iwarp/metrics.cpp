@@ -27,6 +27,18 @@ metric_registrations expose(metric_registry& registry, const stats& s)
                    "FPDUs received on iwarp:// connections with CRC32C whose CRC was right.",
                    metric_type::counter, "FPDUs"},
                   s.crc_checked);
+    group.add_sum({"verbena_iwarp_store_accesses_total",
+                   "Reads and writes of files for iwarp:// peers that have layouts of them.",
+                   metric_type::counter, "accesses"},
+                  s.store_accesses);
+    group.add_sum({"verbena_iwarp_store_waits_total",
+                   "Of verbena_iwarp_store_accesses_total, those that waited for a disk.",
+                   metric_type::counter, "accesses"},
+                  s.store_waits);
+    group.add_sum({"verbena_iwarp_store_failures_total",
+                   "Of verbena_iwarp_store_accesses_total, those that failed.", metric_type::counter,
+                   "accesses"},
+                  s.store_failures);
     return group.take();
 }
 

@@ -303,7 +303,8 @@ void connection::deliver() noexcept
 // What sending takes, which it asks for again when it has something to send.
 bool connection::shrink() noexcept
 {
-    if (std::exchange(built_, false))
+    const bool has_stores = stores_ != nullptr && !shrink_stores();
+    if (std::exchange(built_, false) || has_stores)
         return false;
     if (!send_queue_.empty() || vectors_done_ < vectors_.size() || delivering_ || !batch_.empty())
         return true;
@@ -345,6 +346,7 @@ void connection::finish(end_cause cause, const error& e) noexcept
     steering::passing::unlink();
     if (std::exchange(blocked_registered_, false))
         owner_.clear_debt(*this);
+    stores_.reset(); // what is under way goes on, and nobody hears of it
     fd_.reset();
     owner_.count(counted);
     if (was_up)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One iWARP connection in full operation: what is posted, what is being sent, what is being placed.
 //
-// receive.cpp places, transmit.cpp segments and sends, queue_pair.cpp owns the queues and the end.
+// receive.cpp places, transmit.cpp segments and sends, stores.cpp reads and writes what is no memory, queue_pair.cpp owns the queues and
+// the end.
 #pragma once
 
 #include "connection_state.hpp"
@@ -11,6 +12,7 @@
 
 #include "../common/bounded_ring.hpp"
 #include "../common/shared_receives.hpp"
+#include "../common/store_access.hpp"
 
 #include <verbena/core/net/net.hpp>
 #include <verbena/core/reactor/io_watch.hpp>
@@ -108,6 +110,43 @@ private:
     };
     struct peer_read {
         wire::read_request request;
+        bool is_of_store;
+    };
+    /// What the peer's accesses to stores need, from the first of them on.
+    struct store_work {
+        class over final : public steering::store_user {
+        public:
+            using step = void (connection::*)(steering::store_progress) noexcept;
+            over(connection& c, step s) noexcept : connection_(c), step_(s) {}
+            void access_over(steering::store_progress how) noexcept override { (connection_.*step_)(how); }
+
+        private:
+            connection& connection_;
+            const step step_;
+        };
+        explicit store_work(connection& c) noexcept
+            : written(c, &connection::store_written), read(c, &connection::piece_read)
+        {
+        }
+        bool is_writing() const noexcept { return writer != nullptr && writer->is_busy(); }
+        bool is_reading() const noexcept { return reader != nullptr && reader->is_busy(); }
+
+        over written;
+        over read;
+        // Payload of Writes by one tag, side by side, in the writer's buffer: it is not in its store yet.
+        steering::store_access::pointer writer;
+        std::uint32_t stag = 0;
+        std::uint64_t offset = 0;
+        std::size_t size = 0;
+        // What was read ahead of the socket and stands behind a write that is under way.
+        std::unique_ptr<std::byte[]> kept;
+        std::span<const std::byte> left;
+        // The part of the Read Response in hand, or of the next one, that the reader's buffer has.
+        steering::store_access::pointer reader;
+        std::uint64_t piece = 0;
+        std::size_t piece_size = 0;
+        bool is_in_batch = false; // octets of it stand in a batch
+        bool is_used = false;     // since shrink() was asked
     };
 
     // --- queue_pair.cpp ---
@@ -159,6 +198,34 @@ private:
     std::byte* scratch(std::size_t size) noexcept;
     void add_vector(const std::byte* data, std::size_t size);
 
+    // --- stores.cpp ---
+    /// Makes an access with its buffer where there is none. False: there is no memory, and the connection has ended.
+    bool prepare(steering::store_access::pointer store_work::* which) noexcept;
+    bool is_writing_store() const noexcept { return stores_ != nullptr && stores_->is_writing(); }
+    /// The FPDU whose header stands may begin: writes before it are in their stores, or it goes on with what is staged. False: it waits for
+    /// them, or the connection has failed.
+    bool is_behind_stores() noexcept;
+    bool goes_on_with_staged() const noexcept;
+    /// Has the payload that comes staged. False: the connection has ended.
+    bool stage() noexcept;
+    /// A whole FPDU is staged. False: the connection has failed.
+    bool staged() noexcept;
+    /// Begins to write what is staged. Likewise.
+    bool write_staged() noexcept;
+    void store_written(steering::store_progress how) noexcept;
+    /// The writer has ended, or it is under way. Likewise.
+    bool note_write(steering::store_progress how) noexcept;
+    void count_access(steering::store_progress how) noexcept;
+    void keep_left_over(std::span<const std::byte> bytes) noexcept;
+    std::span<const std::byte> left_over() const noexcept;
+    void drop_left_over() noexcept;
+    /// Whether the octet at `offset` of the response to `r` is in the reader's buffer; else it is being read, or the connection has failed.
+    bool has_piece(const wire::read_request& r, std::uint32_t offset) noexcept;
+    void piece_read(steering::store_progress how) noexcept;
+    bool note_read(steering::store_progress how) noexcept;
+    bool waits_for_piece() noexcept;
+    bool shrink_stores() noexcept;
+
     // --- receive.cpp ---
     enum class phase : std::uint8_t { header, payload, trailer };
     bool receive(const error* broken = nullptr) noexcept;
@@ -178,11 +245,11 @@ private:
     bool no_receive(const char* rule) noexcept;
     void give(const verbs::receive_request& r) noexcept override;
     void note_first() noexcept;
-    void park() noexcept;
-    void unpark() noexcept;
+    void park(const char* why) noexcept;
+    void unpark(const char* why) noexcept;
     void end_pause() noexcept;
     void peer_hung_up(std::int32_t events) noexcept;
-    void go_on_receiving() noexcept;
+    void go_on_receiving(const char* why) noexcept;
     void stop_waiting() noexcept;
     bool fpdu_complete() noexcept;
     bool end_of_message() noexcept;
@@ -196,7 +263,7 @@ private:
     class go_on final : public deferred {
     public:
         explicit go_on(connection& c) noexcept : connection_(c) {}
-        void run() noexcept override { connection_.go_on_receiving(); }
+        void run() noexcept override { connection_.go_on_receiving("there may be a receive for it"); }
 
     private:
         connection& connection_;
@@ -244,6 +311,7 @@ private:
         enum class kind : std::uint8_t { none, work, response, immediate } what = kind::none;
         std::uint64_t work_index = 0;
         wire::read_request response{};
+        bool is_of_store = false; // the response
         std::uint32_t offset = 0;
         std::uint32_t length = 0;
         std::uint32_t step = 0; // payload of each FPDU but the last: an even split wastes no small one
@@ -283,7 +351,8 @@ private:
     std::size_t header_have_ = 0;
     std::size_t header_need_ = wire::tagged_size;
     std::byte* target_ = nullptr;
-    std::uint32_t crc_ = 0; // of the header and of the payload placed so far
+    bool is_staging_ = false; // the payload goes to a store
+    std::uint32_t crc_ = 0;   // of the header and of the payload placed so far
     std::size_t payload_left_ = 0;
     std::size_t payload_size_ = 0;
     std::array<std::byte, 8> trailer_{};
@@ -303,6 +372,8 @@ private:
     std::uint32_t invalidate_ = 0;
     std::array<std::byte, 64> small_{}; // payload of a Terminate or of immediate data
     std::uint32_t written_ = 0; // octets of the Write that came last, for the immediate data behind it
+
+    std::unique_ptr<store_work> stores_; // nullptr: the peer reaches memory alone
 };
 
 } // namespace verbena::iwarp

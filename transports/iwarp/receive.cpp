@@ -191,7 +191,7 @@ bool connection::consume(const std::byte* data, std::size_t size) noexcept
         size -= part;
         if (!advance(part)) {
             if (is_parked())
-                owner_.hold_over(*this, {data, size});
+                keep_left_over({data, size});
             return false;
         }
     }
@@ -260,9 +260,12 @@ bool connection::header_complete() noexcept
     return begin_fpdu();
 }
 
-// The header stands in header_. False: the connection has failed, or the message waits for a receive, and this is to be called again.
+// The header stands in header_. False: the connection has failed, or the message waits for a receive or a store, and this is to be called
+// again.
 bool connection::begin_fpdu() noexcept
 {
+    if (stores_ != nullptr && !is_behind_stores())
+        return false;
     const bool tagged = (wire::load16(&header_[2]) & wire::flag_tagged) != 0;
     if (!(tagged ? begin_tagged() : begin_untagged()))
         return false;
@@ -301,6 +304,7 @@ bool connection::begin_tagged() noexcept
     tagged_open_ = !h.last;
     judge_size();
     target_ = nullptr;
+    is_staging_ = false;
 
     if (op_ == wire::opcode::read_response) {
         if (reads_.empty())
@@ -321,14 +325,16 @@ bool connection::begin_tagged() noexcept
         return true;
     }
     // RFC 5041 5.2: the tag and offset of a zero-length message are not checked.
-    if (payload_size_ == 0)
+    if (payload_size_ == 0) {
+        is_staging_ = stores_ != nullptr && stores_->size != 0; // it may be the last one of what is staged
         return true;
+    }
     const auto check = owner_.table().check(h.stag, h.offset, payload_size_, verbs::access::remote_write,
                                             domain_, scope(), false);
     if (check.rule != nullptr)
         return refuse(check.fault, end_cause::access_error, check.rule);
     target_ = check.address;
-    return true;
+    return check.store == nullptr || stage();
 }
 
 // The receive of the message that begins or goes on stands in front.
@@ -387,7 +393,7 @@ bool connection::no_receive(const char* rule) noexcept
 {
     if (!is_supplied())
         return refuse(wire::ddp_no_buffer, end_cause::no_receive, rule);
-    park();
+    park("a message has no receive");
     if (untold_messages_ >= max_untold_messages) {
         shard().post(go_on_); // when those have been told of
     } else {
@@ -409,19 +415,17 @@ void connection::note_first() noexcept
         ring_doorbell();
 }
 
-void connection::park() noexcept
+void connection::park(const char* why) noexcept
 {
-    state_.to(is_draining() ? connection_state::draining_parked : connection_state::parked,
-              "a message has no receive");
+    state_.to(is_draining() ? connection_state::draining_parked : connection_state::parked, why);
     fpdu_begun_.reset(); // it is not the peer that takes its time
     want_read(false);
     note_first(); // for what this end has posted: it may be what frees memory
 }
 
-void connection::unpark() noexcept
+void connection::unpark(const char* why) noexcept
 {
-    state_.to(is_draining() ? connection_state::draining : connection_state::open,
-              "there may be a receive for it");
+    state_.to(is_draining() ? connection_state::draining : connection_state::open, why);
     end_pause();
 }
 
@@ -451,17 +455,17 @@ void connection::give(const verbs::receive_request& r) noexcept
         ring_doorbell(); // a Read waits for the reserve
 }
 
-void connection::go_on_receiving() noexcept
+void connection::go_on_receiving(const char* why) noexcept
 {
     deliver();
-    if (!is_parked())
+    if (!is_parked() || is_writing_store())
         return;
-    unpark();
+    unpark(why);
     const steering::section here(owner_.lane());
     if (begin_fpdu()) {
-        const auto held = owner_.held_over(*this);
-        if (held.empty() || consume(held.data(), held.size()))
-            owner_.drop_held(*this);
+        const auto left = left_over();
+        if (left.empty() || consume(left.data(), left.size()))
+            drop_left_over();
     }
     if (state_ != connection_state::closed && !is_parked())
         want_read(true);
@@ -474,7 +478,9 @@ void connection::stop_waiting() noexcept
 {
     receive_waiter::unlink();
     go_on_.unlink();
-    owner_.drop_held(*this);
+    drop_left_over();
+    if (stores_ != nullptr)
+        stores_->size = 0;
     if (is_parked()) {
         end_pause();
         want_read(true); // to see the end
@@ -585,7 +591,7 @@ bool connection::end_of_message() noexcept
 {
     if (op_ == wire::opcode::write) { // of all its segments, as long as nothing comes between
         written_ += static_cast<std::uint32_t>(payload_size_);
-        return true;
+        return !is_staging_ || staged();
     }
     const std::uint32_t written = std::exchange(written_, 0);
     switch (op_) {
@@ -620,13 +626,15 @@ bool connection::end_of_message() noexcept
     case wire::opcode::read_request: {
         const wire::read_request r = wire::parse_read_request(&header_[wire::untagged_size]);
         ++expected_read_;
+        bool is_of_store = false;
         if (r.size != 0) {
             const auto check = owner_.table().check(r.source_stag, r.source_offset, r.size,
                                                     verbs::access::remote_read, domain_, scope(), true);
             if (check.rule != nullptr)
                 return refuse(check.fault, end_cause::access_error, check.rule);
+            is_of_store = check.store != nullptr;
         }
-        peer_reads_.push({r});
+        peer_reads_.push({r, is_of_store});
         ring_doorbell();
         return true;
     }

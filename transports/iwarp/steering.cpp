@@ -25,7 +25,7 @@ steering_check steering_table::check(std::uint32_t stag, std::uint64_t offset, s
         }
         return wire::terminate_code{};
     };
-    return {f.address, code(), f.rule};
+    return {f.address, code(), f.rule, f.store};
 }
 
 // --- domain ---
@@ -65,14 +65,17 @@ task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
     for (const auto& r : batch) {
         if (r.memory.size() > 0xffffffff)
             co_return error(std::errc::invalid_argument, "a grant covers less than 4 GiB", r.memory.size());
+        if (r.store != nullptr && r.store_offset > ~std::uint64_t(0) - r.store_length)
+            co_return error(std::errc::invalid_argument, "a grant of a store beyond the last offset",
+                            r.store_offset);
     }
     const steering::lane* const here = device_.shards().here();
     steering::magazine* const at = here != nullptr ? here->slots() : nullptr;
     const auto terms_of = [this](verbs::grant_request& r) {
         auto* const scope = static_cast<connection*>(r.scope);
         steering::tag_terms terms{*this, r};
-        // Any value would do, and the address reads well in a capture.
-        terms.base = reinterpret_cast<std::uint64_t>(r.memory.data());
+        // Any value would do, and the address reads well in a capture. Of a store the check yields the offset in it.
+        terms.base = r.store != nullptr ? r.store_offset : reinterpret_cast<std::uint64_t>(r.memory.data());
         if (scope != nullptr) {
             terms.scope = scope->scope();
             terms.used_at = &scope->lane();
@@ -87,10 +90,12 @@ task<void> domain::revoke(std::span<verbs::grant> batch)
     steering::quiescence& shards = device_.shards();
     const steering::lane* const here = shards.here();
     bool elsewhere = false; // somebody may be at their memory
+    bool has_stores = false;
     for (const auto& g : batch) {
         if (auto* const r = static_cast<steering::record*>(g.slot()); r != nullptr) {
             r->retire();
             elsewhere |= r->is_used_beside(here);
+            has_stores |= r->store() != nullptr;
         }
     }
     const std::uint64_t epoch = elsewhere ? shards.begin(here) : 0;
@@ -101,6 +106,10 @@ task<void> domain::revoke(std::span<verbs::grant> batch)
     }
     while (!shards.is_over(epoch)) // there was no memory to wait by
         co_await yield();
+    if (has_stores) {
+        task<void> waiting = steering::until_unused(batch);
+        co_await waiting;
+    }
     for (auto& g : batch) {
         if (auto* const r = static_cast<steering::record*>(g.release()); r != nullptr)
             device_.table().free(*r, here != nullptr ? here->slots() : nullptr);

@@ -17,11 +17,12 @@ namespace verbena::iwarp {
 class device_impl;
 class domain;
 
-/// What a check found: memory to touch, or the Terminate code that names the fault.
+/// What a check found: memory to touch, or a store, or the Terminate code that names the fault.
 struct steering_check {
     std::byte* address = nullptr;
     wire::terminate_code fault{};
-    const char* rule = nullptr; ///< nullptr: granted
+    const char* rule = nullptr;        ///< nullptr: granted
+    steering::record* store = nullptr; ///< as finding::store
 };
 
 class steering_table : public steering::table {

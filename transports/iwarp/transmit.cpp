@@ -91,11 +91,17 @@ bool connection::start_next() noexcept
         if (turn_of_responses_) {
             if (peer_reads_.empty())
                 continue;
-            const wire::read_request r = peer_reads_.front().request;
+            const auto [r, is_of_store] = peer_reads_.front();
+            if (is_of_store && !has_piece(r, 0)) {
+                if (!places())
+                    return false;
+                continue; // our own requests go meanwhile
+            }
             peer_reads_.pop();
             sending_ = {};
             sending_.what = sending_message::kind::response;
             sending_.response = r;
+            sending_.is_of_store = is_of_store;
             sending_.length = r.size;
         } else {
             for (;;) {
@@ -171,7 +177,11 @@ void connection::fail_response(const steering_check& check) noexcept
 // Adds one FPDU of the message in hand; a Read Response whose grant has gone makes way for a Terminate.
 void connection::add_segment() noexcept
 {
-    const std::uint32_t payload = std::min(sending_.step, sending_.length - sending_.offset);
+    std::uint32_t payload = std::min(sending_.step, sending_.length - sending_.offset);
+    if (sending_.is_of_store) {
+        const std::uint64_t from = sending_.response.source_offset + sending_.offset - stores_->piece;
+        payload = static_cast<std::uint32_t>(std::min<std::uint64_t>(payload, stores_->piece_size - from));
+    }
     const bool last = sending_.offset + payload == sending_.length;
     std::uint32_t crc = 0;
     std::size_t ulpdu = 0;
@@ -199,7 +209,13 @@ void connection::add_segment() noexcept
                 return;
             }
             source = check.address;
-            response_tags_.push_back(r.source_stag);
+            if (sending_.is_of_store) { // a copy of it, which is this connection's
+                source =
+                    stores_->reader->buffer().data() + (r.source_offset + sending_.offset - stores_->piece);
+                stores_->is_in_batch = true;
+            } else {
+                response_tags_.push_back(r.source_stag);
+            }
         }
         std::byte* header = scratch(wire::tagged_size);
         const wire::tagged_header h{wire::opcode::read_response, last, r.sink_stag,
@@ -208,8 +224,11 @@ void connection::add_segment() noexcept
         add_payload(source, payload);
         end_fpdu(crc, ulpdu);
         sending_.offset += payload;
-        if (last)
+        if (last) {
             sending_.what = sending_message::kind::none;
+            if (sending_.is_of_store)
+                stores_->piece_size = 0;
+        }
         return;
     }
 
@@ -311,6 +330,8 @@ bool connection::build() noexcept
     scratch_used_ = 0;
     batch_fpdus_ = 0;
     response_tags_.clear();
+    if (stores_ != nullptr)
+        stores_->is_in_batch = false;
     if (!scratch_ && !prepare_batches())
         return false;
     built_ = true;
@@ -322,6 +343,11 @@ bool connection::build() noexcept
                 add_terminate();
             if (state_ == connection_state::terminating || !start_next())
                 break;
+        }
+        if (sending_.is_of_store && waits_for_piece()) {
+            if (sending_.what == sending_message::kind::none)
+                continue; // a Terminate goes in its place
+            break;
         }
         bytes += sending_.step;
         if (sending_.what == sending_message::kind::immediate)
@@ -460,7 +486,8 @@ void connection::transmit() noexcept
         first_ = first_fpdu::passed;
     }
     batch_is_out(); // of what sends nothing
-    const bool drained = is_draining() && send_queue_.empty() && peer_reads_.empty();
+    const bool answers = !peer_reads_.empty() || sending_.what == sending_message::kind::response;
+    const bool drained = is_draining() && send_queue_.empty() && !answers;
     if (state_ == connection_state::terminating || drained)
         shut_sending();
 }

@@ -179,6 +179,7 @@ inline constexpr terminate_code remote_wrap{0, 1, 4};
 inline constexpr terminate_code cannot_invalidate{0, 1, 9};
 inline constexpr terminate_code rdmap_version_error{0, 2, 5};
 inline constexpr terminate_code unexpected_opcode{0, 2, 6};
+inline constexpr terminate_code stream_catastrophic{0, 2, 7};
 inline constexpr terminate_code ddp_invalid_stag{1, 1, 0};
 inline constexpr terminate_code ddp_bounds{1, 1, 1};
 inline constexpr terminate_code ddp_not_associated{1, 1, 2};

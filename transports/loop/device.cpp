@@ -31,7 +31,7 @@ options::options()
     profile.shared_receives = true;
     profile.domains_across_shards = true;
     profile.receives_on_demand = true;
-    profile.local_invalidate = true;
+    profile.local_invalidate = profile.grants_stores = true;
     profile.max_inline = max_inline;
     profile.max_send_segments = max_segments;
     profile.max_outstanding_reads = 128;
@@ -125,12 +125,18 @@ task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
         if (!is_registered(r.memory))
             co_return error(std::errc::invalid_argument, "a grant lies in registered memory",
                             r.memory.size());
+        if (r.store != nullptr && !device_.query().grants_stores)
+            co_return error(std::errc::operation_not_supported,
+                            "the provider grants memory, and no bytes of a store");
+        if (r.store != nullptr && r.store_offset > ~std::uint64_t(0) - r.store_length)
+            co_return error(std::errc::invalid_argument, "a grant of a store beyond the last offset",
+                            r.store_offset);
         if (r.renewable && !device_.query().renewable_grants)
             co_return error(std::errc::operation_not_supported, "the provider can't renew a grant");
     }
     const auto terms_of = [this](verbs::grant_request& r) {
         steering::tag_terms terms{*this, r};
-        terms.base = device_.next_offset(r.memory.size());
+        terms.base = r.store != nullptr ? r.store_offset : device_.next_offset(r.memory.size());
         terms.scope = r.scope != nullptr ? static_cast<queue_pair*>(r.scope)->scope() : 0;
         return terms;
     };
@@ -156,11 +162,20 @@ task<void> domain::revoke(std::span<verbs::grant> batch)
         shard.timers().arm(delay, shard.clock().now() + late);
         co_await delay.over.wait_shielded();
     }
-    for (auto& g : batch) {
-        if (auto* const r = static_cast<steering::record*>(g.release()); r != nullptr) {
+    bool has_stores = false;
+    for (const auto& g : batch) {
+        if (auto* const r = static_cast<steering::record*>(g.slot()); r != nullptr) {
             r->retire();
-            device_.table().free(*r, nullptr);
+            has_stores |= r->store() != nullptr;
         }
+    }
+    if (has_stores) {
+        task<void> waiting = steering::until_unused(batch);
+        co_await waiting;
+    }
+    for (auto& g : batch) {
+        if (auto* const r = static_cast<steering::record*>(g.release()); r != nullptr)
+            device_.table().free(*r, nullptr);
     }
 }
 

@@ -143,7 +143,7 @@ void queue_pair::push(const verbs::send_request& r, verbs::opcode op)
     w.op = w.told = op;
     w.signalled = r.signalled;
     w.fence = r.fence;
-    w.lost = false;
+    w.lost = w.has_bytes = false;
     w.waits = 0;
     w.segment_count = static_cast<std::uint8_t>(r.segments.size());
     std::uint32_t length = 0;
@@ -278,8 +278,14 @@ queue_pair::verdict queue_pair::carry_out(work& w) noexcept
     if (w.lost)
         return fail(executed_, verbs::status::retry_exceeded,
                     error(std::errc::timed_out, "the path to the peer is gone"));
-    bool breaks = false;
-    if (!f.is_calm()) {
+    if (access_ != nullptr) {
+        const verdict v = end_of_access(w);
+        if (v != verdict::done)
+            return v;
+    } else {
+        breaks_ = false;
+    }
+    if (!f.is_calm() && !w.has_bytes) {
         if (f.strikes(fault::device_removal)) {
             context_impl& victim = (f.next_seed() & 2) != 0 ? owner_ : peer_->owner_;
             victim.device().lose(owner_.shard(), f.conditions().removal);
@@ -296,7 +302,7 @@ queue_pair::verdict queue_pair::carry_out(work& w) noexcept
             const error cause(std::errc::io_error, "the queue pair broke");
             if ((f.next_seed() & 2) != 0)
                 return fail(executed_, verbs::status::fatal_error, cause);
-            breaks = true;
+            breaks_ = true;
         }
     }
     const auto segments = std::span(w.segments).first(w.segment_count);
@@ -328,6 +334,11 @@ queue_pair::verdict queue_pair::carry_out(work& w) noexcept
         const auto found = peer_->readable(w);
         if (w.length != 0 && found.rule != nullptr)
             return refused_by_peer(executed_, verbs::status::remote_access_error, found.rule);
+        if (w.length != 0 && found.store != nullptr && !w.has_bytes) {
+            const verdict v = ask_store(w, *found.store);
+            if (v != verdict::done)
+                return v;
+        }
         ++reads_;
         break;
     }
@@ -342,7 +353,7 @@ queue_pair::verdict queue_pair::carry_out(work& w) noexcept
         ++f.stats().messages;
         f.stats().bytes += w.length;
     }
-    if (breaks)
+    if (breaks_)
         return fail(executed_, verbs::status::fatal_error,
                     error(std::errc::io_error, "the queue pair broke"));
     duration back = duration::zero();
@@ -386,17 +397,64 @@ queue_pair::verdict queue_pair::not_ready(work& w) noexcept
 
 queue_pair::verdict queue_pair::write(work& w) noexcept
 {
-    if (w.length == 0)
+    if (w.length == 0 || w.has_bytes)
         return verdict::done;
     const auto found = peer_->owner_.table().check(w.key, w.remote, w.length, verbs::access::remote_write,
                                                    peer_->domain_, peer_->scope_);
     if (found.rule != nullptr)
         return refused_by_peer(executed_, verbs::status::remote_access_error, found.rule);
+    if (found.store != nullptr)
+        return ask_store(w, *found.store);
     walk(std::span(w.segments).first(w.segment_count), w.length,
          [&found](std::size_t at, const std::byte* from, std::size_t n) {
              std::memcpy(found.address + at, from, n);
          });
     return verdict::done;
+}
+
+queue_pair::verdict queue_pair::ask_store(work& w, steering::record& of) noexcept
+{
+    access_ = steering::store_access::make(owner_.shard(), *this, w.length);
+    if (access_ == nullptr)
+        return fail(executed_, verbs::status::fatal_error,
+                    error(std::errc::not_enough_memory, "a buffer for a store"));
+    std::byte* const buffer = access_->buffer().data();
+    if (w.op == verbs::opcode::rdma_read) {
+        access_how_ = access_->read(of, w.remote, w.length);
+    } else {
+        walk(std::span(w.segments).first(w.segment_count), w.length,
+             [buffer](std::size_t at, const std::byte* from, std::size_t n) {
+                 std::memcpy(buffer + at, from, n);
+             });
+        access_how_ = access_->write(of, w.remote, w.length);
+    }
+    return end_of_access(w);
+}
+
+// What the store could not take is dropped, and it remembers that.
+queue_pair::verdict queue_pair::end_of_access(work& w) noexcept
+{
+    const bool reads = w.op == verbs::opcode::rdma_read;
+    if (access_how_ == steering::store_progress::under_way)
+        return verdict::wait;
+    if (access_how_ == steering::store_progress::lost)
+        return fail(executed_, verbs::status::fatal_error,
+                    error(std::errc::not_enough_memory, "an access to a store"));
+    if (reads && access_how_ == steering::store_progress::failed)
+        return refused_by_peer(executed_, verbs::status::remote_operation_error, "a store can't be read");
+    const std::byte* const buffer = access_->buffer().data();
+    if (reads)
+        walk(std::span(w.segments).first(w.segment_count), w.length,
+             [buffer](std::size_t at, std::byte* to, std::size_t n) { std::memcpy(to, buffer + at, n); });
+    access_.reset();
+    w.has_bytes = true;
+    return verdict::done;
+}
+
+void queue_pair::access_over(steering::store_progress how) noexcept
+{
+    access_how_ = how;
+    owner_.port().ready(*this);
 }
 
 queue_pair::receive* queue_pair::next_receive() noexcept
@@ -512,7 +570,7 @@ void queue_pair::fill(receive& r, const verbs::completion& c, time_point now) no
 bool queue_pair::read_back(work& w) noexcept
 {
     --reads_;
-    if (w.length == 0)
+    if (w.length == 0 || w.has_bytes)
         return true;
     const auto found = peer_->readable(w);
     if (found.rule != nullptr) {
@@ -593,6 +651,7 @@ void queue_pair::finish(const error& cause, std::uint64_t failed, verbs::status 
     timer::cancel();
     list_hook::unlink();
     waiter_.unlink();
+    access_.reset(); // what is under way goes on, and nobody hears of it
     fabric_impl& f = owner_.fabric();
     if (was_up)
         --f.stats().active;

@@ -8,6 +8,7 @@
 
 #include "../common/bounded_ring.hpp"
 #include "../common/shared_receives.hpp"
+#include "../common/store_access.hpp"
 #include "context.hpp"
 
 #include <array>
@@ -16,7 +17,10 @@
 
 namespace verbena::loop {
 
-class queue_pair final : public verbs::queue_pair, public list_hook, private timer {
+class queue_pair final : public verbs::queue_pair,
+                         public list_hook,
+                         private timer,
+                         private steering::store_user {
 public:
     queue_pair(context_impl& owner, loop::domain& d, const verbs::queue_pair_options& o,
                std::string peer_name, std::string peer_address);
@@ -65,6 +69,7 @@ private:
         std::uint32_t immediate;
         steering::record* grant; // bind, unbind
         bool is_inline;
+        bool has_bytes; // a store had them, or gave them, before the request was carried out
         std::array<std::byte, loop::options::max_inline> inline_data;
     };
     struct receive {
@@ -95,6 +100,10 @@ private:
     /// From the shared queue, if a message of the peer's needs one.
     void want_receive() noexcept;
     bool is_supplied() const noexcept { return shared_ != nullptr && shared_->is_on_demand(); }
+    /// Has the peer's store take the bytes of a Write, or give those of a Read. Wait: it is asked again when the store is done.
+    verdict ask_store(work& w, steering::record& of) noexcept;
+    verdict end_of_access(work& w) noexcept;
+    void access_over(steering::store_progress how) noexcept override;
     bool read_back(work& w) noexcept;
     /// What a Read Request of the peer's names here.
     auto readable(const work& w) const noexcept
@@ -136,6 +145,9 @@ private:
     std::uint32_t ord_ = 0;
     std::uint32_t reads_ = 0; // carried out, not back
     bool ord_waiting_ = false;
+    steering::store_access::pointer access_; // to a store of the peer's, by what is carried out next
+    steering::store_progress access_how_{};
+    bool breaks_ = false; // the queue pair breaks behind that
     std::string peer_name_;
     std::string peer_address_;
 

@@ -431,6 +431,9 @@ task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
     std::vector<verbs::grant_request*> renewable;
     std::vector<verbs::grant_request*> narrow;
     for (auto& r : batch) {
+        if (r.store != nullptr)
+            co_return error(std::errc::operation_not_supported,
+                            "a device grants memory, and no bytes of a file: those are for iwarp");
         if (r.memory.size() > 0xffffffff)
             co_return error(std::errc::invalid_argument, "a grant covers less than 4 GiB", r.memory.size());
         if (!is_registered(r.memory))

@@ -317,3 +317,33 @@ BOOST_AUTO_TEST_CASE(writes_that_waited_go_to_the_pool_for_a_while)
     e.pass(2s);
     BOOST_TEST(on_shard());
 }
+
+// What peers reach by RDMA takes the same way.
+BOOST_AUTO_TEST_CASE(a_disk_that_stalled_is_left_to_the_pool_by_stores_too)
+{
+    exported e("/var/tmp");
+    BOOST_REQUIRE_MESSAGE(!e.in_memory(), "/var/tmp is in memory: put it on a disk");
+    const auto mapped = e.run(e.fs->map(e.r, e.file, 0, file_size, map_use::write));
+    BOOST_REQUIRE(mapped);
+    std::vector<std::byte> memory(file_size, std::byte('s'));
+    const auto on_shard = [&] {
+        written_by = 0;
+        BOOST_TEST(e.run(mapped->store->write(0, memory)).has_value());
+        BOOST_TEST(written_by != 0);
+        return written_by == ::gettid();
+    };
+    BOOST_TEST(on_shard());
+    stall_of_write = 6ms;
+    BOOST_TEST(on_shard());
+    e.pass(0ms);
+    BOOST_TEST(!on_shard());
+    e.pass(700ms);
+    BOOST_TEST(on_shard());
+    // And reads: what is in the page cache is read at once, all the same.
+    stall_of_nowait = 6ms;
+    BOOST_TEST(e.run(mapped->store->read(0, memory)).has_value());
+    error_of_nowait = EAGAIN;
+    BOOST_TEST(e.run(mapped->store->read(0, memory)).has_value());
+    error_of_nowait = 0;
+    BOOST_TEST((memory == std::vector<std::byte>(file_size, std::byte('s'))));
+}

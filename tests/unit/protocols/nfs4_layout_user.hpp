@@ -5,6 +5,7 @@
 #include "nfs4_called_way.hpp"
 #include "nfs4_direct_transport.hpp"
 #include "nfs4_kept_store.hpp"
+#include "storing_backend.hpp"
 
 #include <verbena/protocols/nfs/client/v4/client.hpp>
 #include <verbena/protocols/nfs/client/v4/pnfs/layout_user.hpp>
@@ -65,8 +66,12 @@ struct layout_world : nfs4_fixture {
         BOOST_REQUIRE_MESSAGE(got, (got ? std::string() : got.error().message()));
         return std::move(*got);
     }
-    explicit layout_world(const verbs::capabilities& profile = loop::options().profile)
+    /// `in_stores`: the files of the export are no memory.
+    explicit layout_world(const verbs::capabilities& profile = loop::options().profile,
+                          bool in_stores = false)
     {
+        if (in_stores)
+            options[0].backend = &stored;
         store = &kept;
         options[0].pnfs = true;
         options[0].local_writers = false;
@@ -283,6 +288,7 @@ struct layout_world : nfs4_fixture {
     }
 
     kept_store kept;
+    storing_backend stored{*files};
     std::unique_ptr<loop::fabric> fabric;
     std::unique_ptr<loop::device> device, client_device;
     std::unique_ptr<loop::context> context, client_context;

@@ -66,6 +66,20 @@ inline bytes fpdu(std::string_view hex, std::size_t payload = 0, std::optional<s
     return all;
 }
 
+// RFC 5044 4.4, bit by bit.
+inline bytes with_crc(bytes fpdu)
+{
+    std::uint32_t crc = ~0u;
+    for (std::size_t i = 0; i < fpdu.size() - 4; ++i) {
+        crc ^= std::to_integer<std::uint32_t>(fpdu[i]);
+        for (int bit = 0; bit < 8; ++bit)
+            crc = crc >> 1 ^ ((crc & 1) != 0 ? 0x82f63b78u : 0);
+    }
+    for (unsigned i = 0; i < 4; ++i)
+        fpdu[fpdu.size() - 4 + i] = std::byte(~crc >> (8 * i));
+    return fpdu;
+}
+
 /// An RDMA Write of nothing: the initiator's first FPDU, for which the other end waits.
 inline const bytes ready = fpdu("c140 00000000 00000000 00000000");
 

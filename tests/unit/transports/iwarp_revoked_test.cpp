@@ -15,24 +15,6 @@ BOOST_AUTO_TEST_SUITE(iwarp_revoked_test)
 using namespace verbena;
 using namespace verbena::iwarp_by_hand;
 
-namespace {
-
-// RFC 5044 4.4, bit by bit.
-bytes with_crc(bytes fpdu)
-{
-    std::uint32_t crc = ~0u;
-    for (std::size_t i = 0; i < fpdu.size() - 4; ++i) {
-        crc ^= std::to_integer<std::uint32_t>(fpdu[i]);
-        for (int bit = 0; bit < 8; ++bit)
-            crc = crc >> 1 ^ ((crc & 1) != 0 ? 0x82f63b78u : 0);
-    }
-    for (unsigned i = 0; i < 4; ++i)
-        fpdu[fpdu.size() - 4 + i] = std::byte(~crc >> (8 * i));
-    return fpdu;
-}
-
-} // namespace
-
 // Its payload was placed while it might be; nobody looks at it again when the CRC comes.
 BOOST_FIXTURE_TEST_CASE(the_crc_of_a_write_comes_behind_the_end_of_its_grant, with_grants)
 {

@@ -4,6 +4,7 @@
 
 #include "../../../transports/iwarp/context.hpp"
 
+#include <verbena/core/task/event.hpp>
 #include <verbena/core/task/scope.hpp>
 #include <verbena/core/task/sleep.hpp>
 #include <verbena/transports/iwarp.hpp>
@@ -144,6 +145,67 @@ BOOST_FIXTURE_TEST_CASE(a_revocation_waits_for_the_other_shard, fixture)
     }
     until([&] { return revoked; });
     BOOST_TEST(!g);
+}
+
+namespace {
+
+// Of which each write waits, on its shard.
+struct hung_store final : verbs::byte_store {
+    task<result<void>> read(std::uint64_t, std::span<std::byte>) override { co_return result<void>(); }
+    task<result<void>> write(std::uint64_t, std::span<const std::byte>) override
+    {
+        ++begun;
+        co_await free.wait_shielded();
+        ++ended;
+        co_return result<void>();
+    }
+    std::error_code write_failure() const noexcept override { return {}; }
+    event free;
+    int begun = 0, ended = 0;
+};
+
+} // namespace
+
+// It has left the section in which its tag was found, and its shard has answered. The connection may be gone meanwhile.
+BOOST_FIXTURE_TEST_CASE(a_revocation_waits_for_an_access_to_a_store_on_the_other_shard, fixture)
+{
+    const auto store = std::make_shared<hung_store>();
+    std::vector<verbs::grant_request> wanted(1);
+    wanted[0].store = store;
+    wanted[0].store_offset = 5000;
+    wanted[0].store_length = 100;
+    wanted[0].rights = access::remote_write;
+    bool made = false;
+    a.tasks->spawn([&]() -> task<void> {
+        const auto done = co_await domain->make_grants(wanted);
+        BOOST_REQUIRE(done);
+        made = true;
+    });
+    until([&] { return made; });
+    const verbs::segment some{memory.data(), 100, 0};
+    verbs::send_request write;
+    write.opcode = opcode::rdma_write;
+    write.segments = {&some, 1};
+    write.remote_key = wanted[0].made.where().key;
+    write.remote_address = wanted[0].made.where().address;
+    BOOST_REQUIRE(peers[1]->post_send({&write, 1}));
+    until([&] { return store->begun == 1; });
+    bool revoked = false;
+    a.tasks->spawn([&]() -> task<void> {
+        co_await domain->revoke({&wanted[0].made, 1});
+        revoked = true;
+    });
+    for (int i = 0; i < 20; ++i)
+        turn();
+    b.pair.reset();
+    for (int i = 0; i < 20; ++i)
+        turn();
+    BOOST_TEST(!revoked);
+    BOOST_TEST(store.use_count() == 2);
+    store->free.set();
+    until([&] { return revoked; });
+    BOOST_TEST(store->ended == 1);
+    BOOST_TEST(store.use_count() == 1);
 }
 
 // What stands behind it may tell the peer that the memory is its owner's.

@@ -287,16 +287,18 @@ metric_registrations v4::server::expose(metric_registry& registry) const
                                  "LAYOUTGETs that gave no layout, by why: recalled (the client is to return "
                                  "what it has of the file), later (for "
                                  "limits, or others who use the file), unavailable (there are none of the "
-                                 "file, or for this client), or failed (for "
+                                 "file, or for this client), device (it reaches memory alone, and the "
+                                 "files are not in memory), or failed (for "
                                  "what was asked, or who asks).",
                                  metric_type::counter,
                                  "refusals",
                                  {"reason"},
-                                 4},
+                                 5},
                                 [&nfs](metric_sink& out) {
                                     show(out, "recalled", nfs.layouts_recalled);
                                     show(out, "later", nfs.layouts_later);
                                     show(out, "unavailable", nfs.layouts_unavailable);
+                                    show(out, "device", nfs.layouts_beyond_device);
                                     show(out, "failed", nfs.layouts_failed);
                                 }));
     made.push_back(registry.add(

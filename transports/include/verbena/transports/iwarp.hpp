@@ -64,6 +64,7 @@ enum class end_cause : std::uint8_t {
     access_error,   ///< steering tag, range or access
     no_receive,     ///< a Send without a posted receive, or too long for it
     slow_fpdu,      ///< options::fpdu_limit
+    store_failed,   ///< a store could not be read for the peer
     setup_failed,   ///< an exception, as for lack of memory, kept a peer from being taken
     local,          ///< killed by this end
     count_
@@ -82,6 +83,9 @@ struct stats {
         0};                                         ///< of Writes and Reads, not placed where they arrived
     std::atomic<std::uint64_t> read_depth_waits{0}; ///< Reads that waited for ORD
     std::atomic<std::uint64_t> crc_checked{0};      ///< FPDUs received whose CRC32C was right
+    std::atomic<std::uint64_t> store_accesses{0};   ///< reads and writes of stores for peers
+    std::atomic<std::uint64_t> store_waits{0};      ///< of them, those that suspended
+    std::atomic<std::uint64_t> store_failures{0};   ///< of them, those that failed
     std::atomic<std::uint64_t> receives{0};         ///< recvmsg calls
     std::atomic<std::uint64_t> sends{0};            ///< sendmsg calls
 };

@@ -15,6 +15,7 @@
 #include <verbena/core/result.hpp>
 #include <verbena/core/task/event.hpp>
 #include <verbena/core/task/task.hpp>
+#include <verbena/core/verbs/byte_store.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -144,6 +145,7 @@ struct capabilities {
     /// And what these two ask for has happened when post_send() returns, where protection_domain::renews_at_once() says so.
     bool renews_at_once = false;
     bool local_invalidate = false; ///< opcode::local_invalidate works
+    bool grants_stores = false;    ///< grant_request::store works
     /// Contexts of one device on several shards may use one domain.
     bool domains_across_shards = false;
     bool shared_receives = false; ///< make_shared_receive_queue() works
@@ -248,6 +250,12 @@ private:
 
 struct grant_request {
     std::span<std::byte> memory; ///< below 4 GiB; stays alive until the grant is revoked
+    /// In place of memory: `store_length` bytes of it from `store_offset` on, which the peer's accesses read and write by calls. What
+    /// can't be written is dropped, and the connection lives on: byte_store::write_failure() tells. What can't be read ends the connection. An
+    /// RDMA Read finds what earlier Writes of its connection wrote. Shared until the grant has gone.
+    std::shared_ptr<byte_store> store;
+    std::uint64_t store_offset = 0;
+    std::uint32_t store_length = 0;
     access rights = access::remote_read;
     /// The peer of this queue pair, which is of the shard that makes the grant, alone may use it; nullptr: that of any queue pair of the
     /// domain. Providers without grant_per_queue_pair refuse the former.
@@ -323,12 +331,13 @@ public:
     virtual bool is_registered(std::span<const std::byte> memory) const noexcept = 0;
     /// Makes each grant of the batch, or none. Memory lies in registered memory where needs_local_keys is set. Errors: EINVAL:
     /// memory that doesn't, or of 4 GiB; EOPNOTSUPP: a scope that the provider can't hold to, or none, in a domain whose queue
-    /// pairs use several devices; renewable where renewable_grants is not set; ENOTCONN: a scope that is not connected; ENOMEM: no more windows or registrations. Lifetime:
+    /// pairs use several devices; renewable where renewable_grants is not set; a store where grants_stores is not set; ENOTCONN: a scope that is not connected; ENOMEM: no more windows or registrations. Lifetime:
     /// the batch, and the queue pairs in it, outlive the task.
     virtual task<result<void>> make_grants(std::span<grant_request> batch) = 0;
     /// Takes each grant of the batch back, some of which may be none. Completes when: no byte is read or placed under any key that
     /// they ever had, and their slots are the device's again; without suspending where the peers of this shard's queue pairs alone
-    /// could use them. Connections that still owe their peer bytes of such memory end. Errors: none; std::bad_alloc leaves grants as
+    /// could use them. Connections that still owe their peer bytes of such memory end. An access to a store that is under way is waited
+    /// for, however long its disk takes. Errors: none; std::bad_alloc leaves grants as
     /// they were, or revoked.
     virtual task<void> revoke(std::span<grant> batch) = 0;
     /// Whether opcode::bind and opcode::unbind, posted to a queue pair of this shard, have happened when post_send() returns:

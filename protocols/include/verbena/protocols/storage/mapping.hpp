@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// mapping: where bytes of a file lie in memory, for who lets peers read and write them by RDMA.
+// mapping: what bytes of a file are for who lets peers read and write them by RDMA: memory, or a store.
 #pragma once
 
+#include <verbena/core/verbs/byte_store.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
 #include <cstddef>
@@ -24,6 +25,9 @@ enum class map_use : std::uint8_t {
 /// same file: each sees the other's bytes at once, and nobody puts bytes in order that both touch. What is written to memory behind
 /// the end of the file is the file's when note_written() says so, or when write() makes the file grow over it.
 ///
+/// A back end whose files are not in memory yields a store in place of it, which reads and writes by calls, by the rights of who asked for the
+/// mapping. A write to it behind the end makes the file longer at once.
+///
 /// Lifetime: the memory is the file's, where it is, as long as `pin` or a copy of it is there, whatever becomes of the file's
 /// names; the back end outlives that. Until then what would take the memory away is refused: EAGAIN for a size that ends before
 /// it and for clone() onto it. Shard: used and let go on any.
@@ -35,6 +39,8 @@ struct mapping {
     /// In order; begin and end at multiples of filesystem_info::map_block, which may be outside of what was asked for, and behind
     /// the end of the file. What lies between them reads as zeros: of map_use::read alone, and until somebody writes there.
     std::vector<part> parts;
+    /// Or nothing. Its offsets are those of the file, and there are no parts. With `length` 0 there is none.
+    std::shared_ptr<verbs::byte_store> store;
     std::shared_ptr<const void> pin;
     /// Bytes from the offset that was asked for: as many as were, or fewer where the file ends or where more would take the
     /// back end long. Who wants more asks again, from there on.

@@ -194,7 +194,8 @@ task<nfsstat4> getdeviceinfo(compound& k)
 
 namespace {
 
-task<nfsstat4> serve_layoutget(compound& k)
+// `is_beyond_device`: that is why it is refused.
+task<nfsstat4> serve_layoutget(compound& k, bool& is_beyond_device)
 {
     LAYOUTGET4args args;
     if (!k.args.read(args))
@@ -259,6 +260,7 @@ task<nfsstat4> serve_layoutget(compound& k)
     auto got = co_await getting;
     if (!got) {
         status = status_of_layouts(got.error(), args.minlength);
+        is_beyond_device = status == nfsstat4::layoutunavailable;
         LAYOUTGET4res refusal;
         refusal.status = status;
         if (status == nfsstat4::layouttrylater)
@@ -321,9 +323,13 @@ void note_refusal(server_counters& counters, nfsstat4 status) noexcept
 
 task<nfsstat4> layoutget(compound& k)
 {
-    task<nfsstat4> serving = serve_layoutget(k);
+    bool is_beyond_device = false;
+    task<nfsstat4> serving = serve_layoutget(k, is_beyond_device);
     const nfsstat4 status = co_await serving;
-    note_refusal(k.server.counters, status);
+    if (is_beyond_device)
+        k.server.counters.layouts_beyond_device.add();
+    else
+        note_refusal(k.server.counters, status);
     co_return status;
 }
 
@@ -422,6 +428,9 @@ task<nfsstat4> layoutcommit(compound& k)
     if (status != nfsstat4::ok)
         co_return status;
     const object& file = k.current;
+    // Before anything says that the file is that long, and once all that could be written is durable.
+    if (const std::error_code lost = begun->failure())
+        co_return status_of_storage(error(lost, "bytes of a layout that could not be written"));
     // time_modify is a hint (8881 18.42.3): the file is changed now, which is never earlier than before.
     const std::uint64_t end = args.last_write_offset ? *args.last_write_offset + 1 : 0;
     const auto noted = co_await file.backend().note_written(file.request, file.file, end);
@@ -430,6 +439,8 @@ task<nfsstat4> layoutcommit(compound& k)
     const auto done = co_await file.backend().commit(file.request, file.file, 0, 0);
     if (!done)
         co_return status_of_storage(done.error());
+    if (const std::error_code lost = begun->failure())
+        co_return status_of_storage(error(lost, "bytes of a layout that could not be written"));
     LAYOUTCOMMIT4res res;
     if (noted->before && noted->after && noted->before->size != noted->after->size)
         res.newsize = noted->after->size;

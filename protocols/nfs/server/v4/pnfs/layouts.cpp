@@ -61,6 +61,8 @@ struct layouts::segment {
     bool is_back = false;
     const std::shared_ptr<layout_client> client;
     std::vector<verbs::grant> grants;
+    /// What they are of, where the back end's files are no memory: some of what is written to them may be lost.
+    std::vector<std::shared_ptr<verbs::byte_store>> stores;
     /// The grants are made, or there will be none. Its LAYOUTGET, on another shard, may say so when it can't come here.
     std::atomic<bool> is_ready{false};
 };
@@ -94,6 +96,7 @@ struct layouts::begun {
 struct layouts::mapped {
     std::vector<verbs::grant> grants;
     std::vector<verbs::grant_request> batch; ///< of which they are made
+    std::vector<std::shared_ptr<verbs::byte_store>> stores;
     std::vector<extent> extents;
     std::size_t counted = 0;  ///< of layout_client::grants
     std::uint64_t length = 0; ///< bytes from the segment's begin that are covered
@@ -204,16 +207,33 @@ bool layouts::add(const request& r, const storage::mapping& got, const byte_rang
         end = to;
         return true;
     };
+    // An extent with a grant, which the caller says the bytes of.
+    const auto add_extent = [&](std::uint64_t length) -> verbs::grant_request& {
+        made.extents.push_back({end, length, false, {}});
+        made.length += length;
+        end += length;
+        verbs::grant_request& each = made.batch.emplace_back();
+        each.rights = r.type == lock_type::write ? verbs::access::remote_read | verbs::access::remote_write
+                                                 : verbs::access::remote_read;
+        return each;
+    };
+    // A read of a hole, or behind the end of the file, gives zeros.
+    if (got.store != nullptr) {
+        if (made.extents.size() == most)
+            return false;
+        const std::uint64_t begun = end;
+        verbs::grant_request& each = add_extent(mapped_to - begun);
+        each.store = got.store;
+        each.store_offset = begun;
+        each.store_length = static_cast<std::uint32_t>(mapped_to - begun);
+        made.stores.push_back(got.store);
+        return true;
+    }
     for (const storage::mapping::part& part : got.parts) {
         if (!add_hole(part.offset) || made.extents.size() == most)
             return false;
-        made.extents.push_back({part.offset, part.memory.size(), false, {}});
-        made.length += part.memory.size();
-        end = part.offset + part.memory.size();
-        verbs::grant_request& each = made.batch.emplace_back();
+        verbs::grant_request& each = add_extent(part.memory.size());
         each.memory = part.memory;
-        each.rights = r.type == lock_type::write ? verbs::access::remote_read | verbs::access::remote_write
-                                                 : verbs::access::remote_read;
         each.keep = got.pin;
     }
     // Holes are told of up to the end of the file, in whole blocks.
@@ -308,6 +328,7 @@ result<files::stateid> layouts::end(files::state_table& table, const request& r,
     } else {
         b.here->bytes.last = asked.offset + made.length - 1;
         b.here->grants.swap(made.grants);
+        b.here->stores.swap(made.stores);
         b.here->is_ready = true;
         h.granted.add();
     }
@@ -594,10 +615,18 @@ task<result<void>> layouts::give_back_all(state_home& state, files::client_id cl
     co_return result<void>();
 }
 
-layouts::commit::commit(std::atomic<unsigned>& of, std::shared_ptr<void> keeps) noexcept
-    : keeps_(std::move(keeps)), of_(&of)
+layouts::commit::commit(std::atomic<unsigned>& of, std::shared_ptr<void> keeps, stores written) noexcept
+    : keeps_(std::move(keeps)), of_(&of), stores_(std::move(written))
 {
     ++of;
+}
+
+std::error_code layouts::commit::failure() const noexcept
+{
+    for (const auto& each : stores_)
+        if (const std::error_code why = each->write_failure())
+            return why;
+    return {};
 }
 
 layouts::commit::~commit()
@@ -627,7 +656,12 @@ result<layouts::commit> layouts::begin_commit(files::state_table& table, files::
     // Fences wait for commits, and not for one after the other.
     if (found->second->fences != 0)
         return error(files::errc::busy, "a commit while some of the layout is being taken");
-    return commit(found->second->commits, found->second);
+    // Of all that the client has of the file to write: which of it the bytes went by, nobody knows.
+    commit::stores written_to;
+    for (const segment& s : found->second->segments)
+        if (s.type == lock_type::write)
+            written_to.insert(written_to.end(), s.stores.begin(), s.stores.end());
+    return commit(found->second->commits, found->second, std::move(written_to));
 }
 
 task<result<void>> layouts::fence(const files::lost_state& what)

@@ -35,6 +35,7 @@ struct server_counters {
     counter layouts_recalled;             ///< refused LAYOUTGETs: while the client is to return what it has
     counter layouts_later;                ///< likewise: for limits, or others who use the file
     counter layouts_unavailable;          ///< likewise: there are none of the file
+    counter layouts_beyond_device;        ///< likewise: the device reaches no files that are not in memory
     counter layouts_failed;               ///< likewise: for what was asked, or who asks
     counter known_names;                  ///< owners whose names this shard knew
 };

@@ -151,13 +151,18 @@ public:
     /// A file's bytes that a client is about to have committed: they are not fenced before this goes.
     class commit {
     public:
-        explicit commit(std::atomic<unsigned>& of, std::shared_ptr<void> keeps) noexcept;
+        using stores = std::vector<std::shared_ptr<verbs::byte_store>>;
+        explicit commit(std::atomic<unsigned>& of, std::shared_ptr<void> keeps, stores written) noexcept;
         commit(commit&&) noexcept = default;
         ~commit();
+        /// Why bytes that the client wrote by its layout are lost, if any are: to be asked once they are durable otherwise, and so until
+        /// the layout is given back.
+        std::error_code failure() const noexcept;
 
     private:
         std::shared_ptr<void> keeps_;
         std::atomic<unsigned>* of_;
+        stores stores_;
     };
     /// Of what the client has by `id`. On the file's home; what it yields may go on any shard. Errors: as
     /// files::state_table::give_back(); ENOENT: none of `bytes`, nor those of `all_of`, are in a layout to write; EBADF: it is one to read.

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files that peers read and write by RDMA: not mapped, but by calls, as READ and WRITE do. So a file that somebody cuts short is
+// nobody's SIGBUS, and a disk that fails gives an error.
+#include "backend.hpp"
+
+#include <algorithm>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <utility>
+
+namespace verbena::posixfs {
+
+namespace {
+
+// What one call of map() takes room for: a pool thread has a page to zero for each 4 KiB of it where the file system is memory.
+constexpr std::uint64_t most_allocated_at_once = std::uint64_t(64) << 20;
+// A grant of it is below 4 GiB.
+constexpr std::uint64_t most_mapped_at_once = std::uint64_t(1) << 30;
+
+// Stores of the process, each of which holds up to two descriptors.
+std::atomic<std::size_t> stores_now{0};
+
+// Where the file system can't, writes take room as they come. `end` of the file stays.
+result<void> take_room(int fd, std::uint64_t offset, std::uint64_t length)
+{
+    int done = 0;
+    do
+        done = ::fallocate(fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset), static_cast<off_t>(length));
+    while (done != 0 && errno == EINTR);
+    return done == 0 || errno == EOPNOTSUPP ? result<void>() : errno_error("fallocate");
+}
+
+// Who writes meanwhile may make the file longer still, so its size is not set, but grows.
+result<void> grow(int fd, std::uint64_t end)
+{
+    struct stat st{};
+    if (file_status(fd, st) != 0)
+        return errno_error("fstat");
+    if (std::uint64_t(st.st_size) >= end)
+        return {};
+    const auto last = static_cast<off_t>(end - 1);
+    int done = 0;
+    do
+        done = ::fallocate(fd, 0, last, 1);
+    while (done != 0 && errno == EINTR);
+    if (done == 0)
+        return {};
+    if (errno != EOPNOTSUPP)
+        return errno_error("fallocate");
+    const std::byte zero{};
+    return ::pwrite(fd, &zero, 1, last) == 1 ? result<void>() : errno_error("pwrite");
+}
+
+} // namespace
+
+/// A file for a caller whose rights were looked at. The back end outlives it.
+class backend::file_store final : public verbs::byte_store {
+public:
+    file_store(backend& of, const cached_file& f, const storage::credential& who,
+               std::shared_ptr<const shared_fd> read, std::shared_ptr<const shared_fd> write) noexcept
+        : of_(of),
+          mount_(*f.mount),
+          file_(numbered(f)),
+          who_(who),
+          read_(std::move(read)),
+          write_(std::move(write)),
+          nowait_works_(f.nowait_works),
+          lost_before_(of.syncs_.failures())
+    {
+        stores_now.fetch_add(1, std::memory_order_relaxed);
+    }
+    ~file_store() override { stores_now.fetch_sub(1, std::memory_order_relaxed); }
+
+    task<result<void>> read(std::uint64_t offset, std::span<std::byte> out) override;
+    task<result<void>> write(std::uint64_t offset, std::span<const std::byte> data) override;
+    std::error_code write_failure() const noexcept override;
+
+private:
+    void note_failure(const error& e) const noexcept
+    {
+        int none = 0;
+        failed_.compare_exchange_strong(none, e.errno_value() != 0 ? e.errno_value() : EIO);
+    }
+    void note_lost(std::uint64_t offset, std::size_t size, const error& why) noexcept
+    {
+        {
+            const std::lock_guard lock(lost_mutex_);
+            lost_from_ = std::min(lost_from_, offset);
+            lost_to_ = std::max(lost_to_, offset + size);
+        }
+        note_failure(why);
+    }
+    bool is_lost(std::uint64_t offset, std::size_t size) const noexcept
+    {
+        if (failed_.load() == 0)
+            return false;
+        const std::lock_guard lock(lost_mutex_);
+        return offset < lost_to_ && lost_from_ < offset + size;
+    }
+
+    backend& of_;
+    const mount_point& mount_;
+    const numbered_file file_;
+    const storage::credential who_;
+    const std::shared_ptr<const shared_fd> read_;
+    const std::shared_ptr<const shared_fd> write_; // nullptr: it is to read alone
+    std::atomic<bool> nowait_works_;
+    const std::uint64_t lost_before_; // sync_group::failures() then
+    mutable std::atomic<int> failed_{0};
+    mutable std::mutex lost_mutex_;
+    // All that could not be written lies in it.
+    std::uint64_t lost_from_ = ~std::uint64_t(0);
+    std::uint64_t lost_to_ = 0;
+};
+
+task<result<void>> backend::file_store::read(std::uint64_t offset, std::span<std::byte> out)
+{
+    shard& s = of_.at(co_await this_reactor());
+    if (is_lost(offset, out.size()))
+        co_return error::from_errno(EIO, "bytes that could not be written");
+    const int fd = read_->get();
+    std::size_t done = 0;
+    const bool begins = begins_reads(s, mount_);
+    bool nowait_works = nowait_works_.load(std::memory_order_relaxed);
+    const auto here = of_.read_here(s, mount_, nowait_works, begins, fd, out, offset);
+    if (!here)
+        co_return here.error();
+    if (!nowait_works)
+        nowait_works_.store(false, std::memory_order_relaxed);
+    done = *here;
+    while (done < out.size()) {
+        // Of another host's file the pool finds the end.
+        struct stat st{};
+        st.st_size = max_offset;
+        if (mount_.local && file_status(fd, st) != 0)
+            co_return errno_error("fstat");
+        task<result<std::size_t>> reading =
+            of_.read_rest(s, mount_, begins && nowait_works, fd, out.subspan(done), offset + done, true, st);
+        const auto more = co_await reading;
+        if (!more)
+            co_return more.error();
+        if (*more == 0)
+            break;
+        done += *more;
+    }
+    std::fill(out.begin() + static_cast<std::ptrdiff_t>(done), out.end(), std::byte());
+    co_return result<void>();
+}
+
+task<result<void>> backend::file_store::write(std::uint64_t offset, std::span<const std::byte> data)
+{
+    shard& s = of_.at(co_await this_reactor());
+    const int fd = write_->get();
+    while (!data.empty()) {
+        const std::span<const std::byte> pieces[] = {data};
+        auto written = of_.write_here(s, mount_, file_, who_, fd, pieces, offset);
+        if (!written) {
+            auto job = [fd, &pieces, offset, &who = who_] { return write_as(who, fd, pieces, offset); };
+            written.emplace(co_await of_.pool_.run(std::move(job))); // a connection has one of these
+            of_.numbers_->changed(file_);
+        }
+        if (!*written || **written == 0) {
+            const error why =
+                *written ? error::from_errno(EIO, "a file that takes no bytes") : written->error();
+            note_lost(offset, data.size(), why);
+            co_return why;
+        }
+        of_.syncs_.wrote(**written);
+        offset += **written;
+        data = data.subspan(**written);
+    }
+    co_return result<void>();
+}
+
+// What could not be written back is told once to each descriptor: to this one, or to one that was synced.
+std::error_code backend::file_store::write_failure() const noexcept
+{
+    // To wait for nothing at the largest offset is to ask.
+    const bool asks = write_ != nullptr && mount_.local && !mount_.in_memory;
+    if (asks &&
+        ::sync_file_range(write_->get(), std::numeric_limits<off64_t>::max() - 1, 1,
+                          SYNC_FILE_RANGE_WAIT_BEFORE) != 0 &&
+        (errno == EIO || errno == ENOSPC || errno == EDQUOT)) {
+        note_failure(errno_error("write back"));
+        of_.syncs_.lost();
+    }
+    if (of_.syncs_.failures() != lost_before_)
+        note_failure(error::from_errno(EIO, "a sync failed"));
+    const int failed = failed_.load();
+    return failed != 0 ? std::error_code(failed, std::system_category()) : std::error_code();
+}
+
+task<result<storage::mapping>> backend::map(const storage::request& r, const storage::handle& file,
+                                            std::uint64_t offset, std::uint64_t length, storage::map_use use)
+{
+    const bool writes = use == storage::map_use::write;
+    if (writes && options_.read_only)
+        co_return error::from_errno(EROFS, "the export is read-only");
+    if (length == 0)
+        co_return error::from_errno(EINVAL, "an empty range");
+    if (offset > max_offset || (writes && length > max_offset - offset))
+        co_return error::from_errno(EFBIG, "a range past the largest offset");
+    length = std::min({length, max_offset - offset, writes ? most_allocated_at_once : most_mapped_at_once});
+    shard& s = at(co_await this_reactor());
+    task<result<in_use>> opening = open_data(s, r, file, backend::use::read, r.may_by_open(R_OK));
+    auto source = co_await opening;
+    if (!source)
+        co_return source.error();
+    const file_ref f = source->file;
+    std::shared_ptr<const shared_fd> target;
+    if (writes) {
+        task<result<in_use>> opening_target = open_data(s, r, file, backend::use::write, r.may_by_open(W_OK));
+        auto opened = co_await opening_target;
+        if (!opened)
+            co_return opened.error();
+        target = opened->open;
+        auto job = [fd = target->get(), offset, length, &who = r.who]() -> result<void> {
+            const acting_as as(who);
+            return as ? take_room(fd, offset, length) : result<void>(as.error());
+        };
+        const auto room = co_await pool_.try_run(std::move(job));
+        changed(*f);
+        if (!room)
+            co_return room.error();
+    }
+    storage::mapping out;
+    looked st{};
+    if (auto live = co_await stat_live(s, *f, source->open->get(), st); !live)
+        co_return live.error();
+    out.attrs = attributes(st, *f);
+    out.length = writes ? length : std::min(length, out.attrs.size - std::min(out.attrs.size, offset));
+    if (out.length == 0)
+        co_return out;
+    if (stores_now.load(std::memory_order_relaxed) >= pin_table::usual_bound())
+        co_return error::from_errno(EMFILE, "as many files are open for layouts as may");
+    out.store = std::make_shared<file_store>(*this, *f, r.who, source->open, std::move(target));
+    co_return out;
+}
+
+task<result<storage::change>> backend::note_written(const storage::request& r, const storage::handle& file,
+                                                    std::uint64_t end)
+{
+    if (options_.read_only)
+        co_return error::from_errno(EROFS, "the export is read-only");
+    if (end > max_offset)
+        co_return error::from_errno(EFBIG, "a write past the largest offset");
+    shard& s = at(co_await this_reactor());
+    task<result<in_use>> opening = open_data(s, r, file, backend::use::write, r.may_by_open(W_OK));
+    const auto target = co_await opening;
+    if (!target)
+        co_return target.error();
+    const file_ref f = target->file;
+    const int fd = target->open->get();
+    storage::change out;
+    looked st{};
+    const int failed = co_await stat_of(*f, fd, st);
+    if (failed == 0)
+        out.before = attributes(st, *f);
+    // What was written has moved the file's times by itself.
+    if (failed != 0 || std::uint64_t(st.st_size) < end) {
+        auto job = [fd, end, &who = r.who]() -> result<void> {
+            const acting_as as(who);
+            return as ? grow(fd, end) : result<void>(as.error());
+        };
+        const auto grown = co_await pool_.try_run(std::move(job));
+        changed(*f);
+        if (!grown)
+            co_return grown.error();
+    }
+    f->uncommitted = true; // by whomever, since the last COMMIT
+    const int gone = co_await stat_of(*f, fd, st);
+    if (gone == 0)
+        out.after = attributes(st, *f);
+    co_return out;
+}
+
+} // namespace verbena::posixfs

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a peer reads and writes that is no memory, but a store: payload goes by a buffer, as the store may wait for a disk.
+//
+// A Write's payload is staged, and written out when its message ends, when the buffer is full and when anything else comes. Nothing else
+// begins before that is over. So a Send, or the response to a Read, tells the peer that the Writes before it are in their stores.
+#include "queue_pair.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <new>
+
+namespace verbena::iwarp {
+namespace {
+
+using steering::store_progress;
+
+// Of each direction.
+constexpr std::size_t buffer_size = std::size_t(256) << 10;
+// Payload of an FPDU, at most.
+constexpr std::size_t largest_payload = 65536;
+
+} // namespace
+
+void connection::count_access(store_progress how) noexcept
+{
+    if (how == store_progress::under_way)
+        context_impl::add(owner_.stats().store_waits, 1);
+    else if (how == store_progress::failed)
+        context_impl::add(owner_.stats().store_failures, 1);
+}
+
+bool connection::prepare(steering::store_access::pointer store_work::* which) noexcept
+{
+    if (stores_ == nullptr)
+        stores_.reset(new (std::nothrow) store_work(*this));
+    if (stores_ != nullptr && (*stores_).*which == nullptr)
+        (*stores_).*which = steering::store_access::make(
+            shard(), which == &store_work::writer ? stores_->written : stores_->read, buffer_size);
+    if (stores_ == nullptr || (*stores_).*which == nullptr) {
+        cut(end_cause::local, error(std::errc::not_enough_memory, "a buffer for a store"));
+        return false;
+    }
+    stores_->is_used = true;
+    owner_.idle().grown(*this);
+    return true;
+}
+
+// --- Writes ---
+
+// A message that is staged has not ended, so a tagged FPDU is its next one, or is refused (begin_tagged()). There is room: see staged().
+bool connection::goes_on_with_staged() const noexcept
+{
+    return (wire::load16(&header_[2]) & wire::flag_tagged) != 0;
+}
+
+bool connection::is_behind_stores() noexcept
+{
+    if (!stores_->is_writing() && stores_->size != 0 && !goes_on_with_staged() && !write_staged())
+        return false;
+    if (!stores_->is_writing())
+        return true;
+    park("a write to a store is under way");
+    return false;
+}
+
+bool connection::stage() noexcept
+{
+    if (!prepare(&store_work::writer))
+        return false;
+    if (stores_->size == 0) {
+        stores_->stag = tagged_stag_;
+        stores_->offset = tagged_next_ - payload_size_;
+    }
+    target_ = stores_->writer->buffer().data() + stores_->size;
+    is_staging_ = true;
+    return true;
+}
+
+bool connection::staged() noexcept
+{
+    is_staging_ = false;
+    stores_->size += payload_size_;
+    const bool has_room = stores_->writer->buffer().size() - stores_->size >= largest_payload;
+    return (has_room && !last_) || write_staged();
+}
+
+bool connection::write_staged() noexcept
+{
+    // The grant may have gone since the payload came.
+    const std::size_t size = std::exchange(stores_->size, 0);
+    const auto check = owner_.table().check(stores_->stag, stores_->offset, size, verbs::access::remote_write,
+                                            domain_, scope(), false);
+    if (check.rule != nullptr)
+        return refuse(check.fault, end_cause::access_error, check.rule, quote::nothing);
+    context_impl::add(owner_.stats().store_accesses, 1);
+    return note_write(stores_->writer->write(*check.store, stores_->offset, size));
+}
+
+// What the store could not take is dropped: the store tells of it, and a Terminate would end what others do by this connection.
+bool connection::note_write(store_progress how) noexcept
+{
+    count_access(how);
+    if (how != store_progress::lost)
+        return true;
+    cut(end_cause::local, error(std::errc::not_enough_memory, "memory to write to a store by"));
+    return false;
+}
+
+void connection::store_written(store_progress how) noexcept
+{
+    if (note_write(how))
+        go_on_receiving("the write is over");
+}
+
+// What was read ahead stays with this connection while a store has it wait: another one, whose message waits for memory, may have the
+// context's place, and others read on.
+void connection::keep_left_over(std::span<const std::byte> bytes) noexcept
+{
+    const bool is_here = stores_ != nullptr && !stores_->left.empty();
+    if (!is_here && !is_writing_store()) {
+        owner_.hold_over(*this, bytes);
+        return;
+    }
+    if (!is_here && !bytes.empty()) {
+        if (stores_->kept == nullptr)
+            stores_->kept.reset(new (std::nothrow) std::byte[context_impl::staging_size]);
+        if (stores_->kept == nullptr) {
+            cut(end_cause::local,
+                error(std::errc::not_enough_memory, "memory for what stands behind a write"));
+            return;
+        }
+        std::memcpy(stores_->kept.get(), bytes.data(), bytes.size());
+        bytes = {stores_->kept.get(), bytes.size()};
+    }
+    owner_.drop_held(*this); // it may have lain there
+    stores_->left = bytes;
+}
+
+std::span<const std::byte> connection::left_over() const noexcept
+{
+    return stores_ != nullptr && !stores_->left.empty() ? stores_->left : owner_.held_over(*this);
+}
+
+void connection::drop_left_over() noexcept
+{
+    if (stores_ != nullptr)
+        stores_->left = {};
+    owner_.drop_held(*this);
+}
+
+// --- Read Responses ---
+
+bool connection::has_piece(const wire::read_request& r, std::uint32_t offset) noexcept
+{
+    if (!prepare(&store_work::reader))
+        return false;
+    const std::uint64_t at = r.source_offset + offset;
+    if (stores_->is_reading())
+        return false;
+    if (stores_->piece_size != 0 && at - stores_->piece < stores_->piece_size)
+        return true;
+    if (stores_->is_in_batch) // the next batch has it
+        return false;
+    const std::size_t size = std::min<std::size_t>(buffer_size, r.size - offset);
+    const auto check =
+        owner_.table().check(r.source_stag, at, size, verbs::access::remote_read, domain_, scope(), true);
+    if (check.rule != nullptr) {
+        fail_response(check);
+        return false;
+    }
+    stores_->piece = at;
+    stores_->piece_size = size;
+    context_impl::add(owner_.stats().store_accesses, 1);
+    const store_progress how = stores_->reader->read(*check.store, at, size);
+    return note_read(how) && how == store_progress::done;
+}
+
+// The peer would take zeros for what the file has, so the connection ends.
+bool connection::note_read(store_progress how) noexcept
+{
+    count_access(how);
+    if (how != store_progress::failed && how != store_progress::lost)
+        return true;
+    stores_->piece_size = 0;
+    if (sending_.is_of_store)
+        sending_.what = sending_message::kind::none;
+    return refuse(wire::stream_catastrophic, end_cause::store_failed, "a store can't be read",
+                  quote::nothing);
+}
+
+void connection::piece_read(store_progress how) noexcept
+{
+    (void)note_read(how);
+    ring_doorbell(); // also for a Terminate that waits behind it
+}
+
+bool connection::waits_for_piece() noexcept
+{
+    if (state_ == connection_state::refusing && stores_->is_reading())
+        sending_.what = sending_message::kind::none; // the rest is not sent
+    if (sending_.what == sending_message::kind::none)
+        return true;
+    return !has_piece(sending_.response, sending_.offset);
+}
+
+// What nothing is done with goes. False if something was, or is.
+bool connection::shrink_stores() noexcept
+{
+    const bool is_busy = stores_->is_writing() || stores_->is_reading() || stores_->size != 0 ||
+                         is_staging_ || !stores_->left.empty() || stores_->piece_size != 0 ||
+                         vectors_done_ < vectors_.size();
+    if (std::exchange(stores_->is_used, false) || is_busy)
+        return false;
+    stores_->writer.reset();
+    stores_->reader.reset();
+    stores_->kept.reset();
+    return true;
+}
+
+} // namespace verbena::iwarp
