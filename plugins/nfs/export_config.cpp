@@ -186,7 +186,7 @@ std::vector<setting> export_settings()
         setting::flag("pnfs", false,
                       "NFSv4.1 clients get layouts, by which they read and write files by RDMA with no work "
                       "of the server: "
-                      "a back end in memory, without filters, and an iwarp:// listener"),
+                      "a back end in memory, without filters, and an iwarp:// or rdma:// listener"),
         filters::declare_filters(
             "A filter on the back end, with its settings; the last one stands on the back end"),
     };
@@ -207,20 +207,28 @@ void check_pnfs(const std::vector<export_config>& exports, bool has_sessions)
         if (!e.filters.empty())
             fail("clients with layouts reach the files past the filter " + e.filters.front().name +
                  ": leave out pnfs, or the filters");
-        if (!e.transports.empty() && std::ranges::find(e.transports, "iwarp") == e.transports.end())
-            fail("clients with layouts come by iwarp, which transports leaves out: add transport=iwarp, or "
-                 "leave "
-                 "out pnfs");
+        const auto by = [&e](const char* transport) {
+            return e.transports.empty() || std::ranges::find(e.transports, transport) != e.transports.end();
+        };
+        if (!by("iwarp") && !by("rdma"))
+            fail("clients with layouts come by iwarp or rdma, which transports leaves out: add "
+                 "transport=iwarp, or leave out pnfs");
     }
 }
 
-void check_pnfs_listeners(const std::vector<export_config>& exports, bool has_iwarp)
+void check_pnfs_listeners(const std::vector<export_config>& exports, std::span<const std::string> transports)
 {
-    const auto wants = std::ranges::find(exports, true, &export_config::pnfs);
-    if (wants != exports.end() && !has_iwarp)
-        throw config_error(wants->place,
-                           wants->name + ": pnfs: clients with layouts connect to an iwarp:// listener, and "
-                                         "there is none: add --listen iwarp://HOST:20049, or leave out pnfs");
+    for (const export_config& e : exports) {
+        const auto has = [&](const std::string& by) {
+            return (by == "iwarp" || by == "rdma") &&
+                   (e.transports.empty() || std::ranges::find(e.transports, by) != e.transports.end());
+        };
+        if (e.pnfs && std::ranges::none_of(transports, has))
+            throw config_error(e.place, e.name +
+                                            ": pnfs: clients with layouts connect to an iwarp:// or rdma:// "
+                                            "listener, and there is none for them: add --listen "
+                                            "iwarp://HOST:20049, or leave out pnfs");
+    }
 }
 
 client_list clients_of(const export_config& e)

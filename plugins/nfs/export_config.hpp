@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -49,7 +50,7 @@ std::vector<export_config> read_exports(setting_values& nfs, module_table& modul
 /// the cure. `has_sessions`: version 4.1 or 4.2 is served, which have layouts.
 void check_pnfs(const std::vector<export_config>& exports, bool has_sessions);
 /// Likewise, of the transports that listeners will have.
-void check_pnfs_listeners(const std::vector<export_config>& exports, bool has_iwarp);
+void check_pnfs_listeners(const std::vector<export_config>& exports, std::span<const std::string> transports);
 
 /// Who may connect to an export. Throws config_error for an entry that is neither "*", an address nor a prefix.
 client_list clients_of(const export_config& e);

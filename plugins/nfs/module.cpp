@@ -26,6 +26,8 @@
 #include <chrono>
 #include <filesystem>
 #include <optional>
+#include <sys/resource.h>
+#include <unistd.h>
 
 namespace verbena::nfs {
 
@@ -158,8 +160,10 @@ public:
     void will_listen(std::span<const listen_target> targets) override
     {
         targets_.assign(targets.begin(), targets.end());
-        check_pnfs_listeners(exports_,
-                             std::ranges::find(targets, "iwarp", &listen_target::transport) != targets.end());
+        std::vector<std::string> transports;
+        for (const listen_target& t : targets)
+            transports.push_back(t.transport);
+        check_pnfs_listeners(exports_, transports);
     }
     void start(module_host& host) override
     {
@@ -232,6 +236,7 @@ private:
     std::chrono::seconds grace_time() const;
     void make_commons(shard& home);
     void tend_files(shard& home);
+    data_places* places_on(std::string_view transport) noexcept;
     void note_data_places(std::span<const listen_place> places);
     void open_export(module_host& host, const export_config& e);
     void warn_of_shared_trees();
@@ -256,7 +261,7 @@ private:
     std::optional<nsswitch_groups> group_source_;
     std::optional<user_groups> groups_;
     std::optional<v4::stream_callback_connector> connector_;
-    data_places data_places_;
+    data_places iwarp_places_, rdma_places_;
     std::optional<v4::pnfs::service> layouts_;    // outlives what commons_ knows of layouts
     std::unique_ptr<v4::server_commons> commons_; // goes when the shards have ended
     runtime* shards_ = nullptr;
@@ -411,34 +416,61 @@ void nfs_module::tend_files(shard& home)
             home.tasks().spawn(already_made, state.table(i).tend());
 }
 
-// Clients of exports with pnfs come by iWARP alone, so far.
+namespace {
+
+// Bytes that this process may have registered with devices.
+std::uint64_t lockable_memory() noexcept
+{
+    const auto pages = static_cast<std::uint64_t>(std::max(::sysconf(_SC_PHYS_PAGES), 0L));
+    const std::uint64_t all = pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return all;
+    return std::min<std::uint64_t>(all, limit.rlim_cur);
+}
+
+} // namespace
+
 verbs::side_connections* nfs_module::connections_on(verbs::device& device, std::string_view transport)
 {
-    if (transport != "iwarp" || std::ranges::find(exports_, true, &export_config::pnfs) == exports_.end())
+    data_places* const places = places_on(transport);
+    if (places == nullptr || std::ranges::find(exports_, true, &export_config::pnfs) == exports_.end())
         return nullptr;
-    std::vector<shard*> all;
-    for (std::size_t i = 0; i < shards_->size(); ++i)
-        all.push_back(&shards_->at(i));
-    v4::pnfs::service::options options;
-    options.layouts = limits_.layouts;
-    layouts_.emplace(*commons_, device, all, options);
-    layouts_->where = [this](std::string_view peer) { return data_places_.universal_address_for(peer); };
-    // Where tasks run already that look at it.
-    shards_->call(0, [this](shard& home) {
-        commons_->pnfs = &*layouts_;
-        home.tasks().spawn(already_made, layouts_->tend());
-    });
-    return &layouts_->data();
+    if (!layouts_) {
+        std::vector<shard*> all;
+        for (std::size_t i = 0; i < shards_->size(); ++i)
+            all.push_back(&shards_->at(i));
+        v4::pnfs::service::options options;
+        options.layouts = limits_.layouts;
+        options.layouts.locked = std::min(options.layouts.locked, lockable_memory() / 2);
+        layouts_.emplace(*commons_, all, options);
+        // Where tasks run already that look at it.
+        shards_->call(0, [this](shard& home) {
+            commons_->pnfs = &*layouts_;
+            home.tasks().spawn(already_made, layouts_->tend());
+        });
+    }
+    return layouts_->add_way(transport, device,
+                             [places](std::string_view peer) { return places->universal_address_for(peer); });
+}
+
+data_places* nfs_module::places_on(std::string_view transport) noexcept
+{
+    if (transport == "iwarp")
+        return &iwarp_places_;
+    return transport == "rdma" ? &rdma_places_ : nullptr;
 }
 
 void nfs_module::note_data_places(std::span<const listen_place> places)
 {
-    std::vector<net::endpoint> listeners;
-    for (const listen_place& l : places) {
-        if (l.transport == "iwarp")
-            listeners.push_back(l.where);
+    for (const std::string_view transport : {"iwarp", "rdma"}) {
+        std::vector<net::endpoint> listeners;
+        for (const listen_place& l : places) {
+            if (l.transport == transport)
+                listeners.push_back(l.where);
+        }
+        places_on(transport)->set(std::move(listeners));
     }
-    data_places_.set(std::move(listeners));
 }
 
 void nfs_module::open_export(module_host& host, const export_config& e)
@@ -470,6 +502,14 @@ void nfs_module::open_export(module_host& host, const export_config& e)
             name + ": pnfs: the back end " + e.backend_name +
             " has no files that clients could reach by RDMA: use memfs or posixfs, or leave out "
             "pnfs");
+    const auto comes_by = [&e](const listen_target& t) {
+        return t.transport == "iwarp" &&
+               (e.transports.empty() || std::ranges::find(e.transports, t.transport) != e.transports.end());
+    };
+    if (e.pnfs && backend.files->info().maps_stores && std::ranges::none_of(targets_, comes_by))
+        throw config_error(name + ": pnfs: clients reach files of the back end " + e.backend_name +
+                           " by iwarp alone, and no such listener is for them: add --listen "
+                           "iwarp://HOST:20049, or leave out pnfs");
     options.backend = backend.files.get();
     options.read_only = e.read_only || backend.read_only;
     options.local_writers = e.local_writers && backend.local_writers;

@@ -138,6 +138,7 @@ backend::backend(const posixfs_options& options, blocking_pool& pool, std::uniqu
     if (::fstatfs(root, &of_root) == 0)
         info_.clone_block = static_cast<std::uint32_t>(of_root.f_bsize);
     info_.map_block = mapped_block;
+    info_.maps_stores = true;
     info_.acls = has_acls(root);
     info_.birth_times = handles_->root_mount().local && birth_of(root).has_value();
     info_.lasting_handles = !handles_->uses_paths();

@@ -274,6 +274,17 @@ void state_table::fence_all() noexcept
     wake(fencing_);
 }
 
+task<void> state_table::end_recallable()
+{
+    fence_all();
+    const time_point until = *fences_until_;
+    while (!(by_->fences.empty() && by_->late_fences.empty()) && now() < until) {
+        const bool goes_on = co_await change_awaiter(fenced_, until, "the last fences");
+        if (!goes_on)
+            co_return;
+    }
+}
+
 bool state_table::has_fences_of(client_id client) const noexcept
 {
     for (auto* const all : {&by_->fences, &by_->late_fences})

@@ -319,6 +319,12 @@ void server::impl::take_down(std::chrono::milliseconds limit)
     }
     for (auto& end : ends)
         end.get();
+    for (verbs::side_connections* const each : {iwarp_others, rdma_others}) {
+        if (each == nullptr)
+            continue;
+        auto let_go = [each](shard&) { return each->end(); };
+        rt.run(0, let_go);
+    }
     for (std::size_t i = 0; i < servers.size(); ++i)
         rt.call(i, [&](shard&) { servers[i].reset(); });
 #ifdef VERBENA_HAS_RDMA

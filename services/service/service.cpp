@@ -197,7 +197,8 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     std::unique_ptr<verbena::iwarp::device> iwarp =
         verbena::iwarp::make_device(); // outlives all that its connections may touch
 #ifdef VERBENA_HAS_RDMA
-    std::unique_ptr<verbena::rdma::host> rdma = verbena::rdma::make_host(); // likewise
+    // Likewise, one for each protocol: its contexts end with it, and are of the device that was chosen for it.
+    std::vector<std::unique_ptr<verbena::rdma::host>> rdma;
 #endif
     std::unique_ptr<runtime> rt;
     module_table table; // modules go when the shards have ended, and before what the host has for them
@@ -390,9 +391,6 @@ void service::impl::start()
     server::options total;
     total.peers = &*shares;
     total.iwarp = iwarp.get();
-#ifdef VERBENA_HAS_RDMA
-    total.rdma = rdma.get();
-#endif
     for (served& s : protocols) {
         listeners.push_back(resolve_listeners(s.plan));
         std::vector<listen_target> targets;
@@ -415,6 +413,9 @@ void service::impl::start()
         served& s = protocols[i];
         server::options o = total;
         o.name = s.name;
+#ifdef VERBENA_HAS_RDMA
+        o.rdma = rdma.emplace_back(verbena::rdma::make_host()).get();
+#endif
         o.iwarp_crc = s.plan.iwarp_crc;
         o.read_limit = s.plan.read_limit;
         s.server = std::make_unique<services::server>(*rt, std::move(o), std::move(listeners[i]));

@@ -141,8 +141,8 @@ public:
         users_.emplace(tasks_, names_, names);
         commons_->users = &*users_;
         const std::array<shard*, 1> all{&home_};
-        service_.emplace(*commons_, *device_, all, pnfs::service::options());
-        service_->where = [](std::string_view) { return std::string("data"); };
+        service_.emplace(*commons_, all, pnfs::service::options());
+        service_->add_way("loop", *device_, [](std::string_view) { return std::string("data"); });
         commons_->pnfs = &*service_;
         program_.emplace(*commons_, home_);
         dispatcher_.add(*program_);

@@ -91,10 +91,10 @@ private:
             all.push_back(&s.here);
             data_listeners.push_back(std::move(*s.device->listen("data" + std::to_string(all.size() - 1))));
         }
-        service.emplace(commons, *server_device, all, v4::pnfs::service::options());
-        service->where = [this](std::string_view) {
+        service.emplace(commons, all, v4::pnfs::service::options());
+        data = service->add_way("loop", *server_device, [this](std::string_view) {
             return "data" + std::to_string(places.fetch_add(1) % data_listeners.size());
-        };
+        });
         commons.pnfs = &*service;
     }
     task<void> serve_data(unsigned i)
@@ -106,7 +106,7 @@ private:
                 auto next = co_await data_listeners[i]->next();
                 if (!next)
                     break;
-                connections.spawn(&v4::pnfs::data_server::serve, &service->data(), std::move(*next));
+                connections.spawn(&v4::pnfs::data_server::serve, data, std::move(*next));
             }
             connections.request_stop();
             co_await connections.join();
@@ -127,6 +127,7 @@ private:
     std::vector<std::unique_ptr<verbs::listener>> data_listeners;
     std::atomic<std::size_t> places{0};
     std::optional<v4::pnfs::service> service; // the tables of `commons` know of its layouts
+    v4::pnfs::data_server* data = nullptr;
     files::no_recovery_store store;
     v4::server_commons commons{exports, key, homes, store, state(), 1'700'000'000, v4::session_limits()};
     std::deque<v4::server> programs;

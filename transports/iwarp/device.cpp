@@ -26,7 +26,7 @@ device_impl::device_impl()
     capabilities_.max_private_data = 252;      // siw takes frames of 256 octets, 4 of them ours
 }
 
-result<std::unique_ptr<verbs::protection_domain>> device_impl::make_domain()
+result<std::unique_ptr<verbs::protection_domain>> device_impl::make_domain(std::string_view)
 {
     return std::unique_ptr<verbs::protection_domain>(std::make_unique<domain>(*this));
 }

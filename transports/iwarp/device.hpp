@@ -14,7 +14,7 @@ class device_impl final : public device {
 public:
     device_impl();
     const verbs::capabilities& query() const noexcept override { return capabilities_; }
-    result<std::unique_ptr<verbs::protection_domain>> make_domain() override;
+    result<std::unique_ptr<verbs::protection_domain>> make_domain(std::string_view) override;
     std::unique_ptr<iwarp::context> make_context(reactor& shard, const iwarp::options& o) override;
 
     steering::quiescence& shards() noexcept { return shards_; }

@@ -122,7 +122,10 @@ task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
         if (r.scope != nullptr && !device_.query().grant_per_queue_pair)
             co_return error(std::errc::operation_not_supported,
                             "the provider can't limit a grant to one queue pair");
-        if (!is_registered(r.memory))
+        if (r.own_region && (r.scope != nullptr || r.renewable))
+            co_return error(std::errc::invalid_argument,
+                            "a grant with a region of its own is for all queue pairs, and not renewable");
+        if (!r.own_region && !is_registered(r.memory))
             co_return error(std::errc::invalid_argument, "a grant lies in registered memory",
                             r.memory.size());
         if (r.store != nullptr && !device_.query().grants_stores)
@@ -209,7 +212,7 @@ device_impl::~device_impl()
     assert(table_.size() == 0 && "a grant outlives its device");
 }
 
-result<std::unique_ptr<verbs::protection_domain>> device_impl::make_domain()
+result<std::unique_ptr<verbs::protection_domain>> device_impl::make_domain(std::string_view)
 {
     return std::unique_ptr<verbs::protection_domain>(std::make_unique<domain>(*this));
 }

@@ -60,7 +60,7 @@ public:
     loop::fabric_impl& fabric() noexcept { return fabric_; }
     const loop::options& options() const noexcept { return options_; }
     const verbs::capabilities& query() const noexcept override { return options_.profile; }
-    result<std::unique_ptr<verbs::protection_domain>> make_domain() override;
+    result<std::unique_ptr<verbs::protection_domain>> make_domain(std::string_view) override;
     steering::table& table() noexcept { return table_; }
     /// Tagged offsets of its own rather than addresses, so that a run with the same seed shows the same, and
     /// whoever takes an address for one fails at once.

@@ -255,13 +255,15 @@ task<result<rdma::device*>> context_impl::device_of(ibv_context* verbs)
     co_return note(verbs, *limits);
 }
 
-result<rdma::device*> context_impl::only_device()
+result<rdma::device*> context_impl::only_device(std::string_view name)
 {
     shared_devices::note_all();
     const device_list list;
     ibv_context* found = nullptr;
     for (ibv_context* verbs : list.all()) {
-        if (!options_.device.empty() && options_.device != ::ibv_get_device_name(verbs->device))
+        const std::string_view own = ::ibv_get_device_name(verbs->device);
+        const std::string_view wanted = name.empty() ? std::string_view(options_.device) : name;
+        if (!wanted.empty() && wanted != own)
             continue;
         if (found != nullptr)
             return error(std::errc::operation_not_supported,

@@ -71,7 +71,7 @@ public:
     /// The device behind an rdma_cm_id.
     task<result<rdma::device*>> device_of(ibv_context* verbs);
     /// The device, where there is one only, or one by name.
-    result<rdma::device*> only_device();
+    result<rdma::device*> only_device(std::string_view name);
     /// Where connections to `to` come from, as the options say; nothing: as the route goes.
     task<result<std::optional<net::endpoint>>> source_for(net::endpoint to);
     /// Whether device and port of `id` are those of the options, if these name any.

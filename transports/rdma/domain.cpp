@@ -118,6 +118,13 @@ void memory_grant::drop() noexcept
     home.post_remote(*this);
 }
 
+memory_grant::left_behind memory_grant::leave() noexcept
+{
+    left_behind left{std::exchange(region_, nullptr), std::exchange(keep_, {})};
+    delete this;
+    return left;
+}
+
 void memory_grant::deliver() noexcept
 {
     whole_domain& all = domain_.whole();
@@ -156,8 +163,9 @@ void memory_grant::revoke() noexcept
         scope_->cut_off(); // which has the window, and ends
     }
     scope_ = nullptr;
-    if (region_ != nullptr)
-        ::ibv_dereg_mr(std::exchange(region_, nullptr));
+    if (ibv_mr* const region = std::exchange(region_, nullptr);
+        region != nullptr && ::ibv_dereg_mr(region) != 0)
+        domain_.whole().hold(region, std::exchange(keep_, {}));
     standing_ = false;
     unlink();
 }
@@ -295,6 +303,16 @@ task<result<std::size_t>> domain::part_on(device& d)
 // For a grant that no queue pair limits: its key is of one device.
 task<result<std::size_t>> domain::any_part()
 {
+    if (!all_.device().empty()) {
+        for (std::size_t i = 0; i < parts_.size(); ++i)
+            if (!parts_[i]->on.gone() &&
+                all_.device() == ::ibv_get_device_name(parts_[i]->on.verbs()->device))
+                co_return i;
+        auto named = context_.only_device(all_.device());
+        if (!named)
+            co_return named.error();
+        co_return co_await part_on(**named);
+    }
     std::size_t there = 0;
     std::size_t connected = 0;
     std::size_t last_there = 0;
@@ -317,7 +335,7 @@ task<result<std::size_t>> domain::any_part()
     if (connected > 1)
         co_return error(std::errc::operation_not_supported,
                         "a grant without a queue pair needs a domain that is connected by one device");
-    auto d = context_.only_device();
+    auto d = context_.only_device({});
     if (!d)
         co_return d.error();
     co_return co_await part_on(**d);
@@ -430,17 +448,25 @@ task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
     std::vector<verbs::grant_request*> wide;
     std::vector<verbs::grant_request*> renewable;
     std::vector<verbs::grant_request*> narrow;
+    std::vector<verbs::grant_request*> own;
     for (auto& r : batch) {
         if (r.store != nullptr)
             co_return error(std::errc::operation_not_supported,
                             "a device grants memory, and no bytes of a file: those are for iwarp");
         if (r.memory.size() > 0xffffffff)
             co_return error(std::errc::invalid_argument, "a grant covers less than 4 GiB", r.memory.size());
-        if (!is_registered(r.memory))
+        if (r.own_region && (r.scope != nullptr || r.renewable))
+            co_return error(std::errc::invalid_argument,
+                            "a grant with a region of its own is for all queue pairs, and not renewable");
+        if (!r.own_region && !is_registered(r.memory))
             co_return error(std::errc::invalid_argument, "a grant lies in registered memory",
                             r.memory.size());
         if (r.memory.empty()) { // nothing to touch, so nothing to make
             give(r, std::make_unique<memory_grant>(*this, r.memory));
+            continue;
+        }
+        if (r.own_region) {
+            own.push_back(&r);
             continue;
         }
         if (r.renewable && (r.scope != nullptr || !context_.query().renewable_grants))
@@ -473,6 +499,13 @@ task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
         done = co_await make_wide_grants(wide, false);
     if (done && !renewable.empty())
         done = co_await make_wide_grants(renewable, true);
+    if (done && !own.empty()) {
+        const auto number = co_await any_part();
+        if (number)
+            done = co_await register_grants(own, *parts_[*number]);
+        else
+            done = number.error();
+    }
     if (!done) {
         for (auto& r : batch)
             r.made = verbs::grant();
@@ -504,7 +537,12 @@ task<result<void>> domain::make_wide_grants(std::span<verbs::grant_request*> bat
 
 task<result<void>> domain::register_grants(std::span<verbs::grant_request*> batch, domain_part& p)
 {
+    // All memory first: a region that was made is a grant's in any case.
     std::vector<ibv_mr*> made(batch.size());
+    std::vector<std::unique_ptr<memory_grant>> grants;
+    grants.reserve(batch.size());
+    for (const auto* r : batch)
+        grants.push_back(std::make_unique<memory_grant>(*this, r->memory));
     auto work = [&p, batch, &made]() -> int {
         for (std::size_t i = 0; i < batch.size(); ++i) {
             int rights = 0;
@@ -529,13 +567,17 @@ task<result<void>> domain::register_grants(std::span<verbs::grant_request*> batc
         co_return registration_error(failed, 0);
     }
     for (std::size_t i = 0; i < batch.size(); ++i) {
-        auto g = std::make_unique<memory_grant>(*this, batch[i]->memory);
-        g->region_ = made[i];
-        g->part_ = &p;
-        g->key_ = made[i]->rkey;
-        g->standing_ = true;
-        p.grants[g->key_] = g.get();
-        give(*batch[i], std::move(g));
+        memory_grant& g = *grants[i];
+        g.region_ = made[i];
+        g.part_ = &p;
+        g.key_ = made[i]->rkey;
+        g.standing_ = true;
+        g.keep_ = std::exchange(batch[i]->keep, {});
+        batch[i]->made = verbs::grant(*grants[i].release());
+    }
+    for (const auto* r : batch) {
+        auto& g = static_cast<memory_grant&>(*r->made.slot());
+        p.grants[g.key_] = &g; // without memory for that, make_grants() drops all
     }
     add(context_.counts().region_grants, batch.size());
     co_return result<void>();

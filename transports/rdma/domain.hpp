@@ -90,6 +90,13 @@ public:
     {
         return over_ != nullptr ? ::ibv_inc_rkey(window_->rkey) : 0;
     }
+    /// What a grant leaves to whoever asks the kernel to take its region away.
+    struct left_behind {
+        ibv_mr* region = nullptr; ///< or nothing
+        verbs::memory_owner keep; ///< goes after it
+    };
+    /// As drop(), on the shard that made it, but for its region.
+    left_behind leave() noexcept;
     /// Renewable by queue pairs of `d` on the device of `p`: they may be of another shard than the one that made it.
     bool is_renewable_in(const domain& d, const domain_part& p) const noexcept;
 

@@ -2,6 +2,7 @@
 #include "host.hpp"
 
 #include "context.hpp"
+#include "ports.hpp"
 #include "whole_domain.hpp"
 
 #include <algorithm>
@@ -22,9 +23,17 @@ result<std::unique_ptr<context>> make_context(reactor& shard, lanes where, const
     return open_context(shard, where, o, all, std::move(own));
 }
 
-result<std::unique_ptr<verbs::protection_domain>> host_impl::make_domain()
+result<std::unique_ptr<verbs::protection_domain>> host_impl::make_domain(std::string_view address)
 {
-    return std::unique_ptr<verbs::protection_domain>(std::make_unique<whole_domain>(*this));
+    std::string device;
+    if (!address.empty()) {
+        auto found = device_with(address);
+        if (!found)
+            return found.error();
+        device = std::move(*found);
+    }
+    return std::unique_ptr<verbs::protection_domain>(
+        std::make_unique<whole_domain>(*this, std::move(device)));
 }
 
 void host_impl::enter(context_impl& c)

@@ -15,8 +15,12 @@ class context_impl;
 
 class host_impl final : public host {
 public:
+    host_impl()
+    {
+        can_.domains_across_shards = true;
+    } // whatever the devices, which are asked when there is a context
     const verbs::capabilities& query() const noexcept override { return can_; }
-    result<std::unique_ptr<verbs::protection_domain>> make_domain() override;
+    result<std::unique_ptr<verbs::protection_domain>> make_domain(std::string_view address) override;
     result<std::unique_ptr<context>> make_context(reactor& shard, lanes where, const options& o) override;
 
     /// A context came, on its shard.

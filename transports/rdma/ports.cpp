@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ports.hpp"
 
+#include "cm_id.hpp"
+
 #include <algorithm>
 #include <arpa/inet.h>
 #include <array>
@@ -199,6 +201,22 @@ result<net::endpoint> parse_source(std::string_view text)
     std::string with_port(text);
     with_port = text.find(':') == std::string_view::npos ? with_port + ":0" : "[" + with_port + "]:0";
     return net::endpoint::parse(with_port);
+}
+
+result<std::string> device_with(std::string_view address)
+{
+    const auto where = parse_source(address);
+    if (!where)
+        return where.error();
+    const std::unique_ptr<rdma_event_channel, void (*)(rdma_event_channel*)> channel(
+        ::rdma_create_event_channel(), &::rdma_destroy_event_channel);
+    rdma_cm_id* raw = nullptr;
+    if (channel == nullptr || ::rdma_create_id(channel.get(), &raw, nullptr, RDMA_PS_TCP) != 0)
+        return error::from_errno(errno, "rdma_create_id");
+    const cm_id id(raw);
+    if (::rdma_bind_addr(raw, const_cast<sockaddr*>(where->data())) != 0 || raw->verbs == nullptr)
+        return error(std::errc::no_such_device, "no RDMA device has this address");
+    return std::string(::ibv_get_device_name(raw->verbs->device));
 }
 
 result<net::endpoint> own_address(std::string_view device, std::uint32_t port, const net::endpoint& to)

@@ -3,6 +3,8 @@
 
 #include "context.hpp"
 
+#include <verbena/core/log.hpp>
+
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
@@ -13,9 +15,23 @@ namespace verbena::rdma {
 whole_domain::~whole_domain()
 {
     shares_.clear();
+    for (const auto& each : held_)
+        (void)::ibv_dereg_mr(each.region);
     assert(away_.load() == 0 && "a grant that another shard dropped outlives its domain: revoke it");
     for (const auto& [verbs, pd] : devices_)
         ::ibv_dealloc_pd(pd);
+}
+
+void whole_domain::hold(ibv_mr* region, verbs::memory_owner keep) noexcept
+{
+    try {
+        log(log_level::error, "rdma",
+            "the kernel does not take away a region that a peer was given: its memory stays in use",
+            {{"bytes", region->length}, {"device", ::ibv_get_device_name(region->context->device)}});
+        const std::scoped_lock held(memory_lock_);
+        held_.push_back({region, std::move(keep)});
+    } catch (const std::bad_alloc&) { // without memory for a note of it
+    }
 }
 
 result<ibv_pd*> whole_domain::device_domain(ibv_context* verbs) noexcept
@@ -117,14 +133,21 @@ whole_domain::make_shared_receive_queue(const verbs::shared_receive_queue_option
     co_return co_await (*d)->make_shared_receive_queue(o);
 }
 
-// To the shard that made some of the grants, which asks the kernel there, and back.
+// To the shard that made some of the grants, and back with their regions: the kernel, which may take long to unpin what they had,
+// holds no shard.
 class whole_domain::errand final : public remote_message {
 public:
     errand(domain& d, reactor& home, std::size_t& left, event& done) noexcept
         : domain_(d), home_(home), left_(left), done_(done)
     {
     }
-    void add(memory_grant& g) { grants_.push_back(&g); }
+    void add(memory_grant& g)
+    {
+        left_behind_.reserve(grants_.size() + 1);
+        grants_.push_back(&g);
+    }
+    std::vector<memory_grant::left_behind>& left_behind() noexcept { return left_behind_; }
+    blocking_pool& pool() const noexcept { return domain_.owner().pool(); }
     bool is_for(const domain& d) const noexcept { return &domain_ == &d; }
     void go() noexcept { domain_.owner().shard().post_remote(*this); }
 
@@ -137,7 +160,7 @@ private:
             return;
         }
         for (memory_grant* g : grants_)
-            g->drop();
+            left_behind_.push_back(g->leave());
         home_.post_remote(*this);
     }
     domain& domain_;
@@ -145,6 +168,7 @@ private:
     std::size_t& left_;
     event& done_;
     std::vector<memory_grant*> grants_;
+    std::vector<memory_grant::left_behind> left_behind_;
     bool there_ = false;
 };
 
@@ -186,6 +210,14 @@ task<void> whole_domain::revoke(std::span<verbs::grant> batch)
     for (const auto& e : errands)
         e->go();
     co_await done.wait_shielded();
+    for (const auto& e : errands) {
+        auto work = [this, &regions = e->left_behind()] {
+            for (auto& each : regions)
+                if (each.region != nullptr && ::ibv_dereg_mr(each.region) != 0)
+                    hold(each.region, std::move(each.keep));
+        };
+        co_await e->pool().run(std::move(work));
+    }
     if (own != nullptr)
         co_await own->revoke(ours);
 }

@@ -9,6 +9,8 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace verbena::rdma {
@@ -16,7 +18,8 @@ namespace verbena::rdma {
 /// Destroyed while no shard has anything to do with it: it takes down what each has, as that shard would.
 class whole_domain final : public verbs::protection_domain {
 public:
-    explicit whole_domain(host_impl& all) noexcept : host_(all) {}
+    /// `device`: the one of grants that are of no queue pair; empty: the only one.
+    whole_domain(host_impl& all, std::string device) noexcept : host_(all), device_(std::move(device)) {}
     ~whole_domain() override;
 
     task<result<std::unique_ptr<verbs::region>>> register_memory(std::span<std::byte> memory) override;
@@ -29,10 +32,14 @@ public:
     make_shared_receive_queue(const verbs::shared_receive_queue_options& o) override;
 
     const host_impl& of_host() const noexcept { return host_; }
+    const std::string& device() const noexcept { return device_; }
     /// What the shard of `c` has of it, made now if it has to be. On that shard.
     domain& at(context_impl& c);
     /// The device's, made now if it has to be. Any thread; blocks.
     result<ibv_pd*> device_domain(ibv_context* verbs) noexcept;
+
+    /// A region that the kernel did not take away: a peer may reach its memory, which stays with `keep` as long as the domain. Any thread.
+    void hold(ibv_mr* region, verbs::memory_owner keep) noexcept;
 
     /// Grants that were dropped and are on their way to the shard that made them.
     std::atomic<int>& away() noexcept { return away_; }
@@ -55,11 +62,13 @@ private:
     domain* known_here() const noexcept;
 
     host_impl& host_;
+    const std::string device_;
     mutable std::mutex lock_; // for who has what
     std::vector<share> shares_;
     std::mutex devices_lock_;
     std::vector<std::pair<ibv_context*, ibv_pd*>> devices_;
     mutable std::mutex memory_lock_;
+    std::vector<memory_grant::left_behind> held_; // under it
     std::atomic<int> away_{0};
 };
 

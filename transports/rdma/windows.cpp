@@ -4,6 +4,7 @@
 
 #include "context.hpp"
 #include "queue_pair.hpp"
+#include "whole_domain.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -228,7 +229,7 @@ task<void> domain::invalidate(std::span<memory_grant*> batch)
 task<void> domain::revoke(std::span<verbs::grant> batch)
 {
     // All memory first, so that nothing is taken from a grant that is not taken back then.
-    std::vector<ibv_mr*> regions;
+    std::vector<memory_grant::left_behind> regions;
     std::vector<ibv_mw*> windows;
     std::vector<memory_grant*> type_1;
     std::vector<memory_grant*> type_2;
@@ -264,16 +265,17 @@ task<void> domain::revoke(std::span<verbs::grant> batch)
     }
     for (memory_grant* g : kernels) {
         if (g->region_ != nullptr)
-            regions.push_back(std::exchange(g->region_, nullptr));
+            regions.push_back({std::exchange(g->region_, nullptr), std::exchange(g->keep_, {})});
         else
             windows.push_back(std::exchange(g->window_, nullptr));
         g->over_ = nullptr;
         g->standing_ = false;
     }
     if (!regions.empty() || !windows.empty()) {
-        auto work = [&regions, &windows] {
-            for (ibv_mr* mr : regions)
-                ::ibv_dereg_mr(mr);
+        auto work = [this, &regions, &windows] {
+            for (auto& each : regions)
+                if (::ibv_dereg_mr(each.region) != 0)
+                    all_.hold(each.region, std::move(each.keep));
             for (ibv_mw* mw : windows)
                 ::ibv_dealloc_mw(mw);
         };

@@ -75,6 +75,7 @@ CELLS = (
     Cell("nfs41-guest siw", "Linux NFSv4.1", GUEST.format("iwarp"), "siw", KERNEL4),
     Cell("nfs41-guest rxe", "Linux NFSv4.1", GUEST.format("rdma"), "rxe", KERNEL4),
     Cell("pnfs-guest", "Linux NFSv4.1, verbena `iwarp`", GUEST.format("iwarp"), "siw", PNFS, common=True),
+    Cell("pnfs-guest rdma rxe", "Linux NFSv4.1, verbena `rdma`", GUEST.format("rdma"), "rxe", PNFS),
     Cell("nfs42-guest", "Linux NFSv4.2", GUEST.format("tcp"), "TCP", EXTENDED, common=True),
     Cell("nfs42-guest siw", "Linux NFSv4.2", GUEST.format("iwarp"), "siw", EXTENDED),
     Cell("nfs42-guest rxe", "Linux NFSv4.2", GUEST.format("rdma"), "rxe", EXTENDED),

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-# A stock kernel's NFSv4.1 client on an export that gives RDMA layouts, which it does not know: it works by READ and WRITE, over siw, beside
-# `verbena` with layouts on the same files, and neither of them sees anything old.
+# A stock kernel's NFSv4.1 client on an export that gives RDMA layouts, which it does not know: it works by READ and WRITE, over RDMA, beside
+# `verbena` with layouts on the same files, and neither of them sees anything old: pnfs-guest [iwarp siw|rdma rxe].
 # lab: limit=300
 . "$LAB_LIB"
-serve iwarp siw --export ':/layouts,backend=memfs,root_squash=no,clients=*,pnfs'
+transport=${1:-iwarp} kind=${2:-siw}
+serve "$transport" "$kind" --export ':/layouts,backend=memfs,root_squash=no,clients=*,pnfs'
 version_4 4.1
 verbena=$LAB_BUILD/services/verbena
 needs "$verbena"
-by_layout=nfs+iwarp://$server:$rdma_port/layouts
+by_layout=nfs+$transport://$server:$rdma_port/layouts
 mount -t nfs -o "$mount_options" "$server:/layouts" mounted
 [[ ,$(findmnt -no OPTIONS mounted), == *,vers=4.1,* ]] || fail "mounted as $(findmnt -no OPTIONS mounted)"
 same() { cmp "$1" "$2" || fail "$1 and $2 differ"; }

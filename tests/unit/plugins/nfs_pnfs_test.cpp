@@ -84,12 +84,18 @@ BOOST_AUTO_TEST_CASE(what_keeps_clients_from_layouts_is_told_with_its_cure)
     filtered.pnfs = false;
     BOOST_TEST(complaint(filtered, false) == "");
 
+    const std::vector<std::string> tcp = {"tcp"}, iwarp = {"tcp", "iwarp"}, rdma = {"rdma"};
     const std::vector<export_config> all = {export_config(), plain()};
-    BOOST_TEST(complaint([&] { check_pnfs_listeners(all, true); }) == "");
-    BOOST_TEST(
-        holds(complaint([&] { check_pnfs_listeners(all, false); }), "add --listen iwarp://HOST:20049"));
+    BOOST_TEST(complaint([&] { check_pnfs_listeners(all, iwarp); }) == "");
+    BOOST_TEST(complaint([&] { check_pnfs_listeners(all, rdma); }) == "");
+    BOOST_TEST(holds(complaint([&] { check_pnfs_listeners(all, tcp); }), "add --listen iwarp://HOST:20049"));
     const std::vector<export_config> none(2);
-    BOOST_TEST(complaint([&] { check_pnfs_listeners(none, false); }) == "");
+    BOOST_TEST(complaint([&] { check_pnfs_listeners(none, tcp); }) == "");
+    // A listener that the export leaves out is none.
+    std::vector<export_config> by_iwarp = {plain()};
+    by_iwarp[0].transports = {"tcp", "iwarp"};
+    BOOST_TEST(complaint([&] { check_pnfs_listeners(by_iwarp, iwarp); }) == "");
+    BOOST_TEST(holds(complaint([&] { check_pnfs_listeners(by_iwarp, rdma); }), "there is none for them"));
 }
 
 BOOST_AUTO_TEST_CASE(a_client_is_told_the_listener_that_it_reaches)

@@ -25,7 +25,7 @@ BOOST_FIXTURE_TEST_CASE(a_file_is_read_by_rdma, layout_world)
     BOOST_TEST(holder.wire.count(nfs_opnum4::getdeviceinfo) == 1u);
     BOOST_TEST(holder.wire.count(nfs_opnum4::read) == 1u);
     BOOST_TEST(f->has_layout());
-    BOOST_TEST(service->data().count().connections == 1);
+    BOOST_TEST(data->count().connections == 1);
     close(*f);
     BOOST_TEST(holder.wire.count(nfs_opnum4::layoutreturn) == 1u);
     turns();
@@ -1285,10 +1285,10 @@ BOOST_FIXTURE_TEST_CASE(a_data_server_that_has_forgotten_the_client_is_found_aga
     BOOST_TEST(read(*f, 0, 10) == text.substr(0, 10));
     close(*f);
     for (int i = 0; i < 3; ++i) {
-        run([&] { return service->data().forget_idle(); });
+        run([&] { return data->forget_idle(); });
         pass(100ms);
     }
-    BOOST_TEST(service->data().count().connections == 0);
+    BOOST_TEST(data->count().connections == 0);
     f = open(what, share4::access_read);
     BOOST_TEST(read(*f, 0, 10) == text.substr(0, 10));
     BOOST_TEST(counts().read_by_rdma == 20u);

@@ -30,16 +30,16 @@ struct layout_fixture : called_fixture {
     static constexpr std::uint64_t all = UINT64_MAX;
     using extent_state = pnfs_rdma_extent_state4;
 
-    layout_fixture()
+    explicit layout_fixture(loop::options o = {})
     {
         options[0].pnfs = true;
         options[0].local_writers = false;
         fabric = loop::make_fabric(*shard, {});
-        loop::options o;
         o.name = "server";
         device = fabric->make_device(o);
-        o.name = "client";
-        client_device = fabric->make_device(o);
+        loop::options plain;
+        plain.name = "client";
+        client_device = fabric->make_device(plain);
         context = device->make_context(*shard);
         listener = std::move(*context->listen("data"));
         client_context = client_device->make_context(*shard);
@@ -62,8 +62,8 @@ struct layout_fixture : called_fixture {
     {
         start();
         const std::array<verbena::shard*, 1> where = {&home};
-        service.emplace(*commons, *device, where, layout_options);
-        service->where = [this](std::string_view) { return address; };
+        service.emplace(*commons, where, layout_options);
+        data = service->add_way("loop", *device, [this](std::string_view peer) { return data_place(peer); });
         commons->pnfs = &*service;
         tend();
         tasks.spawn([this]() -> task<void> {
@@ -73,7 +73,7 @@ struct layout_fixture : called_fixture {
                 auto next = co_await listener->next();
                 if (!next)
                     break;
-                connections.spawn(&nfs::v4::pnfs::data_server::serve, &service->data(), std::move(*next));
+                connections.spawn(&nfs::v4::pnfs::data_server::serve, data, std::move(*next));
             }
             connections.request_stop();
             co_await connections.join();
@@ -276,14 +276,16 @@ struct layout_fixture : called_fixture {
     const verbena::files::state_stats& stats() { return commons->state.table().stats(); }
 
     std::unique_ptr<loop::fabric> fabric;
-    std::unique_ptr<loop::device> device, client_device;
+    std::unique_ptr<loop::device> device, other_device, client_device;
     std::unique_ptr<loop::context> context, client_context;
     std::unique_ptr<verbs::listener> listener;
     std::unique_ptr<verbs::protection_domain> client_domain;
     std::vector<std::unique_ptr<rdma_peer>> peers;
     nfs::v4::pnfs::service::options layout_options;
     std::string address = "data";
+    nfs::v4::pnfs::service::place_of data_place = [this](std::string_view) { return address; };
     std::optional<nfs::v4::pnfs::service> service;
+    nfs::v4::pnfs::data_server* data = nullptr;
     client4 first{*this, "first"};
     client4 second{*this, "second"};
     std::shared_ptr<called_client> first_way, second_way;

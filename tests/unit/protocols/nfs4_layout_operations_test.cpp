@@ -21,7 +21,7 @@ BOOST_FIXTURE_TEST_CASE(a_client_reads_and_writes_a_file_without_calls, layout_f
     BOOST_TEST(put(p, made.memory(), 0, "without"));
     BOOST_TEST(take(p, made.memory(), 0, 17) == "without by a call");
     BOOST_TEST(first.read(file, file.id) == "without by a call");
-    BOOST_TEST(service->data().count().connections == 1);
+    BOOST_TEST(data->count().connections == 1);
     BOOST_TEST(service->layouts().counts().segments == 1);
     const auto back = give_back(first, file, returning(made.id));
     BOOST_TEST((back.status == nfsstat4::ok && !back.stateid));
@@ -133,9 +133,9 @@ BOOST_FIXTURE_TEST_CASE(files_that_have_none_say_so, layout_fixture)
     address = "data";
     // Where that is not known at the moment it may be so later.
     const auto known = std::exchange(
-        service->where, [](std::string_view) { return error::from_errno(EMFILE, "where it listens"); });
+        data_place, [](std::string_view) { return error::from_errno(EMFILE, "where it listens"); });
     BOOST_TEST(get(first, file, asking(file.id, mode::read)).status == nfsstat4::layouttrylater);
-    service->where = known;
+    data_place = known;
     // Of an export that has none.
     OPEN4args args = first.creating("f");
     args.share_access |= share4::want_no_delegation;
@@ -148,23 +148,122 @@ BOOST_FIXTURE_TEST_CASE(files_that_have_none_say_so, layout_fixture)
     BOOST_TEST(get(second, mine, asking(mine.id, mode::read)).status == nfsstat4::layoutunavailable);
 }
 
-BOOST_FIXTURE_TEST_CASE(a_device_that_needs_registered_memory_serves_none, layout_fixture)
+namespace {
+
+struct device_with_local_keys : layout_fixture {
+    static loop::options options_of_it()
+    {
+        loop::options o;
+        o.profile.needs_local_keys = true;
+        return o;
+    }
+    device_with_local_keys() : layout_fixture(options_of_it()) {}
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(what_is_granted_need_not_be_registered_before, device_with_local_keys)
 {
-    loop::options o;
-    o.name = "local keys";
-    o.profile.needs_local_keys = true;
-    const auto other = fabric->make_device(o);
-    start();
-    const std::array<verbena::shard*, 1> where = {&home};
-    nfs::v4::pnfs::service by_it(*commons, *other, where, layout_options);
-    by_it.where = [](std::string_view) { return std::string("data"); };
-    commons->pnfs = &by_it;
-    BOOST_TEST(!by_it.is_usable());
-    connect(first);
+    begin();
+    const auto file = make(first, "f", "written by a call");
+    const auto made = get(first, file, mode::rw);
+    BOOST_TEST_REQUIRE(made.status == nfsstat4::ok);
+    rdma_peer& p = connect_to(first, made);
+    BOOST_TEST(take(p, made.memory(), 0, 17) == "written by a call");
+    BOOST_TEST(give_back(first, file, returning(made.id)).status == nfsstat4::ok);
+}
+
+// Its keys are of the device with that address. Elsewhere a client is told what is so now.
+BOOST_FIXTURE_TEST_CASE(a_client_is_told_the_address_that_its_domain_is_of, device_with_local_keys)
+{
+    begin();
     const auto file = make(first, "f", "text");
-    BOOST_TEST(get(first, file, asking(file.id, mode::read)).status == nfsstat4::layoutunavailable);
-    program.reset();
-    commons.reset();
+    const auto made = get(first, file, mode::read);
+    address = "elsewhere";
+    const auto found = service->find(first.id, made.extents.at(0).device_id);
+    BOOST_TEST_REQUIRE(found.client != nullptr);
+    BOOST_TEST(service->place_for(found, "peer").value() == "data");
+}
+
+BOOST_FIXTURE_TEST_CASE(what_a_device_has_registered_for_layouts_is_bounded, device_with_local_keys)
+{
+    layout_options.layouts.locked_of_client = 2 * block;
+    layout_options.layouts.locked = 3 * block;
+    begin();
+    std::vector<client4::opened> files;
+    for (const char* name : {"a", "b", "c", "d"})
+        files.push_back(make(first, name, "text"));
+    const auto ask = [&](client4& c, const client4::opened& of) {
+        return get(c, of, asking(of.id, mode::read));
+    };
+    const auto a = ask(first, files[0]);
+    BOOST_TEST(a.status == nfsstat4::ok);
+    BOOST_TEST(ask(first, files[1]).status == nfsstat4::ok);
+    // What the client may have.
+    BOOST_TEST(ask(first, files[2]).status == nfsstat4::layouttrylater);
+    const auto others_c = open(second, "c");
+    const auto others_d = open(second, "d");
+    BOOST_TEST(ask(second, others_c).status == nfsstat4::ok);
+    // What all may have.
+    BOOST_TEST(ask(second, others_d).status == nfsstat4::layouttrylater);
+    BOOST_TEST(give_back(first, files[0], returning(a.id)).status == nfsstat4::ok);
+    turns();
+    BOOST_TEST(ask(second, others_d).status == nfsstat4::ok);
+    BOOST_TEST(ask(first, files[0]).status == nfsstat4::layouttrylater);
+}
+
+// The device's contexts go next, and nothing may need them any more.
+BOOST_FIXTURE_TEST_CASE(the_end_of_a_data_server_takes_all_back, layout_fixture)
+{
+    begin();
+    const auto file = make(first, "f", "text");
+    const auto made = get(first, file, mode::rw);
+    rdma_peer& p = connect_to(first, made);
+    BOOST_TEST(take(p, made.memory(), 0, 4) == "text");
+    bool ended = false;
+    tasks.spawn([&]() -> task<void> {
+        task<void> ending = data->end();
+        co_await ending;
+        ended = true;
+    });
+    turns();
+    BOOST_TEST(ended);
+    BOOST_TEST(service->layouts().counts().segments == 0);
+    BOOST_TEST(data->count().clients == 0u);
+    BOOST_TEST(take(p, made.memory(), 0, 4) == "?");
+    BOOST_TEST(get(first, file, asking(file.id, mode::rw)).status != nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(clients_reach_memory_by_the_device_they_call_by, layout_fixture)
+{
+    begin();
+    nfs::v4::pnfs::service& s = *service;
+    BOOST_TEST(s.way_for("rdma", {}, false) == s.way_for("loop", {}, false));
+    BOOST_TEST(s.way_for("tcp", {}, false) == s.way_for("loop", {}, false));
+    loop::options o;
+    o.name = "other";
+    o.profile.grants_stores = false;
+    other_device = fabric->make_device(o);
+    auto* const by_other =
+        s.add_way("rdma", *other_device, [](std::string_view) { return std::string("other"); });
+    BOOST_TEST_REQUIRE(by_other != nullptr);
+    BOOST_TEST(&s.way_for("rdma", {}, false)->data == by_other);
+    BOOST_TEST(&s.way_for("tcp", {}, false)->data == data);
+    const std::array<std::string, 2> some = {"tcp", "rdma"};
+    BOOST_TEST(&s.way_for("tcp", some, false)->data == by_other);
+    BOOST_TEST(s.way_for("tcp", std::span(some).first(1), false) == nullptr);
+    BOOST_TEST(s.add_way("third", *other_device, s.way_for("rdma", {}, false)->where) == nullptr);
+    // Files that are no memory are for devices that place by calls.
+    BOOST_TEST(s.way_for("rdma", {}, true) == nullptr);
+    // A device id leads to its own one.
+    const auto file = make(first, "f", "text");
+    const auto made = get(first, file, mode::read);
+    const auto found = s.find(first.id, made.extents.at(0).device_id);
+    BOOST_TEST_REQUIRE(found.client != nullptr);
+    BOOST_TEST((found.client == data->known(found.client->id)));
+    BOOST_TEST(&found.by->data == data);
+    BOOST_TEST(s.connections().clients == 1u);
+    BOOST_TEST(by_other->count().clients == 0u);
 }
 
 // --- LAYOUTGET: what is given
@@ -313,9 +412,9 @@ BOOST_FIXTURE_TEST_CASE(who_has_the_file_not_open_hears_nothing_of_it, layout_fi
                    nfsstat4::openmode);
     }
     // Nor is anything made for him.
-    BOOST_TEST(service->data().count().clients == 0u);
+    BOOST_TEST(data->count().clients == 0u);
     BOOST_TEST(get(first, file, asking(file.id, mode::read)).status == nfsstat4::ok);
-    BOOST_TEST(service->data().count().clients == 1u);
+    BOOST_TEST(data->count().clients == 1u);
 }
 
 // --- LAYOUTGET: who may

@@ -354,7 +354,7 @@ BOOST_FIXTURE_TEST_CASE(a_client_without_layouts_keeps_its_connections_for_a_lea
     BOOST_TEST(p.is_up());
     pass(2 * lease, 10s);
     BOOST_TEST(!p.is_up());
-    BOOST_TEST(service->data().count().connections == 0);
+    BOOST_TEST(data->count().connections == 0);
     BOOST_TEST(first.call(asking_of(made)).status() == nfsstat4::noent);
 }
 

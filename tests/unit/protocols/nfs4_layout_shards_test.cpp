@@ -29,8 +29,8 @@ struct spread_layouts : spread_server {
         std::array<verbena::shard*, homes> all{};
         for (unsigned i = 0; i < homes; ++i)
             all[i] = &shards.at(i);
-        service.emplace(*commons, *device, all, nfs::v4::pnfs::service::options());
-        service->where = [](std::string_view) { return std::string("data"); };
+        service.emplace(*commons, all, nfs::v4::pnfs::service::options());
+        data = service->add_way("loop", *device, [](std::string_view) { return std::string("data"); });
         commons->pnfs = &*service;
         for (unsigned i = 0; i < homes; ++i) {
             contexts[i] = device->make_context(shards.at(i).reactor());
@@ -45,6 +45,8 @@ struct spread_layouts : spread_server {
         writers.clear();
         shards.stop();
     }
+    nfs::v4::pnfs::data_server* data = nullptr;
+
     task<void> listen(unsigned i)
     {
         const task_context& mine = co_await current_context();
@@ -53,7 +55,7 @@ struct spread_layouts : spread_server {
             auto next = co_await listeners[i]->next();
             if (!next)
                 break;
-            connections.spawn(&nfs::v4::pnfs::data_server::serve, &service->data(), std::move(*next));
+            connections.spawn(&nfs::v4::pnfs::data_server::serve, data, std::move(*next));
         }
         connections.request_stop();
         co_await connections.join();

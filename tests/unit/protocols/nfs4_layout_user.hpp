@@ -137,8 +137,8 @@ struct layout_world : nfs4_fixture {
     {
         start();
         const std::array<verbena::shard*, 1> where = {&home};
-        service.emplace(*commons, *device, where, service_options);
-        service->where = [this](std::string_view) { return address; };
+        service.emplace(*commons, where, service_options);
+        data = service->add_way("loop", *device, [this](std::string_view) { return address; });
         commons->pnfs = &*service;
         serving.emplace(*shard);
         serving->spawn([this] { return commons->state.clients().tend(); });
@@ -153,7 +153,7 @@ struct layout_world : nfs4_fixture {
                 auto next = co_await listener->next();
                 if (!next)
                     break;
-                connections.spawn(&nfs::v4::pnfs::data_server::serve, &service->data(), std::move(*next));
+                connections.spawn(&nfs::v4::pnfs::data_server::serve, data, std::move(*next));
             }
             connections.request_stop();
             co_await connections.join();
@@ -296,6 +296,7 @@ struct layout_world : nfs4_fixture {
     nfs::v4::pnfs::service::options service_options;
     std::string address = "data";
     std::optional<nfs::v4::pnfs::service> service;
+    nfs::v4::pnfs::data_server* data = nullptr;
     std::optional<scope> serving;
     one holder{*this, "holder"};
     one other{*this, "other"};

@@ -225,7 +225,7 @@ public:
     const verbs::capabilities& query() const noexcept override { return capabilities_; }
     reactor& shard() noexcept override { return shard_; }
     verbs::device& device() noexcept override { return *this; }
-    result<std::unique_ptr<verbs::protection_domain>> make_domain() override
+    result<std::unique_ptr<verbs::protection_domain>> make_domain(std::string_view) override
     {
         return std::unique_ptr<verbs::protection_domain>(std::make_unique<fake_domain>(server_.memory));
     }

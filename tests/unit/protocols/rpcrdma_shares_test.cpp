@@ -59,6 +59,7 @@ public:
     {
         return !private_data.empty() && private_data.front() == own;
     }
+    task<void> end() override { co_return; }
     task<void> serve(std::unique_ptr<verbs::connect_request> request) override
     {
         ++served;

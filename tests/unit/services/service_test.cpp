@@ -314,7 +314,13 @@ public:
         auto refusing = request->reject(answer);
         (void)co_await refusing;
     }
+    task<void> end() override
+    {
+        ++ended;
+        co_return;
+    }
     std::atomic<int> served{0};
+    std::atomic<int> ended{0};
 };
 
 class beside_module final : public rpc::program_module {
@@ -381,7 +387,7 @@ std::string answer_to(const net::endpoint& where, std::string_view private_data)
 BOOST_AUTO_TEST_CASE(a_module_has_connections_that_are_not_for_rpc)
 {
     events.clear();
-    beside_module::others.served = 0;
+    beside_module::others.served = beside_module::others.ended = 0;
     service s("test");
     s.modules().add(beside);
     quiet(s);
@@ -398,7 +404,9 @@ BOOST_AUTO_TEST_CASE(a_module_has_connections_that_are_not_for_rpc)
     }
     BOOST_TEST(answer_to(where, "").starts_with("accepted: "));
     BOOST_TEST(beside_module::others.served == 4);
+    BOOST_TEST(beside_module::others.ended == 0);
     BOOST_TEST(s.stop().has_value());
+    BOOST_TEST(beside_module::others.ended == 1);
 }
 
 BOOST_AUTO_TEST_CASE(a_module_that_fails_to_say_who_has_its_connections_is_named)

@@ -25,7 +25,7 @@ namespace {
 class counting_device final : public iwarp::device {
 public:
     const verbs::capabilities& query() const noexcept override { return real_->query(); }
-    result<std::unique_ptr<verbs::protection_domain>> make_domain() override
+    result<std::unique_ptr<verbs::protection_domain>> make_domain(std::string_view) override
     {
         ++domains;
         return real_->make_domain();

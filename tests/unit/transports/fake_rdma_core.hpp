@@ -72,7 +72,10 @@ struct fake {
     std::uint32_t next_key = 0; // of a region or window; the last octet is the window's own
     int regions = 0;            // that are there
     std::atomic<const ibv_context*> registered_with{nullptr}; // the last one
-    std::optional<int> refused_region;                        // an errno of ibv_reg_mr
+    std::function<void()> before_taken_away;
+    int stuck_regions = 0;             // so many ibv_dereg_mr fail
+    std::thread::id taken_away_by;     // of the region that went last
+    std::optional<int> refused_region; // an errno of ibv_reg_mr
     int windows = 0;
     std::atomic<int> protection_domains{0};
     int windows_made = 0;
@@ -441,8 +444,16 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uin
 }
 int ibv_dereg_mr(ibv_mr* mr)
 {
+    auto& f = verbena::rdma_test::it();
+    if (f.before_taken_away)
+        f.before_taken_away();
+    if (f.stuck_regions > 0) {
+        --f.stuck_regions;
+        return EBUSY;
+    }
     delete mr;
-    --verbena::rdma_test::it().regions;
+    --f.regions;
+    f.taken_away_by = std::this_thread::get_id();
     return 0;
 }
 

@@ -59,6 +59,7 @@ struct two_shards {
     {
         bool over = false;
         s.tasks->spawn([&]() -> task<void> {
+            co_await yield(); // until it is this shard's turn
             co_await f();
             over = true;
         });
@@ -103,6 +104,7 @@ struct two_shards {
 BOOST_FIXTURE_TEST_CASE(memory_of_one_shard_is_known_at_the_queue_pair_of_another, two_shards)
 {
     BOOST_TEST(all->query().domains_across_shards);
+    BOOST_TEST(rdma::make_host()->query().domains_across_shards); // before there is a context
     connect_b();
     std::unique_ptr<verbs::region> region;
     run(a, [&]() -> task<void> {
@@ -128,6 +130,89 @@ BOOST_FIXTURE_TEST_CASE(memory_of_one_shard_is_known_at_the_queue_pair_of_anothe
     // What nobody knows any more ends the connection.
     BOOST_TEST(bool(post(bytes, 0)));
     until([&] { return handler.count != 0; });
+}
+
+// Of memory that lasts, and of which each peer gets some: all of it is not registered for that.
+BOOST_FIXTURE_TEST_CASE(a_grant_with_a_region_of_its_own_needs_no_other_and_takes_it_along, two_shards)
+{
+    connect_b();
+    const auto kept = std::make_shared<int>();
+    verbs::grant_request r;
+    r.memory = bytes;
+    r.own_region = true;
+    r.keep = kept;
+    run(a, [&]() -> task<void> {
+        auto made = co_await domain->make_grants({&r, 1});
+        BOOST_REQUIRE_MESSAGE(made, why(made));
+    });
+    BOOST_TEST(it().regions == 1);
+    BOOST_TEST(r.made.where().key != 0u);
+    BOOST_TEST(!domain->is_registered(bytes)); // for nobody else
+    BOOST_TEST(kept.use_count() == 2);
+    // Any shard takes it away, and none of them waits for the kernel; the memory is kept until it has gone.
+    int kept_then = 0;
+    it().before_taken_away = [&] { kept_then = int(kept.use_count()); };
+    run(b, [&]() -> task<void> { co_await domain->revoke({&r.made, 1}); });
+    it().before_taken_away = nullptr;
+    BOOST_TEST(kept_then == 2);
+    BOOST_TEST(it().regions == 0);
+    BOOST_TEST((it().taken_away_by != std::this_thread::get_id()));
+    BOOST_TEST(kept.use_count() == 1);
+
+    std::array<verbs::grant_request, 2> wrong;
+    for (auto& each : wrong) {
+        each.memory = bytes;
+        each.own_region = true;
+    }
+    wrong[0].scope = queue_pair.get();
+    wrong[1].renewable = true;
+    run(b, [&]() -> task<void> {
+        for (auto& each : wrong) {
+            auto made = co_await domain->make_grants({&each, 1});
+            BOOST_TEST((!made && made.error() == std::errc::invalid_argument));
+        }
+    });
+    // Without room for it the request keeps nothing.
+    it().refused_region = ENOMEM;
+    r.keep = kept;
+    run(a, [&]() -> task<void> {
+        auto made = co_await domain->make_grants({&r, 1});
+        BOOST_TEST((!made && made.error() == std::errc::not_enough_memory));
+    });
+    it().refused_region.reset();
+    BOOST_TEST(it().regions == 0);
+}
+
+// Its peer may still reach the memory, which must not become another's.
+BOOST_FIXTURE_TEST_CASE(memory_that_the_kernel_does_not_take_away_stays_with_its_domain, two_shards)
+{
+    connect_b();
+    const auto kept = std::make_shared<int>();
+    for (const int revoked_by : {0, 1, 2}) {
+        verbs::grant_request r;
+        r.memory = bytes;
+        r.own_region = true;
+        r.keep = kept;
+        run(a, [&]() -> task<void> {
+            auto made = co_await domain->make_grants({&r, 1});
+            BOOST_REQUIRE_MESSAGE(made, why(made));
+        });
+        it().stuck_regions = 1;
+        if (revoked_by == 2)
+            run(a, [&]() -> task<void> {
+                r.made = verbs::grant(); // dropped
+                co_return;
+            });
+        else
+            run(revoked_by == 0 ? a : b, [&]() -> task<void> { co_await domain->revoke({&r.made, 1}); });
+        BOOST_TEST(it().stuck_regions == 0);
+        BOOST_TEST(it().regions == revoked_by + 1);
+        BOOST_TEST(kept.use_count() == revoked_by + 2);
+    }
+    queue_pair.reset();
+    domain.reset();
+    BOOST_TEST(it().regions == 0);
+    BOOST_TEST(kept.use_count() == 1);
 }
 
 // Chunks of RTRS are: any connection of a path takes a key away and gives the next one.
@@ -190,7 +275,7 @@ BOOST_AUTO_TEST_CASE(a_grant_of_one_shard_is_renewed_by_the_queue_pair_of_anothe
     it().makes_windows = false;
 }
 
-// It was made there, so the kernel is asked there.
+// It was made there, so it is in that shard's books; and the kernel is asked on no shard.
 BOOST_FIXTURE_TEST_CASE(a_grant_of_one_shard_is_taken_back_from_another, two_shards)
 {
     connect_b();
@@ -217,8 +302,10 @@ BOOST_FIXTURE_TEST_CASE(a_grant_of_one_shard_is_taken_back_from_another, two_sha
     BOOST_TEST(!revoked);
     BOOST_TEST(it().regions == 3);
     a.shard->turn();
-    BOOST_TEST(it().regions == 1);
+    BOOST_TEST(it().regions == 3);
     until([&] { return revoked; });
+    BOOST_TEST(it().regions == 1);
+    BOOST_TEST((it().taken_away_by != std::this_thread::get_id()));
     BOOST_TEST(!grants[0]);
     BOOST_TEST(!grants[1]);
     run(a, [&]() -> task<void> {

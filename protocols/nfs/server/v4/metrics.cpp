@@ -124,7 +124,7 @@ void expose_layouts(metric_registry& registry, const v4::server_commons& commons
                                  "Connections of clients to the data server of RDMA layouts.",
                                  metric_type::gauge, "connections"},
                                 of_service([](metric_sink& out, const service& s) {
-                                    out.value({}, double(s.data().count().connections));
+                                    out.value({}, double(s.connections().connections));
                                 })));
     made.push_back(registry.add({"verbena_nfs4_layout_connects_total",
                                  "Requests for such a connection: accepted, or rejected (the client is not "
@@ -135,7 +135,7 @@ void expose_layouts(metric_registry& registry, const v4::server_commons& commons
                                  {"result"},
                                  2},
                                 of_service([](metric_sink& out, const service& s) {
-                                    const auto counts = s.data().count();
+                                    const auto counts = s.connections();
                                     out.value({"accepted"}, double(counts.accepted));
                                     out.value({"rejected"}, double(counts.rejected));
                                 })));

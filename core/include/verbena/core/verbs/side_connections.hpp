@@ -27,6 +27,11 @@ public:
     /// completes. Errors: none; an exception ends this connection alone, and the listener's protocol logs it.
     /// Lifetime: this outlives the task. Shard: the listener's.
     virtual task<void> serve(std::unique_ptr<connect_request> request) = 0;
+    /// All listeners have ended, and with them each connection. Lets go of what it has of the device: grants, regions, domains. The device's
+    /// contexts go behind that.
+    ///
+    /// Completes when: that has gone. On cancel: it goes on. Errors: none. Lifetime: this outlives the task. Shard: any, once.
+    virtual task<void> end() = 0;
 
 protected:
     ~side_connections() = default;

@@ -263,6 +263,10 @@ struct grant_request {
     /// opcode::unbind takes its key away, and opcode::bind gives it another one, as often as one likes; nothing is allocated for
     /// that. For such as have no scope.
     bool renewable = false;
+    /// The memory is registered for this grant, where the device needs that, and no more when it has been revoked: so it may be memory that
+    /// is not registered, and the device checks the bounds whatever capabilities::checks_grant_bounds says. It costs a call of the kernel
+    /// each way, and locks all pages at once. For such as have no scope and are not renewable.
+    bool own_region = false;
     memory_owner
         keep; ///< goes when the grant has been revoked, also if it was dropped, or could not be made; on any shard
     grant made; ///< the outcome
@@ -329,7 +333,8 @@ public:
     virtual task<result<void>> add_pool(buffer_pool& pool) = 0;
     /// Whether all of it lies in memory that is registered here, so that it may be granted or named in a request.
     virtual bool is_registered(std::span<const std::byte> memory) const noexcept = 0;
-    /// Makes each grant of the batch, or none. Memory lies in registered memory where needs_local_keys is set. Errors: EINVAL:
+    /// Makes each grant of the batch, or none. Memory lies in registered memory where needs_local_keys is set, but for
+    /// grant_request::own_region. Errors: EINVAL:
     /// memory that doesn't, or of 4 GiB; EOPNOTSUPP: a scope that the provider can't hold to, or none, in a domain whose queue
     /// pairs use several devices; renewable where renewable_grants is not set; a store where grants_stores is not set; ENOTCONN: a scope that is not connected; ENOMEM: no more windows or registrations. Lifetime:
     /// the batch, and the queue pairs in it, outlive the task.
@@ -481,8 +486,10 @@ class device {
 public:
     virtual ~device() = default;
     virtual const capabilities& query() const noexcept = 0;
-    /// Any shard.
-    virtual result<std::unique_ptr<protection_domain>> make_domain() = 0;
+    /// `address`, if any: an address of this host, as text without port. Where there are several devices, a grant of the domain that is of
+    /// no queue pair is of the one that has this address: its peers come to that. Asks the kernel for it. Any shard. Errors: EINVAL: no
+    /// address; ENODEV: no device has it.
+    virtual result<std::unique_ptr<protection_domain>> make_domain(std::string_view address = {}) = 0;
 };
 
 /// A device on one shard: where its listeners and queue pairs come from. Destroyed behind these and, where needs_local_keys is set, behind

@@ -310,6 +310,11 @@ public:
     /// force. Errors: none; what the store refuses is tried again after a second. Lifetime: the table outlives it.
     /// Shard: the table's.
     task<void> tend();
+    /// What the end of tend() does with recallable state, before it: nothing of the kind is given any more, and what is out is fenced. For who
+    /// has what fences need for a shorter time than the table lives.
+    /// Completes when: all of it is fenced, or state_options::fence_time is over. On cancel: at once; the fences go on. Errors: none.
+    /// Lifetime: the table outlives it. Shard: the table's, where tend() runs.
+    task<void> end_recallable();
 
     table_commons& commons() const noexcept { return commons_; }
     client_book& book() const noexcept { return book_; }

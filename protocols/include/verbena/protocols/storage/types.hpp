@@ -296,6 +296,7 @@ struct filesystem_info {
     std::uint32_t clone_block = 0; ///< bytes; what offsets of a clone are multiples of
     std::uint32_t map_block =
         0;                    ///< bytes; what the parts of a mapping begin and end at. 0: map() is not there
+    bool maps_stores = false; ///< map() yields stores, and no memory
     bool xattrs = false;      ///< extended attributes of the name space "user"
     bool leases = false;      ///< file_backend::lease() may be asked for
     bool acls = false;        ///< access control lists: file_backend::getacl() and set_attributes::acl

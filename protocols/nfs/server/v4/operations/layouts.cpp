@@ -73,6 +73,8 @@ nfsstat4 status_of_layouts(const error& why, std::uint64_t minimum) noexcept
     case ERANGE:
     case EFBIG: return minimum != 0 ? nfsstat4::badlayout : nfsstat4::layouttrylater;
     case E2BIG: return nfsstat4::toosmall;
+    case ENODEV: // no device has the address by which the client would come
+    case EINVAL:
     case EOPNOTSUPP: return nfsstat4::layoutunavailable;
     case EACCES:
     case EPERM:
@@ -112,7 +114,7 @@ nfsstat4 check_arguments(const compound& k, const LAYOUTGET4args& args) noexcept
         return nfsstat4::access;
     // Without a way back nothing is given that has to be recalled.
     const bool is_callable = k.session && k.session->back().is_up();
-    if (!has_layouts(k.current) || !k.server.commons.pnfs.load()->is_usable() || !is_callable)
+    if (!has_layouts(k.current) || !is_callable)
         return nfsstat4::layoutunavailable;
     return nfsstat4::ok;
 }
@@ -156,21 +158,18 @@ task<nfsstat4> getdeviceinfo(compound& k)
         co_return nfsstat4::badxdr;
     if (const nfsstat4 status = check_type(k, args.layout_type); status != nfsstat4::ok)
         co_return status;
-    pnfs::service& service = *k.server.commons.pnfs.load();
-    if (service.data().find(k.session->client(), args.device_id) == nullptr)
+    const pnfs::service::found who = k.server.commons.pnfs.load()->find(k.session->client(), args.device_id);
+    if (who.client == nullptr)
+        co_return nfsstat4::noent;
+    const auto place = pnfs::service::place_for(who, k.c.from().address);
+    if (!place)
+        co_return nfsstat4::delay;
+    const std::string& where = *place;
+    if (where.empty())
         co_return nfsstat4::noent;
     GETDEVICEINFO4res res;
     res.layout_type = layouttype4::rdma;
     // Of 0 bytes: only for its notifications, of which there are none (8881 18.40.3).
-    std::string where;
-    if (service.is_usable()) {
-        auto found = service.where(k.c.from().address);
-        if (!found)
-            co_return nfsstat4::delay;
-        where = std::move(*found);
-    }
-    if (where.empty())
-        co_return nfsstat4::noent;
     std::array<std::byte, 2 * (4 + max_network_address)> body{};
     if (args.maxcount != 0) {
         pnfs_rdma_device_addr4 address;
@@ -222,7 +221,9 @@ task<nfsstat4> serve_layoutget(compound& k, bool& is_beyond_device)
         co_return k.too_big();
     most = std::min(most, (room - layoutget_head - layout_head) / extent_size);
     pnfs::service& service = *k.server.commons.pnfs.load();
-    const auto where = service.where(k.c.from().address);
+    pnfs::service::way* const way = service.way_for(k.c.from().transport, k.current.exported->transports,
+                                                    k.current.backend().info().maps_stores);
+    const auto where = way != nullptr ? way->where(k.c.from().address) : result<std::string>(std::string());
     if (!where || where->empty())
         co_return where ? nfsstat4::layoutunavailable : nfsstat4::layouttrylater;
     const storage::request who = [&k] {
@@ -241,15 +242,15 @@ task<nfsstat4> serve_layoutget(compound& k, bool& is_beyond_device)
     asked.backend = &k.current.backend();
     asked.who = &who;
     asked.handle = &k.current.file;
-    asked.client = service.data().known(k.client);
+    asked.client = way->data.known(k.client);
     if (asked.client == nullptr) { // nothing is made for who has nothing
         task<result<void>> asking = service.layouts().may_ask(k.server.state, k.client, asked);
         const auto may = co_await asking;
         if (!may)
             co_return status_of_layouts(may.error(), args.minlength);
-        auto client = service.data().client(k.client, k.session->client());
+        auto client = way->data.client(k.client, k.session->client(), *where);
         if (!client)
-            co_return nfsstat4::layouttrylater;
+            co_return status_of_layouts(client.error(), args.minlength);
         asked.client = std::move(*client);
     }
     // What the answer needs comes before what it tells of.
@@ -267,7 +268,7 @@ task<nfsstat4> serve_layoutget(compound& k, bool& is_beyond_device)
             k.answered = k.results.add(refusal);
         co_return status;
     }
-    const deviceid4 device = service.data().device_of(*asked.client);
+    const deviceid4 device = way->data.device_of(*asked.client);
     for (const pnfs::layouts::extent& e : got->extents) {
         pnfs_rdma_extent4& out = extents.emplace_back();
         out.file_offset = e.offset;

@@ -33,6 +33,14 @@ const char* cause_of(rdma_layout_reject why) noexcept
     return "";
 }
 
+// The address in a universal one, which ends in two numbers for the port (RFC 5665 5.2.3.3). Nothing: it has none.
+std::string_view host_of(std::string_view universal) noexcept
+{
+    for (int i = 0; i < 2; ++i)
+        universal = universal.substr(0, std::min(universal.rfind('.'), universal.size()));
+    return universal.find_first_of(".:") != std::string_view::npos ? universal : std::string_view();
+}
+
 } // namespace
 
 /// A client's connection, on its shard. Nobody sends messages over it.
@@ -99,20 +107,25 @@ std::shared_ptr<layout_client> data_server::known(files::client_id id)
     return found->second.client;
 }
 
-result<std::shared_ptr<layout_client>> data_server::client(files::client_id id, clientid4 wire)
+result<std::shared_ptr<layout_client>> data_server::client(files::client_id id, clientid4 wire,
+                                                           std::string_view where)
 {
     if (auto one = known(id))
         return one;
-    auto domain = device_.make_domain(); // may ask the kernel
-    if (!domain)
+    auto domain = device_.make_domain(host_of(where)); // may ask the kernel
+    if (!domain) {
+        log_limited(refusals_logged_, log_level::warning, "pnfs", "no layouts for a client",
+                    {{"where", where}, {"cause", domain.error().message()}});
         return domain.error();
+    }
     const std::lock_guard lock(mutex_);
     if (clients_.size() >= limits_.clients && !clients_.contains(id))
         return error::from_errno(ENOBUFS, "as many clients have layouts as may");
     known_client& k = clients_[id];
     k.is_idle = false;
     if (k.client == nullptr) {
-        auto made = std::make_shared<layout_client>(id, std::move(*domain), ++last_number_, wire);
+        auto made = std::make_shared<layout_client>(id, std::move(*domain), ++last_number_, wire,
+                                                    std::string(where), device_.query().needs_local_keys);
         wires_[made->wire] = id;
         k.client = std::move(made);
     }
@@ -313,6 +326,18 @@ task<void> data_server::serve(std::unique_ptr<verbs::connect_request> request)
         if (!goes_on && c.queue_pair->connected())
             c.queue_pair->abort(error(std::errc::connection_aborted, "the data server ends"));
     }
+}
+
+task<void> data_server::end()
+{
+    if (revoke_all) {
+        task<void> revoking = revoke_all();
+        co_await revoking;
+    }
+    known_clients gone;
+    const std::lock_guard lock(mutex_);
+    wires_.clear();
+    clients_.swap(gone);
 }
 
 data_server::counts data_server::count() const noexcept

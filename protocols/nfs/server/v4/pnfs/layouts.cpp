@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/nfs/server/v4/pnfs/layouts.hpp>
 
+#include <verbena/core/log.hpp>
 #include <verbena/core/task/exception.hpp>
 #include <verbena/core/task/sleep.hpp>
 #include <verbena/core/task/yield.hpp>
@@ -99,6 +100,7 @@ struct layouts::mapped {
     std::vector<std::shared_ptr<verbs::byte_store>> stores;
     std::vector<extent> extents;
     std::size_t counted = 0;  ///< of layout_client::grants
+    std::uint64_t locked = 0; ///< of layout_client::locked
     std::uint64_t length = 0; ///< bytes from the segment's begin that are covered
     storage::attributes attrs;
     bool is_late = false; ///< another client is about to fill a hole of it
@@ -234,6 +236,7 @@ bool layouts::add(const request& r, const storage::mapping& got, const byte_rang
             return false;
         verbs::grant_request& each = add_extent(part.memory.size());
         each.memory = part.memory;
+        each.own_region = true; // so that a client reaches what it was given, and no more
         each.keep = got.pin;
     }
     // Holes are told of up to the end of the file, in whole blocks.
@@ -272,6 +275,25 @@ task<result<void>> layouts::map_some(const request& r, const byte_range& bytes, 
     }
 }
 
+// Locked memory is the process's: a client that takes all of it would have others' connections refused.
+bool layouts::lock(const request& r, mapped& made) noexcept
+{
+    if (!r.client->locks_memory)
+        return true;
+    for (const verbs::grant_request& each : made.batch)
+        made.locked += each.memory.size();
+    const bool client_may = r.client->locked.fetch_add(made.locked) + made.locked <= limits_.locked_of_client;
+    return (locked_ += made.locked) <= limits_.locked && client_may;
+}
+
+void layouts::unlock(layout_client& c, std::uint64_t bytes) noexcept
+{
+    if (!c.locks_memory)
+        return;
+    c.locked -= bytes;
+    locked_ -= bytes;
+}
+
 task<result<void>> layouts::map(const request& r, const byte_range& bytes, mapped& made)
 {
     task<result<void>> mapping = map_some(r, bytes, made);
@@ -282,10 +304,16 @@ task<result<void>> layouts::map(const request& r, const byte_range& bytes, mappe
     made.counted = made.batch.size();
     if (r.client->grants.fetch_add(made.counted) + made.counted > limits_.grants_of_client)
         co_return error(files::errc::busy, "a client has as many ranges of memory as it may");
+    if (!lock(r, made))
+        co_return error(files::errc::busy, "a device has as much memory registered for layouts as it may");
     task<result<void>> making = r.client->domain->make_grants(made.batch);
     const auto granted = co_await making;
-    if (!granted)
+    if (!granted) {
+        log_limited(refusals_logged_, log_level::warning, "pnfs",
+                    "no layout: the device can't give a client the memory of a file",
+                    {{"cause", granted.error().message()}});
         co_return granted.error();
+    }
     auto at = made.extents.begin();
     for (verbs::grant_request& each : made.batch) {
         at = std::find_if(at, made.extents.end(), [](const extent& e) { return !e.is_hole; });
@@ -453,8 +481,10 @@ task<result<layouts::granted>> layouts::get(state_home& state, const request& r)
         b->here->is_ready = true; // without memory; its range goes with the others of the stateid
     }
     const bool is_empty = made.length == 0;
-    if (!is_known || is_empty)
+    if (!is_known || is_empty) {
         r.client->grants -= made.counted;
+        unlock(*r.client, made.locked);
+    }
     if (!done)
         co_return done.error();
     if (!id)
@@ -711,9 +741,13 @@ task<result<void>> layouts::fence(const files::lost_state& what)
     }
     while (!now.mine.empty()) {
         segment& s = now.mine.front();
+        std::uint64_t locked = 0;
+        for (const verbs::grant& each : s.grants)
+            locked += each.where().length;
         task<void> revoking = s.client->domain->revoke(s.grants);
         co_await revoking;
         s.client->grants -= s.grants.size();
+        unlock(*s.client, locked);
         now.mine.pop_front();
         h.segments.add(-1);
         h.revoked.add();

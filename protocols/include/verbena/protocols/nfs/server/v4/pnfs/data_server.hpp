@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -46,9 +47,11 @@ public:
     /// No serve() runs.
     ~data_server();
 
-    /// The client, which calls itself `wire` (0: as the state layer does). Its domain is made when it is asked for first, and it stays
-    /// as long as somebody has what this yields. Errors: those of verbs::device::make_domain(); ENOBUFS: of data_server_limits::clients.
-    result<std::shared_ptr<layout_client>> client(files::client_id id, clientid4 wire = 0);
+    /// The client, which calls itself `wire` (0: as the state layer does) and connects to `where`, a universal address. Its domain is made
+    /// when it is asked for first, and it stays as long as somebody has what this yields, and so does the address. Errors: those of
+    /// verbs::device::make_domain(); ENOBUFS: of data_server_limits::clients.
+    result<std::shared_ptr<layout_client>> client(files::client_id id, clientid4 wire = 0,
+                                                  std::string_view where = {});
     /// The same of one that has been asked for. Nobody: nullptr.
     std::shared_ptr<layout_client> known(files::client_id id);
     /// Under which it finds the data server: re_device_id of all its extents, and what GETDEVICEINFO is asked for.
@@ -74,6 +77,10 @@ public:
     /// Completes when: it has ended. On cancel: it ends. Errors: none; rejections are counted and, some of them, logged. Lifetime: this outlives
     /// it. Shard: that of the request's context, one of those that this was made with.
     task<void> serve(std::unique_ptr<verbs::connect_request> request) override;
+    /// Revokes what was granted of the device, and forgets all clients, whose domains go with that.
+    task<void> end() override;
+    /// Revokes all that was granted in the clients' domains: for end(). Set before the first client comes, if at all.
+    std::function<task<void>()> revoke_all;
 
     struct counts {
         std::size_t clients = 0; ///< that have a domain
@@ -111,6 +118,7 @@ private:
     const siphash_key key_;
     const std::uint64_t epoch_;
     const data_server_limits limits_;
+    log_limiter refusals_logged_;
     std::deque<part> parts_;
     mutable std::mutex mutex_; // of the next four
     known_clients clients_;

@@ -3,6 +3,7 @@
 // docs/internals/pnfs.md.
 #pragma once
 
+#include <verbena/core/log.hpp>
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/verbs/verbs.hpp>
 #include <verbena/protocols/files/recallable.hpp>
@@ -18,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -29,15 +31,23 @@ namespace verbena::nfs::v4::pnfs {
 /// it, on any shard; it goes with the last of them.
 struct layout_client {
     layout_client(files::client_id c, std::unique_ptr<verbs::protection_domain> d, std::uint32_t n = 0,
-                  clientid4 w = 0) noexcept
-        : id(c), wire(w == 0 ? c : w), number(n), domain(std::move(d))
+                  clientid4 w = 0, std::string at = {}, bool locks = false) noexcept
+        : id(c),
+          wire(w == 0 ? c : w),
+          number(n),
+          where(std::move(at)),
+          locks_memory(locks),
+          domain(std::move(d))
     {
     }
     const files::client_id id;
     const clientid4 wire;       ///< what the client calls itself
     const std::uint32_t number; ///< at its data server
+    const std::string where; ///< the universal address that it connects to: its keys are of the device there
+    const bool locks_memory; ///< the device has what is granted registered, which counts as locked memory
     const std::unique_ptr<verbs::protection_domain> domain;
-    std::atomic<std::size_t> grants{0}; ///< that it has, or that are being made
+    std::atomic<std::size_t> grants{0};   ///< that it has, or that are being made
+    std::atomic<std::uint64_t> locked{0}; ///< bytes of them, where it locks_memory
     std::atomic<std::size_t> connections{0};
 };
 
@@ -49,6 +59,9 @@ struct layout_limits {
     std::size_t grants_of_client = 65536;
     std::size_t parts = 256;                        ///< extents with memory in one answer
     std::uint64_t bytes = std::uint64_t(512) << 20; ///< in one answer
+    /// Bytes that a device has registered for layouts of one client, and of all. What is in two layouts counts twice.
+    std::uint64_t locked_of_client = std::uint64_t(2) << 30;
+    std::uint64_t locked = std::uint64_t(16) << 30;
 };
 
 struct layout_counts {
@@ -218,7 +231,11 @@ private:
 
     const layout_limits limits_;
     layout_recaller& recaller_;
+    bool lock(const request& r, mapped& made) noexcept;
+    void unlock(layout_client& c, std::uint64_t bytes) noexcept;
     std::vector<home> homes_;
+    std::atomic<std::uint64_t> locked_{0};
+    log_limiter refusals_logged_;
 };
 
 } // namespace verbena::nfs::v4::pnfs

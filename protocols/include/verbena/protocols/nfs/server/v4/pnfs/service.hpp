@@ -8,10 +8,15 @@
 #include <verbena/protocols/nfs/server/v4/pnfs/data_server.hpp>
 #include <verbena/protocols/nfs/server/v4/pnfs/layouts.hpp>
 
+#include <array>
+#include <atomic>
+#include <cstddef>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #pragma GCC visibility push(default)
 
@@ -21,7 +26,7 @@ struct server_commons;
 
 namespace verbena::nfs::v4::pnfs {
 
-/// The layouts, and the data server of the device by which clients reach their memory. The caller sets `commons.pnfs` to it before
+/// The layouts, and a data server for each device by which clients reach their memory. The caller sets `commons.pnfs` to it before
 /// the first call, and export_options::pnfs of what it is for.
 class service final : public layout_recaller {
 public:
@@ -29,23 +34,47 @@ public:
         layout_limits layouts;
         data_server_limits data;
     };
-    /// `device` and the shards, on which connections are accepted, outlive it. It is made when `commons` is there, and outlives that
+    /// Where a data server listens for the client at `peer_address`: a universal address, such as "192.0.2.7.78.81". Empty: nowhere, so
+    /// that this client gets no layouts. An error: not known at the moment, so that it may ask later. Called on any shard.
+    using place_of = std::function<result<std::string>(std::string_view peer_address)>;
+    /// A device by which clients reach memory.
+    struct way {
+        way(std::string t, place_of w, verbs::device& device, std::span<shard* const> shards,
+            std::uint64_t epoch, const data_server_limits& limits);
+        const std::string transport;
+        const place_of where;
+        const verbs::device& device;
+        data_server data;
+    };
+    static constexpr std::size_t most_ways = 2;
+
+    /// The shards, on which connections are accepted, outlive it. It is made when `commons` is there, and outlives that
     /// all the same: the tables of `commons.state` know what clients have of its layouts as long as they live.
-    service(server_commons& commons, verbs::device& device, std::span<shard* const> shards, const options& o);
+    service(server_commons& commons, std::span<shard* const> shards, const options& o);
     service(const service&) = delete;
     ~service();
 
-    pnfs::layouts& layouts() noexcept { return layouts_; }
-    pnfs::data_server& data() noexcept { return data_; }
-    const pnfs::layouts& layouts() const noexcept { return layouts_; }
-    const pnfs::data_server& data() const noexcept { return data_; }
+    /// Clients reach memory by `device`, which outlives this. `transport` is the device's: clients that come by it have this way, and those that
+    /// come by one which has no way have the first that was added. Yields what takes their connections; nullptr: the device's domains are of
+    /// one shard, so that it can't be one, or there are most_ways. Before the first call; one at a time.
+    data_server* add_way(std::string_view transport, verbs::device& device, place_of where);
+    /// That of a client which calls by `transport`, among those of the transports by which the export is served (none: by all) and, for
+    /// `stores`, of devices that grant these; nullptr: there is none. Any thread.
+    way* way_for(std::string_view transport, std::span<const std::string> served_by, bool stores) noexcept;
+    struct found {
+        std::shared_ptr<layout_client> client; ///< nullptr: nobody's
+        way* by = nullptr;
+    };
+    /// Whose device id it is, at whichever data server, as data_server::find(). Any thread.
+    found find(clientid4 client, const deviceid4& device) const;
+    /// Where that client connects to, which calls from `peer_address`: to the address that its domain was made for, where its keys are of the
+    /// device there. As place_of.
+    static result<std::string> place_for(const found& f, std::string_view peer_address);
 
-    /// Where the data server listens for the client at `peer_address`: a universal address, such as "192.0.2.7.78.81". Empty: nowhere,
-    /// so that this client gets no layouts. An error: not known at the moment, so that it may ask later. Called on any shard. Set before
-    /// the first call.
-    std::function<result<std::string>(std::string_view peer_address)> where;
-    /// Whether there may be layouts at all: not by a device that needs registered memory.
-    bool is_usable() const noexcept { return is_usable_ && where != nullptr; }
+    pnfs::layouts& layouts() noexcept { return layouts_; }
+    const pnfs::layouts& layouts() const noexcept { return layouts_; }
+    /// Of all data servers.
+    data_server::counts connections() const noexcept;
 
     /// Lets go of clients that have had no layouts for a whole lease: their connections end, and their device ids.
     /// Completes when: its task is stopped. On cancel: it ends. Errors: none; what there is no memory for is done a lease later.
@@ -56,10 +85,19 @@ public:
     void recall_layout(const files::recall_notice& n) noexcept override;
 
 private:
+    std::span<const std::unique_ptr<way>> ways() const noexcept
+    {
+        return std::span(ways_).first(way_count_.load(std::memory_order_acquire));
+    }
+    task<void> revoke_all();
+
     server_commons& commons_;
-    const bool is_usable_;
+    const std::vector<shard*> shards_;
+    const data_server_limits limits_;
     pnfs::layouts layouts_;
-    pnfs::data_server data_;
+    std::array<std::unique_ptr<way>, most_ways> ways_;
+    std::atomic<std::size_t> way_count_{
+        0}; // written when the way is there: tasks and metrics may look already
 };
 
 } // namespace verbena::nfs::v4::pnfs
