@@ -44,9 +44,19 @@ public:
     bool is_shared(number b) const noexcept { return states_[b].owners > 1; }
 
     // Pins: of those that reach the block by its address. It has one owner then, who keeps it as long as they are there.
-    void pin(number b) noexcept { ++states_[b].pins; }
-    void unpin(number b) noexcept { --states_[b].pins; }
+    // Those who may write are counted besides: what they have written behind a file's end goes with the last of them.
+    void pin(number b, bool writes) noexcept
+    {
+        ++states_[b].pins;
+        states_[b].writers += writes;
+    }
+    void unpin(number b, bool writes) noexcept
+    {
+        --states_[b].pins;
+        states_[b].writers -= writes;
+    }
     bool is_pinned(number b) const noexcept { return states_[b].pins != 0; }
+    bool has_writers(number b) const noexcept { return states_[b].writers != 0; }
 
     // What files count as theirs: a place for each block that they have or have taken room for, shared or not. So there is a
     // block for who makes a shared one his own.
@@ -60,6 +70,7 @@ private:
     struct block_state {
         std::uint32_t owners = 0;
         std::uint32_t pins = 0;
+        std::uint32_t writers = 0; ///< of these
     };
     struct slab {
         std::uint32_t free = ~std::uint32_t(0);

@@ -65,6 +65,11 @@ public:
                                                 const storage::handle& from_directory, std::string_view from,
                                                 const storage::handle& to_directory,
                                                 std::string_view to) override;
+    task<result<void>> may_remove(const storage::request& r, const storage::handle& directory,
+                                  std::string_view name) override;
+    task<result<void>> may_rename(const storage::request& r, const storage::handle& from_directory,
+                                  std::string_view from, const storage::handle& to_directory,
+                                  std::string_view to) override;
     task<result<storage::link_result>> link(const storage::request& r, const storage::handle& file,
                                             const storage::handle& directory, std::string_view name) override;
     task<result<storage::readdir_result>> readdir(const storage::request& r, const storage::handle& directory,
@@ -140,6 +145,23 @@ private:
     result<storage::create_result> make(const storage::request& r, const storage::handle& directory,
                                         std::string_view name, storage::file_type type,
                                         std::uint32_t default_mode, const storage::set_attributes& set);
+    /// What is to lose its name, and where. Errors: those of remove() and rmdir(), but for the wrong one of these.
+    struct removal {
+        node* directory = nullptr;
+        node* victim = nullptr;
+    };
+    result<removal> find_victim(const storage::request& r, const storage::handle& directory,
+                                std::string_view name);
+    /// What is to get another name. Errors: those of rename().
+    struct renaming {
+        node* source = nullptr;
+        node* target = nullptr;
+        node* moved = nullptr;
+        node* victim = nullptr; ///< what has that name; it may be `moved`
+    };
+    result<renaming> find_moved(const storage::request& r, const storage::handle& from_directory,
+                                std::string_view from, const storage::handle& to_directory,
+                                std::string_view to);
     result<storage::change> take_away(const storage::request& r, const storage::handle& directory,
                                       std::string_view name, bool is_rmdir);
     /// `may_cut`: `who` has it open for writing.

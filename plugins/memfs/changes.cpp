@@ -213,8 +213,8 @@ void backend::release(node& n) noexcept
     nodes_.erase(n.attrs.fileid);
 }
 
-result<storage::change> backend::take_away(const storage::request& r, const storage::handle& directory,
-                                           std::string_view name, bool is_rmdir)
+result<backend::removal> backend::find_victim(const storage::request& r, const storage::handle& directory,
+                                              std::string_view name)
 {
     auto found = find_to_change(r, directory, name, EINVAL);
     if (!found)
@@ -228,6 +228,17 @@ result<storage::change> backend::take_away(const storage::request& r, const stor
         return fails(ESTALE, "remove");
     if (const int e = refuses_removal(d, n, r.who))
         return fails(e, "remove");
+    return removal{&d, &n};
+}
+
+result<storage::change> backend::take_away(const storage::request& r, const storage::handle& directory,
+                                           std::string_view name, bool is_rmdir)
+{
+    const auto found = find_victim(r, directory, name);
+    if (!found)
+        return found.error();
+    node& d = *found->directory;
+    node& n = *found->victim;
     if (n.is_directory() != is_rmdir)
         return fails(is_rmdir ? ENOTDIR : EISDIR, "remove");
     if (!n.children.empty())
@@ -244,6 +255,18 @@ result<storage::change> backend::take_away(const storage::request& r, const stor
     return out;
 }
 
+task<result<void>> backend::may_remove(const storage::request& r, const storage::handle& directory,
+                                       std::string_view name)
+{
+    const std::lock_guard lock(mutex_);
+    const auto found = find_victim(r, directory, name);
+    if (!found)
+        co_return found.error();
+    if (!found->victim->children.empty())
+        co_return fails(ENOTEMPTY, "rmdir");
+    co_return result<void>();
+}
+
 task<result<storage::change>> backend::remove(const storage::request& r, const storage::handle& directory,
                                               std::string_view name)
 {
@@ -258,35 +281,27 @@ task<result<storage::change>> backend::rmdir(const storage::request& r, const st
     co_return take_away(r, directory, name, true);
 }
 
-task<result<storage::rename_result>> backend::rename(const storage::request& r,
-                                                     const storage::handle& from_directory,
-                                                     std::string_view from,
-                                                     const storage::handle& to_directory, std::string_view to)
+result<backend::renaming> backend::find_moved(const storage::request& r,
+                                              const storage::handle& from_directory, std::string_view from,
+                                              const storage::handle& to_directory, std::string_view to)
 {
-    std::lock_guard lock(mutex_);
     auto found_source = find_to_change(r, from_directory, from, EINVAL);
     if (!found_source)
-        co_return found_source.error();
+        return found_source.error();
     auto found_target = find_to_change(r, to_directory, to, EINVAL);
     if (!found_target)
-        co_return found_target.error();
+        return found_target.error();
     node& source = **found_source;
     node& target = **found_target;
     auto child = source.children.find(from);
     if (child == source.children.end())
-        co_return fails(ENOENT, "rename");
+        return fails(ENOENT, "rename");
     const std::uint64_t id = child->second.fileid;
     node& moved = nodes_.at(id);
-    storage::rename_result out;
-    out.from.before = seen(source);
-    out.to.before = seen(target);
     auto present = target.children.find(to);
     node* victim = present != target.children.end() ? &nodes_.at(present->second.fileid) : nullptr;
-    if (victim == &moved) {
-        out.from.after = out.from.before;
-        out.to.after = out.to.before;
-        co_return out;
-    }
+    if (victim == &moved)
+        return renaming{&source, &target, &moved, victim};
     int refused = refuses_removal(source, moved, r.who);
     if (refused == 0 && victim != nullptr)
         refused = refuses_removal(target, *victim, r.who);
@@ -298,21 +313,55 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
         (rights_of(target, r.who, added) == 0 || (changes_moved && rights_of(moved, r.who, write_data) == 0)))
         refused = EACCES;
     if (refused != 0)
-        co_return fails(refused, "rename");
+        return fails(refused, "rename");
     if (moved.is_directory()) {
         for (std::uint64_t up = target.attrs.fileid; up != root_id; up = nodes_.at(up).parent) {
             if (up == id)
-                co_return fails(EINVAL, "rename of a directory into itself");
+                return fails(EINVAL, "rename of a directory into itself");
         }
     }
     // A name that takes another's place needs no room: that one's goes.
     if (victim == nullptr && cost_of(to) > cost_of(from) + free_bytes())
-        co_return fails(ENOSPC, "rename");
+        return fails(ENOSPC, "rename");
+    if (victim != nullptr && moved.is_directory() != victim->is_directory())
+        return fails(moved.is_directory() ? ENOTDIR : EISDIR, "rename");
+    if (victim != nullptr && !victim->children.empty())
+        return fails(ENOTEMPTY, "rename");
+    return renaming{&source, &target, &moved, victim};
+}
+
+task<result<void>> backend::may_rename(const storage::request& r, const storage::handle& from_directory,
+                                       std::string_view from, const storage::handle& to_directory,
+                                       std::string_view to)
+{
+    const std::lock_guard lock(mutex_);
+    const auto found = find_moved(r, from_directory, from, to_directory, to);
+    co_return found ? result<void>() : result<void>(found.error());
+}
+
+task<result<storage::rename_result>> backend::rename(const storage::request& r,
+                                                     const storage::handle& from_directory,
+                                                     std::string_view from,
+                                                     const storage::handle& to_directory, std::string_view to)
+{
+    std::lock_guard lock(mutex_);
+    const auto found = find_moved(r, from_directory, from, to_directory, to);
+    if (!found)
+        co_return found.error();
+    node& source = *found->source;
+    node& target = *found->target;
+    node& moved = *found->moved;
+    node* const victim = found->victim;
+    const std::uint64_t id = moved.attrs.fileid;
+    storage::rename_result out;
+    out.from.before = seen(source);
+    out.to.before = seen(target);
+    if (victim == &moved) {
+        out.from.after = out.from.before;
+        out.to.after = out.to.before;
+        co_return out;
+    }
     if (victim != nullptr) {
-        if (moved.is_directory() != victim->is_directory())
-            co_return fails(moved.is_directory() ? ENOTDIR : EISDIR, "rename");
-        if (!victim->children.empty())
-            co_return fails(ENOTEMPTY, "rename");
         take_name(target, to);
         if (victim->is_directory())
             --target.attrs.links;

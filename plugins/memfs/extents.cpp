@@ -203,17 +203,17 @@ void backend::forget_behind_end(node& n) noexcept
 class backend::mapped {
 public:
     /// With the mutex held.
-    mapped(backend& of, node& n, std::vector<file_data::piece> pieces) noexcept
-        : of_(of), node_(n), pieces_(std::move(pieces))
+    mapped(backend& of, node& n, std::vector<file_data::piece> pieces, bool writes) noexcept
+        : of_(of), node_(n), pieces_(std::move(pieces)), writes_(writes)
     {
-        node_.data.pin(pieces_);
+        node_.data.pin(pieces_, writes_);
         ++node_.opens;
     }
     mapped(const mapped&) = delete;
     ~mapped()
     {
         const std::lock_guard lock(of_.mutex_);
-        node_.data.unpin(pieces_);
+        node_.data.unpin(pieces_, writes_);
         forget_behind_end(node_);
         --node_.opens;
         of_.release(node_);
@@ -223,6 +223,7 @@ private:
     backend& of_;
     node& node_;
     const std::vector<file_data::piece> pieces_;
+    const bool writes_;
 };
 
 task<result<storage::mapping>> backend::map(const storage::request& r, const storage::handle& file,
@@ -275,7 +276,7 @@ task<result<storage::mapping>> backend::map(const storage::request& r, const sto
         out.parts.reserve(pieces.size());
         for (const file_data::piece& each : pieces)
             out.parts.push_back({each.first * unit, each.memory});
-        out.pin = std::make_shared<mapped>(*this, f, std::move(pieces));
+        out.pin = std::make_shared<mapped>(*this, f, std::move(pieces), writes);
     } catch (const std::bad_alloc&) {
         forget_behind_end(f);
         co_return fails(ENOMEM, "map");

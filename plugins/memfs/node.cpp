@@ -218,10 +218,14 @@ bool file_data::forget_behind(std::uint64_t size)
 {
     const std::uint64_t own = size / block_size;
     const bool has_part = size % block_size != 0;
-    if (has_part && !is_pinned(own, 1))
-        zero(size, (own + 1) * block_size);
+    const auto has_writers = [this](const auto& entry) {
+        return entry.second != arena::none && memory_->has_writers(entry.second);
+    };
+    // Readers of the file have no block behind it, and may have its own one.
+    if (const auto part = blocks_.find(own); has_part && part != blocks_.end() && !has_writers(*part))
+        zero(part, size % block_size, block_size);
     erase(blocks_.lower_bound(own + has_part), blocks_.end());
-    return !is_pinned(own, all_places);
+    return std::none_of(blocks_.lower_bound(own), blocks_.end(), has_writers);
 }
 
 std::uint64_t file_data::places_for(std::uint64_t first, std::uint64_t count, bool fills,
@@ -271,21 +275,21 @@ std::vector<file_data::piece> file_data::pieces(std::uint64_t first, std::uint64
     return out;
 }
 
-void file_data::pin(std::span<const piece> what) noexcept
+void file_data::pin(std::span<const piece> what, bool writes) noexcept
 {
     for (const piece& each : what) {
         const std::uint64_t end = each.first + each.memory.size() / block_size;
         for (auto at = blocks_.find(each.first); at != blocks_.end() && at->first < end; ++at, ++pins_)
-            memory_->pin(at->second);
+            memory_->pin(at->second, writes);
     }
 }
 
-void file_data::unpin(std::span<const piece> what) noexcept
+void file_data::unpin(std::span<const piece> what, bool writes) noexcept
 {
     for (const piece& each : what) {
         const std::uint64_t end = each.first + each.memory.size() / block_size;
         for (auto at = blocks_.find(each.first); at != blocks_.end() && at->first < end; ++at, --pins_)
-            memory_->unpin(at->second);
+            memory_->unpin(at->second, writes);
     }
 }
 

@@ -71,7 +71,7 @@ public:
         return pinned(first, count) != 0;
     }
     /// Frees the blocks behind `size` that nobody has pinned, and has what lies behind it in its own block read as zeros, if nobody
-    /// has that pinned. Whether all of it is gone. Throws std::bad_alloc.
+    /// has that pinned to write. Whether all of it is gone. Throws std::bad_alloc.
     bool forget_behind(std::uint64_t size);
     /// How many of `count` places can be had with no more than `most` blocks that are zeroed or copied: such as are missing, where
     /// `fills`, and such as are shared.
@@ -87,9 +87,10 @@ public:
     };
     /// The memory of `count` places, which share none, where there is some; in order, as few as they can be.
     std::vector<piece> pieces(std::uint64_t first, std::uint64_t count) const;
-    void pin(std::span<const piece> what) noexcept;
-    /// What was pinned.
-    void unpin(std::span<const piece> what) noexcept;
+    /// `writes`: for who may write there.
+    void pin(std::span<const piece> what, bool writes) noexcept;
+    /// What was pinned so.
+    void unpin(std::span<const piece> what, bool writes) noexcept;
     /// Has bytes that are there read as zeros, those in blocks that are pinned only if `pinned_too`. Throws std::bad_alloc where they are shared.
     void zero(std::uint64_t begin, std::uint64_t end, bool pinned_too = true);
 

@@ -307,6 +307,29 @@ bool client_book::has_revoked(client_id client) noexcept
     return c != nullptr && c->card->revoked > 0;
 }
 
+bool client_book::has_lost_with_lease(client_id client) noexcept
+{
+    booked_client* const c = find(client);
+    if (c == nullptr)
+        return false;
+    if (!c->card->lost_with_lease) {
+        c->told_of_loss.reset();
+        return false;
+    }
+    if (!c->told_of_loss)
+        c->told_of_loss = now();
+    if (now() - *c->told_of_loss <= options_.lease)
+        return true;
+    c->card->lost_with_lease = false;
+    return false;
+}
+
+void client_book::note_asked(client_id client) noexcept
+{
+    if (const auto card = commons_.clients().find(client))
+        card->lost_with_lease = false;
+}
+
 bool client_book::has_delegations(client_id client) noexcept
 {
     const booked_client* const c = find(client);

@@ -153,12 +153,14 @@ struct client_card {
     use_counts use;
     std::atomic<std::size_t> pending{0}, waits{0}; // opens that are begun; waits for locks
     std::atomic<std::size_t> recallables{0}, revoked{0},
-        others{0};                        // revoked ones are among the first, and no others
-    std::atomic<std::size_t> fences{0};   // of what it lost, until it is out of its reach
-    std::atomic<std::size_t> recalled{0}; // of `recallables`: asked for, and neither back nor revoked
-    owner_uses owners;                    // where hears_by_stateids()
-    std::atomic<unsigned> revoking{0};    // whose record is removed for that
-    std::atomic<time_point> next_ask_back{time_point{}}; // for delegations
+        others{0};                            // revoked ones are among the first, and no others
+    std::atomic<std::size_t> fences{0};       // of what it lost, until it is out of its reach
+    std::atomic<std::size_t> recalled{0};     // of `recallables`: asked for, and neither back nor revoked
+    owner_uses owners;                        // where hears_by_stateids()
+    std::atomic<unsigned> revoking{0};        // whose record is removed for that
+    std::atomic<bool> lost_with_lease{false}; // and the client has not asked what is left
+    std::atomic<time_point> next_ask_back{time_point{}};        // for delegations
+    std::atomic<time_point> next_ask_back_others{time_point{}}; // for what is of other kinds
     std::atomic<time_point> leases_from{
         time_point{}}; // no delegation under a lease before: it did not give one back
     std::atomic<time_point> trusted_from{

@@ -202,7 +202,9 @@ struct other_entry final : recallable_entry {
     std::unique_ptr<fence_entry> fence; // nullptr: it is being fenced, and has `held`
     lock_type fenced_type = lock_type::read;
     bool tells_holes = false;
-    std::size_t looks = 0; // whose client may learn of a hole
+    bool ends_with_last_close = false;
+    bool has_lapsed = false; // its client's lease was over, for which it was recalled
+    std::size_t looks = 0;   // whose client may learn of a hole
     member_of<other_entry> unfenced{*this};
     member_of<other_entry> to_fence{*this}; // while it is recalled and not being fenced
 };

@@ -129,8 +129,10 @@ void state_table::begin_lapse(const client_card& card) noexcept
     if (card.others > 0)
         for (auto* s = c->states.front(); s != nullptr; s = c->states.next(*s))
             if (s->owner.kind == state_kind::other && s->owner.file != nullptr &&
-                static_cast<other_entry&>(s->owner).of.ends_with_lease())
+                static_cast<other_entry&>(s->owner).of.ends_with_lease()) {
+                static_cast<other_entry&>(s->owner).has_lapsed = true;
                 recall(static_cast<recallable_entry&>(s->owner));
+            }
     if (stats_.recalled_delegations.value() > 0)
         for (auto* s = c->states.front(); s != nullptr && !c->in_way.is_linked(); s = c->states.next(*s))
             if (s->owner.kind == state_kind::delegation)

@@ -213,7 +213,7 @@ task<void> state_table::run_fences(scope* running, const stop_token* stops)
         while (auto* m = by_->to_fence.front()) {
             if (!is_due(m->owner.deadline))
                 break;
-            fence_now(m->owner, loss::revoked);
+            fence_now(m->owner, has_lapsed(m->owner) ? loss::lapsed : loss::revoked);
         }
         // One that takes too long is told so (run_fence()), and others need not wait for that.
         while (auto* m = by_->placed.front()) {

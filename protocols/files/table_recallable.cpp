@@ -173,6 +173,7 @@ result<other_entry*> state_table::other_for(const hold_request& r, client_entry&
 // What is fenced takes room as what is held: nobody gets more by losing much.
 result<void> state_table::may_have_more(const hold_request& r, client_entry& c, file_entry& f) noexcept
 {
+    keep_from_limits(*r.kind, c);
     // With what was revoked and is not freed. At all tables, of which others may be at it just now: some more than that are no harm.
     if (c.card.others + c.card.fences + c.card.revoked >= r.kind->most_of_client())
         return refuse({limited::other_states, limit_of::client}, errc::too_many_locks);
@@ -188,6 +189,40 @@ result<void> state_table::may_have_more(const hold_request& r, client_entry& c, 
     if (holders >= r.kind->most_of_file())
         return refuse({limited::other_states, limit_of::file}, errc::busy);
     return {};
+}
+
+// Once a lease: who has as many as he may and needs all of them is not asked with each one that he wants.
+void state_table::ask_back(recallable_kind& kind, client_entry& c, std::size_t keep) noexcept
+{
+    time_point next = c.card.next_ask_back_others.load();
+    if (now() < next || !c.card.callable || c.card.others <= keep)
+        return;
+    // By one of the tables that want it.
+    if (c.card.next_ask_back_others.compare_exchange_strong(next, now() + options_.lease))
+        kind.recall_any(c.id, keep);
+}
+
+// Where a limit is near, clients are asked for what they don't use, before somebody is refused. Three quarters of what there may be are to
+// be left; where the limit is that of all, who has less than the others keeps it.
+void state_table::keep_from_limits(recallable_kind& kind, client_entry& c) noexcept
+{
+    const auto is_near = [](std::size_t count, std::size_t most) { return count + 1 + most / 8 > most; };
+    if (is_near(c.card.others + c.card.fences + c.card.revoked, kind.most_of_client()))
+        ask_back(kind, c, kind.most_of_client() * 3 / 4);
+    if (!is_near(kind.held_ + kind.fences_, kind.most()) || now() < next_ask_back_others_)
+        return;
+    next_ask_back_others_ = now() + options_.lease;
+    std::size_t holders = 0;
+    for (const auto& [id, one] : clients_)
+        holders += one->card.others > 0;
+    for (const auto& [id, one] : clients_)
+        ask_back(kind, *one, kind.most() * 3 / 4 / std::max<std::size_t>(holders, 1));
+}
+
+void state_table::ask_for_some(recallable_kind& kind, client_id client) noexcept
+{
+    if (client_entry* const c = find_client(client))
+        ask_back(kind, *c, c->card.others * 3 / 4);
 }
 
 std::shared_ptr<kind_use> state_table::use_of(client_entry& c, recallable_kind& kind)
@@ -278,7 +313,7 @@ void state_table::forgo_number(const stateid& id) noexcept
 
 result<std::optional<stateid>> state_table::give_back(client_id client, const stateid& id,
                                                       const exported_file& file, const byte_range& bytes,
-                                                      std::optional<lock_type> type)
+                                                      std::optional<lock_type> type, loss why)
 {
     const auto c = living(client);
     if (!c)
@@ -297,7 +332,7 @@ result<std::optional<stateid>> state_table::give_back(client_id client, const st
         left[std::size_t(of)].clear(bytes);
     }
     if (left[0].empty() && left[1].empty()) {
-        fence_now(o, loss::returned);
+        fence_now(o, why);
         remove(o);
         return std::optional<stateid>();
     }
@@ -316,6 +351,7 @@ result<std::optional<stateid>> state_table::give_back(client_id client, const st
     if (fence != nullptr) {
         fence->what.id = states_->id_of(o);
         fence->what.via = o.via;
+        fence->what.why = why;
         fence->what.bytes.swap(part);
         fence->what.is_all = false;
         begin_fence(std::move(fence));
@@ -335,7 +371,7 @@ void state_table::return_at_close(client_entry& c, std::uint32_t via, file_entry
             continue;
         if (m->owner.kind == state_kind::delegation)
             return;
-        ends = ends || static_cast<other_entry&>(m->owner).of.ends_with_last_close();
+        ends = ends || static_cast<other_entry&>(m->owner).ends_with_last_close;
     }
     for (auto* m = f.opens.front(); m != nullptr && ends; m = f.opens.next(*m))
         ends = !is_of(m->owner, c.id, via);
@@ -345,12 +381,28 @@ void state_table::return_at_close(client_entry& c, std::uint32_t via, file_entry
     for (auto* m = f.recallables.front(); m != nullptr;) {
         state_entry& s = m->owner;
         m = f.recallables.next(*m);
-        if (!is_of(s, c.id, via) || !static_cast<other_entry&>(s).of.ends_with_last_close())
+        if (!is_of(s, c.id, via) || !static_cast<other_entry&>(s).ends_with_last_close)
             continue;
         fence_now(static_cast<other_entry&>(s), loss::returned);
         remove(s);
     }
     --f.pins;
+}
+
+bool state_table::end_with_last_close(const stateid& id) noexcept
+{
+    const auto has_it = [this, &id]() -> other_entry* {
+        state_entry* const s = states_->find(id);
+        return s != nullptr && s->kind == state_kind::other && s->file != nullptr
+                   ? static_cast<other_entry*>(s)
+                   : nullptr;
+    };
+    other_entry* const o = has_it();
+    if (o == nullptr)
+        return false;
+    o->ends_with_last_close = true;
+    return_at_close(o->client, o->via, *o->file); // a fence keeps the file's entry
+    return has_it() != nullptr;
 }
 
 std::vector<held_state> state_table::held(const recallable_kind& kind, client_id client) const
@@ -583,6 +635,31 @@ task<void> state_table::recall_what_it_has(client_id client, of_client what)
     }
 }
 
+// It was recalled as its client's lease was over. Who can't be heard of for so long is not blamed, also if it is back by now.
+bool state_table::has_lapsed(const recallable_entry& r) noexcept
+{
+    return r.kind == state_kind::other && static_cast<const other_entry&>(r).has_lapsed;
+}
+
+// Nothing of it is kept as revoked: that would cost the client its record, and so its opens after a restart, for what nobody took from it.
+void state_table::take_lapsed(recallable_entry& r) noexcept
+{
+    r.client.card.lost_with_lease = true;
+    fence_now(r, loss::lapsed);
+    remove(r);
+}
+
+// What was not returned in time.
+task<result<void>> state_table::take_overdue(stateid id)
+{
+    state_entry* const s = states_->find(id);
+    const bool is_there = s != nullptr && is_recallable(s->kind) && s->file != nullptr;
+    if (!is_there || !has_lapsed(static_cast<recallable_entry&>(*s)))
+        co_return co_await revoke(id);
+    take_lapsed(static_cast<recallable_entry&>(*s));
+    co_return result<void>();
+}
+
 void state_table::revoke_now(recallable_entry& r) noexcept
 {
     client_entry& c = r.client;
@@ -612,7 +689,11 @@ void state_table::revoke_overdue(client_entry& c) noexcept
         for (std::size_t i = 0; i < looked_at_at_once && m != nullptr && m->owner.deadline <= now(); ++i) {
             recallable_entry& r = m->owner;
             m = of->next(*m);
-            if (&r.client == &c)
+            if (&r.client != &c)
+                continue;
+            if (has_lapsed(r))
+                take_lapsed(r);
+            else
                 revoke_now(r);
         }
     }

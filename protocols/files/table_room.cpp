@@ -155,7 +155,7 @@ std::optional<client_id> state_table::courtesy_holder(file_entry& f, const deman
         }
     for (auto* m = f.recallables.front(); m != nullptr; m = f.recallables.next(*m)) {
         const auto& held = static_cast<recallable_entry&>(m->owner);
-        if (gives_way(held.client, d.who_) && is_in_way(held, d))
+        if (gives_way(held.client, d.who_) && !has_lapsed(held) && is_in_way(held, d))
             return held.client.id;
     }
     return std::nullopt;
@@ -262,8 +262,8 @@ state_table::obstacle state_table::find_obstacle(file_entry& f, const demand& d)
         if (held.kind == state_kind::delegation && static_cast<delegation_entry&>(held).is_reserved()) {
             if (found.what == obstacle::kind::none)
                 found.what = obstacle::kind::operation; // an open, whose end wakes
-        } else if (held.deadline <= now()) {
-            found.what = obstacle::kind::overdue;
+        } else if (held.deadline <= now() || (has_lapsed(held) && gives_way(held.client, d.who_))) {
+            found.what = obstacle::kind::overdue; // or what goes alone, as its client is away
             found.id = states_->id_of(held);
         } else if (found.what != obstacle::kind::overdue) {
             found.what = obstacle::kind::recalled;
@@ -296,7 +296,7 @@ task<result<void>> state_table::make_way(demand d, duration patience)
         case obstacle::kind::courtesy:
             gone = co_await book_.take(found.client, client_state::expired, true);
             break;
-        case obstacle::kind::overdue: gone = co_await revoke(found.id); break;
+        case obstacle::kind::overdue: gone = co_await take_overdue(found.id); break;
         case obstacle::kind::recalled:
         case obstacle::kind::operation: {
             if (now() >= end)
@@ -404,7 +404,7 @@ task<result<void>> state_table::do_what_is_due()
     result<void> done;
     const recallable_entry* const overdue = first_recalled();
     if (overdue != nullptr && overdue->deadline <= t)
-        done = co_await revoke(states_->id_of(*overdue));
+        done = co_await take_overdue(states_->id_of(*overdue));
     if (auto* m = by_->in_way.front(); done && m != nullptr && m->owner.in_way_from <= t) {
         const client_id gone = m->owner.id;
         done = co_await book_.take(gone, client_state::expired, true);

@@ -14,7 +14,33 @@ task<result<T>> unsupported()
     co_return error::from_errno(EOPNOTSUPP, "the back end can't do that");
 }
 
+task<result<void>> may_change(file_backend& of, const request* r, const handle* directory)
+{
+    const auto has = co_await of.access(*r, *directory, W_OK | X_OK);
+    if (!has)
+        co_return has.error();
+    if (*has != (W_OK | X_OK))
+        co_return error::from_errno(EACCES, "a change of a directory");
+    co_return result<void>();
+}
+
 } // namespace
+
+task<result<void>> file_backend::may_remove(const request& r, const handle& directory, std::string_view)
+{
+    return may_change(*this, &r, &directory);
+}
+
+task<result<void>> file_backend::may_rename(const request& r, const handle& from_directory, std::string_view,
+                                            const handle& to_directory, std::string_view)
+{
+    task<result<void>> asking = may_change(*this, &r, &from_directory);
+    const auto may = co_await asking;
+    if (!may)
+        co_return may;
+    asking = may_change(*this, &r, &to_directory);
+    co_return co_await asking;
+}
 
 task<result<opened_file>> file_backend::open(const request& r, const handle& file, unsigned wanted,
                                              open_right right)

@@ -120,6 +120,19 @@ task<result<rename_result>> forwarding_backend::rename(const request& r, const h
     return below_.rename(r, from_directory, from, to_directory, to);
 }
 
+task<result<void>> forwarding_backend::may_remove(const request& r, const handle& directory,
+                                                  std::string_view name)
+{
+    return below_.may_remove(r, directory, name);
+}
+
+task<result<void>> forwarding_backend::may_rename(const request& r, const handle& from_directory,
+                                                  std::string_view from, const handle& to_directory,
+                                                  std::string_view to)
+{
+    return below_.may_rename(r, from_directory, from, to_directory, to);
+}
+
 task<result<link_result>> forwarding_backend::link(const request& r, const handle& file,
                                                    const handle& directory, std::string_view name)
 {

@@ -382,10 +382,10 @@ task<result<state_home::added>> state_home::add_here(std::string_view key, std::
     co_return out;
 }
 
-task<result<void>> state_home::renew(files::client_id client, bool& revoked)
+task<result<void>> state_home::renew(files::client_id client, losses& lost)
 {
-    return at_clients([client, &revoked](client_book& b) {
-        revoked = b.has_revoked(client);
+    return at_clients([client, &lost](client_book& b) {
+        lost = {b.has_revoked(client), b.has_lost_with_lease(client)};
         return b.renew(client);
     });
 }

@@ -253,6 +253,22 @@ BOOST_FIXTURE_TEST_CASE(what_one_wrote_behind_the_end_goes_beside_anothers_mappi
     BOOST_TEST(get(me, f, 2 * block, 9) == "kept");
 }
 
+// Whoever reads it keeps the block, and nobody is left who could say that these bytes are the file's.
+BOOST_FIXTURE_TEST_CASE(what_a_writer_left_behind_the_end_goes_beside_a_reader, mappings)
+{
+    const handle f = make_file("f", "abc");
+    const mapping reads = map(f, 0, 3, map_use::read);
+    std::optional<mapping> one = map(f, 0, block), two = map(f, 0, block);
+    poke(*one, 100, "lost");
+    one.reset();
+    BOOST_TEST(text(reads.parts[0], 100, 4) == "lost"); // the other writer may have put it there
+    two.reset();
+    BOOST_TEST(text(reads.parts[0], 100, 4) == std::string(4, '\0'));
+    BOOST_TEST(text(reads.parts[0], 0, 3) == "abc");
+    put(me, f, 200, "x");
+    BOOST_TEST(get(me, f, 100, 4) == std::string(4, '\0'));
+}
+
 BOOST_FIXTURE_TEST_CASE(memory_of_other_files_shows_nowhere, mappings)
 {
     make_file("secret", std::string(40 * block, 's'));

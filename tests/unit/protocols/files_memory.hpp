@@ -37,6 +37,10 @@ public:
         return is_exclusive && files::conflict(type, wanted);
     }
     void recall(const files::recall_notice& n) noexcept override { recalls.push_back(n); }
+    void recall_any(files::client_id client, std::size_t keep) noexcept override
+    {
+        asked.emplace_back(client, keep);
+    }
     std::optional<duration> recall_time() const noexcept override { return own_recall_time; }
     task<result<void>> fence(const files::lost_state& what) override
     {
@@ -74,7 +78,6 @@ public:
     bool is_numbered() const noexcept override { return numbered; }
     void left(files::client_id client) noexcept override { gone.push_back(client); }
     std::uint32_t most_behind() const noexcept override { return behind; }
-    bool ends_with_last_close() const noexcept override { return ends_at_close; }
     bool ends_with_lease() const noexcept override { return without_courtesy; }
     bool has_room(const files::stateid&) const noexcept override { return !is_full; }
     std::size_t most() const noexcept override { return limit; }
@@ -91,9 +94,10 @@ public:
     event released;
     int fails = 0, throws = 0;
     std::uint32_t behind = 0;
-    bool ends_at_close = false, without_courtesy = false, is_full = false;
+    bool without_courtesy = false, is_full = false;
     std::size_t limit = 100, of_client = 100, of_file = 100, ranges = 4;
     std::vector<files::recall_notice> recalls;
+    std::vector<std::pair<files::client_id, std::size_t>> asked;
     std::vector<std::pair<files::client_id, files::stateid>> begun;
     std::vector<files::lost_state> lost;
     std::vector<files::client_id> ended, gone;

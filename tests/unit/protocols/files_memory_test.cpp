@@ -377,10 +377,11 @@ BOOST_FIXTURE_TEST_CASE(a_kind_may_have_its_own_time_for_a_recall, fixture)
 // RFC 8881 18.43.3, logr_return_on_close.
 BOOST_FIXTURE_TEST_CASE(the_last_close_may_return_it, fixture)
 {
-    memory.ends_at_close = true;
     const auto o = open(a, "o", "f", both), p = open(a, "p", "f", read);
     const auto of_b = open(b, "o", "g", both);
-    BOOST_REQUIRE(table->hold(asks(a, o->id)));
+    const auto held = table->hold(asks(a, o->id));
+    BOOST_REQUIRE(held);
+    BOOST_TEST(table->end_with_last_close(*held));
     BOOST_REQUIRE(table->close(a, o->id, file_named("f")));
     BOOST_TEST(table->stats().other_states.value() == 1);
     BOOST_REQUIRE(table->close(b, of_b->id, file_named("g")));
@@ -391,14 +392,23 @@ BOOST_FIXTURE_TEST_CASE(the_last_close_may_return_it, fixture)
     // A delegation stands for an open.
     const auto d = open(a, "o", "h", both, none, delegation_want::any);
     BOOST_REQUIRE((d && d->delegation));
-    BOOST_REQUIRE(table->hold(asks(a, d->id, all_bytes, lock_type::write, "h")));
+    const auto by_delegation = table->hold(asks(a, d->id, all_bytes, lock_type::write, "h"));
+    BOOST_REQUIRE(by_delegation);
+    BOOST_TEST(table->end_with_last_close(*by_delegation));
     BOOST_REQUIRE(table->close(a, d->id, file_named("h")));
     BOOST_TEST(table->stats().other_states.value() == 1);
     BOOST_REQUIRE(table->return_delegation(a, d->delegation->id, file_named("h")));
     BOOST_TEST(table->stats().other_states.value() == 0);
+    // Another one's stays, and goes at once where the last close was before.
+    const auto stays = only_memory(a, "i");
+    BOOST_TEST(table->stats().other_states.value() == 1);
+    BOOST_TEST(!table->end_with_last_close(stays));
+    BOOST_TEST(table->stats().other_states.value() == 0);
+    BOOST_TEST(!table->end_with_last_close(stays));
     beside_tend([&]() -> task<void> { (void)co_await sleep_for(1ms); });
-    BOOST_TEST((memory.lost.at(0).why == loss::returned));
-    BOOST_TEST((memory.lost.at(1).why == loss::returned));
+    BOOST_TEST_REQUIRE(memory.lost.size() == 3u);
+    for (const lost_state& each : memory.lost)
+        BOOST_TEST((each.why == loss::returned));
     BOOST_TEST(table->stats().files.value() == 0);
 }
 
@@ -429,7 +439,148 @@ BOOST_FIXTURE_TEST_CASE(a_kind_may_end_with_the_lease, fixture)
         (void)co_await sleep_for(table->options().recall_time + 1s);
         BOOST_TEST(memory.ended.size() == 1u);
     });
-    BOOST_TEST(is(table->ranges_of(memory, a, kept, file_named("f")), errc::deleg_revoked));
+    BOOST_TEST((memory.lost.at(0).why == loss::lapsed));
+    // It costs the client nothing else: nobody took its opens, and it may take them back after a restart.
+    BOOST_TEST(is(table->ranges_of(memory, a, kept, file_named("f")), errc::bad_stateid));
+    BOOST_TEST(is(table->test_stateid(a, kept), errc::bad_stateid));
+    BOOST_TEST(!book->has_revoked(a));
+    BOOST_TEST(lists.new_list.contains("a"));
+    BOOST_TEST(table->stats().revocations.value() == 0u);
+    BOOST_TEST(table->stats().recalled_delegations.value() == 0);
+    BOOST_TEST(table->stats().other_states.value() == 0);
+    BOOST_TEST(table->stats().files.value() == 0);
+}
+
+// Whoever wants the file may be there before the table looks what is due.
+BOOST_FIXTURE_TEST_CASE(who_is_back_is_not_to_blame_to_who_waits, fixture)
+{
+    memory.without_courtesy = true;
+    const auto held = only_memory(a);
+    pass(table->options().lease + 1s);
+    BOOST_TEST(book->renew(a).has_value());
+    BOOST_TEST(memory.recalls.size() == 1u);
+    pass(table->options().recall_time - 1s);
+    BOOST_TEST(book->renew(a).has_value());
+    pass(2s);
+    BOOST_TEST(is(make_way(opening(), 0s), errc::busy)); // nobody fences it
+    BOOST_TEST(is(table->test_stateid(a, held), errc::bad_stateid));
+    BOOST_TEST(!book->has_revoked(a));
+    BOOST_TEST(table->stats().revocations.value() == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(what_ends_with_the_lease_is_fenced_while_the_store_hangs, fixture)
+{
+    memory.without_courtesy = true;
+    (void)only_memory(a);
+    const auto of_b = only_memory(b, "g");
+    BOOST_REQUIRE(table->recall(of_b));
+    beside_tend([&]() -> task<void> {
+        (void)co_await sleep_for(table->options().lease - 1s);
+        BOOST_TEST(book->renew(b).has_value());
+        store->takes = [] { return 1h; };
+        (void)co_await sleep_for(table->options().recall_time + 2s);
+        BOOST_TEST(store->writing == 1u); // that the other one is revoked
+        BOOST_TEST_REQUIRE(memory.lost.size() == 2u);
+        BOOST_TEST((memory.lost[0].client == b && memory.lost[0].why == loss::revoked));
+        BOOST_TEST((memory.lost[1].client == a && memory.lost[1].why == loss::lapsed));
+        store->takes = nullptr;
+    });
+}
+
+// And nothing else of a client that is away, whose opens are in nobody's way.
+BOOST_FIXTURE_TEST_CASE(who_wants_a_file_takes_what_ends_with_the_lease_alone, fixture)
+{
+    memory.without_courtesy = true;
+    memory.against = {operation::set_size};
+    const auto o = open(a, "o", "f", both);
+    const auto held = table->hold(asks(a, o->id));
+    BOOST_REQUIRE(held);
+    beside_tend([&]() -> task<void> {
+        (void)co_await sleep_for(table->options().lease + 1s);
+        auto making = table->make_way(demand(operation::set_size, file_named("f"), b), 1s);
+        const auto made = co_await making;
+        BOOST_TEST(made.has_value());
+        BOOST_TEST(memory.ended.size() == 1u);
+    });
+    BOOST_TEST((book->state_of(a).value() == client_state::courtesy));
+    BOOST_TEST(table->test_stateid(a, o->id).has_value());
+    BOOST_TEST(is(table->test_stateid(a, *held), errc::bad_stateid));
+    BOOST_TEST(lists.new_list.contains("a"));
+}
+
+// It has no time to give all back, and is not to blame.
+BOOST_FIXTURE_TEST_CASE(who_comes_back_just_before_the_end_is_trusted_on, fixture)
+{
+    memory.without_courtesy = true;
+    for (const char* name : {"f", "g", "h", "i"})
+        (void)only_memory(a, name);
+    beside_tend([&]() -> task<void> {
+        (void)co_await sleep_for(table->options().lease + table->options().recall_time - 1s);
+        BOOST_TEST(book->renew(a).has_value());
+        BOOST_TEST(memory.recalls.size() == 4u);
+        // Nor where somebody wants one of the files then.
+        result<void> made;
+        task<void> waiting = opens(5s, made);
+        co_await waiting;
+        BOOST_TEST(made.has_value());
+        BOOST_TEST(memory.ended.size() == 4u);
+        const auto again = open(a, "o", "k", both);
+        BOOST_TEST(table->hold(asks(a, again->id, all_bytes, lock_type::write, "k")).has_value());
+    });
+    BOOST_TEST(!book->has_revoked(a));
+    BOOST_TEST(table->stats().revocations.value() == 0u);
+    BOOST_TEST(table->stats().distrusted_clients.value() == 0u);
+    BOOST_TEST(lists.new_list.contains("a"));
+}
+
+// Before they are refused, and once a lease.
+BOOST_FIXTURE_TEST_CASE(who_is_near_a_limit_is_asked_for_some, fixture)
+{
+    using asked = std::vector<std::pair<client_id, std::size_t>>;
+    memory.against = {operation::set_attributes};
+    memory.of_client = 8;
+    const auto take = [&](client_id c, int i) {
+        const std::string name = "f" + std::to_string(i);
+        const auto o = open(c, "o", name, both);
+        return table->hold(asks(c, o->id, all_bytes, lock_type::read, name)).has_value();
+    };
+    for (int i = 0; i < 7; ++i)
+        BOOST_TEST(take(a, i));
+    BOOST_TEST(memory.asked.empty());
+    BOOST_TEST(take(a, 7));
+    BOOST_TEST((memory.asked == asked{{a, 6}}));
+    BOOST_TEST(!take(a, 8));
+    BOOST_TEST((memory.asked == asked{{a, 6}}));
+    pass(table->options().lease + 1s);
+    BOOST_TEST(book->renew(a).has_value());
+    BOOST_TEST(book->renew(b).has_value());
+    BOOST_TEST(!take(a, 9));
+    BOOST_TEST((memory.asked == asked{{a, 6}, {a, 6}}));
+    // Where all have as many as there may be, who has less than the others keeps it.
+    pass(table->options().lease + 1s);
+    BOOST_TEST(book->renew(a).has_value());
+    BOOST_TEST(book->renew(b).has_value());
+    memory.asked.clear();
+    memory.of_client = 100;
+    memory.limit = 10;
+    BOOST_TEST(take(b, 1)); // eight are there
+    BOOST_TEST(memory.asked.empty());
+    BOOST_TEST(take(b, 2));
+    BOOST_TEST((memory.asked == asked{{a, 3}}));
+    BOOST_TEST(!take(b, 3));
+    BOOST_TEST(memory.asked.size() == 1u);
+    // Who can't be called is not asked.
+    pass(table->options().lease + 1s);
+    BOOST_TEST(book->renew(a).has_value());
+    BOOST_TEST(book->renew(b).has_value());
+    BOOST_REQUIRE(book->set_callable(a, false));
+    BOOST_TEST(!take(b, 3));
+    BOOST_TEST(memory.asked.size() == 1u);
+    // For a limit that the kind alone knows.
+    BOOST_REQUIRE(book->set_callable(a, true));
+    table->ask_for_some(memory, a);
+    table->ask_for_some(memory, a);
+    BOOST_TEST((memory.asked == asked{{a, 3}, {a, 6}}));
 }
 
 BOOST_FIXTURE_TEST_CASE(what_clients_have_of_a_kind_can_be_listed, fixture)

@@ -26,6 +26,7 @@ public:
         stateid4 id;
         std::vector<std::byte> handle;
         std::uint32_t keep = 0;
+        bitmap4 kinds; ///< of CB_RECALL_ANY
         std::string owner;
         clientid4 owner_client = 0;
         CB_LAYOUTRECALL4args layout; ///< without its handle
@@ -165,6 +166,7 @@ private:
             CB_RECALL_ANY4args any;
             BOOST_TEST_REQUIRE(args.read(any));
             h.keep = any.objects_to_keep;
+            h.kinds = any.type_mask;
         }
         if (says_of_sequence != nfsstat4::ok)
             return nfsstat4::ok;

@@ -237,6 +237,42 @@ BOOST_FIXTURE_TEST_CASE(an_open_that_cuts_the_file_conflicts_whatever_its_access
     BOOST_TEST(second.open(cuts).status == nfsstat4::ok);
 }
 
+BOOST_FIXTURE_TEST_CASE(what_version_3_may_not_remove_is_not_recalled, fixture)
+{
+    begin();
+    attributes values;
+    values.mode = 0755;
+    values.present.set(attribute::mode);
+    const encoded others_may_look(values);
+    CREATE4args creating;
+    creating.objtype.type = nfs_ftype4::dir;
+    creating.objname = "d";
+    creating.createattrs = others_may_look.raw;
+    answer4 made = second.call(PUTROOTFH4args(), LOOKUP4args{"export"}, creating, GETFH4args());
+    made.good<PUTROOTFH4res>();
+    made.good<LOOKUP4res>();
+    made.good<CREATE4res>();
+    const auto handle = made.good<GETFH4res>();
+    const v3::nfs_fh3 directory = to_fh3(handle.object);
+    const auto file = delegated("f");
+    BOOST_TEST(give_back(first, file) == nfsstat4::ok);
+    BOOST_TEST(second
+                   .call(PUTFH4args{client4::handle_of(file)}, SAVEFH4args(), PUTROOTFH4args(),
+                         LOOKUP4args{"export"}, LOOKUP4args{"d"}, LINK4args{"f"})
+                   .status() == nfsstat4::ok);
+    const auto again = first.open(first.opening("f", share4::access_read));
+    BOOST_TEST_REQUIRE(again.res.delegation.delegation_type == deleg::read);
+    user->uid = 2000;
+    v3::REMOVE3args removing;
+    removing.object = {directory, "f"};
+    BOOST_TEST(call3<v3::REMOVE3res>(v3::procedure::remove, removing).status == v3::nfsstat3::acces);
+    v3::RENAME3args renaming;
+    renaming.from = {directory, "f"};
+    renaming.to = {root3(), "g"};
+    BOOST_TEST(call3<v3::RENAME3res>(v3::procedure::rename, renaming).status == v3::nfsstat3::acces);
+    BOOST_TEST(first_way->calls.empty());
+}
+
 BOOST_FIXTURE_TEST_CASE(what_version_3_changes_is_recalled_first, fixture)
 {
     begin();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GETDEVICEINFO, LAYOUTGET, LAYOUTCOMMIT, LAYOUTRETURN and CB_LAYOUTRECALL of RDMA layouts, and what a client reads and writes by them.
 #include "nfs4_layout_clients.hpp"
+#include "nfs4_log_lines.hpp"
 
 BOOST_AUTO_TEST_SUITE(nfs4_layout_operations_test)
 
@@ -533,16 +534,105 @@ BOOST_FIXTURE_TEST_CASE(operations_that_are_not_served_say_so, layout_fixture)
     const auto file = make(first, "f", "text");
     const auto made = get(first, file, mode::read);
     BOOST_TEST(first.call(GETDEVICELIST4args{layouttype4::rdma, 1, 0, {}}).status() == nfsstat4::notsupp);
-    minor = 2;
-    LAYOUTSTATS4args stats_of;
-    stats_of.stateid = made.id;
-    stats_of.layout_type = layouttype4::rdma;
-    BOOST_TEST(first.call(PUTFH4args{client4::handle_of(file)}, stats_of).status() == nfsstat4::notsupp);
     LAYOUTERROR4args errors;
     errors.stateid = made.id;
-    BOOST_TEST(first.call(PUTFH4args{client4::handle_of(file)}, errors).status() == nfsstat4::notsupp);
+    BOOST_TEST(first.call(PUTFH4args{client4::handle_of(file)}, errors).status() == nfsstat4::op_illegal);
+    minor = 2;
     // The others are in both minor versions.
     BOOST_TEST(get(first, file, asking(made.id, mode::rw)).status == nfsstat4::ok);
+}
+
+// RFC 7862 15.6, 15.7: who runs the server hears what its clients met.
+BOOST_FIXTURE_TEST_CASE(what_clients_say_of_their_layouts_is_counted, layout_fixture)
+{
+    begin();
+    const auto file = make(first, "f", "text");
+    const auto made = get(first, file, mode::read);
+    minor = 2;
+    const std::array<device_error4, 3> said{device_error4{made.extents[0].device_id, nfsstat4::nxio, 38},
+                                            device_error4{made.extents[0].device_id, nfsstat4::nxio, 38},
+                                            device_error4{made.extents[0].device_id, nfsstat4::stale, 25}};
+    LAYOUTERROR4args errors;
+    errors.length = all;
+    errors.stateid = made.id;
+    errors.errors = std::span<const device_error4>(said);
+    const auto say = [&](client4& c, const auto& args) {
+        return c.call(PUTFH4args{client4::handle_of(file)}, args).status();
+    };
+    const log_lines lines;
+    const auto logged = [&] {
+        return std::ranges::count_if(lines.all, [](const std::string& line) {
+            return line.find("a client failed to reach a file by its layout") != std::string::npos;
+        });
+    };
+    BOOST_TEST(say(first, errors) == nfsstat4::ok);
+    const auto& counters = program->counters();
+    BOOST_TEST(counters.layout_errors[1].value() == 2u);
+    BOOST_TEST(counters.layout_errors[4].value() == 1u);
+    BOOST_TEST(logged() == 3);
+    for (int i = 0; i < 10; ++i)
+        BOOST_TEST(say(first, errors) == nfsstat4::ok);
+    BOOST_TEST(logged() <= 5);
+    BOOST_TEST(get(first, file, asking(made.id, mode::read)).status == nfsstat4::ok); // it stays
+    LAYOUTSTATS4args stats_of;
+    stats_of.length = all;
+    stats_of.stateid = made.id;
+    stats_of.layout_type = layouttype4::rdma;
+    stats_of.read = {2, 8192};
+    stats_of.write = {1, 10};
+    BOOST_TEST(say(first, stats_of) == nfsstat4::ok);
+    BOOST_TEST(counters.layout_bytes_read.value() == 8192u);
+    BOOST_TEST(counters.layout_bytes_written.value() == 10u);
+    // Of a layout that it has, and of nothing else.
+    for (const stateid4& id : {file.id, stateid4::anonymous(), stateid4{99, made.id.other}}) {
+        errors.stateid = stats_of.stateid = id;
+        BOOST_TEST(say(first, errors) == nfsstat4::bad_stateid);
+        BOOST_TEST(say(first, stats_of) == nfsstat4::bad_stateid);
+    }
+    errors.stateid = stats_of.stateid = made.id;
+    BOOST_TEST(say(second, errors) == nfsstat4::bad_stateid);
+    stats_of.layout_type = layouttype4::scsi;
+    BOOST_TEST(say(first, stats_of) == nfsstat4::unknown_layouttype);
+    errors.length = 0;
+    BOOST_TEST(say(first, errors) == nfsstat4::inval);
+    BOOST_TEST(counters.layout_bytes_read.value() == 8192u);
+}
+
+// CB_RECALL_ANY, before it is refused more.
+BOOST_AUTO_TEST_CASE(a_client_near_its_limit_is_asked_for_layouts)
+{
+    layout_fixture f;
+    f.layout_options.layouts.layouts_of_client = 8;
+    f.begin();
+    const auto take = [&](int i) {
+        const std::string name = "f" + std::to_string(i);
+        const auto file = f.make(f.first, name, "text");
+        return f.get(f.first, file, f.asking(file.id, mode::read)).status;
+    };
+    for (int i = 0; i < 7; ++i)
+        BOOST_TEST(take(i) == nfsstat4::ok);
+    f.turns();
+    BOOST_TEST(f.first_way->calls.empty());
+    BOOST_TEST(take(7) == nfsstat4::ok);
+    f.turns();
+    BOOST_TEST_REQUIRE(f.first_way->calls.size() == 1u);
+    const called_client::heard& told = f.first_way->calls[0];
+    BOOST_TEST((told.operation == nfs_cb_opnum4::recall_any));
+    BOOST_TEST(told.keep == 6u);
+    bitmap4 layouts_alone;
+    layouts_alone.set(rca4_type::other_layout_min);
+    BOOST_TEST((told.kinds == layouts_alone));
+    // Once a lease: it may need all of them.
+    BOOST_TEST(take(8) == nfsstat4::layouttrylater);
+    f.turns();
+    BOOST_TEST(f.first_way->calls.size() == 1u);
+    f.pass(f.commons->state.options().lease - 10s, 1s);
+    (void)f.first.call();
+    f.pass(20s, 1s);
+    BOOST_TEST(take(9) == nfsstat4::layouttrylater);
+    f.turns();
+    BOOST_TEST(f.first_way->calls.size() == 2u);
+    BOOST_TEST(f.second_way->calls.empty());
 }
 
 BOOST_FIXTURE_TEST_CASE(a_commit_that_makes_no_sense_is_refused, layout_fixture)

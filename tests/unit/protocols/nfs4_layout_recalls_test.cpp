@@ -23,7 +23,9 @@ public:
     explicit slow_to_map(std::unique_ptr<storage::file_backend> below)
         : forwarding_backend(std::move(below), storage::filter_bytes::are_those_below)
     {
+        own = this->below().info();
     }
+    const storage::filesystem_info& info() const noexcept override { return own; }
     task<result<storage::mapping>> map(const storage::request& r, const storage::handle& file,
                                        std::uint64_t offset, std::uint64_t length,
                                        storage::map_use use) override
@@ -40,6 +42,12 @@ public:
             (void)co_await sleep_for(after);
         co_return got;
     }
+    task<result<storage::change>> commit(const storage::request& r, const storage::handle& file,
+                                         std::uint64_t offset, std::uint32_t count) override
+    {
+        ++commits;
+        return below().commit(r, file, offset, count);
+    }
     task<result<storage::change>> note_written(const storage::request& r, const storage::handle& file,
                                                std::uint64_t end) override
     {
@@ -49,7 +57,8 @@ public:
         co_return co_await noting;
     }
     duration before_write{}, after_read{}, before_commit{};
-    int turn = 0, maps = 0;
+    int turn = 0, maps = 0, commits = 0;
+    storage::filesystem_info own;
     std::set<int> turns; ///< in which there were maps
 };
 
@@ -107,6 +116,17 @@ struct fixture : layout_fixture {
         answer4 out = answer_of(c);
         out.good<SEQUENCE4res>();
         return layout_of(out);
+    }
+    std::pair<std::uint64_t, std::pair<std::int64_t, std::uint32_t>> change_of(const client4::opened& file)
+    {
+        GETATTR4args args;
+        args.attr_request = {attribute::change, attribute::time_modify};
+        answer4 out = second.call(PUTFH4args{client4::handle_of(file)}, args);
+        out.good<PUTFH4res>();
+        const auto res = out.good<GETATTR4res>();
+        attributes values;
+        BOOST_REQUIRE(decode_attributes(res.obj_attributes, values));
+        return {values.change, {values.time_modify.seconds, values.time_modify.nseconds}};
     }
     std::int64_t segments()
     {
@@ -201,6 +221,30 @@ BOOST_FIXTURE_TEST_CASE(a_client_that_has_forgotten_its_layout_loses_it_at_once,
     BOOST_TEST(give_back(first, file, returning(made.id)).status == nfsstat4::bad_stateid);
 }
 
+// It may have written before it forgot, and told nobody.
+BOOST_FIXTURE_TEST_CASE(a_layout_to_write_that_is_forgotten_changes_its_file, fixture)
+{
+    begin();
+    const auto forgets = [&](mode what, const char* name) {
+        const auto file = make(first, name, "text");
+        (void)get(first, file, what);
+        first_way->says = nfsstat4::nomatching_layout;
+        const auto before = change_of(file);
+        OPEN4args denying =
+            second.opening(name, share4::access_read | share4::want_no_delegation, share4::deny_both);
+        close(first, file);
+        const auto opening = layout_fixture::called_fixture::begin(second.sequence(), PUTROOTFH4args(),
+                                                                   LOOKUP4args{"export"}, denying);
+        turns();
+        BOOST_TEST(status_of(*opening) == nfsstat4::ok);
+        first_way->says = nfsstat4::ok;
+        return change_of(file) > before;
+    };
+    BOOST_TEST(!forgets(mode::read, "read"));
+    BOOST_TEST(forgets(mode::rw, "written"));
+    BOOST_TEST(recalls(callback_counters::outcome::ok) == 2u);
+}
+
 BOOST_FIXTURE_TEST_CASE(a_client_that_asks_for_time_is_called_again, fixture)
 {
     begin();
@@ -256,18 +300,7 @@ BOOST_FIXTURE_TEST_CASE(a_layout_to_write_that_is_revoked_changes_its_file, fixt
     const auto change_after = [&](mode what, const char* name) {
         const auto file = make(first, name, "text");
         (void)get(first, file, what);
-        const auto seen = [&] {
-            GETATTR4args args;
-            args.attr_request = {attribute::change, attribute::time_modify};
-            answer4 out = second.call(PUTFH4args{client4::handle_of(file)}, args);
-            out.good<PUTFH4res>();
-            const auto res = out.good<GETATTR4res>();
-            attributes values;
-            BOOST_REQUIRE(decode_attributes(res.obj_attributes, values));
-            return std::pair(values.change,
-                             std::pair(values.time_modify.seconds, values.time_modify.nseconds));
-        };
-        const auto before = seen();
+        const auto before = change_of(file);
         const auto cutting = cut(second, open(second, name));
         for (int i = 0; i < 10; ++i) {
             pass(10s, 1s);
@@ -275,7 +308,7 @@ BOOST_FIXTURE_TEST_CASE(a_layout_to_write_that_is_revoked_changes_its_file, fixt
             (void)second.call();
         }
         BOOST_TEST(status_of(*cutting) == nfsstat4::delay);
-        return seen() > before;
+        return change_of(file) > before;
     };
     BOOST_TEST(!change_after(mode::read, "read"));
     BOOST_TEST(change_after(mode::rw, "written"));
@@ -419,19 +452,212 @@ BOOST_FIXTURE_TEST_CASE(a_layout_is_recalled_before_its_file_is_removed, fixture
     BOOST_TEST(segments() == 0);
 }
 
+// By whom it may be said, and what is in the way of it, is looked at before anybody gives anything up.
+BOOST_FIXTURE_TEST_CASE(a_removal_that_is_refused_recalls_nothing, fixture)
+{
+    begin();
+    const auto set = [&](const char* name, std::uint32_t mode) {
+        attributes values;
+        values.mode = mode;
+        values.present.set(attribute::mode);
+        const encoded changed(values);
+        return second
+            .call(PUTROOTFH4args(), LOOKUP4args{"export"}, LOOKUP4args{name},
+                  SETATTR4args{stateid4::anonymous(), changed.raw})
+            .status();
+    };
+    const auto make_directory = [&](const char* name) {
+        CREATE4args args;
+        args.objtype.type = nfs_ftype4::dir;
+        args.objname = name;
+        BOOST_TEST(second.call(PUTROOTFH4args(), LOOKUP4args{"export"}, args).status() == nfsstat4::ok);
+    };
+    const auto in = [](const char* name) {
+        return std::tuple(PUTROOTFH4args(), LOOKUP4args{"export"}, LOOKUP4args{name});
+    };
+    const auto call = [&](auto path, const auto&... args) {
+        return std::apply([&](const auto&... each) { return second.call(each..., args...).status(); }, path);
+    };
+    make_directory("sticky");
+    make_directory("full");
+    OPEN4args args = first.creating("f");
+    args.share_access |= share4::want_no_delegation;
+    answer4 opened =
+        first.call(PUTROOTFH4args(), LOOKUP4args{"export"}, LOOKUP4args{"sticky"}, args, GETFH4args());
+    opened.good<PUTROOTFH4res>();
+    opened.good<LOOKUP4res>();
+    opened.good<LOOKUP4res>();
+    client4::opened file;
+    file.id = opened.good<OPEN4res>().stateid;
+    const auto handle = opened.good<GETFH4res>();
+    file.handle.assign(handle.object.begin(), handle.object.end());
+    BOOST_TEST_REQUIRE(first.write(file, "text") == nfsstat4::ok);
+    BOOST_TEST(set("sticky", 01777) == nfsstat4::ok);
+    (void)get(first, file, mode::rw);
+    user->uid = 2000;
+    const auto refused = [&] {
+        BOOST_TEST(call(in("sticky"), REMOVE4args{"f"}) == nfsstat4::perm);
+        BOOST_TEST(second
+                       .call(PUTROOTFH4args(), LOOKUP4args{"export"}, LOOKUP4args{"sticky"}, SAVEFH4args(),
+                             PUTROOTFH4args(), LOOKUP4args{"export"}, RENAME4args{"f", "g"})
+                       .status() == nfsstat4::perm);
+        // Nor where the other name can't be had: a directory stands there.
+        BOOST_TEST(second
+                       .call(PUTROOTFH4args(), LOOKUP4args{"export"}, SAVEFH4args(), LOOKUP4args{"sticky"},
+                             RENAME4args{"full", "f"})
+                       .status() != nfsstat4::ok);
+    };
+    refused();
+    BOOST_TEST(first_way->calls.empty());
+    BOOST_TEST(segments() == 1);
+    // A client whose lease is over loses nothing by it.
+    for (int i = 0; i < 10; ++i) {
+        pass(10s, 1s);
+        (void)second.call();
+    }
+    BOOST_TEST(stats().courtesy_clients.value() == 1);
+    refused();
+    BOOST_TEST(stats().courtesy_clients.value() == 1);
+    BOOST_TEST(segments() == 1);
+    // Who may takes its layout, and nothing else.
+    user->uid = 1000;
+    BOOST_TEST(call(in("sticky"), REMOVE4args{"f"}) == nfsstat4::ok);
+    BOOST_TEST(segments() == 0);
+    BOOST_TEST(stats().courtesy_clients.value() == 1);
+    BOOST_TEST(stats().expired_clients.value() == 0u);
+}
+
+// Its memory is the client's as long as it has the file open.
+BOOST_FIXTURE_TEST_CASE(a_removed_files_layout_goes_with_the_last_close, fixture)
+{
+    begin();
+    const auto free_bytes = [&] {
+        GETATTR4args args;
+        args.attr_request.set(attribute::space_free);
+        answer4 out = second.call(PUTROOTFH4args(), LOOKUP4args{"export"}, args);
+        out.good<PUTROOTFH4res>();
+        out.good<LOOKUP4res>();
+        attributes values;
+        BOOST_REQUIRE(decode_attributes(out.good<GETATTR4res>().obj_attributes, values));
+        return values.space_free;
+    };
+    const auto before = free_bytes();
+    const auto file = make(first, "f", "text");
+    BOOST_TEST(!get(first, file, mode::rw).return_on_close);
+    BOOST_TEST(first.call(returning(layoutreturn_type4::all)).status() == nfsstat4::ok);
+    const auto reads = open(first, "f", share4::access_read); // by the same owner
+    BOOST_TEST((reads.id.other == file.id.other));
+    const auto other = first.open([&] {
+        OPEN4args args = first.opening("f", share4::access_read | share4::want_no_delegation);
+        static const std::array<std::byte, 1> another{std::byte('x')};
+        args.owner.owner = std::span<const std::byte>(another);
+        return args;
+    }());
+    BOOST_TEST_REQUIRE(other.status == nfsstat4::ok);
+    BOOST_TEST(second.call(PUTROOTFH4args(), LOOKUP4args{"export"}, REMOVE4args{"f"}).status() ==
+               nfsstat4::ok);
+    const auto made = get(first, file, asking(reads.id, mode::rw));
+    BOOST_TEST_REQUIRE(made.status == nfsstat4::ok);
+    BOOST_TEST(made.return_on_close);
+    rdma_peer& p = connect_to(first, made);
+    BOOST_TEST(put(p, made.memory(), 0, "mine"));
+    close(first, reads);
+    BOOST_TEST(segments() == 1); // the other owner has it open
+    BOOST_TEST(put(p, made.memory(), 0, "mine"));
+    close(first, other);
+    BOOST_TEST(segments() == 0);
+    BOOST_TEST(!put(p, made.memory(), 0, "lost"));
+    BOOST_TEST(free_bytes() == before);
+}
+
+// The close is answered while the layout's memory is looked for.
+BOOST_FIXTURE_TEST_CASE(a_removed_files_layout_is_not_given_behind_the_last_close, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "text");
+    BOOST_TEST(second.call(PUTROOTFH4args(), LOOKUP4args{"export"}, REMOVE4args{"f"}).status() ==
+               nfsstat4::ok);
+    slow->after_read = 100ms;
+    const auto asks = begin_call(first, file, asking(file.id, mode::read), 1);
+    BOOST_TEST(!asks->is_done);
+    close(first, file);
+    pass(200ms);
+    BOOST_TEST(layout_of_call(*asks).status == nfsstat4::recallconflict);
+    BOOST_TEST(segments() == 0);
+    BOOST_TEST(stats().other_states.value() == 0);
+}
+
 // Nobody else wants the file: its memory is not kept for a client that may never come back.
 BOOST_FIXTURE_TEST_CASE(what_a_client_had_goes_when_its_lease_is_over, fixture)
 {
     begin();
-    (void)get(first, make(first, "f", "text"), mode::rw);
+    const auto file = make(first, "f", "text");
+    const auto made = get(first, file, mode::rw);
+    rdma_peer& p = connect_to(first, made);
     (void)get(second, make(second, "g", "text"), mode::rw);
     const auto& o = commons->state.options();
+    const auto before = change_of(file);
     for (duration t{}; t < o.lease + o.recall_time + 20s; t += 10s) {
         pass(10s, 1s);
         (void)second.call();
     }
     BOOST_TEST(segments() == 1);
     BOOST_TEST(second_way->calls.empty());
+    // What it wrote, and told nobody, is there.
+    BOOST_TEST((change_of(file) > before));
+    // When it is back it hears that it has no layout, and has everything else.
+    constexpr std::uint32_t losses =
+        seq4_status::recallable_state_revoked | seq4_status::expired_some_state_revoked;
+    BOOST_TEST((flags(first) & losses) == seq4_status::expired_some_state_revoked);
+    pass(5s, 1s);
+    BOOST_TEST((flags(first) & losses) == seq4_status::expired_some_state_revoked);
+    BOOST_TEST((flags(second) & losses) == 0u);
+    const std::array<stateid4, 2> asked{made.id, file.id};
+    TEST_STATEID4args testing;
+    testing.stateids = std::span<const stateid4>(asked);
+    answer4 tested = first.call(testing);
+    const auto codes = tested.good<TEST_STATEID4res>().status_codes;
+    std::vector<nfsstat4> said;
+    for (const nfsstat4 status : codes)
+        said.push_back(status);
+    BOOST_TEST((said == std::vector{nfsstat4::bad_stateid, nfsstat4::ok}));
+    BOOST_TEST((flags(first) & losses) == 0u);
+    pass(5s, 1s);
+    BOOST_TEST((flags(first) & losses) == 0u);
+    BOOST_TEST(!put(p, made.memory(), 0, "lost"));
+    BOOST_TEST(commit(first, file, committing(made.id)).status == nfsstat4::bad_stateid);
+    BOOST_TEST(give_back(first, file, returning(made.id)).status == nfsstat4::bad_stateid);
+    BOOST_TEST(first.write(file, "mine") == nfsstat4::ok);
+    pass(o.rest_after_recall * 2);
+    (void)first.call();
+    BOOST_TEST(get(first, file, asking(file.id, mode::rw)).status == nfsstat4::ok);
+}
+
+// One that never asks is not told for ever; nor is one that frees what it had.
+BOOST_FIXTURE_TEST_CASE(what_a_client_had_is_told_of_for_a_lease, fixture)
+{
+    begin();
+    const auto first_of = get(first, make(first, "f", "text"), mode::rw);
+    const auto second_of = get(second, make(second, "g", "text"), mode::rw);
+    const auto& o = commons->state.options();
+    pass(o.lease + o.recall_time + 20s, 1s);
+    BOOST_TEST(segments() == 0);
+    const auto is_told = [&](client4& c) {
+        return (flags(c) & seq4_status::expired_some_state_revoked) != 0;
+    };
+    BOOST_TEST(is_told(first));
+    BOOST_TEST(is_told(second));
+    BOOST_TEST(second.call(FREE_STATEID4args{second_of.id}).status() == nfsstat4::bad_stateid);
+    for (duration t{}; t < o.lease; t += 10s) {
+        BOOST_TEST(is_told(first));
+        BOOST_TEST(!is_told(second));
+        pass(10s, 1s);
+    }
+    pass(2s, 1s);
+    BOOST_TEST(!is_told(first));
+    pass(2s, 1s);
+    BOOST_TEST(!is_told(first));
+    BOOST_TEST(first_of.status == nfsstat4::ok);
 }
 
 // A file that is cut is not as long as before again, by what was about to be committed.
@@ -753,32 +979,130 @@ BOOST_FIXTURE_TEST_CASE(an_exclusive_creation_is_the_newer_one, fixture)
                nfsstat4::ok);
 }
 
-BOOST_FIXTURE_TEST_CASE(a_restart_leaves_no_layouts, fixture)
+namespace {
+
+/// A start after one in which clients had "f" open.
+struct restarted : fixture {
+    restarted()
+    {
+        for (const char* key : {"first", "somebody"}) {
+            begun.reclaimers.emplace_back();
+            begun.reclaimers.back().key = key;
+        }
+        begun.lease_before = 90s;
+        begun.same_boot = true;
+        slow->own.placed_bytes_outlive_process = true;
+        const auto creating = [&]() -> task<void> {
+            const storage::request me;
+            const storage::handle root = slow->root();
+            storage::set_attributes set;
+            set.mode = 0666;
+            auto making = slow->create(me, root, "f", storage::create_mode::guarded, set, 0);
+            const auto made = co_await making;
+            BOOST_REQUIRE(made);
+        };
+        run_until_complete(*shard, creating());
+    }
+    /// `first` may reclaim, and has not said that it has.
+    void come_back()
+    {
+        start_layouts();
+        answer4 known = compound(first.exchange());
+        const auto exchanged = known.good<EXCHANGE_ID4res>();
+        first.id = exchanged.clientid;
+        first.create_sequence = exchanged.sequenceid;
+        open_session(first);
+        way = second_way;
+        connect(second);
+        BOOST_TEST_REQUIRE(commons->state.is_in_grace());
+    }
+    client4::opened file_of_before(client4& c)
+    {
+        answer4 out = c.call(PUTROOTFH4args(), LOOKUP4args{"export"}, LOOKUP4args{"f"}, GETFH4args());
+        out.good<PUTROOTFH4res>();
+        out.good<LOOKUP4res>();
+        out.good<LOOKUP4res>();
+        const auto handle = out.good<GETFH4res>();
+        client4::opened file;
+        file.handle.assign(handle.object.begin(), handle.object.end());
+        file.id.seqid = 1;
+        file.id.other[0] = std::byte(6); // of the start before
+        return file;
+    }
+    LAYOUTCOMMIT4res reclaim(client4& c, std::uint64_t last)
+    {
+        const client4::opened file = file_of_before(c);
+        LAYOUTCOMMIT4args again = committing(file.id, last);
+        again.reclaim = true;
+        return commit(c, file, again);
+    }
+};
+
+} // namespace
+
+// RFC 8881 18.42.3: the layout is gone, and what was placed by it is there.
+BOOST_FIXTURE_TEST_CASE(what_was_placed_before_a_restart_is_committed, restarted)
 {
-    begun.reclaimers.emplace_back();
-    begun.reclaimers.back().key = "somebody";
-    begun.lease_before = 90s;
-    const auto creating = [&]() -> task<void> {
-        const storage::request me;
-        const storage::handle root = slow->root();
-        storage::set_attributes set;
-        set.mode = 0666;
-        auto making = slow->create(me, root, "f", storage::create_mode::guarded, set, 0);
-        const auto made = co_await making;
-        BOOST_REQUIRE(made);
-    };
-    run_until_complete(*shard, creating());
+    come_back();
+    const auto file = file_of_before(first);
+    const auto before = change_of(file);
+    const auto done = reclaim(first, 3);
+    BOOST_TEST(done.status == nfsstat4::ok);
+    BOOST_TEST((done.newsize == std::optional<std::uint64_t>(4)));
+    BOOST_TEST(size_of(second, file) == 4u);
+    BOOST_TEST((change_of(file) > before));
+    BOOST_TEST(slow->commits == 1);
+    // It is given no layout, and may say it again: the answer may be lost.
+    BOOST_TEST(segments() == 0);
+    BOOST_TEST(stats().other_states.value() == 0);
+    BOOST_TEST(reclaim(first, 3).status == nfsstat4::ok);
+    // Who has no record may not, nor who has said that it is done.
+    BOOST_TEST(reclaim(second, 9).status == nfsstat4::reclaim_bad);
+    BOOST_TEST(first.call(client4::reclaimed()).status() == nfsstat4::ok);
+    BOOST_TEST(reclaim(first, 9).status == nfsstat4::reclaim_bad);
+    BOOST_TEST(size_of(second, file) == 4u);
+    pass(100s, 1s);
+    (void)first.call();
+    BOOST_TEST(!commons->state.is_in_grace());
+    BOOST_TEST(reclaim(first, 9).status == nfsstat4::no_grace);
+}
+
+BOOST_FIXTURE_TEST_CASE(what_is_reclaimed_is_committed_by_the_callers_rights, restarted)
+{
+    come_back();
+    const auto file = file_of_before(first);
+    attributes values;
+    values.mode = 0444;
+    values.present.set(attribute::mode);
+    const encoded read_only(values);
+    user->uid = 0;
+    BOOST_TEST(
+        second.call(PUTFH4args{client4::handle_of(file)}, SETATTR4args{stateid4::anonymous(), read_only.raw})
+            .status() == nfsstat4::ok);
+    user->uid = 2000;
+    BOOST_TEST(reclaim(first, 3).status == nfsstat4::access);
+    BOOST_TEST(size_of(second, file) == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(what_a_restart_may_have_lost_is_not_committed)
+{
+    for (const bool was_booted : {false, true}) {
+        restarted s;
+        if (was_booted)
+            s.begun.same_boot = false;
+        else
+            s.slow->own.placed_bytes_outlive_process = false;
+        s.come_back();
+        BOOST_TEST(s.reclaim(s.first, 3).status == nfsstat4::reclaim_bad);
+        BOOST_TEST(s.size_of(s.second, s.file_of_before(s.second)) == 0u);
+    }
+}
+
+BOOST_FIXTURE_TEST_CASE(a_restart_leaves_no_layouts, restarted)
+{
     begin();
     BOOST_TEST_REQUIRE(commons->state.is_in_grace());
-    answer4 out = first.call(PUTROOTFH4args(), LOOKUP4args{"export"}, LOOKUP4args{"f"}, GETFH4args());
-    out.good<PUTROOTFH4res>();
-    out.good<LOOKUP4res>();
-    out.good<LOOKUP4res>();
-    const auto handle = out.good<GETFH4res>();
-    client4::opened file;
-    file.handle.assign(handle.object.begin(), handle.object.end());
-    file.id.seqid = 1;
-    file.id.other[0] = std::byte(6); // of the start before
+    const client4::opened file = file_of_before(first);
     BOOST_TEST(get(first, file, asking(file.id, mode::rw)).status == nfsstat4::grace);
     LAYOUTCOMMIT4args again = committing(file.id, 3);
     again.reclaim = true;

@@ -1,29 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layouts of files of memfs: what clients read and write by RDMA on two shards of a server, and what they can't any
 // more once it is taken back.
-#include "files_store.hpp"
-#include "nfs4_rdma_peer.hpp"
+#include "nfs4_layouts_alone.hpp"
 
 #include <verbena/core/random.hpp>
-#include <verbena/core/reactor/simulated_shards.hpp>
 #include <verbena/core/task/scope.hpp>
-#include <verbena/core/task/sleep.hpp>
-#include <verbena/plugins/memfs.hpp>
-#include <verbena/protocols/nfs/server/state_home.hpp>
-#include <verbena/protocols/nfs/server/v4/pnfs/layouts.hpp>
-#include <verbena/protocols/storage/forwarding_backend.hpp>
-#include <verbena/transports/loop.hpp>
 
 #include <boost/test/unit_test.hpp>
 
-#include <array>
-#include <functional>
-#include <map>
-#include <optional>
 #include <random>
-#include <stdexcept>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -31,331 +17,7 @@ BOOST_AUTO_TEST_SUITE(nfs4_layouts_test)
 
 using namespace verbena;
 using namespace verbena::test;
-using namespace std::chrono_literals;
-using files::lock_type;
-using nfs::v4::pnfs::layout_client;
-using peer = rdma_peer;
-using nfs::v4::pnfs::layouts;
-
-namespace {
-
-constexpr std::uint64_t block = 64 << 10;
-constexpr files::byte_range all_bytes{0, files::byte_range::to_the_end};
-
-class silent_handler final : public files::state_handler {
-public:
-    void recall(const files::recall_notice&) noexcept override {}
-    void recall_any(files::client_id, std::size_t) noexcept override {}
-    void lock_available(const files::lock_notice&) noexcept override {}
-    time_point last_heard(files::client_id) noexcept override { return time_point::min(); }
-};
-
-class noted_recalls final : public nfs::v4::pnfs::layout_recaller {
-public:
-    void recall_layout(const files::recall_notice& n) noexcept override { clients.push_back(n.client); }
-    std::vector<files::client_id> clients;
-};
-
-/// Mapping takes its time.
-class slow_maps final : public storage::forwarding_backend {
-public:
-    explicit slow_maps(std::unique_ptr<storage::file_backend> below)
-        : forwarding_backend(std::move(below), storage::filter_bytes::are_those_below)
-    {
-    }
-    task<result<storage::mapping>> map(const storage::request& r, const storage::handle& file,
-                                       std::uint64_t offset, std::uint64_t length,
-                                       storage::map_use use) override
-    {
-        (void)co_await sleep_for(before);
-        if (throws)
-            throw std::runtime_error("a back end");
-        auto mapping = below().map(r, file, offset, length, use);
-        auto got = co_await mapping;
-        (void)co_await sleep_for(after);
-        co_return got;
-    }
-    duration before = 0s, after = 0s;
-    bool throws = false;
-};
-
-/// Revoking takes its time.
-class slow_domain final : public verbs::protection_domain {
-public:
-    explicit slow_domain(std::unique_ptr<verbs::protection_domain> below) : below_(std::move(below)) {}
-    task<result<std::unique_ptr<verbs::region>>> register_memory(std::span<std::byte> memory) override
-    {
-        return below_->register_memory(memory);
-    }
-    task<result<void>> add_pool(buffer_pool& pool) override { return below_->add_pool(pool); }
-    bool is_registered(std::span<const std::byte> memory) const noexcept override
-    {
-        return below_->is_registered(memory);
-    }
-    task<result<void>> make_grants(std::span<verbs::grant_request> batch) override
-    {
-        return below_->make_grants(batch);
-    }
-    task<void> revoke(std::span<verbs::grant> batch) override
-    {
-        (void)co_await sleep_for(1s);
-        auto revoking = below_->revoke(batch);
-        co_await revoking;
-    }
-    bool renews_at_once() const noexcept override { return below_->renews_at_once(); }
-    task<result<std::unique_ptr<verbs::shared_receive_queue>>>
-    make_shared_receive_queue(const verbs::shared_receive_queue_options& options) override
-    {
-        return below_->make_shared_receive_queue(options);
-    }
-
-private:
-    const std::unique_ptr<verbs::protection_domain> below_;
-};
-
-/// A server on two shards, and its clients on a third.
-struct data_server {
-    explicit data_server(std::uint64_t seed = 1, const loop::conditions& conditions = {})
-        : shards(clock, seed)
-    {
-        for (int i = 0; i < 3; ++i)
-            shards.add(memory);
-        const std::array<shard*, 2> homes = {&shards.at(0), &shards.at(1)};
-        files::state_options o;
-        o.epoch = 3;
-        state.emplace(homes, store, handler, std::move(o), siphash_key());
-        memfs::memfs_options m;
-        m.max_bytes = 64 << 20;
-        m.root_mode = 0777;
-        backend.emplace(std::move(*memfs::open_memfs(m, pool)));
-        loop::fabric_options f;
-        f.seed = seed;
-        f.conditions = conditions;
-        fabric = loop::make_fabric(shards.at(0).reactor(), f);
-        loop::options device;
-        device.name = "server";
-        server = fabric->make_device(device);
-        device.name = "client";
-        client_device = fabric->make_device(device);
-        for (unsigned i = 0; i < 2; ++i) {
-            contexts[i] = server->make_context(shards.at(i).reactor());
-            listeners[i] = std::move(*contexts[i]->listen("data" + std::to_string(i)));
-        }
-        client_context = client_device->make_context(here().reactor());
-        client_domain = std::move(*client_context->make_domain());
-    }
-    ~data_server()
-    {
-        shards.run(here(), let_go());
-        shards.stop();
-    }
-    task<void> let_go()
-    {
-        peers.clear();
-        for (unsigned i = 0; i < 2; ++i) {
-            const auto drop = [this, i] {
-                accepted[i].clear();
-                listeners[i].reset();
-            };
-            co_await shards.at(i).run(drop);
-        }
-    }
-    shard& here() { return shards.at(2); }
-
-    /// Beside tend() of all homes.
-    void run(std::function<task<void>()> body)
-    {
-        const auto all = [&]() -> task<void> {
-            scope tending(here().reactor());
-            for (unsigned i = 0; i < 2; ++i)
-                tending.spawn([this, i]() -> task<void> {
-                    const auto tend = [this, i]() -> task<void> { return state->table(i).tend(); };
-                    co_await shards.at(i).run(tend);
-                });
-            tending.spawn([this]() -> task<void> {
-                const auto tend = [this]() -> task<void> { return state->clients().tend(); };
-                co_await shards.at(0).run(tend);
-            });
-            task<void> running = body();
-            co_await running;
-            tending.request_stop();
-            co_await tending.join();
-        };
-        shards.run(here(), all());
-    }
-
-    struct file {
-        std::string name;
-        storage::handle handle;
-        files::exported_file known;
-    };
-    task<file> make(std::string name, std::string_view text)
-    {
-        storage::set_attributes set;
-        set.mode = 0666;
-        const storage::handle root = backend->root();
-        auto creating = backend->create(me, root, name, storage::create_mode::guarded, set, 0);
-        auto made = co_await creating;
-        BOOST_TEST_REQUIRE(made.has_value());
-        file f{name, made->made.handle, {files::file_key(1, made->made.handle), 1}};
-        const bool done = co_await put(f, 0, text);
-        BOOST_TEST_REQUIRE(done);
-        co_return f;
-    }
-    task<bool> put(const file& f, std::uint64_t at, std::string_view text)
-    {
-        const std::span<const std::byte> piece = std::as_bytes(std::span(text));
-        auto writing = backend->write(me, f.handle, at, std::span(&piece, 1), storage::stability::unstable);
-        const auto done = co_await writing;
-        co_return done.has_value();
-    }
-    task<std::string> text(const file& f, std::uint64_t at, std::size_t length)
-    {
-        std::string out(length, '?');
-        auto reading = backend->read(me, f.handle, at, std::as_writable_bytes(std::span(out.data(), length)));
-        const auto done = co_await reading;
-        BOOST_TEST_REQUIRE(done.has_value());
-        out.resize(done->count);
-        co_return out;
-    }
-    task<int> cut(const file& f, std::uint64_t size)
-    {
-        storage::set_attributes set;
-        set.size = size;
-        auto cutting = backend->setattr(me, f.handle, set, std::nullopt);
-        const auto done = co_await cutting;
-        co_return done ? 0 : done.error().errno_value();
-    }
-
-    struct client {
-        std::shared_ptr<layout_client> of;
-        std::array<peer*, 2> at{}; // its connections to both shards
-    };
-    task<client> connect(std::string_view name)
-    {
-        const auto added = co_await state->add_client(name);
-        BOOST_TEST_REQUIRE(added.has_value());
-        const auto complete = co_await state->reclaim_complete(added->client);
-        BOOST_TEST_REQUIRE(complete.has_value());
-        const auto callable = co_await state->set_callable(added->client);
-        BOOST_TEST_REQUIRE(callable.has_value());
-        client c;
-        c.of = std::make_shared<layout_client>(added->client, std::move(*server->make_domain()));
-        for (unsigned i = 0; i < 2; ++i) {
-            peers.push_back(std::make_unique<peer>());
-            c.at[i] = peers.back().get();
-            co_await connect(c, i);
-        }
-        co_return c;
-    }
-    task<void> connect(client& c, unsigned i)
-    {
-        scope s(here().reactor());
-        const auto answer = [this, i, &c]() -> task<void> {
-            auto request = co_await listeners[i]->next();
-            if (!request)
-                co_return;
-            auto q = co_await (*request)->make_queue_pair(*c.of->domain, {});
-            BOOST_REQUIRE(q);
-            accepted[i].push_back(std::make_unique<peer>());
-            accepted[i].back()->use(std::move(*q));
-            (void)co_await (*request)->accept({});
-        };
-        s.spawn([this, i, &answer]() -> task<void> { co_await shards.at(i).run(answer); });
-        std::vector<std::byte> reply;
-        auto q = co_await client_context->connect("data" + std::to_string(i), *client_domain, {}, reply);
-        s.request_stop();
-        co_await s.join();
-        if (q)
-            c.at[i]->use(std::move(*q));
-    }
-    task<files::stateid> open(const client& c, const file& f)
-    {
-        files::open_request r;
-        r.client = c.of->id;
-        r.owner = std::as_bytes(std::span(f.name));
-        r.file = f.known;
-        r.access = files::share::both;
-        r.want = files::delegation_want::none;
-        nfs::state_home::opening opening;
-        opening.backend = &*backend;
-        opening.file = f.handle;
-        opening.space = 1;
-        opening.here = &state->operations().on(shards.at(0));
-        const auto ask = [this, &r, &opening] { return state->open(r, opening); };
-        auto asking = shards.at(0).run(ask);
-        const auto made = co_await asking;
-        BOOST_TEST_REQUIRE(made.has_value());
-        co_return made->id;
-    }
-    /// From the shard `from`.
-    task<result<layouts::granted>> get(const client& c, const file& f, const files::stateid& by,
-                                       lock_type type, std::uint64_t offset, std::uint64_t length,
-                                       unsigned from = 0)
-    {
-        layouts::request r;
-        r.client = c.of;
-        r.file = f.known;
-        r.by = by;
-        r.type = type;
-        r.offset = offset;
-        r.length = length;
-        r.backend = &*backend;
-        r.who = &me;
-        r.handle = &f.handle;
-        const auto ask = [this, &r] { return kind.get(*state, r); };
-        auto asking = shards.at(from).run(ask);
-        co_return co_await asking;
-    }
-    task<result<std::optional<files::stateid>>> give_back(const client& c, const file& f,
-                                                          const files::stateid& id,
-                                                          const files::byte_range& bytes = all_bytes)
-    {
-        const auto ask = [&](files::state_table& table) {
-            return kind.give_back(table, c.of->id, id, f.known, bytes, std::nullopt);
-        };
-        auto asking = state->at_home_of(f.known.key, ask);
-        co_return co_await asking;
-    }
-    task<void> revoke(const file& f, const files::stateid& id)
-    {
-        const auto ask = [id](files::state_table& table) { return table.revoke(id); };
-        auto asking = state->at_home_of(f.known.key, ask);
-        const auto done = co_await asking;
-        BOOST_TEST(done.has_value());
-    }
-    task<std::size_t> held(const file& f)
-    {
-        const auto ask = [&](files::state_table& table) {
-            return result<std::size_t>(table.held(kind, f.known.key).size());
-        };
-        auto asking = state->at_home_of(f.known.key, ask);
-        const auto n = co_await asking;
-        co_return n.value();
-    }
-
-    virtual_clock clock;
-    memory_budget memory{std::size_t(8) << 20, 3};
-    simulated_shards shards;
-    blocking_pool pool{1};
-    silent_handler handler;
-    files::no_recovery_store store;
-    noted_recalls recalls;
-    layouts kind{2, recalls};
-    std::optional<nfs::state_home> state;
-    std::optional<slow_maps> backend;
-    storage::request me;
-    std::unique_ptr<loop::fabric> fabric;
-    std::unique_ptr<loop::device> server, client_device;
-    std::array<std::unique_ptr<loop::context>, 2> contexts;
-    std::array<std::unique_ptr<verbs::listener>, 2> listeners;
-    std::unique_ptr<loop::context> client_context;
-    std::unique_ptr<verbs::protection_domain> client_domain;
-    std::array<std::vector<std::unique_ptr<peer>>, 2> accepted;
-    std::vector<std::unique_ptr<peer>> peers;
-};
-
-} // namespace
+using namespace verbena::test::layouts_alone;
 
 BOOST_AUTO_TEST_CASE(a_client_reads_and_writes_by_rdma_on_each_shard)
 {
@@ -653,31 +315,149 @@ BOOST_AUTO_TEST_CASE(a_stateid_of_another_home_is_not_looked_for_there)
     data_server s;
     s.run([&]() -> task<void> {
         auto c = co_await s.connect("c");
-        std::array<std::optional<data_server::file>, 2> at;
-        for (int i = 0; !at[0] || !at[1]; ++i) {
-            auto f = co_await s.make("f" + std::to_string(i), std::string(block, 'a'));
-            const auto home = [&](files::state_table& t) {
-                return result<unsigned>(t.commons().home_of(f.known.key));
-            };
-            auto asking = s.state->at_home_of(f.known.key, home);
-            const auto of = co_await asking;
-            at[*of] = std::move(f);
-        }
-        const auto opened = co_await s.open(c, *at[1]);
-        (void)co_await s.open(c, *at[0]);
+        const auto at = co_await s.make_at_each(std::string(block, 'a'));
+        const auto opened = co_await s.open(c, at[1]);
+        (void)co_await s.open(c, at[0]);
         files::stateid id;
         for (int i = 0; i < 64; ++i) {
-            const auto more = co_await s.get(c, *at[1], opened, lock_type::write, 0, block);
+            const auto more = co_await s.get(c, at[1], opened, lock_type::write, 0, block);
             BOOST_TEST_REQUIRE(more.has_value());
             id = more->id;
         }
-        const auto got = co_await s.get(c, *at[0], id, lock_type::write, 0, block);
+        const auto got = co_await s.get(c, at[0], id, lock_type::write, 0, block);
         BOOST_TEST((!got && got.error() == files::errc::bad_stateid));
-        const auto back = co_await s.give_back(c, *at[0], id);
+        const auto back = co_await s.give_back(c, at[0], id);
         BOOST_TEST((!back && back.error() == files::errc::bad_stateid));
         BOOST_TEST(s.kind.counts().segments == 64);
-        (void)co_await s.give_back(c, *at[1], id);
+        (void)co_await s.give_back(c, at[1], id);
         (void)co_await sleep_for(1ms);
+    });
+}
+
+// Whoever waits for the file cuts it as soon as he may.
+BOOST_AUTO_TEST_CASE(memory_that_was_mapped_in_vain_is_let_go_before_its_file)
+{
+    nfs::v4::pnfs::layout_limits limits;
+    limits.grants_of_client = 0;
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        BOOST_TEST_CONTEXT("seed " << seed)
+        {
+            data_server s(seed, {}, limits);
+            s.run([&]() -> task<void> {
+                const auto f = co_await s.make("f", std::string(2 * block, 'a'));
+                const unsigned home = co_await s.home_of(f);
+                auto c = co_await s.connect("c");
+                const auto opened = co_await s.open(c, f);
+                s.backend->after = 100ms;
+                scope both(s.here().reactor());
+                result<layouts::granted> got = error(std::errc::operation_in_progress);
+                both.spawn([&]() -> task<void> {
+                    got = co_await s.get(c, f, opened, lock_type::write, 0, block, 1 - home);
+                });
+                (void)co_await sleep_for(50ms);
+                int cut = -1;
+                const auto cut_it = [&](files::state_table& table) -> task<result<void>> {
+                    const files::demand wanted(files::operation::set_size, f.known);
+                    auto making = table.make_way(wanted, 10s);
+                    const auto made = co_await making;
+                    if (made)
+                        cut = co_await s.cut(f, 0);
+                    co_return made;
+                };
+                auto cutting = s.state->at_home_of(f.known.key, cut_it);
+                const auto made = co_await cutting;
+                BOOST_TEST(made.has_value());
+                BOOST_TEST(cut == 0);
+                co_await both.join();
+                BOOST_TEST((!got && got.error() == files::errc::busy));
+                BOOST_TEST(s.kind.counts().segments == 0);
+            });
+        }
+    }
+}
+
+// What it may say is written would come after what others do once the fence is over.
+BOOST_AUTO_TEST_CASE(nothing_is_committed_while_some_of_the_layout_is_being_taken)
+{
+    data_server s;
+    s.run([&]() -> task<void> {
+        const auto f = co_await s.make("f", std::string(2 * block, 'a'));
+        auto c = co_await s.connect("c");
+        c.of = std::make_shared<layout_client>(
+            c.of->id, std::make_unique<slow_domain>(std::move(*s.server->make_domain())));
+        const auto opened = co_await s.open(c, f);
+        const auto one = co_await s.get(c, f, opened, lock_type::write, 0, block);
+        const auto two = co_await s.get(c, f, one->id, lock_type::write, block, block);
+        const auto rest = co_await s.give_back(c, f, two->id, {0, block - 1});
+        BOOST_TEST_REQUIRE((rest && *rest));
+        const auto commit = [&]() -> task<result<void>> {
+            const auto begin = [&](files::state_table& table) {
+                const auto begun =
+                    s.kind.begin_commit(table, c.of->id, **rest, f.known, {block, 2 * block - 1}, {});
+                return begun ? result<void>() : result<void>(begun.error());
+            };
+            auto beginning = s.state->at_home_of(f.known.key, begin);
+            co_return co_await beginning;
+        };
+        (void)co_await sleep_for(500ms);
+        const auto early = co_await commit();
+        BOOST_TEST((!early && early.error() == files::errc::busy));
+        (void)co_await sleep_for(1s);
+        const auto later = co_await commit();
+        BOOST_TEST(later.has_value());
+    });
+}
+
+// A late RDMA Write does not land on what the client writes by NFS then. Nor does it wait for ever, or for one home after the other.
+BOOST_AUTO_TEST_CASE(a_return_of_all_waits_for_its_fences_a_second_at_most)
+{
+    for (const duration takes : {duration(100ms), duration(9s)}) {
+        data_server s;
+        s.run([&]() -> task<void> {
+            const auto at = co_await s.make_at_each(std::string(block, 'a'));
+            auto c = co_await s.connect("c");
+            c.of = std::make_shared<layout_client>(
+                c.of->id, std::make_unique<slow_domain>(std::move(*s.server->make_domain()), takes));
+            for (const auto& f : at) {
+                const auto opened = co_await s.open(c, f);
+                const auto got = co_await s.get(c, f, opened, lock_type::write, 0, block);
+                BOOST_TEST_REQUIRE(got.has_value());
+            }
+            const time_point before = s.clock.now();
+            const auto give = [&] {
+                return s.kind.give_back_all(*s.state, c.of->id, std::nullopt, std::nullopt);
+            };
+            auto giving = s.shards.at(0).run(give);
+            const auto back = co_await giving;
+            BOOST_TEST(back.has_value());
+            const duration waited = s.clock.now() - before;
+            BOOST_TEST(
+                (waited >= std::min<duration>(takes, 1s) && waited < takes + 900ms && waited < 1100ms));
+            BOOST_TEST(s.kind.counts().segments == (takes < 1s ? 0 : 2));
+            (void)co_await sleep_for(10s);
+            BOOST_TEST(s.kind.counts().segments == 0);
+        });
+    }
+}
+
+// Of a limit that the state layer does not know.
+BOOST_AUTO_TEST_CASE(a_client_with_many_ranges_of_memory_is_asked_for_layouts)
+{
+    nfs::v4::pnfs::layout_limits limits;
+    limits.grants_of_client = 8;
+    data_server s(1, {}, limits);
+    s.run([&]() -> task<void> {
+        auto c = co_await s.connect("c");
+        for (int i = 0; i < 9; ++i) {
+            BOOST_TEST(s.recalls.asked.size() == (i < 8 ? 0u : 1u));
+            const auto f = co_await s.make("f" + std::to_string(i), std::string(block, 'a'));
+            const auto opened = co_await s.open(c, f);
+            const auto got = co_await s.get(c, f, opened, lock_type::write, 0, block);
+            BOOST_TEST(got.has_value() == (i < 8));
+        }
+        BOOST_TEST_REQUIRE(s.recalls.asked.size() == 1u);
+        BOOST_TEST(s.recalls.asked[0].first == c.of->id);
+        BOOST_TEST(s.recalls.asked[0].second == 6u);
     });
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the server of version 4 does once a lease goes on where memory ran out. A program of its own: here each allocation
 // fails in its turn.
+#include "nfs4_layouts_alone.hpp"
 #include "nfs4_v40_client.hpp"
 #include "used_up_frames.hpp"
 
@@ -69,6 +70,51 @@ BOOST_AUTO_TEST_CASE(what_is_tended_once_a_lease_goes_on_where_there_was_no_memo
         std::jthread(tends).join(); // a new one, so that no frame of a coroutine is left from a run before
     }
     BOOST_TEST(failures > 0);
+}
+
+// Its last step is on another shard. Whoever fills a hole that it may have told of waits for that step.
+BOOST_AUTO_TEST_CASE(a_layout_without_memory_for_its_end_holds_up_nobody)
+{
+    using namespace layouts_alone;
+    int failures = 0, refused = 0;
+    for (bool failed = true; failed; failures += failed) {
+        const auto asks = [&, at = failures + 1] {
+            layouts_alone::data_server s;
+            s.run([&]() -> task<void> {
+                const auto f = co_await s.make("f", "");
+                const bool put = co_await s.put(f, block, "text");
+                BOOST_TEST_REQUIRE(put);
+                const unsigned home = co_await s.home_of(f);
+                auto c = co_await s.connect("c");
+                const auto opened = co_await s.open(c, f);
+                result<layouts::granted> got = error(std::errc::not_enough_memory);
+                std::optional<used_up_frames> used_up(std::in_place);
+                has_failed = false;
+                fails_at = at;
+                try {
+                    got = co_await s.get(c, f, opened, lock_type::read, 0, 2 * block, 1 - home);
+                } catch (const std::bad_alloc&) {
+                }
+                fails_at = 0;
+                used_up.reset();
+                failed = has_failed;
+                if (got)
+                    co_return;
+                ++refused;
+                (void)co_await sleep_for(10ms);
+                BOOST_TEST(s.kind.counts().segments == 0, "allocation " << at);
+                BOOST_TEST(s.server->grants() == 0u, "allocation " << at);
+                auto writing = s.state->check_io_without_open(verbena::files::nobody, f.known,
+                                                              verbena::files::operation::write, false);
+                const auto may = co_await writing;
+                BOOST_TEST(may.has_value(), "allocation " << at);
+                const auto again = co_await s.get(c, f, opened, lock_type::read, 0, 2 * block, 1 - home);
+                BOOST_TEST(again.has_value(), "allocation " << at);
+            });
+        };
+        std::jthread(asks).join(); // a new one, so that no frame of a coroutine is left from a run before
+    }
+    BOOST_TEST(refused > 10);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -3,6 +3,7 @@
 // RENAME, LINK.
 #include "reply.hpp"
 
+#include <functional>
 #include <string>
 
 namespace verbena::nfs::v3 {
@@ -223,8 +224,14 @@ task<rpc::outcome> server::remove(rpc::call& c)
     if (res.status == nfsstat3::ok)
         res.status = co_await may_change(c, directory, args.object.name);
     files::under_way doing;
-    if (res.status == nfsstat3::ok)
-        res.status = co_await make_way_to(c, directory, args.object.name, files::operation::remove, doing);
+    if (res.status == nfsstat3::ok) {
+        const auto may = [&] {
+            return directory.backend().may_remove(directory.request, directory.file, args.object.name);
+        };
+        auto making =
+            make_way_to(c, directory, args.object.name, files::operation::remove, doing, std::ref(may));
+        res.status = co_await making;
+    }
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
     auto done = co_await directory.backend().remove(directory.request, directory.file, args.object.name);
@@ -283,10 +290,17 @@ task<rpc::outcome> server::rename(rpc::call& c)
     if (res.status == nfsstat3::ok)
         res.status = co_await may_change(c, to, args.to.name);
     files::under_way source, overwritten;
-    if (res.status == nfsstat3::ok)
-        res.status = co_await make_way_to(c, from, args.from.name, files::operation::rename, source);
-    if (res.status == nfsstat3::ok)
-        res.status = co_await make_way_to(c, to, args.to.name, files::operation::remove, overwritten);
+    if (res.status == nfsstat3::ok) {
+        const auto may = [&] {
+            return from.backend().may_rename(from.request, from.file, args.from.name, to.file, args.to.name);
+        };
+        auto making = make_way_to(c, from, args.from.name, files::operation::rename, source, std::ref(may));
+        res.status = co_await making;
+        if (res.status == nfsstat3::ok) {
+            making = make_way_to(c, to, args.to.name, files::operation::remove, overwritten, std::ref(may));
+            res.status = co_await making;
+        }
+    }
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
     auto done =

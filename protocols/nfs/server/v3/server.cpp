@@ -287,7 +287,8 @@ nfsstat3 server::refuse_way(rpc::call& c, const error& why) noexcept
 // The same for what has a name, if something has: whoever changes the directory finds out by himself. Another file may get the name
 // between this and that; it is not asked about then.
 task<nfsstat3> server::make_way_to(rpc::call& c, const target& directory, std::string_view name,
-                                   files::operation op, files::under_way& doing)
+                                   files::operation op, files::under_way& doing,
+                                   std::function<task<result<void>>()> may)
 {
     if (state_ == nullptr || name == "." || name == "..")
         co_return nfsstat3::ok;
@@ -300,6 +301,13 @@ task<nfsstat3> server::make_way_to(rpc::call& c, const target& directory, std::s
     file.file = found->found.handle;
     if (!begin(doing, file, op))
         co_return nfsstat3::ok;
+    // What is refused anyway costs nobody what he has: a client that is silent would lose all of it.
+    if (may != nullptr) {
+        task<result<void>> asking = may();
+        const result<void> allowed = co_await asking;
+        if (!allowed)
+            co_return status_of(allowed.error());
+    }
     co_return co_await make_way(c, file, op);
 }
 

@@ -146,8 +146,12 @@ bool callback_sender::write_down(const notice& n, clientid4 client, file_handle&
     m.what = n.what;
     if (n.what == kind::recall_any) {
         m.recall_any.objects_to_keep = static_cast<std::uint32_t>(n.keep);
-        m.recall_any.type_mask.set(rca4_type::rdata_dlg);
-        m.recall_any.type_mask.set(rca4_type::wdata_dlg);
+        if (n.of_layouts) {
+            m.recall_any.type_mask.set(rca4_type::other_layout_min);
+        } else {
+            m.recall_any.type_mask.set(rca4_type::rdata_dlg);
+            m.recall_any.type_mask.set(rca4_type::wdata_dlg);
+        }
         return true;
     }
     const auto signed_one = sign_state_file(commons_.key, n.file);
@@ -254,6 +258,14 @@ void callback_sender::recall_any(files::client_id client, std::size_t keep) noex
 {
     notice told(client, kind::recall_any);
     told.keep = keep;
+    tell(std::move(told));
+}
+
+void callback_sender::recall_any_layout(files::client_id client, std::size_t keep) noexcept
+{
+    notice told(client, kind::recall_any);
+    told.keep = keep;
+    told.of_layouts = true;
     tell(std::move(told));
 }
 
@@ -484,8 +496,9 @@ task<bool> callback_sender::is_wanted(const notice* n)
 task<void> callback_sender::give_back_layout(const notice* n)
 {
     const auto give_back = [this, n](files::state_table& table) -> result<void> {
-        const auto done = commons_.pnfs.load()->layouts().give_back(
-            table, n->client, n->id, n->file, {0, files::byte_range::to_the_end}, std::nullopt);
+        const auto done = commons_.pnfs.load()->layouts().give_back(table, n->client, n->id, n->file,
+                                                                    {0, files::byte_range::to_the_end},
+                                                                    std::nullopt, files::loss::forgotten);
         return done ? result<void>() : result<void>(done.error());
     };
     auto giving = commons_.state.at_home_of(n->id, give_back);

@@ -302,6 +302,32 @@ metric_registrations v4::server::expose(metric_registry& registry) const
                                     show(out, "failed", nfs.layouts_failed);
                                 }));
     made.push_back(registry.add(
+        {"verbena_nfs4_layout_errors_total",
+         "What clients say failed by a layout (LAYOUTERROR), by the status that they say: io, nxio "
+         "(no device), access, delay, or other.",
+         metric_type::counter,
+         "errors",
+         {"error"},
+         server_counters::layout_faults},
+        [&nfs](metric_sink& out) {
+            static constexpr std::array<std::string_view, server_counters::layout_faults> names = {
+                "io", "nxio", "access", "delay", "other"};
+            for (std::size_t i = 0; i < names.size(); ++i)
+                show(out, names[i], nfs.layout_errors[i]);
+        }));
+    made.push_back(
+        registry.add({"verbena_nfs4_layout_bytes_total",
+                      "Bytes that clients say they have moved by layouts (LAYOUTSTATS), by direction: "
+                      "read or write.",
+                      metric_type::counter,
+                      "bytes",
+                      {"direction"},
+                      2},
+                     [&nfs](metric_sink& out) {
+                         show(out, "read", nfs.layout_bytes_read);
+                         show(out, "write", nfs.layout_bytes_written);
+                     }));
+    made.push_back(registry.add(
         {"verbena_nfs4_callbacks_lost_total",
          "Calls to clients of version 4 that were not made for want of memory, and notices of free "
          "locks to clients that have not heard of very many others yet.",

@@ -36,10 +36,11 @@ task<nfsstat4> renew_lease(server_commons& commons, session& s)
     const task_context& context = co_await current_context();
     if (!s.is_due(context.shard->now()))
         co_return nfsstat4::ok;
-    bool revoked = false;
-    const result<void> renewed = co_await commons.state.renew(s.state(), revoked);
+    state_home::losses lost;
+    const result<void> renewed = co_await commons.state.renew(s.state(), lost);
     const nfsstat4 status = status_of_state(renewed);
-    s.set_revoked(revoked);
+    s.set_revoked(lost.revoked);
+    s.set_lost_with_lease(lost.with_lease);
     // With each call it would cost the lock that all sessions share.
     if (!s.back().was_granted() && s.back().max_request() != 0)
         s.set_lost_all_ways(commons.sessions.lost_all_ways_to(s.client()));
@@ -98,6 +99,8 @@ std::uint32_t status_flags(const server_commons& commons, rpc::call& c, const se
         flags |= seq4_status::cb_path_down;
     if (s.has_revoked())
         flags |= seq4_status::recallable_state_revoked;
+    if (s.has_lost_with_lease()) // it must not use layouts that it had (8881 12.7.2)
+        flags |= seq4_status::expired_some_state_revoked;
     return flags;
 }
 

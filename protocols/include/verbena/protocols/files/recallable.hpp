@@ -35,7 +35,9 @@ struct recall_notice {
 /// Why a client does not have it any more.
 enum class loss : std::uint8_t {
     returned,     ///< it gave it back, or closed the file where that ends it
+    forgotten,    ///< it was asked for it, and answered that it does not have it
     revoked,      ///< it did not return it in time, or state_table::revoke() was called
+    lapsed,       ///< likewise, and its lease was over: recallable_kind::ends_with_lease()
     client_ended, ///< all that the client had was taken, or it left
     server_ends,  ///< the table's shard stops
 };
@@ -77,6 +79,9 @@ public:
     virtual bool hole_conflicts(operation) const noexcept { return false; }
     /// Its client is to return it: to be sent later.
     virtual void recall(const recall_notice& n) noexcept = 0;
+    /// Its client is asked to give back what it can spare, so that `keep` states of the kind are left to it: once a lease at most. To be sent
+    /// later.
+    virtual void recall_any(client_id client, std::size_t keep) noexcept { (void)client, (void)keep; }
     /// How long the client has for that, always the same. Nothing: state_options::recall_time.
     virtual std::optional<duration> recall_time() const noexcept { return std::nullopt; }
     /// Ends what the client may still do with what it lost by other ways than calls, such as access to memory. Until
@@ -94,11 +99,9 @@ public:
     virtual std::uint32_t most_behind() const noexcept { return 0; }
     /// Whether stateids of the kind need a number: 0 does not stand for the newest, and a recall draws the next one (RFC 8881 12.5.3).
     virtual bool is_numbered() const noexcept { return false; }
-    /// Whether a client gives back what it has of a file as soon as it has the file neither open nor delegated (RFC
-    /// 8881 18.43.3, logr_return_on_close).
-    virtual bool ends_with_last_close() const noexcept { return false; }
     /// Whether a client is asked for what it has as soon as its lease is over, and loses it when the time for that is over, also
-    /// where nobody else wants it: what takes up memory is not kept for a client that may never come back.
+    /// where nobody else wants it: what takes up memory is not kept for a client that may never come back. Nobody blames the client for
+    /// that: the stateid is no more, nothing is kept as revoked, and the client's record stays.
     virtual bool ends_with_lease() const noexcept { return false; }
     /// Whether there is room for more by the stateid of the kind that a client has. Else hold() is busy.
     virtual bool has_room(const stateid&) const noexcept { return true; }

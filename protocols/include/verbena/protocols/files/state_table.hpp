@@ -241,10 +241,14 @@ public:
     /// Nor of that number: the next answer has it, if it is still the newest.
     void forgo_number(const stateid& id) noexcept;
     /// Gives `bytes` back, those to read or to write alone if `type` says so. Yields the next number, or nothing
-    /// where none are left: then the state goes. What is back is fenced. Errors: busy, where more ranges or more
-    /// fences would come of it than there may be; all together can always be given back.
+    /// where none are left: then the state goes. What is back is fenced, for `why`. Errors: busy, where more ranges or
+    /// more fences would come of it than there may be; all together can always be given back.
     result<std::optional<stateid>> give_back(client_id client, const stateid& id, const exported_file& file,
-                                             const byte_range& bytes, std::optional<lock_type> type);
+                                             const byte_range& bytes, std::optional<lock_type> type,
+                                             loss why = loss::returned);
+    /// From now on the client gives it back as soon as it has the file neither open nor delegated (RFC 8881 18.43.3,
+    /// logr_return_on_close): at once if that is so already. Whether the client still has it; what is gone, or being taken, is left as it is.
+    bool end_with_last_close(const stateid& id) noexcept;
     /// Recalls it, for a reason that the table doesn't know of (a local process wants the file). A delegation that is
     /// reserved is not granted then.
     result<void> recall(const stateid& id);
@@ -254,6 +258,9 @@ public:
     /// cancel: as the store says. Errors: the store's; then it is recalled. Lifetime: the table outlives it. Shard:
     /// the table's.
     task<result<void>> revoke(stateid id);
+    /// The client is near a limit of the kind that the table does not know: it is asked to give back a quarter of what it has
+    /// (recallable_kind::recall_any()), once a lease at most.
+    void ask_for_some(recallable_kind& kind, client_id client) noexcept;
     /// What clients have of a kind and are not asked for: of all clients, or of one; and of a file, of all clients.
     /// Looks at all of it.
     std::vector<held_state> held(const recallable_kind& kind, client_id client = nobody) const;
@@ -418,6 +425,8 @@ private:
                                     const open_request& r);
     gauge& gauge_of(delegation_type type) noexcept;
     void ask_back(detail::client_entry& c, std::size_t keep) noexcept;
+    void ask_back(recallable_kind& kind, detail::client_entry& c, std::size_t keep) noexcept;
+    void keep_from_limits(recallable_kind& kind, detail::client_entry& c) noexcept;
     void keep_from_limits(detail::client_entry& c) noexcept;
     void leave_delegation(detail::delegation_entry& d) noexcept;
 
@@ -431,6 +440,9 @@ private:
     detail::recallable_entry* first_recalled() noexcept;
     void revoke_overdue(detail::client_entry& c) noexcept;
     void revoke_now(detail::recallable_entry& r) noexcept;
+    static bool has_lapsed(const detail::recallable_entry& r) noexcept;
+    void take_lapsed(detail::recallable_entry& r) noexcept;
+    task<result<void>> take_overdue(stateid id);
     bool trusts_no_more(detail::client_entry& c) noexcept;
     void leave_file(detail::recallable_entry& r) noexcept;
     void remove_recallable(detail::recallable_entry& r) noexcept;
@@ -537,7 +549,8 @@ private:
     std::unique_ptr<detail::recent_recalls> recent_;
     std::unordered_map<client_id, std::unique_ptr<detail::client_entry>> clients_;
     limited last_lacking_ = limited::opens;
-    time_point next_ask_back_{}; // of all clients
+    time_point next_ask_back_{};        // of all clients
+    time_point next_ask_back_others_{}; // likewise, for what is of other kinds than delegations
     log_limiter distrusted_, late_, hosts_deny_;
     bool takes_leases_ = true;
     bool ends_ = false;                      // in its destructor

@@ -90,6 +90,14 @@ public:
     virtual task<result<rename_result>> rename(const request& r, const handle& from_directory,
                                                std::string_view from, const handle& to_directory,
                                                std::string_view to) = 0;
+    /// Whether remove() or rmdir() of that, by whichever the file's type needs, would be refused now: asked before others have to give up
+    /// what they have of the file. By default whether access() lets the user change the directory; a back end that knows more overrides
+    /// it. Errors: those of remove() and rmdir(). Without one they may fail all the same.
+    virtual task<result<void>> may_remove(const request& r, const handle& directory, std::string_view name);
+    /// The same of rename(), as to both names and both directories.
+    virtual task<result<void>> may_rename(const request& r, const handle& from_directory,
+                                          std::string_view from, const handle& to_directory,
+                                          std::string_view to);
     virtual task<result<link_result>> link(const request& r, const handle& file, const handle& directory,
                                            std::string_view name) = 0;
     /// Gives entries from `cookie` (0: the start) until `sink` refuses one. `verifier` is the one returned

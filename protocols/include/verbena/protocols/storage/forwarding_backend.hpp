@@ -22,6 +22,7 @@ enum class filter_bytes : std::uint8_t {
 /// and of the back end below. kind(), info(), root() and write_verifier() are those of the back end below, too.
 ///
 /// open() goes to the back end below, which asks its own access(): a filter that decides who may use a file overrides open() as well as access().
+/// One that decides who may remove or rename overrides may_remove() and may_rename() as well as these.
 ///
 /// locate(), seek(), allocate(), deallocate(), copy(), clone(), map() and note_written() show or change bytes of files past read() and write(). They are forwarded only where
 /// the filter says that bytes are those below. Elsewhere they do what a back end without them does (not `here`, EOPNOTSUPP), so that a filter which
@@ -76,6 +77,9 @@ public:
     task<result<change>> rmdir(const request& r, const handle& directory, std::string_view name) override;
     task<result<rename_result>> rename(const request& r, const handle& from_directory, std::string_view from,
                                        const handle& to_directory, std::string_view to) override;
+    task<result<void>> may_remove(const request& r, const handle& directory, std::string_view name) override;
+    task<result<void>> may_rename(const request& r, const handle& from_directory, std::string_view from,
+                                  const handle& to_directory, std::string_view to) override;
     task<result<link_result>> link(const request& r, const handle& file, const handle& directory,
                                    std::string_view name) override;
     task<result<readdir_result>> readdir(const request& r, const handle& directory, std::uint64_t cookie,

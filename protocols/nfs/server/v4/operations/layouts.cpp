@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// GETDEVICEINFO, LAYOUTGET, LAYOUTCOMMIT, LAYOUTRETURN, for layouts of one type: RDMA (draft-hellwig-nfsv4-rdma-layout-00).
+// GETDEVICEINFO, LAYOUTGET, LAYOUTCOMMIT, LAYOUTRETURN, LAYOUTERROR, LAYOUTSTATS, for layouts of one type: RDMA
+// (draft-hellwig-nfsv4-rdma-layout-00).
 // docs/internals/pnfs.md.
 #include "operations.hpp"
 #include "steps.hpp"
 
+#include <verbena/core/log.hpp>
 #include <verbena/protocols/nfs/server/v4/pnfs/service.hpp>
 #include <verbena/protocols/nfs/wire/v4/rdma_layout.hpp>
 
@@ -281,6 +283,7 @@ task<nfsstat4> serve_layoutget(compound& k, bool& is_beyond_device)
         out.storage_offset = e.memory.address;
     }
     LAYOUTGET4res res;
+    res.return_on_close = got->attrs.links == 0; // what nobody finds any more goes with its last open
     layout4 made;
     made.offset = extents.front().file_offset;
     made.length = extents.back().file_offset + extents.back().length - made.offset;
@@ -402,6 +405,23 @@ task<nfsstat4> begin_commit(compound& k, const LAYOUTCOMMIT4args& args,
     }
 }
 
+// Of a layout that the client had before the server started anew (8881 18.42.3). The layout is gone, and what the client has placed by it is the
+// file's where the back end and the host have kept it: the rest is as with WRITE, by the caller's rights.
+task<nfsstat4> may_reclaim_commit(compound& k)
+{
+    if (!k.server.state.is_in_grace())
+        co_return nfsstat4::no_grace;
+    const bool is_kept =
+        k.current.backend().info().placed_bytes_outlive_process && k.server.state.options().same_boot;
+    const files::client_id client = k.client;
+    const auto ask = [client](files::client_book& book) { return book.must_reclaim(client); };
+    auto asking = k.server.state.at_clients(ask);
+    const auto reclaims = co_await asking;
+    if (!reclaims)
+        co_return status_of_state(reclaims.error());
+    co_return is_kept && *reclaims ? nfsstat4::ok : nfsstat4::reclaim_bad;
+}
+
 } // namespace
 
 task<nfsstat4> layoutcommit(compound& k)
@@ -410,12 +430,9 @@ task<nfsstat4> layoutcommit(compound& k)
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
     nfsstat4 status = check_arguments(k, args);
-    // What memfs had before a restart is gone; another back end that can map has not been written.
-    if (status == nfsstat4::ok && args.reclaim)
-        status = k.server.state.is_in_grace() ? nfsstat4::reclaim_bad : nfsstat4::no_grace;
-    if (status == nfsstat4::ok)
+    if (status == nfsstat4::ok && !args.reclaim) // a stateid of an earlier start names nothing
         status = k.resolve_with_number(args.stateid);
-    if (status == nfsstat4::ok && args.stateid.is_reserved())
+    if (status == nfsstat4::ok && !args.reclaim && args.stateid.is_reserved())
         status = nfsstat4::bad_stateid;
     if (status == nfsstat4::ok)
         status = k.check_room<LAYOUTCOMMIT4res>();
@@ -424,7 +441,7 @@ task<nfsstat4> layoutcommit(compound& k)
     // It changes the file: nothing is granted meanwhile that this contradicts.
     (void)k.begin(k.current, files::operation::write);
     std::optional<pnfs::layouts::commit> begun;
-    task<nfsstat4> beginning = begin_commit(k, args, begun);
+    task<nfsstat4> beginning = args.reclaim ? may_reclaim_commit(k) : begin_commit(k, args, begun);
     status = co_await beginning;
     if (status != nfsstat4::ok)
         co_return status;
@@ -445,7 +462,10 @@ task<nfsstat4> layoutcommit(compound& k)
     LAYOUTCOMMIT4res res;
     if (noted->before && noted->after && noted->before->size != noted->after->size)
         res.newsize = noted->after->size;
-    k.current_id = args.stateid;
+    if (args.reclaim)
+        k.current_id.reset(); // no layout comes of it
+    else
+        k.current_id = args.stateid;
     co_return k.add(res);
 }
 
@@ -537,6 +557,88 @@ task<nfsstat4> layoutreturn(compound& k)
         status = status_of_state(back);
     }
     co_return status == nfsstat4::ok ? k.add(res) : status;
+}
+
+namespace {
+
+// The client has that layout of the current file.
+task<nfsstat4> need_layout(compound& k, stateid4 id)
+{
+    if (const nfsstat4 status = k.need_file(purpose::reading); status != nfsstat4::ok)
+        co_return status;
+    if (const nfsstat4 status = k.resolve_with_number(id); status != nfsstat4::ok)
+        co_return status;
+    if (id.is_reserved())
+        co_return nfsstat4::bad_stateid;
+    const pnfs::layouts& kind = k.server.commons.pnfs.load()->layouts();
+    const files::exported_file file = k.current.state_file();
+    const auto look = [&kind, client = k.client, id = to_state(id), &file](files::state_table& table) {
+        const auto has = table.ranges_of(kind, client, id, file);
+        return has ? result<void>() : result<void>(has.error());
+    };
+    auto looking = k.server.state.at_home_of(file.key, look);
+    const auto found = co_await looking;
+    co_return status_of_state(found);
+}
+
+// In the order of server_counters::layout_errors.
+std::size_t fault_of(nfsstat4 status) noexcept
+{
+    switch (status) {
+    case nfsstat4::io: return 0;
+    case nfsstat4::nxio: return 1;
+    case nfsstat4::access:
+    case nfsstat4::perm: return 2;
+    case nfsstat4::delay: return 3;
+    default: return 4;
+    }
+}
+
+} // namespace
+
+// What the client met is for who runs the server to know: the layout goes back by LAYOUTRETURN, and whatever is wrong with a connection has ended
+// it (7862 15.6).
+task<nfsstat4> layouterror(compound& k)
+{
+    LAYOUTERROR4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    if (k.server.commons.pnfs == nullptr)
+        co_return nfsstat4::notsupp;
+    if (args.length == 0 || goes_beyond(args.offset, args.length))
+        co_return nfsstat4::inval;
+    task<nfsstat4> needing = need_layout(k, args.stateid);
+    const nfsstat4 status = co_await needing;
+    if (status != nfsstat4::ok)
+        co_return status;
+    for (const device_error4 each : args.errors) {
+        k.server.counters.layout_errors[fault_of(each.status)].add();
+        log_limited(k.server.commons.pnfs.load()->errors_logged, log_level::warning, "pnfs",
+                    "a client failed to reach a file by its layout",
+                    {{"peer", k.c.from().address},
+                     {"export", k.current.exported->pseudo},
+                     {"error", to_string(each.status)},
+                     {"operation", each.opnum}});
+    }
+    co_return k.add(LAYOUTERROR4res());
+}
+
+task<nfsstat4> layoutstats(compound& k)
+{
+    LAYOUTSTATS4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    if (const nfsstat4 status = check_type(k, args.layout_type); status != nfsstat4::ok)
+        co_return status;
+    if (args.length == 0 || goes_beyond(args.offset, args.length))
+        co_return nfsstat4::inval;
+    task<nfsstat4> needing = need_layout(k, args.stateid);
+    const nfsstat4 status = co_await needing;
+    if (status != nfsstat4::ok)
+        co_return status;
+    k.server.counters.layout_bytes_read.add(args.read.bytes);
+    k.server.counters.layout_bytes_written.add(args.write.bytes);
+    co_return k.add(LAYOUTSTATS4res());
 }
 
 } // namespace verbena::nfs::v4::operations

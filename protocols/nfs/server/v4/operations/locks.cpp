@@ -152,6 +152,17 @@ task<nfsstat4> locku(compound& k)
     co_return k.add(res);
 }
 
+namespace {
+
+// What is lost from here on is told of again.
+void note_asked(compound& k) noexcept
+{
+    k.server.state.note_asked(k.client);
+    k.session->set_lost_with_lease(false);
+}
+
+} // namespace
+
 task<nfsstat4> test_stateid(compound& k)
 {
     TEST_STATEID4args args;
@@ -164,6 +175,7 @@ task<nfsstat4> test_stateid(compound& k)
     std::vector<nfsstat4> codes;
     ids.reserve(args.stateids.size());
     codes.reserve(args.stateids.size());
+    note_asked(k);
     for (const stateid4 id : args.stateids) {
         ids.push_back(to_state(id));
         codes.push_back(id.is_reserved() ? nfsstat4::bad_stateid : nfsstat4::ok);
@@ -198,6 +210,7 @@ task<nfsstat4> free_stateid(compound& k)
     if (status == nfsstat4::ok) {
         bool revoked = false;
         const files::stateid id = to_state(args.stateid);
+        note_asked(k);
         const result<void> freed = co_await k.server.state.free(k.client, id, revoked);
         status = status_of_state(freed);
         k.session->set_revoked(revoked);

@@ -6,6 +6,7 @@
 #include <verbena/protocols/nfs/server/v4/storage_acl.hpp>
 
 #include <cerrno>
+#include <functional>
 #include <string>
 
 namespace verbena::nfs::v4::operations {
@@ -114,11 +115,14 @@ task<nfsstat4> remove(compound& k)
     // The file may be one that a client has still to reclaim.
     if (status == nfsstat4::ok && k.server.state.is_in_grace())
         status = nfsstat4::grace;
-    if (status == nfsstat4::ok)
-        status = co_await make_way_to(k, k.current, args.target, files::operation::remove);
     if (status != nfsstat4::ok)
         co_return status;
     const object& o = k.current;
+    const auto may = [&] { return o.backend().may_remove(o.request, o.file, args.target); };
+    auto making = make_way_to(k, o, args.target, files::operation::remove, std::ref(may));
+    const auto made = co_await making;
+    if (!made || *made != nfsstat4::ok)
+        co_return made ? *made : status_of_removal(made.error());
     auto done = co_await o.backend().remove(o.request, o.file, args.target);
     // unlink(2) says EISDIR of a directory on Linux, and POSIX has it say EPERM.
     if (!done && (done.error().errno_value() == EISDIR || done.error().errno_value() == EPERM)) {
@@ -185,13 +189,24 @@ task<nfsstat4> rename(compound& k)
     // The file may be one that a client has still to reclaim.
     if (status == nfsstat4::ok && k.server.state.is_in_grace())
         status = nfsstat4::grace;
-    if (status == nfsstat4::ok)
-        status = co_await make_way_to(k, k.saved, args.oldname, files::operation::rename);
-    if (status == nfsstat4::ok)
-        status = co_await make_way_to(k, k.current, args.newname, files::operation::remove);
     if (status != nfsstat4::ok)
         co_return status;
     const object& o = k.saved;
+    const auto may = [&] {
+        return o.backend().may_rename(o.request, o.file, args.oldname, k.current.file, args.newname);
+    };
+    auto making = make_way_to(k, o, args.oldname, files::operation::rename, std::ref(may));
+    auto made = co_await making;
+    if (made && *made == nfsstat4::ok) {
+        making = make_way_to(k, k.current, args.newname, files::operation::remove, std::ref(may));
+        made = co_await making;
+    }
+    if (!made) {
+        status = status_of_removal(made.error());
+        co_return co_await status_of_renaming(k, status);
+    }
+    if (*made != nfsstat4::ok)
+        co_return *made;
     const auto done =
         co_await o.backend().rename(o.request, o.file, args.oldname, k.current.file, args.newname);
     if (!done) {

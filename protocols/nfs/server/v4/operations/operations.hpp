@@ -74,6 +74,8 @@ task<nfsstat4> getdeviceinfo(compound& k);
 task<nfsstat4> layoutget(compound& k);
 task<nfsstat4> layoutcommit(compound& k);
 task<nfsstat4> layoutreturn(compound& k);
+task<nfsstat4> layouterror(compound& k);
+task<nfsstat4> layoutstats(compound& k);
 
 // locks.cpp
 task<nfsstat4> lock(compound& k);

@@ -60,7 +60,8 @@ task<nfsstat4> make_way(compound& k, const object& of, files::operation op)
     co_return status_of_state(made);
 }
 
-task<nfsstat4> make_way_to(compound& k, const object& directory, std::string_view name, files::operation op)
+task<result<nfsstat4>> make_way_to(compound& k, const object& directory, std::string_view name,
+                                   files::operation op, may_change_name may)
 {
     files::under_way& doing = k.next_doing();
     if (!k.server.state.begin_by_name(doing, k.server.under_way, op))
@@ -74,6 +75,11 @@ task<nfsstat4> make_way_to(compound& k, const object& directory, std::string_vie
     const storage::handle handle = found->found.handle;
     if (!k.server.state.begin(doing, k.server.under_way, space, handle, op))
         co_return nfsstat4::ok;
+    // What is refused anyway costs nobody what he has: a client that is silent would lose all of it.
+    task<result<void>> asking = may();
+    const result<void> allowed = co_await asking;
+    if (!allowed)
+        co_return allowed.error();
     const files::exported_file file(files::file_key(space, handle), directory.exported->id);
     co_await learn_client(k);
     // A removal of minor version 0 says not whose it is (RFC 7530 16.25): a client that denies others to write may

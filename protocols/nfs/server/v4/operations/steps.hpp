@@ -8,6 +8,7 @@
 #include <verbena/protocols/files/options.hpp>
 #include <verbena/protocols/files/state_table.hpp>
 
+#include <functional>
 #include <string_view>
 
 namespace verbena::nfs::v4::operations {
@@ -25,8 +26,11 @@ task<nfsstat4> check_io_of(compound& k, object& of, stateid4 id, files::operatio
 task<nfsstat4> make_way(compound& k, const object& of, files::operation op);
 /// The same for what has a name, if something has: whoever changes the directory finds out by himself. Another file
 /// may get the name between this and that; it is not asked about then. From here on until the operation ends `op` is
-/// under way.
-task<nfsstat4> make_way_to(compound& k, const object& directory, std::string_view name, files::operation op);
+/// under way. Before anybody has to give up what he has of the file, `may` asks the back end whether it would refuse the
+/// operation: that error is the answer then.
+using may_change_name = std::function<task<result<void>>()>;
+task<result<nfsstat4>> make_way_to(compound& k, const object& directory, std::string_view name,
+                                   files::operation op, may_change_name may);
 
 /// Whether it is a file that has bytes.
 task<nfsstat4> need_regular(const object& file);

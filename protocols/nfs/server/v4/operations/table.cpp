@@ -57,6 +57,8 @@ constexpr served from_minor_version_1_on[] = {
     {nfs_opnum4::layoutget, layoutget},
     {nfs_opnum4::layoutcommit, layoutcommit},
     {nfs_opnum4::layoutreturn, layoutreturn},
+    {nfs_opnum4::layouterror, layouterror},
+    {nfs_opnum4::layoutstats, layoutstats},
     {nfs_opnum4::lock, lock},
     {nfs_opnum4::lockt, lockt},
     {nfs_opnum4::locku, locku},

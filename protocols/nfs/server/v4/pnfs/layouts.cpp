@@ -89,6 +89,7 @@ struct layouts::record {
 /// A segment that the state layer knows of, and that waits for its memory.
 struct layouts::begun {
     files::stateid id;
+    storage::handle file; ///< the state layer's name for it
     std::shared_ptr<record> of;
     segment* here = nullptr;
 };
@@ -104,6 +105,32 @@ struct layouts::mapped {
     std::uint64_t length = 0; ///< bytes from the segment's begin that are covered
     storage::attributes attrs;
     bool is_late = false; ///< another client is about to fill a hole of it
+};
+
+/// The way home for a LAYOUTGET on another shard that has no memory for its last step: the segment goes, and whoever waits for what it might
+/// tell of holes goes on. Made before there is a segment; it owns itself from send() on.
+class layouts::unfinished final : public remote_message {
+public:
+    unfinished(layouts& of, state_home& state) noexcept : of_(of), state_(state) {}
+    /// What was made for it is dropped.
+    void send(const begun& b, unsigned home) noexcept
+    {
+        begun_ = b;
+        home_ = home;
+        state_.where(home).reactor().post_remote(*this);
+    }
+    void deliver() noexcept override
+    {
+        mapped none;
+        (void)of_.end(state_.table(home_), begun_, none);
+        delete this;
+    }
+
+private:
+    layouts& of_;
+    state_home& state_;
+    unsigned home_ = 0;
+    begun begun_;
 };
 
 layouts::layouts(unsigned homes, layout_recaller& recaller, const layout_limits& limits)
@@ -180,6 +207,7 @@ result<layouts::begun> layouts::begin(files::state_table& table, const files::ho
     }
     begun out;
     out.id = *held;
+    out.file = hold.file.key;
     out.of = found->second;
     out.here = &fresh.front();
     out.of->segments.splice(out.of->segments.end(), fresh);
@@ -326,27 +354,30 @@ task<result<void>> layouts::map(const request& r, const byte_range& bytes, mappe
 
 // A layout to write gives holes of its range memory, at any moment until its client has it. One that is asked for later finds that
 // holes were told of, and waits for their return.
-bool layouts::is_being_filled(files::state_table& table, const request& r, const mapped& made) const
+bool layouts::is_being_filled(files::state_table& table, const begun& b, const mapped& made) const
 {
     return std::ranges::any_of(made.extents, [&](const extent& e) {
         return e.is_hole &&
-               table.is_held(*this, r.file.key, {e.offset, e.offset + (e.length - 1)}, lock_type::write);
+               table.is_held(*this, b.file, {e.offset, e.offset + (e.length - 1)}, lock_type::write);
     });
 }
 
 // The client has what `made` says of the segment, and no more. Yields the stateid's number from then on.
-result<files::stateid> layouts::end(files::state_table& table, const request& r, const begun& b,
-                                    mapped& made) noexcept
+result<files::stateid> layouts::end(files::state_table& table, const begun& b, mapped& made) noexcept
 {
     home& h = home_of(b.id);
     const byte_range asked = b.here->bytes;
-    made.is_late = is_being_filled(table, r, made);
+    const lock_type type = b.here->type;
+    const layout_client& client = *b.here->client;
+    if (client.grants + limits_.grants_of_client / 8 > limits_.grants_of_client)
+        table.ask_for_some(*this, client.id);
+    made.is_late = is_being_filled(table, b, made);
     b.here->tells_holes = std::ranges::any_of(made.extents, [](const extent& e) { return e.is_hole; });
     if (made.is_late || made.length == 0) {
         made.length = 0;
         b.here->tells_holes = false;
     }
-    const bool stands = table.note_holes(b.id, b.of->tells_holes(), r.type == lock_type::read);
+    bool stands = table.note_holes(b.id, b.of->tells_holes(), type == lock_type::read);
     if (!stands)
         made.length = 0; // its fence may wait for its turn
     if (made.length == 0) {
@@ -359,6 +390,9 @@ result<files::stateid> layouts::end(files::state_table& table, const request& r,
         b.here->stores.swap(made.stores);
         b.here->is_ready = true;
         h.granted.add();
+        // Nobody finds the file any more: its memory is not kept for longer than the client has it open.
+        if (made.attrs.links == 0)
+            stands = table.end_with_last_close(b.id) && stands;
     }
     if (!stands || b.of->is_going)
         return error(files::errc::recalled, "what the client has of the file is being taken");
@@ -367,12 +401,12 @@ result<files::stateid> layouts::end(files::state_table& table, const request& r,
         std::optional<byte_range> rest;
         bool is_gone = false;
         if (asked.offset + made.length <= asked.last)
-            rest = first_free(*b.of, {asked.offset + made.length, asked.last}, r.type);
+            rest = first_free(*b.of, {asked.offset + made.length, asked.last}, type);
         while (rest && !is_gone) {
-            is_gone = table.forgo(b.id, *rest, r.type);
+            is_gone = table.forgo(b.id, *rest, type);
             if (rest->last == asked.last)
                 break;
-            rest = first_free(*b.of, {rest->last + 1, asked.last}, r.type);
+            rest = first_free(*b.of, {rest->last + 1, asked.last}, type);
         }
         if (made.length == 0)
             table.forgo_number(b.id);
@@ -445,7 +479,12 @@ task<result<layouts::granted>> layouts::get(state_home& state, const request& r)
         const auto known = co_await asking;
         co_return known ? may.error() : known.error();
     }
-    const auto ask = [this, &hold, &r](files::state_table& table) { return begin(table, hold, r); };
+    auto last_resort = std::make_unique<unfinished>(*this, state);
+    unsigned home = 0;
+    const auto ask = [this, &hold, &r, &home](files::state_table& table) {
+        home = table.commons().home_of(hold.file.key);
+        return begin(table, hold, r);
+    };
     auto asking = state.at_home_of(r.file.key, ask);
     const result<begun> b = co_await asking;
     if (!b)
@@ -465,21 +504,28 @@ task<result<layouts::granted>> layouts::get(state_home& state, const request& r)
         made.batch.clear();
         made.length = 0;
     }
-    bool is_known = false;
+    bool is_known = false, is_home_there = true;
     try {
-        const auto finish = [this, &r, &b, &made, &is_known](files::state_table& table) {
+        const auto finish = [this, &b, &made, &is_known](files::state_table& table) {
             is_known = true;
-            return end(table, r, *b, made);
+            return end(table, *b, made);
         };
-        auto finishing = state.at_home_of(r.file.key, finish);
-        id = co_await finishing;
+        if (state.where(home).reactor().is_here()) { // which needs no memory
+            id = finish(state.table(home));
+        } else {
+            auto finishing = state.at_home_of(r.file.key, finish);
+            id = co_await finishing;
+            is_home_there = is_known;
+        }
     } catch (...) {
         id = error_of(std::current_exception(), "an exception left the making of a layout");
     }
-    if (!is_known) {
+    if (!is_known)
         made.grants.clear();
-        b->here->is_ready = true; // without memory; its range goes with the others of the stateid
-    }
+    if (!is_known && is_home_there)
+        last_resort.release()->send(*b, home);
+    else if (!is_known)
+        b->here->is_ready = true; // its home stops, and fences all
     const bool is_empty = made.length == 0;
     if (!is_known || is_empty) {
         r.client->grants -= made.counted;
@@ -522,9 +568,11 @@ std::optional<byte_range> layouts::first_free(const record& of, byte_range bytes
     return bytes;
 }
 
-result<std::optional<files::stateid>>
-layouts::give_back(files::state_table& table, files::client_id client, const files::stateid& id,
-                   const files::exported_file& file, const byte_range& bytes, std::optional<lock_type> type)
+result<std::optional<files::stateid>> layouts::give_back(files::state_table& table, files::client_id client,
+                                                         const files::stateid& id,
+                                                         const files::exported_file& file,
+                                                         const byte_range& bytes,
+                                                         std::optional<lock_type> type, files::loss why)
 {
     // Not where `id` leads, which is the client's word.
     home& h = homes_[table.commons().home_of(file.key)];
@@ -551,7 +599,7 @@ layouts::give_back(files::state_table& table, files::client_id client, const fil
     if (!is_some)
         part = nothing_held; // the stateid has its next number all the same
     const std::shared_ptr<record> of = found != h.records.end() ? found->second : nullptr;
-    const auto left = table.give_back(client, id, file, part, type);
+    const auto left = table.give_back(client, id, file, part, type, why);
     if (left && of != nullptr) {
         for (segment& s : of->segments)
             s.is_back |= lies_within(s.bytes, part) && (!type || s.type == *type);

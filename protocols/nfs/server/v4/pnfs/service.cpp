@@ -87,6 +87,11 @@ data_server::counts service::connections() const noexcept
 
 void service::recall_layout(const files::recall_notice& n) noexcept { commons_.callbacks.recall_layout(n); }
 
+void service::recall_any_layout(files::client_id client, std::size_t keep) noexcept
+{
+    commons_.callbacks.recall_any_layout(client, keep);
+}
+
 // Those of all devices: when the first one goes nobody can call any more.
 task<void> service::revoke_all()
 {

@@ -153,8 +153,14 @@ public:
     };
     /// Errors: too_many_clients, where all places are taken, of whichever version: another client has to go first.
     task<result<added>> add_client(std::string_view key, std::uint64_t peer = 0);
-    /// `revoked`: whether the client has something that was revoked.
-    task<result<void>> renew(files::client_id client, bool& revoked);
+    /// What a client has to hear of when it renews its lease.
+    struct losses {
+        bool revoked = false;    ///< it has something that was revoked, and has not freed it
+        bool with_lease = false; ///< files::client_book::has_lost_with_lease()
+    };
+    task<result<void>> renew(files::client_id client, losses& lost);
+    /// As files::client_book::note_asked(). Any thread.
+    void note_asked(files::client_id client) noexcept { book_.note_asked(client); }
     task<result<void>> set_callable(files::client_id client);
     /// Also of one that is not there.
     task<result<void>> forget(files::client_id client);

@@ -15,6 +15,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #pragma GCC visibility push(default)
@@ -116,8 +117,10 @@ private:
     task<nfsstat3> make_way(rpc::call& c, const target& of, files::operation op);
     /// What is in the way, as the state layer says it.
     static nfsstat3 refuse_way(rpc::call& c, const error& why) noexcept;
+    // `may`, if given, asks the back end first whether it would refuse the operation.
     task<nfsstat3> make_way_to(rpc::call& c, const target& directory, std::string_view name,
-                               files::operation op, files::under_way& doing);
+                               files::operation op, files::under_way& doing,
+                               std::function<task<result<void>>()> may = nullptr);
     post_op_fh3 sign(const export_options& exported, const storage::handle& inner) const noexcept;
     // Ends a procedure. An error is counted here, so that none is missed.
     template<class Results>

@@ -67,6 +67,8 @@ public:
     time_point last_heard(files::client_id client) noexcept override;
     /// All of a layout, on the home of its file (CB_LAYOUTRECALL). Where its client says that it has none, it is given back.
     void recall_layout(const files::recall_notice& n) noexcept;
+    /// The client is to give back layouts that it can spare, so that those of `keep` files are left (CB_RECALL_ANY). Any home.
+    void recall_any_layout(files::client_id client, std::size_t keep) noexcept;
     std::unique_ptr<storage::local_locks> local_locks_of(const storage::handle& file) override;
 
     // holder_inquiry. Who asks for what is being asked already hears that answer.
@@ -92,6 +94,7 @@ private:
         files::stateid id;               // recall, getattr, layout_recall
         files::exported_file file;       // these, and notify_lock; by the client's export
         std::size_t keep = 0;            // recall_any
+        bool of_layouts = false;         // likewise: of these, and not of delegations
         std::string owner;               // notify_lock
         std::shared_ptr<question> asked; // getattr
     };

@@ -37,7 +37,11 @@ struct server_counters {
     counter layouts_unavailable;          ///< likewise: there are none of the file
     counter layouts_beyond_device;        ///< likewise: the device reaches no files that are not in memory
     counter layouts_failed;               ///< likewise: for what was asked, or who asks
-    counter known_names;                  ///< owners whose names this shard knew
+    /// What clients say failed by a layout (LAYOUTERROR): io, nxio, access, delay, and all others.
+    static constexpr std::size_t layout_faults = 5;
+    std::array<counter, layout_faults> layout_errors;
+    counter layout_bytes_read, layout_bytes_written; ///< by layouts, as clients say (LAYOUTSTATS)
+    counter known_names;                             ///< owners whose names this shard knew
 };
 
 } // namespace verbena::nfs::v4

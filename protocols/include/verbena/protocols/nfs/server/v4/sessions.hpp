@@ -166,6 +166,9 @@ public:
     /// Whether something that the client holds was revoked and is not freed yet, as the state layer said with the last renewal.
     bool has_revoked() const noexcept { return revoked_.load(std::memory_order_relaxed); }
     void set_revoked(bool revoked) noexcept { revoked_.store(revoked, std::memory_order_relaxed); }
+    /// Likewise, whether something ended with the client's lease, and the client has not asked what is left.
+    bool has_lost_with_lease() const noexcept { return lost_with_lease_.load(std::memory_order_relaxed); }
+    void set_lost_with_lease(bool lost) noexcept { lost_with_lease_.store(lost, std::memory_order_relaxed); }
     /// Whether its client had lost all ways back with the last renewal: asked for by sessions that have had none.
     bool lost_all_ways() const noexcept { return lost_ways_.load(std::memory_order_relaxed); }
     void set_lost_all_ways(bool lost) noexcept { lost_ways_.store(lost, std::memory_order_relaxed); }
@@ -212,6 +215,7 @@ private:
     std::atomic<duration::rep> renewed_{0};
     std::atomic<duration::rep> heard_{time_point::min().time_since_epoch().count()};
     std::atomic<bool> revoked_{false};
+    std::atomic<bool> lost_with_lease_{false};
     std::atomic<bool> lost_ways_{false};
     back_channel back_;
     std::atomic<bool> must_reclaim_;

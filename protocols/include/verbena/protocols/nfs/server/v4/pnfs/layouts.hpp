@@ -76,6 +76,8 @@ public:
     /// The client is to return all that it has of the file. On the home shard of the file, amid a decision: what is to be sent is
     /// sent later.
     virtual void recall_layout(const files::recall_notice& n) noexcept = 0;
+    /// The client is to give back what it can spare, so that layouts of `keep` files are left to it. Likewise.
+    virtual void recall_any_layout(files::client_id client, std::size_t keep) noexcept = 0;
 
 protected:
     ~layout_recaller() = default;
@@ -136,11 +138,10 @@ public:
 
     /// Gives a range back, as far as answers to get() lie in it as a whole: of others the client keeps all, which is more than
     /// it needs. Yields the next stateid, or nothing where nothing is left. On the file's home, as files::state_table::give_back().
-    result<std::optional<files::stateid>> give_back(files::state_table& table, files::client_id client,
-                                                    const files::stateid& id,
-                                                    const files::exported_file& file,
-                                                    const files::byte_range& bytes,
-                                                    std::optional<files::lock_type> type);
+    result<std::optional<files::stateid>>
+    give_back(files::state_table& table, files::client_id client, const files::stateid& id,
+              const files::exported_file& file, const files::byte_range& bytes,
+              std::optional<files::lock_type> type, files::loss why = files::loss::returned);
 
     /// Waits until what was given back by `id` is out of its client's reach, a second at most: what the client writes by another way then stays on
     /// top, also where a connection of its still brings a late RDMA Write.
@@ -195,6 +196,10 @@ public:
     bool ends_with_lease() const noexcept override { return true; }
     bool has_room(const files::stateid& id) const noexcept override;
     void recall(const files::recall_notice& n) noexcept override { recaller_.recall_layout(n); }
+    void recall_any(files::client_id client, std::size_t keep) noexcept override
+    {
+        recaller_.recall_any_layout(client, keep);
+    }
     task<result<void>> fence(const files::lost_state& what) override;
     /// Parallel LAYOUTGETs bear one number (RFC 8881 12.5.3).
     std::uint32_t most_behind() const noexcept override { return 64; }
@@ -208,6 +213,7 @@ private:
     struct record;
     struct begun;
     struct mapped;
+    class unfinished;
     using key = std::array<std::byte, 12>; // a stateid without its number
     // Of one home, and used there alone, but for what is counted.
     struct home {
@@ -223,9 +229,8 @@ private:
     task<result<void>> map_some(const request& r, const files::byte_range& bytes, mapped& made);
     bool add(const request& r, const storage::mapping& got, const files::byte_range& bytes,
              mapped& made) const;
-    bool is_being_filled(files::state_table& table, const request& r, const mapped& made) const;
-    result<files::stateid> end(files::state_table& table, const request& r, const begun& b,
-                               mapped& made) noexcept;
+    bool is_being_filled(files::state_table& table, const begun& b, const mapped& made) const;
+    result<files::stateid> end(files::state_table& table, const begun& b, mapped& made) noexcept;
     static std::optional<files::byte_range> first_free(const record& of, files::byte_range bytes,
                                                        files::lock_type type) noexcept;
 

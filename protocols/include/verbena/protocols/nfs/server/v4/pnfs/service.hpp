@@ -75,6 +75,7 @@ public:
     const pnfs::layouts& layouts() const noexcept { return layouts_; }
     /// Of all data servers.
     data_server::counts connections() const noexcept;
+    log_limiter errors_logged; ///< what clients say failed by their layouts
 
     /// Lets go of clients that have had no layouts for a whole lease: their connections end, and their device ids.
     /// Completes when: its task is stopped. On cancel: it ends. Errors: none; what there is no memory for is done a lease later.
@@ -83,6 +84,7 @@ public:
 
     // layout_recaller
     void recall_layout(const files::recall_notice& n) noexcept override;
+    void recall_any_layout(files::client_id client, std::size_t keep) noexcept override;
 
 private:
     std::span<const std::unique_ptr<way>> ways() const noexcept
