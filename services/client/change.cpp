@@ -201,7 +201,7 @@ public:
             co_return exit_ok;
         }
         auto where = url_argument(text_);
-        if (!where)
+        if (!where || has_no_layouts(runtime_, *where))
             co_return exit_usage;
         session_ = std::make_unique<session>(runtime_, *where);
         const failure failed = co_await session_->mount();
@@ -216,6 +216,19 @@ public:
             co_await session_->close();
     }
     bool is_open() const noexcept { return store_ != nullptr; }
+    /// Why no byte of a copy from `source` would go by RDMA, whatever the servers give; empty: it may. `with_checksum`: bytes are read and written here.
+    std::string without_layouts(const place& source, bool with_checksum) const
+    {
+        if (!session_ && !source.session_)
+            return "neither is on a server: leave out --layout require";
+        if (!with_checksum && session_ && source.session_ &&
+            session_->nfs().copies_from(source.session_->nfs()))
+            return "the server copies by itself, so that no byte goes by RDMA: leave out --layout require, "
+                   "or "
+                   "write ?vers=4.1 behind both URLs";
+        return {};
+    }
+    const std::string& text() const noexcept { return text_; }
     nfs::v4::pnfs::layout_user* layouts() noexcept { return session_ ? session_->layouts() : nullptr; }
     store& files() noexcept { return *store_; }
     /// The last part of the path: what a copy in a directory is called.
@@ -279,6 +292,19 @@ struct ways_of_bytes {
         for (std::size_t i = 0; i < because.size(); ++i)
             because[i] += c.by_reason[i];
     }
+    /// Whether a server has layouts, and some byte could have gone by one.
+    bool has_layouts() const
+    {
+        using nfs::v4::pnfs::by_nfs;
+        if (by_rdma != 0)
+            return true;
+        for (std::size_t i = 0; i < because.size(); ++i) {
+            const auto why = static_cast<by_nfs>(i);
+            if (because[i] != 0 && why != by_nfs::no_server && why != by_nfs::no_type && why != by_nfs::small)
+                return true;
+        }
+        return false;
+    }
     const char* most_frequent() const
     {
         const auto most = std::ranges::max_element(because);
@@ -310,6 +336,14 @@ task<int> copy_all(runtime& r, const cp_options& o, std::vector<std::unique_ptr<
     const bool into = there && there->kind == file_kind::directory;
     if (sources.size() > 1 && !into)
         co_return complain(o.target + ": several sources need a directory that exists as target", exit_usage);
+    const bool requires_layouts = r.options().layouts == layout_use::require;
+    for (const auto& source : sources) {
+        const std::string why = requires_layouts && source->is_open()
+                                    ? target.without_layouts(*source, o.copy.checksum)
+                                    : std::string();
+        if (!why.empty())
+            co_return complain(source->text() + " to " + o.target + ": " + why, exit_usage);
+    }
     copy_options how = o.copy;
     how.quiet = r.options().json;
     copier c(r, how);
@@ -330,10 +364,12 @@ task<int> copy_all(runtime& r, const cp_options& o, std::vector<std::unique_ptr<
     co_await progress.join();
     const copy_totals& t = c.totals();
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    const bool uses_layouts = r.options().layouts != layout_use::no;
+    bool uses_layouts = target.layouts() != nullptr;
     ways_of_bytes ways;
-    for (auto& source : sources)
+    for (auto& source : sources) {
         ways.add(source->layouts());
+        uses_layouts = uses_layouts || source->layouts() != nullptr;
+    }
     ways.add(target.layouts());
     if (r.options().json) {
         nlohmann::json out = {{"files", t.files}, {"directories", t.directories}, {"links", t.links},
@@ -358,7 +394,7 @@ task<int> copy_all(runtime& r, const cp_options& o, std::vector<std::unique_ptr<
         print("%s\n", dump(out).c_str());
     } else if (!r.options().quiet) {
         std::string by;
-        if (uses_layouts)
+        if (requires_layouts || ways.has_layouts())
             by = "; " + human(ways.by_rdma) + " by RDMA, " + human(ways.by_nfs) + " by NFS" +
                  (ways.by_nfs != 0 ? std::string(" (") + ways.most_frequent() + ")" : std::string());
         std::fprintf(

@@ -46,6 +46,9 @@ struct layout_command {
     std::string url; ///< a file
     bool write = false;
 };
+/// Whether layouts are required of a URL that names a version without them. Told then, and a mistake of the command line.
+bool has_no_layouts(const runtime& r, const url& where);
+
 /// Shows the layout that the server gives of a file, and gives it back.
 task<int> layout(runtime& r, layout_command o);
 

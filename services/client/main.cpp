@@ -141,7 +141,7 @@ int run_command(int argc, char** argv)
     std::string first;
     std::string second;
     std::vector<std::string> urls;
-    std::string layouts = "no";
+    std::string layouts = "auto";
 
     ping_options ping_o;
     CLI::App* ping_c = app.add_subcommand("ping", "Time the server's NULL procedure");

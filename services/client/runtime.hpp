@@ -20,7 +20,7 @@ namespace verbena::cli {
 /// Whether bytes of files go by the RDMA layouts that a server of version 4 gives.
 enum class layout_use : std::uint8_t {
     no,
-    automatic, ///< where it gives some
+    automatic, ///< where it gives some; what can't go by them goes by NFS
     require,   ///< and what can't is an error
 };
 

@@ -325,7 +325,7 @@ task<failure> session::mount_connected()
     if (!failed.failed() && layouts_ == nullptr && runtime_.options().layouts == layout_use::require)
         failed = failure("cannot use " + url_.to_string() + " with layouts",
                          error(std::errc::not_supported, "NFS version 3 has none"),
-                         "have the server serve version 4.1 or 4.2, or leave out --layout require");
+                         "have the server serve version 4.1 or 4.2 (verbenad: --versions 4.1)");
     co_return failed;
 }
 

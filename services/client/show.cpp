@@ -255,7 +255,7 @@ task<int> ls_one(runtime& r, const ls_options& o, const std::string& text, json_
 task<int> cat_one(runtime& r, const std::string& text)
 {
     auto where = url_argument(text);
-    if (!where)
+    if (!where || has_no_layouts(r, *where))
         co_return exit_usage;
     session s(r, *where);
     const failure failed = co_await s.mount();
@@ -387,6 +387,8 @@ task<result<void>> show_layout(runtime& r, session& s, bool write)
         co_return found.error();
     if (found->attributes.type != file_type::reg)
         co_return error(std::errc::invalid_argument, "only a regular file has a layout");
+    if (found->attributes.size == 0)
+        co_return error(std::errc::invalid_argument, "an empty file has no layout: write some bytes first");
     auto opened =
         co_await s.nfs4().open(*found, write ? nfs::v4::share4::access_write : nfs::v4::share4::access_read);
     if (!opened)
@@ -510,10 +512,19 @@ task<int> cat(runtime& r, std::vector<std::string> urls)
     co_return code;
 }
 
+bool has_no_layouts(const runtime& r, const url& where)
+{
+    if (r.options().layouts != layout_use::require || where.version != nfs_version::v3)
+        return false;
+    (void)complain(where.to_string() + ": NFS version 3 has no layouts: leave ?vers=3 out of the URL",
+                   exit_usage);
+    return true;
+}
+
 task<int> layout(runtime& r, layout_command o)
 {
     auto where = url_argument(o.url);
-    if (!where)
+    if (!where || has_no_layouts(r, *where))
         co_return exit_usage;
     session s(r, *where);
     const failure failed = co_await s.mount();

@@ -85,6 +85,7 @@ public:
                               "layout_perf " + std::to_string(::getpid()), {1, 1}, &callbacks);
             v4::pnfs::layout_options options;
             options.least = 0;
+            options.connection_patience = std::chrono::seconds(10);
             v4::pnfs::layout_user layouts(client, *device, buffers, options);
             must(co_await client.open_session(), "session");
             const auto root = take(co_await client.root(), "root");

@@ -53,7 +53,7 @@ class Layouts(daemon.DaemonTest):
             self.assertEqual((said["bytes_by_rdma"], said["bytes_by_nfs"]), (len(self.content), 0))
             self.assertEqual(said["by_nfs_because"], {})
             # As everybody else sees it.
-            self.assertNotIn("bytes_by_rdma", self.back(url))
+            self.assertNotIn("bytes_by_rdma", self.back(url, "--layout", "no"))
             self.assertTrue(self.run_client("cat", "--layout", "require", url).stdout == self.content)
 
     def test_a_file_that_was_longer_is_cut(self):
@@ -64,6 +64,36 @@ class Layouts(daemon.DaemonTest):
         self.copy("--layout", "require", longer, url)
         self.copy("--layout", "require", self.here, url)
         self.back(url, "--layout", "no")
+
+    def test_layouts_are_used_without_being_asked_for(self):
+        self.content = self.content * 20
+        with open(self.here, "wb") as file:
+            file.write(self.content)
+        url = self.url("fast/file")
+        for said in (self.copy(self.here, url), self.back(url)):
+            # What is moved while the connection is being made goes by NFS.
+            self.assertGreater(said["bytes_by_rdma"], 0)
+            self.assertEqual(said["bytes_by_rdma"] + said["bytes_by_nfs"], len(self.content))
+            self.assertLessEqual(set(said["by_nfs_because"]), {"connecting", "later"})
+        self.assertTrue(self.run_client("cat", url).stdout == self.content)
+
+    def test_layouts_that_no_byte_would_go_by_are_not_required(self):
+        url = self.url("fast/file")
+        self.copy(self.here, url)
+        failed = self.run_client("cp", "--layout", "require", self.here, self.here + "2", code=USAGE)
+        self.assertIn(b"neither is on a server", failed.stderr)
+        failed = self.run_client("cp", "--layout", "require", "--checksum", self.here, self.here + "2", code=USAGE)
+        self.assertIn(b"neither is on a server", failed.stderr)
+        failed = self.run_client("cp", "--layout", "require", url, self.url("fast/2"), code=USAGE)
+        self.assertIn(b"the server copies by itself", failed.stderr)
+        # As it says.
+        said = self.copy("--layout", "require", self.url("fast/file", query="?vers=4.1"), self.url("fast/2", query="?vers=4.1"))
+        self.assertEqual((said["bytes_by_rdma"], said["bytes_by_nfs"]), (2 * len(self.content), 0))
+        said = self.copy("--layout", "require", "--checksum", url, self.url("fast/3"))
+        self.assertEqual(said["bytes_by_nfs"], 0)
+        # Without them the server copies, and no byte goes any way.
+        said = self.copy(url, self.url("fast/4"))
+        self.assertEqual((said["bytes_by_rdma"], said["bytes_by_nfs"]), (0, 0))
 
     def test_where_there_are_none_auto_goes_by_nfs_and_require_fails(self):
         url = self.url("plain/file")
@@ -78,8 +108,23 @@ class Layouts(daemon.DaemonTest):
         self.assertEqual(failed.stdout, b"")
         failed = self.run_client("layout", url, code=FAILED)
         self.assertIn(b"has no layouts of the RDMA type", failed.stderr)
-        failed = self.run_client("cp", "--layout", "require", self.url("fast/file", query="?vers=3"), self.folder, code=UNREACHABLE)
+        for command in (("cp", "--layout", "require", self.url("fast/file", query="?vers=3"), self.folder),
+                        ("cp", "--layout", "require", self.here, self.url("fast/file", query="?vers=3")),
+                        ("cat", "--layout", "require", self.url("fast/file", query="?vers=3")),
+                        ("layout", self.url("fast/file", query="?vers=3"))):
+            failed = self.run_client(*command, code=USAGE)
+            self.assertIn(b"NFS version 3 has no layouts: leave ?vers=3 out of the URL", failed.stderr)
+
+    def test_a_server_of_version_3_alone_has_none(self):
+        self.daemon = self.run_daemon(
+            "nfs", "--export", ":/fast,backend=memfs", "--versions", "3", "--state", os.path.join(self.folder, "state3"),
+            "--listen", "tcp://127.0.0.1:0", "--metrics", "off", "--rpcbind", "no")
+        url = self.url("fast/file", "tcp")
+        self.assertEqual(self.run_client("cp", self.here, url).stderr.count(b"RDMA"), 0)
+        self.back(url)
+        failed = self.run_client("layout", url, code=UNREACHABLE)
         self.assertIn(b"NFS version 3 has none", failed.stderr)
+        self.assertIn(b"have the server serve version 4.1", failed.stderr)
 
     def test_short_files_are_not_worth_it(self):
         short = os.path.join(self.folder, "short")
@@ -105,14 +150,25 @@ class Layouts(daemon.DaemonTest):
             self.assertEqual(set(shown["devices"].values()), {f"rdma 127.0.0.1.{port >> 8}.{port & 255}"})
         text = self.run_client("layout", url).stdout.decode()
         self.assertEqual(text.splitlines()[0].split(), ["offset", "length", "state", "handle", "address", "device"])
+        empty = os.path.join(self.folder, "empty")
+        with open(empty, "wb"):
+            pass
+        self.copy(empty, self.url("fast/empty"))
+        for options in ((), ("-w",)):
+            failed = self.run_client("layout", *options, self.url("fast/empty"), code=FAILED)
+            self.assertIn(b"an empty file has no layout: write some bytes first", failed.stderr)
+            self.assertEqual(failed.stdout, b"")
         failed = self.run_client("layout", self.url("fast"), code=FAILED)
         self.assertIn(b"only a regular file has a layout", failed.stderr)
 
     def test_the_summary_tells(self):
         said = self.run_client("cp", "--layout", "require", self.here, self.url("fast/file")).stderr
         self.assertIn(b"3.0 MiB by RDMA, 0 B by NFS", said)
-        said = self.run_client("cp", "--layout", "auto", self.here, self.url("plain/file")).stderr
-        self.assertIn(b"0 B by RDMA, 3.0 MiB by NFS (the file's file system has no layouts of the RDMA type)", said)
+        self.assertEqual(said.count(b"\n"), 1)
+        # Nothing where there are no layouts to be used.
+        for target in (self.url("plain/file"), self.here + "2"):
+            for options in ((), ("--layout", "auto")):
+                self.assertNotIn(b"RDMA", self.run_client("cp", *options, self.here, target).stderr)
         self.run_client("cp", "--layout", "sometimes", self.here, self.url("fast/file"), code=USAGE)
 
 

@@ -51,6 +51,7 @@ struct end_point {
         l.rest = 50ms;
         l.connections.timeout = 1s;
         l.connections.rest = 200ms;
+        l.connection_patience = o.seed % 2 == 0 ? 1s : duration::zero();
         l.connections.address_of = [](std::string_view, std::string_view address) {
             return result<std::string>(std::string(address));
         };
@@ -219,12 +220,25 @@ private:
             else
                 h.plain = std::move(*opened);
         }
+        if (h.by_layout && luck_.chance(25))
+            co_await use_another(f);
         if (h.by_layout)
             co_await use(*h.by_layout, f);
         else
             co_await use(*h.plain, f);
         if (luck_.chance(30))
             co_await close(which);
+    }
+    // Open beside the one that is held, and so of the same layouts.
+    task<void> use_another(striped_file& f)
+    {
+        auto opened = co_await end_.client->open(f.node, v4::share4::access_both);
+        if (!good(opened, "open once more"))
+            co_return;
+        const auto file = end_.layouts->use(std::move(*opened));
+        co_await use(*file, f);
+        auto closed = co_await file->close();
+        good(closed, "close");
     }
     template<class File>
     task<void> use(File& file, striped_file& f)

@@ -99,7 +99,7 @@ public:
     {
         if (std::exchange(has_no_room, false))
             co_return lease();
-        co_return co_await f_.pool.acquire(size);
+        co_return co_await (memory != nullptr ? *memory : f_.pool).acquire(size);
     }
     std::string_view name() const noexcept override { return "direct"; }
     std::uint64_t connections() const noexcept override { return 1; }
@@ -126,8 +126,9 @@ public:
     std::function<void(const sent_compound&, std::vector<std::byte>&)> on_call; ///< may change what arrives
     std::function<void(std::vector<std::byte>&)> on_reply;                      ///< may change it
     std::function<void(const sent_compound&, std::vector<std::byte>&)> on_reply_to; ///< likewise
-    bool has_no_room = false;                                                       ///< for the next call
-    event* gate = nullptr;                                                          ///< calls wait for it
+    buffer_pool* memory = nullptr;   ///< of messages, unless the fixture's is
+    bool has_no_room = false;        ///< for the next call
+    event* gate = nullptr;           ///< calls wait for it
     duration time = duration::max(); ///< of a call of a soft client, which the test enforces,
     bool keeps_time = false;         ///< or this does, for calls that wait for the gate
     time_point deadline;             ///< that the last call saw
@@ -135,6 +136,7 @@ public:
         holds_answer;                          ///< what was answered waits for that, unless it is nullptr
     std::shared_ptr<rpc::reverse_channel> way; ///< the server's to the client
     std::size_t under_way = 0;
+    std::size_t running = 0; ///< the server is at work on them
     std::size_t most_at_once = 0;
 
 private:
@@ -194,7 +196,9 @@ private:
         memory_call c(f_.pool, f_.from);
         c.take(message);
         c.way = way;
+        ++running;
         const bool replies = co_await f_.dispatcher->dispatch(c);
+        --running;
         if (!replies)
             co_return error(std::errc::timed_out, "dropped");
         (void)c.reply();

@@ -32,6 +32,82 @@ using nfs::v4::pnfs::by_nfs;
 using nfs::v4::pnfs::layout_file;
 using nfs::v4::pnfs::layout_user;
 
+/// Looks into what a client sends: the arguments of one operation.
+template<class Args, class F>
+void each_sent(const std::vector<std::byte>& message, const F& f)
+{
+    xdr::decoder in(message);
+    rpc::call_header header;
+    decode(in, header);
+    compound_arguments args(in);
+    BOOST_REQUIRE(args.ok());
+    while (args.next())
+        BOOST_REQUIRE(args.visit([&](const auto& of_one) {
+            if constexpr (std::is_same_v<std::decay_t<decltype(of_one)>, Args>)
+                f(of_one);
+        }));
+}
+
+/// LAYOUTGET behind SEQUENCE and PUTFH fails so.
+inline void refuse_layout(std::vector<std::byte>& reply, nfsstat4 status)
+{
+    refuse_at(reply, 2, status);
+    if (status == nfsstat4::layouttrylater)
+        reply.resize(reply.size() + 4);
+}
+
+/// Each extent in the answer to LAYOUTGET, by where its first byte stands.
+inline std::vector<std::size_t> extents_in(const std::vector<std::byte>& reply, const deviceid4& device)
+{
+    std::vector<std::size_t> places;
+    for (std::size_t at = 0; at + 48 <= reply.size(); at += 4) {
+        if (std::equal(device.begin(), device.end(), reply.begin() + static_cast<std::ptrdiff_t>(at)))
+            places.push_back(at);
+    }
+    return places;
+}
+
+/// As if the server had given memory without data.
+inline void give_uninitialized(std::vector<std::byte>& reply, const deviceid4& device)
+{
+    for (const std::size_t at : extents_in(reply, device)) {
+        if (reply[at + 47] == std::byte(0)) // READ_WRITE_DATA
+            xdr::store_u32(reply.data() + at + 44, 2);
+    }
+}
+
+/// The stateid in an answer to LAYOUTGET.
+inline stateid4 layout_id_in(const std::vector<std::byte>& reply)
+{
+    xdr::decoder in(std::span<const std::byte>(reply).subspan(24)); // behind the head of RPC
+    compound_reply results(in);
+    SEQUENCE4res sequence;
+    PUTFH4res put;
+    LAYOUTGET4res got;
+    BOOST_REQUIRE((results.read(sequence) && results.read(put) && results.read(got)));
+    return got.stateid;
+}
+
+/// Wherever it stands.
+template<class Octets>
+void replace(std::vector<std::byte>& message, const Octets& what, const Octets& by)
+{
+    for (auto at = std::ranges::search(message, what); !at.empty(); at = std::ranges::search(message, what))
+        std::ranges::copy(by, at.begin());
+}
+
+/// The whole file, by a stateid that is still to be named.
+inline CB_LAYOUTRECALL4args recall_of(const nfs::v4::node& what)
+{
+    CB_LAYOUTRECALL4args args;
+    args.type = layouttype4::rdma;
+    args.iomode = layoutiomode4::any;
+    args.recall.recalltype = layoutrecall_type4::file;
+    args.recall.fh = what.handle.bytes();
+    args.recall.length = UINT64_MAX;
+    return args;
+}
+
 /// A client, what its server calls it by, and its layouts.
 struct layout_client_of_ours {
     layout_client_of_ours(nfs4_fixture& f, std::string name, bool with_way_back = true)
@@ -120,6 +196,7 @@ struct layout_world : nfs4_fixture {
         };
         o.least = 0;
         o.requires_layouts = requires_layouts;
+        o.connection_patience = 1min; // so that all goes by RDMA that can
         return o;
     }
     /// The client is to have layouts, and finds the export.
@@ -127,6 +204,20 @@ struct layout_world : nfs4_fixture {
     {
         who.layouts.emplace(who.user, *client_context, pool, o);
         look(who);
+    }
+    /// Likewise, with little memory of its own, all of which a test may take.
+    void join_with_little_memory(one& who)
+    {
+        who.wire.memory = &little_pool;
+        who.layouts.emplace(who.user, *client_context, little_pool, quick());
+        look(who);
+    }
+    std::vector<lease> all_memory()
+    {
+        std::vector<lease> all;
+        while (lease more = little_pool.try_acquire(buffer_pool::min_size))
+            all.push_back(std::move(more));
+        return all;
     }
     void look(one& who)
     {
@@ -172,6 +263,8 @@ struct layout_world : nfs4_fixture {
     void restart(bool remembers = true)
     {
         end();
+        if (on_restart)
+            on_restart();
         ++begun.epoch;
         begun.reclaimers.clear();
         if (remembers)
@@ -197,6 +290,15 @@ struct layout_world : nfs4_fixture {
     std::unique_ptr<layout_file> open(const nfs::v4::node& what, std::uint32_t access = share4::access_both)
     {
         return open(holder, what, access);
+    }
+    /// Where the server has the file's bytes.
+    deviceid4 device_of(const nfs::v4::node& what)
+    {
+        auto f = open(what);
+        const auto extents = good([&] { return f->extents(layoutiomode4::rw); });
+        BOOST_REQUIRE(!extents.empty());
+        close(*f);
+        return extents.front().device_id;
     }
     void close(layout_file& f)
     {
@@ -287,6 +389,8 @@ struct layout_world : nfs4_fixture {
         client_context->return_device();
     }
 
+    memory_budget little{std::size_t(1) << 20};
+    buffer_pool little_pool{little, shard.get()};
     kept_store kept;
     storing_backend stored{*files};
     std::unique_ptr<loop::fabric> fabric;
@@ -301,7 +405,8 @@ struct layout_world : nfs4_fixture {
     one holder{*this, "holder"};
     one other{*this, "other"};
     nfs::v4::known_handle top;
-    std::uint32_t by_hand = 0; ///< callbacks
+    std::uint32_t by_hand = 0;        ///< callbacks
+    std::function<void()> on_restart; ///< while no server runs
 };
 
 } // namespace verbena::test

@@ -788,7 +788,11 @@ task<result<rpc::reply>> client_session::send(compound_call& call, const SEQUENC
     header.version = version;
     header.procedure = static_cast<std::uint32_t>(procedure::compound);
     header.credential = who_.credential();
-    verbena::lease block = co_await way.acquire(message_size);
+    verbena::lease block;
+    if (call.reserve_ != nullptr && *call.reserve_ && call.reserve_->unique())
+        block = call.reserve_->share();
+    else
+        block = co_await way.acquire(message_size);
     if (!block)
         co_return error(std::errc::not_enough_memory, "COMPOUND");
     rpc::request request(std::move(block), header);

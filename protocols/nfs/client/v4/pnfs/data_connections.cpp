@@ -2,12 +2,14 @@
 #include <verbena/protocols/nfs/client/v4/pnfs/data_connections.hpp>
 
 #include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/combine.hpp>
 #include <verbena/protocols/nfs/wire/v4/layout_operations.hpp>
 #include <verbena/protocols/nfs/wire/v4/rdma_layout.hpp>
 #include <verbena/protocols/nfs/wire/v4/universal_address.hpp>
 
 #include <algorithm>
 #include <limits>
+#include <new>
 #include <utility>
 
 namespace verbena::nfs::v4::pnfs {
@@ -15,10 +17,21 @@ namespace {
 
 constexpr std::uint64_t receive_bit = std::uint64_t(1) << 63;
 constexpr std::uint32_t receives = 2;
+constexpr std::size_t receive_size = 1024;
+constexpr std::size_t flush_at = receives * receive_size;     // in a connection's own memory
+constexpr duration least_rest = std::chrono::milliseconds(1); // or a device is tried without a pause
 constexpr std::size_t everybody_waiting = std::numeric_limits<std::size_t>::max() / 2;
 constexpr std::uint32_t device_body = 2048; // bytes of what GETDEVICEINFO tells
 
 error no_longer_wanted() noexcept { return error(std::errc::operation_canceled, "I/O by an RDMA layout"); }
+
+task<result<void>> happened(event& e)
+{
+    const bool has = co_await e.wait();
+    if (!has)
+        co_return no_longer_wanted();
+    co_return result<void>();
+}
 
 result<std::string> rdma_address(std::string_view netid, std::string_view text)
 {
@@ -50,14 +63,13 @@ result<void> data_connection::begin(std::unique_ptr<verbs::queue_pair> pair, buf
 {
     pair_ = std::move(pair);
     pair_->set_handler(this);
-    receives_ = pool.try_acquire(buffer_pool::min_size);
-    if (!receives_)
+    own_ = pool.try_acquire(buffer_pool::min_size);
+    if (!own_)
         return error(std::errc::not_enough_memory, "receives of a connection to a data server");
     for (std::uint32_t i = 0; i < receives; ++i) {
         verbs::receive_request r;
         r.id = receive_bit;
-        const std::size_t half = receives_.size() / receives;
-        r.segment = {receives_.data() + i * half, static_cast<std::uint32_t>(half), 0};
+        r.segment = {own_.data() + i * receive_size, static_cast<std::uint32_t>(receive_size), 0};
         if (auto posted = pair_->post_receive({&r, 1}); !posted)
             return posted;
     }
@@ -101,6 +113,27 @@ task<result<void>> data_connection::write(std::span<const piece> pieces, const r
     return run(verbs::opcode::rdma_write, pieces, nullptr, &data);
 }
 
+task<result<void>> data_connection::flush(std::uint32_t handle, std::uint64_t address)
+{
+    piece byte;
+    byte.here = own_.bytes().subspan(flush_at, 1);
+    byte.handle = handle;
+    byte.address = address;
+    co_return co_await read(std::span(&byte, 1), own_);
+}
+
+task<result<void>> data_connection::passed()
+{
+    const std::uint64_t upto = posted_;
+    while (completed_ < upto && !down_) {
+        progress_.reset();
+        const bool goes_on = co_await progress_.wait();
+        if (!goes_on)
+            co_return no_longer_wanted();
+    }
+    co_return result<void>();
+}
+
 task<result<void>> data_connection::run(verbs::opcode what, std::span<const piece> pieces,
                                         const lease* memory, const rpc::payload* data)
 {
@@ -133,6 +166,7 @@ task<result<void>> data_connection::run(verbs::opcode what, std::span<const piec
             outcome = done.error();
             break;
         }
+        ++posted_;
         slot& s = slots_[free_.back()];
         free_.pop_back();
         s.of = &t;
@@ -190,6 +224,7 @@ void data_connection::on_completions(std::span<const verbs::completion> batch) n
         free_.push_back(static_cast<std::uint32_t>(c.id));
         room_.release();
     }
+    progress_.set();
     if (was_sent_to)
         end(error(std::errc::protocol_error, "a data server sends a message"));
 }
@@ -199,6 +234,7 @@ void data_connection::on_disconnected(const error& cause) noexcept
     down_ = true;
     cause_ = cause;
     ended_.set();
+    progress_.set();
     room_.release(everybody_waiting);
 }
 
@@ -209,6 +245,7 @@ data_connections::data_connections(client_session& session, verbs::context& devi
     if (!options_.address_of)
         options_.address_of = rdma_address;
     options_.connections = std::max(1u, options_.connections);
+    options_.rest = std::max<duration>(options_.rest, least_rest);
 }
 
 data_connections::~data_connections()
@@ -246,56 +283,103 @@ std::shared_ptr<data_connections::device_entry> data_connections::entry_of(const
         at = std::prev(devices_.end());
     }
     (*at)->used = ++uses_;
+    (*at)->incarnation = session_.incarnation();
     return *at;
 }
 
-task<data_connections::found> data_connections::get(deviceid4 device, std::size_t lane)
+bool data_connections::all_rest() const noexcept
+{
+    const time_point now = context_.shard().clock().now();
+    bool is_known = false;
+    for (const auto& each : devices_) {
+        if (each->incarnation != session_.incarnation())
+            continue;
+        is_known = true;
+        const bool is_up = std::ranges::any_of(each->lanes, [](const auto& c) { return c && c->is_up(); });
+        if (is_up || each->rests_until <= now)
+            return false;
+    }
+    return is_known;
+}
+
+task<data_connections::found> data_connections::get(deviceid4 device, std::size_t lane, duration patience)
 {
     const std::shared_ptr<device_entry> e = entry_of(device);
-    std::shared_ptr<data_connection>& here = e->lanes[lane % e->lanes.size()];
-    found out;
-    if (here != nullptr && here->is_up()) {
-        out.connection = here;
-        co_return out;
-    }
-    const bool mine = co_await e->turn.acquire();
-    if (!mine)
-        co_return out;
-    const held_permit held(e->turn);
-    if (here != nullptr && here->is_up()) {
-        out.connection = here;
-        co_return out;
-    }
-    here.reset();
+    const std::size_t which = lane % e->lanes.size();
     const task_context& context = co_await current_context();
     const auto now = [&context] { return context.shard->clock().now(); };
-    out.why_not = e->why;
-    if (now() < e->rests_until)
-        co_return out;
-    // The id may be that of the server's start before: it is asked for once more then (docs/internals/pnfs.md).
-    outcome made = co_await connect(device);
-    if (made.connection == nullptr && !made.is_known)
-        made = co_await connect(device);
-    if (made.connection != nullptr) {
-        here = out.connection = made.connection;
-        e->rest = duration::zero();
-        co_return out;
-    }
-    // Another one may serve in its place, where the client has as many as it may.
-    if (made.why == no_connection::refused) {
-        const auto other =
-            std::ranges::find_if(e->lanes, [](const auto& c) { return c != nullptr && c->is_up(); });
-        if (other != e->lanes.end()) {
-            here = out.connection = *other;
+    const time_point limit = patience > time_point::max() - now() ? time_point::max() : now() + patience;
+    found out;
+    while (!is_closed_) {
+        out.is_being_made = false;
+        if (e->lanes[which] != nullptr && e->lanes[which]->is_up()) {
+            out.connection = e->lanes[which];
             co_return out;
         }
+        out.why_not = e->why;
+        if (now() < e->rests_until)
+            co_return out;
+        if (!e->is_being_tried) {
+            if (!attempts_)
+                attempts_.emplace(*context.shard, nullptr, nullptr, "connections to data servers");
+            attempts_->spawn(&data_connections::try_device, this, e, which);
+        }
+        out.is_being_made = e->is_being_tried;
+        if (!out.is_being_made)
+            continue;
+        if (now() >= limit)
+            co_return out;
+        task<result<void>> waiting = happened(e->tried);
+        const auto over = co_await with_timeout(limit - now(), std::move(waiting));
+        if (!over)
+            co_return out;
     }
-    if (context.stop.stop_requested())
-        co_return out;
-    e->why = out.why_not = made.why;
-    e->rest = std::clamp(2 * e->rest, options_.rest, std::max(options_.rest, options_.most_rest));
-    e->rests_until = now() + e->rest;
     co_return out;
+}
+
+// The id may be that of the server's start before: it is asked for once more then (docs/internals/pnfs.md).
+task<void> data_connections::try_device(std::shared_ptr<device_entry> e, std::size_t lane)
+{
+    struct trying {
+        explicit trying(device_entry& d) noexcept : of(d)
+        {
+            of.is_being_tried = true;
+            of.tried.reset();
+        }
+        trying(const trying&) = delete;
+        ~trying()
+        {
+            of.is_being_tried = false;
+            of.tried.set();
+        }
+        device_entry& of;
+    };
+    const trying now(*e);
+    const task_context& context = co_await current_context();
+    e->lanes[lane].reset();
+    outcome made;
+    try {
+        made = co_await connect(e->id);
+        if (made.connection == nullptr && !made.is_known)
+            made = co_await connect(e->id);
+    } catch (const std::bad_alloc&) { // it rests, as after any other failure
+        made = outcome();
+    }
+    // Another one may serve in its place, where the client has as many as it may.
+    if (made.connection == nullptr && made.why == no_connection::refused) {
+        const auto other =
+            std::ranges::find_if(e->lanes, [](const auto& c) { return c != nullptr && c->is_up(); });
+        if (other != e->lanes.end())
+            made.connection = *other;
+    }
+    if (made.connection != nullptr) {
+        e->lanes[lane] = made.connection;
+        e->rest = duration::zero();
+    } else {
+        e->why = made.why;
+        e->rest = std::clamp(2 * e->rest, options_.rest, std::max(options_.rest, options_.most_rest));
+        e->rests_until = context.shard->clock().now() + e->rest;
+    }
 }
 
 task<result<std::pair<std::string, std::string>>> data_connections::address_of(deviceid4 device)
@@ -318,21 +402,24 @@ task<result<std::pair<std::string, std::string>>> data_connections::address_of(d
     co_return std::pair(std::string(body.addr.netid), std::string(body.addr.addr));
 }
 
+// One at a time: who comes second must not use a domain in which the pool is not registered yet.
 task<result<void>> data_connections::prepare()
 {
+    const bool mine = co_await prepare_turn_.acquire();
+    if (!mine)
+        co_return no_longer_wanted();
+    const held_permit held(prepare_turn_);
     if (domain_ != nullptr)
         co_return result<void>();
     auto made = context_.make_domain();
     if (!made)
         co_return made.error();
-    domain_ = std::move(*made);
     if (context_.query().needs_local_keys) {
-        auto added = co_await domain_->add_pool(pool_);
-        if (!added) {
-            domain_.reset();
+        auto added = co_await (*made)->add_pool(pool_);
+        if (!added)
             co_return added.error();
-        }
     }
+    domain_ = std::move(*made);
     co_return result<void>();
 }
 
@@ -408,6 +495,11 @@ task<data_connections::outcome> data_connections::connect(deviceid4 device)
 
 task<void> data_connections::close()
 {
+    is_closed_ = true;
+    if (attempts_) {
+        attempts_->request_stop();
+        co_await attempts_->join();
+    }
     const error over(std::errc::connection_aborted, "the client ends");
     std::vector<std::shared_ptr<data_connection>> all;
     for (const auto& each : devices_) {

@@ -19,13 +19,21 @@
 
 namespace verbena::nfs::v4::pnfs {
 
+/// One of the open files that share the layouts of a file.
+struct layout_sharer {
+    explicit layout_sharer(std::unique_ptr<v4::file> f) noexcept : plain(std::move(f)) {}
+    const std::unique_ptr<v4::file> plain;
+    bool is_closing = false;
+    result<void> closing; ///< what it came to, where whoever gives layouts back has closed it
+};
+
 /// Three things are kept apart by what may wait for what:
 ///
 /// - I/O by a layout is counted (`under_way`), and waits for no call of NFS. Its connection is made before.
 /// - LAYOUTGET, LAYOUTCOMMIT and LAYOUTRETURN take turns (`turn`), so that answers come in the order of the stateid's numbers.
 /// - Who takes extents away has the turn, shuts the gate (`shut`), and waits until no I/O is under way.
 struct file_layout : std::enable_shared_from_this<file_layout> {
-    file_layout(layout_user& u, std::unique_ptr<v4::file> f, std::size_t n);
+    file_layout(layout_user& u, const v4::node& f, std::size_t n);
     file_layout(const file_layout&) = delete;
     ~file_layout();
 
@@ -88,33 +96,45 @@ struct file_layout : std::enable_shared_from_this<file_layout> {
 
     // file_layout.cpp
     bool is_of_this_server() const noexcept;
+    /// Else what it was given may be somebody else's by now (8881 8.4).
+    bool has_lease() const noexcept { return of.session().lease_holds(); }
     /// How it may go on: there is an extent, I/O goes by NFS for `why`, or all is to be looked at again.
     struct chance {
         by_nfs why = by_nfs::none;
         bool again = false;
     };
-    task<chance> have(layoutiomode4 mode, std::uint64_t offset, std::uint64_t length, unsigned& asked);
+    task<chance> have(v4::file& by, layoutiomode4 mode, std::uint64_t offset, std::uint64_t length,
+                      unsigned& asked);
     by_nfs why_not_ask(layoutiomode4 mode, std::uint64_t end) const noexcept;
-    task<chance> ask(layoutiomode4 mode, std::uint64_t offset, std::uint64_t length, unsigned& asked);
+    task<chance> ask(v4::file& by, layoutiomode4 mode, std::uint64_t offset, std::uint64_t length,
+                     unsigned& asked);
     task<chance> ask_later(unsigned& asked);
     struct answer {
         by_nfs why = by_nfs::none;
         bool is_late = false; ///< the server says "later"
         bool again = false;
     };
-    task<answer> get(layoutiomode4 mode, std::uint64_t offset, std::uint64_t length, std::uint64_t block);
+    task<answer> get(v4::file& by, layoutiomode4 mode, std::uint64_t offset, std::uint64_t length,
+                     std::uint64_t block);
     answer refused(const error& why, bool by_layout);
     by_nfs take(const LAYOUTGET4res& res, const rdma_layout_request& asked, std::uint64_t block);
     /// Until I/O may begin. What a lost layout has left is written by NFS before.
     task<result<void>> settle();
     task<result<void>> recover();
+    /// Until no I/O is under way, not even such that nobody waits for any more: its keys must not go under it.
     task<result<void>> be_quiet();
     void lose(by_nfs why) noexcept;
+    /// Asks the server how long the file is by now.
+    task<result<void>> look_at_size();
     /// All that was written by RDMA before the call is stable, or written by NFS.
     task<result<void>> commit();
     task<result<void>> commit_in_turn();
+    /// Likewise, for who has the turn and has shut: until nothing is left to commit, or the layout is lost.
+    task<result<void>> come_to_rest();
     task<result<void>> commit_some(std::span<const pnfs_rdma_range4> ranges, std::uint64_t begin,
                                    std::uint64_t end);
+    /// Whether the server did it. If not, the layout is found to be lost.
+    task<result<bool>> tell(const LAYOUTCOMMIT4args& args);
     task<result<void>> flush();
     /// The file goes on to `end` at least, or as far as the layout does, where the server is concerned.
     task<result<void>> extend(std::uint64_t offset, std::uint64_t end);
@@ -130,22 +150,38 @@ struct file_layout : std::enable_shared_from_this<file_layout> {
     void note_recall(const CB_LAYOUTRECALL4args& args);
     void take_number(const stateid4& newest) noexcept;
     void forget_layout() noexcept;
-    /// The user has closed the file, or let it go. A recall that is under way ends by itself, and writes nothing by the open file.
-    void end() noexcept;
+    // sharers.cpp
+    void join(std::shared_ptr<layout_sharer> one);
+    /// Its user has closed it, or let it go. A recall that is under way ends by itself, and writes nothing by it.
+    void leave(const std::shared_ptr<layout_sharer>& one) noexcept;
+    void let_go() noexcept;
+    task<result<void>> close(std::shared_ptr<layout_sharer> one);
+    /// What its users have left to whoever gives layouts back.
+    task<void> close_those_left();
+    bool is_last(const layout_sharer& one) const noexcept;
+    std::shared_ptr<layout_sharer> writer() const noexcept;
+    bool has_uncommitted_by_nfs() const noexcept;
+    task<result<void>> commit_by_nfs();
+    /// RDMA has changed the file, or LAYOUTCOMMIT.
+    void is_changed() noexcept { latest->plain->is_changed_by_layout(); }
 
     // layout_file.cpp
-    task<result<v4::file::read_result>> read(std::uint64_t offset, std::uint32_t count);
-    task<result<v4::file::read_result>> read_by_layout(std::uint64_t offset, std::uint32_t count,
-                                                       lease memory);
-    task<result<v4::file::read_result>> read_by_nfs(std::uint64_t offset, std::uint32_t count, by_nfs why);
-    task<result<void>> write(std::uint64_t offset, rpc::payload data);
+    task<result<v4::file::read_result>> read(v4::file& by, std::uint64_t offset, std::uint32_t count);
+    task<result<v4::file::read_result>> read_by_layout(std::uint64_t offset, std::uint32_t count);
+    task<result<v4::file::read_result>> read_by_nfs(v4::file& by, std::uint64_t offset, std::uint32_t count,
+                                                    by_nfs why);
+    /// Memory of the pool, none where it can't be had. What waits to be committed may have all of it.
+    task<result<lease>> memory_of(std::size_t size);
+    task<result<void>> write(v4::file& by, std::uint64_t offset, rpc::payload data);
     task<result<std::size_t>> write_by_layout(std::uint64_t offset, const rpc::payload& data,
                                               std::size_t begin);
     task<result<std::size_t>> write_blocks(std::uint64_t offset, const rpc::payload& data, std::size_t begin,
                                            std::size_t end, std::shared_ptr<data_connection> by,
-                                           deviceid4 device);
-    task<result<void>> write_by_nfs(std::uint64_t offset, rpc::payload data, by_nfs why);
+                                           deviceid4 device, lease memory);
+    task<result<void>> write_by_nfs(v4::file& by, std::uint64_t offset, rpc::payload data, by_nfs why);
     task<result<std::shared_ptr<data_connection>>> connection_to(deviceid4 device);
+    /// I/O by that connection has failed.
+    void note_failure(const std::shared_ptr<data_connection>& by, const error& why);
     /// Of the first bytes that lie somewhere.
     std::optional<deviceid4> device_to_read(std::uint64_t offset, std::uint32_t count) const noexcept;
     void note_written(std::uint64_t offset, const rpc::payload& data, std::size_t begin, std::size_t end,
@@ -156,8 +192,11 @@ struct file_layout : std::enable_shared_from_this<file_layout> {
 
     layout_user& user;
     client& of;
-    const std::unique_ptr<v4::file> plain;
-    std::uint64_t expected = 0; ///< size that it is to have
+    const v4::node node; ///< as its first open had it
+    std::vector<std::shared_ptr<layout_sharer>> sharers;
+    std::vector<std::shared_ptr<layout_sharer>> left; ///< to be closed by who gives layouts back
+    std::shared_ptr<layout_sharer> latest;            ///< never none: of those, or what was the last one
+    std::uint64_t expected = 0;                       ///< size that it is to have
     const std::size_t lane;
     std::uint64_t size;  ///< of the file: when a layout was given last, and what was written since
     std::uint64_t there; ///< likewise, as the server knows it
@@ -178,6 +217,7 @@ struct file_layout : std::enable_shared_from_this<file_layout> {
     event opened; // while it is not
     std::size_t under_way = 0;
     event quiet;
+    std::vector<std::shared_ptr<data_connection>> given_up; // by which there may be I/O that nobody waits for
     semaphore turn{1};
     semaphore block_turn{1};      // of writes that fill blocks up
     std::vector<written> pending; // in the order in which they ended
@@ -186,10 +226,9 @@ struct file_layout : std::enable_shared_from_this<file_layout> {
     std::vector<unflushed> unplaced;
     std::vector<recall> recalls; // that were answered with OK
     bool is_giving_back = false;
-    event gave_back;           // while it is not
-    bool closed = false;       // by the user
-    bool is_left_open = false; // whoever gives back closes it,
-    result<void> closing;      // with this result
+    event gave_back; // while it is not
+    lease
+        reserve; // for the calls in turn, while there is a layout: what waits for them may have all other memory
 };
 
 } // namespace verbena::nfs::v4::pnfs

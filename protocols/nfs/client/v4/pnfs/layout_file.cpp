@@ -11,6 +11,7 @@ namespace verbena::nfs::v4::pnfs {
 namespace {
 
 constexpr std::size_t most_pieces = 32; // of one read or write by RDMA; what is longer is done in several
+constexpr unsigned most_looks = 4096;   // at the extents of a file, for one list of them
 constexpr std::size_t most_to_fill = std::size_t(1) << 20; // bytes of a write that fills blocks up
 
 const error io_is_stopped(std::errc::operation_canceled, "I/O by an RDMA layout");
@@ -53,7 +54,6 @@ const char* to_string(by_nfs why) noexcept
     case by_nfs::no_type: return "the file's file system has no layouts of the RDMA type";
     case by_nfs::no_way_back: return "the server can't call this client, so it could not recall a layout";
     case by_nfs::small: return "the file is too short for a layout to be worth it";
-    case by_nfs::other_file: return "another open file of this client has the layout";
     case by_nfs::unavailable: return "the server gives no layout of this file";
     case by_nfs::later: return "the server put the layout off for too long";
     case by_nfs::refused: return "the server refused the layout";
@@ -63,6 +63,7 @@ const char* to_string(by_nfs why) noexcept
     case by_nfs::no_lease: return "the lease may have run out";
     case by_nfs::memory: return "there is no memory that the RDMA device can use";
     case by_nfs::behind_end: return "the file has grown since the layout was given";
+    case by_nfs::connecting: return "the connection to the data server is being made";
     }
     return "unknown";
 }
@@ -75,7 +76,6 @@ const char* name_of(by_nfs why) noexcept
     case by_nfs::no_type: return "no_type";
     case by_nfs::no_way_back: return "no_way_back";
     case by_nfs::small: return "small";
-    case by_nfs::other_file: return "other_file";
     case by_nfs::unavailable: return "unavailable";
     case by_nfs::later: return "later";
     case by_nfs::refused: return "refused";
@@ -85,30 +85,37 @@ const char* name_of(by_nfs why) noexcept
     case by_nfs::no_lease: return "no_lease";
     case by_nfs::memory: return "memory";
     case by_nfs::behind_end: return "behind_end";
+    case by_nfs::connecting: return "connecting";
     }
     return "unknown";
 }
 
-layout_file::layout_file(std::shared_ptr<file_layout> of) noexcept : of_(std::move(of)) {}
+layout_file::layout_file(std::shared_ptr<file_layout> of, std::shared_ptr<layout_sharer> mine) noexcept
+    : of_(std::move(of)), mine_(std::move(mine))
+{
+}
 
 // The server keeps what it has given until it recalls it, and hears then that there is nothing.
-layout_file::~layout_file() { of_->end(); }
+layout_file::~layout_file() { of_->leave(mine_); }
 
-const v4::node& layout_file::node() const noexcept { return of_->plain->node(); }
-v4::file& layout_file::plain() noexcept { return *of_->plain; }
+const v4::node& layout_file::node() const noexcept { return mine_->plain->node(); }
+v4::file& layout_file::plain() noexcept { return *mine_->plain; }
 void layout_file::expect(std::uint64_t size) noexcept { of_->expected = size; }
-std::size_t layout_file::uncommitted() const noexcept { return of_->uncommitted + of_->plain->uncommitted(); }
+std::size_t layout_file::uncommitted() const noexcept
+{
+    return of_->uncommitted + mine_->plain->uncommitted();
+}
 bool layout_file::has_layout() const noexcept { return of_->id.has_value(); }
 by_nfs layout_file::last_reason() const noexcept { return of_->last; }
 
 task<result<file::read_result>> layout_file::read(std::uint64_t offset, std::uint32_t count)
 {
-    return of_->read(offset, count);
+    return of_->read(*mine_->plain, offset, count);
 }
 
 task<result<void>> layout_file::write(std::uint64_t offset, rpc::payload data)
 {
-    return of_->write(offset, std::move(data));
+    return of_->write(*mine_->plain, offset, std::move(data));
 }
 
 task<result<void>> layout_file::commit()
@@ -116,7 +123,7 @@ task<result<void>> layout_file::commit()
     auto done = co_await of_->commit();
     if (!done)
         co_return done.error();
-    co_return co_await of_->plain->commit();
+    co_return co_await mine_->plain->commit();
 }
 
 std::uint64_t layout_file::size() const noexcept
@@ -130,57 +137,42 @@ task<result<void>> layout_file::truncate(std::uint64_t size)
     auto gone = co_await of_->give_back();
     if (!gone)
         co_return gone.error();
-    auto done = co_await of_->plain->truncate(size);
+    auto done = co_await mine_->plain->truncate(size);
     if (done)
         of_->size = of_->there = size;
     co_return done;
 }
 
-task<result<void>> layout_file::close()
-{
-    auto committed = co_await of_->commit();
-    if (committed) {
-        auto gone = co_await of_->give_back();
-        if (!gone && !is_cancelled(gone.error()))
-            committed = gone.error();
-    }
-    // What is left can't be written any more.
-    of_->end();
-    if (of_->is_giving_back) {
-        // It may be writing by the open file.
-        of_->is_left_open = true;
-        const bool is_over = co_await of_->gave_back.wait();
-        if (!committed)
-            co_return committed.error();
-        if (!is_over)
-            co_return error(std::errc::operation_canceled, "layouts of a file");
-        co_return of_->closing;
-    }
-    auto closed = co_await of_->plain->close();
-    if (!committed)
-        co_return committed.error();
-    co_return closed;
-}
+task<result<void>> layout_file::close() { return of_->close(mine_); }
 
+// What was had may go back while more is asked for: then all is looked at again.
 task<result<std::vector<pnfs_rdma_extent4>>> layout_file::extents(layoutiomode4 mode)
 {
+    const auto reached = [&](std::uint64_t at) {
+        while (at < of_->size) {
+            const auto place = mode == layoutiomode4::read ? of_->map.to_read(at) : of_->map.to_write(at);
+            if (!place)
+                break;
+            at += place->length;
+        }
+        return at;
+    };
     unsigned asked = 0;
-    std::uint64_t at = 0;
-    while (at < of_->size) {
+    for (unsigned looks = 0;;) {
         auto settled = co_await of_->settle();
         if (!settled)
             co_return settled.error();
-        const auto chance = co_await of_->have(mode, at, of_->size - at, asked);
-        if (chance.again)
-            continue;
+        const std::uint64_t at = reached(0);
+        if (at >= of_->size)
+            co_return of_->map.all();
+        if (++looks > most_looks)
+            co_return of_->not_by_nfs(by_nfs::later);
+        const auto chance = co_await of_->have(*mine_->plain, mode, at, of_->size - at, asked);
         if (chance.why != by_nfs::none)
             co_return of_->not_by_nfs(chance.why);
-        asked = 0;
-        const auto place = mode == layoutiomode4::read ? of_->map.to_read(at) : of_->map.to_write(at);
-        if (place)
-            at += place->length;
+        if (!chance.again)
+            asked = 0;
     }
-    co_return of_->map.all();
 }
 
 error file_layout::not_by_nfs(by_nfs why) const noexcept
@@ -194,15 +186,17 @@ void file_layout::note(by_nfs why) noexcept
     ++user.counts_.by_reason[static_cast<std::size_t>(why)];
 }
 
-// Where there is none, what was to go by it goes by NFS, and the layout back, which is of no use.
+// Where there is none, what was to go by it goes by NFS, and the layout back, which is of no use. While one is being made, the layout stays.
 task<result<std::shared_ptr<data_connection>>> file_layout::connection_to(deviceid4 device)
 {
     const task_context& context = co_await current_context();
-    auto found = co_await user.connections_.get(device, lane);
+    const duration patience =
+        user.options_.requires_layouts ? duration::max() : user.options_.connection_patience;
+    auto found = co_await user.connections_.get(device, lane, patience);
     // Who is stopped says nothing of the device.
     if (found.connection == nullptr && context.stop.stop_requested())
         co_return io_is_stopped;
-    if (found.connection == nullptr)
+    if (found.connection == nullptr && !found.is_being_made)
         lose(by_nfs::no_connection);
     // A Write that is complete may not be placed. A Read behind it on its own connection finds its bytes; on another one it may find older bytes.
     for (const unflushed& each : unplaced) {
@@ -211,7 +205,32 @@ task<result<std::shared_ptr<data_connection>>> file_layout::connection_to(device
     }
     if (is_lost)
         co_return not_by_nfs(last);
+    if (found.connection == nullptr) {
+        last = by_nfs::connecting;
+        co_return not_by_nfs(last);
+    }
     co_return std::move(found.connection);
+}
+
+void file_layout::note_failure(const std::shared_ptr<data_connection>& by, const error& why)
+{
+    if (!is_cancelled(why))
+        lose(by_nfs::lost);
+    else if (std::ranges::find(given_up, by) == given_up.end())
+        given_up.push_back(by);
+}
+
+task<result<lease>> file_layout::memory_of(std::size_t size)
+{
+    lease memory = co_await user.pool_.acquire(size, std::chrono::nanoseconds::zero());
+    if (!memory && !pending.empty()) {
+        auto committed = co_await commit();
+        if (!committed)
+            co_return committed.error();
+    }
+    if (!memory)
+        memory = co_await user.pool_.acquire(size);
+    co_return std::move(memory);
 }
 
 std::optional<deviceid4> file_layout::device_to_read(std::uint64_t offset, std::uint32_t count) const noexcept
@@ -227,10 +246,10 @@ std::optional<deviceid4> file_layout::device_to_read(std::uint64_t offset, std::
     return std::nullopt;
 }
 
-task<result<v4::file::read_result>> file_layout::read(std::uint64_t offset, std::uint32_t count)
+task<result<v4::file::read_result>> file_layout::read(v4::file& by, std::uint64_t offset, std::uint32_t count)
 {
-    if ((plain->access() & share4::access_read) == 0 || count == 0)
-        co_return co_await plain->read(offset, count);
+    if ((by.access() & share4::access_read) == 0 || count == 0)
+        co_return co_await by.read(offset, count);
     count = static_cast<std::uint32_t>(
         std::min<std::uint64_t>({count, buffer_pool::max_size, UINT64_MAX - offset}));
     by_nfs why = by_nfs::behind_end;
@@ -238,23 +257,29 @@ task<result<v4::file::read_result>> file_layout::read(std::uint64_t offset, std:
         auto settled = co_await settle();
         if (!settled)
             co_return settled.error();
-        if (offset >= size) { // the server tells where the end is
+        if (offset >= size && !id && !user.options_.requires_layouts) { // the READ tells where the end is
             why = by_nfs::behind_end;
             break;
         }
-        const auto most = static_cast<std::uint32_t>(std::min<std::uint64_t>(count, size - offset));
-        lease memory = co_await user.pool_.acquire(most);
-        if (!memory) {
-            why = by_nfs::memory;
-            break;
+        if (offset >= size) {
+            // Others may have made it longer: no layout is recalled for that.
+            auto looked = co_await look_at_size();
+            if (!looked)
+                co_return looked.error();
+            if (offset < size)
+                continue;
+            v4::file::read_result nothing;
+            nothing.eof = true;
+            co_return std::move(nothing);
         }
-        const chance c = co_await have(layoutiomode4::read, offset, most, asked);
+        const auto most = static_cast<std::uint32_t>(std::min<std::uint64_t>(count, size - offset));
+        const chance c = co_await have(by, layoutiomode4::read, offset, most, asked);
         why = c.why;
         if (c.again)
             continue;
         if (why != by_nfs::none)
             break;
-        auto got = co_await read_by_layout(offset, most, std::move(memory));
+        auto got = co_await read_by_layout(offset, most);
         if (got || is_cancelled(got.error()))
             co_return got;
         if (got.error() == look_again)
@@ -267,12 +292,11 @@ task<result<v4::file::read_result>> file_layout::read(std::uint64_t offset, std:
             co_return recovered.error();
         break;
     }
-    co_return co_await read_by_nfs(offset, count, why);
+    co_return co_await read_by_nfs(by, offset, count, why);
 }
 
-// There is an extent of the first byte.
-task<result<v4::file::read_result>> file_layout::read_by_layout(std::uint64_t offset, std::uint32_t count,
-                                                                lease memory)
+// There is an extent of the first byte. Memory is waited for with nothing in hand that a commit waits for: what is to be committed may have all of it.
+task<result<v4::file::read_result>> file_layout::read_by_layout(std::uint64_t offset, std::uint32_t count)
 {
     const std::optional<deviceid4> device = device_to_read(offset, count);
     std::shared_ptr<data_connection> by;
@@ -281,10 +305,18 @@ task<result<v4::file::read_result>> file_layout::read_by_layout(std::uint64_t of
         if (!found)
             co_return found.error();
         by = std::move(*found);
-        // To connect takes its time.
-        if (shut || is_lost || !of.session().lease_holds() || device_to_read(offset, count) != device)
-            co_return error(look_again, "I/O by an RDMA layout");
     }
+    auto got_memory = co_await memory_of(count);
+    if (!got_memory)
+        co_return got_memory.error();
+    lease memory = std::move(*got_memory);
+    if (!memory) {
+        last = by_nfs::memory;
+        co_return not_by_nfs(last);
+    }
+    // To connect, and to wait for memory, take their time.
+    if (shut || is_lost || !has_lease() || !map.to_read(offset) || device_to_read(offset, count) != device)
+        co_return error(look_again, "I/O by an RDMA layout");
     const io now(*this);
     std::array<data_connection::piece, most_pieces> pieces;
     std::size_t n = 0;
@@ -309,23 +341,22 @@ task<result<v4::file::read_result>> file_layout::read_by_layout(std::uint64_t of
     }
     if (n != 0) {
         auto got = co_await by->read(std::span(pieces).first(n), memory);
-        if (!got && !is_cancelled(got.error()))
-            lose(by_nfs::lost);
-        if (!got)
+        if (!got) {
+            note_failure(by, got.error());
             co_return got.error();
+        }
     }
     v4::file::read_result out;
-    out.eof = offset + done >= size;
     const std::span<const std::byte> bytes = memory.bytes().first(done);
     out.data.append(std::move(memory), bytes);
     user.counts_.read_by_rdma += done;
     co_return std::move(out);
 }
 
-task<result<v4::file::read_result>> file_layout::read_by_nfs(std::uint64_t offset, std::uint32_t count,
-                                                             by_nfs why)
+task<result<v4::file::read_result>> file_layout::read_by_nfs(v4::file& by, std::uint64_t offset,
+                                                             std::uint32_t count, by_nfs why)
 {
-    if (user.options_.requires_layouts && why != by_nfs::behind_end) {
+    if (user.options_.requires_layouts) {
         note(why);
         co_return not_by_nfs(why);
     }
@@ -335,21 +366,19 @@ task<result<v4::file::read_result>> file_layout::read_by_nfs(std::uint64_t offse
         if (!committed)
             co_return committed.error();
     }
-    auto got = co_await plain->read(offset, count);
+    auto got = co_await by.read(offset, count);
     if (!got || got->data.empty())
         co_return got;
     note(why);
-    if (user.options_.requires_layouts)
-        co_return not_by_nfs(why);
     user.counts_.read_by_nfs += got->data.size();
-    size = std::max(size, plain->node().attributes.size);
+    size = std::max(size, by.node().attributes.size);
     co_return got;
 }
 
-task<result<void>> file_layout::write(std::uint64_t offset, rpc::payload data)
+task<result<void>> file_layout::write(v4::file& by, std::uint64_t offset, rpc::payload data)
 {
-    if ((plain->access() & share4::access_write) == 0 || data.empty() || offset > UINT64_MAX - data.size())
-        co_return co_await plain->write(offset, std::move(data));
+    if ((by.access() & share4::access_write) == 0 || data.empty() || offset > UINT64_MAX - data.size())
+        co_return co_await by.write(offset, std::move(data));
     unsigned asked = 0;
     for (std::size_t done = 0; done < data.size();) {
         if (uncommitted != 0 && uncommitted + data.size() - done > layout_file::max_uncommitted) {
@@ -360,13 +389,21 @@ task<result<void>> file_layout::write(std::uint64_t offset, rpc::payload data)
         auto settled = co_await settle();
         if (!settled)
             co_return settled.error();
-        const chance c = co_await have(layoutiomode4::rw, offset + done, data.size() - done, asked);
+        const chance c = co_await have(by, layoutiomode4::rw, offset + done, data.size() - done, asked);
         if (c.again)
             continue;
         by_nfs why = c.why;
-        if (why == by_nfs::none && plain->uncommitted() != 0) {
+        const auto to = map.to_write(offset + done);
+        if (why == by_nfs::none && to) {
+            // Before anything is done for it: while there is none, bytes go by NFS as if there were no layout.
+            auto ready = co_await connection_to(to->device);
+            if (!ready && is_cancelled(ready.error()))
+                co_return ready.error();
+            why = ready ? by_nfs::none : last;
+        }
+        if (why == by_nfs::none && has_uncommitted_by_nfs()) {
             // What the server loses of that would be sent again, over what is written now.
-            auto committed = co_await plain->commit();
+            auto committed = co_await commit_by_nfs();
             if (!committed)
                 co_return committed.error();
             continue;
@@ -390,12 +427,12 @@ task<result<void>> file_layout::write(std::uint64_t offset, rpc::payload data)
                 continue;
             }
             why = last;
-            auto recovered = co_await settle();
-            if (!recovered)
-                co_return recovered.error();
         }
+        auto recovered = co_await settle();
+        if (!recovered)
+            co_return recovered.error();
         rpc::payload rest = slice(data, done, data.size());
-        co_return co_await write_by_nfs(offset + done, std::move(rest), why);
+        co_return co_await write_by_nfs(by, offset + done, std::move(rest), why);
     }
     co_return result<void>();
 }
@@ -410,7 +447,7 @@ void file_layout::note_written(std::uint64_t offset, const rpc::payload& data, s
     size = std::max(size, offset + (end - begin));
     // A hole of a layout to read, that this one hides, is none any more.
     map.cut(offset, end - begin, layoutiomode4::read);
-    plain->is_changed_by_layout();
+    is_changed();
     const unflushed now{by, device, mine, last_piece.handle, last_piece.address};
     const auto known = std::ranges::find_if(unplaced, [&](const unflushed& each) { return each.by == by; });
     if (known == unplaced.end())
@@ -431,25 +468,39 @@ task<result<std::size_t>> file_layout::write_by_layout(std::uint64_t offset, con
     if (!found)
         co_return found.error();
     const std::shared_ptr<data_connection> by = std::move(*found);
+    const bool fills = first->is == layout_map::place::how::uninitialized;
+    const std::size_t filled =
+        std::min({data.size() - begin, most_to_fill,
+                  static_cast<std::size_t>(std::min<std::uint64_t>(first->length, most_to_fill))});
+    lease blocks;
+    if (fills) {
+        auto got = co_await memory_of(static_cast<std::size_t>(map.blocks_of(offset, filled).length));
+        if (!got)
+            co_return got.error();
+        blocks = std::move(*got);
+        if (!blocks) {
+            last = by_nfs::memory;
+            co_return not_by_nfs(last);
+        }
+    }
+    // To connect, and to wait for memory, take their time.
     const auto now_there = map.to_write(offset);
-    if (shut || is_lost || !of.session().lease_holds() || !now_there || now_there->device != device)
-        co_return std::size_t(0); // to connect takes its time
+    if (shut || is_lost || !has_lease() || !now_there || now_there->device != device ||
+        now_there->is != first->is)
+        co_return std::size_t(0);
     const io now(*this);
+    if (fills) {
+        task<result<std::size_t>> filling =
+            write_blocks(offset, data, begin, begin + filled, by, device, std::move(blocks));
+        co_return co_await filling;
+    }
     std::array<data_connection::piece, most_pieces> pieces;
     std::size_t n = 0;
     std::size_t end = begin;
     while (end < data.size() && n < most_pieces) {
         const auto place = map.to_write(offset + (end - begin));
-        if (!place || place->device != device)
+        if (!place || place->device != device || place->is == layout_map::place::how::uninitialized)
             break;
-        if (place->is == layout_map::place::how::uninitialized) {
-            if (n != 0)
-                break;
-            const std::size_t some =
-                std::min({data.size() - begin,
-                          static_cast<std::size_t>(std::min<std::uint64_t>(place->length, most_to_fill))});
-            co_return co_await write_blocks(offset, data, begin, begin + some, by, device);
-        }
         std::uint64_t address = place->address;
         std::uint64_t left = std::min<std::uint64_t>(place->length, data.size() - end);
         for (; left != 0 && n < most_pieces; ++n) {
@@ -472,10 +523,10 @@ task<result<std::size_t>> file_layout::write_by_layout(std::uint64_t offset, con
         note_written(offset, data, begin, end, by, device, pieces[n - 1]);
         user.counts_.written_by_rdma += end - begin;
     }
-    if (!done && !is_cancelled(done.error()))
-        lose(by_nfs::lost);
-    if (!done)
+    if (!done) {
+        note_failure(by, done.error());
         co_return done.error();
+    }
     co_return end - begin;
 }
 
@@ -483,7 +534,8 @@ task<result<std::size_t>> file_layout::write_by_layout(std::uint64_t offset, con
 // want the same block.
 task<result<std::size_t>> file_layout::write_blocks(std::uint64_t offset, const rpc::payload& data,
                                                     std::size_t begin, std::size_t end,
-                                                    std::shared_ptr<data_connection> by, deviceid4 device)
+                                                    std::shared_ptr<data_connection> by, deviceid4 device,
+                                                    lease memory)
 {
     const bool mine = co_await block_turn.acquire();
     if (!mine)
@@ -493,11 +545,8 @@ task<result<std::size_t>> file_layout::write_blocks(std::uint64_t offset, const 
     if (!to || to->is != layout_map::place::how::uninitialized || to->device != device)
         co_return std::size_t(0); // another one has filled it up
     const layout_map::blocks whole = map.blocks_of(offset, end - begin);
-    lease memory = co_await user.pool_.acquire(static_cast<std::size_t>(whole.length));
-    if (!memory) {
-        last = by_nfs::memory;
-        co_return not_by_nfs(by_nfs::memory);
-    }
+    if (to->length < end - begin || memory.size() < whole.length)
+        co_return std::size_t(0); // less of it is left to be filled up
     const std::span<std::byte> bytes = memory.bytes().first(static_cast<std::size_t>(whole.length));
     const std::uint64_t last_byte = offset + (end - begin);
     const std::array<std::pair<std::uint64_t, std::uint64_t>, 2> rest = {
@@ -522,10 +571,10 @@ task<result<std::size_t>> file_layout::write_blocks(std::uint64_t offset, const 
                     below = std::move(*found);
                 }
                 auto got = co_await below->read(std::span(&piece, 1), memory);
-                if (!got && !is_cancelled(got.error()))
-                    lose(by_nfs::lost);
-                if (!got)
+                if (!got) {
+                    note_failure(below, got.error());
                     co_return got.error();
+                }
             }
             at += some;
         }
@@ -539,6 +588,7 @@ task<result<std::size_t>> file_layout::write_blocks(std::uint64_t offset, const 
     auto done = co_await by->write(std::span(&out, 1), blocks);
     if (!done) {
         // Whether the blocks are data now, nobody knows.
+        note_failure(by, done.error());
         lose(by_nfs::lost);
         co_return done.error();
     }
@@ -548,7 +598,8 @@ task<result<std::size_t>> file_layout::write_blocks(std::uint64_t offset, const 
     co_return end - begin;
 }
 
-task<result<void>> file_layout::write_by_nfs(std::uint64_t offset, rpc::payload data, by_nfs why)
+task<result<void>> file_layout::write_by_nfs(v4::file& by, std::uint64_t offset, rpc::payload data,
+                                             by_nfs why)
 {
     note(why);
     if (user.options_.requires_layouts)
@@ -560,7 +611,7 @@ task<result<void>> file_layout::write_by_nfs(std::uint64_t offset, rpc::payload 
             co_return committed.error();
     }
     const std::size_t count = data.size();
-    auto done = co_await plain->write(offset, std::move(data));
+    auto done = co_await by.write(offset, std::move(data));
     if (done) {
         user.counts_.written_by_nfs += count;
         size = std::max(size, offset + count);

@@ -4,6 +4,7 @@
 #include "file_layout.hpp"
 
 #include <verbena/core/task/already_made.hpp>
+#include <verbena/core/task/combine.hpp>
 #include <verbena/core/task/sleep.hpp>
 
 #include <algorithm>
@@ -37,8 +38,12 @@ layout_user::~layout_user() { client_.use_layouts(nullptr); }
 
 std::unique_ptr<layout_file> layout_user::use(std::unique_ptr<file> f)
 {
-    auto of = std::make_shared<file_layout>(*this, std::move(f), lanes_++);
-    return std::unique_ptr<layout_file>(new layout_file(std::move(of)));
+    auto mine = std::make_shared<layout_sharer>(std::move(f));
+    file_layout* const known = find(mine->plain->node().handle);
+    auto of = known != nullptr ? known->shared_from_this()
+                               : std::make_shared<file_layout>(*this, mine->plain->node(), lanes_++);
+    of->join(mine);
+    return std::unique_ptr<layout_file>(new layout_file(std::move(of), std::move(mine)));
 }
 
 std::size_t layout_user::holders() const noexcept
@@ -47,11 +52,10 @@ std::size_t layout_user::holders() const noexcept
         std::ranges::count_if(files_, [](const file_layout* each) { return each->id.has_value(); }));
 }
 
-file_layout* layout_user::holder_of(const known_handle& object) const noexcept
+file_layout* layout_user::find(const known_handle& object) const noexcept
 {
-    const auto found = std::ranges::find_if(files_, [&](const file_layout* each) {
-        return (each->id || each->is_asking) && each->plain->node().handle == object;
-    });
+    const auto found =
+        std::ranges::find_if(files_, [&](const file_layout* each) { return each->node.handle == object; });
     return found == files_.end() ? nullptr : *found;
 }
 
@@ -115,7 +119,7 @@ nfsstat4 layout_user::recalled(const CB_LAYOUTRECALL4args& args)
     try {
         std::vector<std::shared_ptr<file_layout>> those;
         for (file_layout* const each : files_) {
-            const v4::node& node = each->plain->node();
+            const v4::node& node = each->node;
             const fsid4& system = node.attributes.fsid;
             if (of_file ? !(node.handle == object)
                         : of_system && (system.major != args.recall.fsid.major ||
@@ -160,13 +164,27 @@ task<void> layout_user::close()
     (void)co_await client_.session().run(call);
 }
 
+task<void> layout_user::give_some_back(const std::vector<std::shared_ptr<file_layout>>& those,
+                                       std::size_t& next)
+{
+    while (next < those.size()) {
+        const std::shared_ptr<file_layout> one = those[next++];
+        co_await one->give_recalled_back();
+    }
+}
+
 // A recall of more than a file ends with a LAYOUTRETURN of all that it named (8881 12.5.5.1), once none of these files has any.
 task<void> layout_user::give_all_back(std::vector<std::shared_ptr<file_layout>> those,
                                       layoutrecall_type4 type, known_handle of)
 {
     const std::uint64_t incarnation = client_.session().incarnation();
-    for (const auto& each : those)
-        co_await each->give_recalled_back();
+    // One that takes long keeps no other from going back: the server waits for each.
+    std::size_t next = 0;
+    std::vector<task<void>> side_by_side;
+    for (std::size_t i = 0; i < std::min(those.size(), given_back_at_once); ++i)
+        side_by_side.push_back(give_some_back(those, next));
+    auto all_given = when_all(std::move(side_by_side));
+    (void)co_await all_given;
     const auto has = [](const auto& each) { return each->id || each->is_asking; };
     if (type == layoutrecall_type4::file || std::ranges::any_of(those, has))
         co_return;
@@ -208,10 +226,10 @@ void layout_user::cannot_be_called() { keep_at_most(0); }
 void layout_user::changed(const known_handle& object) noexcept
 {
     for (file_layout* const each : files_) {
-        if ((!each->id && !each->is_asking) || !(each->plain->node().handle == object))
-            continue;
-        ++each->changes;
-        each->map.forget_holes();
+        if ((each->id || each->is_asking) && each->node.handle == object) {
+            ++each->changes;
+            each->map.forget_holes();
+        }
     }
 }
 

@@ -78,6 +78,13 @@ public:
         not_later_ = true;
         return *this;
     }
+    /// The message is written into `reserve`, client_session::message_size bytes of the transport's, unless that is empty or in use; it outlives the
+    /// call. For calls that memory waits for: they must not wait for memory.
+    compound_call& written_into(const lease& reserve) noexcept
+    {
+        reserve_ = &reserve;
+        return *this;
+    }
     /// The message that the results point into; results() stands behind the last one.
     rpc::reply& reply() noexcept { return reply_; }
 
@@ -99,6 +106,7 @@ private:
     std::size_t results_ = usual_results;
     std::uint32_t item_ = 0;
     const rpc::payload* data_ = nullptr;
+    const lease* reserve_ = nullptr;
     rpc::reply reply_;
 };
 

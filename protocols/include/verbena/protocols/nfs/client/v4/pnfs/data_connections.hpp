@@ -5,6 +5,7 @@
 #include <verbena/core/memory/buffer.hpp>
 #include <verbena/core/reactor/timer.hpp>
 #include <verbena/core/task/event.hpp>
+#include <verbena/core/task/scope.hpp>
 #include <verbena/core/task/semaphore.hpp>
 #include <verbena/core/verbs/verbs.hpp>
 #include <verbena/protocols/nfs/client/v4/session.hpp>
@@ -15,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,9 +59,15 @@ public:
 
     /// Reads into the pieces, which lie in `memory`.
     task<result<void>> read(std::span<const piece> pieces, const lease& memory);
-    /// Writes the pieces, whose memory `data` keeps. Once it completes, the memory is free, which does not mean that the bytes are placed: a read()
-    /// behind it tells that.
+    /// Writes the pieces, whose memory `data` keeps. Once it completes, the memory is free, which does not mean that the bytes are placed: flush()
+    /// tells that.
     task<result<void>> write(std::span<const piece> pieces, const rpc::payload& data);
+    /// Reads a byte of the peer's into memory of the connection's own: the Read Response proves that all Writes before it are placed (RFC 5040 5.5). It
+    /// needs no memory of the pool, all of which may wait for what comes behind it.
+    task<result<void>> flush(std::uint32_t handle, std::uint64_t address);
+    /// Waits for all that was posted before the call, also for what nobody waits for any more: until then a peer that takes its memory back ends the
+    /// connection. Completes when: that has completed, or the connection ended. Errors: ECANCELED alone.
+    task<result<void>> passed();
     bool is_up() const noexcept { return pair_ != nullptr && !down_ && pair_->connected(); }
     /// Ends it; what is under way fails.
     void end(const error& why) noexcept;
@@ -104,9 +112,11 @@ private:
     semaphore room_;
     reactor& shard_;
     const duration limit_;
+    std::uint64_t posted_ = 0;
     std::uint64_t completed_ = 0;
+    event progress_; // each completion
     watch watch_{*this};
-    lease receives_; // memory of what nobody sends
+    lease own_; // receives of what nobody sends, and behind them where flush() reads to
     bool down_ = false;
     error cause_;
     event ended_;
@@ -134,19 +144,23 @@ public:
     struct found {
         std::shared_ptr<data_connection> connection;
         no_connection why_not = no_connection::failed; ///< if there is none
+        bool is_being_made = false;                    ///< likewise: nobody knows yet
     };
-    /// A connection to the device: the same for the same `lane`, as long as it is up. Makes one where there is none; a device that has just failed
-    /// is let rest.
+    /// A connection to the device: the same for the same `lane`, as long as it is up. If there is none, one is made beside, one at a time for each
+    /// device, until close(); a device that has just failed is let rest.
     ///
-    /// Completes when: there is one, or can't be one; several that want one wait for each other. On cancel: none. Errors: as `found` says.
-    /// Lifetime: this outlives it. Shard: the session's.
-    task<found> get(deviceid4 device, std::size_t lane);
+    /// Completes when: there is one, can't be one, or `patience` is over. On cancel: none. What has begun goes on in both cases. Errors: as
+    /// `found` says. Lifetime: this outlives it. Shard: the session's.
+    task<found> get(deviceid4 device, std::size_t lane, duration patience = duration::max());
+    /// Whether the server's devices that are known are all let rest: a layout would be of no use now.
+    bool all_rest() const noexcept;
     /// Where the server says that the device is, as its netaddr4 has it: netid and address. Completes when: it has answered GETDEVICEINFO. On
     /// cancel: as client_session::run(). Errors: those of that, and bad_message. Lifetime: this outlives it. Shard: the session's.
     task<result<std::pair<std::string, std::string>>> address_of(deviceid4 device);
     /// Of such memory alone write() may send; else it is written by other ways.
     bool may_send(std::span<const std::byte> memory) const noexcept;
-    /// Ends all connections. Completes when: they have ended. On cancel: likewise. Errors: none. Lifetime: as get(). Shard: likewise.
+    /// Ends all connections, and makes no more. Completes when: they have ended. On cancel: likewise. Errors: none. Lifetime: as get(). Shard:
+    /// likewise.
     task<void> close();
 
     struct counts {
@@ -161,10 +175,12 @@ private:
     struct device_entry {
         deviceid4 id{};
         std::vector<std::shared_ptr<data_connection>> lanes;
-        semaphore turn{1}; // to connect
+        bool is_being_tried = false;
+        event tried; // the attempt under way is over
         time_point rests_until{};
         duration rest = duration::zero();          // the last one, since there was a connection
         no_connection why = no_connection::failed; // while it rests
+        std::uint64_t incarnation = 0;             // of the server that named it
         std::uint64_t used = 0;
     };
     static constexpr std::size_t max_devices = 64;
@@ -174,6 +190,7 @@ private:
         bool is_known = true; // not: the data server does not know the device id
         no_connection why = no_connection::failed;
     };
+    task<void> try_device(std::shared_ptr<device_entry> e, std::size_t lane);
     task<outcome> connect(deviceid4 device);
     task<result<void>> prepare();
 
@@ -181,7 +198,10 @@ private:
     verbs::context& context_;
     buffer_pool& pool_;
     data_connection_options options_;
-    std::unique_ptr<verbs::protection_domain> domain_;
+    semaphore prepare_turn_{1};
+    std::unique_ptr<verbs::protection_domain> domain_; // once it can be used
+    std::optional<scope> attempts_;
+    bool is_closed_ = false;
     std::vector<std::shared_ptr<device_entry>> devices_;
     std::uint64_t uses_ = 0;
     counts counts_;

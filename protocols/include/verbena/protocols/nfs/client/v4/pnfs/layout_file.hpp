@@ -17,6 +17,7 @@ namespace verbena::nfs::v4::pnfs {
 
 class layout_user;
 struct file_layout;
+struct layout_sharer;
 
 /// Why bytes went by NFS.
 enum class by_nfs : std::uint8_t {
@@ -25,7 +26,6 @@ enum class by_nfs : std::uint8_t {
     no_type,       ///< none of this type in the file's file system (fs_layout_types)
     no_way_back,   ///< the server can't call the client, so it could recall none
     small,         ///< the file is shorter than layout_options::least
-    other_file,    ///< another open file of this client has the layouts of this one
     unavailable,   ///< LAYOUTUNAVAILABLE, or what else says that there is never one
     later,         ///< LAYOUTTRYLATER or RECALLCONFLICT, in vain
     refused,       ///< LAYOUTGET failed otherwise
@@ -34,15 +34,17 @@ enum class by_nfs : std::uint8_t {
     lost,          ///< the layout, or the connection with I/O under way on it, is gone
     no_lease,      ///< the lease may be over
     memory,        ///< memory that the device can't send from, or no memory
-    behind_end,    ///< where the file ended when a layout was given last
+    behind_end,    ///< where the file ended when it was looked at last
+    connecting,    ///< the connection to the data server is being made
 };
-inline constexpr std::size_t reasons_by_nfs = static_cast<std::size_t>(by_nfs::behind_end) + 1;
+inline constexpr std::size_t reasons_by_nfs = static_cast<std::size_t>(by_nfs::connecting) + 1;
 /// "the server gives no layouts" and so on.
 const char* to_string(by_nfs why) noexcept;
 /// The enumerator's own name, for programs.
 const char* name_of(by_nfs why) noexcept;
 
-/// Made by layout_user::use(). close() before it goes, as v4::file.
+/// Made by layout_user::use(). close() before it goes, as v4::file. Several of one file share what the client has of its layouts; the last one that
+/// closes gives it back.
 ///
 /// This holds for all its tasks. Completes when: the bytes are where they are to be, or the server has answered. On cancel: the wait ends,
 /// ECANCELED or as v4::file says; what was sent stands, and what was written by then is kept for commit(). Errors: those of v4::file. Where
@@ -65,7 +67,7 @@ public:
     v4::file& plain() noexcept;
     /// The size that a file which is written is to have, as far as it is known.
     void expect(std::uint64_t size) noexcept;
-    /// At most `count` bytes; fewer where a layout ends. None are the end.
+    /// At most `count` bytes; fewer where a layout ends. None are the end, which the server has told then; `eof` may be false where the end is near.
     task<result<file::read_result>> read(std::uint64_t offset, std::uint32_t count);
     /// Writes all of `data`. Its memory must not change before commit() ends.
     task<result<void>> write(std::uint64_t offset, rpc::payload data);
@@ -87,8 +89,9 @@ public:
 
 private:
     friend class layout_user;
-    explicit layout_file(std::shared_ptr<file_layout> of) noexcept;
-    const std::shared_ptr<file_layout> of_; // a recall that is under way has it too
+    layout_file(std::shared_ptr<file_layout> of, std::shared_ptr<layout_sharer> mine) noexcept;
+    const std::shared_ptr<file_layout> of_; // a recall that is under way has them too
+    const std::shared_ptr<layout_sharer> mine_;
 };
 
 } // namespace verbena::nfs::v4::pnfs

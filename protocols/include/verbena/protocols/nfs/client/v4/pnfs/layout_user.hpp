@@ -31,6 +31,9 @@ struct layout_options {
     duration most_wait = std::chrono::milliseconds(250);
     duration rest =
         std::chrono::seconds(1); ///< then, or after a loss, none is asked for the file for so long
+    /// How long I/O waits for the connection to a data server that is being made, before it goes by NFS. With `requires_layouts` it waits until
+    /// there is one, or can't be one.
+    duration connection_patience = duration::zero();
 };
 
 struct layout_user_counts {
@@ -82,10 +85,11 @@ private:
         std::uint64_t block = 0;
     };
     task<result<file_system>> look_at(const v4::node& of);
-    file_layout* holder_of(const known_handle& object) const noexcept;
+    file_layout* find(const known_handle& object) const noexcept;
     void run_beside(task<void> made);
     task<void> give_all_back(std::vector<std::shared_ptr<file_layout>> those, layoutrecall_type4 type,
                              known_handle of);
+    task<void> give_some_back(const std::vector<std::shared_ptr<file_layout>>& those, std::size_t& next);
     std::vector<std::shared_ptr<file_layout>> holding() const;
 
     nfsstat4 recalled(const CB_LAYOUTRECALL4args& args) override;
@@ -95,11 +99,12 @@ private:
     void changed(const known_handle& object) noexcept override;
 
     static constexpr std::size_t max_file_systems = 64;
+    static constexpr std::size_t given_back_at_once = 16; // files
     client& client_;
     buffer_pool& pool_;
     const layout_options options_;
     data_connections connections_;
-    std::vector<file_layout*> files_;
+    std::vector<file_layout*> files_;       // each once, however often it is open
     std::vector<file_system> file_systems_; // that were looked at
     bool is_in_doubt_ = false;              // whether the server has given layouts that nobody heard of
     std::size_t lanes_ = 0;
