@@ -25,7 +25,6 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -38,15 +37,6 @@ namespace {
 constexpr unsigned name_threads = 4;
 // The same of users' groups, which have threads of their own: calls can do without names, but not without these.
 constexpr unsigned group_threads = user_groups_options().most_at_once;
-
-// Empty where the kernel does not tell.
-std::string boot_id()
-{
-    std::string id;
-    std::ifstream file("/proc/sys/kernel/random/boot_id");
-    std::getline(file, id);
-    return id;
-}
 
 std::int64_t seconds_since_1970()
 {
@@ -362,8 +352,7 @@ void nfs_module::begin_recovery(module_host& host, const std::string& state)
     recovery_.emplace(state + "/nfs-recovery.sqlite");
     store_.emplace(*recovery_, **lane);
     // Not below the time of day: if the file was lost, no epoch is given out twice all the same.
-    const std::uint32_t least_epoch = static_cast<std::uint32_t>(seconds_since_1970()) & 0x7fff'ffff;
-    restart_ = recovery_->begin(lease_, least_epoch, boot_id());
+    restart_ = recovery_->begin(lease_, static_cast<std::uint32_t>(seconds_since_1970()) & 0x7fff'ffff);
     if (grace_ == std::chrono::seconds(0)) {
         const files::recovery_change ended(files::recovery_change::kind::end_grace);
         const files::recovery_change* const change = &ended;
@@ -401,7 +390,6 @@ void nfs_module::make_commons(shard& home)
     options.reclaimers = restart_.reclaimers;
     // A clock that was set goes on being set by a little.
     options.reclaimed_unchanged = std::int64_t(restart_.started_before) - 60;
-    options.same_boot = restart_.same_boot;
     options.limits = limits_.state;
     std::vector<shard*> homes;
     for (std::size_t i = 0; i < shards_->size(); ++i)

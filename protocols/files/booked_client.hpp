@@ -12,7 +12,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <utility>
 
 namespace verbena::files::detail {
@@ -29,7 +28,7 @@ struct booked_client {
     bool is_removed = false;       // its record, and not written since
     std::uint32_t host_number = 0; // of the start of a host that took its locks; 0: it has not said that
     time_point renewed{};
-    std::optional<time_point> told_of_loss; // first, of what ended with its lease
+    time_point told_of_loss{}; // first, of the last of client_card::told_losses
     member_of<booked_client> by_lease{*this};
     member_of<booked_client> unrecorded{*this};
 };

@@ -312,22 +312,24 @@ bool client_book::has_lost_with_lease(client_id client) noexcept
     booked_client* const c = find(client);
     if (c == nullptr)
         return false;
-    if (!c->card->lost_with_lease) {
-        c->told_of_loss.reset();
+    client_card& card = *c->card;
+    const unsigned losses = card.losses;
+    if (losses == card.asked_losses)
         return false;
-    }
-    if (!c->told_of_loss)
+    if (losses != card.told_losses) {
+        card.told_losses = losses;
         c->told_of_loss = now();
-    if (now() - *c->told_of_loss <= options_.lease)
+    }
+    if (now() - c->told_of_loss <= options_.lease)
         return true;
-    c->card->lost_with_lease = false;
+    card.asked_losses = losses;
     return false;
 }
 
 void client_book::note_asked(client_id client) noexcept
 {
     if (const auto card = commons_.clients().find(client))
-        card->lost_with_lease = false;
+        card->asked_losses = card->told_losses.load();
 }
 
 bool client_book::has_delegations(client_id client) noexcept

@@ -158,7 +158,8 @@ struct client_card {
     std::atomic<std::size_t> recalled{0};     // of `recallables`: asked for, and neither back nor revoked
     owner_uses owners;                        // where hears_by_stateids()
     std::atomic<unsigned> revoking{0};        // whose record is removed for that
-    std::atomic<bool> lost_with_lease{false}; // and the client has not asked what is left
+    // Losses of what ended with its lease: all; those that it was told of, which the book writes; those after which it asked what is left.
+    std::atomic<unsigned> losses{0}, told_losses{0}, asked_losses{0};
     std::atomic<time_point> next_ask_back{time_point{}};        // for delegations
     std::atomic<time_point> next_ask_back_others{time_point{}}; // for what is of other kinds
     std::atomic<time_point> leases_from{

@@ -62,8 +62,7 @@ public:
     void bind(int at, std::int64_t value) noexcept { sqlite3_bind_int64(prepared_, at, value); }
     void bind(int at, std::string_view key) noexcept
     {
-        // No bytes are a value, too, and a null pointer is none.
-        sqlite3_bind_blob64(prepared_, at, key.empty() ? "" : key.data(), key.size(), SQLITE_STATIC);
+        sqlite3_bind_blob64(prepared_, at, key.data(), key.size(), SQLITE_STATIC);
     }
     /// Whether there is another row.
     bool next() noexcept { return sqlite3_step(prepared_) == SQLITE_ROW; }
@@ -254,10 +253,6 @@ void recovery_database::make_schema()
              "CREATE TABLE IF NOT EXISTS clock (id INTEGER PRIMARY KEY CHECK (id = 1), started INTEGER NOT "
              "NULL);"
              "INSERT OR IGNORE INTO clock VALUES (1, 0);"
-             // Of the last start; and whether the one that gave out what was reclaimed then had the same.
-             "CREATE TABLE IF NOT EXISTS boot (id INTEGER PRIMARY KEY CHECK (id = 1), name BLOB NOT NULL, "
-             "same INTEGER NOT NULL);"
-             "INSERT OR IGNORE INTO boot VALUES (1, x'', 0);"
              "INSERT OR IGNORE INTO server VALUES (1, 0, 0)") ||
         !run(("PRAGMA application_id=" + std::to_string(application_id) +
               "; PRAGMA user_version=" + std::to_string(schema))
@@ -266,7 +261,7 @@ void recovery_database::make_schema()
         refuse_last();
 }
 
-recovery_start recovery_database::begin(duration lease, std::uint32_t least_epoch, std::string_view boot)
+recovery_start recovery_database::begin(duration lease, std::uint32_t least_epoch)
 {
     const std::lock_guard held(lock_);
     const auto seconds = std::chrono::ceil<std::chrono::seconds>(lease).count();
@@ -274,9 +269,9 @@ recovery_start recovery_database::begin(duration lease, std::uint32_t least_epoc
     transaction t(*this);
     if (!t.is_open())
         refuse_last();
-    statement before(database_,
-                     "SELECT epoch, lease_seconds, EXISTS (SELECT 1 FROM reclaiming), started, name, same "
-                     "FROM server, clock, boot");
+    statement before(
+        database_,
+        "SELECT epoch, lease_seconds, EXISTS (SELECT 1 FROM reclaiming), started FROM server, clock");
     if (!before.is_good() || !before.next())
         refuse_last();
     const bool within_grace = before.number(2) != 0;
@@ -288,8 +283,6 @@ recovery_start recovery_database::begin(duration lease, std::uint32_t least_epoc
     if (epoch < 1 || epoch > last_epoch)
         epoch = 1;
     out.epoch = std::uint32_t(epoch);
-    // What is reclaimed within a grace period that did not end is of an earlier start.
-    out.same_boot = !boot.empty() && before.bytes(4) == boot && (!within_grace || before.number(5) != 0);
     if (!before.end())
         refuse_last();
     if ((!within_grace && !run("INSERT INTO reclaiming SELECT owner, keeps_out FROM clients")) ||
@@ -307,11 +300,6 @@ recovery_start recovery_database::begin(duration lease, std::uint32_t least_epoc
     statement set(database_, "UPDATE clock SET started = ?1");
     set.bind(1, std::int64_t(least_epoch));
     if (!set.run())
-        refuse_last();
-    statement booted(database_, "UPDATE boot SET name = ?1, same = ?2");
-    booted.bind(1, boot);
-    booted.bind(2, std::int64_t(out.same_boot));
-    if (!booted.run())
         refuse_last();
     end_grace_lease_->bind(1, std::int64_t(seconds));
     statement keys(database_, "SELECT owner, keeps_out FROM reclaiming");

@@ -635,16 +635,22 @@ task<void> state_table::recall_what_it_has(client_id client, of_client what)
     }
 }
 
-// It was recalled as its client's lease was over. Who can't be heard of for so long is not blamed, also if it is back by now.
-bool state_table::has_lapsed(const recallable_entry& r) noexcept
+// It is recalled, or is about to be, and its client's lease was over meanwhile. Who can't be heard of for so long is not blamed, also if it is
+// back by now. The client's card says so before begin_lapse() runs on this shard.
+bool state_table::has_lapsed(recallable_entry& r) noexcept
 {
-    return r.kind == state_kind::other && static_cast<const other_entry&>(r).has_lapsed;
+    if (r.kind != state_kind::other)
+        return false;
+    auto& o = static_cast<other_entry&>(r);
+    if (o.of.ends_with_lease() && o.client.card.state == client_state::courtesy)
+        o.has_lapsed = true;
+    return o.has_lapsed;
 }
 
 // Nothing of it is kept as revoked: that would cost the client its record, and so its opens after a restart, for what nobody took from it.
 void state_table::take_lapsed(recallable_entry& r) noexcept
 {
-    r.client.card.lost_with_lease = true;
+    ++r.client.card.losses;
     fence_now(r, loss::lapsed);
     remove(r);
 }

@@ -154,8 +154,8 @@ std::optional<client_id> state_table::courtesy_holder(file_entry& f, const deman
                 return l.client.id;
         }
     for (auto* m = f.recallables.front(); m != nullptr; m = f.recallables.next(*m)) {
-        const auto& held = static_cast<recallable_entry&>(m->owner);
-        if (gives_way(held.client, d.who_) && !has_lapsed(held) && is_in_way(held, d))
+        auto& held = static_cast<recallable_entry&>(m->owner);
+        if (is_in_way(held, d) && gives_way(held.client, d.who_) && !has_lapsed(held))
             return held.client.id;
     }
     return std::nullopt;

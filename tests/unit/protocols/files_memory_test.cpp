@@ -451,6 +451,37 @@ BOOST_FIXTURE_TEST_CASE(a_kind_may_end_with_the_lease, fixture)
     BOOST_TEST(table->stats().files.value() == 0);
 }
 
+BOOST_FIXTURE_TEST_CASE(each_loss_with_the_lease_is_told_of, fixture)
+{
+    memory.without_courtesy = true;
+    const duration lease = table->options().lease;
+    const auto lose = [&](std::string_view file) -> task<void> {
+        BOOST_TEST(book->renew(a).has_value());
+        (void)only_memory(a, file);
+        (void)co_await sleep_for(lease + table->options().recall_time + 1s);
+        BOOST_TEST(table->stats().other_states.value() == 0);
+        BOOST_TEST(book->renew(a).has_value());
+    };
+    beside_tend([&]() -> task<void> {
+        task<void> losing = lose("f");
+        co_await losing;
+        book->note_asked(a); // it has not heard of it yet
+        BOOST_TEST(book->has_lost_with_lease(a));
+        losing = lose("g");
+        co_await losing;
+        BOOST_TEST(book->has_lost_with_lease(a)); // also of the second one, a lease after the first
+        (void)co_await sleep_for(lease - 1s);
+        BOOST_TEST(book->has_lost_with_lease(a));
+        (void)co_await sleep_for(2s);
+        BOOST_TEST(!book->has_lost_with_lease(a));
+        losing = lose("h");
+        co_await losing;
+        BOOST_TEST(book->has_lost_with_lease(a));
+        book->note_asked(a);
+        BOOST_TEST(!book->has_lost_with_lease(a));
+    });
+}
+
 // Whoever wants the file may be there before the table looks what is due.
 BOOST_FIXTURE_TEST_CASE(who_is_back_is_not_to_blame_to_who_waits, fixture)
 {

@@ -98,11 +98,11 @@ struct database_fixture {
         the_disk.is_watched = false;
     }
     /// A start.
-    started start(duration lease = 90s, std::uint32_t least_epoch = 1, std::string_view boot = {})
+    started start(duration lease = 90s, std::uint32_t least_epoch = 1)
     {
         database.reset();
         database.emplace(path);
-        return started(database->begin(lease, least_epoch, boot));
+        return started(database->begin(lease, least_epoch));
     }
     result<void> change(kind what, std::string_view key = {}, share keeps_out = share::both)
     {
@@ -232,25 +232,6 @@ BOOST_FIXTURE_TEST_CASE(a_grace_period_that_did_not_end_begins_anew, database_fi
     BOOST_REQUIRE(change(kind::end_grace));
     start(5s);
     BOOST_TEST((start(5s).lease_before == 5s));
-}
-
-// What the kernel keeps of files is there as long as it runs.
-BOOST_FIXTURE_TEST_CASE(a_start_knows_whether_the_host_was_booted, database_fixture)
-{
-    BOOST_TEST(!start(90s, 1, "one").same_boot); // there was none before
-    BOOST_TEST(start(90s, 1, "one").same_boot);
-    BOOST_TEST(!start(90s, 1, "two").same_boot);
-    BOOST_TEST(start(90s, 1, "two").same_boot);
-    BOOST_TEST(!start().same_boot); // it is not known
-    BOOST_TEST(!start(90s, 1, "two").same_boot);
-    // What is reclaimed was given out before the host was booted, though not before the last start.
-    BOOST_REQUIRE(change(kind::add, "a"));
-    BOOST_TEST(!start(90s, 1, "three").same_boot);
-    const auto again = start(90s, 1, "three");
-    BOOST_TEST_REQUIRE(again.names == keys{"a"}, boost::test_tools::per_element());
-    BOOST_TEST(!again.same_boot);
-    BOOST_REQUIRE(change(kind::end_grace));
-    BOOST_TEST(start(90s, 1, "three").same_boot);
 }
 
 BOOST_FIXTURE_TEST_CASE(a_record_says_what_its_client_may_keep_others_from, database_fixture)

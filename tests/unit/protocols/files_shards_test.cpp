@@ -253,6 +253,54 @@ BOOST_AUTO_TEST_CASE(a_client_that_comes_back_in_time_keeps_what_it_has)
     });
 }
 
+// Somebody wants the file between the end of the lease and the message that tells its home of that.
+BOOST_AUTO_TEST_CASE(what_ends_with_the_lease_goes_alone_before_its_home_hears_of_that)
+{
+    unsigned before = 0;
+    with_seeds([&](std::uint64_t seed) {
+        spread s(seed);
+        s.kind.without_courtesy = true;
+        s.kind.against = {operation::set_size};
+        s.run([&]() -> task<void> {
+            const client_id a = co_await s.client("a"), b = co_await s.client("b");
+            const std::string name = s.file(1);
+            const auto hold = [&](state_table& t) -> result<stateid> {
+                const auto o = t.open(spread::request(a, name, both));
+                if (!o)
+                    return o.error();
+                hold_request r;
+                r.client = a;
+                r.file = file_named(name);
+                r.kind = &s.kind;
+                r.by = o->id;
+                r.type = lock_type::write;
+                return t.hold(r);
+            };
+            const auto held = co_await s.at(1, hold);
+            BOOST_REQUIRE(held);
+            (void)co_await sleep_for(80s);
+            BOOST_TEST(s.book->renew(b).has_value());
+            s.clock.advance(11s);
+            result<void> made;
+            const auto cut = [&](state_table& t) -> task<void> {
+                // As the book's shard does it just then; its message to this one is still under way.
+                BOOST_TEST((*s.book->state_of(a) == client_state::courtesy));
+                before += s.kind.recalls.empty();
+                made = co_await t.make_way(demand(operation::set_size, file_named(name), b), 1s);
+            };
+            co_await s.at(1, cut);
+            BOOST_TEST(made.has_value());
+            BOOST_TEST(s.kind.ended.size() == 1u);
+            const auto test = [a, id = *held](state_table& t) { return t.test_stateid(a, id); };
+            const auto known = co_await s.at(1, test);
+            BOOST_TEST(is(known, errc::bad_stateid));
+            BOOST_TEST((*s.book->state_of(a) == client_state::courtesy)); // its opens it has
+            BOOST_TEST(s.lists.new_list.contains("a"));
+        });
+    });
+    BOOST_TEST(before > 0u);
+}
+
 // It has its lock of a table that hears of the end of its lease by a message.
 BOOST_AUTO_TEST_CASE(who_waits_for_a_silent_clients_lock_hears_of_it)
 {

@@ -583,6 +583,12 @@ BOOST_FIXTURE_TEST_CASE(what_clients_say_of_their_layouts_is_counted, layout_fix
     BOOST_TEST(say(first, stats_of) == nfsstat4::ok);
     BOOST_TEST(counters.layout_bytes_read.value() == 8192u);
     BOOST_TEST(counters.layout_bytes_written.value() == 10u);
+    // What can't be true is cut short.
+    constexpr std::uint64_t most = std::uint64_t(1) << 44;
+    stats_of.read.bytes = stats_of.write.bytes = UINT64_MAX;
+    BOOST_TEST(say(first, stats_of) == nfsstat4::ok);
+    BOOST_TEST(counters.layout_bytes_read.value() == most + 8192u);
+    BOOST_TEST(counters.layout_bytes_written.value() == most + 10u);
     // Of a layout that it has, and of nothing else.
     for (const stateid4& id : {file.id, stateid4::anonymous(), stateid4{99, made.id.other}}) {
         errors.stateid = stats_of.stateid = id;
@@ -595,7 +601,7 @@ BOOST_FIXTURE_TEST_CASE(what_clients_say_of_their_layouts_is_counted, layout_fix
     BOOST_TEST(say(first, stats_of) == nfsstat4::unknown_layouttype);
     errors.length = 0;
     BOOST_TEST(say(first, errors) == nfsstat4::inval);
-    BOOST_TEST(counters.layout_bytes_read.value() == 8192u);
+    BOOST_TEST(counters.layout_bytes_read.value() == most + 8192u);
 }
 
 // CB_RECALL_ANY, before it is refused more.

@@ -111,7 +111,6 @@ struct nfs4_fixture {
         state.epoch = begun.epoch;
         state.reclaimers = begun.reclaimers;
         state.reclaimed_unchanged = reclaimed_unchanged;
-        state.same_boot = begun.same_boot;
         state.lease = 90s;
         state.limits = state_limits;
         const std::vector<verbena::shard*> all(homes, &home);

@@ -224,21 +224,27 @@ task<rpc::outcome> server::remove(rpc::call& c)
     if (res.status == nfsstat3::ok)
         res.status = co_await may_change(c, directory, args.object.name);
     files::under_way doing;
+    storage::handle asked;
     if (res.status == nfsstat3::ok) {
         const auto may = [&] {
             return directory.backend().may_remove(directory.request, directory.file, args.object.name);
         };
-        auto making =
-            make_way_to(c, directory, args.object.name, files::operation::remove, doing, std::ref(may));
+        auto making = make_way_to(c, directory, args.object.name, files::operation::remove, doing,
+                                  std::ref(may), &asked);
         res.status = co_await making;
     }
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
-    auto done = co_await directory.backend().remove(directory.request, directory.file, args.object.name);
+    // Another file that has the name by now may have layouts, which nobody has recalled.
+    storage::request request = directory.request;
+    if (!asked.empty())
+        request.victim = &asked;
+    auto done = co_await directory.backend().remove(request, directory.file, args.object.name);
     if (done) {
         res.dir_wcc = to_wcc(*done);
     } else {
-        res.status = status_of(done.error());
+        const bool is_another = request.victim != nullptr && done.error().errno_value() == ESTALE;
+        res.status = is_another ? nfsstat3::jukebox : status_of(done.error());
         res.dir_wcc.after = co_await attributes_of(directory);
     }
     co_return reply(c, res);

@@ -288,7 +288,7 @@ nfsstat3 server::refuse_way(rpc::call& c, const error& why) noexcept
 // between this and that; it is not asked about then.
 task<nfsstat3> server::make_way_to(rpc::call& c, const target& directory, std::string_view name,
                                    files::operation op, files::under_way& doing,
-                                   std::function<task<result<void>>()> may)
+                                   std::function<task<result<void>>()> may, storage::handle* asked)
 {
     if (state_ == nullptr || name == "." || name == "..")
         co_return nfsstat3::ok;
@@ -299,6 +299,8 @@ task<nfsstat3> server::make_way_to(rpc::call& c, const target& directory, std::s
         co_return nfsstat3::ok;
     target file = directory;
     file.file = found->found.handle;
+    if (asked != nullptr)
+        *asked = file.file;
     if (!begin(doing, file, op))
         co_return nfsstat3::ok;
     // What is refused anyway costs nobody what he has: a client that is silent would lose all of it.

@@ -97,10 +97,10 @@ public:
     result<bool> is_in_use(client_id client);
     /// Whether delegations of it were revoked that it has not freed.
     bool has_revoked(client_id client) noexcept;
-    /// Whether something of the client's ended with its lease (recallable_kind::ends_with_lease()), and it has not asked yet what is left to
-    /// it. Also where it never asks: for one lease from the first time on that this is true.
+    /// Whether something of the client's ended with its lease (recallable_kind::ends_with_lease()), and it has not asked since it was told
+    /// (by this) what is left to it. Where it never asks, one lease from the first time on that this is true of the last such loss.
     bool has_lost_with_lease(client_id client) noexcept;
-    /// It asks which of its stateids are good, or gives one up. Any shard.
+    /// It asks which of its stateids are good, or gives one up: it has heard of what it was told of. Any shard.
     void note_asked(client_id client) noexcept;
     /// Whether it has delegations, but for those.
     bool has_delegations(client_id client) noexcept;

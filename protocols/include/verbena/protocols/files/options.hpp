@@ -73,9 +73,6 @@ struct state_options {
     /// Of what is reclaimed under a lease: nobody has changed a file unseen whose change time, in seconds since 1970, is before this. It was
     /// under a lease since then at least, until the server ended. Others may have been changed since; 0: all.
     std::int64_t reclaimed_unchanged = 0;
-    /// The host was not booted since the start that gave out what is reclaimed: what that process had written is in the kernel's memory, if it
-    /// is not on the disk (recovery_start).
-    bool same_boot = false;
     bool read_delegations = true;
     bool write_delegations = true;
     files::limits limits;

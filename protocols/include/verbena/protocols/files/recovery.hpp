@@ -48,8 +48,6 @@ struct recovery_start {
     /// When the start that gave out what is reclaimed was, in seconds since 1970. 0: that is not known, as the last one ended within its grace period,
     /// or by the clock it is still to come.
     std::uint32_t started_before = 0;
-    /// The host was not booted since that start, and what its kernel keeps of files is there. False where that is not known.
-    bool same_boot = false;
 };
 
 /// The list of clients that may reclaim after the next start, on stable storage.

@@ -56,9 +56,8 @@ public:
     const std::string& path() const noexcept { return path_; }
     /// Once, before anything is served: the list becomes that of those that may reclaim now, unless the start before ended within its
     /// grace period, whose list then stays. `lease` is that of this start. The epoch is above all that were handed out, and `least_epoch` or
-    /// more. `boot` names the host's boot, another one each time (Linux: /proc/sys/kernel/random/boot_id); empty where that is not known.
-    /// Throws as the constructor does.
-    recovery_start begin(duration lease, std::uint32_t least_epoch, std::string_view boot = {});
+    /// more. Throws as the constructor does.
+    recovery_start begin(duration lease, std::uint32_t least_epoch);
     /// Makes all changes, in their order, or none. Errors: what SQLite or the disk say; then none was made, or, after a failed sync, some
     /// may have been. After a failed sync no further change is taken until the next start, as nobody can tell what reached the disk.
     result<void> apply(std::span<const recovery_change* const> changes);

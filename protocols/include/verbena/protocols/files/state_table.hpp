@@ -440,7 +440,7 @@ private:
     detail::recallable_entry* first_recalled() noexcept;
     void revoke_overdue(detail::client_entry& c) noexcept;
     void revoke_now(detail::recallable_entry& r) noexcept;
-    static bool has_lapsed(const detail::recallable_entry& r) noexcept;
+    static bool has_lapsed(detail::recallable_entry& r) noexcept;
     void take_lapsed(detail::recallable_entry& r) noexcept;
     task<result<void>> take_overdue(stateid id);
     bool trusts_no_more(detail::client_entry& c) noexcept;

@@ -127,7 +127,7 @@ struct request {
     const open_file* open = nullptr;   ///< of the file that the call names, if the caller has it open
     const open_file* source = nullptr; ///< likewise of the one that copy() and clone() read
     /// Of remove(): the only file whose name may go. Where the name leads to another one, that is ESTALE and nothing is
-    /// removed. Back ends that others make may not know of it.
+    /// removed. Back ends that others make may not know of it. A filter that changes handles changes this one as well.
     const handle* victim = nullptr;
 };
 
@@ -302,9 +302,6 @@ struct filesystem_info {
     bool acls = false;        ///< access control lists: file_backend::getacl() and set_attributes::acl
     bool birth_times = false; ///< attributes::birth
     bool lasting_handles = true; ///< a handle is good as long as its file is there, also after a restart
-    /// Bytes that peers have placed in mappings are the file's also after a restart of this process, unless the host was booted: until
-    /// then commit() can make them durable. Not so where the files' memory goes with the process.
-    bool placed_bytes_outlive_process = false;
     bool links = true, symlinks = true, case_insensitive = false, chown_restricted = true;
     /// Which files these are: two back ends of one kind with one number reach the same files by the same handles, and a
     /// handle of one never names another file of the other one. Then exports by them share what is open, locked and

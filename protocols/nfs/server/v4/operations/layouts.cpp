@@ -405,21 +405,17 @@ task<nfsstat4> begin_commit(compound& k, const LAYOUTCOMMIT4args& args,
     }
 }
 
-// Of a layout that the client had before the server started anew (8881 18.42.3). The layout is gone, and what the client has placed by it is the
-// file's where the back end and the host have kept it: the rest is as with WRITE, by the caller's rights.
-task<nfsstat4> may_reclaim_commit(compound& k)
+// Of a layout that the client had before the server started anew. What the client has placed by it is not to be found, or others may have cut the
+// file since: it writes that again (8881 18.42.3 has the server free to refuse). See pnfs.md.
+task<nfsstat4> refuse_to_reclaim(compound& k)
 {
-    if (!k.server.state.is_in_grace())
-        co_return nfsstat4::no_grace;
-    const bool is_kept =
-        k.current.backend().info().placed_bytes_outlive_process && k.server.state.options().same_boot;
     const files::client_id client = k.client;
     const auto ask = [client](files::client_book& book) { return book.must_reclaim(client); };
     auto asking = k.server.state.at_clients(ask);
     const auto reclaims = co_await asking;
     if (!reclaims)
         co_return status_of_state(reclaims.error());
-    co_return is_kept && *reclaims ? nfsstat4::ok : nfsstat4::reclaim_bad;
+    co_return *reclaims ? nfsstat4::reclaim_bad : nfsstat4::no_grace;
 }
 
 } // namespace
@@ -430,9 +426,13 @@ task<nfsstat4> layoutcommit(compound& k)
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
     nfsstat4 status = check_arguments(k, args);
-    if (status == nfsstat4::ok && !args.reclaim) // a stateid of an earlier start names nothing
+    if (status == nfsstat4::ok && args.reclaim) { // whose stateid is of an earlier start, and names nothing
+        task<nfsstat4> refusing = refuse_to_reclaim(k);
+        status = co_await refusing;
+    }
+    if (status == nfsstat4::ok)
         status = k.resolve_with_number(args.stateid);
-    if (status == nfsstat4::ok && !args.reclaim && args.stateid.is_reserved())
+    if (status == nfsstat4::ok && args.stateid.is_reserved())
         status = nfsstat4::bad_stateid;
     if (status == nfsstat4::ok)
         status = k.check_room<LAYOUTCOMMIT4res>();
@@ -441,7 +441,7 @@ task<nfsstat4> layoutcommit(compound& k)
     // It changes the file: nothing is granted meanwhile that this contradicts.
     (void)k.begin(k.current, files::operation::write);
     std::optional<pnfs::layouts::commit> begun;
-    task<nfsstat4> beginning = args.reclaim ? may_reclaim_commit(k) : begin_commit(k, args, begun);
+    task<nfsstat4> beginning = begin_commit(k, args, begun);
     status = co_await beginning;
     if (status != nfsstat4::ok)
         co_return status;
@@ -462,10 +462,7 @@ task<nfsstat4> layoutcommit(compound& k)
     LAYOUTCOMMIT4res res;
     if (noted->before && noted->after && noted->before->size != noted->after->size)
         res.newsize = noted->after->size;
-    if (args.reclaim)
-        k.current_id.reset(); // no layout comes of it
-    else
-        k.current_id = args.stateid;
+    k.current_id = args.stateid;
     co_return k.add(res);
 }
 
@@ -623,6 +620,13 @@ task<nfsstat4> layouterror(compound& k)
     co_return k.add(LAYOUTERROR4res());
 }
 
+namespace {
+
+// More than a link moves between two calls: what one client makes up does not have the sum of all begin at 0 again.
+constexpr std::uint64_t most_bytes_said = std::uint64_t(1) << 44;
+
+} // namespace
+
 task<nfsstat4> layoutstats(compound& k)
 {
     LAYOUTSTATS4args args;
@@ -636,8 +640,8 @@ task<nfsstat4> layoutstats(compound& k)
     const nfsstat4 status = co_await needing;
     if (status != nfsstat4::ok)
         co_return status;
-    k.server.counters.layout_bytes_read.add(args.read.bytes);
-    k.server.counters.layout_bytes_written.add(args.write.bytes);
+    k.server.counters.layout_bytes_read.add(std::min(args.read.bytes, most_bytes_said));
+    k.server.counters.layout_bytes_written.add(std::min(args.write.bytes, most_bytes_said));
     co_return k.add(LAYOUTSTATS4res());
 }
 

@@ -119,17 +119,24 @@ task<nfsstat4> remove(compound& k)
         co_return status;
     const object& o = k.current;
     const auto may = [&] { return o.backend().may_remove(o.request, o.file, args.target); };
-    auto making = make_way_to(k, o, args.target, files::operation::remove, std::ref(may));
+    storage::handle asked;
+    auto making = make_way_to(k, o, args.target, files::operation::remove, std::ref(may), &asked);
     const auto made = co_await making;
     if (!made || *made != nfsstat4::ok)
         co_return made ? *made : status_of_removal(made.error());
-    auto done = co_await o.backend().remove(o.request, o.file, args.target);
+    // Another file that has the name by now may have layouts, which nobody has recalled.
+    storage::request request = o.request;
+    if (!asked.empty())
+        request.victim = &asked;
+    auto done = co_await o.backend().remove(request, o.file, args.target);
     // unlink(2) says EISDIR of a directory on Linux, and POSIX has it say EPERM.
     if (!done && (done.error().errno_value() == EISDIR || done.error().errno_value() == EPERM)) {
-        auto again = co_await o.backend().rmdir(o.request, o.file, args.target);
+        auto again = co_await o.backend().rmdir(request, o.file, args.target);
         if (again || again.error().errno_value() != ENOTDIR)
             done = std::move(again);
     }
+    if (!done && request.victim != nullptr && done.error().errno_value() == ESTALE)
+        co_return nfsstat4::delay;
     if (!done)
         co_return status_of_removal(done.error());
     REMOVE4res res;

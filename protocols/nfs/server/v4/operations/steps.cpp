@@ -61,7 +61,7 @@ task<nfsstat4> make_way(compound& k, const object& of, files::operation op)
 }
 
 task<result<nfsstat4>> make_way_to(compound& k, const object& directory, std::string_view name,
-                                   files::operation op, may_change_name may)
+                                   files::operation op, may_change_name may, storage::handle* asked)
 {
     files::under_way& doing = k.next_doing();
     if (!k.server.state.begin_by_name(doing, k.server.under_way, op))
@@ -73,6 +73,8 @@ task<result<nfsstat4>> make_way_to(compound& k, const object& directory, std::st
         co_return nfsstat4::ok;
     const std::uint32_t space = directory.exported->space;
     const storage::handle handle = found->found.handle;
+    if (asked != nullptr)
+        *asked = handle;
     if (!k.server.state.begin(doing, k.server.under_way, space, handle, op))
         co_return nfsstat4::ok;
     // What is refused anyway costs nobody what he has: a client that is silent would lose all of it.

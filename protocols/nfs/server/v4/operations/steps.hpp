@@ -27,10 +27,11 @@ task<nfsstat4> make_way(compound& k, const object& of, files::operation op);
 /// The same for what has a name, if something has: whoever changes the directory finds out by himself. Another file
 /// may get the name between this and that; it is not asked about then. From here on until the operation ends `op` is
 /// under way. Before anybody has to give up what he has of the file, `may` asks the back end whether it would refuse the
-/// operation: that error is the answer then.
+/// operation: that error is the answer then. `asked` gets the handle of the file that was asked about.
 using may_change_name = std::function<task<result<void>>()>;
 task<result<nfsstat4>> make_way_to(compound& k, const object& directory, std::string_view name,
-                                   files::operation op, may_change_name may);
+                                   files::operation op, may_change_name may,
+                                   storage::handle* asked = nullptr);
 
 /// Whether it is a file that has bytes.
 task<nfsstat4> need_regular(const object& file);

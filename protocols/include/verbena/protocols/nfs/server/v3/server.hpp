@@ -117,10 +117,11 @@ private:
     task<nfsstat3> make_way(rpc::call& c, const target& of, files::operation op);
     /// What is in the way, as the state layer says it.
     static nfsstat3 refuse_way(rpc::call& c, const error& why) noexcept;
-    // `may`, if given, asks the back end first whether it would refuse the operation.
+    // `may`, if given, asks the back end first whether it would refuse the operation. `asked` gets the handle of the file that was asked about.
     task<nfsstat3> make_way_to(rpc::call& c, const target& directory, std::string_view name,
                                files::operation op, files::under_way& doing,
-                               std::function<task<result<void>>()> may = nullptr);
+                               std::function<task<result<void>>()> may = nullptr,
+                               storage::handle* asked = nullptr);
     post_op_fh3 sign(const export_options& exported, const storage::handle& inner) const noexcept;
     // Ends a procedure. An error is counted here, so that none is missed.
     template<class Results>
