@@ -3,8 +3,18 @@
 // nobody's SIGBUS, and a disk that fails gives an error.
 #include "backend.hpp"
 
+#include <verbena/core/task/sleep.hpp>
+#include <verbena/core/task/stop.hpp>
+
 #include <algorithm>
+#include <atomic>
 #include <fcntl.h>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <sys/stat.h>
 #include <utility>
 
@@ -12,13 +22,69 @@ namespace verbena::posixfs {
 
 namespace {
 
-// What one call of map() takes room for: a pool thread has a page to zero for each 4 KiB of it where the file system is memory.
-constexpr std::uint64_t most_allocated_at_once = std::uint64_t(64) << 20;
+// What one call of map() yields to write, and takes room for: that is behind the end of the file, and stays the file's. More is taken as
+// writes come.
+constexpr std::uint64_t most_mapped_to_write = std::uint64_t(64) << 20;
+constexpr std::uint64_t most_allocated_at_once = std::uint64_t(4) << 20;
+// How long a read waits for room in a lane.
+constexpr auto lane_is_full = std::chrono::milliseconds(2);
 // A grant of it is below 4 GiB.
 constexpr std::uint64_t most_mapped_at_once = std::uint64_t(1) << 30;
 
-// Stores of the process, each of which holds up to two descriptors.
-std::atomic<std::size_t> stores_now{0};
+/// A place among the stores of the process, each of which holds up to two descriptors. One peer may have half of them, so that others
+/// have layouts too.
+class store_place {
+public:
+    /// Nothing where there is none.
+    static std::optional<store_place> take(std::string_view peer)
+    {
+        const std::lock_guard lock(mutex_);
+        const std::size_t most = pin_table::usual_bound();
+        const auto known = of_peer_.find(peer);
+        const std::size_t has = known != of_peer_.end() ? known->second : 0;
+        if (all_ >= most || (!peer.empty() && has >= std::max<std::size_t>(most / 2, 1)))
+            return std::nullopt;
+        const auto place =
+            known != of_peer_.end() ? known : of_peer_.emplace(std::string(peer), std::size_t(0)).first;
+        ++place->second;
+        ++all_;
+        return store_place(&*place);
+    }
+    store_place(store_place&& other) noexcept : of_(std::exchange(other.of_, nullptr)) {}
+    store_place& operator=(store_place&&) = delete;
+    ~store_place()
+    {
+        if (of_ == nullptr)
+            return;
+        const std::lock_guard lock(mutex_);
+        --all_;
+        if (--of_->second == 0)
+            of_peer_.erase(of_peer_.find(of_->first));
+    }
+
+private:
+    using peers = std::map<std::string, std::size_t, std::less<>>;
+    explicit store_place(peers::value_type* of) noexcept : of_(of) {}
+    static inline std::mutex mutex_;
+    static inline peers of_peer_;
+    static inline std::size_t all_ = 0;
+    peers::value_type* of_;
+};
+
+// Who asked for a write is no longer there.
+class stopped final : public stop_listener {
+public:
+    explicit stopped(const stop_token& by) noexcept
+    {
+        if (!by.subscribe(*this))
+            on_stop();
+    }
+    void on_stop() noexcept override { is_so_ = true; }
+    bool is_so() const noexcept { return is_so_; }
+
+private:
+    std::atomic<bool> is_so_{false}; // a thread of the lane looks
+};
 
 // Where the file system can't, writes take room as they come. `end` of the file stays.
 result<void> take_room(int fd, std::uint64_t offset, std::uint64_t length)
@@ -45,10 +111,8 @@ result<void> grow(int fd, std::uint64_t end)
     while (done != 0 && errno == EINTR);
     if (done == 0)
         return {};
-    if (errno != EOPNOTSUPP)
-        return errno_error("fallocate");
-    const std::byte zero{};
-    return ::pwrite(fd, &zero, 1, last) == 1 ? result<void>() : errno_error("pwrite");
+    // Where the file system can't, the file stays as long as writes have made it: a zero might land on what another one has just written.
+    return errno == EOPNOTSUPP ? result<void>() : errno_error("fallocate");
 }
 
 } // namespace
@@ -57,7 +121,8 @@ result<void> grow(int fd, std::uint64_t end)
 class backend::file_store final : public verbs::byte_store {
 public:
     file_store(backend& of, const cached_file& f, const storage::credential& who,
-               std::shared_ptr<const shared_fd> read, std::shared_ptr<const shared_fd> write) noexcept
+               std::shared_ptr<const shared_fd> read, std::shared_ptr<const shared_fd> write,
+               store_place place) noexcept
         : of_(of),
           mount_(*f.mount),
           file_(numbered(f)),
@@ -65,11 +130,10 @@ public:
           read_(std::move(read)),
           write_(std::move(write)),
           nowait_works_(f.nowait_works),
-          lost_before_(of.syncs_.failures())
+          lost_before_(of.syncs_.failures()),
+          place_(std::move(place))
     {
-        stores_now.fetch_add(1, std::memory_order_relaxed);
     }
-    ~file_store() override { stores_now.fetch_sub(1, std::memory_order_relaxed); }
 
     task<result<void>> read(std::uint64_t offset, std::span<std::byte> out) override;
     task<result<void>> write(std::uint64_t offset, std::span<const std::byte> data) override;
@@ -106,6 +170,7 @@ private:
     const std::shared_ptr<const shared_fd> write_; // nullptr: it is to read alone
     std::atomic<bool> nowait_works_;
     const std::uint64_t lost_before_; // sync_group::failures() then
+    const store_place place_;
     mutable std::atomic<int> failed_{0};
     mutable std::mutex lost_mutex_;
     // All that could not be written lies in it.
@@ -116,7 +181,8 @@ private:
 task<result<void>> backend::file_store::read(std::uint64_t offset, std::span<std::byte> out)
 {
     shard& s = of_.at(co_await this_reactor());
-    if (is_lost(offset, out.size()))
+    // A byte alone is how a client finds out that its writes have come: LAYOUTCOMMIT tells it what became of them.
+    if (out.size() > 1 && is_lost(offset, out.size()))
         co_return error::from_errno(EIO, "bytes that could not be written");
     const int fd = read_->get();
     std::size_t done = 0;
@@ -137,8 +203,14 @@ task<result<void>> backend::file_store::read(std::uint64_t offset, std::span<std
         task<result<std::size_t>> reading =
             of_.read_rest(s, mount_, begins && nowait_works, fd, out.subspan(done), offset + done, true, st);
         const auto more = co_await reading;
-        if (!more)
+        if (!more && more.error().errno_value() != EAGAIN)
             co_return more.error();
+        if (!more) { // the lane is full
+            const bool goes_on = co_await sleep_for(lane_is_full);
+            if (!goes_on)
+                co_return more.error();
+            continue;
+        }
         if (*more == 0)
             break;
         done += *more;
@@ -150,15 +222,24 @@ task<result<void>> backend::file_store::read(std::uint64_t offset, std::span<std
 task<result<void>> backend::file_store::write(std::uint64_t offset, std::span<const std::byte> data)
 {
     shard& s = of_.at(co_await this_reactor());
+    const task_context& context = co_await current_context();
+    const stopped caller(context.stop);
     const int fd = write_->get();
     while (!data.empty()) {
         const std::span<const std::byte> pieces[] = {data};
         auto written = of_.write_here(s, mount_, file_, who_, fd, pieces, offset);
         if (!written) {
-            auto job = [fd, &pieces, offset, &who = who_] { return write_as(who, fd, pieces, offset); };
+            // It may have waited behind others for long.
+            auto job = [fd, &pieces, offset, &who = who_, &caller]() -> result<std::size_t> {
+                if (caller.is_so())
+                    return error(std::errc::operation_canceled, "a write whose connection has ended");
+                return write_as(who, fd, pieces, offset);
+            };
             written.emplace(co_await of_.pool_.run(std::move(job))); // a connection has one of these
             of_.numbers_->changed(file_);
         }
+        if (!*written && written->error() == std::errc::operation_canceled)
+            co_return written->error();
         if (!*written || **written == 0) {
             const error why =
                 *written ? error::from_errno(EIO, "a file that takes no bytes") : written->error();
@@ -200,7 +281,7 @@ task<result<storage::mapping>> backend::map(const storage::request& r, const sto
         co_return error::from_errno(EINVAL, "an empty range");
     if (offset > max_offset || (writes && length > max_offset - offset))
         co_return error::from_errno(EFBIG, "a range past the largest offset");
-    length = std::min({length, max_offset - offset, writes ? most_allocated_at_once : most_mapped_at_once});
+    length = std::min({length, max_offset - offset, writes ? most_mapped_to_write : most_mapped_at_once});
     shard& s = at(co_await this_reactor());
     task<result<in_use>> opening = open_data(s, r, file, backend::use::read, r.may_by_open(R_OK));
     auto source = co_await opening;
@@ -214,14 +295,6 @@ task<result<storage::mapping>> backend::map(const storage::request& r, const sto
         if (!opened)
             co_return opened.error();
         target = opened->open;
-        auto job = [fd = target->get(), offset, length, &who = r.who]() -> result<void> {
-            const acting_as as(who);
-            return as ? take_room(fd, offset, length) : result<void>(as.error());
-        };
-        const auto room = co_await pool_.try_run(std::move(job));
-        changed(*f);
-        if (!room)
-            co_return room.error();
     }
     storage::mapping out;
     looked st{};
@@ -231,9 +304,24 @@ task<result<storage::mapping>> backend::map(const storage::request& r, const sto
     out.length = writes ? length : std::min(length, out.attrs.size - std::min(out.attrs.size, offset));
     if (out.length == 0)
         co_return out;
-    if (stores_now.load(std::memory_order_relaxed) >= pin_table::usual_bound())
+    auto place = store_place::take(r.client);
+    if (!place)
         co_return error::from_errno(EMFILE, "as many files are open for layouts as may");
-    out.store = std::make_shared<file_store>(*this, *f, r.who, source->open, std::move(target));
+    // Not within the file, whose holes stay what they are until somebody writes there.
+    const std::uint64_t from = std::max(offset, out.attrs.size);
+    if (writes && from < offset + length) {
+        const std::uint64_t behind = std::min(offset + length - from, most_allocated_at_once);
+        auto job = [fd = target->get(), from, behind, &who = r.who]() -> result<void> {
+            const acting_as as(who);
+            return as ? take_room(fd, from, behind) : result<void>(as.error());
+        };
+        const auto room = co_await pool_.try_run(std::move(job));
+        changed(*f);
+        if (!room)
+            co_return room.error();
+    }
+    out.store =
+        std::make_shared<file_store>(*this, *f, r.who, source->open, std::move(target), std::move(*place));
     co_return out;
 }
 
@@ -245,6 +333,22 @@ task<result<storage::change>> backend::note_written(const storage::request& r, c
     if (end > max_offset)
         co_return error::from_errno(EFBIG, "a write past the largest offset");
     shard& s = at(co_await this_reactor());
+    if (end == 0) { // nothing is to grow, so nobody opens it: that would break leases
+        file_ref known = s.files.find(file);
+        if (!known) {
+            auto opened = co_await open_slow(s, file);
+            if (!opened)
+                co_return opened.error();
+            known = std::move(*opened);
+        }
+        looked now{};
+        if (auto live = co_await stat_live(s, *known, known->path.get(), now); !live)
+            co_return live.error();
+        known->uncommitted = true;
+        storage::change out;
+        out.before = out.after = attributes(now, *known);
+        co_return out;
+    }
     task<result<in_use>> opening = open_data(s, r, file, backend::use::write, r.may_by_open(W_OK));
     const auto target = co_await opening;
     if (!target)

@@ -153,11 +153,11 @@ struct client_card {
     use_counts use;
     std::atomic<std::size_t> pending{0}, waits{0}; // opens that are begun; waits for locks
     std::atomic<std::size_t> recallables{0}, revoked{0},
-        others{0};                            // revoked ones are among the first, and no others
-    std::atomic<std::size_t> fences{0};       // of what it lost, until it is out of its reach
-    std::atomic<std::size_t> recalled{0};     // of `recallables`: asked for, and neither back nor revoked
-    owner_uses owners;                        // where hears_by_stateids()
-    std::atomic<unsigned> revoking{0};        // whose record is removed for that
+        others{0};                        // revoked ones are among the first, and no others
+    std::atomic<std::size_t> fences{0};   // of what it lost, until it is out of its reach
+    std::atomic<std::size_t> recalled{0}; // of `recallables`: asked for, and neither back nor revoked
+    owner_uses owners;                    // where hears_by_stateids()
+    std::atomic<unsigned> revoking{0};    // whose record is removed for that
     // Losses of what ended with its lease: all; those that it was told of, which the book writes; those after which it asked what is left.
     std::atomic<unsigned> losses{0}, told_losses{0}, asked_losses{0};
     std::atomic<time_point> next_ask_back{time_point{}};        // for delegations

@@ -18,7 +18,7 @@ class Layouts(daemon.DaemonTest):
         self.client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
         self.daemon = self.run_daemon(
             "nfs", "--export", ":/fast,backend=memfs,pnfs", "--export", ":/plain,backend=memfs",
-            "--state", os.path.join(self.folder, "state"), "--listen", "tcp://127.0.0.1:0", "--listen", "iwarp://127.0.0.1:0",
+            "--export", f"{self.data}:/disk,pnfs,root_squash=no", "--state", os.path.join(self.folder, "state"), "--listen", "tcp://127.0.0.1:0", "--listen", "iwarp://127.0.0.1:0",
             "--metrics", "off", "--rpcbind", "no", "--shards", "2")
         self.content = random.Random(3).randbytes(3 * MIB + 12345)
         self.here = os.path.join(self.folder, "here")
@@ -55,6 +55,16 @@ class Layouts(daemon.DaemonTest):
             # As everybody else sees it.
             self.assertNotIn("bytes_by_rdma", self.back(url, "--layout", "no"))
             self.assertTrue(self.run_client("cat", "--layout", "require", url).stdout == self.content)
+
+    def test_files_of_a_folder_go_by_rdma_too(self):
+        url = self.url("disk/file")
+        for _ in range(2): # the second copy cuts the file, and writes it anew
+            said = self.copy("--layout", "require", self.here, url)
+            self.assertEqual((said["bytes_by_rdma"], said["bytes_by_nfs"]), (len(self.content), 0))
+            with open(os.path.join(self.data, "file"), "rb") as file:
+                self.assertTrue(file.read() == self.content, "other bytes are in the file")
+        said = self.back(url, "--layout", "require")
+        self.assertEqual((said["bytes_by_rdma"], said["bytes_by_nfs"]), (len(self.content), 0))
 
     def test_a_file_that_was_longer_is_cut(self):
         url = self.url("fast/file")

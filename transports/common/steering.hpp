@@ -94,6 +94,10 @@ public:
     void begin_use() noexcept { uses_.fetch_add(1, std::memory_order_relaxed); }
     /// It is over. On any shard; the slot may be somebody else's when this returns.
     void end_use() noexcept;
+    /// A write to the store goes on though its connection has ended: what others write by the grant waits for its end. Any shard.
+    void begin_abandoned() noexcept { abandoned_.fetch_add(1, std::memory_order_relaxed); }
+    void end_abandoned() noexcept { abandoned_.fetch_sub(1, std::memory_order_release); }
+    bool has_abandoned() const noexcept { return abandoned_.load(std::memory_order_acquire) != 0; }
     /// No shard finds its tag any more. True: no access is under way; else w.unused() follows.
     bool waits_for_no_use(use_waiter& w) noexcept;
 
@@ -119,7 +123,8 @@ private:
     verbs::memory_owner keep_;
     std::shared_ptr<verbs::byte_store> store_;
     std::atomic<std::uint32_t> uses_{0};
-    use_waiter* waiter_ = nullptr; // if `awaited` is set
+    std::atomic<std::uint32_t> abandoned_{0}; // of uses_
+    use_waiter* waiter_ = nullptr;            // if `awaited` is set
     record* next_free_ = nullptr;
 };
 

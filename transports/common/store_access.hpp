@@ -28,12 +28,17 @@ class store_user {
 public:
     /// What was under way has ended, as `how` says. Amid a turn of the shard, outside of sections. It may let the store_access go.
     virtual void access_over(store_progress how) noexcept = 0;
+    /// What is under way waits for a disk: access_over() follows in a later turn. Likewise, but it lets nothing go.
+    virtual void access_waits() noexcept {}
 
 protected:
     ~store_user() = default;
 };
 
-/// One access at a time, by a buffer. Its user may go amid an access: what is under way goes on to its end, with the buffer and the
+/// One access at a time, by a buffer. The store is called from a step of the shard of its own, outside of sections: a call may hold a shard
+/// up, and revocations on other shards wait for sections.
+///
+/// Its user may go amid an access: what is under way goes on to its end, with the buffer and the
 /// grant's slot, and nobody hears of it. Until then the slot is in use, so whoever revokes the grant waits for that end, and the device is
 /// there. On its shard.
 class store_access final : private deferred {
@@ -48,10 +53,15 @@ public:
 
     std::span<std::byte> buffer() const noexcept { return {buffer_.get(), size_}; }
     bool is_busy() const noexcept { return record_ != nullptr; }
-    /// Fills the buffer's first `size` bytes, or writes them: at `offset` of the store of `r`. Within the section in which check() found
-    /// `r`, and while nothing is under way.
-    store_progress read(record& r, std::uint64_t offset, std::size_t size) noexcept;
-    store_progress write(record& r, std::uint64_t offset, std::size_t size) noexcept;
+    /// Whether what is under way waits for a disk, or what ended last did.
+    bool has_waited() const noexcept { return has_waited_; }
+    /// Begins to fill the buffer's first `size` bytes, or to write them: at `offset` of the store of `r`. Within the section in which check()
+    /// found `r`, and while nothing is under way. access_over() follows, later.
+    void read(record& r, std::uint64_t offset, std::size_t size) noexcept { begin(r, false, offset, size); }
+    void write(record& r, std::uint64_t offset, std::size_t size) noexcept { begin(r, true, offset, size); }
+    /// The connection has ended: the store is asked to stop what is under way, and other accesses by the grant wait for the end of a write, which
+    /// would land on theirs. access_over() follows all the same. Nothing begins any more.
+    void abandon() noexcept;
 
 private:
     store_access(reactor& shard, store_user& user, std::unique_ptr<std::byte[]> buffer,
@@ -64,9 +74,10 @@ private:
     {
     }
     void leave() noexcept;
-    store_progress begin(record& r, bool writes, std::uint64_t offset, std::size_t size) noexcept;
-    task<void> work(bool writes, std::uint64_t offset, std::size_t size);
-    void run() noexcept override; // the task has ended, which had suspended
+    void begin(record& r, bool writes, std::uint64_t offset, std::size_t size) noexcept;
+    task<void> work();
+    void run() noexcept override; // the task is to begin, or it has ended, which had suspended
+    void start() noexcept;
     void end() noexcept;
 
     reactor& shard_;
@@ -74,8 +85,13 @@ private:
     const std::unique_ptr<std::byte[]> buffer_;
     const std::size_t size_;
     record* record_ = nullptr; // of the access that is under way
+    bool writes_ = false;
+    std::uint64_t offset_ = 0;
+    std::size_t part_ = 0; // of the buffer
     store_progress progress_ = store_progress::done;
-    bool is_beginning_ = false;
+    bool has_begun_ = false; // the task
+    bool has_waited_ = false;
+    bool is_abandoned_ = false;
     scope work_;
 };
 

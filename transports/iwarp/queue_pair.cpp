@@ -203,7 +203,17 @@ void connection::disconnect() noexcept
     ring_doorbell();
 }
 
-void connection::kill(const error& cause) noexcept { cut(end_cause::local, cause); }
+void connection::kill(const error& cause) noexcept
+{
+    cut(end_cause::local, cause);
+    if (stores_ == nullptr)
+        return;
+    stores_.reset(); // what is under way goes on, and nobody hears of it
+    if (!delivering_)
+        tell_end();
+}
+
+void connection::abort(const error& cause) noexcept { cut(end_cause::local, cause); }
 
 // With a reset: a FIN between two messages would tell the peer of an orderly end (RFC 5040 6.1), also where this end drains and what
 // was posted has not gone out. Behind our FIN the peer has heard of the end.
@@ -292,7 +302,7 @@ void connection::deliver() noexcept
         handler_->on_completions(batch);
     batch.clear();
     delivering_ = false;
-    if (was_up && state_ == connection_state::closed)
+    if (was_up && state_ == connection_state::closed && stores_ == nullptr)
         tell_end();
     else if (batch_.empty())
         batch_.swap(batch); // keeps the capacity: no allocation in steady state
@@ -346,7 +356,7 @@ void connection::finish(end_cause cause, const error& e) noexcept
     steering::passing::unlink();
     if (std::exchange(blocked_registered_, false))
         owner_.clear_debt(*this);
-    stores_.reset(); // what is under way goes on, and nobody hears of it
+    leave_stores();
     fd_.reset();
     owner_.count(counted);
     if (was_up)
@@ -385,7 +395,7 @@ void connection::finish(end_cause cause, const error& e) noexcept
         receive_queue_.pop();
     }
     end_error_ = told;
-    if (!delivering_)
+    if (!delivering_ && stores_ == nullptr)
         tell_end();
 }
 

@@ -68,6 +68,8 @@ public:
     steering::scope_id scope() const noexcept { return scope_; }
     void disconnect() noexcept override;
     void kill(const error& cause) noexcept override;
+    /// The end is told when no access to a store is under way.
+    void abort(const error& cause) noexcept override;
     /// As kill(), counted as `cause` unless the connection was ending already.
     void finish(end_cause cause, const error& e) noexcept;
     bool connected() const noexcept override
@@ -119,6 +121,7 @@ private:
             using step = void (connection::*)(steering::store_progress) noexcept;
             over(connection& c, step s) noexcept : connection_(c), step_(s) {}
             void access_over(steering::store_progress how) noexcept override { (connection_.*step_)(how); }
+            void access_waits() noexcept override { connection_.store_waits(); }
 
         private:
             connection& connection_;
@@ -201,6 +204,10 @@ private:
     // --- stores.cpp ---
     /// Makes an access with its buffer where there is none. False: there is no memory, and the connection has ended.
     bool prepare(steering::store_access::pointer store_work::* which) noexcept;
+    /// As steering_table::check(), of a tag that was found before: of a store if `is_of_store`, else of memory. The grant may have gone since,
+    /// and its tag may have been drawn for a grant of the other kind.
+    steering_check check_again(std::uint32_t stag, std::uint64_t offset, std::uint64_t size,
+                               verbs::access want, bool is_of_store) const noexcept;
     bool is_writing_store() const noexcept { return stores_ != nullptr && stores_->is_writing(); }
     /// The FPDU whose header stands may begin: writes before it are in their stores, or it goes on with what is staged. False: it waits for
     /// them, or the connection has failed.
@@ -213,16 +220,17 @@ private:
     /// Begins to write what is staged. Likewise.
     bool write_staged() noexcept;
     void store_written(steering::store_progress how) noexcept;
-    /// The writer has ended, or it is under way. Likewise.
-    bool note_write(steering::store_progress how) noexcept;
-    void count_access(steering::store_progress how) noexcept;
+    void store_waits() noexcept;
+    /// An access has ended. False: the connection had ended before.
+    bool note_access(steering::store_progress how) noexcept;
+    /// The connection ends.
+    void leave_stores() noexcept;
     void keep_left_over(std::span<const std::byte> bytes) noexcept;
     std::span<const std::byte> left_over() const noexcept;
     void drop_left_over() noexcept;
     /// Whether the octet at `offset` of the response to `r` is in the reader's buffer; else it is being read, or the connection has failed.
     bool has_piece(const wire::read_request& r, std::uint32_t offset) noexcept;
     void piece_read(steering::store_progress how) noexcept;
-    bool note_read(steering::store_progress how) noexcept;
     bool waits_for_piece() noexcept;
     bool shrink_stores() noexcept;
 
@@ -248,6 +256,7 @@ private:
     void park(const char* why) noexcept;
     void unpark(const char* why) noexcept;
     void end_pause() noexcept;
+    void watch_hang_up() noexcept;
     void peer_hung_up(std::int32_t events) noexcept;
     void go_on_receiving(const char* why) noexcept;
     void stop_waiting() noexcept;
@@ -345,6 +354,7 @@ private:
     verbs::receive_pauses pauses_;
     go_on go_on_{*this};
     hang_up hang_up_{*this};
+    bool watches_hang_up_ = false;
     phase phase_ = phase::header;
     std::array<std::byte, wire::max_header> header_{};
     std::array<std::byte, wire::tagged_size> next_header_{};

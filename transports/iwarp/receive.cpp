@@ -51,9 +51,8 @@ bool connection::receive(const error* broken) noexcept
         } else if (phase_ == phase::payload && live) {
             if (op_ == wire::opcode::write) {
                 // The grant may have gone since the header was checked.
-                const auto check =
-                    owner_.table().check(tagged_stag_, tagged_next_ - payload_left_, payload_left_,
-                                         verbs::access::remote_write, domain_, scope(), false);
+                const auto check = check_again(tagged_stag_, tagged_next_ - payload_left_, payload_left_,
+                                               verbs::access::remote_write, is_staging_);
                 if (check.rule != nullptr) {
                     refuse(check.fault, end_cause::access_error, check.rule);
                     return true;
@@ -400,9 +399,16 @@ bool connection::no_receive(const char* rule) noexcept
         shared_->wait(*this);
         pauses_.lasts = true;
         pauses_.begun = shard().now();
-        (void)shard().io().poll_once(fd_.get(), POLLRDHUP, hang_up_); // a full ring tells nothing
+        watch_hang_up();
     }
     return false;
+}
+
+// While nothing is read.
+void connection::watch_hang_up() noexcept
+{
+    watches_hang_up_ =
+        shard().io().poll_once(fd_.get(), POLLRDHUP, hang_up_).has_value(); // a full ring tells nothing
 }
 
 // The initiator sends FPDUs.
@@ -431,19 +437,20 @@ void connection::unpark(const char* why) noexcept
 
 void connection::end_pause() noexcept
 {
-    if (!std::exchange(pauses_.lasts, false))
-        return;
-    pauses_.over += shard().now() - pauses_.begun;
-    shard().io().detach(hang_up_);
+    if (std::exchange(watches_hang_up_, false))
+        shard().io().detach(hang_up_);
+    if (std::exchange(pauses_.lasts, false))
+        pauses_.over += shard().now() - pauses_.begun;
 }
 
 // Of a peer that closes its side nothing more is answered: what it has sent need not have memory, which others wait for.
 void connection::peer_hung_up(std::int32_t events) noexcept
 {
     if (events >= 0 && is_parked())
-        finish(end_cause::peer_reset,
-               error(std::errc::connection_reset,
-                     "the peer closed the connection while a message of it waited for memory"));
+        finish(
+            end_cause::peer_reset,
+            error(std::errc::connection_reset,
+                  "the peer closed the connection while a message of it waited for memory, or for a disk"));
 }
 
 void connection::give(const verbs::receive_request& r) noexcept

@@ -22,12 +22,40 @@ constexpr std::size_t largest_payload = 65536;
 
 } // namespace
 
-void connection::count_access(store_progress how) noexcept
+void connection::store_waits() noexcept
 {
-    if (how == store_progress::under_way)
-        context_impl::add(owner_.stats().store_waits, 1);
-    else if (how == store_progress::failed)
+    context_impl::add(owner_.stats().store_waits, 1);
+    if (is_parked() && is_writing_store())
+        watch_hang_up();
+}
+
+bool connection::note_access(store_progress how) noexcept
+{
+    if (how == store_progress::failed)
         context_impl::add(owner_.stats().store_failures, 1);
+    if (state_ != connection_state::closed)
+        return true;
+    if (stores_->is_writing() || stores_->is_reading())
+        return false;
+    stores_.reset();
+    if (!delivering_)
+        tell_end();
+    return false;
+}
+
+// Who is told of the end counts the connection until then, so that a peer leaves no more to a slow disk than it may have connections.
+void connection::leave_stores() noexcept
+{
+    if (stores_ == nullptr)
+        return;
+    if (!stores_->is_writing() && !stores_->is_reading()) {
+        stores_.reset();
+        return;
+    }
+    stores_->kept.reset();
+    for (auto* const each : {&stores_->writer, &stores_->reader})
+        if (*each != nullptr)
+            (*each)->abandon();
 }
 
 bool connection::prepare(steering::store_access::pointer store_work::* which) noexcept
@@ -46,6 +74,18 @@ bool connection::prepare(steering::store_access::pointer store_work::* which) no
     return true;
 }
 
+steering_check connection::check_again(std::uint32_t stag, std::uint64_t offset, std::uint64_t size,
+                                       verbs::access want, bool is_of_store) const noexcept
+{
+    const bool is_read = want == verbs::access::remote_read;
+    steering_check check = owner_.table().check(stag, offset, size, want, domain_, scope(), is_read);
+    if (check.rule == nullptr && (check.store != nullptr) != is_of_store) {
+        check.fault = is_read ? wire::remote_invalid_stag : wire::ddp_invalid_stag;
+        check.rule = "a steering tag that names something else by now";
+    }
+    return check;
+}
+
 // --- Writes ---
 
 // A message that is staged has not ended, so a tagged FPDU is its next one, or is refused (begin_tagged()). There is room: see staged().
@@ -61,6 +101,8 @@ bool connection::is_behind_stores() noexcept
     if (!stores_->is_writing())
         return true;
     park("a write to a store is under way");
+    if (stores_->writer->has_waited())
+        watch_hang_up();
     return false;
 }
 
@@ -89,27 +131,22 @@ bool connection::write_staged() noexcept
 {
     // The grant may have gone since the payload came.
     const std::size_t size = std::exchange(stores_->size, 0);
-    const auto check = owner_.table().check(stores_->stag, stores_->offset, size, verbs::access::remote_write,
-                                            domain_, scope(), false);
+    const auto check = check_again(stores_->stag, stores_->offset, size, verbs::access::remote_write, true);
     if (check.rule != nullptr)
         return refuse(check.fault, end_cause::access_error, check.rule, quote::nothing);
     context_impl::add(owner_.stats().store_accesses, 1);
-    return note_write(stores_->writer->write(*check.store, stores_->offset, size));
+    stores_->writer->write(*check.store, stores_->offset, size);
+    return true;
 }
 
 // What the store could not take is dropped: the store tells of it, and a Terminate would end what others do by this connection.
-bool connection::note_write(store_progress how) noexcept
-{
-    count_access(how);
-    if (how != store_progress::lost)
-        return true;
-    cut(end_cause::local, error(std::errc::not_enough_memory, "memory to write to a store by"));
-    return false;
-}
-
 void connection::store_written(store_progress how) noexcept
 {
-    if (note_write(how))
+    if (!note_access(how))
+        return;
+    if (how == store_progress::lost)
+        cut(end_cause::local, error(std::errc::not_enough_memory, "memory to write to a store by"));
+    else
         go_on_receiving("the write is over");
 }
 
@@ -163,8 +200,7 @@ bool connection::has_piece(const wire::read_request& r, std::uint32_t offset) no
     if (stores_->is_in_batch) // the next batch has it
         return false;
     const std::size_t size = std::min<std::size_t>(buffer_size, r.size - offset);
-    const auto check =
-        owner_.table().check(r.source_stag, at, size, verbs::access::remote_read, domain_, scope(), true);
+    const auto check = check_again(r.source_stag, at, size, verbs::access::remote_read, true);
     if (check.rule != nullptr) {
         fail_response(check);
         return false;
@@ -172,26 +208,21 @@ bool connection::has_piece(const wire::read_request& r, std::uint32_t offset) no
     stores_->piece = at;
     stores_->piece_size = size;
     context_impl::add(owner_.stats().store_accesses, 1);
-    const store_progress how = stores_->reader->read(*check.store, at, size);
-    return note_read(how) && how == store_progress::done;
-}
-
-// The peer would take zeros for what the file has, so the connection ends.
-bool connection::note_read(store_progress how) noexcept
-{
-    count_access(how);
-    if (how != store_progress::failed && how != store_progress::lost)
-        return true;
-    stores_->piece_size = 0;
-    if (sending_.is_of_store)
-        sending_.what = sending_message::kind::none;
-    return refuse(wire::stream_catastrophic, end_cause::store_failed, "a store can't be read",
-                  quote::nothing);
+    stores_->reader->read(*check.store, at, size);
+    return false;
 }
 
 void connection::piece_read(store_progress how) noexcept
 {
-    (void)note_read(how);
+    if (!note_access(how))
+        return;
+    // The peer would take zeros for what the file has, so the connection ends.
+    if (how != store_progress::done) {
+        stores_->piece_size = 0;
+        if (sending_.is_of_store)
+            sending_.what = sending_message::kind::none;
+        refuse(wire::stream_catastrophic, end_cause::store_failed, "a store can't be read", quote::nothing);
+    }
     ring_doorbell(); // also for a Terminate that waits behind it
 }
 
@@ -210,7 +241,15 @@ bool connection::shrink_stores() noexcept
     const bool is_busy = stores_->is_writing() || stores_->is_reading() || stores_->size != 0 ||
                          is_staging_ || !stores_->left.empty() || stores_->piece_size != 0 ||
                          vectors_done_ < vectors_.size();
-    if (std::exchange(stores_->is_used, false) || is_busy)
+    if (std::exchange(stores_->is_used, false))
+        return false;
+    // Else a peer would keep the buffer by an octet of a message that it never ends.
+    if (places() && stores_->size != 0 && !is_staging_ && !stores_->is_writing()) {
+        const steering::section here(owner_.lane());
+        (void)write_staged();
+        return false;
+    }
+    if (is_busy)
         return false;
     stores_->writer.reset();
     stores_->reader.reset();

@@ -202,8 +202,8 @@ void connection::add_segment() noexcept
         const std::byte* source = nullptr;
         if (payload != 0) {
             // Looked up for every FPDU: the grant may have gone while the socket was full.
-            const auto check = owner_.table().check(r.source_stag, r.source_offset + sending_.offset, payload,
-                                                    verbs::access::remote_read, domain_, scope(), true);
+            const auto check = check_again(r.source_stag, r.source_offset + sending_.offset, payload,
+                                           verbs::access::remote_read, sending_.is_of_store);
             if (check.rule != nullptr) {
                 fail_response(check);
                 return;

@@ -420,15 +420,16 @@ queue_pair::verdict queue_pair::ask_store(work& w, steering::record& of) noexcep
                     error(std::errc::not_enough_memory, "a buffer for a store"));
     std::byte* const buffer = access_->buffer().data();
     if (w.op == verbs::opcode::rdma_read) {
-        access_how_ = access_->read(of, w.remote, w.length);
+        access_->read(of, w.remote, w.length);
     } else {
         walk(std::span(w.segments).first(w.segment_count), w.length,
              [buffer](std::size_t at, const std::byte* from, std::size_t n) {
                  std::memcpy(buffer + at, from, n);
              });
-        access_how_ = access_->write(of, w.remote, w.length);
+        access_->write(of, w.remote, w.length);
     }
-    return end_of_access(w);
+    access_how_ = steering::store_progress::under_way;
+    return verdict::wait;
 }
 
 // What the store could not take is dropped, and it remembers that.

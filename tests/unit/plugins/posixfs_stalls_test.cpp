@@ -11,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <fcntl.h>
+#include <latch>
 #include <linux/magic.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
@@ -337,6 +338,14 @@ BOOST_AUTO_TEST_CASE(a_disk_that_stalled_is_left_to_the_pool_by_stores_too)
     BOOST_TEST(on_shard());
     e.pass(0ms);
     BOOST_TEST(!on_shard());
+    // An error of a thread is told as one of the shard is.
+    error_of_write = ENOSPC;
+    const auto other = e.run(e.fs->map(e.r, e.file, 0, file_size, map_use::write));
+    BOOST_REQUIRE(other);
+    BOOST_TEST(!e.run(other->store->write(0, memory)).has_value());
+    error_of_write = 0;
+    BOOST_TEST(written_by != ::gettid());
+    BOOST_TEST(other->store->write_failure().value() == ENOSPC);
     e.pass(700ms);
     BOOST_TEST(on_shard());
     // And reads: what is in the page cache is read at once, all the same.
@@ -346,4 +355,62 @@ BOOST_AUTO_TEST_CASE(a_disk_that_stalled_is_left_to_the_pool_by_stores_too)
     BOOST_TEST(e.run(mapped->store->read(0, memory)).has_value());
     error_of_nowait = 0;
     BOOST_TEST((memory == std::vector<std::byte>(file_size, std::byte('s'))));
+}
+
+// It waits in the lane while its connection ends: it would land on what the peer has written since.
+BOOST_AUTO_TEST_CASE(a_write_that_nobody_asks_for_any_more_is_not_made)
+{
+    exported e("/var/tmp");
+    BOOST_REQUIRE_MESSAGE(!e.in_memory(), "/var/tmp is in memory: put it on a disk");
+    const auto mapped = e.run(e.fs->map(e.r, e.file, 0, file_size, map_use::write));
+    BOOST_REQUIRE(mapped);
+    std::vector<std::byte> memory(file_size, std::byte('s'));
+    stall_of_write = 6ms;
+    BOOST_TEST(e.run(mapped->store->write(0, memory)).has_value());
+    e.pass(0ms);
+    scope tasks(*e.streams.shard);
+    std::latch may_go(1);
+    for (int threads = 0; threads < 2; ++threads)
+        tasks.spawn([&]() -> task<void> {
+            auto job = [&may_go] { may_go.wait(); };
+            co_await e.pool.run(std::move(job));
+        });
+    result<void> done;
+    scope connection(*e.streams.shard);
+    connection.spawn([&]() -> task<void> { done = co_await mapped->store->write(0, memory); });
+    written_by = 0;
+    connection.request_stop();
+    may_go.count_down();
+    while (connection.live() != 0 || tasks.live() != 0)
+        e.streams.turns(1);
+    BOOST_TEST((!done && done.error() == std::errc::operation_canceled));
+    BOOST_TEST(written_by == 0);
+    BOOST_TEST(!mapped->store->write_failure()); // nobody was told that it is there
+}
+
+// Its connection would end, and with it what the peer does with other files.
+BOOST_AUTO_TEST_CASE(a_read_of_a_store_waits_for_a_lane_that_is_full)
+{
+    exported e("/var/tmp");
+    BOOST_REQUIRE_MESSAGE(!e.in_memory(), "/var/tmp is in memory: put it on a disk");
+    const auto mapped = e.run(e.fs->map(e.r, e.file, 0, file_size, map_use::read));
+    BOOST_REQUIRE(mapped);
+    scope tasks(*e.streams.shard);
+    std::latch may_go(1);
+    for (std::size_t jobs = 0; jobs < 2 + blocking_pool::max_queued; ++jobs)
+        tasks.spawn([&]() -> task<void> {
+            auto job = [&may_go] { may_go.wait(); };
+            co_await e.pool.run(std::move(job));
+        });
+    std::vector<std::byte> memory(file_size);
+    error_of_nowait = EOPNOTSUPP; // so that it takes a thread
+    result<void> done = error(std::errc::io_error, "not ended");
+    tasks.spawn([&]() -> task<void> { done = co_await mapped->store->read(0, memory); });
+    e.pass(10ms);
+    may_go.count_down();
+    while (tasks.live() != 0)
+        e.pass(1ms);
+    error_of_nowait = 0;
+    BOOST_TEST(done.has_value());
+    BOOST_TEST((memory == std::vector<std::byte>(file_size, std::byte('d'))));
 }

@@ -166,6 +166,8 @@ BOOST_FIXTURE_TEST_CASE(a_mapping_needs_the_rights_of_a_read_or_a_write, stores)
     const request other = user(1234, 1234);
     BOOST_TEST(fails(fs->map(other, f, 0, 10, map_use::read)) == EACCES);
     BOOST_TEST(fails(fs->map(other, f, 0, 10, map_use::write)) == EACCES);
+    BOOST_TEST(fails(fs->note_written(other, f, 1)) == EACCES);
+    BOOST_TEST(fails(fs->note_written(other, f, 0)) == 0); // it does not open the file
     set_attributes set;
     set.mode = 0604;
     must(fs->setattr(me, f, set, std::nullopt));
@@ -215,10 +217,20 @@ BOOST_FIXTURE_TEST_CASE(room_is_taken_before_anything_is_written, stores)
     BOOST_TEST_REQUIRE(asked.size() == 1u);
     BOOST_TEST((asked[0] == room{FALLOC_FL_KEEP_SIZE, 4096, mib}));
     BOOST_TEST(stat(f).size == 4u);
+    // A hole within the file stays one.
+    set_attributes set;
+    set.size = 8192;
+    must(fs->setattr(me, f, set, std::nullopt));
+    asked.clear();
+    BOOST_TEST(map(f, 0, 8192).length == 8192u);
+    BOOST_TEST(asked.empty());
+    BOOST_TEST(map(f, 4096, 8192).length == 8192u);
+    BOOST_TEST_REQUIRE(asked.size() == 1u);
+    BOOST_TEST((asked[0] == room{FALLOC_FL_KEEP_SIZE, 8192, 4096}));
     // Some at once.
     error_of_room = EOPNOTSUPP; // of a file system that can't, whose writes take room as they come
     BOOST_TEST(map(f, 0, 1024 * mib).length == 64 * mib);
-    BOOST_TEST((asked.back() == room{FALLOC_FL_KEEP_SIZE, 0, 64 * mib}));
+    BOOST_TEST((asked.back() == room{FALLOC_FL_KEEP_SIZE, 8192, 4 * mib}));
     for (const int failed : {ENOSPC, EDQUOT}) {
         error_of_room = failed;
         BOOST_TEST(fails(fs->map(me, f, 0, mib, map_use::write)) == failed);
@@ -244,8 +256,9 @@ BOOST_FIXTURE_TEST_CASE(a_store_remembers_that_a_write_failed, stores)
     BOOST_TEST(m.store->write_failure().value() == ENOSPC);
     BOOST_TEST(get(me, f) == "Xbcde");
     // Where it failed, old bytes are not what the writer is to read; elsewhere they are.
-    BOOST_TEST(read(m, 0, 1) == "error " + std::to_string(EIO));
+    BOOST_TEST(read(m, 0, 2) == "error " + std::to_string(EIO));
     BOOST_TEST(read(m, 1, 4) == "bcde");
+    BOOST_TEST(read(m, 0, 1) == "X"); // who asks whether the write has come
     BOOST_TEST(read(other, 0, 5) == "Xbcde");
     // The layout of which it is has lost bytes, and no other one.
     BOOST_TEST(!other.store->write_failure());
@@ -293,8 +306,8 @@ BOOST_FIXTURE_TEST_CASE(a_file_is_as_long_as_whoever_wrote_says, stores)
     BOOST_TEST(must(fs->note_written(me, f, 0)).after->size == 5000u);
     // It takes room for a byte, and never sets a size: another one may have written behind that meanwhile.
     BOOST_TEST((asked.back() == room{0, 4999, 1}));
-    error_of_room = EOPNOTSUPP;
-    BOOST_TEST(must(fs->note_written(me, f, 6000)).after->size == 6000u);
+    error_of_room = EOPNOTSUPP; // nor would it write a zero
+    BOOST_TEST(must(fs->note_written(me, f, 6000)).after->size == 5000u);
     error_of_room = ENOSPC;
     BOOST_TEST(fails(fs->note_written(me, f, 7000)) == ENOSPC);
     BOOST_TEST(fails(fs->note_written(me, f, std::uint64_t(1) << 63)) == EFBIG);
@@ -309,6 +322,21 @@ BOOST_FIXTURE_TEST_CASE(stores_have_a_bound, stores)
         all.push_back(map(f, 0, 10));
     BOOST_TEST(fails(fs->map(me, f, 0, 10, map_use::read)) == EMFILE);
     all.pop_back();
+    BOOST_TEST(fails(fs->map(me, f, 0, 10, map_use::read)) == 0);
+}
+
+BOOST_FIXTURE_TEST_CASE(one_peer_has_half_of_the_stores, stores)
+{
+    const handle f = make_file(name, "text");
+    request other = me;
+    me.client = "192.0.2.1";
+    other.client = "192.0.2.2";
+    std::vector<mapping> all;
+    for (std::size_t i = 0; i < most_stores / 2; ++i)
+        all.push_back(map(f, 0, 10));
+    BOOST_TEST(fails(fs->map(me, f, 0, 10, map_use::read)) == EMFILE);
+    BOOST_TEST(fails(fs->map(other, f, 0, 10, map_use::read)) == 0);
+    all.clear();
     BOOST_TEST(fails(fs->map(me, f, 0, 10, map_use::read)) == 0);
 }
 

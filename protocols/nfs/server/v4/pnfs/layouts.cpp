@@ -21,6 +21,8 @@ using files::lock_type;
 
 // How often a fence looks whether memory that is being granted is there.
 constexpr auto look_again = std::chrono::milliseconds(1);
+// The same of what has lasted for long.
+constexpr duration most_pause = std::chrono::milliseconds(64);
 // How long who gives back waits for the fence, and how many turns of them without sleep.
 constexpr auto most_wait_for_fences = std::chrono::seconds(1);
 constexpr unsigned most_turns = 16;
@@ -84,6 +86,7 @@ struct layouts::record {
     std::atomic<unsigned> commits{0}; ///< under way: what is committed is fenced after that
     unsigned fences = 0;              ///< that are under way
     bool is_going = false;            ///< a fence of all of it has begun
+    bool has_stores = false;          ///< some of it has, or had
 };
 
 /// A segment that the state layer knows of, and that waits for its memory.
@@ -388,6 +391,7 @@ result<files::stateid> layouts::end(files::state_table& table, const begun& b, m
         b.here->bytes.last = asked.offset + made.length - 1;
         b.here->grants.swap(made.grants);
         b.here->stores.swap(made.stores);
+        b.of->has_stores |= !b.here->stores.empty();
         b.here->is_ready = true;
         h.granted.add();
         // Nobody finds the file any more: its memory is not kept for longer than the client has it open.
@@ -623,13 +627,22 @@ task<result<void>> layouts::wait_until_back(home* at, std::vector<files::stateid
             ids.pop_back();
         return ids.empty();
     };
+    // What a disk holds up would land on what the client writes behind this: that is waited for as a WRITE would wait.
+    const auto has_stores = [at, &ids] {
+        return std::ranges::any_of(ids, [at](const files::stateid& id) {
+            const auto found = at->records.find(id.other);
+            return found != at->records.end() && found->second->has_stores;
+        });
+    };
     const task_context& context = co_await current_context();
     // Mostly it takes a few turns.
     for (unsigned turns = 0; turns < most_turns && !is_over(); ++turns)
         co_await yield();
     bool goes_on = true;
-    while (goes_on && context.shard->clock().now() < until && !is_over())
-        goes_on = co_await sleep_for(look_again);
+    for (duration pause = look_again;
+         goes_on && !is_over() && (context.shard->clock().now() < until || has_stores());
+         pause = std::min<duration>(2 * pause, most_pause))
+        goes_on = co_await sleep_for(pause);
     co_return result<void>();
 }
 
@@ -775,8 +788,11 @@ task<result<void>> layouts::fence(const files::lost_state& what)
     const auto is_lost = [&what](const segment& s) {
         return what.is_all || !what.bytes[std::size_t(s.type)].overlapping(s.bytes).empty();
     };
+    // A commit takes as long as the disk does.
+    duration pause = look_again;
     while (!now.of->is_ready() || now.of->commits != 0) {
-        const bool goes_on = co_await sleep_for(look_again);
+        const bool goes_on = co_await sleep_for(pause);
+        pause = std::min<duration>(2 * pause, most_pause);
         if (!goes_on)
             co_return error(std::errc::operation_canceled, "a fence of memory that is being granted");
     }

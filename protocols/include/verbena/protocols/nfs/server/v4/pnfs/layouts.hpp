@@ -143,8 +143,9 @@ public:
               const files::exported_file& file, const files::byte_range& bytes,
               std::optional<files::lock_type> type, files::loss why = files::loss::returned);
 
-    /// Waits until what was given back by `id` is out of its client's reach, a second at most: what the client writes by another way then stays on
-    /// top, also where a connection of its still brings a late RDMA Write.
+    /// Waits until what was given back by `id` is out of its client's reach: what the client writes by another way then stays on
+    /// top, also where a connection of its still brings a late RDMA Write. A second at most; where stores were granted as long as their disk
+    /// takes.
     ///
     /// Completes when: that is so. On cancel: at once. Errors: none. Lifetime: `state` outlives the task. Shard: any.
     task<void> until_back(state_home& state, files::exported_file file, files::stateid id);
