@@ -216,18 +216,7 @@ public:
             co_await session_->close();
     }
     bool is_open() const noexcept { return store_ != nullptr; }
-    /// Why no byte of a copy from `source` would go by RDMA, whatever the servers give; empty: it may. `with_checksum`: bytes are read and written here.
-    std::string without_layouts(const place& source, bool with_checksum) const
-    {
-        if (!session_ && !source.session_)
-            return "neither is on a server: leave out --layout require";
-        if (!with_checksum && session_ && source.session_ &&
-            session_->nfs().copies_from(source.session_->nfs()))
-            return "the server copies by itself, so that no byte goes by RDMA: leave out --layout require, "
-                   "or "
-                   "write ?vers=4.1 behind both URLs";
-        return {};
-    }
+    bool is_on_server() const noexcept { return session_ != nullptr; }
     const std::string& text() const noexcept { return text_; }
     nfs::v4::pnfs::layout_user* layouts() noexcept { return session_ ? session_->layouts() : nullptr; }
     store& files() noexcept { return *store_; }
@@ -300,7 +289,8 @@ struct ways_of_bytes {
             return true;
         for (std::size_t i = 0; i < because.size(); ++i) {
             const auto why = static_cast<by_nfs>(i);
-            if (because[i] != 0 && why != by_nfs::no_server && why != by_nfs::no_type && why != by_nfs::small)
+            if (because[i] != 0 && why != by_nfs::no_server && why != by_nfs::no_type &&
+                why != by_nfs::small && why != by_nfs::behind_end)
                 return true;
         }
         return false;
@@ -338,11 +328,10 @@ task<int> copy_all(runtime& r, const cp_options& o, std::vector<std::unique_ptr<
         co_return complain(o.target + ": several sources need a directory that exists as target", exit_usage);
     const bool requires_layouts = r.options().layouts == layout_use::require;
     for (const auto& source : sources) {
-        const std::string why = requires_layouts && source->is_open()
-                                    ? target.without_layouts(*source, o.copy.checksum)
-                                    : std::string();
-        if (!why.empty())
-            co_return complain(source->text() + " to " + o.target + ": " + why, exit_usage);
+        if (requires_layouts && source->is_open() && !source->is_on_server() && !target.is_on_server())
+            co_return complain(source->text() + " to " + o.target +
+                                   ": neither is on a server: leave out --layout require",
+                               exit_usage);
     }
     copy_options how = o.copy;
     how.quiet = r.options().json;

@@ -83,6 +83,7 @@ struct copier::one_file {
     const std::uint32_t chunk;
     const std::uint64_t size; // no more than that is read
     std::uint64_t next = 0;
+    std::uint64_t written = 0;        // where the last byte that was written ends
     std::optional<std::uint64_t> end; // where reading found an earlier end
     bool done() const noexcept { return failed || end || next >= size; }
     std::optional<error> failed;
@@ -366,6 +367,8 @@ task<void> copier::copy_file(store& from, std::string from_path, store& to, std:
 // What one read and one write move is moved so: to open the source once more takes as many calls. A checksum is of what was read.
 task<bool> copier::copied_within(store& from, store& to, one_file& f)
 {
+    if (runtime_.options().layouts == layout_use::require) // bytes are to go by RDMA
+        co_return false;
     if (options_.checksum || f.size <= f.chunk || f.size == UINT64_MAX)
         co_return false;
     std::uint64_t told = 0;
@@ -402,6 +405,8 @@ task<result<void>> copier::copy_data(one_file& f)
         const auto cut = co_await f.to.cut(f.end.value_or(f.size));
         if (!cut)
             f.failed = cut.error();
+    } else {
+        (void)co_await f.to.take_back(f.written);
     }
     auto closed = co_await f.to.close();
     if (f.failed)
@@ -456,6 +461,7 @@ task<void> copier::copy_chunks(one_file& f)
                     break;
                 }
                 done += size;
+                f.written = std::max(f.written, begin + done);
                 totals_.bytes += size;
             }
         } catch (const std::bad_alloc&) { // the others must not wait for this chunk

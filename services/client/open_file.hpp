@@ -20,6 +20,8 @@ public:
     virtual task<result<void>> cut(std::uint64_t length) = 0;
     /// The size that a file which is written is to have, as far as it is known: by that more memory is asked for at once.
     virtual void expect(std::uint64_t) {}
+    /// Behind a write that failed: takes away what the file got for bytes that were expected, and that nobody wrote. `end`: of what was written.
+    virtual task<result<void>> take_back([[maybe_unused]] std::uint64_t end) { co_return result<void>(); }
     /// What was written is stable (server) or handed to the kernel (local) afterwards.
     virtual task<result<void>> close() = 0;
 };

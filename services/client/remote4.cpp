@@ -4,6 +4,7 @@
 
 #include <verbena/protocols/nfs/client/v4/file.hpp>
 
+#include <algorithm>
 #include <cerrno>
 
 namespace verbena::cli {
@@ -42,7 +43,10 @@ private:
 // Its bytes go by RDMA where the server gives layouts.
 class file4_by_layout final : public open_file {
 public:
-    explicit file4_by_layout(std::unique_ptr<v4::pnfs::layout_file> f) noexcept : file_(std::move(f)) {}
+    explicit file4_by_layout(std::unique_ptr<v4::pnfs::layout_file> f) noexcept
+        : file_(std::move(f)), had_(file_->size())
+    {
+    }
 
     task<result<rpc::payload>> read(std::uint64_t offset, std::uint32_t count) override
     {
@@ -63,11 +67,13 @@ public:
         co_return co_await file_->truncate(length);
     }
     void expect(std::uint64_t size) override { file_->expect(size); }
+    task<result<void>> take_back(std::uint64_t end) override { return cut(std::max(end, had_)); }
     task<result<void>> close() override { return file_->close(); }
     v4::pnfs::layout_file& file() noexcept { return *file_; }
 
 private:
     std::unique_ptr<v4::pnfs::layout_file> file_;
+    const std::uint64_t had_; // bytes, when it was opened
 };
 
 // For what the server does with a file by itself.

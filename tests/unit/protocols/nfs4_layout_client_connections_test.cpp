@@ -312,4 +312,53 @@ BOOST_FIXTURE_TEST_CASE(devices_that_are_connected_to_at_once_register_memory_on
     }
 }
 
+// It has rested, and nobody tries it again.
+BOOST_FIXTURE_TEST_CASE(a_device_that_no_layout_names_any_more_says_nothing_of_the_others, layout_world)
+{
+    join(holder);
+    const auto what = make("f", letters(1000));
+    const deviceid4 device = device_of(what);
+    auto o = quick().connections;
+    o.rest = 10s;
+    o.most_rest = 20s;
+    nfs::v4::pnfs::data_connections connections(holder.user.session(), *client_context, pool, o);
+    deviceid4 old = device;
+    old.back() ^= std::byte(1);
+    const auto fails = [&](const deviceid4& id) {
+        const auto found = run([&] { return connections.get(id, 0); });
+        BOOST_TEST(found.connection == nullptr);
+    };
+    holder.wire.on_call = [&](const sent_compound&, std::vector<std::byte>& message) {
+        replace(message, old, device);
+    };
+    address = "nobody listens there";
+    BOOST_TEST(!connections.all_rest());
+    fails(old);
+    BOOST_TEST(connections.all_rest());
+    pass(30s, 1s);
+    BOOST_TEST(!connections.all_rest());
+    fails(device);
+    BOOST_TEST(connections.all_rest());
+    holder.wire.on_call = nullptr;
+    run([&]() -> task<void> { co_await connections.close(); });
+}
+
+// Whatever an attempt at one more of them ends with.
+BOOST_FIXTURE_TEST_CASE(a_connection_that_is_up_serves_where_another_one_can_not_be_made, layout_world)
+{
+    join(holder);
+    const auto what = make("f", letters(1000));
+    const deviceid4 device = device_of(what);
+    auto o = quick().connections;
+    o.connections = 2;
+    nfs::v4::pnfs::data_connections connections(holder.user.session(), *client_context, pool, o);
+    const auto first = run([&] { return connections.get(device, 0); });
+    BOOST_TEST_REQUIRE(first.connection != nullptr);
+    address = "nobody listens there";
+    const auto second = run([&] { return connections.get(device, 1); });
+    BOOST_TEST(second.connection == first.connection);
+    BOOST_TEST(!connections.all_rest());
+    run([&]() -> task<void> { co_await connections.close(); });
+}
+
 BOOST_AUTO_TEST_SUITE_END()

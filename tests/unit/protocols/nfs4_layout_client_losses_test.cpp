@@ -216,8 +216,13 @@ BOOST_FIXTURE_TEST_CASE(what_is_lost_is_written_again_by_an_open_file_that_may_w
     pass(100ms);
     BOOST_TEST(read(*reader, 0, 5) == "first");
     BOOST_TEST(counts().written_by_nfs == 11u);
+    // It is stable then: no open file leaves that to the commit of another one.
+    BOOST_TEST(first->plain().uncommitted() + second->plain().uncommitted() == 0u);
     // Whatever went by NFS is committed before RDMA writes, whichever of them wrote it.
     pass(2s);
+    BOOST_TEST(run([&] { return first->plain().write(0, bytes_of("fIrst")); }).has_value());
+    write(*second, 2 * block, "x"); // there is a layout
+    BOOST_TEST(run([&] { return first->plain().write(0, bytes_of("First")); }).has_value());
     holder.wire.sent.clear();
     write(*second, 0, "FIRST");
     BOOST_TEST(holder.wire.sent.back().has(nfs_opnum4::commit));
@@ -226,6 +231,74 @@ BOOST_FIXTURE_TEST_CASE(what_is_lost_is_written_again_by_an_open_file_that_may_w
     BOOST_TEST(read(*reader, block, 6) == "second");
     BOOST_TEST(read(*reader, 0, 5) == "FIRST");
     close(*reader);
+}
+
+// Else a restart would have the server hear of them again, over what another open file has written by RDMA since.
+BOOST_FIXTURE_TEST_CASE(what_a_file_that_closes_wrote_by_nfs_is_stable_before_others_write_by_rdma,
+                        layout_world)
+{
+    join(holder);
+    const auto what = make("f", std::string(3 * block, '.'));
+    auto first = open(what);
+    auto second = open(what);
+    write(*second, block, "second");
+    BOOST_TEST(run([&] { return first->plain().write(0, bytes_of("first")); }).has_value());
+    event passes;
+    holder.wire.holds_answer = [&](const sent_compound& call) {
+        return call.has(nfs_opnum4::commit) ? &passes : nullptr;
+    };
+    unsigned done = 0;
+    tasks.spawn([&]() -> task<void> {
+        const auto closed = co_await first->close();
+        BOOST_TEST(closed.has_value());
+        ++done;
+    });
+    pass(10ms);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::commit) >= 1u);
+    const std::uint64_t by_rdma = counts().written_by_rdma;
+    tasks.spawn([&]() -> task<void> {
+        const auto written = co_await second->write(0, bytes_of("FIRST"));
+        BOOST_TEST(written.has_value());
+        ++done;
+    });
+    pass(10ms);
+    BOOST_TEST(counts().written_by_rdma == by_rdma);
+    holder.wire.holds_answer = nullptr;
+    passes.set();
+    pass(100ms);
+    BOOST_TEST(done == 2u);
+    BOOST_TEST(counts().written_by_rdma == by_rdma + 5);
+    close(*second);
+    BOOST_TEST(there(what).substr(0, 6) == "FIRST.");
+}
+
+// Somebody else may have written since: EIO says so by whatever way its bytes would go, and what it wrote is not written again.
+BOOST_FIXTURE_TEST_CASE(an_open_file_that_has_lost_its_locks_fails_and_no_other_does, layout_world)
+{
+    join(holder);
+    const auto what = make("f", std::string(3 * block, '.'));
+    auto first = open(what);
+    auto second = open(what);
+    BOOST_TEST(
+        run([&] { return first->plain().lock({0, 9}, verbena::files::lock_type::write); }).has_value());
+    write(*first, 0, "first");
+    write(*second, block, "second");
+    restart(false);
+    const auto is_told = [](const auto& done) { return !done && done.error() == std::errc::io_error; };
+    commit(*second);
+    BOOST_TEST(first->plain().has_lost_locks());
+    BOOST_TEST(second->uncommitted() == 0u);
+    BOOST_TEST(counts().written_by_nfs == 6u);
+    BOOST_TEST(is_told(run([&] { return first->commit(); })));
+    pass(100s, 1s);
+    BOOST_TEST(read(*second, block, 6) == "second");
+    BOOST_TEST(second->has_layout());
+    BOOST_TEST(is_told(run([&] { return first->read(0, 5); })));
+    BOOST_TEST(is_told(run([&] { return first->write(0, bytes_of("FIRST")); })));
+    write(*second, 0, "SECOND");
+    (void)run([&] { return first->close(); });
+    close(*second);
+    BOOST_TEST(there(what).substr(0, 7) == "SECOND.");
 }
 
 BOOST_FIXTURE_TEST_CASE(a_lease_that_may_be_over_is_renewed_by_nfs_first, layout_world)

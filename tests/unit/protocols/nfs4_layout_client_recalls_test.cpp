@@ -308,6 +308,107 @@ BOOST_FIXTURE_TEST_CASE(a_recall_does_not_wait_for_a_connection_to_be_made, layo
     close(*f);
 }
 
+// Who closes a file leaves that to a recall that is under way, and another recall may come while it does so.
+BOOST_FIXTURE_TEST_CASE(a_recall_that_comes_while_a_file_is_closed_for_another_one_is_heard, layout_world)
+{
+    join(holder);
+    look(other);
+    const auto what = make("f", letters(4 * block));
+    auto first = open(what);
+    auto second = open(what);
+    BOOST_TEST(
+        run([&] { return first->plain().lock({0, 10}, verbena::files::lock_type::write); }).has_value());
+    write(*second, 0, "written");
+    const auto cut = [&](std::uint64_t size, bool& is_cut) {
+        tasks.spawn([&, size]() -> task<void> {
+            new_attributes shorter;
+            shorter.size = size;
+            const auto done = co_await other.user.setattr(what.handle, shorter);
+            BOOST_TEST(done.has_value());
+            is_cut = true;
+        });
+    };
+    // The first LAYOUTRETURN is lost, so that the recall is still to be served when the file is closed.
+    int lost = 1;
+    holder.wire.decide = [&](const sent_compound& call) {
+        return call.has(nfs_opnum4::layoutreturn) && lost-- > 0 ? direct_transport::fate::is_lost
+                                                                : direct_transport::fate::arrives;
+    };
+    event passes;
+    holder.wire.holds_answer = [&](const sent_compound& call) {
+        return call.has(nfs_opnum4::locku) ? &passes : nullptr;
+    };
+    bool first_cut = false;
+    bool second_cut = false;
+    bool is_closed = false;
+    cut(3 * block, first_cut);
+    for (int i = 0; i < 100 && lost > 0; ++i)
+        pass(1ms, 1ms);
+    BOOST_TEST(lost == 0);
+    tasks.spawn([&]() -> task<void> {
+        const auto closed = co_await first->close();
+        BOOST_TEST(closed.has_value());
+        is_closed = true;
+    });
+    pass(100ms, 1ms);
+    BOOST_TEST(first_cut);
+    BOOST_TEST(counts().returned == 1u);
+    BOOST_TEST(!is_closed);
+    pass(120s, 1s); // the server gives none for a while
+    BOOST_TEST(read(*second, 0, 7) == "written");
+    BOOST_TEST(second->has_layout());
+    cut(2 * block, second_cut);
+    pass(100ms, 1ms);
+    BOOST_TEST(counts().recalled == 2u);
+    holder.wire.holds_answer = nullptr;
+    passes.set();
+    pass(1s, 10ms);
+    BOOST_TEST(is_closed);
+    BOOST_TEST(second_cut);
+    BOOST_TEST(counts().returned == 2u);
+    BOOST_TEST(!second->has_layout());
+    close(*second);
+}
+
+// Nor does it wait for a server that hears no LAYOUTRETURN.
+BOOST_FIXTURE_TEST_CASE(who_closes_a_file_does_not_wait_for_a_layout_to_go_back_that_others_use, layout_world)
+{
+    join(holder);
+    look(other);
+    const auto what = make("f", letters(4 * block));
+    auto first = open(what);
+    auto second = open(what);
+    write(*second, 0, "written");
+    unsigned lost = 0;
+    holder.wire.decide = [&](const sent_compound& call) {
+        if (!call.has(nfs_opnum4::layoutreturn))
+            return direct_transport::fate::arrives;
+        ++lost;
+        return direct_transport::fate::is_lost;
+    };
+    tasks.spawn([&]() -> task<void> {
+        new_attributes shorter;
+        shorter.size = 3 * block;
+        (void)co_await other.user.setattr(what.handle, shorter);
+    });
+    for (int i = 0; i < 100 && lost == 0; ++i)
+        pass(1ms, 1ms);
+    BOOST_TEST(lost >= 1u);
+    bool is_closed = false;
+    tasks.spawn([&]() -> task<void> {
+        const auto closed = co_await first->close();
+        BOOST_TEST(closed.has_value());
+        is_closed = true;
+    });
+    pass(3s, 10ms);
+    BOOST_TEST(is_closed);
+    BOOST_TEST(counts().returned == 0u);
+    holder.wire.decide = nullptr;
+    pass(10s, 100ms);
+    BOOST_TEST(counts().returned == 1u);
+    close(*second);
+}
+
 // 8881 12.5.5.1: all of it goes back, and then one LAYOUTRETURN of the kind of the recall.
 BOOST_FIXTURE_TEST_CASE(a_recall_of_a_file_system_or_of_all_ends_with_a_return_of_that, layout_world)
 {

@@ -67,7 +67,8 @@ public:
     void run(std::size_t restarts, seen& all)
     {
         const auto what = w_.make("f", content_);
-        file_ = w_.open(what);
+        for (auto& each : files_)
+            each = w_.open(what);
         loop::conditions slow;
         slow.latency = 3ms;
         w_.fabric->set_conditions(slow);
@@ -81,7 +82,11 @@ public:
             w_.pass(100ms, 1ms);
         BOOST_TEST_REQUIRE(at_work_ == 0u);
         w_.fabric->set_conditions({});
-        w_.commit(*file_);
+        // What each has committed is there, whatever becomes of the other one.
+        for (auto& each : files_)
+            w_.commit(*each);
+        w_.restart();
+        files_.front().reset();
         BOOST_TEST((w_.there(what) == content_));
         const auto& counts = w_.counts();
         all.written_by_rdma += counts.written_by_rdma;
@@ -89,15 +94,19 @@ public:
         all.written_again += counts.by_reason[static_cast<std::size_t>(by_nfs::lost)];
         all.lost += counts.lost;
         all.compared += compared_;
-        w_.close(*file_);
-        file_.reset();
+        w_.close(*files_.back());
+        files_.back().reset();
     }
 
 private:
+    /// By which that one works: two share what the client has of layouts.
+    layout_file& file_of(std::size_t which) { return *files_[which % files_.size()]; }
+    std::size_t uncommitted() const noexcept { return files_[0]->uncommitted() + files_[1]->uncommitted(); }
     // Each has a part of the file, and knows what is in it.
     task<void> work(std::size_t which)
     {
         ++at_work_;
+        layout_file& f = file_of(which);
         sim::draws luck(which + 10 * luck_.next());
         for (std::size_t round = 1; !is_over_; ++round) {
             const std::size_t at = which * stripe + luck.below(stripe);
@@ -107,12 +116,12 @@ private:
                 const std::string& bytes =
                     written_.emplace_back(size, static_cast<char>('a' + (which * 7 + round) % 26));
                 content_.replace(at, size, bytes);
-                const auto write = [&] { return file_->write(at, layout_world::bytes_of(bytes)); };
+                const auto write = [&] { return f.write(at, layout_world::bytes_of(bytes)); };
                 co_await until_done(write);
             } else {
-                co_await compare(at, size);
+                co_await compare(f, at, size);
             }
-            const auto commit = [this] { return file_->commit(); };
+            const auto commit = [&f] { return f.commit(); };
             if (luck.chance(20))
                 co_await until_done(commit);
             (void)co_await sleep_for(std::chrono::milliseconds(luck.below(5)));
@@ -123,7 +132,7 @@ private:
     task<void> cut()
     {
         ++at_work_;
-        const auto truncate = [this] { return file_->truncate(file_size); };
+        const auto truncate = [this] { return files_[0]->truncate(file_size); };
         while (!is_over_) {
             co_await until_done(truncate);
             (void)co_await sleep_for(50ms);
@@ -141,13 +150,13 @@ private:
         }
         BOOST_TEST(false, "it never succeeds");
     }
-    task<void> compare(std::size_t at, std::size_t size)
+    task<void> compare(layout_file& f, std::size_t at, std::size_t size)
     {
         for (const std::size_t end = at + size; at < end;) {
             // What NFS wrote and a restart lost is sent again by the next commit, and read as it was until then.
-            bool is_sure = file_->plain().uncommitted() == 0;
-            auto got = co_await file_->read(at, static_cast<std::uint32_t>(end - at));
-            is_sure = is_sure && file_->plain().uncommitted() == 0;
+            bool is_sure = f.plain().uncommitted() == 0;
+            auto got = co_await f.read(at, static_cast<std::uint32_t>(end - at));
+            is_sure = is_sure && f.plain().uncommitted() == 0;
             if (!got) {
                 (void)co_await sleep_for(1ms);
                 continue;
@@ -181,9 +190,8 @@ private:
         const std::uint64_t by_rdma = w_.counts().written_by_rdma;
         for (int i = 0; i < 3000 && !is_there; ++i) {
             w_.pass(1ms, 1ms);
-            is_there =
-                is_there || when == moment::any ||
-                (when == moment::rdma && w_.counts().written_by_rdma != by_rdma && file_->uncommitted() != 0);
+            is_there = is_there || when == moment::any ||
+                       (when == moment::rdma && w_.counts().written_by_rdma != by_rdma && uncommitted() != 0);
         }
         if (is_there) {
             ++all.restarts[std::size_t(when)];
@@ -194,7 +202,7 @@ private:
         for (int i = 0; i < 1000 && wire.running != 0; ++i)
             w_.pass(1ms, 1ms);
         BOOST_TEST_REQUIRE(wire.running == 0u);
-        all.with_uncommitted += file_->uncommitted() != 0;
+        all.with_uncommitted += uncommitted() != 0;
         w_.restart();
         wire.decide = nullptr;
         wire.gate = nullptr;
@@ -206,7 +214,7 @@ private:
     sim::draws luck_;
     layout_world w_;
     sim::losing_backend* disk_ = nullptr;
-    std::unique_ptr<layout_file> file_;
+    std::array<std::unique_ptr<layout_file>, 2> files_;
     std::deque<std::string> written_;
     std::string content_ = std::string(file_size, '.');
     std::uint64_t compared_ = 0;

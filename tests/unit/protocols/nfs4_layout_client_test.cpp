@@ -773,4 +773,80 @@ BOOST_FIXTURE_TEST_CASE(blocks_that_were_filled_up_are_told_of_by_the_next_state
     close(*f);
 }
 
+// A client that is killed leaves no more of it than that.
+BOOST_FIXTURE_TEST_CASE(a_file_goes_on_a_little_way_behind_what_is_written, layout_world)
+{
+    constexpr std::uint64_t mib = 1 << 20;
+    join(holder);
+    const auto what = make("f", "");
+    auto f = open(what);
+    auto second = open(what);
+    f->expect(40 * mib);
+    const auto size = [&] { return good([&] { return other.user.getattr(what.handle); }).size; };
+    look(other);
+    write(*f, 0, letters(block));
+    BOOST_TEST(size() > block);
+    BOOST_TEST(size() <= block + 8 * mib);
+    // What one of them is to write is not what the others are.
+    BOOST_TEST(run([&] { return f->truncate(block); }).has_value());
+    f->expect(40 * mib);
+    pass(2s);
+    write(*second, block, "appended");
+    BOOST_TEST(size() == block + 8);
+    BOOST_TEST(counts().written_by_nfs == 0u);
+    close(*f);
+    close(*second);
+}
+
+// Who waits for its turn to ask hears what the one before was told.
+BOOST_FIXTURE_TEST_CASE(a_refusal_counts_for_all_who_wait_to_ask, layout_world)
+{
+    join(holder);
+    const auto what = make("f", letters(4 * block));
+    for (const nfsstat4 status : {nfsstat4::serverfault, nfsstat4::layoutunavailable}) {
+        auto f = open(what);
+        holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+            if (call.has(nfs_opnum4::layoutget))
+                refuse_layout(reply, status);
+        };
+        holder.wire.sent.clear();
+        event passes;
+        holder.wire.gate = &passes;
+        unsigned done = 0;
+        for (unsigned i = 0; i < 8; ++i)
+            tasks.spawn([&, i]() -> task<void> {
+                const auto got = co_await f->read(i * block / 2, 10);
+                BOOST_TEST(got.has_value());
+                ++done;
+            });
+        pass(1ms);
+        holder.wire.gate = nullptr;
+        passes.set();
+        pass(100ms);
+        BOOST_TEST(done == 8u);
+        BOOST_TEST(holder.wire.count(nfs_opnum4::layoutget) == 1u);
+        holder.wire.on_reply_to = nullptr;
+        close(*f);
+        pass(120s, 1s);
+    }
+}
+
+BOOST_FIXTURE_TEST_CASE(who_gives_up_asking_for_a_layout_keeps_nobody_else_from_it, layout_world)
+{
+    auto o = quick();
+    o.first_wait = o.most_wait = 1s;
+    join(holder, o);
+    const auto what = make("f", letters(4 * block));
+    auto f = open(what);
+    holder.wire.on_reply_to = [](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.has(nfs_opnum4::layoutget))
+            refuse_layout(reply, nfsstat4::layouttrylater);
+    };
+    (void)run([&] { return with_timeout(100ms, f->read(0, 10)); });
+    holder.wire.on_reply_to = nullptr;
+    BOOST_TEST(read(*f, 0, 10) == letters(10));
+    BOOST_TEST(counts().read_by_rdma == 10u);
+    close(*f);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

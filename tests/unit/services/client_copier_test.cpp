@@ -53,4 +53,29 @@ BOOST_FIXTURE_TEST_CASE(what_a_copy_that_failed_left_behind_is_written_over_and_
     copy();
 }
 
+// It may have been made as long as the source is.
+BOOST_FIXTURE_TEST_CASE(a_target_that_can_not_be_written_is_taken_back_to_what_was_written, fixture)
+{
+    there.outcome = error(std::errc::not_supported, "COPY");
+    there.room = 35'000;
+    const auto all = [this]() -> task<void> { co_await copier.copy(there, "from", there, "to"); };
+    run_until_complete(runtime.shard(), all());
+    BOOST_TEST(copier.totals().failures == 1u);
+    BOOST_TEST(text_file::taken_back == 30'000u);
+}
+
+BOOST_AUTO_TEST_CASE(where_bytes_are_to_go_by_rdma_the_server_is_not_asked_to_copy)
+{
+    cli::global_options options;
+    options.layouts = cli::layout_use::require;
+    cli::runtime runtime(std::move(*reactor::create({})), options);
+    cli::copier copier(runtime, cli::copy_options());
+    text_store there(runtime.buffers());
+    there.files["from"] = std::string(100'000, 'x');
+    const auto all = [&]() -> task<void> { co_await copier.copy(there, "from", there, "to"); };
+    run_until_complete(runtime.shard(), all());
+    BOOST_TEST(there.asked == 0);
+    BOOST_TEST((there.files["to"] == there.files["from"]));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -20,7 +20,10 @@ inline const error not_here(std::errc::function_not_supported, "not of this test
 
 class text_file final : public cli::open_file {
 public:
-    text_file(buffer_pool& pool, std::string& text) : pool_(pool), text_(text), opened_(text.size()) {}
+    text_file(buffer_pool& pool, std::string& text, std::uint64_t room = UINT64_MAX)
+        : pool_(pool), text_(text), opened_(text.size()), room_(room)
+    {
+    }
 
     task<result<rpc::payload>> read(std::uint64_t offset, std::uint32_t count) override
     {
@@ -33,6 +36,8 @@ public:
     }
     task<result<void>> write(std::uint64_t offset, rpc::payload data) override
     {
+        if (offset + data.size() > room_)
+            co_return error(std::errc::no_space_on_device, "write");
         put(
             offset,
             [&](char* to) {
@@ -50,11 +55,18 @@ public:
             text_.resize(length);
         co_return result<void>();
     }
+    task<result<void>> take_back(std::uint64_t end) override
+    {
+        taken_back = end;
+        co_return result<void>();
+    }
     task<result<void>> close() override { co_return result<void>(); }
     void put_text(std::string_view words)
     {
         put(0, [&](char* to) { std::memcpy(to, words.data(), words.size()); }, words.size());
     }
+
+    inline static std::uint64_t taken_back = UINT64_MAX; // to where, the last one
 
 private:
     template<class F>
@@ -67,6 +79,7 @@ private:
     buffer_pool& pool_;
     std::string& text_;
     std::uint64_t opened_; // the size that it may have
+    const std::uint64_t room_;
 };
 
 // One server's files; what it copies by itself is up to `copies`.
@@ -91,7 +104,7 @@ public:
     }
     task<result<std::unique_ptr<cli::open_file>>> create(std::string path, std::uint32_t) override
     {
-        co_return std::unique_ptr<cli::open_file>(std::make_unique<text_file>(pool_, files[path]));
+        co_return std::unique_ptr<cli::open_file>(std::make_unique<text_file>(pool_, files[path], room));
     }
     task<result<std::uint64_t>> copy_within(cli::store&, cli::open_file&, cli::open_file& to, std::uint64_t,
                                             std::function<void(std::uint64_t)> progress) override
@@ -115,6 +128,7 @@ public:
     std::string copied; // what lies at the target's beginning afterwards
     result<std::uint64_t> outcome = std::uint64_t(0);
     int asked = 0;
+    std::uint64_t room = UINT64_MAX; // for a file that is created
 
 private:
     buffer_pool& pool_;

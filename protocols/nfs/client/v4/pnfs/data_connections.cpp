@@ -2,6 +2,7 @@
 #include <verbena/protocols/nfs/client/v4/pnfs/data_connections.hpp>
 
 #include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/already_made.hpp>
 #include <verbena/core/task/combine.hpp>
 #include <verbena/protocols/nfs/wire/v4/layout_operations.hpp>
 #include <verbena/protocols/nfs/wire/v4/rdma_layout.hpp>
@@ -287,19 +288,19 @@ std::shared_ptr<data_connections::device_entry> data_connections::entry_of(const
     return *at;
 }
 
+// What no layout names any more rests no longer, and is not tried: where none is up, the one that was named last tells.
 bool data_connections::all_rest() const noexcept
 {
-    const time_point now = context_.shard().clock().now();
-    bool is_known = false;
+    const device_entry* last = nullptr;
     for (const auto& each : devices_) {
         if (each->incarnation != session_.incarnation())
             continue;
-        is_known = true;
-        const bool is_up = std::ranges::any_of(each->lanes, [](const auto& c) { return c && c->is_up(); });
-        if (is_up || each->rests_until <= now)
+        if (std::ranges::any_of(each->lanes, [](const auto& c) { return c && c->is_up(); }))
             return false;
+        if (last == nullptr || each->used > last->used)
+            last = each.get();
     }
-    return is_known;
+    return last != nullptr && context_.shard().clock().now() < last->rests_until;
 }
 
 task<data_connections::found> data_connections::get(deviceid4 device, std::size_t lane, duration patience)
@@ -320,9 +321,13 @@ task<data_connections::found> data_connections::get(deviceid4 device, std::size_
         if (now() < e->rests_until)
             co_return out;
         if (!e->is_being_tried) {
-            if (!attempts_)
-                attempts_.emplace(*context.shard, nullptr, nullptr, "connections to data servers");
-            attempts_->spawn(&data_connections::try_device, this, e, which);
+            try {
+                if (!attempts_)
+                    attempts_.emplace(*context.shard, nullptr, nullptr, "connections to data servers");
+                attempts_->spawn(already_made, try_device(e, which));
+            } catch (const std::bad_alloc&) {
+                e->rests_until = now() + options_.rest;
+            }
         }
         out.is_being_made = e->is_being_tried;
         if (!out.is_being_made)
@@ -365,8 +370,8 @@ task<void> data_connections::try_device(std::shared_ptr<device_entry> e, std::si
     } catch (const std::bad_alloc&) { // it rests, as after any other failure
         made = outcome();
     }
-    // Another one may serve in its place, where the client has as many as it may.
-    if (made.connection == nullptr && made.why == no_connection::refused) {
+    // Another one serves in its place: the client may have as many as it may, and the device works.
+    if (made.connection == nullptr) {
         const auto other =
             std::ranges::find_if(e->lanes, [](const auto& c) { return c != nullptr && c->is_up(); });
         if (other != e->lanes.end())

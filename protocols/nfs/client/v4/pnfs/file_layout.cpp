@@ -67,8 +67,8 @@ task<result<void>> file_layout::look_at_size()
     co_return result<void>();
 }
 
-task<file_layout::chance> file_layout::have(v4::file& by, layoutiomode4 mode, std::uint64_t offset,
-                                            std::uint64_t length, unsigned& asked)
+task<file_layout::chance> file_layout::have(const std::shared_ptr<layout_sharer>& by, layoutiomode4 mode,
+                                            std::uint64_t offset, std::uint64_t length, unsigned& asked)
 {
     chance out;
     const bool writes = mode != layoutiomode4::read;
@@ -88,7 +88,7 @@ task<file_layout::chance> file_layout::have(v4::file& by, layoutiomode4 mode, st
     co_return out;
 }
 
-by_nfs file_layout::why_not_ask(layoutiomode4 mode, std::uint64_t end) const noexcept
+by_nfs file_layout::why_not_ask(const layout_sharer& by, layoutiomode4 mode, std::uint64_t end) const noexcept
 {
     if (never != by_nfs::none)
         return never;
@@ -96,17 +96,17 @@ by_nfs file_layout::why_not_ask(layoutiomode4 mode, std::uint64_t end) const noe
         return by_nfs::no_server;
     if (!of.session().can_be_called())
         return by_nfs::no_way_back;
-    const std::uint64_t all = mode == layoutiomode4::read ? size : std::max(std::max(size, expected), end);
+    const std::uint64_t all = mode == layoutiomode4::read ? size : std::max({size, by.expected, end});
     if (all < user.options_.least)
         return by_nfs::small;
     return by_nfs::none;
 }
 
-task<file_layout::chance> file_layout::ask(v4::file& by, layoutiomode4 mode, std::uint64_t offset,
-                                           std::uint64_t length, unsigned& asked)
+task<file_layout::chance> file_layout::ask(const std::shared_ptr<layout_sharer>& by, layoutiomode4 mode,
+                                           std::uint64_t offset, std::uint64_t length, unsigned& asked)
 {
     chance out;
-    out.why = why_not_ask(mode, offset + length);
+    out.why = why_not_ask(*by, mode, offset + length);
     if (out.why != by_nfs::none)
         co_return out;
     const task_context& context = co_await current_context();
@@ -148,15 +148,22 @@ task<file_layout::chance> file_layout::ask(v4::file& by, layoutiomode4 mode, std
         const held_permit held(turn);
         const bool writes = mode != layoutiomode4::read;
         const bool has = writes ? map.to_write(offset).has_value() : map.to_read(offset).has_value();
-        if (is_lost || has) {
-            out.again = true; // somebody else has asked
+        // Somebody else has asked, or the layout has gone, and its reserve with it.
+        if (is_lost || has || !reserve) {
+            out.again = true;
             co_return out;
         }
+        // Or somebody else was refused one.
+        out.why = why_not_ask(*by, mode, offset + length);
+        if (out.why == by_nfs::none && shard.clock().now() < rests_until)
+            out.why = rests_for;
+        if (out.why != by_nfs::none)
+            co_return out;
         if (map.size() + max_rdma_extents > layout_map::max_extents) {
             got.is_late = true;
         } else {
             const std::uint64_t most = writes ? user.options_.write_ahead : user.options_.read_ahead;
-            std::uint64_t ahead = writes && expected > offset ? expected - offset : length;
+            std::uint64_t ahead = writes && by->expected > offset ? by->expected - offset : length;
             if (!writes)
                 ahead = size > offset ? size - offset : length;
             got = co_await get(by, mode, offset, std::min(std::max(ahead, length), std::max(most, length)),
@@ -167,7 +174,10 @@ task<file_layout::chance> file_layout::ask(v4::file& by, layoutiomode4 mode, std
     out.again = got.again;
     if (got.is_late)
         out = co_await ask_later(asked);
-    if (out.why == by_nfs::later || out.why == by_nfs::refused || out.why == by_nfs::broken_rule) {
+    // Who is stopped says nothing of the server.
+    const bool is_refused =
+        out.why == by_nfs::later || out.why == by_nfs::refused || out.why == by_nfs::broken_rule;
+    if (is_refused && !context.stop.stop_requested()) {
         rests_for = out.why;
         rests_until = shard.clock().now() + user.options_.rest;
     }
@@ -202,8 +212,8 @@ task<file_layout::chance> file_layout::ask_later(unsigned& asked)
 }
 
 // For who has the turn.
-task<file_layout::answer> file_layout::get(v4::file& by, layoutiomode4 mode, std::uint64_t offset,
-                                           std::uint64_t length, std::uint64_t block)
+task<file_layout::answer> file_layout::get(const std::shared_ptr<layout_sharer>& by, layoutiomode4 mode,
+                                           std::uint64_t offset, std::uint64_t length, std::uint64_t block)
 {
     const bool by_layout = id.has_value();
     LAYOUTGET4args args;
@@ -212,7 +222,7 @@ task<file_layout::answer> file_layout::get(v4::file& by, layoutiomode4 mode, std
     args.offset = offset;
     args.length = length;
     args.minlength = 1;
-    args.stateid = by_layout ? *id : by.stateid();
+    args.stateid = by_layout ? *id : by->plain->stateid();
     args.maxcount = body_of_layouts;
     GETATTR4args wanted;
     wanted.attr_request = {attribute::size};
@@ -390,7 +400,7 @@ task<result<void>> file_layout::recover()
     if (!pending.empty() && user.options_.requires_layouts)
         co_return not_by_nfs(by_nfs::lost);
     while (!pending.empty()) {
-        const std::shared_ptr<layout_sharer> by = writer();
+        const std::shared_ptr<layout_sharer> by = writer_of(pending.front());
         // What is closed can't be written any more, and the close() has failed for it.
         if (by == nullptr) {
             pending.clear();
@@ -398,6 +408,13 @@ task<result<void>> file_layout::recover()
             break;
         }
         written& first = pending.front();
+        // Somebody else may have written there since.
+        if (by->plain->has_lost_locks()) {
+            by->has_lost_bytes = true;
+            uncommitted -= first.data.size();
+            pending.erase(pending.begin());
+            continue;
+        }
         auto again = co_await by->plain->write(first.offset, share(first.data));
         if (!again)
             co_return again.error();
@@ -406,6 +423,10 @@ task<result<void>> file_layout::recover()
         uncommitted -= first.data.size();
         pending.erase(pending.begin());
     }
+    // Else commit() of an open file would leave to the commit of another one what it wrote, and a restart have them send theirs again in any order.
+    auto committed = co_await commit_by_nfs();
+    if (!committed)
+        co_return committed.error();
     is_lost = false;
     rests_for = last;
     rests_until = context.shard->clock().now() + user.options_.rest;

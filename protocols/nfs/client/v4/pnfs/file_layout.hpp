@@ -23,8 +23,11 @@ namespace verbena::nfs::v4::pnfs {
 struct layout_sharer {
     explicit layout_sharer(std::unique_ptr<v4::file> f) noexcept : plain(std::move(f)) {}
     const std::unique_ptr<v4::file> plain;
+    std::uint64_t expected = 0; ///< size that its user is to give the file
     bool is_closing = false;
-    result<void> closing; ///< what it came to, where whoever gives layouts back has closed it
+    bool has_lost_bytes = false; ///< with its locks, which the next commit() or close() tells
+    result<void> closing;        ///< what it came to, where whoever gives layouts back has closed it
+    event closed;                ///< likewise, once it has
 };
 
 /// Three things are kept apart by what may wait for what:
@@ -71,14 +74,15 @@ struct file_layout : std::enable_shared_from_this<file_layout> {
     };
 
     struct written {
-        written(std::uint64_t n, std::uint64_t o, rpc::payload d) noexcept
-            : number(n), offset(o), data(std::move(d))
+        written(std::uint64_t n, std::uint64_t o, rpc::payload d, std::weak_ptr<layout_sharer> w) noexcept
+            : number(n), offset(o), data(std::move(d)), by(std::move(w))
         {
         }
         std::uint64_t end() const noexcept { return offset + data.size(); }
         std::uint64_t number;
         std::uint64_t offset;
         rpc::payload data;
+        std::weak_ptr<layout_sharer> by; // while it is open, it is written again by that one
     };
     // By a connection, and not known to be placed: a read of the byte tells so.
     struct unflushed {
@@ -103,19 +107,19 @@ struct file_layout : std::enable_shared_from_this<file_layout> {
         by_nfs why = by_nfs::none;
         bool again = false;
     };
-    task<chance> have(v4::file& by, layoutiomode4 mode, std::uint64_t offset, std::uint64_t length,
-                      unsigned& asked);
-    by_nfs why_not_ask(layoutiomode4 mode, std::uint64_t end) const noexcept;
-    task<chance> ask(v4::file& by, layoutiomode4 mode, std::uint64_t offset, std::uint64_t length,
-                     unsigned& asked);
+    task<chance> have(const std::shared_ptr<layout_sharer>& by, layoutiomode4 mode, std::uint64_t offset,
+                      std::uint64_t length, unsigned& asked);
+    by_nfs why_not_ask(const layout_sharer& by, layoutiomode4 mode, std::uint64_t end) const noexcept;
+    task<chance> ask(const std::shared_ptr<layout_sharer>& by, layoutiomode4 mode, std::uint64_t offset,
+                     std::uint64_t length, unsigned& asked);
     task<chance> ask_later(unsigned& asked);
     struct answer {
         by_nfs why = by_nfs::none;
         bool is_late = false; ///< the server says "later"
         bool again = false;
     };
-    task<answer> get(v4::file& by, layoutiomode4 mode, std::uint64_t offset, std::uint64_t length,
-                     std::uint64_t block);
+    task<answer> get(const std::shared_ptr<layout_sharer>& by, layoutiomode4 mode, std::uint64_t offset,
+                     std::uint64_t length, std::uint64_t block);
     answer refused(const error& why, bool by_layout);
     by_nfs take(const LAYOUTGET4res& res, const rdma_layout_request& asked, std::uint64_t block);
     /// Until I/O may begin. What a lost layout has left is written by NFS before.
@@ -159,32 +163,38 @@ struct file_layout : std::enable_shared_from_this<file_layout> {
     /// What its users have left to whoever gives layouts back.
     task<void> close_those_left();
     bool is_last(const layout_sharer& one) const noexcept;
-    std::shared_ptr<layout_sharer> writer() const noexcept;
+    /// Of those that are open and may write: the one that wrote it, if it is one of them.
+    std::shared_ptr<layout_sharer> writer_of(const written& bytes) const noexcept;
     bool has_uncommitted_by_nfs() const noexcept;
     task<result<void>> commit_by_nfs();
     /// RDMA has changed the file, or LAYOUTCOMMIT.
     void is_changed() noexcept { latest->plain->is_changed_by_layout(); }
 
     // layout_file.cpp
-    task<result<v4::file::read_result>> read(v4::file& by, std::uint64_t offset, std::uint32_t count);
+    task<result<v4::file::read_result>> read(const std::shared_ptr<layout_sharer>& by, std::uint64_t offset,
+                                             std::uint32_t count);
     task<result<v4::file::read_result>> read_by_layout(std::uint64_t offset, std::uint32_t count);
-    task<result<v4::file::read_result>> read_by_nfs(v4::file& by, std::uint64_t offset, std::uint32_t count,
-                                                    by_nfs why);
+    task<result<v4::file::read_result>> read_by_nfs(const std::shared_ptr<layout_sharer>& by,
+                                                    std::uint64_t offset, std::uint32_t count, by_nfs why);
     /// Memory of the pool, none where it can't be had. What waits to be committed may have all of it.
     task<result<lease>> memory_of(std::size_t size);
-    task<result<void>> write(v4::file& by, std::uint64_t offset, rpc::payload data);
-    task<result<std::size_t>> write_by_layout(std::uint64_t offset, const rpc::payload& data,
-                                              std::size_t begin);
-    task<result<std::size_t>> write_blocks(std::uint64_t offset, const rpc::payload& data, std::size_t begin,
-                                           std::size_t end, std::shared_ptr<data_connection> by,
-                                           deviceid4 device, lease memory);
-    task<result<void>> write_by_nfs(v4::file& by, std::uint64_t offset, rpc::payload data, by_nfs why);
+    task<result<void>> write(const std::shared_ptr<layout_sharer>& by, std::uint64_t offset,
+                             rpc::payload data);
+    task<result<std::size_t>> write_by_layout(const std::shared_ptr<layout_sharer>& who, std::uint64_t offset,
+                                              const rpc::payload& data, std::size_t begin);
+    task<result<std::size_t>> write_blocks(const std::shared_ptr<layout_sharer>& who, std::uint64_t offset,
+                                           const rpc::payload& data, std::size_t begin, std::size_t end,
+                                           std::shared_ptr<data_connection> by, deviceid4 device,
+                                           lease memory);
+    task<result<void>> write_by_nfs(const std::shared_ptr<layout_sharer>& by, std::uint64_t offset,
+                                    rpc::payload data, by_nfs why);
     task<result<std::shared_ptr<data_connection>>> connection_to(deviceid4 device);
     /// I/O by that connection has failed.
     void note_failure(const std::shared_ptr<data_connection>& by, const error& why);
     /// Of the first bytes that lie somewhere.
     std::optional<deviceid4> device_to_read(std::uint64_t offset, std::uint32_t count) const noexcept;
-    void note_written(std::uint64_t offset, const rpc::payload& data, std::size_t begin, std::size_t end,
+    void note_written(const std::shared_ptr<layout_sharer>& who, std::uint64_t offset,
+                      const rpc::payload& data, std::size_t begin, std::size_t end,
                       const std::shared_ptr<data_connection>& by, const deviceid4& device,
                       const data_connection::piece& last);
     void note(by_nfs why) noexcept;
@@ -196,7 +206,6 @@ struct file_layout : std::enable_shared_from_this<file_layout> {
     std::vector<std::shared_ptr<layout_sharer>> sharers;
     std::vector<std::shared_ptr<layout_sharer>> left; ///< to be closed by who gives layouts back
     std::shared_ptr<layout_sharer> latest;            ///< never none: of those, or what was the last one
-    std::uint64_t expected = 0;                       ///< size that it is to have
     const std::size_t lane;
     std::uint64_t size;  ///< of the file: when a layout was given last, and what was written since
     std::uint64_t there; ///< likewise, as the server knows it

@@ -323,14 +323,24 @@ task<void> file_layout::give_recalled_back()
     // Whoever recalls it is answered first.
     bool goes_on = co_await sleep_for(duration::zero());
     duration wait = user.options_.first_wait;
-    while (goes_on && !recalls.empty()) {
+    // Closing takes its time, and another recall may come meanwhile.
+    while (goes_on && (!recalls.empty() || !left.empty())) {
+        if (recalls.empty()) {
+            co_await close_those_left();
+            continue;
+        }
         const auto done = co_await give_next_back();
         if (done) {
             wait = user.options_.first_wait;
             continue;
         }
-        goes_on = !sharers.empty();
-        if (goes_on)
+        if (sharers.empty()) {
+            recalls.clear();
+            let_go();
+        }
+        // Nobody who closes waits for a server that does not take it.
+        co_await close_those_left();
+        if (!recalls.empty())
             goes_on = co_await sleep_for(wait);
         wait = std::min(2 * wait, user.options_.rest);
     }

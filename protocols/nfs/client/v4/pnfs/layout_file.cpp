@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // I/O of a file with layouts: which bytes go by RDMA, and which by NFS.
+#include "../server_open.hpp"
 #include "file_layout.hpp"
 
 #include <algorithm>
@@ -16,6 +17,15 @@ constexpr std::size_t most_to_fill = std::size_t(1) << 20; // bytes of a write t
 
 const error io_is_stopped(std::errc::operation_canceled, "I/O by an RDMA layout");
 constexpr std::errc look_again = std::errc::resource_unavailable_try_again; // extents may be others by now
+
+// Each write that the file is made longer for has it go on that much further, so that few do; and a client that is killed leaves no more than that.
+constexpr std::uint64_t most_beyond_writes = std::uint64_t(8) << 20;
+
+std::uint64_t end_to_be(const layout_sharer& by, std::uint64_t written) noexcept
+{
+    return std::max(written,
+                    std::min(by.expected, written + std::min(most_beyond_writes, UINT64_MAX - written)));
+}
 
 bool is_cancelled(const error& e) noexcept { return e == std::errc::operation_canceled; }
 
@@ -100,7 +110,7 @@ layout_file::~layout_file() { of_->leave(mine_); }
 
 const v4::node& layout_file::node() const noexcept { return mine_->plain->node(); }
 v4::file& layout_file::plain() noexcept { return *mine_->plain; }
-void layout_file::expect(std::uint64_t size) noexcept { of_->expected = size; }
+void layout_file::expect(std::uint64_t size) noexcept { mine_->expected = size; }
 std::size_t layout_file::uncommitted() const noexcept
 {
     return of_->uncommitted + mine_->plain->uncommitted();
@@ -110,12 +120,12 @@ by_nfs layout_file::last_reason() const noexcept { return of_->last; }
 
 task<result<file::read_result>> layout_file::read(std::uint64_t offset, std::uint32_t count)
 {
-    return of_->read(*mine_->plain, offset, count);
+    return of_->read(mine_, offset, count);
 }
 
 task<result<void>> layout_file::write(std::uint64_t offset, rpc::payload data)
 {
-    return of_->write(*mine_->plain, offset, std::move(data));
+    return of_->write(mine_, offset, std::move(data));
 }
 
 task<result<void>> layout_file::commit()
@@ -123,7 +133,10 @@ task<result<void>> layout_file::commit()
     auto done = co_await of_->commit();
     if (!done)
         co_return done.error();
-    co_return co_await mine_->plain->commit();
+    auto committed = co_await mine_->plain->commit();
+    if (committed && std::exchange(mine_->has_lost_bytes, false))
+        co_return locks_are_lost;
+    co_return committed;
 }
 
 std::uint64_t layout_file::size() const noexcept
@@ -133,7 +146,7 @@ std::uint64_t layout_file::size() const noexcept
 
 task<result<void>> layout_file::truncate(std::uint64_t size)
 {
-    of_->expected = std::min(of_->expected, size);
+    mine_->expected = std::min(mine_->expected, size);
     auto gone = co_await of_->give_back();
     if (!gone)
         co_return gone.error();
@@ -167,7 +180,7 @@ task<result<std::vector<pnfs_rdma_extent4>>> layout_file::extents(layoutiomode4 
             co_return of_->map.all();
         if (++looks > most_looks)
             co_return of_->not_by_nfs(by_nfs::later);
-        const auto chance = co_await of_->have(*mine_->plain, mode, at, of_->size - at, asked);
+        const auto chance = co_await of_->have(mine_, mode, at, of_->size - at, asked);
         if (chance.why != by_nfs::none)
             co_return of_->not_by_nfs(chance.why);
         if (!chance.again)
@@ -228,6 +241,11 @@ task<result<lease>> file_layout::memory_of(std::size_t size)
         if (!committed)
             co_return committed.error();
     }
+    if (!memory && has_uncommitted_by_nfs()) {
+        auto committed = co_await commit_by_nfs();
+        if (!committed)
+            co_return committed.error();
+    }
     if (!memory)
         memory = co_await user.pool_.acquire(size);
     co_return std::move(memory);
@@ -246,10 +264,11 @@ std::optional<deviceid4> file_layout::device_to_read(std::uint64_t offset, std::
     return std::nullopt;
 }
 
-task<result<v4::file::read_result>> file_layout::read(v4::file& by, std::uint64_t offset, std::uint32_t count)
+task<result<v4::file::read_result>> file_layout::read(const std::shared_ptr<layout_sharer>& by,
+                                                      std::uint64_t offset, std::uint32_t count)
 {
-    if ((by.access() & share4::access_read) == 0 || count == 0)
-        co_return co_await by.read(offset, count);
+    if ((by->plain->access() & share4::access_read) == 0 || count == 0 || by->plain->has_lost_locks())
+        co_return co_await by->plain->read(offset, count);
     count = static_cast<std::uint32_t>(
         std::min<std::uint64_t>({count, buffer_pool::max_size, UINT64_MAX - offset}));
     by_nfs why = by_nfs::behind_end;
@@ -315,7 +334,8 @@ task<result<v4::file::read_result>> file_layout::read_by_layout(std::uint64_t of
         co_return not_by_nfs(last);
     }
     // To connect, and to wait for memory, take their time.
-    if (shut || is_lost || !has_lease() || !map.to_read(offset) || device_to_read(offset, count) != device)
+    if (shut || is_lost || !has_lease() || (by && !by->is_up()) || !map.to_read(offset) ||
+        device_to_read(offset, count) != device)
         co_return error(look_again, "I/O by an RDMA layout");
     const io now(*this);
     std::array<data_connection::piece, most_pieces> pieces;
@@ -353,8 +373,9 @@ task<result<v4::file::read_result>> file_layout::read_by_layout(std::uint64_t of
     co_return std::move(out);
 }
 
-task<result<v4::file::read_result>> file_layout::read_by_nfs(v4::file& by, std::uint64_t offset,
-                                                             std::uint32_t count, by_nfs why)
+task<result<v4::file::read_result>> file_layout::read_by_nfs(const std::shared_ptr<layout_sharer>& by,
+                                                             std::uint64_t offset, std::uint32_t count,
+                                                             by_nfs why)
 {
     if (user.options_.requires_layouts) {
         note(why);
@@ -366,19 +387,21 @@ task<result<v4::file::read_result>> file_layout::read_by_nfs(v4::file& by, std::
         if (!committed)
             co_return committed.error();
     }
-    auto got = co_await by.read(offset, count);
+    auto got = co_await by->plain->read(offset, count);
     if (!got || got->data.empty())
         co_return got;
     note(why);
     user.counts_.read_by_nfs += got->data.size();
-    size = std::max(size, by.node().attributes.size);
+    size = std::max(size, by->plain->node().attributes.size);
     co_return got;
 }
 
-task<result<void>> file_layout::write(v4::file& by, std::uint64_t offset, rpc::payload data)
+task<result<void>> file_layout::write(const std::shared_ptr<layout_sharer>& by, std::uint64_t offset,
+                                      rpc::payload data)
 {
-    if ((by.access() & share4::access_write) == 0 || data.empty() || offset > UINT64_MAX - data.size())
-        co_return co_await by.write(offset, std::move(data));
+    if ((by->plain->access() & share4::access_write) == 0 || data.empty() ||
+        offset > UINT64_MAX - data.size() || by->plain->has_lost_locks())
+        co_return co_await by->plain->write(offset, std::move(data));
     unsigned asked = 0;
     for (std::size_t done = 0; done < data.size();) {
         if (uncommitted != 0 && uncommitted + data.size() - done > layout_file::max_uncommitted) {
@@ -410,7 +433,7 @@ task<result<void>> file_layout::write(v4::file& by, std::uint64_t offset, rpc::p
         }
         if (why == by_nfs::none && offset + data.size() > there) {
             const std::uint64_t before = there;
-            auto longer = co_await extend(offset + done, std::max(expected, offset + data.size()));
+            auto longer = co_await extend(offset + done, end_to_be(*by, offset + data.size()));
             if (!longer)
                 co_return longer.error();
             // What of it the layout reaches is within the file then.
@@ -418,7 +441,7 @@ task<result<void>> file_layout::write(v4::file& by, std::uint64_t offset, rpc::p
                 continue;
         }
         if (why == by_nfs::none) {
-            auto some = co_await write_by_layout(offset + done, data, done);
+            auto some = co_await write_by_layout(by, offset + done, data, done);
             if (!some && is_cancelled(some.error()))
                 co_return some.error();
             if (some) {
@@ -437,12 +460,13 @@ task<result<void>> file_layout::write(v4::file& by, std::uint64_t offset, rpc::p
     co_return result<void>();
 }
 
-void file_layout::note_written(std::uint64_t offset, const rpc::payload& data, std::size_t begin,
-                               std::size_t end, const std::shared_ptr<data_connection>& by,
-                               const deviceid4& device, const data_connection::piece& last_piece)
+void file_layout::note_written(const std::shared_ptr<layout_sharer>& who, std::uint64_t offset,
+                               const rpc::payload& data, std::size_t begin, std::size_t end,
+                               const std::shared_ptr<data_connection>& by, const deviceid4& device,
+                               const data_connection::piece& last_piece)
 {
     const std::uint64_t mine = number++;
-    pending.emplace_back(mine, offset, slice(data, begin, end));
+    pending.emplace_back(mine, offset, slice(data, begin, end), who);
     uncommitted += end - begin;
     size = std::max(size, offset + (end - begin));
     // A hole of a layout to read, that this one hides, is none any more.
@@ -457,7 +481,8 @@ void file_layout::note_written(std::uint64_t offset, const rpc::payload& data, s
 }
 
 // There is an extent of the first byte. Yields how many bytes of `data`, from `begin` on, were written: none where all is to be looked at again.
-task<result<std::size_t>> file_layout::write_by_layout(std::uint64_t offset, const rpc::payload& data,
+task<result<std::size_t>> file_layout::write_by_layout(const std::shared_ptr<layout_sharer>& who,
+                                                       std::uint64_t offset, const rpc::payload& data,
                                                        std::size_t begin)
 {
     const auto first = map.to_write(offset);
@@ -485,13 +510,13 @@ task<result<std::size_t>> file_layout::write_by_layout(std::uint64_t offset, con
     }
     // To connect, and to wait for memory, take their time.
     const auto now_there = map.to_write(offset);
-    if (shut || is_lost || !has_lease() || !now_there || now_there->device != device ||
+    if (shut || is_lost || !has_lease() || !by->is_up() || !now_there || now_there->device != device ||
         now_there->is != first->is)
         co_return std::size_t(0);
     const io now(*this);
     if (fills) {
         task<result<std::size_t>> filling =
-            write_blocks(offset, data, begin, begin + filled, by, device, std::move(blocks));
+            write_blocks(who, offset, data, begin, begin + filled, by, device, std::move(blocks));
         co_return co_await filling;
     }
     std::array<data_connection::piece, most_pieces> pieces;
@@ -520,7 +545,7 @@ task<result<std::size_t>> file_layout::write_by_layout(std::uint64_t offset, con
     auto done = co_await by->write(std::span(pieces).first(n), data);
     // What was given up may land all the same.
     if (done || is_cancelled(done.error())) {
-        note_written(offset, data, begin, end, by, device, pieces[n - 1]);
+        note_written(who, offset, data, begin, end, by, device, pieces[n - 1]);
         user.counts_.written_by_rdma += end - begin;
     }
     if (!done) {
@@ -532,7 +557,8 @@ task<result<std::size_t>> file_layout::write_by_layout(std::uint64_t offset, con
 
 // Of uninitialized blocks whole ones are written: the rest is what lies beneath, or zeros (draft 2.4.5). One write at a time does so, as two may
 // want the same block.
-task<result<std::size_t>> file_layout::write_blocks(std::uint64_t offset, const rpc::payload& data,
+task<result<std::size_t>> file_layout::write_blocks(const std::shared_ptr<layout_sharer>& who,
+                                                    std::uint64_t offset, const rpc::payload& data,
                                                     std::size_t begin, std::size_t end,
                                                     std::shared_ptr<data_connection> by, deviceid4 device,
                                                     lease memory)
@@ -593,13 +619,13 @@ task<result<std::size_t>> file_layout::write_blocks(std::uint64_t offset, const 
         co_return done.error();
     }
     map.initialized(whole);
-    note_written(offset, data, begin, end, by, device, out);
+    note_written(who, offset, data, begin, end, by, device, out);
     user.counts_.written_by_rdma += end - begin;
     co_return end - begin;
 }
 
-task<result<void>> file_layout::write_by_nfs(v4::file& by, std::uint64_t offset, rpc::payload data,
-                                             by_nfs why)
+task<result<void>> file_layout::write_by_nfs(const std::shared_ptr<layout_sharer>& by, std::uint64_t offset,
+                                             rpc::payload data, by_nfs why)
 {
     note(why);
     if (user.options_.requires_layouts)
@@ -611,7 +637,7 @@ task<result<void>> file_layout::write_by_nfs(v4::file& by, std::uint64_t offset,
             co_return committed.error();
     }
     const std::size_t count = data.size();
-    auto done = co_await by.write(offset, std::move(data));
+    auto done = co_await by->plain->write(offset, std::move(data));
     if (done) {
         user.counts_.written_by_nfs += count;
         size = std::max(size, offset + count);

@@ -62,6 +62,8 @@ public:
     /// lock() or unlock() of this file; what it had of the bytes before it has then. The same holds where it fails as no answer came. Errors: EIO as above, what
     /// the server says, and those of the transport, also where what an earlier one has locked can't be undone.
     task<result<void>> lock(files::byte_range bytes, files::lock_type type, bool waits = false);
+    /// Whether it fails for that.
+    bool has_lost_locks() const noexcept;
     /// Commits what was written here, then unlocks what of these bytes is locked: whoever locks them next may rely on it. Where committing
     /// fails, they stay locked and that error is told. Where locks were lost, what is uncommitted is dropped, which EIO tells once, and they
     /// are unlocked all the same. On cancel: they may be unlocked, before any later lock().
@@ -86,7 +88,6 @@ private:
     }
     stateid4 id() const noexcept;
     void leave() noexcept;
-    bool has_lost_locks() const noexcept;
     file_locks& locks();
     task<result<void>> lock_once(files::byte_range bytes, files::lock_type type, bool waits);
     task<result<void>> unlock_all();
