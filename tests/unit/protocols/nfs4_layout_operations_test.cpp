@@ -255,7 +255,8 @@ BOOST_FIXTURE_TEST_CASE(clients_reach_memory_by_the_device_they_call_by, layout_
     BOOST_TEST(s.way_for("tcp", std::span(some).first(1), false) == nullptr);
     BOOST_TEST(s.add_way("third", *other_device, s.way_for("rdma", {}, false)->where) == nullptr);
     // Files that are no memory are for devices that place by calls.
-    BOOST_TEST(s.way_for("rdma", {}, true) == nullptr);
+    BOOST_TEST(&s.way_for("rdma", {}, true)->data == data);
+    BOOST_TEST(s.way_for("rdma", some, true) == nullptr);
     // A device id leads to its own one.
     const auto file = make(first, "f", "text");
     const auto made = get(first, file, mode::read);

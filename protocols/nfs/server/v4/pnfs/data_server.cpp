@@ -334,10 +334,15 @@ task<void> data_server::end()
         task<void> revoking = revoke_all();
         co_await revoking;
     }
-    known_clients gone;
+    // Their domains go without the mutex. A connection that is there all the same keeps its own, and counts until it ends.
+    std::vector<std::shared_ptr<layout_client>> gone;
     const std::lock_guard lock(mutex_);
+    gone.reserve(clients_.size());
+    for (auto at = clients_.begin(); at != clients_.end();) {
+        gone.push_back(std::move(at->second.client));
+        at = at->second.connections == 0 ? clients_.erase(at) : std::next(at);
+    }
     wires_.clear();
-    clients_.swap(gone);
 }
 
 data_server::counts data_server::count() const noexcept
