@@ -42,8 +42,8 @@ LIMIT = 3600  # seconds that pynfs may take for a back end
 # Of the section of docs/interop.md; the lab, which writes the rest of that page, leaves it as it is.
 HEADING = "## pynfs"
 INTRODUCTION = """\
-Written by `tests/interop/pynfs.py --report`; [internals/nfs4.md](internals/nfs4.md#pynfs) tells how to run it. The tests that `all` stands for,
-and how many of them passed, by the letters that their codes begin with."""
+Written by `tests/interop/pynfs.py --report`; [internals/nfs4.md](internals/nfs4.md#pynfs) tells how to run it. The
+tests that `all` stands for, and how many of them passed, by the letters that their codes begin with."""
 
 
 class Unusable(Exception):
@@ -159,7 +159,8 @@ def report(path, results, beside, minor, pynfs):
              row("tests", *columns), row(*["---"] * (1 + len(columns)))]
     lines += [row(name, *counted(of)) for name, of in groups.items()]
     lines += [row("all", *counted(codes)), "",
-              "Those that do not pass on each of these servers. Where verbenad fails, the last column says why; where another one does, what pynfs says.", "",
+              "Those that do not pass on each of these servers. Where verbenad fails, the last column says why; where another one",
+              "does, what pynfs says.", "",
               row("test", *columns, "why"), row(*["---"] * (2 + len(columns)))]
     for code in codes:
         told = [found.get(code, ("", "")) for found in columns.values()]

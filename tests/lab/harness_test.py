@@ -214,10 +214,55 @@ class Reports(InFolder):
         self.assertIn("Commit abc1234; ", page)
         self.assertIn(f"{cells.WORK} | 6.1.0-1 | passed | 12.5 |", page)
         self.assertIn("| 6.1.0-1 | failed: a \\| b | 3.0 |", page)
-        left = [cell.scenario for cell in cells.CELLS if cell.scenario not in (self.CELL, self.OTHER)]
-        self.assertIn(f"Not run on 6.1.0-1: {', '.join(left)}, power.\n", page)
         self.assertIn("None of this ran on 6.12,", page)
         self.assertNotIn("None of this ran on 6.1,", page)
+
+    def not_run(self, page):
+        """The rows of what has not run, by kernel release."""
+        found = {}
+        for part in page.split("## What has not run\n")[1].split("\nOn ")[1:]:
+            found[part.split(",")[0]] = [line for line in part.split("\n") if line.startswith("| ") and not line.startswith("| client")]
+        return found
+
+    def test_it_says_what_has_not_run(self):
+        page = self.page()
+        of_page = self.not_run(page)
+        self.assertEqual(list(of_page), ["6.1.0-1"])
+        left = [cell for cell in cells.CELLS if cell.scenario not in (self.CELL, self.OTHER)]
+        self.assertEqual(of_page["6.1.0-1"], sorted(f"| {cell.client} | {cell.server} | {cell.wire} | {cell.work} |"
+                                                    for cell in (*left, cells.POWER_FILES, cells.POWER_BLOCKS)))
+        for row in ("| Linux NFSv4.1 | verbenad `rdma` in the guest | rxe | a tree both ways,", "| Linux RNBD | `verbenad block`",
+                    "| Linux NFSv4.0 |", "| Linux NFSv4.2 |"):
+            self.assertTrue([line for line in of_page["6.1.0-1"] if line.startswith(row)], row)
+        for words in cells.NOWHERE.split():
+            self.assertIn(words, page.split("## What has not run\n")[1])
+
+    def test_what_has_not_run_is_of_each_kernel(self):
+        report = cells.Report(self.path, data.EXTENT["ci"])
+        report.add(self.CELL, [("6.1.0-1", self.CELL, None, "1.0")])
+        report.add(self.OTHER, [("6.12.0-1", self.OTHER, None, "1.0")])
+        of_page = self.not_run(self.path.read_text(encoding="utf-8"))
+        by_name = {cell.scenario: f"| {cell.client} | {cell.server} | {cell.wire} | {cell.work} |" for cell in cells.CELLS}
+        self.assertNotIn(by_name[self.CELL], of_page["6.1.0-1"])
+        self.assertIn(by_name[self.CELL], of_page["6.12.0-1"])
+        self.assertIn(by_name[self.OTHER], of_page["6.1.0-1"])
+        self.assertNotIn(by_name[self.OTHER], of_page["6.12.0-1"])
+
+    def test_each_cell_of_a_run_has_its_row(self):
+        report = cells.Report(self.path, data.EXTENT["ci"])
+        for cell in cells.CELLS:
+            report.results.append(("6.1.0-1", cell.scenario, [("6.1.0-1", cell.scenario, None, "1.0")]))
+        report.add("power", [("6.1.0-1", "power lost 50 times, 9 operations acknowledged", None, "2.0"),
+                             ("6.1.0-1", "power lost 10 times, 8 operations of a block device acknowledged", "lost", "3.0")])
+        page = self.path.read_text(encoding="utf-8")
+        for cell in cells.CELLS:
+            self.assertIn(f"| {cell.client} | {cell.server} | {cell.wire} | {cell.work} | 6.1.0-1 | passed | 1.0 |", page)
+        self.assertIn("| verbena `tcp`, `iwarp` | verbenad on ext4 | TCP | power lost 50 times, 9 operations acknowledged |", page)
+        self.assertIn("| verbena `rnbd+iwarp` | `verbenad block`, a file on ext4 | TCP | power lost 10 times, 8 operations of a block device", page)
+        self.assertEqual(self.not_run(page), {})
+
+    def test_its_prose_is_not_wider_than_others(self):
+        self.assertEqual([line for line in self.page().split("\n") if len(line) > 120 and not line.startswith("|")], [])
 
     def test_it_leaves_what_others_write_there(self):
         section = "\n## pynfs\n\nA table.\n"

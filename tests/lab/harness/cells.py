@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import pathlib
+import textwrap
 
 from . import kernels, power
 from .common import SOURCE, command, read_or_none, say
@@ -30,6 +31,7 @@ BLOCK_PATHS = "two paths, each cut and mended in turn under load that verifies"
 BLOCK_WORK = "512 and 4096 bytes, two devices at depth 64, flush, FUA, discard, zeroes, read-only"
 BLOCK_RESTART = "server killed three times under load; what was acknowledged is there"
 BLOCK_CLIENT = "written, read back; `always_invalidate` Y and N"
+BLOCK_FILES = "a file system made, filled, read back and checked, on a block device and on a file"
 RESTART4 = "server killed three times under two clients; opens and a lock reclaimed, nobody else gets it, data whole"
 VERSION40 = "a tree both ways, names, locks, links; server killed under an open file and a lock"
 CLIENTS4 = "two clients on one tree: checksums, locks, flock, SQLite with journals and WAL, git; delegations that the other one and version 3 recall"
@@ -56,6 +58,7 @@ CELLS = (
     Cell("bad-peers rxe", LINUX, GUEST.format("rdma"), "rxe", BAD, common=True),
     Cell("bad-peers siw", LINUX, GUEST.format("rdma"), "siw", BAD, common=True),
     Cell("rnbd-paths", "Linux RNBD", "`verbenad block` `rdma` in the guest", "rxe", BLOCK_PATHS, common=True),
+    Cell("rnbd-guest", "Linux RNBD", "`verbenad block` `rdma` in the guest", "rxe", BLOCK_FILES),
     Cell("rnbd-work", "Linux RNBD", "`verbenad block` `rdma` in the guest", "rxe", BLOCK_WORK, common=True),
     Cell("rnbd-restart", "Linux RNBD", "`verbenad block` `rdma` in the guest", "rxe", BLOCK_RESTART, common=True),
     Cell("rnbd-client", "`verbena block` `rdma`", "Linux RNBD", "rxe", BLOCK_CLIENT, common=True),
@@ -107,6 +110,24 @@ CELLS = (
 )
 
 
+# Of the loss of power, whose rows say in `work` what they came to.
+POWER_FILES = Cell("power", "verbena `tcp`, `iwarp`", "verbenad on ext4", "TCP", "loss of power, and a server that does not sync is found out")
+POWER_BLOCKS = Cell("power", "verbena `rnbd+iwarp`", "`verbenad block`, a file on ext4", "TCP", POWER_FILES.work)
+# What no cell reaches.
+NOWHERE = ("No cell has RDMA hardware: rxe and siw stand for it. No cell has clients other than Linux's and verbena's own, or kernels other "
+           "than Debian's 6.1 and 6.12. RNBD does not run over siw, which has no RDMA Write with immediate.")
+
+
+def cell_of(row):
+    """The cell that a row (kernel release, title, reason or None, seconds) is a result of."""
+    named = {cell.scenario: cell for cell in CELLS}.get(row[1])
+    return named or (POWER_BLOCKS if power.BLOCKS.of in row[1] else POWER_FILES)
+
+
+def filled(text):
+    return textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
 # The section that `tests/interop/pynfs.py --report` writes, behind all that is ours.
 OF_PYNFS = "\n## pynfs\n"
 
@@ -117,8 +138,9 @@ class Report:
 
     def __init__(self, path, extent):
         self.path, self.extent = pathlib.Path(path), extent
-        self.commit = command("git", "-C", SOURCE, "rev-parse", "--short", "HEAD").strip()
-        self.changed = bool(command("git", "-C", SOURCE, "status", "--porcelain", "--untracked-files=no").strip())
+        commit = command("git", "-C", SOURCE, "rev-parse", "--short", "HEAD").strip()
+        changed = command("git", "-C", SOURCE, "status", "--porcelain", "--untracked-files=no").strip()
+        self.made = f"Commit {commit}{' and changes that are not committed' if changed else ''}; {datetime.date.today()}."
         self.results = []  # (kernel release, title of the cell, rows)
 
     def add(self, title, rows):
@@ -129,33 +151,40 @@ class Report:
     def rows(self):
         return [row for _, _, rows in self.results for row in rows]
 
+    def not_run(self):
+        """What a reader might look for in vain."""
+        lines = ["", "## What has not run", "", *filled(NOWHERE)]
+        for release in sorted({row[0] for row in self.rows()}):
+            ran = [cell_of(row) for row in self.rows() if row[0] == release]
+            left = [cell for cell in (*CELLS, POWER_FILES, POWER_BLOCKS) if cell not in ran]
+            if left:
+                lines += ["", *filled(f"On {release}, cells that this run did not come to, or that are newer than it. `./check --all` runs some of "
+                                  "them at a smaller size."), "",
+                          "| client | server | wire | work |", "|---|---|---|---|",
+                          *sorted(f"| {cell.client} | {cell.server} | {cell.wire} | {cell.work} |" for cell in left)]
+        for series in kernels.SERIES:
+            if not any(row[0].startswith(series + ".") for row in self.rows()):
+                lines += ["", f"None of this ran on {series}, where `./check --all` runs the smoke scenarios."]
+        return lines
+
     def write(self):
-        cells = {cell.scenario: cell for cell in CELLS}
-        changed = " and changes that are not committed" if self.changed else ""
         extent = self.extent
         lines = [
             "# Interoperation", "",
-            "Written by `tests/lab/lab full`, which `./check --lab-full` calls, and not by hand. Stock Debian kernels under qemu's software",
-            "emulation, so the seconds say what a run costs, not how fast anything is. [internals/lab.md](internals/lab.md) tells what each",
-            "cell does.",
-            "", f"Commit {self.commit}{changed}; {datetime.date.today()}.",
-            f"Sizes: {extent.files} files, {extent.mebibytes} MiB, "
-            f"{extent.names} names in a folder, storms of {extent.storm} files. Each guest has one processor, and verbenad in it two shards but for capture, device-choice and roce-wire.", "",
+            *filled("Written by `tests/lab/lab full`, which `./check --lab-full` calls, and not by hand. Stock Debian kernels under qemu's "
+                    "software emulation, so the seconds say what a run costs, not how fast anything is. "
+                    "[internals/lab.md](internals/lab.md) tells what each cell does, and the [last of its tables](#what-has-not-run) what has not run."),
+            "", self.made,
+            *filled(f"Sizes: {extent.files} files, {extent.mebibytes} MiB, {extent.names} names in a folder, storms of {extent.storm} files. "
+                    "Each guest has one processor, and verbenad in it two shards but for capture, device-choice and roce-wire."), "",
             "| client | server | wire | work | kernel | result | seconds |", "|---|---|---|---|---|---|---|"]
-        for release, name, reason, seconds in sorted(self.rows(), key=lambda row: row[:2]): # what is alike stands together
-            cell = cells.get(name)
-            what = f"{cell.client} | {cell.server} | {cell.wire} | {cell.work}" if cell \
-                else f"verbena `tcp`, `iwarp` | verbenad on ext4 | TCP | {name}"
+        for row in sorted(self.rows(), key=lambda row: row[:2]): # what is alike stands together
+            release, name, reason, seconds = row
+            cell = cell_of(row)
+            work = name if cell in (POWER_FILES, POWER_BLOCKS) else cell.work
             result = "passed" if reason is None else f"failed: {reason}".replace("|", "\\|")
-            lines.append(f"| {what} | {release} | {result} | {seconds} |")
-        for release in sorted({kernel for kernel, _, _ in self.results}):
-            ran = {title for kernel, title, _ in self.results if kernel == release}
-            left = [title for title in [*cells, power.TITLE] if title not in ran]
-            if left:
-                lines += ["", f"Not run on {release}: {', '.join(left)}."]
-        for series in kernels.SERIES:
-            if not any(kernel.startswith(series + ".") for kernel, _, _ in self.results):
-                lines += ["", f"None of this ran on {series}, where `./check --all` runs the smoke scenarios."]
+            lines.append(f"| {cell.client} | {cell.server} | {cell.wire} | {work} | {release} | {result} | {seconds} |")
+        lines += self.not_run()
         _, heading, section = (read_or_none(self.path) or "").partition(OF_PYNFS)
         self.path.write_text("\n".join([*lines, ""]) + heading + section, encoding="utf-8")
         say(f"report: {self.path}")
