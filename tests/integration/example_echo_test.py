@@ -54,6 +54,12 @@ class Echo(daemon.DaemonTest):
             self.comes_back(one, os.urandom(size))
             self.comes_back(two, os.urandom(size))
 
+    def test_the_client_of_the_example(self):
+        self.serve()
+        client = os.path.join(os.path.dirname(daemon.BINARY), "../examples/echo/echo_client")
+        said = self.run_tool(client, f"127.0.0.1:{self.daemon.port('iwarp')}", "one", "two words")
+        self.assertEqual(said, b"one\ntwo words\n")
+
     def test_one_host_has_so_many_connections(self):
         self.serve()
         all_of_it = [self.connect() for _ in range(MOST)]
