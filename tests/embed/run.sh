@@ -66,6 +66,12 @@ int main()
 CPP
     compile "${CXX:-clang++-19}" "$work/scraped.cpp" verbena-service
     "$work/scraped"
+    # Packages name no absolute path but their prefix, so that a sysroot can stand in front of it.
+    if grep -HnE '[=[:space:]](-[IL])?/' "${PKG_CONFIG_PATH}"/verbena*.pc | grep -v ':prefix='; then
+        echo 'a package names a path of its own'
+        exit 1
+    fi
+    [[ " $(PKG_CONFIG_SYSROOT_DIR=$work/root pkg-config --cflags verbena-module) " == *" -I$prefix/include "* ]]
     # A module links nothing, and the program that was installed takes it.
     # shellcheck disable=SC2046
     "${CXX:-clang++-19}" -std=c++20 -O2 -fPIC -shared $(package --cflags --libs verbena-module) "$source/examples/kv/kv.cpp" -o "$work/kv.so"
