@@ -1,64 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
+#include <verbena/protocols/rpc/typed_program.hpp>
 #include <verbena/protocols/rpcrdma/requester.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
 #include <verbena/transports/iwarp.hpp>
 
 #include <cstdio>
+#include <string>
 
 using namespace verbena;
 
-struct greeter final : rpc::program {
-    std::uint32_t number() const noexcept override { return 0x20000042; }
-    std::uint32_t low_version() const noexcept override { return 1; }
-    std::uint32_t high_version() const noexcept override { return 1; }
-    std::string_view name() const noexcept override { return "greeter"; }
-    std::string_view procedure_name(std::uint32_t, std::uint32_t) const noexcept override { return "GREET"; }
-    bool non_idempotent(std::uint32_t, std::uint32_t) const noexcept override { return false; }
-    task<rpc::outcome> serve(rpc::call& c) override // a coroutine for each call
+// What both ends share: a program, and its procedure from one struct to another.
+struct greet_args {
+    xdr::text<100> name;
+};
+struct greet_result {
+    xdr::text<200> text;
+};
+constexpr rpc::program_definition greeter{"greeter", 0x20000042, 1};
+constexpr rpc::procedure<greet_args, greet_result> greet{greeter, 1, "GREET", rpc::effect::none};
+
+// The server's side.
+struct greeter_program final : rpc::typed_program {
+    greeter_program() : typed_program(greeter)
     {
-        const std::string_view who = c.args().string(100);
-        if (!c.args().at_end())
-            co_return rpc::outcome::garbage_args;
-        c.results().string("hello, " + std::string(who));
-        co_return rpc::outcome::success;
+        on(greet, [](const greet_args& a) { return greet_result{"hello, " + std::string(a.name)}; });
     }
 };
 
-task<int> serve_and_call(reactor& shard, buffer_pool& buffers)
+task<int> serve_and_call(reactor& shard, buffer_pool& buffers, std::string address)
 {
-    greeter program;
+    greeter_program program;
     rpc::service_dispatcher calls(shard);
     calls.add(program);
     auto provider = iwarp::make_context(shard); // RDMA over an ordinary TCP socket
-    auto listener = provider->listen("127.0.0.1:0").value();
+    auto listener = provider->listen(address);
+    if (!listener) {
+        std::printf("%s\n", listener.error().message().c_str());
+        co_return 1;
+    }
     const rpcrdma::responder_options options;
     rpcrdma::responder_stats stats;
     scope tasks(shard);
-    tasks.spawn([&] { return rpcrdma::serve(*provider, *listener, buffers, calls, options, stats); });
+    tasks.spawn([&] { return rpcrdma::serve(*provider, **listener, buffers, calls, options, stats); });
 
-    auto server = rpcrdma::make_requester(*provider, buffers, listener->local_url().substr(8));
-    rpc::call_header header;
-    header.program = program.number();
-    header.version = header.procedure = 1;
-    lease memory = co_await server->acquire(1024);
-    rpc::request request(std::move(memory), header);
-    request.message().string("world");
-    auto reply = co_await server->call(request);
-    std::printf("%s\n",
-                reply ? std::string(reply->results().string(200)).c_str() : reply.error().message().c_str());
+    // The client's side.
+    auto server = rpcrdma::make_requester(*provider, buffers, address);
+    const greet_args world{"world"};
+    const auto greeting = co_await greet(*server, world);
+    std::printf("%s\n", greeting ? std::string(greeting->text).c_str() : greeting.error().message().c_str());
 
     co_await server->close();
-    listener->close();
+    (*listener)->close();
     co_await tasks.join();
-    co_return reply ? 0 : 1;
+    co_return greeting ? 0 : 1;
 }
 
-int main()
+int main(int argc, char** argv)
 {
     auto shard = reactor::create().value();
     memory_budget budget(16 << 20); // bytes, of all buffers
     buffer_pool buffers(budget, shard.get());
-    return run_until_complete(*shard, serve_and_call(*shard, buffers));
+    return run_until_complete(*shard, serve_and_call(*shard, buffers, argc > 1 ? argv[1] : "127.0.0.1:7042"));
 }
