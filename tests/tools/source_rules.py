@@ -12,6 +12,7 @@ import sys
 
 sys.dont_write_bytecode = True
 import awaitables  # beside this file
+import prose
 
 TOP = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 sys.path.insert(0, os.path.join(TOP, "tests", "mutants"))
@@ -209,6 +210,13 @@ def links_in_documents_lead_somewhere():
                 yield f"{name}: {target}"
 
 
+def prose_is_not_wider_than_120_columns():
+    """a line of prose in a Markdown file has 120 columns at most: python3 tests/tools/prose.py --fix FILE wraps what has more"""
+    for name in listed("*.md"):
+        for number in prose.too_wide(text(name)):
+            yield f"{name}:{number}"
+
+
 def readme_shows_a_program_that_is_built():
     """the code in README.md is examples/hello.cpp, which Meson builds and a test runs"""
     shown = re.findall(r"^```cpp\n(.*?)^```$", text("README.md"), re.M | re.S)
@@ -216,6 +224,28 @@ def readme_shows_a_program_that_is_built():
         yield "README.md: not examples/hello.cpp without its first line"
     if "'hello.cpp'" not in text("examples/meson.build"):
         yield "examples/meson.build: no hello.cpp"
+
+
+# Pages whose code is of an example, which Meson builds and a test runs.
+SHOWN = {"docs/howto/long_polls.md": "examples/jobs.cpp", "docs/howto/nfs_client.md": "examples/nfs_files.cpp",
+         "docs/howto/verbs.md": "examples/echo/echo.cpp"}
+
+
+def lines_not_of(example, page):
+    """The lines of a page's code that the example does not have, whatever breaks and comments stand in it."""
+    plain = " ".join(re.sub(r"//[^\n]*", "", example).split())
+    for block in re.findall(r"^```cpp\n(.*?)^```$", page, re.M | re.S):
+        for line in block.split("\n"):
+            code = " ".join(line.split("//")[0].split())
+            if code not in ("", "...") and code not in plain:
+                yield code
+
+
+def howtos_show_code_of_examples():
+    """each line of code in these pages is one of the example that the page is about"""
+    for page, example in SHOWN.items():
+        for line in lines_not_of(text(example), text(page)):
+            yield f"{page}: {line}"
 
 
 def no_owning_temporary_inside_co_await():
@@ -297,7 +327,8 @@ def limits_of_python_tests_grow_with_slow():
 RULES = (spdx_line_first, no_path_of_one_machine, layers_include_only_what_stands_below, nfs_includes_only_what_its_rooms_may,
          public_headers_are_self_sufficient_in_kind, public_headers_export_what_they_declare, asio_is_included_by_its_adapter_alone,
          awaitables_answer_the_same_questions, each_unit_test_is_listed, each_unit_test_is_a_suite_of_its_name, each_mutant_fits_its_source, links_in_documents_lead_somewhere,
-         readme_shows_a_program_that_is_built, no_owning_temporary_inside_co_await, handlers_take_whole_batches,
+         prose_is_not_wider_than_120_columns,
+         readme_shows_a_program_that_is_built, howtos_show_code_of_examples, no_owning_temporary_inside_co_await, handlers_take_whole_batches,
          standard_names_have_their_headers, limits_of_python_tests_grow_with_slow)
 
 

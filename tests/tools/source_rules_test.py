@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What suite `style` says of a source that knows more of NFS than it may."""
+"""What suite `style` says of a source that knows more of NFS than it may, and of prose that is too wide."""
 import sys
 import unittest
+from unittest import mock
 
 sys.dont_write_bytecode = True
+import prose
 import source_rules
 
 HEADERS = "protocols/include/verbena/protocols/nfs/"
@@ -55,6 +57,79 @@ class VersionsOfNfs(unittest.TestCase):
         self.assertEqual(faults("protocols/nfs/server/state_home.cpp", "#include <verbena/core/task/task.hpp>",
                                 "#include <verbena/protocols/files/types.hpp>", "#include <algorithm>", "#include <sys/stat.h>"), [])
         self.assertEqual(includes("services/verbenad/main.cpp", "server/v4/server.hpp"), [])
+
+
+class Prose(unittest.TestCase):
+    WIDE = " ".join(["word"] * 30)  # 149 columns
+
+    def wide(self, *lines):
+        return list(prose.too_wide("\n".join(lines)))
+
+    def wraps(self, given, wanted):
+        self.assertEqual(prose.wrapped(given), wanted)
+        self.assertEqual(self.wide(wanted), [])
+        self.assertEqual(prose.wrapped(wanted), wanted)
+
+    def test_a_line_may_have_120_columns_and_no_more(self):
+        self.assertEqual(self.wide("a" * 60 + " " + "b" * 59), [])
+        self.assertEqual(self.wide("a" * 60 + " " + "b" * 60), [1])
+        self.assertEqual(self.wide("short", "", "- " + self.WIDE, "", "> " + self.WIDE, "", "   " + self.WIDE), [3, 5, 7])
+        self.assertEqual(self.wide("## " + self.WIDE), [1], "a heading can't be wrapped, but written anew")
+
+    def test_what_is_no_prose_may_be_wider(self):
+        self.assertEqual(self.wide("| " + self.WIDE + " |", "", "    " + self.WIDE, "", "```", self.WIDE, "```", "", "  ```cpp", self.WIDE, "  ```"), [])
+        self.assertEqual(self.wide("[name]: https://example.org/" + "a" * 120 + " of it"), [])
+        self.assertEqual(self.wide("```", "```", self.WIDE), [3], "behind a block there is prose again")
+
+    def test_a_line_without_a_place_for_a_break_may_be_wider(self):
+        self.assertEqual(self.wide("- [name](https://example.org/" + "a" * 120 + ")"), [])
+        self.assertEqual(self.wide("`" + self.WIDE + "`"), [])
+        self.assertEqual(self.wide("see [name](https://example.org/" + "a" * 120 + ")"), [1], "it may stand in a line of its own")
+        self.assertEqual(self.wide("a `code", f"span` {self.WIDE} `another`"), [2], "the first mark of this line ends a span")
+
+    def test_the_rule_asks_of_each_document(self):
+        documents = {"a.md": "short\n", "docs/b.md": "short\n" + self.WIDE + "\n"}
+        with mock.patch.object(source_rules, "listed", lambda *_: list(documents)), mock.patch.object(source_rules, "text", documents.get):
+            self.assertEqual(list(source_rules.prose_is_not_wider_than_120_columns()), ["docs/b.md:2"])
+        self.assertIn(source_rules.prose_is_not_wider_than_120_columns, source_rules.RULES)
+
+    def test_a_paragraph_is_wrapped_from_the_line_that_is_too_wide(self):
+        full = " ".join(["word"] * 24)  # 119 columns
+        self.wraps(f"first\n{self.WIDE}\nlast\n\nnext\n", f"first\n{full}\n{' '.join(['word'] * 6)} last\n\nnext\n")
+        self.wraps(f"- {self.WIDE}\n- next", f"- {' '.join(['word'] * 23)}\n  {' '.join(['word'] * 7)}\n- next")
+        self.wraps(f"  1. {self.WIDE}", f"  1. {' '.join(['word'] * 23)}\n     {' '.join(['word'] * 7)}")
+        self.wraps(f"> {self.WIDE}", f"> {' '.join(['word'] * 23)}\n> {' '.join(['word'] * 7)}")
+
+    def test_what_belongs_together_stays_in_a_line(self):
+        head = " ".join(["word"] * 22)  # 109 columns
+        for together in ("`two words`", "[two words](x.md)", "(`two words`),"):
+            self.wraps(f"{head} {together} end", f"{head}\n{together} end")
+        # A code span that begins in the line above.
+        self.wraps(f"a `code\n{self.WIDE}` and\nmore", f"a\n`code {self.WIDE}`\nand more")
+
+    def test_no_line_becomes_an_item_or_a_heading(self):
+        head = " ".join(["word"] * 23)  # 114 columns
+        for mark in ("-", "+", "*", "3.", "#", ">"):
+            self.wraps(f"{head} word {mark} words behind", f"{head}\nword {mark} words behind")
+
+
+class Howtos(unittest.TestCase):
+    EXAMPLE = "// What it does.\ntask<int> f(int a,\n            int b) // of both\n{\n    co_return a + b;\n}\n"
+
+    def missing(self, *lines):
+        return list(source_rules.lines_not_of(self.EXAMPLE, "\n".join(["Text: g()", "```cpp", *lines, "```", ""])))
+
+    def test_code_is_the_example_s_however_it_is_broken(self):
+        self.assertEqual(self.missing("task<int> f(int a, int b)", "{", "    ...", "    co_return a +", "        b; // the sum", "}", ""), [])
+
+    def test_what_the_example_does_not_have_is_told(self):
+        self.assertEqual(self.missing("task<int> f(int a, int b)", "    co_return a - b;"), ["co_return a - b;"])
+
+    def test_each_page_is_looked_at(self):
+        files = {page: "```cpp\nodd();\n```\n" for page in source_rules.SHOWN} | {name: "even();" for name in source_rules.SHOWN.values()}
+        with mock.patch.object(source_rules, "text", files.get):
+            self.assertEqual(list(source_rules.howtos_show_code_of_examples()), [f"{page}: odd();" for page in source_rules.SHOWN])
+        self.assertIn(source_rules.howtos_show_code_of_examples, source_rules.RULES)
 
 
 if __name__ == "__main__":
