@@ -302,6 +302,9 @@ result<backend::renaming> backend::find_moved(const storage::request& r,
     node* victim = present != target.children.end() ? &nodes_.at(present->second.fileid) : nullptr;
     if (victim == &moved)
         return renaming{&source, &target, &moved, victim};
+    const storage::handle has_name = victim != nullptr ? handle_of(victim->attrs.fileid) : storage::handle();
+    if (r.victim != nullptr && !(has_name == *r.victim))
+        return fails(ESTALE, "rename");
     int refused = refuses_removal(source, moved, r.who);
     if (refused == 0 && victim != nullptr)
         refused = refuses_removal(target, *victim, r.who);

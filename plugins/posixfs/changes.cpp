@@ -387,7 +387,7 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
 
     auto job = [this, &source = *source, &target = *target, from_fd = source->path.get(),
                 to_fd = target->path.get(), &order = order_of(*source), &old_name, &new_name, &to_directory,
-                &from_directory, &who = r.who]() -> result<change_job> {
+                &from_directory, &who = r.who, only = r.victim]() -> result<change_job> {
         change_job out;
         out.from = observe(source);
         out.to = observe(target);
@@ -424,6 +424,8 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
                     change_order::turn::end_unchanged(out.to);
                 return out;
             }
+            if (only != nullptr && !(out.victim.handle == *only))
+                return error::from_errno(ESTALE, "the name leads to another file");
             if (out.victim.fd) {
                 auto kept = keep_open(out.victim);
                 if (!kept)

@@ -181,6 +181,28 @@ BOOST_AUTO_TEST_CASE(rename_over)
     BOOST_TEST(stat(f).links == 2u);
 }
 
+BOOST_AUTO_TEST_CASE(rename_over_no_other_file_than_the_victim)
+{
+    const handle root = fs->root();
+    make_file("f", "new");
+    const handle g = make_file("g", "old");
+    const handle none;
+    storage::request only = me;
+    only.victim = &none; // a file has the name by now
+    BOOST_TEST(fails(fs->rename(only, root, "f", root, "g")) == ESTALE);
+    const handle other = make_file("h");
+    only.victim = &other; // another one has it
+    BOOST_TEST(fails(fs->rename(only, root, "f", root, "g")) == ESTALE);
+    BOOST_TEST(fails(fs->rename(only, root, "f", root, "x")) == ESTALE); // none has it any more
+    BOOST_TEST(get(me, find(root, "g")) == "old");
+    BOOST_TEST(get(me, find(root, "f")) == "new");
+    only.victim = &none;
+    must(fs->rename(only, root, "f", root, "x"));
+    only.victim = &g;
+    must(fs->rename(only, root, "x", root, "g"));
+    BOOST_TEST(get(me, find(root, "g")) == "new");
+}
+
 BOOST_AUTO_TEST_CASE(links_are_counted)
 {
     const handle root = fs->root();

@@ -297,6 +297,32 @@ BOOST_FIXTURE_TEST_CASE(version_3_removes_no_other_file_than_was_asked_about, fi
                nfsstat4::ok);
 }
 
+BOOST_FIXTURE_TEST_CASE(version_3_renames_over_no_other_file_than_was_asked_about, fixture)
+{
+    begin();
+    make("g");
+    make("new");
+    const auto file = delegated("f");
+    const auto replacing =
+        begin3<v3::RENAME3res>(v3::procedure::rename, v3::RENAME3args{{root3(), "new"}, {root3(), "f"}});
+    BOOST_TEST(!replacing->is_done);
+    const auto renaming = [&]() -> task<void> {
+        const storage::request me;
+        for (const auto& [from, to] : {std::pair("f", "h"), std::pair("g", "f")}) {
+            auto moving = files->rename(me, files->root(), from, files->root(), to);
+            const auto moved = co_await moving;
+            BOOST_TEST(moved.has_value());
+        }
+    };
+    run_until_complete(*shard, renaming());
+    BOOST_TEST(give_back(first, file) == nfsstat4::ok);
+    turns();
+    BOOST_TEST_REQUIRE(replacing->is_done);
+    BOOST_TEST(answer3<v3::RENAME3res>(*replacing).status == v3::nfsstat3::jukebox);
+    BOOST_TEST(second.call(PUTROOTFH4args(), LOOKUP4args{"export"}, LOOKUP4args{"new"}).status() ==
+               nfsstat4::ok);
+}
+
 BOOST_FIXTURE_TEST_CASE(what_version_3_changes_is_recalled_first, fixture)
 {
     begin();

@@ -478,6 +478,37 @@ BOOST_FIXTURE_TEST_CASE(a_removal_takes_no_other_file_than_was_asked_about, fixt
     BOOST_TEST(made.status == nfsstat4::ok);
 }
 
+BOOST_FIXTURE_TEST_CASE(a_rename_takes_the_place_of_no_other_file_than_was_asked_about, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "text");
+    (void)get(first, file, mode::read);
+    (void)get(first, make(first, "g", "text"), mode::read);
+    (void)make(first, "new", "text");
+    const auto begin_renaming = [&](const char* from, const char* to) {
+        return called_fixture::begin(second.sequence(1), PUTROOTFH4args(), LOOKUP4args{"export"},
+                                     SAVEFH4args(), RENAME4args{from, to});
+    };
+    const auto rename = [&](const char* from, const char* to) {
+        return second.call(PUTROOTFH4args(), LOOKUP4args{"export"}, SAVEFH4args(), RENAME4args{from, to})
+            .status();
+    };
+    const auto is_there = [&](const char* name) {
+        return second.call(PUTROOTFH4args(), LOOKUP4args{"export"}, LOOKUP4args{name}).status() ==
+               nfsstat4::ok;
+    };
+    const auto renaming = begin_renaming("new", "f");
+    BOOST_TEST(!renaming->is_done);
+    BOOST_TEST(rename("f", "h") == nfsstat4::ok);
+    BOOST_TEST(rename("g", "f") == nfsstat4::ok);
+    BOOST_TEST_REQUIRE(first_way->calls.size() == 1u);
+    BOOST_TEST(give_back(first, file, returning(first_way->calls[0].id)).status == nfsstat4::ok);
+    turns();
+    BOOST_TEST(status_of(*renaming) == nfsstat4::delay);
+    BOOST_TEST((is_there("new") && is_there("f") && is_there("h")));
+    BOOST_TEST(segments() == 1);
+}
+
 // By whom it may be said, and what is in the way of it, is looked at before anybody gives anything up.
 BOOST_FIXTURE_TEST_CASE(a_removal_that_is_refused_recalls_nothing, fixture)
 {

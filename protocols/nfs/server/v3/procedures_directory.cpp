@@ -8,6 +8,24 @@
 
 namespace verbena::nfs::v3 {
 
+namespace {
+
+// Another file that has the name by now may have layouts, which nobody has recalled. `asked` outlives the request.
+storage::request request_for(const storage::request& of, const std::optional<storage::handle>& asked)
+{
+    storage::request request = of;
+    request.victim = asked ? &*asked : nullptr;
+    return request;
+}
+
+// Of such a request: another file has the name.
+bool is_another(const storage::request& request, const error& failure) noexcept
+{
+    return request.victim != nullptr && failure.errno_value() == ESTALE;
+}
+
+} // namespace
+
 task<rpc::outcome> server::lookup(rpc::call& c)
 {
     LOOKUP3args args;
@@ -224,7 +242,7 @@ task<rpc::outcome> server::remove(rpc::call& c)
     if (res.status == nfsstat3::ok)
         res.status = co_await may_change(c, directory, args.object.name);
     files::under_way doing;
-    storage::handle asked;
+    std::optional<storage::handle> asked;
     if (res.status == nfsstat3::ok) {
         const auto may = [&] {
             return directory.backend().may_remove(directory.request, directory.file, args.object.name);
@@ -235,16 +253,12 @@ task<rpc::outcome> server::remove(rpc::call& c)
     }
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
-    // Another file that has the name by now may have layouts, which nobody has recalled.
-    storage::request request = directory.request;
-    if (!asked.empty())
-        request.victim = &asked;
+    const storage::request request = request_for(directory.request, asked);
     auto done = co_await directory.backend().remove(request, directory.file, args.object.name);
     if (done) {
         res.dir_wcc = to_wcc(*done);
     } else {
-        const bool is_another = request.victim != nullptr && done.error().errno_value() == ESTALE;
-        res.status = is_another ? nfsstat3::jukebox : status_of(done.error());
+        res.status = is_another(request, done.error()) ? nfsstat3::jukebox : status_of(done.error());
         res.dir_wcc.after = co_await attributes_of(directory);
     }
     co_return reply(c, res);
@@ -296,6 +310,7 @@ task<rpc::outcome> server::rename(rpc::call& c)
     if (res.status == nfsstat3::ok)
         res.status = co_await may_change(c, to, args.to.name);
     files::under_way source, overwritten;
+    std::optional<storage::handle> asked;
     if (res.status == nfsstat3::ok) {
         const auto may = [&] {
             return from.backend().may_rename(from.request, from.file, args.from.name, to.file, args.to.name);
@@ -303,19 +318,20 @@ task<rpc::outcome> server::rename(rpc::call& c)
         auto making = make_way_to(c, from, args.from.name, files::operation::rename, source, std::ref(may));
         res.status = co_await making;
         if (res.status == nfsstat3::ok) {
-            making = make_way_to(c, to, args.to.name, files::operation::remove, overwritten, std::ref(may));
+            making = make_way_to(c, to, args.to.name, files::operation::remove, overwritten, std::ref(may),
+                                 &asked);
             res.status = co_await making;
         }
     }
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
-    auto done =
-        co_await from.backend().rename(from.request, from.file, args.from.name, to.file, args.to.name);
+    const storage::request request = request_for(from.request, asked);
+    auto done = co_await from.backend().rename(request, from.file, args.from.name, to.file, args.to.name);
     if (done) {
         res.fromdir_wcc = to_wcc(done->from);
         res.todir_wcc = to_wcc(done->to);
     } else {
-        res.status = status_of(done.error());
+        res.status = is_another(request, done.error()) ? nfsstat3::jukebox : status_of(done.error());
         res.fromdir_wcc.after = co_await attributes_of(from);
         res.todir_wcc.after = co_await attributes_of(to);
     }

@@ -288,15 +288,19 @@ nfsstat3 server::refuse_way(rpc::call& c, const error& why) noexcept
 // between this and that; it is not asked about then.
 task<nfsstat3> server::make_way_to(rpc::call& c, const target& directory, std::string_view name,
                                    files::operation op, files::under_way& doing,
-                                   std::function<task<result<void>>()> may, storage::handle* asked)
+                                   std::function<task<result<void>>()> may,
+                                   std::optional<storage::handle>* asked)
 {
     if (state_ == nullptr || name == "." || name == "..")
         co_return nfsstat3::ok;
     if (!state_->begin_by_name(doing, *under_way_, op))
         co_return nfsstat3::ok;
     auto found = co_await directory.backend().lookup(directory.request, directory.file, name);
-    if (!found)
+    if (!found) {
+        if (asked != nullptr && found.error().errno_value() == ENOENT)
+            asked->emplace();
         co_return nfsstat3::ok;
+    }
     target file = directory;
     file.file = found->found.handle;
     if (asked != nullptr)

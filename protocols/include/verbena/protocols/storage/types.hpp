@@ -126,8 +126,9 @@ struct request {
     std::string_view client;           ///< the peer's address, for logs
     const open_file* open = nullptr;   ///< of the file that the call names, if the caller has it open
     const open_file* source = nullptr; ///< likewise of the one that copy() and clone() read
-    /// Of remove(): the only file whose name may go. Where the name leads to another one, that is ESTALE and nothing is
-    /// removed. Back ends that others make may not know of it. A filter that changes handles changes this one as well.
+    /// Of remove(), and of rename() for the new name: the only file whose name may go, none if the handle is empty. Where
+    /// the name leads to another one, that is ESTALE and nothing is changed. Back ends that others make may not know of
+    /// it. A filter that changes handles changes this one as well.
     const handle* victim = nullptr;
 };
 

@@ -119,15 +119,12 @@ task<nfsstat4> remove(compound& k)
         co_return status;
     const object& o = k.current;
     const auto may = [&] { return o.backend().may_remove(o.request, o.file, args.target); };
-    storage::handle asked;
+    std::optional<storage::handle> asked;
     auto making = make_way_to(k, o, args.target, files::operation::remove, std::ref(may), &asked);
     const auto made = co_await making;
     if (!made || *made != nfsstat4::ok)
         co_return made ? *made : status_of_removal(made.error());
-    // Another file that has the name by now may have layouts, which nobody has recalled.
-    storage::request request = o.request;
-    if (!asked.empty())
-        request.victim = &asked;
+    const storage::request request = request_of(o, asked);
     auto done = co_await o.backend().remove(request, o.file, args.target);
     // unlink(2) says EISDIR of a directory on Linux, and POSIX has it say EPERM.
     if (!done && (done.error().errno_value() == EISDIR || done.error().errno_value() == EPERM)) {
@@ -204,8 +201,9 @@ task<nfsstat4> rename(compound& k)
     };
     auto making = make_way_to(k, o, args.oldname, files::operation::rename, std::ref(may));
     auto made = co_await making;
+    std::optional<storage::handle> asked;
     if (made && *made == nfsstat4::ok) {
-        making = make_way_to(k, k.current, args.newname, files::operation::remove, std::ref(may));
+        making = make_way_to(k, k.current, args.newname, files::operation::remove, std::ref(may), &asked);
         made = co_await making;
     }
     if (!made) {
@@ -214,8 +212,11 @@ task<nfsstat4> rename(compound& k)
     }
     if (*made != nfsstat4::ok)
         co_return *made;
+    const storage::request request = request_of(o, asked);
     const auto done =
-        co_await o.backend().rename(o.request, o.file, args.oldname, k.current.file, args.newname);
+        co_await o.backend().rename(request, o.file, args.oldname, k.current.file, args.newname);
+    if (!done && request.victim != nullptr && done.error().errno_value() == ESTALE)
+        co_return nfsstat4::delay;
     if (!done) {
         status = status_of_removal(done.error());
         co_return co_await status_of_renaming(k, status);

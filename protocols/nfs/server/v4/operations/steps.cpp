@@ -61,7 +61,8 @@ task<nfsstat4> make_way(compound& k, const object& of, files::operation op)
 }
 
 task<result<nfsstat4>> make_way_to(compound& k, const object& directory, std::string_view name,
-                                   files::operation op, may_change_name may, storage::handle* asked)
+                                   files::operation op, may_change_name may,
+                                   std::optional<storage::handle>* asked)
 {
     files::under_way& doing = k.next_doing();
     if (!k.server.state.begin_by_name(doing, k.server.under_way, op))
@@ -69,8 +70,11 @@ task<result<nfsstat4>> make_way_to(compound& k, const object& directory, std::st
     if (name == "." || name == "..")
         co_return nfsstat4::ok;
     const auto found = co_await directory.backend().lookup(directory.request, directory.file, name);
-    if (!found)
+    if (!found) {
+        if (asked != nullptr && found.error().errno_value() == ENOENT)
+            asked->emplace();
         co_return nfsstat4::ok;
+    }
     const std::uint32_t space = directory.exported->space;
     const storage::handle handle = found->found.handle;
     if (asked != nullptr)

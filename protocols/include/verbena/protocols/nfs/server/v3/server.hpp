@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #pragma GCC visibility push(default)
@@ -121,7 +122,7 @@ private:
     task<nfsstat3> make_way_to(rpc::call& c, const target& directory, std::string_view name,
                                files::operation op, files::under_way& doing,
                                std::function<task<result<void>>()> may = nullptr,
-                               storage::handle* asked = nullptr);
+                               std::optional<storage::handle>* asked = nullptr);
     post_op_fh3 sign(const export_options& exported, const storage::handle& inner) const noexcept;
     // Ends a procedure. An error is counted here, so that none is missed.
     template<class Results>
