@@ -111,14 +111,13 @@ arena::number arena::occupy(std::size_t s, unsigned bit) noexcept
         std::memset(at(b).data(), 0, block_size);
     of.free &= ~mask;
     of.clean &= ~mask;
-    states_[b] = {1, 0};
+    states_[b] = {.owners = 1};
     return b;
 }
 
-void arena::let_go(number b) noexcept
+void arena::free_unless_owned(number b) noexcept
 {
-    assert(states_[b].owners != 0);
-    if (--states_[b].owners != 0)
+    if (states_[b].owners != 0)
         return;
     assert(states_[b].pins == 0);
     const std::size_t s = b / per_slab;

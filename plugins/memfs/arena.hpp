@@ -39,9 +39,43 @@ public:
     }
 
     // Owners: files that share it. The last one that goes frees it.
-    void share(number b) noexcept { ++states_[b].owners; }
-    void let_go(number b) noexcept;
+    void share(number b) noexcept
+    {
+        held_ -= is_held(states_[b]);
+        ++states_[b].owners;
+    }
+    void let_go(number b) noexcept
+    {
+        --states_[b].owners;
+        held_ += is_held(states_[b]);
+        free_unless_owned(b);
+    }
     bool is_shared(number b) const noexcept { return states_[b].owners > 1; }
+    // Owners that are files of snapshots are counted besides. A file owns it when it is kept.
+    void keep(number b) noexcept
+    {
+        ++states_[b].owners;
+        ++states_[b].keepers;
+        ++keepers_;
+    }
+    void keep_no_more(number b) noexcept
+    {
+        held_ -= is_held(states_[b]);
+        --states_[b].owners;
+        --states_[b].keepers;
+        --keepers_;
+        held_ += is_held(states_[b]);
+        free_unless_owned(b);
+    }
+    /// Snapshots alone would have it if the only file that owns it besides lets it go.
+    bool is_last_of_kept(number b) const noexcept
+    {
+        return states_[b].keepers != 0 && states_[b].owners - states_[b].keepers == 1;
+    }
+    bool is_kept(number b) const noexcept { return states_[b].keepers != 0; }
+    bool keeps_none() const noexcept { return keepers_ == 0; }
+    /// Blocks that snapshots alone have.
+    std::uint64_t held() const noexcept { return held_; }
 
     // Pins: of those that reach the block by its address. It has one owner then, who keeps it as long as they are there.
     // Those who may write are counted besides: what they have written behind a file's end goes with the last of them.
@@ -71,7 +105,10 @@ private:
         std::uint32_t owners = 0;
         std::uint32_t pins = 0;
         std::uint32_t writers = 0; ///< of these
+        std::uint32_t keepers = 0; ///< of the owners
     };
+    static bool is_held(const block_state& s) noexcept { return s.keepers != 0 && s.keepers == s.owners; }
+    void free_unless_owned(number b) noexcept;
     struct slab {
         std::uint32_t free = ~std::uint32_t(0);
         std::uint32_t clean = ~std::uint32_t(0); ///< of those that are free: hold zeros
@@ -92,6 +129,7 @@ private:
     std::vector<slab> slabs_;     // those that memory was taken for
     std::vector<block_state> states_;
     std::uint64_t places_ = 0;
+    std::uint64_t held_ = 0, keepers_ = 0;
     std::size_t dirty_slabs_ = 0; // free, and not given back
     // No slab before it has a free block; no slab before it is wholly free.
     std::size_t first_with_room_ = 0;

@@ -19,14 +19,14 @@ namespace {
 constexpr std::byte handle_kind{'m'};
 constexpr std::size_t handle_size = 1 + 8 + 8;
 
-int check_name(std::string_view name) noexcept
+} // namespace
+
+int backend::check_name(std::string_view name) noexcept
 {
     if (name.empty() || name.find('/') != name.npos || name.find('\0') != name.npos)
         return EINVAL;
     return name.size() > 255 ? ENAMETOOLONG : 0;
 }
-
-} // namespace
 
 backend::backend(const memfs_options& options)
     : options_(options), memory_(options.max_bytes / file_data::block_size)
@@ -49,6 +49,13 @@ backend::backend(const memfs_options& options)
     n.attrs.atime = n.attrs.mtime = n.attrs.ctime;
     n.attrs.birth = n.attrs.ctime;
     n.parent = root_id;
+    if (!options.snapshots)
+        return;
+    node& place = nodes_.try_emplace(snapshots_id, memory_).first->second;
+    place.attrs = n.attrs;
+    place.attrs.fileid = snapshots_id;
+    place.parent = root_id;
+    place.is_kept = true;
 }
 
 storage::handle backend::handle_of(std::uint64_t fileid) const noexcept
@@ -60,7 +67,7 @@ storage::handle backend::handle_of(std::uint64_t fileid) const noexcept
     return storage::handle(bytes);
 }
 
-result<node*> backend::find(const storage::handle& h) noexcept
+result<std::uint64_t> backend::id_of(const storage::handle& h) const noexcept
 {
     const auto bytes = h.bytes();
     if (bytes.size() != handle_size || bytes[0] != handle_kind)
@@ -69,8 +76,18 @@ result<node*> backend::find(const storage::handle& h) noexcept
     std::uint64_t id = 0;
     std::memcpy(&instance, bytes.data() + 1, 8);
     std::memcpy(&id, bytes.data() + 9, 8);
-    auto found = nodes_.find(id);
-    if (instance != instance_ || found == nodes_.end())
+    if (instance != instance_)
+        return fails(ESTALE, "the file is gone");
+    return id;
+}
+
+result<node*> backend::find(const storage::handle& h) noexcept
+{
+    const auto id = id_of(h);
+    if (!id)
+        return id.error();
+    auto found = nodes_.find(*id);
+    if (found == nodes_.end())
         return fails(ESTALE, "the file is gone");
     return &found->second;
 }
@@ -91,6 +108,11 @@ result<node*> backend::find_to_change(const storage::request& r, const storage::
         return fails(ENOTDIR, "a name in something that is no directory");
     if (rights_of(**d, r.who, execute) == 0)
         return fails(EACCES, "search of a directory");
+    if ((*d)->is_kept)
+        return fails(EROFS, kept_rule);
+    if (options_.snapshots && *d == &nodes_.at(root_id) && name == snapshots_name)
+        return fails(dots == EEXIST ? EEXIST : EROFS,
+                     "the name .snapshot, which the directory of snapshots has");
     return d;
 }
 
@@ -106,7 +128,7 @@ storage::attributes backend::seen(const node& n) const noexcept
 
 std::uint64_t backend::free_bytes() const noexcept
 {
-    const std::uint64_t taken = memory_.places() * file_data::block_size + text_bytes_;
+    const std::uint64_t taken = (memory_.places() + memory_.held()) * file_data::block_size + text_bytes_;
     return taken < options_.max_bytes ? options_.max_bytes - taken : 0;
 }
 
@@ -145,6 +167,8 @@ result<node*> backend::find_data(const storage::credential& who, bool is_let, co
     const std::uint32_t rights = use == R_OK ? read_data | execute : written;
     if (!is_let && who.uid != f.attrs.uid && rights_of(f, who, rights) == 0)
         return fails(EACCES, use == R_OK ? "read" : "write");
+    if (use != R_OK && f.is_kept)
+        return fails(EROFS, kept_rule);
     return n;
 }
 
@@ -224,6 +248,9 @@ result<void> backend::apply(node& n, const storage::set_attributes& set, const s
         set.size ? (*set.size + file_data::block_size - 1) / file_data::block_size : 0;
     if (set.size && *set.size < n.attrs.size && n.data.is_pinned(behind, file_data::all_places))
         return fails(EAGAIN, "truncate of a file whose memory is in use");
+    if (set.size && *set.size < n.attrs.size && *set.size % file_data::block_size != 0 &&
+        kept_blocks(n, *set.size, 1) > free_bytes() / file_data::block_size)
+        return fails(ENOSPC, "truncate: no room to copy a block that a snapshot keeps; end a snapshot");
     const bool nothing = !set.size && !set.uid && !set.gid && !set.mode && !set.acl &&
                          set.atime.how == kind::keep && set.mtime.how == kind::keep;
     if (nothing)
@@ -252,6 +279,8 @@ result<void> backend::apply(node& n, const storage::set_attributes& set, const s
     if (set.mtime.how != kind::keep)
         n.attrs.mtime = set.mtime.how == kind::value ? set.mtime.value : t;
     n.touch(t);
+    if (n.attrs.fileid == root_id)
+        match_snapshots_to_root();
     // As where it stands in the times: version 4.1 sets the mode with the creation, and may repeat that.
     if (set.atime.how != kind::keep || set.mtime.how != kind::keep)
         n.verifier.reset();
@@ -270,6 +299,8 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
         co_return n.error();
     if (guard && !((*n)->attrs.ctime == *guard))
         co_return error(storage::errc::not_sync, "the file changed since the client looked");
+    if ((*n)->is_kept)
+        co_return fails(EROFS, kept_rule);
     storage::change out;
     out.before = seen(**n);
     if (auto done = apply(**n, set, r.who, r.may_by_open(W_OK)); !done)
@@ -296,9 +327,11 @@ task<result<storage::lookup_result>> backend::lookup(const storage::request& r,
         id = (*d)->parent;
     } else if (name != ".") {
         auto child = (*d)->children.find(name);
-        if (child == (*d)->children.end())
+        const bool is_there = child != (*d)->children.end();
+        const bool is_snapshots = options_.snapshots && id == root_id && name == snapshots_name;
+        if (!is_there && !is_snapshots)
             co_return fails(ENOENT, "lookup");
-        id = child->second.fileid;
+        id = is_snapshots ? snapshots_id : child->second.fileid;
     }
     storage::lookup_result out;
     out.found.handle = handle_of(id);
@@ -309,7 +342,8 @@ task<result<storage::lookup_result>> backend::lookup(const storage::request& r,
 
 unsigned backend::access_of(const node& n, const storage::credential& who, unsigned wanted) const noexcept
 {
-    if (options_.read_only)
+    // In the directory of snapshots they are made and ended.
+    if (options_.read_only || (n.is_kept && n.attrs.fileid != snapshots_id))
         wanted &= ~unsigned(W_OK);
     // Whoever may write in one way or another is let in; what he does then is looked at by itself.
     const std::uint32_t writing =
@@ -334,27 +368,6 @@ task<result<unsigned>> backend::access(const storage::request& r, const storage:
     co_return access_of(**n, r.who, wanted);
 }
 
-/// Keeps a node.
-class backend::pin final : public storage::open_file {
-public:
-    /// With the mutex held.
-    pin(backend& of, node& n, const storage::credential& opener, unsigned granted)
-        : open_file(opener, granted), of_(of), node_(n)
-    {
-        ++node_.opens;
-    }
-    ~pin() override
-    {
-        const std::lock_guard lock(of_.mutex_);
-        --node_.opens;
-        of_.release(node_);
-    }
-
-private:
-    backend& of_;
-    node& node_;
-};
-
 task<result<storage::opened_file>> backend::open(const storage::request& r, const storage::handle& file,
                                                  unsigned wanted, storage::open_right right)
 {
@@ -367,6 +380,8 @@ task<result<storage::opened_file>> backend::open(const storage::request& r, cons
         co_return fails(n.is_directory() ? EISDIR : EINVAL, "an open of something that is no regular file");
     if (options_.read_only && (wanted & W_OK) != 0)
         co_return fails(EROFS, "the export is read-only");
+    if (n.is_kept && (wanted & W_OK) != 0)
+        co_return fails(EROFS, kept_rule);
     if (right == storage::open_right::asked) {
         // Who may execute a file may read it, as its kernel has to.
         const unsigned has = access_of(n, r.who, R_OK | W_OK | X_OK);
@@ -432,7 +447,9 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
     if (!n)
         co_return n.error();
     node& f = **n;
-    const std::uint64_t missing = f.data.missing(offset, length);
+    if (is_apart(f, offset, length))
+        co_return fails(EAGAIN, "a write of bytes that a peer has fresh memory of");
+    const std::uint64_t missing = f.data.missing(offset, length) + kept_blocks(f, offset, length);
     if (missing > free_bytes() / file_data::block_size)
         co_return fails(ENOSPC, "write");
     storage::write_result done;
@@ -532,7 +549,7 @@ task<result<storage::change>> backend::commit(const storage::request&, const sto
 
 result<std::unique_ptr<storage::file_backend>> open_memfs(const memfs_options& options, blocking_pool&)
 {
-    if (options.max_files == 0)
+    if (options.max_files < 1u + options.snapshots)
         return error(std::errc::invalid_argument, "a memfs without room for its root");
     try {
         return std::unique_ptr<storage::file_backend>(std::make_unique<backend>(options));

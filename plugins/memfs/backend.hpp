@@ -13,10 +13,12 @@
 
 namespace verbena::memfs {
 
+/// Of the directory of snapshots, in the root, which does not list it.
+inline constexpr std::string_view snapshots_name = ".snapshot";
 /// The last offset that off_t can say.
 inline constexpr std::uint64_t max_offset = std::numeric_limits<std::int64_t>::max();
 
-class backend final : public storage::file_backend {
+class backend final : public storage::file_backend, public storage::snapshot_keeper {
 public:
     explicit backend(const memfs_options& options);
 
@@ -98,7 +100,7 @@ public:
                                        std::uint64_t offset, std::uint64_t length,
                                        storage::map_use use) override;
     task<result<storage::change>> note_written(const storage::request& r, const storage::handle& file,
-                                               std::uint64_t end) override;
+                                               storage::peer_writes what) override;
 
     // xattrs.cpp
     task<result<std::vector<std::byte>>> getxattr(const storage::request& r, const storage::handle& file,
@@ -115,17 +117,28 @@ public:
     task<result<storage::access_list>> getacl(const storage::request& r,
                                               const storage::handle& file) override;
 
+    // snapshots.cpp
+    storage::snapshot_keeper* snapshots() noexcept override { return options_.snapshots ? this : nullptr; }
+    bool takes_in(const storage::handle& directory) const noexcept override;
+    bool has(std::string_view name, const storage::handle& file) const noexcept override;
+    std::shared_ptr<const void> hold_back_mappings() override;
+    snapshot_counts counts() const noexcept;
+
 private:
     static constexpr std::uint64_t root_id = 1;
-    static constexpr std::uint64_t name_cost = 256; ///< of the nodes of both tables, about
+    static constexpr std::uint64_t snapshots_id = 2; ///< of the directory of snapshots, where there is one
+    static constexpr std::uint64_t name_cost = 256;  ///< of the nodes of both tables, about
 
     storage::handle handle_of(std::uint64_t fileid) const noexcept;
+    result<std::uint64_t> id_of(const storage::handle& h) const noexcept;
+    static int check_name(std::string_view name) noexcept;
     result<node*> find(const storage::handle& h) noexcept;
     /// A directory, and a name to be changed in it by `who`.
     result<node*> find_to_change(const storage::request& r, const storage::handle& directory,
                                  std::string_view name, int dots);
     class pin;
     class mapped;
+    class held_back;
     /// A regular file whose data the caller may use so: R_OK or W_OK. `from`: where a write begins, as one at the end takes less.
     result<node*> find_data(const storage::request& r, const storage::handle& file, unsigned use,
                             std::optional<std::uint64_t> from = std::nullopt);
@@ -162,6 +175,21 @@ private:
     result<renaming> find_moved(const storage::request& r, const storage::handle& from_directory,
                                 std::string_view from, const storage::handle& to_directory,
                                 std::string_view to);
+    bool is_of_snapshots(const storage::handle& directory) const noexcept
+    {
+        return options_.snapshots && directory == handle_of(snapshots_id);
+    }
+    result<storage::create_result> take_snapshot(const storage::request& r, std::string_view name);
+    /// Those of a snapshot's files, by their ids.
+    std::unordered_map<std::uint64_t, node> copy_tree();
+    result<const node*> find_snapshot(const storage::request& r, std::string_view name) const;
+    result<storage::change> end_snapshot(const storage::request& r, std::string_view name);
+    /// The rights to the directory of snapshots are those to the root.
+    void match_snapshots_to_root();
+    /// Whether a peer has fresh memory of some of the bytes: what it takes in later would undo a change of them.
+    static bool is_apart(const node& n, std::uint64_t offset, std::uint64_t length) noexcept;
+    /// What a copy takes room for of these bytes, which are to be changed: such as snapshots alone have then.
+    static std::uint64_t kept_blocks(const node& n, std::uint64_t offset, std::uint64_t length) noexcept;
     result<storage::change> take_away(const storage::request& r, const storage::handle& directory,
                                       std::string_view name, bool is_rmdir);
     /// `may_cut`: `who` has it open for writing.
@@ -212,8 +240,37 @@ private:
     mutable std::mutex mutex_;
     arena memory_;
     std::unordered_map<std::uint64_t, node> nodes_;
-    std::uint64_t next_id_ = root_id + 1; ///< never used twice, so a handle needs no generation
-    std::uint64_t text_bytes_ = 0;        ///< of names, targets, extended attributes and ACLs
+    std::uint64_t next_id_ = snapshots_id + 1; ///< never used twice, so a handle needs no generation
+    std::uint64_t text_bytes_ = 0;             ///< of names, targets, extended attributes and ACLs
+    struct snapshot {
+        std::uint64_t end = 0; ///< its files have the ids from its root's up to here
+        std::uint32_t taker = 0;
+    };
+    std::unordered_map<std::uint64_t, snapshot> snapshots_; ///< by their roots
+    std::uint64_t mapped_ = 0;                      ///< mappings that are out, but for those of snapshots
+    std::uint64_t fresh_blocks_ = 0, taken_in_ = 0; ///< as in snapshot_counts
+    std::uint64_t holding_back_ = 0;                ///< who want none to be
+};
+
+/// Keeps a node.
+class backend::pin final : public storage::open_file {
+public:
+    /// With the mutex held.
+    pin(backend& of, node& n, const storage::credential& opener, unsigned granted)
+        : open_file(opener, granted), of_(of), node_(n)
+    {
+        ++node_.opens;
+    }
+    ~pin() override
+    {
+        const std::lock_guard lock(of_.mutex_);
+        --node_.opens;
+        of_.release(node_);
+    }
+
+private:
+    backend& of_;
+    node& node_;
 };
 
 } // namespace verbena::memfs

@@ -145,6 +145,8 @@ task<result<storage::create_result>> backend::mkdir(const storage::request& r,
                                                     const storage::set_attributes& set)
 {
     std::lock_guard lock(mutex_);
+    if (is_of_snapshots(directory))
+        co_return take_snapshot(r, name);
     co_return make(r, directory, name, storage::file_type::directory, 0700, set);
 }
 
@@ -259,6 +261,10 @@ task<result<void>> backend::may_remove(const storage::request& r, const storage:
                                        std::string_view name)
 {
     const std::lock_guard lock(mutex_);
+    if (is_of_snapshots(directory)) {
+        const auto ending = find_snapshot(r, name);
+        co_return ending ? result<void>() : result<void>(ending.error());
+    }
     const auto found = find_victim(r, directory, name);
     if (!found)
         co_return found.error();
@@ -271,6 +277,8 @@ task<result<storage::change>> backend::remove(const storage::request& r, const s
                                               std::string_view name)
 {
     std::lock_guard lock(mutex_);
+    if (is_of_snapshots(directory)) // each is a directory
+        co_return fails(EISDIR, "remove of a snapshot, which rmdir ends");
     co_return take_away(r, directory, name, false);
 }
 
@@ -278,6 +286,8 @@ task<result<storage::change>> backend::rmdir(const storage::request& r, const st
                                              std::string_view name)
 {
     std::lock_guard lock(mutex_);
+    if (is_of_snapshots(directory))
+        co_return end_snapshot(r, name);
     co_return take_away(r, directory, name, true);
 }
 
@@ -400,6 +410,8 @@ task<result<storage::link_result>> backend::link(const storage::request& r, cons
         co_return linked.error();
     node& d = **found;
     node& n = **linked;
+    if (n.is_kept)
+        co_return fails(EROFS, kept_rule);
     if (d.children.contains(name))
         co_return fails(EEXIST, "link");
     if (rights_of(d, r.who, write_data) == 0)

@@ -88,6 +88,14 @@ task<result<storage::change>> backend::deallocate(const storage::request& r, con
     if (!n)
         co_return n.error();
     node& f = **n;
+    if (is_apart(f, offset, length))
+        co_return fails(EAGAIN, "deallocate of bytes that a peer has fresh memory of");
+    // Whole blocks are let go; the first and the last may be copied.
+    const std::uint64_t end = offset + length;
+    const std::uint64_t copied = (offset % file_data::block_size != 0 ? kept_blocks(f, offset, 1) : 0) +
+                                 (end % file_data::block_size != 0 ? kept_blocks(f, end - 1, 1) : 0);
+    if (copied > free_bytes() / file_data::block_size)
+        co_return fails(ENOSPC, "deallocate");
     storage::change out;
     out.before = seen(f);
     f.data.clear(offset, length);
@@ -117,7 +125,9 @@ task<result<storage::copy_result>> backend::copy(const storage::request& r, cons
         co_return fails(EINVAL, "a copy onto itself");
     const std::uint64_t left = from_offset < s.attrs.size ? s.attrs.size - from_offset : 0;
     const std::uint64_t count = std::min({left, length, most_copied_at_once});
-    const std::uint64_t missing = t.data.missing(to_offset, count);
+    if (is_apart(t, to_offset, count))
+        co_return fails(EAGAIN, "a copy onto bytes that a peer has fresh memory of");
+    const std::uint64_t missing = t.data.missing(to_offset, count) + kept_blocks(t, to_offset, count);
     if (missing > free_bytes() / file_data::block_size)
         co_return fails(ENOSPC, "copy");
     storage::copy_result out;
@@ -178,7 +188,8 @@ task<result<storage::change>> backend::clone(const storage::request& r, const st
     // What is pinned is copied.
     if (s.data.pinned(from_offset / unit, count) > most_blocks_made_at_once)
         co_return fails(EAGAIN, "clone of a file whose memory is in use");
-    if (come > gone && come - gone > free_bytes() / unit)
+    const std::uint64_t held = kept_blocks(t, to_offset, count * unit);
+    if (come + held > gone && come + held - gone > free_bytes() / unit)
         co_return fails(ENOSPC, "clone");
     t.data.share(s.data, from_offset / unit, to_offset / unit, count);
     t.reached_behind_end |= s.reached_behind_end;
@@ -203,17 +214,21 @@ void backend::forget_behind_end(node& n) noexcept
 class backend::mapped {
 public:
     /// With the mutex held.
-    mapped(backend& of, node& n, std::vector<file_data::piece> pieces, bool writes) noexcept
-        : of_(of), node_(n), pieces_(std::move(pieces)), writes_(writes)
+    mapped(backend& of, node& n, std::vector<file_data::piece> pieces, std::vector<file_data::fresh> fresh,
+           bool writes) noexcept
+        : of_(of), node_(n), pieces_(std::move(pieces)), fresh_(std::move(fresh)), writes_(writes)
     {
         node_.data.pin(pieces_, writes_);
         ++node_.opens;
+        ++of_.mapped_;
     }
     mapped(const mapped&) = delete;
     ~mapped()
     {
         const std::lock_guard lock(of_.mutex_);
+        --of_.mapped_;
         node_.data.unpin(pieces_, writes_);
+        node_.data.drop(fresh_);
         forget_behind_end(node_);
         --node_.opens;
         of_.release(node_);
@@ -223,14 +238,36 @@ private:
     backend& of_;
     node& node_;
     const std::vector<file_data::piece> pieces_;
+    const std::vector<file_data::fresh> fresh_;
     const bool writes_;
 };
+
+namespace {
+
+// Memory that goes on in the file, and in memory, is one part.
+void add_part(std::vector<storage::mapping::part>& to, const file_data::fresh& f)
+{
+    const std::uint64_t offset = f.place * file_data::block_size;
+    if (!to.empty()) {
+        storage::mapping::part& last = to.back();
+        const std::size_t size = last.memory.size();
+        if (last.offset + size == offset && last.beneath.size() == size &&
+            last.memory.data() + size == f.memory.data() && last.beneath.data() + size == f.beneath.data()) {
+            last.memory = {last.memory.data(), size + f.memory.size()};
+            last.beneath = {last.beneath.data(), size + f.beneath.size()};
+            return;
+        }
+    }
+    to.push_back({offset, f.memory, f.beneath});
+}
+
+} // namespace
 
 task<result<storage::mapping>> backend::map(const storage::request& r, const storage::handle& file,
                                             std::uint64_t offset, std::uint64_t length, storage::map_use use)
 {
     constexpr std::uint64_t unit = file_data::block_size;
-    const bool writes = use == storage::map_use::write;
+    const bool writes = use != storage::map_use::read;
     if (writes && options_.read_only)
         co_return fails(EROFS, "the export is read-only");
     if (length == 0)
@@ -247,6 +284,8 @@ task<result<storage::mapping>> backend::map(const storage::request& r, const sto
     if (!n)
         co_return n.error();
     node& f = **n;
+    if (holding_back_ != 0 && !f.is_kept)
+        co_return fails(EAGAIN, "map while a snapshot is being taken");
     // As by a write: a peer that has the memory may write without a word.
     if (writes && r.who.uid != 0) {
         const std::uint32_t mode = without_set_id(f.attrs, r.who);
@@ -262,22 +301,51 @@ task<result<storage::mapping>> backend::map(const storage::request& r, const sto
         co_return out;
     const std::uint64_t first = offset / unit;
     const std::uint64_t wanted = (offset + length - 1) / unit - first + 1;
-    const std::uint64_t count = f.data.places_for(first, wanted, writes, most_blocks_made_at_once);
-    if (writes && f.data.missing(first * unit, count * unit) > free_bytes() / unit)
-        co_return fails(ENOSPC, "map");
-    try {
-        if (writes) {
-            f.reached_behind_end |= (first + count) * unit > f.attrs.size;
-            f.data.reserve(first * unit, count * unit);
-            f.data.make_own(first * unit, count * unit);
-        }
-        f.data.part(first, count);
-        std::vector<file_data::piece> pieces = f.data.pieces(first, count);
-        out.parts.reserve(pieces.size());
-        for (const file_data::piece& each : pieces)
+    // What a snapshot has is never changed: as long as the file is there, its blocks are.
+    if (f.is_kept) {
+        for (const file_data::piece& each : f.data.pieces(first, wanted))
             out.parts.push_back({each.first * unit, each.memory});
-        out.pin = std::make_shared<mapped>(*this, f, std::move(pieces), writes);
+        out.pin = std::make_shared<pin>(*this, f, r.who, unsigned(R_OK));
+        out.length = length;
+        co_return out;
+    }
+    const std::uint64_t count =
+        f.data.fresh_before(first, f.data.places_for(first, wanted, writes, most_blocks_made_at_once));
+    if (count == 0)
+        co_return fails(EAGAIN, "map of bytes that a peer has fresh memory of");
+    const std::uint64_t missing = writes ? f.data.missing(first * unit, count * unit) : 0;
+    if (missing + kept_blocks(f, first * unit, count * unit) > free_bytes() / unit)
+        co_return fails(ENOSPC, "map");
+    std::vector<file_data::piece> pieces;
+    std::vector<file_data::fresh> fresh;
+    try {
+        if (writes)
+            f.reached_behind_end |= (first + count) * unit > f.attrs.size;
+        bool is_kept = false;
+        for (std::uint64_t at = first, n = 0; at != first + count; at += n) {
+            n = f.data.run_of_kept(at, first + count - at, is_kept);
+            if (is_kept && use == storage::map_use::write_apart) {
+                fresh.reserve(fresh.size() + n);
+                for (const file_data::fresh& each : f.data.make_fresh(at, n))
+                    fresh.push_back(each);
+                for (const file_data::fresh& each : std::span(fresh).last(n))
+                    add_part(out.parts, each);
+                fresh_blocks_ += n;
+                continue;
+            }
+            if (writes) {
+                f.data.reserve(at * unit, n * unit);
+                f.data.make_own(at * unit, n * unit);
+            }
+            f.data.part(at, n);
+            for (const file_data::piece& each : f.data.pieces(at, n)) {
+                pieces.push_back(each);
+                out.parts.push_back({each.first * unit, each.memory});
+            }
+        }
+        out.pin = std::make_shared<mapped>(*this, f, std::move(pieces), std::move(fresh), writes);
     } catch (const std::bad_alloc&) {
+        f.data.drop(fresh);
         forget_behind_end(f);
         co_return fails(ENOMEM, "map");
     }
@@ -286,8 +354,9 @@ task<result<storage::mapping>> backend::map(const storage::request& r, const sto
 }
 
 task<result<storage::change>> backend::note_written(const storage::request& r, const storage::handle& file,
-                                                    std::uint64_t end)
+                                                    storage::peer_writes what)
 {
+    const std::uint64_t end = what.end;
     if (options_.read_only)
         co_return fails(EROFS, "the export is read-only");
     if (end > max_offset)
@@ -299,6 +368,10 @@ task<result<storage::change>> backend::note_written(const storage::request& r, c
     node& f = **n;
     storage::change out;
     out.before = seen(f);
+    for (const storage::mapped_range& each : what.filled) {
+        const std::uint64_t first = (each.offset + file_data::block_size - 1) / file_data::block_size;
+        taken_in_ += f.data.take_in(first, (each.offset + each.length) / file_data::block_size - first);
+    }
     grow(f, f.attrs.size, end);
     note_change(f, r);
     out.after = seen(f);

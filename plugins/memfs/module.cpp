@@ -9,11 +9,27 @@ namespace verbena::memfs {
 
 namespace {
 
+constexpr std::uint64_t most_snapshots = 1024;
+constexpr std::size_t max_series = 64; // exports with series of their own
+
 class memfs_module final : public storage::backend_module {
 public:
-    storage::opened_backend open(const setting_values&, const storage::open_context& context) override
+    std::vector<setting> settings() const override
+    {
+        return {
+            setting::flag("snapshots", false,
+                          "mkdir in .snapshot, which the root has and does not list, takes a snapshot of the "
+                          "whole export, and rmdir there ends it"),
+            setting::number("snapshots_max", number_range{1, most_snapshots}, memfs_options().max_snapshots,
+                            "Snapshots at once"),
+        };
+    }
+
+    storage::opened_backend open(const setting_values& values, const storage::open_context& context) override
     {
         memfs_options options;
+        options.snapshots = values.flag("snapshots");
+        options.max_snapshots = values.number("snapshots_max");
         options.root_mode = 01777; // as /tmp: nobody is there to hand out rights
         options.read_only = context.read_only;
         auto opened = open_memfs(options, context.lane);
@@ -24,6 +40,21 @@ public:
         out.source = "memfs";
         out.options = {"sync"};
         out.local_writers = false;
+        if (options.snapshots) {
+            out.options.emplace_back("snapshots");
+            const auto add = [&](const char* name, const char* help, const char* unit, auto value) {
+                out.metrics.push_back(context.metrics.add(
+                    {name, help, metric_type::gauge, unit, {"export"}, max_series},
+                    [label = context.label, files = out.files.get(), value](metric_sink& to) {
+                        to.value({label}, double(snapshot_counts_of(*files).*value));
+                    }));
+            };
+            add("verbena_memfs_snapshots", "Snapshots of an export.", "snapshots",
+                &snapshot_counts::snapshots);
+            add("verbena_memfs_snapshot_held_bytes",
+                "Bytes of data that snapshots alone keep: files have others by now.", "bytes",
+                &snapshot_counts::held_bytes);
+        }
         out.notes = "in memory: files are gone when the daemon ends";
         return out;
     }

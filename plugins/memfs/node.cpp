@@ -16,7 +16,11 @@ namespace verbena::memfs {
 file_data::~file_data()
 {
     assert(pins_ == 0);
-    erase(blocks_.begin(), blocks_.end());
+    if (!is_kept_)
+        erase(blocks_.begin(), blocks_.end());
+    else
+        for (const auto& [place, b] : blocks_)
+            memory_->keep_no_more(b);
 }
 
 void file_data::read(std::uint64_t offset, std::span<std::byte> out) const noexcept
@@ -194,6 +198,103 @@ void file_data::share(file_data& other, std::uint64_t from, std::uint64_t to, st
     blocks_.merge(taken.blocks_);
 }
 
+void file_data::keep(const file_data& other)
+{
+    assert(blocks_.empty() && other.pins_ == 0);
+    is_kept_ = true;
+    for (const auto& [place, b] : other.blocks_) {
+        if (b == arena::none)
+            continue;
+        blocks_.emplace_hint(blocks_.end(), place, b);
+        memory_->keep(b);
+    }
+}
+
+std::uint64_t file_data::run_of_kept(std::uint64_t first, std::uint64_t count, bool& is_kept) const noexcept
+{
+    if (memory_->keeps_none()) {
+        is_kept = false;
+        return count;
+    }
+    auto at = blocks_.lower_bound(first);
+    std::uint64_t n = 0;
+    for (; n < count; ++n) {
+        const bool is_there = at != blocks_.end() && at->first == first + n;
+        const bool now = is_there && at->second != arena::none && memory_->is_last_of_kept(at->second);
+        if (n != 0 && now != is_kept)
+            break;
+        is_kept = now;
+        if (is_there)
+            ++at;
+    }
+    return n;
+}
+
+std::vector<file_data::fresh> file_data::make_fresh(std::uint64_t first, std::uint64_t count)
+{
+    std::vector<fresh> out;
+    out.reserve(count);
+    block_map made;
+    try {
+        arena::number last = arena::none;
+        for (std::uint64_t n = 0; n < count; ++n) {
+            const auto here = made.emplace_hint(made.end(), first + n, arena::none);
+            last = here->second = memory_->take(last, count - n);
+            const arena::number old = blocks_.find(first + n)->second;
+            out.push_back({first + n, memory_->at(last), memory_->at(old), last, old});
+        }
+    } catch (const std::bad_alloc&) {
+        for (const auto& [place, b] : made)
+            if (b != arena::none)
+                memory_->let_go(b);
+        throw;
+    }
+    for (const fresh& each : out) {
+        memory_->pin(each.block, true);
+        memory_->keep(each.old);
+        ++pins_;
+    }
+    memory_->count_places(count);
+    fresh_.merge(made);
+    return out;
+}
+
+std::uint64_t file_data::take_in(std::uint64_t first, std::uint64_t count) noexcept
+{
+    const std::size_t before = fresh_.size();
+    for (auto at = fresh_.lower_bound(first); at != fresh_.end() && at->first - first < count;) {
+        memory_->let_go(std::exchange(blocks_.find(at->first)->second, at->second));
+        memory_->uncount_place();
+        at = fresh_.erase(at);
+    }
+    return before - fresh_.size();
+}
+
+void file_data::drop(std::span<const fresh> what) noexcept
+{
+    for (const fresh& each : what) {
+        memory_->unpin(each.block, true);
+        memory_->keep_no_more(each.old);
+        --pins_;
+        const auto at = fresh_.find(each.place);
+        if (at == fresh_.end() || at->second != each.block)
+            continue;
+        memory_->let_go(at->second);
+        memory_->uncount_place();
+        fresh_.erase(at);
+    }
+}
+
+std::uint64_t file_data::last_of_kept(std::uint64_t first, std::uint64_t count) const noexcept
+{
+    std::uint64_t sum = 0;
+    if (memory_->keeps_none())
+        return sum;
+    for (auto at = blocks_.lower_bound(first); at != blocks_.end() && at->first - first < count; ++at)
+        sum += at->second != arena::none && memory_->is_last_of_kept(at->second);
+    return sum;
+}
+
 void file_data::truncate(std::uint64_t size)
 {
     const std::uint64_t within = size % block_size;
@@ -221,11 +322,16 @@ bool file_data::forget_behind(std::uint64_t size)
     const auto has_writers = [this](const auto& entry) {
         return entry.second != arena::none && memory_->has_writers(entry.second);
     };
-    // Readers of the file have no block behind it, and may have its own one.
-    if (const auto part = blocks_.find(own); has_part && part != blocks_.end() && !has_writers(*part))
+    // Readers of the file have no block behind it, and may have its own one. What a snapshot has, too, is zeros there.
+    const auto is_kept = [this](const auto& entry) {
+        return entry.second != arena::none && memory_->is_kept(entry.second);
+    };
+    if (const auto part = blocks_.find(own);
+        has_part && part != blocks_.end() && !has_writers(*part) && !is_kept(*part))
         zero(part, size % block_size, block_size);
     erase(blocks_.lower_bound(own + has_part), blocks_.end());
-    return std::none_of(blocks_.lower_bound(own), blocks_.end(), has_writers);
+    return fresh_before(own, all_places) == all_places &&
+           std::none_of(blocks_.lower_bound(own), blocks_.end(), has_writers);
 }
 
 std::uint64_t file_data::places_for(std::uint64_t first, std::uint64_t count, bool fills,
@@ -297,7 +403,10 @@ void file_data::zero(std::uint64_t begin, std::uint64_t end, bool pinned_too)
 {
     for (auto at = blocks_.lower_bound(begin / block_size);
          at != blocks_.end() && at->first * block_size < end; ++at) {
-        if (!pinned_too && at->second != arena::none && memory_->is_pinned(at->second))
+        const bool is_there = at->second != arena::none;
+        if (!pinned_too && is_there && memory_->is_pinned(at->second))
+            continue;
+        if (is_there && memory_->is_kept(at->second)) // nobody has written there since
             continue;
         const std::uint64_t start = at->first * block_size;
         zero(at, std::max(begin, start) - start, std::min(end - start, block_size));

@@ -35,7 +35,9 @@ public:
     file_data(file_data&& other) noexcept
         : memory_(other.memory_),
           blocks_(std::exchange(other.blocks_, {})),
-          pins_(std::exchange(other.pins_, 0))
+          fresh_(std::exchange(other.fresh_, {})),
+          pins_(std::exchange(other.pins_, 0)),
+          is_kept_(other.is_kept_)
     {
     }
     file_data& operator=(file_data&&) = delete;
@@ -65,11 +67,38 @@ public:
     void truncate(std::uint64_t size);
     std::uint64_t blocks() const noexcept { return blocks_.size(); }
 
-    /// Whether one of `count` places is pinned.
+    /// Has the same bytes as `other`, which is of a file, for as long as it lives: of a snapshot, which is never changed. Before that
+    /// it has none, and none of the other's is pinned. Throws std::bad_alloc; then it has some, which go with it.
+    void keep(const file_data& other);
+    /// How many of `count` places have blocks that snapshots alone would have if this let them go: a copy takes room then.
+    std::uint64_t last_of_kept(std::uint64_t first, std::uint64_t count) const noexcept;
+
+    /// Whether one of `count` places is pinned, or has fresh memory.
     bool is_pinned(std::uint64_t first, std::uint64_t count) const noexcept
     {
-        return pinned(first, count) != 0;
+        return pinned(first, count) != 0 || fresh_before(first, count) != count;
     }
+
+    // Fresh memory: of who writes in the place of what a snapshot has, too. It is not the file's until it is taken in.
+    struct fresh {
+        std::uint64_t place = 0;
+        std::span<std::byte> memory; ///< zeros
+        std::span<const std::byte> beneath;
+        arena::number block = arena::none, old = arena::none;
+    };
+    /// How many of `count` places come before the first that has some.
+    std::uint64_t fresh_before(std::uint64_t first, std::uint64_t count) const noexcept
+    {
+        const auto at = fresh_.lower_bound(first);
+        return at == fresh_.end() ? count : std::min(count, at->first - first);
+    }
+    /// Some for each of `count` places, which have none, whose block snapshots alone would have besides; with that pinned to write, and what is
+    /// beneath kept. Throws std::bad_alloc before anything is changed.
+    std::vector<fresh> make_fresh(std::uint64_t first, std::uint64_t count);
+    /// Has what there is in `count` places be the file's. How many blocks these are.
+    std::uint64_t take_in(std::uint64_t first, std::uint64_t count) noexcept;
+    /// What make_fresh() made is not used any more: what was not taken in goes.
+    void drop(std::span<const fresh> what) noexcept;
     /// Frees the blocks behind `size` that nobody has pinned, and has what lies behind it in its own block read as zeros, if nobody
     /// has that pinned to write. Whether all of it is gone. Throws std::bad_alloc.
     bool forget_behind(std::uint64_t size);
@@ -87,11 +116,14 @@ public:
     };
     /// The memory of `count` places, which share none, where there is some; in order, as few as they can be.
     std::vector<piece> pieces(std::uint64_t first, std::uint64_t count) const;
+    /// How many of `count` places are in a row such as make_fresh() takes, or such as it does not, as the first is.
+    std::uint64_t run_of_kept(std::uint64_t first, std::uint64_t count, bool& is_kept) const noexcept;
     /// `writes`: for who may write there.
     void pin(std::span<const piece> what, bool writes) noexcept;
     /// What was pinned so.
     void unpin(std::span<const piece> what, bool writes) noexcept;
-    /// Has bytes that are there read as zeros, those in blocks that are pinned only if `pinned_too`. Throws std::bad_alloc where they are shared.
+    /// Has bytes behind the end of the file that are there read as zeros, those in blocks that are pinned only if `pinned_too`. Throws
+    /// std::bad_alloc where they are shared. A snapshot's blocks have zeros there.
     void zero(std::uint64_t begin, std::uint64_t end, bool pinned_too = true);
 
 private:
@@ -106,7 +138,9 @@ private:
 
     arena* const memory_;
     block_map blocks_;
+    block_map fresh_;        // by places, which are counted
     std::uint64_t pins_ = 0; // of all blocks
+    bool is_kept_ = false;   // by a snapshot: its places are not counted, and nothing of it is pinned
 };
 
 /// One file of any type.
@@ -146,6 +180,7 @@ struct node {
     std::string target; ///< of a symbolic link
     std::map<std::string, std::vector<std::byte>, std::less<>> xattrs;
     std::uint64_t parent = 0; ///< of a directory
+    bool is_kept = false;     ///< of a snapshot, or the directory that has these: nobody changes it
     std::map<std::string, child, std::less<>> children;
     std::map<std::uint64_t, std::string> order;
     std::uint64_t opens = 0;               ///< that keep it there when it has no name; mappings, too
@@ -168,6 +203,9 @@ std::uint32_t mode_set_by(const storage::attributes& a, std::uint32_t mode,
 std::uint32_t without_set_id(const storage::attributes& a, const storage::credential& who) noexcept;
 
 storage::file_time now() noexcept;
+/// Why nothing in a snapshot is changed, and what to do.
+inline constexpr const char* kept_rule =
+    "a snapshot is read-only: copy the file out of .snapshot, or end the snapshot by rmdir";
 inline error fails(int e, const char* context) noexcept { return error::from_errno(e, context); }
 
 } // namespace verbena::memfs

@@ -43,6 +43,8 @@ result<node*> backend::find_xattrs(const storage::request& r, const storage::han
     if (!n)
         return n;
     const node& f = **n;
+    if (use == W_OK && f.is_kept)
+        return fails(EROFS, kept_rule);
     if (!f.is_regular() && !f.is_directory())
         return fails(use == W_OK ? EPERM : ENODATA, "only files and directories have them");
     const bool sticky = f.is_directory() && (f.attrs.mode & 01000) != 0;

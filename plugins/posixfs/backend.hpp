@@ -154,7 +154,7 @@ public:
                                        std::uint64_t offset, std::uint64_t length,
                                        storage::map_use use) override; // file_store.cpp
     task<result<storage::change>> note_written(const storage::request& r, const storage::handle& file,
-                                               std::uint64_t end) override;
+                                               storage::peer_writes what) override;
     task<result<std::vector<std::byte>>> getxattr(const storage::request& r, const storage::handle& file,
                                                   std::string_view name) override;
     task<result<storage::change>> setxattr(const storage::request& r, const storage::handle& file,

@@ -274,7 +274,7 @@ std::error_code backend::file_store::write_failure() const noexcept
 task<result<storage::mapping>> backend::map(const storage::request& r, const storage::handle& file,
                                             std::uint64_t offset, std::uint64_t length, storage::map_use use)
 {
-    const bool writes = use == storage::map_use::write;
+    const bool writes = use != storage::map_use::read;
     if (writes && options_.read_only)
         co_return error::from_errno(EROFS, "the export is read-only");
     if (length == 0)
@@ -326,8 +326,9 @@ task<result<storage::mapping>> backend::map(const storage::request& r, const sto
 }
 
 task<result<storage::change>> backend::note_written(const storage::request& r, const storage::handle& file,
-                                                    std::uint64_t end)
+                                                    storage::peer_writes what)
 {
+    const std::uint64_t end = what.end;
     if (options_.read_only)
         co_return error::from_errno(EROFS, "the export is read-only");
     if (end > max_offset)

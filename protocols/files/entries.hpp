@@ -169,7 +169,8 @@ struct fence_entry {
     lost_state what;
     lock_type type = lock_type::read;
     time_point begun{}, started{};
-    bool has_place = false; // it runs, and others wait for its place
+    bool is_unshared = false; // other_entry::has_unshared
+    bool has_place = false;   // it runs, and others wait for its place
     member_of<fence_entry> of_file{*this}, by_age{*this}, by_turn{*this};
 };
 
@@ -187,7 +188,12 @@ struct other_entry final : recallable_entry {
     lock_type type() const noexcept { return fence != nullptr ? type_of(held) : fenced_type; }
     bool is_against(operation op) const noexcept override
     {
-        return of.conflicts(type(), op) || (tells_holes && of.hole_conflicts(op));
+        return of.conflicts(type(), op) || (tells_holes && of.hole_conflicts(op)) ||
+               (has_unshared && of.unshared_conflicts(op));
+    }
+    bool is_against_holder(operation op) const noexcept
+    {
+        return of.conflicts_with_holder(type(), op) || (has_unshared && of.unshared_conflicts(op));
     }
     /// Whether it may be about some of these bytes.
     bool has_some_of(const byte_range& bytes) const noexcept
@@ -202,6 +208,7 @@ struct other_entry final : recallable_entry {
     std::unique_ptr<fence_entry> fence; // nullptr: it is being fenced, and has `held`
     lock_type fenced_type = lock_type::read;
     bool tells_holes = false;
+    bool has_unshared = false;
     bool ends_with_last_close = false;
     bool has_lapsed = false; // its client's lease was over, for which it was recalled
     std::size_t looks = 0;   // whose client may learn of a hole

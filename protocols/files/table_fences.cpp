@@ -41,6 +41,7 @@ void state_table::fence_now(recallable_entry& r, loss why) noexcept
     o.fence->what.id = states_->id_of(o);
     o.fence->what.via = o.via;
     o.fence->what.why = why;
+    o.fence->is_unshared = o.has_unshared;
     o.fence->what.bytes.swap(o.held);
     begin_fence(std::move(o.fence));
 }

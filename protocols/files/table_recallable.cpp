@@ -252,7 +252,7 @@ result<stateid> state_table::hold(const hold_request& r)
             !r.kind->has_room(states_->id_of(*o)))
             return refuse({limited::other_states, limit_of::file}, errc::busy);
         held.set(r.bytes, r.type);
-        o->looks += r.tells_holes;
+        o->looks += r.looks;
         o->seqid = next_seqid(o->seqid);
         return states_->id_of(*o);
     }
@@ -262,7 +262,7 @@ result<stateid> state_table::hold(const hold_request& r)
     auto made =
         std::make_unique<other_entry>(**c, *f, r.file.via, use, std::make_unique<fence_entry>(use, *f));
     made->held[std::size_t(r.type)].set(r.bytes, r.type);
-    made->looks = r.tells_holes;
+    made->looks = r.looks;
     o = &enter(*states_, by_->states, std::move(made));
     add_recallable(*o);
     use->unfenced.push_back(o->unfenced);
@@ -354,6 +354,7 @@ result<std::optional<stateid>> state_table::give_back(client_id client, const st
         fence->what.why = why;
         fence->what.bytes.swap(part);
         fence->what.is_all = false;
+        fence->is_unshared = o.has_unshared;
         begin_fence(std::move(fence));
     }
     changed(*o.file); // who waits may be against those alone that are back
@@ -447,6 +448,22 @@ std::vector<held_state> state_table::all_of(const recallable_kind& kind, client_
     return all;
 }
 
+std::vector<storage::handle> state_table::files_with_kinds(std::uint32_t space) const
+{
+    std::vector<storage::handle> all;
+    for (const auto& [id, c] : clients_)
+        for (const auto& use : c->uses)
+            for (auto* m = use->unfenced.front(); m != nullptr; m = use->unfenced.next(*m))
+                if (const auto named = open_file_key(m->owner.file->handle); named && named->space == space)
+                    all.push_back(m->owner.file->handle);
+    const auto in_order = [](const storage::handle& a, const storage::handle& b) {
+        return std::ranges::lexicographical_compare(a.bytes(), b.bytes());
+    };
+    std::ranges::sort(all, in_order);
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+    return all;
+}
+
 result<std::array<byte_ranges, 2>> state_table::ranges_of(const recallable_kind& kind, client_id client,
                                                           const stateid& id, const exported_file& file)
 {
@@ -476,15 +493,16 @@ bool state_table::is_held(const recallable_kind& kind, const storage::handle& fi
     return false;
 }
 
-bool state_table::note_holes(const stateid& id, bool tells_holes, bool is_known) noexcept
+bool state_table::note_told(const stateid& id, told what, bool is_known) noexcept
 {
     state_entry* const s = states_->find(id);
     if (s == nullptr || s->kind != state_kind::other || s->file == nullptr)
         return false;
     auto& o = static_cast<other_entry&>(*s);
-    const bool had = std::exchange(o.tells_holes, tells_holes);
+    const bool had_holes = std::exchange(o.tells_holes, what.holes);
+    const bool had_unshared = std::exchange(o.has_unshared, what.unshared);
     o.looks -= is_known;
-    if (is_known || (had && !tells_holes))
+    if (is_known || (had_holes && !what.holes) || (had_unshared && !what.unshared))
         changed(*o.file); // who waits may be against holes alone
     return o.fence != nullptr;
 }

@@ -166,9 +166,14 @@ bool state_table::is_in_way(const recallable_entry& r, const demand& what) noexc
     if (r.kind == state_kind::other) {
         const auto& o = static_cast<const other_entry&>(r);
         if (is_of(r, what.who_, what.file_.via))
-            return is_any(what.operations_,
-                          [&o](operation op) { return o.of.conflicts_with_holder(o.type(), op); });
+            return is_any(what.operations_, [&o, &what](operation op) {
+                // Who is to have more of the kind changes nothing yet.
+                return what.holds_ != nullptr ? o.of.conflicts_with_holder(o.type(), op)
+                                              : o.is_against_holder(op);
+            });
         if (what.holds_ != nullptr && o.excludes(*what.holds_, what.type_, what.bytes_))
+            return true;
+        if (what.holds_ == &o.of && o.has_unshared && o.has_some_of(what.bytes_))
             return true;
         // Who is to have other bytes fills no hole of these.
         if (what.holds_ != nullptr && !o.has_some_of(what.bytes_))
@@ -210,7 +215,10 @@ bool state_table::is_fenced_against(file_entry& f, const demand& d) noexcept
 {
     for (auto* m = f.fences.front(); m != nullptr; m = f.fences.next(*m)) {
         const fence_entry& e = m->owner;
-        if (is_any(d.operations_, [&e](operation op) { return e.use->of.conflicts(e.type, op); }) ||
+        const auto is_against = [&e](operation op) {
+            return e.use->of.conflicts(e.type, op) || (e.is_unshared && e.use->of.unshared_conflicts(op));
+        };
+        if (is_any(d.operations_, is_against) ||
             (d.holds_ != nullptr && e.use->of.excludes(e.type, *d.holds_, d.type_)))
             return true;
     }

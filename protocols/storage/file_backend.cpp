@@ -99,7 +99,7 @@ task<result<mapping>> file_backend::map(const request&, const handle&, std::uint
     return unsupported<mapping>();
 }
 
-task<result<change>> file_backend::note_written(const request&, const handle&, std::uint64_t)
+task<result<change>> file_backend::note_written(const request&, const handle&, peer_writes)
 {
     return unsupported<change>();
 }

@@ -207,11 +207,11 @@ task<result<mapping>> forwarding_backend::map(const request& r, const handle& fi
     return below_.map(r, file, offset, length, use);
 }
 
-task<result<change>> forwarding_backend::note_written(const request& r, const handle& file, std::uint64_t end)
+task<result<change>> forwarding_backend::note_written(const request& r, const handle& file, peer_writes what)
 {
     if (!forwards_bytes_)
-        return file_backend::note_written(r, file, end);
-    return below_.note_written(r, file, end);
+        return file_backend::note_written(r, file, what);
+    return below_.note_written(r, file, what);
 }
 
 task<result<std::vector<std::byte>>> forwarding_backend::getxattr(const request& r, const handle& file,

@@ -302,11 +302,11 @@ task<result<mapping>> gated_backend::map(const request& r, const handle& file, s
     return below().map(r, file, offset, length, use);
 }
 
-task<result<change>> gated_backend::note_written(const request& r, const handle& file, std::uint64_t end)
+task<result<change>> gated_backend::note_written(const request& r, const handle& file, peer_writes what)
 {
     if (gates(operation::read) || gates(operation::write))
-        return file_backend::note_written(r, file, end);
-    return below().note_written(r, file, end);
+        return file_backend::note_written(r, file, what);
+    return below().note_written(r, file, what);
 }
 
 task<result<change>> gated_backend::clone(const request& r, const handle& from, std::uint64_t from_offset,

@@ -134,7 +134,7 @@ task<result<change>> read_only_backend::clone(const request&, const handle&, std
     return refuse<change>();
 }
 
-task<result<change>> read_only_backend::note_written(const request&, const handle&, std::uint64_t)
+task<result<change>> read_only_backend::note_written(const request&, const handle&, peer_writes)
 {
     return refuse<change>();
 }

@@ -17,7 +17,7 @@ class Layouts(daemon.DaemonTest):
         super().setUp()
         self.client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
         self.daemon = self.run_daemon(
-            "nfs", "--export", ":/fast,backend=memfs,pnfs", "--export", ":/plain,backend=memfs",
+            "nfs", "--export", ":/fast,backend=memfs,pnfs", "--export", ":/plain,backend=memfs", "--export", ":/kept,backend=memfs,pnfs,snapshots,snapshots_max=2",
             "--export", f"{self.data}:/disk,pnfs,root_squash=no", "--state", os.path.join(self.folder, "state"), "--listen", "tcp://127.0.0.1:0", "--listen", "iwarp://127.0.0.1:0",
             "--metrics", "off", "--rpcbind", "no", "--shards", "2")
         self.content = random.Random(3).randbytes(3 * MIB + 12345)
@@ -65,6 +65,26 @@ class Layouts(daemon.DaemonTest):
                 self.assertTrue(file.read() == self.content, "other bytes are in the file")
         said = self.back(url, "--layout", "require")
         self.assertEqual((said["bytes_by_rdma"], said["bytes_by_nfs"]), (len(self.content), 0))
+
+    def test_a_snapshot_keeps_what_was_there_when_files_are_written_by_rdma(self):
+        url, kept = self.url("kept/file"), self.url("kept/.snapshot/monday/file")
+        self.copy("--layout", "require", self.here, url)
+        nothing = os.path.join(self.folder, "monday")
+        os.mkdir(nothing)
+        self.run_client("cp", "-r", nothing, self.url("kept/.snapshot/monday"))
+        states = [each["state"] for each in json.loads(self.run_client("--json", "layout", "-w", url).stdout)["extents"]]
+        self.assertIn("uninitialized", states)
+        self.assertIn("read", states)
+        other = os.path.join(self.folder, "other")
+        with open(other, "wb") as file:
+            file.write(bytes(reversed(self.content)))
+        said = self.copy("--layout", "require", other, url)
+        self.assertEqual((said["bytes_by_rdma"], said["bytes_by_nfs"]), (len(self.content), 0))
+        self.assertTrue(self.run_client("cat", url).stdout == bytes(reversed(self.content)))
+        for how in ("require", "no"):
+            self.back(kept, "--layout", how)
+        failed = self.run_client("cp", other, kept, code=FAILED)
+        self.assertIn(b"NFS4ERR_ROFS", failed.stderr)
 
     def test_a_file_that_was_longer_is_cut(self):
         url = self.url("fast/file")

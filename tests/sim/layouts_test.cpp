@@ -5,6 +5,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include "luck.hpp"
+#include "pictures.hpp"
 #include "seeds.hpp"
 #include "world4.hpp"
 
@@ -119,17 +120,21 @@ public:
 
 class striper {
 public:
+    /// `p` may be nullptr: nobody takes snapshots.
     striper(end_point& e, std::vector<std::unique_ptr<striped_file>>& all, std::size_t number,
-            std::uint64_t seed)
-        : end_(e), files_(all), number_(number), luck_(seed), open_(all.size())
+            std::uint64_t seed, pictures* p)
+        : end_(e), files_(all), number_(number), luck_(seed), open_(all.size()), pictures_(p)
     {
     }
     task<void> work(int operations)
     {
         for (int i = 0; i < operations; ++i) {
+            if (pictures_ != nullptr)
+                co_await look_at_snapshots();
             const std::size_t which = luck_.below(files_.size());
             striped_file& f = *files_[which];
-            const bool alone = luck_.chance(15);
+            // A layout to read has blocks copied that snapshots have, too.
+            const bool alone = luck_.chance(pictures_ != nullptr ? 5 : 15);
             co_await f.enter(alone);
             if (alone) {
                 co_await look_at_all(f);
@@ -139,7 +144,8 @@ public:
                 co_await operation(f, which);
             }
             co_await f.leave(alone);
-            co_await sleep_for(std::chrono::milliseconds(luck_.below(400)));
+            // Behind a recall a client goes by NFS for a second.
+            co_await sleep_for(std::chrono::milliseconds(luck_.below(pictures_ != nullptr ? 3000 : 400)));
         }
         for (std::size_t which = 0; which < files_.size(); ++which) {
             co_await files_[which]->enter(false);
@@ -167,6 +173,77 @@ public:
     }
 
 private:
+    task<void> look_at_snapshots()
+    {
+        co_await pictures_->look(luck_);
+        const std::size_t what = luck_.below(100);
+        if (what < 15 && pictures_->may_take())
+            co_await take_snapshot();
+        else if (what >= 15 && what < 25)
+            co_await pictures_->end(*end_.client, luck_);
+        else if (what >= 25 && what < 32)
+            co_await read_snapshot();
+        co_await pictures_->look(luck_);
+    }
+    // Beside others' writes, or between them: then it has just what they have committed.
+    task<void> take_snapshot()
+    {
+        const bool alone = luck_.chance(50);
+        for (auto& f : files_)
+            if (alone)
+                co_await f->enter(true);
+        pictures::picture* const taken = co_await pictures_->take(*end_.client);
+        if (taken != nullptr)
+            ++taken->readers;
+        for (std::size_t i = 0; alone && i < files_.size(); ++i) {
+            striped_file& f = *files_[i];
+            const bool is_right =
+                taken == nullptr || are_same(taken->contents[i], std::span(f.content).first(f.size()));
+            BOOST_TEST(is_right, "the snapshot " << (taken ? taken->name : "") << " of file " << i);
+            co_await f.leave(true);
+        }
+        if (taken != nullptr)
+            --taken->readers;
+    }
+    task<void> read_snapshot()
+    {
+        pictures::picture* const p = pictures_->draw(luck_);
+        if (p == nullptr)
+            co_return;
+        ++p->readers;
+        const std::size_t which = luck_.below(files_.size());
+        const std::string path = ".snapshot/" + p->name + "/f" + std::to_string(which);
+        auto found = co_await end_.client->walk(pictures_->root().handle, path, true);
+        if (good(found, "walk to a snapshot")) {
+            auto opened = co_await end_.client->open(*found, v4::share4::access_read);
+            if (good(opened, "open in a snapshot") && end_.layouts) {
+                auto file = end_.layouts->use(std::move(*opened));
+                co_await read_kept(*file, *p, which);
+                auto closed = co_await file->close();
+                good(closed, "close");
+            } else if (opened) {
+                co_await read_kept(**opened, *p, which);
+                auto closed = co_await (*opened)->close();
+                good(closed, "close");
+            }
+        }
+        --p->readers;
+    }
+    template<class File>
+    task<void> read_kept(File& file, pictures::picture& p, std::size_t which)
+    {
+        for (std::size_t at = luck_.below(most); at < p.contents[which].size();) {
+            auto got = co_await file.read(at, static_cast<std::uint32_t>(1 + luck_.below(400'000)));
+            if (!good(got, "read of a snapshot"))
+                co_return;
+            BOOST_TEST_REQUIRE(!got->data.empty());
+            for (const auto piece : got->data.pieces()) {
+                pictures::compare(p, which, at, piece);
+                at += piece.size();
+                pictures_->read_by_clients += piece.size();
+            }
+        }
+    }
     template<class T>
     bool good(const result<T>& r, const char* what)
     {
@@ -249,7 +326,7 @@ private:
             const std::size_t room = begin + stripe - offset;
             const std::size_t size =
                 1 + luck_.below(luck_.chance(50) ? std::min<std::size_t>(room, 1000) : room);
-            if (luck_.chance(60)) {
+            if (luck_.chance(pictures_ != nullptr ? 90 : 60)) {
                 lease memory = co_await end_.client->transport().acquire(size);
                 BOOST_REQUIRE(memory);
                 rpc::payload data = write_into(f.content, offset, size, std::move(memory), luck_);
@@ -318,6 +395,7 @@ private:
     const std::size_t number_;
     draws luck_;
     std::vector<held> open_;
+    pictures* const pictures_;
 };
 
 struct outcome {
@@ -325,6 +403,8 @@ struct outcome {
     std::uint64_t got = 0, recalled = 0, lost = 0, connections = 0;
     std::uint64_t fabric = 0, turns = 0;
     std::uint64_t accesses = 0, failed = 0; ///< to stores
+    std::uint64_t taken = 0, looks = 0, read_of_snapshots = 0;
+    std::uint64_t fresh = 0, taken_in = 0; ///< blocks
 };
 
 /// A disk that keeps its callers waiting, and now and then fails.
@@ -385,12 +465,15 @@ outcome run(world_options o, int operations)
             auto closed = co_await (*made)->close();
             BOOST_REQUIRE(closed);
         }
+        std::optional<pictures> snapshots;
+        if (o.snapshots)
+            snapshots.emplace(*w.backend, *root, files.size());
         std::vector<std::unique_ptr<striper>> all;
         {
             scope s(w.here().reactor());
             for (std::size_t i = 0; i < workers; ++i) {
-                striper& one =
-                    *all.emplace_back(std::make_unique<striper>(*ends[i], files, i, o.seed * 16 + i));
+                striper& one = *all.emplace_back(std::make_unique<striper>(
+                    *ends[i], files, i, o.seed * 16 + i, snapshots ? &*snapshots : nullptr));
                 const auto work = [&one, operations] { return one.work(operations); };
                 s.spawn([&there = ends[i]->here, work] { return there.run(work); });
             }
@@ -403,6 +486,14 @@ outcome run(world_options o, int operations)
                 const auto look = [&one = *all[i], &f = *f] { return one.look_at_all(f); };
                 co_await ends[i]->here.run(look);
             }
+        }
+        if (snapshots) {
+            out.taken = snapshots->taken;
+            out.looks = snapshots->looks;
+            const memfs::snapshot_counts blocks = memfs::snapshot_counts_of(*w.backend);
+            out.fresh = blocks.fresh_blocks;
+            out.taken_in = blocks.taken_in;
+            out.read_of_snapshots = snapshots->read_by_clients;
         }
         for (int i = 0; i < 3; ++i) {
             auto gone = co_await maker.client->remove(root->handle, "f" + std::to_string(i));
@@ -530,6 +621,48 @@ BOOST_AUTO_TEST_CASE(fixed_seeds_of_stores)
     }
 }
 
+// Clients take snapshots and end them, beside each other's writes: a snapshot never changes, and what was committed is there.
+BOOST_AUTO_TEST_CASE(fixed_seeds_of_snapshots)
+{
+    const std::uint64_t only = only_seed();
+    const std::uint64_t first = only != 0 ? only : 1;
+    const std::uint64_t last = only != 0 ? only : 4;
+    outcome sum;
+    for (std::uint64_t seed = first; seed <= last; ++seed) {
+        BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed)
+        {
+            world_options o = options_of(seed);
+            o.snapshots = true;
+            const outcome out = run(o, operations);
+            sum.by_rdma += out.by_rdma;
+            sum.taken += out.taken;
+            sum.looks += out.looks;
+            sum.fresh += out.fresh;
+            sum.taken_in += out.taken_in;
+            sum.read_of_snapshots += out.read_of_snapshots;
+            sum.recalled += out.recalled;
+            if (seed <= 1 || only != 0) {
+                const outcome again = run(o, operations);
+                BOOST_TEST((again.fabric == out.fabric && again.turns == out.turns));
+            }
+        }
+    }
+    std::printf("snapshots %llu, bytes by RDMA %llu, fresh blocks %llu, taken in %llu, read of snapshots "
+                "%llu, recalled %llu\n",
+                (unsigned long long)sum.taken, (unsigned long long)sum.by_rdma, (unsigned long long)sum.fresh,
+                (unsigned long long)sum.taken_in, (unsigned long long)sum.read_of_snapshots,
+                (unsigned long long)sum.recalled);
+    if (only == 0) {
+        BOOST_TEST(sum.taken > 5 * last);
+        BOOST_TEST(sum.looks > 100 * last);
+        BOOST_TEST(sum.by_rdma != 0u);
+        BOOST_TEST(sum.read_of_snapshots != 0u);
+        BOOST_TEST(sum.fresh > 50 * last);
+        BOOST_TEST(sum.taken_in > 20 * last);
+        BOOST_TEST(sum.taken_in < sum.fresh);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(fresh_seeds_too)
 {
     fresh_seeds([](std::uint64_t seed) {
@@ -537,6 +670,9 @@ BOOST_AUTO_TEST_CASE(fresh_seeds_too)
         {
             world_options o = options_of(seed);
             (void)run(o, operations);
+            o.snapshots = true;
+            (void)run(o, operations);
+            o.snapshots = false;
             o.stores = true;
             (void)run(o, operations);
         }

@@ -51,6 +51,7 @@ struct world_options {
     bool local_writers = true; ///< of the export: then there are no delegations
     bool twice = false;        ///< the tree is exported as "/again", too
     bool layouts = false;      ///< the server gives RDMA layouts of the export: world4
+    bool snapshots = false;    ///< of the export, which is world::backend then
     bool stores = false;       ///< the export is world::storing: layouts are of files that are in no memory
 };
 
@@ -113,6 +114,7 @@ public:
         files.root_uid = user;
         files.root_gid = user;
         files.random = &numbers;
+        files.snapshots = o.snapshots;
         backend = std::move(*memfs::open_memfs(files, pool));
         nfs::export_options exported;
         exported.pnfs = o.layouts;

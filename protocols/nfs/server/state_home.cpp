@@ -173,6 +173,27 @@ task<result<void>> way_here(files::state_table& table, files::client_id client,
     co_return made;
 }
 
+using files_concerned = std::function<bool(const storage::handle&)>;
+
+// Of one home. Who has nothing to wait for asks alone.
+task<result<void>> way_in_here(files::state_table& table, std::uint32_t space, files::operation op,
+                               const files_concerned* concerns, time_point until)
+{
+    const task_context& context = co_await current_context();
+    for (const storage::handle& key : table.files_with_kinds(space)) {
+        const auto named = files::open_file_key(key);
+        if (!named || !(*concerns)(named->file))
+            continue;
+        const time_point now = context.shard->clock().now();
+        const files::demand what(op, files::exported_file(key, 0));
+        task<result<void>> making = table.make_way(what, until > now ? until - now : duration::zero());
+        const result<void> made = co_await making;
+        if (!made && until != time_point())
+            co_return answer_of(made);
+    }
+    co_return result<void>();
+}
+
 // On the clients' home.
 task<result<held_attributes>> ask_holder(shard& home, holder_inquiry* inquiry,
                                          const files::state_table::writer* writer,
@@ -603,6 +624,23 @@ task<result<void>> state_home::make_way(files::client_id client, const files::ex
     return at_home_of(file.key, [client, f = &file, op, is_anybody](files::state_table& t) {
         return way_here(t, client, f, op, is_anybody);
     });
+}
+
+task<result<void>> state_home::make_way_in(std::uint32_t space, files::operation op,
+                                           const files_concerned& concerns, time_point until)
+{
+    // All clients are asked before any is waited for.
+    for (const time_point limit : {time_point(), until})
+        for (file_home& home : homes_) {
+            const auto make = [space, op, limit, c = &concerns](files::state_table& t) {
+                return way_in_here(t, space, op, c, limit);
+            };
+            auto making = at(home, make);
+            const result<void> made = co_await making;
+            if (!made)
+                co_return made;
+        }
+    co_return result<void>();
 }
 
 task<result<std::optional<kept_attributes>>> state_home::look(files::client_id client, const looking& file)

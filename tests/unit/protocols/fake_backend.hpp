@@ -190,7 +190,7 @@ public:
         co_return storage::mapping();
     }
     task<result<storage::change>> note_written(const storage::request&, const storage::handle&,
-                                               std::uint64_t) override
+                                               storage::peer_writes) override
     {
         called = "note_written";
         co_return storage::change();

@@ -282,7 +282,7 @@ BOOST_FIXTURE_TEST_CASE(what_tells_of_holes_is_in_the_way_of_who_fills_them, fix
     const auto o = open(a, "o", "f", both);
     const auto theirs = open(b, "o", "f", both);
     hold_request asked = asks(a, o->id, {0, 99}, lock_type::read);
-    asked.tells_holes = true;
+    asked.looks = true;
     const auto held = table->hold(asked);
     BOOST_REQUIRE(held);
     BOOST_TEST(is(table->check_io(b, theirs->id, file_named("f"), operation::write), errc::in_way));
@@ -292,13 +292,13 @@ BOOST_FIXTURE_TEST_CASE(what_tells_of_holes_is_in_the_way_of_who_fills_them, fix
     BOOST_TEST(is(run(table->make_way(demand(operation::write, file_named("f"), b), 0s)), errc::busy));
     BOOST_TEST(memory.recalls.empty());
     BOOST_TEST(is(table->hold(asks(b, theirs->id, {50, 599})), errc::in_way));
-    BOOST_TEST(table->note_holes(*held, true, true));
+    BOOST_TEST(table->note_told(*held, {.holes = true}, true));
     BOOST_TEST(is(table->check_io(b, theirs->id, file_named("f"), operation::write), errc::in_way));
     BOOST_TEST(table->check_io(a, o->id, file_named("f"), operation::write).has_value()); // its holder
     // Who wants to write these bytes without calls is one that writes.
     BOOST_TEST(is(table->hold(asks(b, theirs->id, {50, 599})), errc::in_way));
     BOOST_TEST(table->hold(asks(b, theirs->id, {500, 599})).has_value());
-    BOOST_TEST(table->note_holes(*held, false));
+    BOOST_TEST(table->note_told(*held, {}));
     BOOST_TEST(table->check_io(b, theirs->id, file_named("f"), operation::write).has_value());
     const auto writes = table->hold(asks(b, theirs->id, {500, 599}));
     BOOST_TEST(writes.has_value());

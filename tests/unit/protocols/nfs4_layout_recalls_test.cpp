@@ -30,7 +30,7 @@ public:
                                        std::uint64_t offset, std::uint64_t length,
                                        storage::map_use use) override
     {
-        const duration before = use == storage::map_use::write ? before_write : duration::zero();
+        const duration before = use != storage::map_use::read ? before_write : duration::zero();
         const duration after = use == storage::map_use::read ? after_read : duration::zero();
         if (before > 0s)
             (void)co_await sleep_for(before);
@@ -49,11 +49,11 @@ public:
         return below().commit(r, file, offset, count);
     }
     task<result<storage::change>> note_written(const storage::request& r, const storage::handle& file,
-                                               std::uint64_t end) override
+                                               storage::peer_writes what) override
     {
         if (before_commit > 0s)
             (void)co_await sleep_for(before_commit);
-        auto noting = below().note_written(r, file, end);
+        auto noting = below().note_written(r, file, what);
         co_return co_await noting;
     }
     duration before_write{}, after_read{}, before_commit{};

@@ -81,7 +81,8 @@ BOOST_AUTO_TEST_CASE(a_layout_to_read_has_holes_and_ends_with_the_file)
             at += e.length;
         }
         BOOST_TEST(at == 5 * block);
-        BOOST_TEST((got->extents[1].is_hole && got->extents[3].is_hole));
+        BOOST_TEST((got->extents[1].is == layouts::extent::kind::hole &&
+                    got->extents[3].is == layouts::extent::kind::hole));
         const bool done = co_await c.at[0]->write(got->extents[0].memory, 0, "no");
         BOOST_TEST(!done); // to read alone
     });

@@ -36,7 +36,7 @@ public:
                                        std::uint64_t offset, std::uint64_t length,
                                        storage::map_use use) override
     {
-        const bool writes = use == storage::map_use::write;
+        const bool writes = use != storage::map_use::read;
         const unsigned wanted = R_OK | (writes ? unsigned(W_OK) : 0U);
         const auto has = co_await below().access(r, file, wanted);
         if (!has)

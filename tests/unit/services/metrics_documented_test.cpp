@@ -120,10 +120,13 @@ std::vector<metric_family> all_families()
     blocking_pool lane(1);
     const storage::open_context context{"export /a", "/a", registry, lane};
     module_table table;
-    setting_values nothing;
     for (const module_descriptor* m : {&modules::memfs, &modules::delay, &modules::error, &modules::limit})
         table.add(*m);
-    storage::opened_backend backend = table.find<storage::backend_module>("memfs")->open(nothing, context);
+    setting_values with_snapshots;
+    with_snapshots.set("snapshots", {true});
+    auto& in_memory = *table.find<storage::backend_module>("memfs");
+    check(in_memory.settings(), with_snapshots);
+    storage::opened_backend backend = in_memory.open(with_snapshots, context);
     for (const char* name : {"delay", "error", "limit"}) {
         auto& filter = *table.find<storage::filter_module>(name);
         setting_values values;

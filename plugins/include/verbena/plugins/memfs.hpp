@@ -23,6 +23,10 @@ struct memfs_options {
     std::uint32_t root_uid = 0;
     std::uint32_t root_gid = 0;
     bool read_only = false;
+    /// mkdir() in the root's ".snapshot" takes a snapshot, and rmdir() there ends it. What they cost counts for max_bytes and max_files: their
+    /// names and files at once, and of their data what the files don't have any more.
+    bool snapshots = false;
+    std::uint64_t max_snapshots = 64; ///< at once; then ENOSPC
     random_source* random =
         nullptr; ///< draws what tells this one from others; nullptr: system_random(). Not kept.
 };
@@ -31,6 +35,16 @@ struct memfs_options {
 /// that all shards share, so changes carry attributes from before. Nothing ever waits longer than for that
 /// mutex; `pool` is not used. Memory is as stable as it gets: every write answers file_sync if asked to.
 result<std::unique_ptr<storage::file_backend>> open_memfs(const memfs_options& options, blocking_pool& pool);
+
+struct snapshot_counts {
+    std::uint64_t snapshots = 0;
+    std::uint64_t held_bytes = 0; ///< of data that snapshots alone have
+    /// Blocks that peers got in the place of what snapshots have (storage::map_use::write_apart), since the start, and how many of them
+    /// have become the files'.
+    std::uint64_t fresh_blocks = 0, taken_in = 0;
+};
+/// Of a back end that open_memfs() made. Any thread.
+snapshot_counts snapshot_counts_of(const storage::file_backend& memfs) noexcept;
 
 } // namespace verbena::memfs
 

@@ -3,6 +3,8 @@
 // RENAME, LINK.
 #include "reply.hpp"
 
+#include "../snapshots.hpp"
+
 #include <functional>
 #include <string>
 
@@ -144,8 +146,10 @@ task<rpc::outcome> server::mkdir(rpc::call& c)
         res.status = from_sattr3(args.attributes, set);
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
-    const auto made =
-        co_await directory.backend().mkdir(directory.request, directory.file, args.where.name, set);
+    const directory_to_change in{state_, directory.exported->space, directory.backend(), directory.request,
+                                 directory.file};
+    auto making = make_directory(in, args.where.name, set);
+    const auto made = co_await making;
     end_creation(directory, made, res);
     if (res.status != nfsstat3::ok)
         res.dir_wcc.after = co_await attributes_of(directory);
@@ -281,7 +285,10 @@ task<rpc::outcome> server::rmdir(rpc::call& c)
         res.status = co_await may_change(c, directory, args.object.name);
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
-    auto done = co_await directory.backend().rmdir(directory.request, directory.file, args.object.name);
+    const directory_to_change in{state_, directory.exported->space, directory.backend(), directory.request,
+                                 directory.file};
+    auto removing = remove_directory(in, args.object.name);
+    auto done = co_await removing;
     if (done) {
         res.dir_wcc = to_wcc(*done);
     } else {

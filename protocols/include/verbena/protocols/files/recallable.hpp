@@ -75,8 +75,11 @@ public:
         return false;
     }
     /// What conflicts() says besides, of a state by which its client was told that bytes of the file are a hole
-    /// (hold_request::tells_holes). Who wants a range to write is one that writes these bytes.
+    /// (state_table::note_told()). Who wants a range to write is one that writes these bytes.
     virtual bool hole_conflicts(operation) const noexcept { return false; }
+    /// What conflicts() and conflicts_with_holder() say besides, of a state by which its client has bytes that are not the file's yet
+    /// (state_table::note_told()). Of any client's such state its bytes go, too, before another client gets bytes of the kind.
+    virtual bool unshared_conflicts(operation) const noexcept { return false; }
     /// Its client is to return it: to be sent later.
     virtual void recall(const recall_notice& n) noexcept = 0;
     /// Its client is asked to give back what it can spare, so that `keep` states of the kind are left to it: once a lease at most. To be sent
@@ -137,9 +140,9 @@ struct hold_request {
     stateid by;
     byte_range bytes;
     lock_type type = lock_type::read;
-    /// The client may learn that some of the bytes are a hole. Until state_table::note_holes() says whether, who fills one waits, the
-    /// client itself too.
-    bool tells_holes = false;
+    /// The client may learn that some of the bytes are a hole, or get bytes that are not the file's. Until state_table::note_told() says
+    /// whether, who fills one waits, the client itself too.
+    bool looks = false;
 };
 
 } // namespace verbena::files

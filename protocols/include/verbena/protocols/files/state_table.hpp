@@ -267,15 +267,21 @@ public:
     std::vector<held_state> held(const recallable_kind& kind, const storage::handle& file);
     /// What a client has of a kind, be it asked for or not, but for what is being taken.
     std::vector<held_state> all_of(const recallable_kind& kind, client_id client) const;
+    /// The files of a space of which any client has something of a kind, be it asked for or not, but for what is being taken.
+    std::vector<storage::handle> files_with_kinds(std::uint32_t space) const;
     /// Which bytes a client has by a stateid of the kind: those to read, and those to write as well. Errors: as give_back().
     result<std::array<byte_ranges, 2>> ranges_of(const recallable_kind& kind, client_id client,
                                                  const stateid& id, const exported_file& file);
     /// Whether any client has some of the bytes so, be it asked for or not, but for what is being taken.
     bool is_held(const recallable_kind& kind, const storage::handle& file, const byte_range& bytes,
                  lock_type type);
-    /// Whether the client of `id` knows of a hole of the file by it. `is_known`: and what one hold() left open is known now. What is
-    /// gone, or being taken, is left as it is: false.
-    bool note_holes(const stateid& id, bool tells_holes, bool is_known = false) noexcept;
+    /// What the client of `id` was told by it.
+    struct told {
+        bool holes = false;    ///< of a hole of the file
+        bool unshared = false; ///< that it has bytes to write which are not the file's yet
+    };
+    /// `is_known`: and what one hold() left open is known now. What is gone, or being taken, is left as it is: false.
+    bool note_told(const stateid& id, told what, bool is_known = false) noexcept;
 
     // --- Stateids
 

@@ -11,6 +11,7 @@
 #include <verbena/protocols/storage/local_locks.hpp>
 #include <verbena/protocols/storage/mapping.hpp>
 #include <verbena/protocols/storage/open_file.hpp>
+#include <verbena/protocols/storage/snapshots.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
 #include <memory>
@@ -136,9 +137,8 @@ public:
     /// file. EINVAL for no bytes; EFBIG past the largest offset; ENOSPC without room.
     virtual task<result<mapping>> map(const request& r, const handle& file, std::uint64_t offset,
                                       std::uint64_t length, map_use use);
-    /// Who has written to a mapping says so, by the rights of write(): up to `end`, 0 if he does not know, so the file has at
-    /// least that size, and is changed now. The bytes are as durable as what write() leaves unstable: commit() does the rest.
-    virtual task<result<change>> note_written(const request& r, const handle& file, std::uint64_t end);
+    /// Who has written to a mapping says so, by the rights of write(). The file has at least the size that `what` says, and is changed now. The bytes are as durable as what write() leaves unstable: commit() does the rest.
+    virtual task<result<change>> note_written(const request& r, const handle& file, peer_writes what);
     /// Of the name space "user", which `name` does not say; it has 250 bytes at most. ENODATA where there is none.
     virtual task<result<std::vector<std::byte>>> getxattr(const request& r, const handle& file,
                                                           std::string_view name);
@@ -164,6 +164,9 @@ public:
     /// nullptr: this back end has none, and no other process locks its files. With the process's own rights: there
     /// is no request. Any shard; nothing is asked of the file system yet.
     virtual std::unique_ptr<local_locks> local_locks_of(const handle& file);
+
+    /// Of a back end that takes snapshots; else nullptr. It lives as long as this does. Any thread.
+    virtual snapshot_keeper* snapshots() noexcept { return nullptr; }
 };
 
 } // namespace verbena::storage

@@ -100,7 +100,7 @@ public:
                                const handle& to, std::uint64_t to_offset, std::uint64_t length) override;
     task<result<mapping>> map(const request& r, const handle& file, std::uint64_t offset,
                               std::uint64_t length, map_use use) override;
-    task<result<change>> note_written(const request& r, const handle& file, std::uint64_t end) override;
+    task<result<change>> note_written(const request& r, const handle& file, peer_writes what) override;
     task<result<std::vector<std::byte>>> getxattr(const request& r, const handle& file,
                                                   std::string_view name) override;
     task<result<change>> setxattr(const request& r, const handle& file, std::string_view name,
@@ -110,6 +110,7 @@ public:
     task<result<access_list>> getacl(const request& r, const handle& file) override;
     task<result<std::unique_ptr<file_lease>>> lease(const handle& file, lease_wanted wanted) override;
     std::unique_ptr<local_locks> local_locks_of(const handle& file) override;
+    snapshot_keeper* snapshots() noexcept override { return below_.snapshots(); }
 
 private:
     std::unique_ptr<file_backend> owned_;

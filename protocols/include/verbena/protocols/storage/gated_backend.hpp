@@ -79,7 +79,7 @@ public:
                                const handle& to, std::uint64_t to_offset, std::uint64_t length) override;
     task<result<mapping>> map(const request& r, const handle& file, std::uint64_t offset,
                               std::uint64_t length, map_use use) override;
-    task<result<change>> note_written(const request& r, const handle& file, std::uint64_t end) override;
+    task<result<change>> note_written(const request& r, const handle& file, peer_writes what) override;
     task<result<std::vector<std::byte>>> getxattr(const request& r, const handle& file,
                                                   std::string_view name) override;
     task<result<change>> setxattr(const request& r, const handle& file, std::string_view name,

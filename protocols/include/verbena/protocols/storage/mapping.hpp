@@ -19,6 +19,22 @@ namespace verbena::storage {
 enum class map_use : std::uint8_t {
     read,
     write, ///< and to read, for which both rights are needed; so each byte of the range gets memory
+    /// As `write`. Bytes that a snapshot has as well may come with fresh memory besides: mapping::part::beneath.
+    write_apart,
+};
+
+struct mapped_range {
+    std::uint64_t offset = 0;
+    std::uint64_t length = 0;
+};
+
+/// What a peer has written by a mapping.
+struct peer_writes {
+    peer_writes(std::uint64_t e, std::span<const mapped_range> f = {}) noexcept : end(e), filled(f) {}
+    std::uint64_t end; ///< up to there at least; 0: nobody knows
+    /// Bytes of mapping::part::memory that were fresh, whole blocks: they are the file's from now on. What is not fresh counts as well,
+    /// and is the file's anyhow.
+    std::span<const mapped_range> filled;
 };
 
 /// Bytes of a file, as file_backend::map() yields them. What read() and write() do, and what is written to this memory, is the
@@ -35,6 +51,10 @@ struct mapping {
     struct part {
         std::uint64_t offset = 0; ///< in the file
         std::span<std::byte> memory;
+        /// The file's bytes, which are to be read alone, where `memory` is fresh: that holds zeros, and no part of it is the file's until
+        /// note_written() says so, of whole blocks. What it does not say so of is dropped with the mapping. Nobody else gets a
+        /// mapping of these bytes meanwhile, nor changes them: EAGAIN. As long as `memory`; or none.
+        std::span<const std::byte> beneath = {};
     };
     /// In order; begin and end at multiples of filesystem_info::map_block, which may be outside of what was asked for, and behind
     /// the end of the file. What lies between them reads as zeros: of map_use::read alone, and until somebody writes there.

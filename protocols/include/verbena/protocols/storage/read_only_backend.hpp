@@ -54,7 +54,7 @@ public:
                                    const handle& to, std::uint64_t to_offset, std::uint64_t length) final;
     task<result<change>> clone(const request& r, const handle& from, std::uint64_t from_offset,
                                const handle& to, std::uint64_t to_offset, std::uint64_t length) final;
-    task<result<change>> note_written(const request& r, const handle& file, std::uint64_t end) final;
+    task<result<change>> note_written(const request& r, const handle& file, peer_writes what) final;
     task<result<change>> setxattr(const request& r, const handle& file, std::string_view name,
                                   std::span<const std::byte> value, xattr_mode mode) final;
     task<result<change>> removexattr(const request& r, const handle& file, std::string_view name) final;

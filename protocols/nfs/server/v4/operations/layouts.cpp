@@ -50,8 +50,13 @@ std::optional<files::lock_type> type_of_iomode(layoutiomode4 mode) noexcept
 
 pnfs_rdma_extent_state4 state_of(const pnfs::layouts::extent& e, layoutiomode4 mode) noexcept
 {
-    if (e.is_hole)
+    using kind = pnfs::layouts::extent::kind;
+    if (e.is == kind::hole)
         return pnfs_rdma_extent_state4::none_data;
+    if (e.is == kind::fresh)
+        return pnfs_rdma_extent_state4::invalid_data;
+    if (e.is == kind::beneath)
+        return pnfs_rdma_extent_state4::read_data;
     return mode == layoutiomode4::read ? pnfs_rdma_extent_state4::read_data
                                        : pnfs_rdma_extent_state4::read_write_data;
 }
@@ -276,7 +281,7 @@ task<nfsstat4> serve_layoutget(compound& k, bool& is_beyond_device)
         out.file_offset = e.offset;
         out.length = e.length;
         out.state = state_of(e, args.iomode);
-        if (e.is_hole)
+        if (e.is == pnfs::layouts::extent::kind::hole)
             continue;
         out.device_id = device;
         out.handle = e.memory.key;
@@ -374,7 +379,8 @@ nfsstat4 check_arguments(const compound& k, const LAYOUTCOMMIT4args& args) noexc
 // The client has a layout to write of some of the bytes, and of each that it says it has written. The layout is not fenced while the
 // answer's value is there.
 task<nfsstat4> begin_commit(compound& k, const LAYOUTCOMMIT4args& args,
-                            std::optional<pnfs::layouts::commit>& begun)
+                            std::optional<pnfs::layouts::commit>& begun,
+                            std::vector<storage::mapped_range>& filled)
 {
     pnfs::layouts& kind = k.server.commons.pnfs.load()->layouts();
     const files::exported_file file = k.current.state_file();
@@ -387,8 +393,10 @@ task<nfsstat4> begin_commit(compound& k, const LAYOUTCOMMIT4args& args,
     pnfs_rdma_layoutupdate4 update;
     xdr::decoder in(args.update_body);
     xdr::codec<pnfs_rdma_layoutupdate4>::decode(in, update);
-    for (const pnfs_rdma_range4 r : update.commit_list)
+    for (const pnfs_rdma_range4 r : update.commit_list) {
         written.push_back(range_of(r.file_offset, r.length));
+        filled.push_back({r.file_offset, r.length});
+    }
     const auto begin = [&](files::state_table& table) {
         return kind.begin_commit(table, client, id, file, bytes, written);
     };
@@ -441,7 +449,8 @@ task<nfsstat4> layoutcommit(compound& k)
     // It changes the file: nothing is granted meanwhile that this contradicts.
     (void)k.begin(k.current, files::operation::write);
     std::optional<pnfs::layouts::commit> begun;
-    task<nfsstat4> beginning = begin_commit(k, args, begun);
+    std::vector<storage::mapped_range> filled;
+    task<nfsstat4> beginning = begin_commit(k, args, begun, filled);
     status = co_await beginning;
     if (status != nfsstat4::ok)
         co_return status;
@@ -451,7 +460,9 @@ task<nfsstat4> layoutcommit(compound& k)
         co_return status_of_storage(error(lost, "bytes of a layout that could not be written"));
     // time_modify is a hint (8881 18.42.3): the file is changed now, which is never earlier than before.
     const std::uint64_t end = args.last_write_offset ? *args.last_write_offset + 1 : 0;
-    const auto noted = co_await file.backend().note_written(file.request, file.file, end);
+    const storage::peer_writes written(end, filled);
+    auto noting = file.backend().note_written(file.request, file.file, written);
+    const auto noted = co_await noting;
     if (!noted)
         co_return status_of_storage(noted.error());
     const auto done = co_await file.backend().commit(file.request, file.file, 0, 0);

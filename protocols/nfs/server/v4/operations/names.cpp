@@ -3,6 +3,8 @@
 #include "operations.hpp"
 #include "steps.hpp"
 
+#include "../../snapshots.hpp"
+
 #include <verbena/protocols/nfs/server/v4/storage_acl.hpp>
 
 #include <cerrno>
@@ -59,9 +61,13 @@ task<nfsstat4> create(compound& k)
     std::string text;
     result<storage::create_result> made = error(std::errc::invalid_argument);
     switch (args.objtype.type) {
-    case nfs_ftype4::dir:
-        made = co_await files.mkdir(directory.request, directory.file, args.objname, set);
+    case nfs_ftype4::dir: {
+        const directory_to_change in{&k.server.state, directory.exported->space, files, directory.request,
+                                     directory.file};
+        auto making = make_directory(in, args.objname, set);
+        made = co_await making;
         break;
+    }
     case nfs_ftype4::lnk: {
         const auto& data = args.objtype.linkdata;
         if (data.length > max_link_text)
@@ -128,7 +134,9 @@ task<nfsstat4> remove(compound& k)
     auto done = co_await o.backend().remove(request, o.file, args.target);
     // unlink(2) says EISDIR of a directory on Linux, and POSIX has it say EPERM.
     if (!done && (done.error().errno_value() == EISDIR || done.error().errno_value() == EPERM)) {
-        auto again = co_await o.backend().rmdir(request, o.file, args.target);
+        const directory_to_change in{&k.server.state, o.exported->space, o.backend(), request, o.file};
+        auto removing = remove_directory(in, args.target);
+        auto again = co_await removing;
         if (again || again.error().errno_value() != ENOTDIR)
             done = std::move(again);
     }

@@ -60,7 +60,7 @@ struct layouts::segment {
     }
     byte_range bytes;
     const lock_type type;
-    bool tells_holes = false; ///< from when its memory is known
+    files::state_table::told tells; ///< from when its memory is known
     bool is_back = false;
     const std::shared_ptr<layout_client> client;
     std::vector<verbs::grant> grants;
@@ -76,9 +76,14 @@ struct layouts::record {
     {
         return std::ranges::all_of(segments, [](const segment& s) { return s.is_ready.load(); });
     }
-    bool tells_holes() const noexcept
+    files::state_table::told tells() const noexcept
     {
-        return std::ranges::any_of(segments, [](const segment& s) { return s.tells_holes && !s.is_back; });
+        files::state_table::told all;
+        for (const segment& s : segments) {
+            all.holes |= s.tells.holes && !s.is_back;
+            all.unshared |= s.tells.unshared && !s.is_back;
+        }
+        return all;
     }
     storage::file_backend* backend = nullptr; ///< of the file
     storage::handle file;
@@ -95,6 +100,7 @@ struct layouts::begun {
     storage::handle file; ///< the state layer's name for it
     std::shared_ptr<record> of;
     segment* here = nullptr;
+    bool looks = false; ///< files::hold_request::looks
 };
 
 /// What there is for a segment, and whether the state layer is to hear of less.
@@ -179,6 +185,9 @@ bool layouts::conflicts_with_holder(lock_type, files::operation op) const noexce
 // What fills a hole gives the file memory that the holder does not know.
 bool layouts::hole_conflicts(files::operation op) const noexcept { return op == files::operation::write; }
 
+// What the holder has fresh memory of, and takes in later, would be as it was before.
+bool layouts::unshared_conflicts(files::operation op) const noexcept { return op == files::operation::write; }
+
 // Ranges that overlap are one to the table.
 bool layouts::has_room(const files::stateid& id) const noexcept
 {
@@ -213,6 +222,7 @@ result<layouts::begun> layouts::begin(files::state_table& table, const files::ho
     out.file = hold.file.key;
     out.of = found->second;
     out.here = &fresh.front();
+    out.looks = hold.looks;
     out.of->segments.splice(out.of->segments.end(), fresh);
     h.segments.add(1);
     return out;
@@ -229,25 +239,28 @@ bool layouts::add(const request& r, const storage::mapping& got, const byte_rang
     const auto add_hole = [&](std::uint64_t to) {
         if (to <= end)
             return true;
-        if (!made.extents.empty() && made.extents.back().is_hole) {
+        if (!made.extents.empty() && made.extents.back().is == extent::kind::hole) {
             made.extents.back().length += to - end;
         } else {
             if (made.extents.size() == most)
                 return false;
-            made.extents.push_back({end, to - end, true, {}});
+            made.extents.push_back({end, to - end, extent::kind::hole, {}});
         }
         made.length += to - end;
         end = to;
         return true;
     };
     // An extent with a grant, which the caller says the bytes of.
-    const auto add_extent = [&](std::uint64_t length) -> verbs::grant_request& {
-        made.extents.push_back({end, length, false, {}});
-        made.length += length;
-        end += length;
+    const auto add_extent = [&](std::uint64_t length, extent::kind is) -> verbs::grant_request& {
+        made.extents.push_back({end, length, is, {}});
+        const bool writes = r.type == lock_type::write && is != extent::kind::beneath;
+        if (is != extent::kind::beneath) {
+            made.length += length;
+            end += length;
+        }
         verbs::grant_request& each = made.batch.emplace_back();
-        each.rights = r.type == lock_type::write ? verbs::access::remote_read | verbs::access::remote_write
-                                                 : verbs::access::remote_read;
+        each.rights =
+            writes ? verbs::access::remote_read | verbs::access::remote_write : verbs::access::remote_read;
         return each;
     };
     // A read of a hole, or behind the end of the file, gives zeros.
@@ -255,7 +268,7 @@ bool layouts::add(const request& r, const storage::mapping& got, const byte_rang
         if (made.extents.size() == most)
             return false;
         const std::uint64_t begun = end;
-        verbs::grant_request& each = add_extent(mapped_to - begun);
+        verbs::grant_request& each = add_extent(mapped_to - begun, extent::kind::data);
         each.store = got.store;
         each.store_offset = begun;
         each.store_length = static_cast<std::uint32_t>(mapped_to - begun);
@@ -263,12 +276,18 @@ bool layouts::add(const request& r, const storage::mapping& got, const byte_rang
         return true;
     }
     for (const storage::mapping::part& part : got.parts) {
-        if (!add_hole(part.offset) || made.extents.size() == most)
+        const bool is_fresh = !part.beneath.empty();
+        if (!add_hole(part.offset) || made.extents.size() + is_fresh >= most)
             return false;
-        verbs::grant_request& each = add_extent(part.memory.size());
-        each.memory = part.memory;
-        each.own_region = true; // so that a client reaches what it was given, and no more
-        each.keep = got.pin;
+        const auto grant = [&](std::span<std::byte> memory, extent::kind is) {
+            verbs::grant_request& each = add_extent(memory.size(), is);
+            each.memory = memory;
+            each.own_region = true; // so that a client reaches what it was given, and no more
+            each.keep = got.pin;
+        };
+        if (is_fresh) // by a key that does not write
+            grant({const_cast<std::byte*>(part.beneath.data()), part.beneath.size()}, extent::kind::beneath);
+        grant(part.memory, is_fresh ? extent::kind::fresh : extent::kind::data);
     }
     // Holes are told of up to the end of the file, in whole blocks.
     const std::uint64_t size = (got.attrs.size + block - 1) / block * block;
@@ -278,7 +297,10 @@ bool layouts::add(const request& r, const storage::mapping& got, const byte_rang
 // Maps until there is what the client needs at least: a back end may do some of it at once.
 task<result<void>> layouts::map_some(const request& r, const byte_range& bytes, mapped& made)
 {
-    const auto use = r.type == lock_type::write ? storage::map_use::write : storage::map_use::read;
+    // Who asks for no minimum is to have what can be written as it is (draft 2.4.1).
+    const auto use = r.type == lock_type::read ? storage::map_use::read
+                     : r.minimum == 0          ? storage::map_use::write
+                                               : storage::map_use::write_apart;
     for (;;) {
         const std::uint64_t begun = made.length;
         const std::uint64_t at = bytes.offset + begun;
@@ -347,7 +369,7 @@ task<result<void>> layouts::map(const request& r, const byte_range& bytes, mappe
     }
     auto at = made.extents.begin();
     for (verbs::grant_request& each : made.batch) {
-        at = std::find_if(at, made.extents.end(), [](const extent& e) { return !e.is_hole; });
+        at = std::find_if(at, made.extents.end(), [](const extent& e) { return e.is != extent::kind::hole; });
         (at++)->memory = each.made.where();
         made.grants.push_back(std::move(each.made));
     }
@@ -360,7 +382,7 @@ task<result<void>> layouts::map(const request& r, const byte_range& bytes, mappe
 bool layouts::is_being_filled(files::state_table& table, const begun& b, const mapped& made) const
 {
     return std::ranges::any_of(made.extents, [&](const extent& e) {
-        return e.is_hole &&
+        return e.is == extent::kind::hole &&
                table.is_held(*this, b.file, {e.offset, e.offset + (e.length - 1)}, lock_type::write);
     });
 }
@@ -375,12 +397,15 @@ result<files::stateid> layouts::end(files::state_table& table, const begun& b, m
     if (client.grants + limits_.grants_of_client / 8 > limits_.grants_of_client)
         table.ask_for_some(*this, client.id);
     made.is_late = is_being_filled(table, b, made);
-    b.here->tells_holes = std::ranges::any_of(made.extents, [](const extent& e) { return e.is_hole; });
+    const auto has_some = [&made](extent::kind k) {
+        return std::ranges::any_of(made.extents, [k](const extent& e) { return e.is == k; });
+    };
+    b.here->tells = {has_some(extent::kind::hole), has_some(extent::kind::fresh)};
     if (made.is_late || made.length == 0) {
         made.length = 0;
-        b.here->tells_holes = false;
+        b.here->tells = {};
     }
-    bool stands = table.note_holes(b.id, b.of->tells_holes(), type == lock_type::read);
+    bool stands = table.note_told(b.id, b.of->tells(), b.looks);
     if (!stands)
         made.length = 0; // its fence may wait for its turn
     if (made.length == 0) {
@@ -430,7 +455,7 @@ files::hold_request layouts::hold_of(files::client_id client, const request& r) 
     hold.by = r.by;
     hold.bytes = in_blocks(r.offset, r.length, r.backend->info().map_block, limits_.bytes);
     hold.type = r.type;
-    hold.tells_holes = r.type == lock_type::read;
+    hold.looks = r.type == lock_type::read || r.backend->snapshots() != nullptr;
     return hold;
 }
 
@@ -608,7 +633,7 @@ result<std::optional<files::stateid>> layouts::give_back(files::state_table& tab
         for (segment& s : of->segments)
             s.is_back |= lies_within(s.bytes, part) && (!type || s.type == *type);
         if (*left)
-            table.note_holes(**left, of->tells_holes());
+            table.note_told(**left, of->tells());
     }
     return left;
 }

@@ -109,9 +109,15 @@ public:
     };
     /// A range of the file, and where it lies for the peer.
     struct extent {
+        enum class kind : std::uint8_t {
+            data,
+            hole,
+            beneath, ///< to be read alone, while what comes behind it, of the same bytes, has not been written
+            fresh,   ///< not the file's yet: storage::mapping::part::beneath
+        };
         std::uint64_t offset = 0;
         std::uint64_t length = 0;
-        bool is_hole = false;
+        kind is = kind::data;
         verbs::remote_segment memory; ///< unless it is a hole
     };
     struct granted {
@@ -193,6 +199,7 @@ public:
     bool conflicts(files::lock_type type, files::operation op) const noexcept override;
     bool conflicts_with_holder(files::lock_type type, files::operation op) const noexcept override;
     bool hole_conflicts(files::operation op) const noexcept override;
+    bool unshared_conflicts(files::operation op) const noexcept override;
     bool is_numbered() const noexcept override { return true; }
     bool ends_with_lease() const noexcept override { return true; }
     bool has_room(const files::stateid& id) const noexcept override;
