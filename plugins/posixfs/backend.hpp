@@ -449,6 +449,7 @@ private:
     change_order order_;
     change_order memory_order_;
     std::array<std::mutex, 256> guarded_; ///< by inode: of files, a guard and the change that it guards
+    log_limiter slow_logged_;             // of all stores
     const bool cachestat_works_ = kernel_tells_what_is_cached();
     std::array<std::atomic<shard*>, max_shards> shards_{};
 };

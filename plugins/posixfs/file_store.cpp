@@ -2,9 +2,11 @@
 // Files that peers read and write by RDMA: not mapped, but by calls, as READ and WRITE do. So a file that somebody cuts short is
 // nobody's SIGBUS, and a disk that fails gives an error.
 #include "backend.hpp"
+#include "lost_ranges.hpp"
+#include "room_behind_end.hpp"
+#include "slow_call.hpp"
 
 #include <verbena/core/task/sleep.hpp>
-#include <verbena/core/task/stop.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -71,21 +73,6 @@ private:
     peers::value_type* of_;
 };
 
-// Who asked for a write is no longer there.
-class stopped final : public stop_listener {
-public:
-    explicit stopped(const stop_token& by) noexcept
-    {
-        if (!by.subscribe(*this))
-            on_stop();
-    }
-    void on_stop() noexcept override { is_so_ = true; }
-    bool is_so() const noexcept { return is_so_; }
-
-private:
-    std::atomic<bool> is_so_{false}; // a thread of the lane looks
-};
-
 // Where the file system can't, writes take room as they come. `end` of the file stays.
 result<void> take_room(int fd, std::uint64_t offset, std::uint64_t length)
 {
@@ -124,6 +111,7 @@ public:
                std::shared_ptr<const shared_fd> read, std::shared_ptr<const shared_fd> write,
                store_place place) noexcept
         : of_(of),
+          room_(of.pool_),
           mount_(*f.mount),
           file_(numbered(f)),
           who_(who),
@@ -134,6 +122,8 @@ public:
           place_(std::move(place))
     {
     }
+
+    ~file_store() override { room_.arm(file_, read_->get()); }
 
     task<result<void>> read(std::uint64_t offset, std::span<std::byte> out) override;
     task<result<void>> write(std::uint64_t offset, std::span<const std::byte> data) override;
@@ -149,8 +139,7 @@ private:
     {
         {
             const std::lock_guard lock(lost_mutex_);
-            lost_from_ = std::min(lost_from_, offset);
-            lost_to_ = std::max(lost_to_, offset + size);
+            lost_.add(offset, offset + size);
         }
         note_failure(why);
     }
@@ -159,10 +148,11 @@ private:
         if (failed_.load() == 0)
             return false;
         const std::lock_guard lock(lost_mutex_);
-        return offset < lost_to_ && lost_from_ < offset + size;
+        return lost_.has(offset, offset + size);
     }
 
     backend& of_;
+    room_behind_end::closer room_; // before all that has the file open
     const mount_point& mount_;
     const numbered_file file_;
     const storage::credential who_;
@@ -173,14 +163,13 @@ private:
     const store_place place_;
     mutable std::atomic<int> failed_{0};
     mutable std::mutex lost_mutex_;
-    // All that could not be written lies in it.
-    std::uint64_t lost_from_ = ~std::uint64_t(0);
-    std::uint64_t lost_to_ = 0;
+    lost_ranges lost_; // what could not be written
 };
 
 task<result<void>> backend::file_store::read(std::uint64_t offset, std::span<std::byte> out)
 {
     shard& s = of_.at(co_await this_reactor());
+    const task_context& context = co_await current_context();
     // A byte alone is how a client finds out that its writes have come: LAYOUTCOMMIT tells it what became of them.
     if (out.size() > 1 && is_lost(offset, out.size()))
         co_return error::from_errno(EIO, "bytes that could not be written");
@@ -194,6 +183,11 @@ task<result<void>> backend::file_store::read(std::uint64_t offset, std::span<std
     if (!nowait_works)
         nowait_works_.store(false, std::memory_order_relaxed);
     done = *here;
+    std::optional<slow_call> call;
+    if (done < out.size())
+        call.emplace(
+            *s.home, context.stop, of_.slow_logged_,
+            slow_call::what{of_.handles_->root_path(), fd, "read", offset + done, out.size() - done});
     while (done < out.size()) {
         // Of another host's file the pool finds the end.
         struct stat st{};
@@ -223,15 +217,16 @@ task<result<void>> backend::file_store::write(std::uint64_t offset, std::span<co
 {
     shard& s = of_.at(co_await this_reactor());
     const task_context& context = co_await current_context();
-    const stopped caller(context.stop);
     const int fd = write_->get();
     while (!data.empty()) {
         const std::span<const std::byte> pieces[] = {data};
         auto written = of_.write_here(s, mount_, file_, who_, fd, pieces, offset);
         if (!written) {
             // It may have waited behind others for long.
-            auto job = [fd, &pieces, offset, &who = who_, &caller]() -> result<std::size_t> {
-                if (caller.is_so())
+            const slow_call call(*s.home, context.stop, of_.slow_logged_,
+                                 {of_.handles_->root_path(), fd, "write", offset, data.size()});
+            auto job = [fd, &pieces, offset, &who = who_, &call]() -> result<std::size_t> {
+                if (call.is_stopped())
                     return error(std::errc::operation_canceled, "a write whose connection has ended");
                 return write_as(who, fd, pieces, offset);
             };
@@ -256,8 +251,9 @@ task<result<void>> backend::file_store::write(std::uint64_t offset, std::span<co
 // What could not be written back is told once to each descriptor: to this one, or to one that was synced.
 std::error_code backend::file_store::write_failure() const noexcept
 {
-    // To wait for nothing at the largest offset is to ask.
-    const bool asks = write_ != nullptr && mount_.local && !mount_.in_memory;
+    // To wait for nothing at the largest offset is to ask. The kernel of this host knows it of other hosts' file
+    // systems, too.
+    const bool asks = write_ != nullptr && !mount_.in_memory;
     if (asks &&
         ::sync_file_range(write_->get(), std::numeric_limits<off64_t>::max() - 1, 1,
                           SYNC_FILE_RANGE_WAIT_BEFORE) != 0 &&
@@ -319,6 +315,7 @@ task<result<storage::mapping>> backend::map(const storage::request& r, const sto
         changed(*f);
         if (!room)
             co_return room.error();
+        room_behind_end::note(numbered(*f), from + behind);
     }
     out.store =
         std::make_shared<file_store>(*this, *f, r.who, source->open, std::move(target), std::move(*place));

@@ -16,6 +16,8 @@ namespace {
 constexpr std::uint32_t reverse_credits = 2;
 // Of a host's bytes, however small the budget.
 constexpr std::uint64_t least_share = 4u << 20;
+// Of a shard's buffers for files that peers read and write by RDMA, likewise.
+constexpr std::size_t least_store_bytes = 1u << 20;
 
 // Receives that stand are memory: those of all listeners leave half of the budget to work with. Half of that is for what each
 // connection begins with, and the rest for connections that work.
@@ -120,6 +122,9 @@ iwarp::options shard_server::iwarp_options(const server_options& own)
     iwarp::options o;
     o.crc = own.iwarp_crc ? iwarp::crc_mode::on : iwarp::crc_mode::off;
     o.peers = own.peers;
+    o.buffers = &buffers_;
+    const std::size_t budget = buffers_.budget().limit();
+    o.max_store_bytes = std::max<std::size_t>(budget / 4 / own.shards, least_store_bytes);
     if (own.bounds_connections && own.peers != nullptr && own.peers->options().connections != 0)
         o.max_peer_starting = own.peers->options().connections;
     if (own.route)

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -65,6 +66,16 @@ public:
         }
         auto done = co_await below().write(r, file, offset, pieces, wanted);
         if (done && wanted != storage::stability::unstable)
+            co_await keep(file);
+        co_return std::move(done);
+    }
+    // A size is on stable storage when it is answered.
+    task<result<storage::change>> setattr(const storage::request& r, const storage::handle& file,
+                                          const storage::set_attributes& set,
+                                          std::optional<storage::file_time> guard) override
+    {
+        auto done = co_await below().setattr(r, file, set, guard);
+        if (done && set.size && files_.contains(key(file)))
             co_await keep(file);
         co_return std::move(done);
     }

@@ -32,6 +32,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,7 @@ struct world_options {
     bool layouts = false;      ///< the server gives RDMA layouts of the export: world4
     bool snapshots = false;    ///< of the export, which is world::backend then
     bool stores = false;       ///< the export is world::storing: layouts are of files that are in no memory
+    bool restarts = false;     ///< the server remembers who may reclaim: world4::run_with_restarts()
 };
 
 /// Made and destroyed on one thread; run() once.
@@ -64,23 +66,26 @@ public:
     /// What verbenad has on each of its shards.
     struct server_shard {
         server_shard(world& w, verbena::shard& at)
-            : here(at),
-              nfs_program(w.exports, w.key),
-              mount_program(w.exports, w.key, w.mounts),
-              dispatcher(here.reactor(), &w.duplicates)
+            : here(at), nfs_program(w.exports, w.key), mount_program(w.exports, w.key, w.mounts)
         {
             device = w.server_device->make_context(here.reactor());
             listener =
                 std::move(here.index() == 0 ? *device->listen("server") : *device->listen_adopted("server"));
-            dispatcher.add(nfs_program);
-            dispatcher.add(mount_program);
+            begin(w);
+        }
+        /// Of a server that starts, or starts again.
+        void begin(world& w)
+        {
+            dispatcher.emplace(here.reactor(), &w.duplicates);
+            dispatcher->add(nfs_program);
+            dispatcher->add(mount_program);
         }
         verbena::shard& here;
         std::unique_ptr<loop::context> device;
         std::unique_ptr<verbs::listener> listener;
         nfs::v3::server nfs_program;
         nfs::mount3::server mount_program;
-        rpc::service_dispatcher dispatcher;
+        std::optional<rpc::service_dispatcher> dispatcher;
         rpcrdma::responder_stats stats;
     };
     /// A client's transport on one of its shards.
@@ -121,7 +126,7 @@ public:
         losing = std::make_unique<losing_backend>(*backend);
         exported.local_writers = o.local_writers;
         leasing = std::make_unique<test::leasing_files>(*backend);
-        storing = std::make_unique<test::storing_backend>(*backend);
+        storing = std::make_unique<test::storing_backend>(o.loses ? *losing : *backend);
         exported.backend = o.loses ? losing.get() : o.leases ? leasing.get() : backend.get();
         if (o.stores)
             exported.backend = storing.get();
@@ -173,10 +178,7 @@ public:
             for (server_shard& s : servers)
                 serving.spawn([this, &s] { return serve(s); });
             co_await body();
-            for (client_shard& c : clients) {
-                const auto close = [&c] { return c.transport->close(); };
-                co_await c.here.run(close);
-            }
+            co_await close_clients();
             for (server_shard& s : servers) {
                 const auto close = [&s] { s.listener->close(); };
                 co_await s.here.run(close);
@@ -250,7 +252,7 @@ public:
     blocking_pool pool{1};
     std::unique_ptr<storage::file_backend> backend;
     std::unique_ptr<losing_backend> losing;
-    std::unique_ptr<test::storing_backend> storing;
+    std::unique_ptr<test::storing_backend> storing; // of `losing`, if that is what loses
     std::unique_ptr<test::leasing_files> leasing;
     nfs::handle_key key{std::byte(3), std::byte(141), std::byte(59)};
     nfs::export_table exports;
@@ -263,7 +265,7 @@ public:
     std::map<std::string, std::size_t, std::less<>> place_of;
     std::uint64_t handovers = 0; ///< of connections to another shard
 
-private:
+protected:
     class watchdog final : private timer {
     public:
         explicit watchdog(world& w) { w.here().reactor().timers().arm(*this, w.clock.now() + 24h); }
@@ -275,6 +277,24 @@ private:
             std::abort();
         }
     };
+    task<void> serve(server_shard& s)
+    {
+        const auto here = [this, &s]() -> task<void> {
+            noting_listener listener(*this, s);
+            co_await rpcrdma::serve(*s.device, listener, s.here.buffers(), *s.dispatcher, server_options,
+                                    s.stats);
+        };
+        co_await s.here.run(here);
+    }
+    task<void> close_clients()
+    {
+        for (client_shard& c : clients) {
+            const auto close = [&c] { return c.transport->close(); };
+            co_await c.here.run(close);
+        }
+    }
+
+private:
     // Notes whose connections come there.
     class noting_listener final : public verbs::listener {
     public:
@@ -293,15 +313,6 @@ private:
         world& world_;
         server_shard& shard_;
     };
-    task<void> serve(server_shard& s)
-    {
-        const auto here = [this, &s]() -> task<void> {
-            noting_listener listener(*this, s);
-            co_await rpcrdma::serve(*s.device, listener, s.here.buffers(), s.dispatcher, server_options,
-                                    s.stats);
-        };
-        co_await s.here.run(here);
-    }
     // The acceptor's choice.
     void hand_over(std::unique_ptr<verbs::arrival>& peer)
     {

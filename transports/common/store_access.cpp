@@ -16,12 +16,9 @@ constexpr duration most_pause = std::chrono::milliseconds(64);
 
 } // namespace
 
-store_access::pointer store_access::make(reactor& shard, store_user& user, std::size_t size) noexcept
+store_access::pointer store_access::make(reactor& shard, store_user& user) noexcept
 {
-    std::unique_ptr<std::byte[]> buffer(new (std::nothrow) std::byte[size]);
-    if (buffer == nullptr)
-        return nullptr;
-    return pointer(new (std::nothrow) store_access(shard, user, std::move(buffer), size));
+    return pointer(new (std::nothrow) store_access(shard, user));
 }
 
 void store_access::leave() noexcept
@@ -81,7 +78,7 @@ task<void> store_access::work()
             goes_on = co_await sleep_for(pause);
         if (goes_on) {
             verbs::byte_store& store = *record_->store();
-            const std::span<std::byte> bytes(buffer_.get(), part_);
+            const std::span<std::byte> bytes = buffer_.bytes().first(part_);
             task<result<void>> access = writes_ ? store.write(offset_, bytes) : store.read(offset_, bytes);
             const auto done = co_await access;
             how = done ? store_progress::done : store_progress::failed;
@@ -93,8 +90,11 @@ task<void> store_access::work()
         shard_.post(*this); // when this task's frame is gone
 }
 
+// Whoever has revoked the grant may let the shard's memory go when the slot is in use no more.
 void store_access::end() noexcept
 {
+    if (writes_ || user_ == nullptr)
+        buffer_.reset();
     if (is_abandoned_ && writes_)
         record_->end_abandoned();
     std::exchange(record_, nullptr)->end_use();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "steering.hpp"
+#include "store_buffers.hpp"
 
 #include <verbena/core/reactor/reactor.hpp>
 #include <verbena/core/task/scope.hpp>
@@ -49,9 +50,14 @@ public:
     using pointer = std::unique_ptr<store_access, let_go>;
 
     /// nullptr: there is no memory for it.
-    static pointer make(reactor& shard, store_user& user, std::size_t size) noexcept;
+    static pointer make(reactor& shard, store_user& user) noexcept;
 
-    std::span<std::byte> buffer() const noexcept { return {buffer_.get(), size_}; }
+    /// The buffer of the next access. One to write takes it along; that of one to read stays until release().
+    void put(store_buffer b) noexcept { buffer_ = std::move(b); }
+    bool has_buffer() const noexcept { return bool(buffer_); }
+    std::span<std::byte> buffer() const noexcept { return buffer_.bytes(); }
+    /// Nothing is under way.
+    void release() noexcept { buffer_.reset(); }
     bool is_busy() const noexcept { return record_ != nullptr; }
     /// Whether what is under way waits for a disk, or what ended last did.
     bool has_waited() const noexcept { return has_waited_; }
@@ -64,13 +70,8 @@ public:
     void abandon() noexcept;
 
 private:
-    store_access(reactor& shard, store_user& user, std::unique_ptr<std::byte[]> buffer,
-                 std::size_t size) noexcept
-        : shard_(shard),
-          user_(&user),
-          buffer_(std::move(buffer)),
-          size_(size),
-          work_(shard, nullptr, nullptr, "access to a store for a peer")
+    store_access(reactor& shard, store_user& user) noexcept
+        : shard_(shard), user_(&user), work_(shard, nullptr, nullptr, "access to a store for a peer")
     {
     }
     void leave() noexcept;
@@ -82,8 +83,7 @@ private:
 
     reactor& shard_;
     store_user* user_; // nullptr: it has gone
-    const std::unique_ptr<std::byte[]> buffer_;
-    const std::size_t size_;
+    store_buffer buffer_;
     record* record_ = nullptr; // of the access that is under way
     bool writes_ = false;
     std::uint64_t offset_ = 0;

@@ -46,6 +46,8 @@ context_impl::context_impl(device_impl& d, reactor& shard, const iwarp::options&
       shard_(shard),
       table_(d.table()),
       options_(o),
+      store_memory_(shard, o.buffers, o.max_store_bytes,
+                    {stats_.store_buffer_bytes, stats_.store_buffer_waits}),
       staging_(new std::byte[staging_size]),
       kept_(new std::byte[staging_size]),
       lane_(d.shards().enter(shard, *this, slots_))
@@ -105,7 +107,7 @@ void context_impl::settle_debts() noexcept
         return std::ranges::find_if(debtors_, [](const connection* c) { return c->owes_what_is_gone(); });
     };
     for (auto c = owing(); c != debtors_.end(); c = owing())
-        (*c)->kill(error(std::errc::operation_canceled, "grant revoked while the peer was reading it"));
+        (*c)->abort(error(std::errc::operation_canceled, "grant revoked while the peer was reading it"));
 }
 
 result<std::unique_ptr<verbs::listener>> context_impl::listen(std::string_view address)

@@ -4,6 +4,8 @@
 
 #include "device.hpp"
 
+#include "../common/store_buffers.hpp"
+
 #include <verbena/core/memory/idle_memory.hpp>
 #include <verbena/transports/iwarp.hpp>
 
@@ -52,6 +54,8 @@ public:
     /// `c` owes its peer bytes that its socket did not take. In a section. False: there is no memory to note that.
     bool note_debt(connection& c) noexcept;
     void clear_debt(connection& c) noexcept;
+    /// By which its connections read and write stores.
+    steering::store_buffers& store_memory() noexcept { return store_memory_; }
     std::span<std::byte> staging() noexcept { return {staging_.get(), staging_size}; }
 
     /// Of its connections.
@@ -91,6 +95,7 @@ private:
     steering::magazine slots_;
     std::vector<connection*> debtors_; // with Read Response bytes built but not yet taken by the socket
     idle_memory idle_{shard_, std::chrono::seconds(1)};
+    steering::store_buffers store_memory_;
     std::unique_ptr<std::byte[]> staging_;
     std::unique_ptr<std::byte[]> kept_; // of staging_size; no page of it is touched before it is needed
     const connection* held_for_ = nullptr;

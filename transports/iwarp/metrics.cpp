@@ -39,6 +39,15 @@ metric_registrations expose(metric_registry& registry, const stats& s)
                    "Of verbena_iwarp_store_accesses_total, those that failed.", metric_type::counter,
                    "accesses"},
                   s.store_failures);
+    group.add_sum({"verbena_iwarp_store_buffer_bytes",
+                   "Memory by which files are read and written for iwarp:// peers that have layouts of them, "
+                   "at present. It counts for memory_mib.",
+                   metric_type::gauge, "bytes"},
+                  s.store_buffer_bytes);
+    group.add_sum({"verbena_iwarp_store_buffer_waits_total",
+                   "Reads and writes of files for iwarp:// peers that waited for such memory.",
+                   metric_type::counter, "waits"},
+                  s.store_buffer_waits);
     return group.take();
 }
 

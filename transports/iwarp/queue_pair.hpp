@@ -127,8 +127,22 @@ private:
             connection& connection_;
             const step step_;
         };
+        /// Stands in line for a buffer of an access.
+        class place final : public steering::store_buffer_waiter {
+        public:
+            using step = void (connection::*)(steering::store_buffer) noexcept;
+            place(connection& c, step s) noexcept : connection_(c), step_(s) {}
+            void give(steering::store_buffer b) noexcept override { (connection_.*step_)(std::move(b)); }
+
+        private:
+            connection& connection_;
+            const step step_;
+        };
         explicit store_work(connection& c) noexcept
-            : written(c, &connection::store_written), read(c, &connection::piece_read)
+            : written(c, &connection::store_written),
+              read(c, &connection::piece_read),
+              to_write(c, &connection::give_to_write),
+              to_read(c, &connection::give_to_read)
         {
         }
         bool is_writing() const noexcept { return writer != nullptr && writer->is_busy(); }
@@ -136,13 +150,15 @@ private:
 
         over written;
         over read;
+        place to_write;
+        place to_read;
         // Payload of Writes by one tag, side by side, in the writer's buffer: it is not in its store yet.
         steering::store_access::pointer writer;
         std::uint32_t stag = 0;
         std::uint64_t offset = 0;
         std::size_t size = 0;
         // What was read ahead of the socket and stands behind a write that is under way.
-        std::unique_ptr<std::byte[]> kept;
+        steering::store_buffer kept;
         std::span<const std::byte> left;
         // The part of the Read Response in hand, or of the next one, that the reader's buffer has.
         steering::store_access::pointer reader;
@@ -202,8 +218,18 @@ private:
     void add_vector(const std::byte* data, std::size_t size);
 
     // --- stores.cpp ---
-    /// Makes an access with its buffer where there is none. False: there is no memory, and the connection has ended.
+    /// Makes an access where there is none. False: there is no memory, and the connection has ended.
     bool prepare(steering::store_access::pointer store_work::* which) noexcept;
+    /// Whether there is a buffer for the FPDU whose header stands, which begins what is staged. False: the connection
+    /// is parked until there is one, or has ended.
+    bool has_room_to_stage() noexcept;
+    void give_to_write(steering::store_buffer b) noexcept;
+    void give_to_read(steering::store_buffer b) noexcept;
+    /// What it had read ahead stands behind a write, or waits for the buffer of one.
+    bool waits_for_store() const noexcept
+    {
+        return stores_ != nullptr && (stores_->is_writing() || stores_->to_write.is_linked());
+    }
     /// As steering_table::check(), of a tag that was found before: of a store if `is_of_store`, else of memory. The grant may have gone since,
     /// and its tag may have been drawn for a grant of the other kind.
     steering_check check_again(std::uint32_t stag, std::uint64_t offset, std::uint64_t size,
@@ -213,8 +239,8 @@ private:
     /// them, or the connection has failed.
     bool is_behind_stores() noexcept;
     bool goes_on_with_staged() const noexcept;
-    /// Has the payload that comes staged. False: the connection has ended.
-    bool stage() noexcept;
+    /// Has the payload that comes staged: there is room.
+    void stage() noexcept;
     /// A whole FPDU is staged. False: the connection has failed.
     bool staged() noexcept;
     /// Begins to write what is staged. Likewise.
@@ -232,6 +258,13 @@ private:
     bool has_piece(const wire::read_request& r, std::uint32_t offset) noexcept;
     void piece_read(steering::store_progress how) noexcept;
     bool waits_for_piece() noexcept;
+    /// The octet at `at` of the store is in the reader's buffer.
+    bool is_at_hand(std::uint64_t at) const noexcept
+    {
+        return !stores_->is_reading() && stores_->piece_size != 0 &&
+               at - stores_->piece < stores_->piece_size;
+    }
+    void batch_had_piece() noexcept;
     bool shrink_stores() noexcept;
 
     // --- receive.cpp ---

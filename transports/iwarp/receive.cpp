@@ -21,7 +21,7 @@ constexpr std::size_t max_untold_messages = 256;
 } // namespace
 
 // While what another connection has read waits for memory, nothing is read ahead: there is one place to keep such bytes.
-bool connection::reads_ahead() const noexcept { return !is_supplied() || !owner_.holds_over(); }
+bool connection::reads_ahead() const noexcept { return !owner_.holds_over(); }
 
 bool connection::bulk_expected() const noexcept
 {
@@ -297,13 +297,25 @@ bool connection::begin_tagged() noexcept
     } else if (h.op == wire::opcode::write) {
         written_ = 0;
     }
+    target_ = nullptr;
+    is_staging_ = false;
+    // First, as the header of a Write that waits for a buffer is looked at again.
+    bool is_of_store = false;
+    if (op_ == wire::opcode::write && payload_size_ != 0) {
+        const auto check = owner_.table().check(h.stag, h.offset, payload_size_, verbs::access::remote_write,
+                                                domain_, scope(), false);
+        if (check.rule != nullptr)
+            return refuse(check.fault, end_cause::access_error, check.rule);
+        target_ = check.address;
+        is_of_store = check.store != nullptr;
+        if (is_of_store && !has_room_to_stage())
+            return false;
+    }
     tagged_op_ = h.op;
     tagged_stag_ = h.stag;
     tagged_next_ = h.offset + payload_size_;
     tagged_open_ = !h.last;
     judge_size();
-    target_ = nullptr;
-    is_staging_ = false;
 
     if (op_ == wire::opcode::read_response) {
         if (reads_.empty())
@@ -324,16 +336,11 @@ bool connection::begin_tagged() noexcept
         return true;
     }
     // RFC 5041 5.2: the tag and offset of a zero-length message are not checked.
-    if (payload_size_ == 0) {
+    if (payload_size_ == 0)
         is_staging_ = stores_ != nullptr && stores_->size != 0; // it may be the last one of what is staged
-        return true;
-    }
-    const auto check = owner_.table().check(h.stag, h.offset, payload_size_, verbs::access::remote_write,
-                                            domain_, scope(), false);
-    if (check.rule != nullptr)
-        return refuse(check.fault, end_cause::access_error, check.rule);
-    target_ = check.address;
-    return check.store == nullptr || stage();
+    else if (is_of_store)
+        stage();
+    return true;
 }
 
 // The receive of the message that begins or goes on stands in front.
@@ -486,8 +493,10 @@ void connection::stop_waiting() noexcept
     receive_waiter::unlink();
     go_on_.unlink();
     drop_left_over();
-    if (stores_ != nullptr)
+    if (stores_ != nullptr) {
         stores_->size = 0;
+        stores_->to_write.unlink();
+    }
     if (is_parked()) {
         end_pause();
         want_read(true); // to see the end

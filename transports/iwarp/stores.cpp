@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a peer reads and writes that is no memory, but a store: payload goes by a buffer, as the store may wait for a disk.
+// What a peer reads and writes that is no memory, but a store: payload goes by a buffer, as the store may wait for a
+// disk. The buffer is of the shard's pool and for one access: who wants the next one stands in line for it.
 //
 // A Write's payload is staged, and written out when its message ends, when the buffer is full and when anything else comes. Nothing else
 // begins before that is over. So a Send, or the response to a Read, tells the peer that the Writes before it are in their stores.
@@ -15,10 +16,9 @@ namespace {
 
 using steering::store_progress;
 
-// Of each direction.
-constexpr std::size_t buffer_size = std::size_t(256) << 10;
 // Payload of an FPDU, at most.
 constexpr std::size_t largest_payload = 65536;
+static_assert(steering::store_buffers::least >= largest_payload);
 
 } // namespace
 
@@ -53,6 +53,7 @@ void connection::leave_stores() noexcept
         return;
     }
     stores_->kept.reset();
+    stores_->to_read.unlink();
     for (auto* const each : {&stores_->writer, &stores_->reader})
         if (*each != nullptr)
             (*each)->abandon();
@@ -64,9 +65,9 @@ bool connection::prepare(steering::store_access::pointer store_work::* which) no
         stores_.reset(new (std::nothrow) store_work(*this));
     if (stores_ != nullptr && (*stores_).*which == nullptr)
         (*stores_).*which = steering::store_access::make(
-            shard(), which == &store_work::writer ? stores_->written : stores_->read, buffer_size);
+            shard(), which == &store_work::writer ? stores_->written : stores_->read);
     if (stores_ == nullptr || (*stores_).*which == nullptr) {
-        cut(end_cause::local, error(std::errc::not_enough_memory, "a buffer for a store"));
+        cut(end_cause::local, error(std::errc::not_enough_memory, "an access to a store"));
         return false;
     }
     stores_->is_used = true;
@@ -106,17 +107,41 @@ bool connection::is_behind_stores() noexcept
     return false;
 }
 
-bool connection::stage() noexcept
+bool connection::has_room_to_stage() noexcept
 {
     if (!prepare(&store_work::writer))
         return false;
+    if (stores_->writer->has_buffer() && stores_->writer->buffer().size() - stores_->size >= payload_size_)
+        return true;
+    if (!stores_->to_write.is_linked()) {
+        // Of a message with more to come nobody knows how long it is.
+        const std::size_t size = last_ ? payload_size_ : steering::store_buffers::largest;
+        if (auto b = owner_.store_memory().take(size, stores_->to_write)) {
+            stores_->writer->put(std::move(b));
+            return true;
+        }
+    }
+    park("a write to a store waits for a buffer");
+    pauses_.lasts = true;
+    pauses_.begun = shard().now();
+    watch_hang_up();
+    return false;
+}
+
+void connection::give_to_write(steering::store_buffer b) noexcept
+{
+    stores_->writer->put(std::move(b));
+    shard().post(go_on_);
+}
+
+void connection::stage() noexcept
+{
     if (stores_->size == 0) {
         stores_->stag = tagged_stag_;
         stores_->offset = tagged_next_ - payload_size_;
     }
     target_ = stores_->writer->buffer().data() + stores_->size;
     is_staging_ = true;
-    return true;
 }
 
 bool connection::staged() noexcept
@@ -150,28 +175,24 @@ void connection::store_written(store_progress how) noexcept
         go_on_receiving("the write is over");
 }
 
-// What was read ahead stays with this connection while a store has it wait: another one, whose message waits for memory, may have the
-// context's place, and others read on.
+// What was read ahead stays with this connection while a store has it wait, if there is memory: another one, whose
+// message waits for memory, may need the context's place, and others read on.
 void connection::keep_left_over(std::span<const std::byte> bytes) noexcept
 {
     const bool is_here = stores_ != nullptr && !stores_->left.empty();
-    if (!is_here && !is_writing_store()) {
-        owner_.hold_over(*this, bytes);
-        return;
-    }
-    if (!is_here && !bytes.empty()) {
-        if (stores_->kept == nullptr)
-            stores_->kept.reset(new (std::nothrow) std::byte[context_impl::staging_size]);
-        if (stores_->kept == nullptr) {
-            cut(end_cause::local,
-                error(std::errc::not_enough_memory, "memory for what stands behind a write"));
+    if (!is_here && waits_for_store() && !bytes.empty()) {
+        stores_->kept = owner_.store_memory().try_take(bytes.size());
+        if (stores_->kept) {
+            std::memcpy(stores_->kept.bytes().data(), bytes.data(), bytes.size());
+            owner_.drop_held(*this); // it may have lain there
+            stores_->left = stores_->kept.bytes().first(bytes.size());
             return;
         }
-        std::memcpy(stores_->kept.get(), bytes.data(), bytes.size());
-        bytes = {stores_->kept.get(), bytes.size()};
     }
-    owner_.drop_held(*this); // it may have lain there
-    stores_->left = bytes;
+    if (is_here)
+        stores_->left = bytes;
+    else
+        owner_.hold_over(*this, bytes);
 }
 
 std::span<const std::byte> connection::left_over() const noexcept
@@ -181,8 +202,10 @@ std::span<const std::byte> connection::left_over() const noexcept
 
 void connection::drop_left_over() noexcept
 {
-    if (stores_ != nullptr)
+    if (stores_ != nullptr) {
         stores_->left = {};
+        stores_->kept.reset();
+    }
     owner_.drop_held(*this);
 }
 
@@ -195,11 +218,22 @@ bool connection::has_piece(const wire::read_request& r, std::uint32_t offset) no
     const std::uint64_t at = r.source_offset + offset;
     if (stores_->is_reading())
         return false;
-    if (stores_->piece_size != 0 && at - stores_->piece < stores_->piece_size)
+    if (is_at_hand(at))
         return true;
     if (stores_->is_in_batch) // the next batch has it
         return false;
-    const std::size_t size = std::min<std::size_t>(buffer_size, r.size - offset);
+    std::size_t size = std::min<std::size_t>(steering::store_buffers::largest, r.size - offset);
+    if (std::exchange(stores_->piece_size, 0) != 0)
+        stores_->reader->release(); // others have their turn
+    if (!stores_->reader->has_buffer()) {
+        if (stores_->to_read.is_linked())
+            return false;
+        auto b = owner_.store_memory().take(size, stores_->to_read);
+        if (!b)
+            return false;
+        stores_->reader->put(std::move(b));
+    }
+    size = std::min(size, stores_->reader->buffer().size());
     const auto check = check_again(r.source_stag, at, size, verbs::access::remote_read, true);
     if (check.rule != nullptr) {
         fail_response(check);
@@ -212,6 +246,12 @@ bool connection::has_piece(const wire::read_request& r, std::uint32_t offset) no
     return false;
 }
 
+void connection::give_to_read(steering::store_buffer b) noexcept
+{
+    stores_->reader->put(std::move(b));
+    ring_doorbell();
+}
+
 void connection::piece_read(store_progress how) noexcept
 {
     if (!note_access(how))
@@ -219,6 +259,7 @@ void connection::piece_read(store_progress how) noexcept
     // The peer would take zeros for what the file has, so the connection ends.
     if (how != store_progress::done) {
         stores_->piece_size = 0;
+        stores_->reader->release();
         if (sending_.is_of_store)
             sending_.what = sending_message::kind::none;
         refuse(wire::stream_catastrophic, end_cause::store_failed, "a store can't be read", quote::nothing);
@@ -228,11 +269,19 @@ void connection::piece_read(store_progress how) noexcept
 
 bool connection::waits_for_piece() noexcept
 {
-    if (state_ == connection_state::refusing && stores_->is_reading())
+    if (state_ == connection_state::refusing &&
+        !is_at_hand(sending_.response.source_offset + sending_.offset))
         sending_.what = sending_message::kind::none; // the rest is not sent
     if (sending_.what == sending_message::kind::none)
         return true;
     return !has_piece(sending_.response, sending_.offset);
+}
+
+// The octets of a piece have gone out that are the last of it.
+void connection::batch_had_piece() noexcept
+{
+    if (std::exchange(stores_->is_in_batch, false) && stores_->piece_size == 0)
+        stores_->reader->release();
 }
 
 // What nothing is done with goes. False if something was, or is.
@@ -240,6 +289,7 @@ bool connection::shrink_stores() noexcept
 {
     const bool is_busy = stores_->is_writing() || stores_->is_reading() || stores_->size != 0 ||
                          is_staging_ || !stores_->left.empty() || stores_->piece_size != 0 ||
+                         stores_->to_write.is_linked() || stores_->to_read.is_linked() ||
                          vectors_done_ < vectors_.size();
     if (std::exchange(stores_->is_used, false))
         return false;
@@ -253,7 +303,6 @@ bool connection::shrink_stores() noexcept
         return false;
     stores_->writer.reset();
     stores_->reader.reset();
-    stores_->kept.reset();
     return true;
 }
 

@@ -331,7 +331,7 @@ bool connection::build() noexcept
     batch_fpdus_ = 0;
     response_tags_.clear();
     if (stores_ != nullptr)
-        stores_->is_in_batch = false;
+        batch_had_piece();
     if (!scratch_ && !prepare_batches())
         return false;
     built_ = true;

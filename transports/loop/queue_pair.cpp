@@ -279,7 +279,7 @@ queue_pair::verdict queue_pair::carry_out(work& w) noexcept
         return fail(executed_, verbs::status::retry_exceeded,
                     error(std::errc::timed_out, "the path to the peer is gone"));
     if (access_ != nullptr) {
-        const verdict v = end_of_access(w);
+        const verdict v = go_on_with_store(w);
         if (v != verdict::done)
             return v;
     } else {
@@ -335,7 +335,7 @@ queue_pair::verdict queue_pair::carry_out(work& w) noexcept
         if (w.length != 0 && found.rule != nullptr)
             return refused_by_peer(executed_, verbs::status::remote_access_error, found.rule);
         if (w.length != 0 && found.store != nullptr && !w.has_bytes) {
-            const verdict v = ask_store(w, *found.store);
+            const verdict v = ask_store(w);
             if (v != verdict::done)
                 return v;
         }
@@ -404,7 +404,7 @@ queue_pair::verdict queue_pair::write(work& w) noexcept
     if (found.rule != nullptr)
         return refused_by_peer(executed_, verbs::status::remote_access_error, found.rule);
     if (found.store != nullptr)
-        return ask_store(w, *found.store);
+        return ask_store(w);
     walk(std::span(w.segments).first(w.segment_count), w.length,
          [&found](std::size_t at, const std::byte* from, std::size_t n) {
              std::memcpy(found.address + at, from, n);
@@ -412,30 +412,65 @@ queue_pair::verdict queue_pair::write(work& w) noexcept
     return verdict::done;
 }
 
-queue_pair::verdict queue_pair::ask_store(work& w, steering::record& of) noexcept
+template<class Copy>
+void queue_pair::copy_piece(const work& w, Copy copy) noexcept
 {
-    access_ = steering::store_access::make(owner_.shard(), *this, w.length);
+    const std::size_t begin = access_done_, end = begin + access_part_;
+    std::byte* const buffer = access_->buffer().data();
+    walk(std::span(w.segments).first(w.segment_count), w.length,
+         [&](std::size_t at, std::byte* memory, std::size_t n) {
+             const std::size_t from = std::max(at, begin), to = std::min(at + n, end);
+             if (from < to)
+                 copy(buffer + (from - begin), memory + (from - at), to - from);
+         });
+}
+
+queue_pair::verdict queue_pair::ask_store(work& w) noexcept
+{
+    access_ = steering::store_access::make(owner_.shard(), *this);
     if (access_ == nullptr)
         return fail(executed_, verbs::status::fatal_error,
-                    error(std::errc::not_enough_memory, "a buffer for a store"));
-    std::byte* const buffer = access_->buffer().data();
-    if (w.op == verbs::opcode::rdma_read) {
-        access_->read(of, w.remote, w.length);
-    } else {
-        walk(std::span(w.segments).first(w.segment_count), w.length,
-             [buffer](std::size_t at, const std::byte* from, std::size_t n) {
-                 std::memcpy(buffer + at, from, n);
-             });
-        access_->write(of, w.remote, w.length);
+                    error(std::errc::not_enough_memory, "an access to a store"));
+    access_done_ = access_part_ = 0;
+    return begin_piece(w);
+}
+
+queue_pair::verdict queue_pair::begin_piece(work& w) noexcept
+{
+    const bool reads = w.op == verbs::opcode::rdma_read;
+    // The grant may have gone since the last piece.
+    const auto found =
+        reads ? peer_->readable(w)
+              : peer_->owner_.table().check(w.key, w.remote, w.length, verbs::access::remote_write,
+                                            peer_->domain_, peer_->scope_);
+    if (found.rule != nullptr || found.store == nullptr)
+        return refused_by_peer(executed_, verbs::status::remote_access_error,
+                               found.rule != nullptr ? found.rule : "a key that names something else by now");
+    if (!access_->has_buffer()) {
+        auto b = owner_.store_memory().take(w.length - access_done_, buffer_place_);
+        if (!b)
+            return verdict::wait;
+        access_->put(std::move(b));
     }
+    access_part_ =
+        static_cast<std::uint32_t>(std::min<std::size_t>(w.length - access_done_, access_->buffer().size()));
     access_how_ = steering::store_progress::under_way;
+    if (reads) {
+        access_->read(*found.store, w.remote + access_done_, access_part_);
+        return verdict::wait;
+    }
+    copy_piece(
+        w, [](std::byte* buffer, const std::byte* memory, std::size_t n) { std::memcpy(buffer, memory, n); });
+    access_->write(*found.store, w.remote + access_done_, access_part_);
     return verdict::wait;
 }
 
 // What the store could not take is dropped, and it remembers that.
-queue_pair::verdict queue_pair::end_of_access(work& w) noexcept
+queue_pair::verdict queue_pair::go_on_with_store(work& w) noexcept
 {
     const bool reads = w.op == verbs::opcode::rdma_read;
+    if (access_part_ == 0)
+        return buffer_place_.is_linked() ? verdict::wait : begin_piece(w);
     if (access_how_ == steering::store_progress::under_way)
         return verdict::wait;
     if (access_how_ == steering::store_progress::lost)
@@ -443,13 +478,23 @@ queue_pair::verdict queue_pair::end_of_access(work& w) noexcept
                     error(std::errc::not_enough_memory, "an access to a store"));
     if (reads && access_how_ == steering::store_progress::failed)
         return refused_by_peer(executed_, verbs::status::remote_operation_error, "a store can't be read");
-    const std::byte* const buffer = access_->buffer().data();
     if (reads)
-        walk(std::span(w.segments).first(w.segment_count), w.length,
-             [buffer](std::size_t at, std::byte* to, std::size_t n) { std::memcpy(to, buffer + at, n); });
+        copy_piece(w, [](const std::byte* buffer, std::byte* memory, std::size_t n) {
+            std::memcpy(memory, buffer, n);
+        });
+    access_->release();
+    access_done_ += std::exchange(access_part_, 0);
+    if (access_done_ != w.length)
+        return begin_piece(w);
     access_.reset();
     w.has_bytes = true;
     return verdict::done;
+}
+
+void queue_pair::buffer_place::give(steering::store_buffer b) noexcept
+{
+    queue_pair_.access_->put(std::move(b));
+    queue_pair_.owner_.port().ready(queue_pair_);
 }
 
 void queue_pair::access_over(steering::store_progress how) noexcept
@@ -652,6 +697,7 @@ void queue_pair::finish(const error& cause, std::uint64_t failed, verbs::status 
     timer::cancel();
     list_hook::unlink();
     waiter_.unlink();
+    buffer_place_.unlink();
     access_.reset(); // what is under way goes on, and nobody hears of it
     fabric_impl& f = owner_.fabric();
     if (was_up)

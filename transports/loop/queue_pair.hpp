@@ -88,6 +88,16 @@ private:
         queue_pair& queue_pair_;
     };
 
+    // A piece of what is carried out next waits for a buffer.
+    class buffer_place final : public steering::store_buffer_waiter {
+    public:
+        explicit buffer_place(queue_pair& q) noexcept : queue_pair_(q) {}
+        void give(steering::store_buffer b) noexcept override;
+
+    private:
+        queue_pair& queue_pair_;
+    };
+
     void push(const verbs::send_request& r, verbs::opcode op);
     void carry_out_due() noexcept;
     verdict carry_out(work& w) noexcept;
@@ -100,10 +110,16 @@ private:
     /// From the shared queue, if a message of the peer's needs one.
     void want_receive() noexcept;
     bool is_supplied() const noexcept { return shared_ != nullptr && shared_->is_on_demand(); }
-    /// Has the peer's store take the bytes of a Write, or give those of a Read. Wait: it is asked again when the store is done.
-    verdict ask_store(work& w, steering::record& of) noexcept;
-    verdict end_of_access(work& w) noexcept;
+    /// Has the peer's store take the bytes of a Write, or give those of a Read, piece by piece, each through a buffer
+    /// that it may have to wait for. Wait: go_on_with_store() is asked again.
+    verdict ask_store(work& w) noexcept;
+    verdict go_on_with_store(work& w) noexcept;
+    /// The next piece begins.
+    verdict begin_piece(work& w) noexcept;
     void access_over(steering::store_progress how) noexcept override;
+    /// The piece of `w` that is in hand, between its segments and the buffer.
+    template<class Copy>
+    void copy_piece(const work& w, Copy copy) noexcept;
     bool read_back(work& w) noexcept;
     /// What a Read Request of the peer's names here.
     auto readable(const work& w) const noexcept
@@ -147,6 +163,9 @@ private:
     bool ord_waiting_ = false;
     steering::store_access::pointer access_; // to a store of the peer's, by what is carried out next
     steering::store_progress access_how_{};
+    std::uint32_t access_done_ = 0; // octets of it
+    std::uint32_t access_part_ = 0; // and of the piece in hand; 0: none has begun
+    buffer_place buffer_place_{*this};
     bool breaks_ = false; // the queue pair breaks behind that
     std::string peer_name_;
     std::string peer_address_;

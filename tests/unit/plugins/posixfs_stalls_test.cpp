@@ -8,11 +8,15 @@
 #include <verbena/core/log.hpp>
 #include <verbena/plugins/posixfs.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <fcntl.h>
+#include <initializer_list>
 #include <latch>
 #include <linux/magic.h>
+#include <string>
+#include <string_view>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -20,6 +24,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 using namespace verbena;
 using namespace verbena::storage;
@@ -413,4 +418,69 @@ BOOST_AUTO_TEST_CASE(a_read_of_a_store_waits_for_a_lane_that_is_full)
     error_of_nowait = 0;
     BOOST_TEST(done.has_value());
     BOOST_TEST((memory == std::vector<std::byte>(file_size, std::byte('d'))));
+}
+
+// Nobody can end it, and whoever stops the server is to know which disk to look at.
+BOOST_AUTO_TEST_CASE(a_call_that_a_disk_holds_up_is_named_in_the_log)
+{
+    std::vector<std::string> lines;
+    set_log_capture(
+        [](void* to, std::string_view line) {
+            static_cast<std::vector<std::string>*>(to)->emplace_back(line);
+        },
+        &lines);
+    const auto is_told = [&](std::initializer_list<std::string_view> parts) {
+        return std::ranges::count_if(lines, [&](const std::string& line) {
+            return std::ranges::all_of(parts, [&](auto part) { return line.find(part) != line.npos; });
+        });
+    };
+    exported e("/var/tmp");
+    BOOST_REQUIRE_MESSAGE(!e.in_memory(), "/var/tmp is in memory: put it on a disk");
+    const auto mapped = e.run(e.fs->map(e.r, e.file, 0, file_size, map_use::write));
+    BOOST_REQUIRE(mapped);
+    std::vector<std::byte> memory(file_size, std::byte('s'));
+    const std::string file = "file=" + e.directory.path().string() + "/f";
+    const std::string root = "export=" + e.directory.path().string();
+    for (const bool writes : {true, false}) {
+        lines.clear();
+        const std::string operation = std::string("waits_for=") + (writes ? "write" : "read");
+        if (writes) {
+            stall_of_write = 6ms;
+            BOOST_TEST(e.run(mapped->store->write(0, memory)).has_value());
+            e.pass(0ms);
+        } else {
+            error_of_nowait = EAGAIN;
+        }
+        scope tasks(*e.streams.shard);
+        std::latch may_go(1);
+        for (int threads = 0; threads < 2; ++threads)
+            tasks.spawn([&]() -> task<void> {
+                auto job = [&may_go] { may_go.wait(); };
+                co_await e.pool.run(std::move(job));
+            });
+        scope connection(*e.streams.shard);
+        connection.spawn([&]() -> task<void> {
+            if (writes)
+                (void)co_await mapped->store->write(100, memory);
+            else
+                (void)co_await mapped->store->read(100, memory);
+        });
+        e.pass(4900ms);
+        BOOST_TEST(lines.empty());
+        e.pass(200ms);
+        BOOST_TEST(is_told({"a call for a peer waits", root, file, operation, "offset=100", "bytes=100000",
+                            "seconds=5"}) == 1);
+        e.pass(60s);
+        BOOST_TEST(lines.size() == 1u); // once
+        connection.request_stop();
+        BOOST_TEST(is_told({"the end of a connection waits", root, file, operation, "seconds=65"}) == 1);
+        may_go.count_down();
+        while (connection.live() != 0 || tasks.live() != 0)
+            e.streams.turns(1);
+        // What is over is told of no more.
+        e.pass(60s);
+        BOOST_TEST(lines.size() == 2u);
+        error_of_nowait = 0;
+    }
+    set_log_capture(nullptr, nullptr);
 }

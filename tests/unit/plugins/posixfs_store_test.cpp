@@ -9,9 +9,13 @@
 
 #include <algorithm>
 #include <fcntl.h>
+#include <filesystem>
+#include <linux/magic.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 #include <utility>
 #include <vector>
 
@@ -22,6 +26,7 @@ int error_of_read = 0;
 int error_of_room = 0;
 int error_of_write_back = 0;
 std::size_t most_written = SIZE_MAX;
+bool claims_to_be_fuse = false;
 struct room {
     int mode = 0;
     std::uint64_t offset = 0, length = 0;
@@ -58,6 +63,14 @@ extern "C" int fallocate(int fd, int mode, off_t offset, off_t length)
     }
     return static_cast<int>(::syscall(SYS_fallocate, fd, mode, offset, length));
 }
+// What a file system is.
+extern "C" int fstatfs(int fd, struct statfs* st) noexcept
+{
+    const int done = static_cast<int>(::syscall(SYS_fstatfs, fd, st));
+    if (done == 0 && claims_to_be_fuse)
+        st->f_type = FUSE_SUPER_MAGIC;
+    return done;
+}
 extern "C" int sync_file_range(int fd, off64_t offset, off64_t size, unsigned flags)
 {
     if (error_of_write_back != 0) {
@@ -72,16 +85,21 @@ namespace suite {
 constexpr std::size_t most_descriptors = 640;
 constexpr std::size_t most_stores = most_descriptors / 2 / 4;
 
+const std::filesystem::path& directory()
+{
+    static const temporary_directory where{"/var/tmp"};
+    return where.path();
+}
+
 std::unique_ptr<file_backend> make_backend(blocking_pool& pool, const backend_options& options)
 {
-    static temporary_directory where{"/var/tmp"};
     static const bool limited = [] {
         const rlimit few{most_descriptors, most_descriptors};
         return ::setrlimit(RLIMIT_NOFILE, &few) == 0;
     }();
     BOOST_REQUIRE(limited);
     posixfs::posixfs_options o;
-    o.root = where.path();
+    o.root = directory();
     o.read_only = options.read_only;
     return std::move(*posixfs::open_posixfs(o, pool));
 }
@@ -114,6 +132,23 @@ struct stores : fixture {
         std::string out(size, '?');
         const int failed = fails(m.store->read(offset, std::as_writable_bytes(std::span(out.data(), size))));
         return failed == 0 ? out : "error " + std::to_string(failed);
+    }
+    struct stat on_disk() const
+    {
+        struct stat st{};
+        BOOST_TEST_REQUIRE(::stat((directory() / name).c_str(), &st) == 0);
+        return st;
+    }
+    bool has_room_behind_end() const
+    {
+        const auto st = on_disk();
+        return std::uint64_t(st.st_blocks) * 512 > std::uint64_t(st.st_size) + mib;
+    }
+    /// All shards close all that they have open.
+    void close_all()
+    {
+        fs.reset();
+        pool.finish();
     }
     std::string name; // one for each case: all have one directory
     static inline int files = 0;
@@ -237,6 +272,70 @@ BOOST_FIXTURE_TEST_CASE(room_is_taken_before_anything_is_written, stores)
     }
 }
 
+// On the file system itself.
+BOOST_FIXTURE_TEST_CASE(room_behind_the_end_goes_back_when_the_file_is_closed, stores)
+{
+    const handle f = make_file(name, "text");
+    {
+        const mapping m = map(f, 0, 4 * mib);
+        const mapping other = map(f, 0, mib);
+        BOOST_TEST(write(m, 4, "more") == 0);
+        BOOST_TEST(has_room_behind_end());
+    }
+    const auto before = on_disk();
+    const auto change = stat(f).change;
+    close_all();
+    const auto after = on_disk();
+    BOOST_TEST(!has_room_behind_end());
+    BOOST_TEST(after.st_size == 8);
+    BOOST_TEST(
+        (after.st_mtim.tv_sec == before.st_mtim.tv_sec && after.st_mtim.tv_nsec == before.st_mtim.tv_nsec));
+    // Its attributes have changed, and so has its number.
+    blocking_pool again{1};
+    fs = make_backend(again, {});
+    BOOST_TEST((stat(f).change != change));
+    BOOST_TEST(get(me, f) == "textmore");
+    fs.reset();
+}
+
+// A layout that is out holds it, and whoever on this host has the file open: he may be about to make it longer.
+BOOST_FIXTURE_TEST_CASE(room_behind_the_end_stays_while_somebody_has_the_file_open, stores)
+{
+    for (const int how : {O_RDONLY, O_RDWR}) {
+        blocking_pool own{2};
+        fs = make_backend(own, {});
+        name = "g" + std::to_string(how);
+        const handle f = make_file(name, "text");
+        (void)map(f, 0, 4 * mib);
+        const int fd = ::open((directory() / name).c_str(), how | O_CLOEXEC);
+        BOOST_TEST_REQUIRE(fd >= 0);
+        fs.reset();
+        own.finish();
+        BOOST_TEST(has_room_behind_end());
+        BOOST_TEST((how == O_RDONLY || ::pwrite(fd, "local", 5, 4) == 5));
+        ::close(fd);
+        // Whoever closes it next gives it back.
+        blocking_pool next{2};
+        fs = make_backend(next, {});
+        BOOST_TEST(get(me, f) == (how == O_RDONLY ? "text" : "textlocal"));
+        fs.reset();
+        next.finish();
+        BOOST_TEST(!has_room_behind_end());
+        BOOST_TEST(on_disk().st_size == (how == O_RDONLY ? 4 : 9));
+    }
+}
+
+// Another file may have got its name.
+BOOST_FIXTURE_TEST_CASE(a_removed_file_with_room_behind_its_end_goes_whole, stores)
+{
+    const handle f = make_file(name, "text");
+    (void)map(f, 0, 4 * mib);
+    must(fs->remove(me, fs->root(), name));
+    (void)make_file(name, "other");
+    close_all();
+    BOOST_TEST(on_disk().st_size == 5);
+}
+
 BOOST_FIXTURE_TEST_CASE(a_store_remembers_that_a_write_failed, stores)
 {
     const handle f = make_file(name, "text");
@@ -265,6 +364,22 @@ BOOST_FIXTURE_TEST_CASE(a_store_remembers_that_a_write_failed, stores)
     BOOST_TEST(!map(f, 0, mib).store->write_failure());
 }
 
+// What lies between is read as ever.
+BOOST_FIXTURE_TEST_CASE(writes_that_fail_far_apart_spoil_nothing_between_them, stores)
+{
+    const handle f = make_file(name, "text");
+    const mapping m = map(f, 0, 64 * mib);
+    BOOST_TEST(write(m, mib, "middle") == 0);
+    error_of_write = EIO;
+    BOOST_TEST(write(m, 0, "xx") == EIO);
+    BOOST_TEST(write(m, 63 * mib, "yy") == EIO);
+    error_of_write = 0;
+    BOOST_TEST(read(m, mib, 6) == "middle");
+    BOOST_TEST(read(m, 2, 2) == "xt");
+    BOOST_TEST(read(m, 0, 2) == "error " + std::to_string(EIO));
+    BOOST_TEST(read(m, 63 * mib + 1, 2) == "error " + std::to_string(EIO));
+}
+
 // The kernel tells it once to each descriptor; a write that was answered may be lost.
 BOOST_FIXTURE_TEST_CASE(a_store_hears_of_what_could_not_be_written_back, stores)
 {
@@ -280,6 +395,23 @@ BOOST_FIXTURE_TEST_CASE(a_store_hears_of_what_could_not_be_written_back, stores)
     BOOST_TEST(m.store->write_failure().value() == EIO);
     BOOST_TEST(other.store->write_failure().value() == EIO); // it has the same descriptor, perhaps
     BOOST_TEST(!map(f, 0, mib).store->write_failure());
+}
+
+// Of a file system that asks others, too: the descriptor by which it was written knows.
+BOOST_FIXTURE_TEST_CASE(a_store_of_another_hosts_file_hears_of_what_could_not_be_written_back, stores)
+{
+    claims_to_be_fuse = true;
+    fs = make_backend(pool, {});
+    const handle f = make_file(name, "text");
+    {
+        const mapping m = map(f, 0, mib);
+        BOOST_TEST(write(m, 0, "x") == 0);
+        BOOST_TEST(!m.store->write_failure());
+        error_of_write_back = EIO;
+        BOOST_TEST(m.store->write_failure().value() == EIO);
+    }
+    fs.reset();
+    claims_to_be_fuse = false;
 }
 
 BOOST_FIXTURE_TEST_CASE(a_read_that_fails_says_so, stores)

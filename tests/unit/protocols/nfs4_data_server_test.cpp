@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connections of clients with RDMA layouts: who is let in, and who is gone with his client.
 #include <verbena/core/reactor/simulated_shards.hpp>
+#include <verbena/core/task/event.hpp>
 #include <verbena/core/task/scope.hpp>
 #include <verbena/core/task/sleep.hpp>
 #include <verbena/core/task/yield.hpp>
@@ -223,6 +224,106 @@ BOOST_AUTO_TEST_CASE(a_client_that_is_gone_has_no_connections)
         // It comes back as another one.
         BOOST_TEST((w.device_of(5) != id));
     });
+}
+
+namespace {
+
+// A connection whose last access to a store takes its time, as one of iwarp: its end is told behind it.
+struct slow_end {
+    class queue_pair final : public verbs::queue_pair {
+    public:
+        queue_pair(slow_end& of, verbs::protection_domain& d) noexcept : of_(of), domain_(d) {}
+        ~queue_pair() override { of_.is_destroyed = true; }
+        void set_handler(verbs::completion_handler* handler) noexcept override { of_.handler = handler; }
+        result<void> post_send(std::span<const verbs::send_request>) override { return {}; }
+        result<void> post_receive(std::span<const verbs::receive_request>) override { return {}; }
+        void disconnect() noexcept override {}
+        void kill(const error& cause) noexcept override { abort(cause); }
+        void abort(const error&) noexcept override { of_.is_connected = false; }
+        bool connected() const noexcept override { return of_.is_connected; }
+        verbs::protection_domain& domain() noexcept override { return domain_; }
+        std::uint32_t max_reads() const noexcept override { return 1; }
+        std::string_view peer_name() const noexcept override { return "slow"; }
+        std::string_view peer_address() const noexcept override { return "slow"; }
+
+    private:
+        slow_end& of_;
+        verbs::protection_domain& domain_;
+    };
+    class request final : public verbs::connect_request {
+    public:
+        request(slow_end& of, std::vector<std::byte> says) noexcept : of_(of), says_(std::move(says)) {}
+        std::span<const std::byte> private_data() const noexcept override { return says_; }
+        std::string_view peer_address() const noexcept override { return "slow"; }
+        std::string_view peer_name() const noexcept override { return "slow"; }
+        std::uint32_t peer_responder_resources() const noexcept override { return 1; }
+        task<result<std::unique_ptr<verbs::queue_pair>>>
+        make_queue_pair(verbs::protection_domain& d, const verbs::queue_pair_options&) override
+        {
+            co_return std::unique_ptr<verbs::queue_pair>(std::make_unique<queue_pair>(of_, d));
+        }
+        task<result<void>> accept(const verbs::connect_options&) override
+        {
+            co_await of_.may_be_accepted.wait_shielded();
+            of_.is_connected = true;
+            co_return result<void>();
+        }
+        task<result<void>> reject(std::span<const std::byte>) override { co_return result<void>(); }
+
+    private:
+        slow_end& of_;
+        std::vector<std::byte> says_;
+    };
+    /// The access is over.
+    void tell() { handler->on_disconnected(error(std::errc::connection_aborted)); }
+
+    verbs::completion_handler* handler = nullptr;
+    event may_be_accepted;
+    bool is_connected = false;
+    bool is_destroyed = false;
+};
+
+enum class when { has_ended, is_up, is_being_made, server_ends };
+
+} // namespace
+
+// However it ends: a peer that connects again and again leaves no more to a slow disk than it may have connections.
+BOOST_AUTO_TEST_CASE(a_connection_counts_until_its_last_access_is_over)
+{
+    for (const when at : {when::has_ended, when::is_up, when::is_being_made, when::server_ends}) {
+        world w;
+        const auto body = [&]() -> task<void> {
+            slow_end slow;
+            auto serving = [&]() -> task<void> {
+                const auto id = w.device_of(5);
+                scope connections(w.shards.at(0).reactor());
+                if (at != when::is_being_made)
+                    slow.may_be_accepted.set();
+                connections.spawn(&data_server::serve, &*w.server,
+                                  std::unique_ptr<verbs::connect_request>(
+                                      std::make_unique<slow_end::request>(slow, world::says(5, id))));
+                (void)co_await sleep_for(1ms);
+                if (at == when::has_ended)
+                    slow.is_connected = false; // the peer has gone
+                if (at == when::server_ends)
+                    connections.request_stop();
+                else
+                    co_await w.server->forget(5);
+                slow.may_be_accepted.set();
+                (void)co_await sleep_for(1ms);
+                BOOST_TEST(!slow.is_connected);
+                BOOST_TEST(!slow.is_destroyed);
+                BOOST_TEST(w.server->count().connections == 1);
+                BOOST_TEST(connections.live() == 1u);
+                slow.tell();
+                co_await connections.join();
+                BOOST_TEST(slow.is_destroyed);
+                BOOST_TEST(w.server->count().connections == 0);
+            };
+            co_await w.shards.at(0).run(serving);
+        };
+        w.run(body);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(so_many_clients_have_a_domain)

@@ -4,10 +4,12 @@
 
 #include "nfs4_layout_clients.hpp"
 #include "nfs4_layout_user.hpp"
+#include "nfs4_log_lines.hpp"
 #include "storing_backend.hpp"
 
 #include <verbena/core/task/event.hpp>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -136,10 +138,14 @@ BOOST_FIXTURE_TEST_CASE(what_a_disk_can_not_read_is_read_by_nfs, world)
 // A device of hardware reaches memory alone.
 BOOST_FIXTURE_TEST_CASE(where_a_device_reaches_memory_alone_there_are_no_layouts, world_without)
 {
+    const log_lines logged;
     join(holder);
     const auto what = make("f", "text");
     auto f = open(what);
     BOOST_TEST(whole(*f) == "text");
+    BOOST_TEST(std::ranges::any_of(logged.all, [](const std::string& line) {
+        return line.find("RDMA devices reach memory alone") != line.npos;
+    }));
     BOOST_TEST(counts().read_by_nfs == 4u);
     BOOST_TEST(f->last_reason() == by_nfs::unavailable);
     BOOST_TEST(stored.stores == 0u);
@@ -188,6 +194,35 @@ BOOST_FIXTURE_TEST_CASE(a_layoutcommit_tells_of_what_is_lost_until_the_layout_is
     const layout made = get(first, file, layoutiomode4::rw);
     BOOST_TEST(commit(first, file, committing(made.id, 100)).status == nfsstat4::ok);
     BOOST_TEST(size_of(first, file) == 101u);
+}
+
+// A client has one stateid for all that it got of a file, and nobody knows which of it the bytes went by. Another
+// client's is another.
+BOOST_FIXTURE_TEST_CASE(a_layoutcommit_tells_of_what_any_of_the_layouts_has_lost, by_hand)
+{
+    constexpr std::uint64_t part = 65536;
+    for (const bool is_first : {true, false}) {
+        const layout one = get(first, file, asking(file.id, layoutiomode4::rw, 0, part, part));
+        const layout two = get(first, file, asking(one.id, layoutiomode4::rw, part, part, part));
+        BOOST_TEST_REQUIRE((one.status == nfsstat4::ok && two.status == nfsstat4::ok));
+        const auto theirs = open(second, "f");
+        const layout other = get(second, theirs, asking(theirs.id, layoutiomode4::rw, 2 * part, part, part));
+        BOOST_TEST_REQUIRE(other.status == nfsstat4::ok);
+        rdma_peer& peer = connect_to(first, two);
+        disk.error_of_write = ENOSPC;
+        BOOST_TEST(put(peer, is_first ? one.memory() : two.memory(), 0, "bad"));
+        disk.error_of_write = 0;
+        BOOST_TEST(put(peer, is_first ? two.memory() : one.memory(), 0, "good"));
+        for (const std::uint64_t offset : {std::uint64_t(0), part}) {
+            LAYOUTCOMMIT4args args = committing(two.id);
+            args.offset = offset;
+            args.length = part;
+            BOOST_TEST(commit(first, file, args).status == nfsstat4::nospc);
+        }
+        BOOST_TEST(commit(second, theirs, committing(other.id, 2 * part)).status == nfsstat4::ok);
+        BOOST_TEST(give_back(first, file, returning(two.id)).status == nfsstat4::ok);
+        BOOST_TEST(give_back(second, theirs, returning(other.id)).status == nfsstat4::ok);
+    }
 }
 
 // The sync that LAYOUTCOMMIT waited for may have been another one's, who alone was told.

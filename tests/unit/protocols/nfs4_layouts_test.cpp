@@ -409,6 +409,49 @@ BOOST_AUTO_TEST_CASE(nothing_is_committed_while_some_of_the_layout_is_being_take
     });
 }
 
+// A commit takes as long as the disk does, and a shard has others to serve meanwhile.
+BOOST_AUTO_TEST_CASE(a_fence_that_waits_for_a_commit_looks_less_and_less_often)
+{
+    data_server s;
+    s.run([&]() -> task<void> {
+        const auto f = co_await s.make("f", std::string(block, 'a'));
+        auto c = co_await s.connect("c");
+        const auto opened = co_await s.open(c, f);
+        const auto got = co_await s.get(c, f, opened, lock_type::write, 0, block);
+        BOOST_TEST_REQUIRE(got.has_value());
+        std::optional<layouts::commit> committing;
+        const auto begin = [&](files::state_table& table) {
+            auto begun = s.kind.begin_commit(table, c.of->id, got->id, f.known, {0, block - 1}, {});
+            if (begun)
+                committing.emplace(std::move(*begun));
+            return begun ? result<void>() : result<void>(begun.error());
+        };
+        auto beginning = s.state->at_home_of(f.known.key, begin);
+        const result<void> begun = co_await beginning;
+        BOOST_TEST_REQUIRE(begun.has_value());
+        (void)co_await s.give_back(c, f, got->id);
+        const auto turns = [&] {
+            std::uint64_t all = 0;
+            for (std::size_t i = 0; i < s.shards.size(); ++i)
+                all += s.shards.at(i).reactor().stats().turns;
+            return all;
+        };
+        (void)co_await sleep_for(1s);
+        const std::uint64_t before = turns();
+        (void)co_await sleep_for(10s);
+        BOOST_TEST(turns() - before < 2000u);
+        BOOST_TEST(s.kind.counts().segments == 1);
+        const auto end = [&](files::state_table&) {
+            committing.reset();
+            return result<void>();
+        };
+        auto ending = s.state->at_home_of(f.known.key, end);
+        (void)co_await ending;
+        (void)co_await sleep_for(100ms); // it looks 64 ms later at most
+        BOOST_TEST(s.kind.counts().segments == 0);
+    });
+}
+
 // A late RDMA Write does not land on what the client writes by NFS then. Nor does it wait for ever, or for one home after the other.
 BOOST_AUTO_TEST_CASE(a_return_of_all_waits_for_its_fences_a_second_at_most)
 {

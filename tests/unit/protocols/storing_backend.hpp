@@ -22,12 +22,15 @@ public:
         : forwarding_backend(below, storage::filter_bytes::are_those_below), info_(below.info())
     {
         info_.map_block = 4096;
+        info_.maps_stores = true;
     }
 
     /// Before each access; an errno value that it is to fail with, or 0.
     std::function<task<int>(bool writes)> disk;
     std::atomic<std::size_t> stores{0}; ///< that somebody has
     std::atomic<std::uint64_t> reads{0}, writes{0};
+    /// Accesses that wait for the disk are never made: the process that asked for them is gone.
+    void lose_accesses() { ++process_; }
     /// The next commit() loses what was written, and another one hears of it: an errno value.
     std::atomic<int> lost_by_commit{0};
 
@@ -98,8 +101,11 @@ private:
         {
             ++of_.writes;
             int failed = 0;
+            const std::uint64_t process = of_.process_;
             if (of_.disk)
                 failed = co_await of_.disk(true);
+            if (process != of_.process_)
+                co_return error(std::errc::operation_canceled, "a write of a process that is gone");
             while (failed == 0 && !data.empty()) {
                 const auto done = co_await of_.below().write(request_, file_, offset, std::span(&data, 1),
                                                              storage::stability::unstable);
@@ -132,6 +138,7 @@ private:
 
     storage::filesystem_info info_;
     std::atomic<int> lost{0};
+    std::atomic<std::uint64_t> process_{0};
 };
 
 } // namespace verbena::test

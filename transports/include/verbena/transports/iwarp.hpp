@@ -4,6 +4,7 @@
 // device, no kernel module. docs/internals/iwarp.md.
 #pragma once
 
+#include <verbena/core/memory/buffer.hpp>
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/net/peer_shares.hpp>
 #include <verbena/core/verbs/verbs.hpp>
@@ -41,6 +42,13 @@ struct options {
     duration peer_timeout = std::chrono::seconds(60);
     /// For the rest of an FPDU that has begun, however slowly more of it comes; then the connection ends.
     duration fpdu_limit = std::chrono::seconds(60);
+    /// Where buffers for stores come from (verbs::byte_store): of the context's shard, which it outlives, as it does
+    /// accesses to stores that go on behind the end of a connection. nullptr: the context has a pool of its own, of
+    /// max_store_bytes.
+    buffer_pool* buffers = nullptr;
+    /// Bytes of such buffers that the context's connections have in use at once. Each access has one, and waits in
+    /// line where there is none. One of 64 KiB is always there, beside these.
+    std::size_t max_store_bytes = std::size_t(16) << 20;
     /// Sees each peer whose MPA request has been read before `where` does; takes it (for another shard) or leaves it. Called in the
     /// poll phase.
     std::function<void(std::unique_ptr<verbs::arrival>& peer, verbs::listener& where)> divert;
@@ -80,14 +88,16 @@ struct stats {
     std::atomic<std::uint64_t> bytes_received{0};
     std::atomic<std::uint64_t> bytes_sent{0};
     std::atomic<std::uint64_t> payload_copied_bytes{
-        0};                                         ///< of Writes and Reads, not placed where they arrived
-    std::atomic<std::uint64_t> read_depth_waits{0}; ///< Reads that waited for ORD
-    std::atomic<std::uint64_t> crc_checked{0};      ///< FPDUs received whose CRC32C was right
-    std::atomic<std::uint64_t> store_accesses{0};   ///< reads and writes of stores for peers
-    std::atomic<std::uint64_t> store_waits{0};      ///< of them, those that suspended
-    std::atomic<std::uint64_t> store_failures{0};   ///< of them, those that failed
-    std::atomic<std::uint64_t> receives{0};         ///< recvmsg calls
-    std::atomic<std::uint64_t> sends{0};            ///< sendmsg calls
+        0};                                           ///< of Writes and Reads, not placed where they arrived
+    std::atomic<std::uint64_t> read_depth_waits{0};   ///< Reads that waited for ORD
+    std::atomic<std::uint64_t> crc_checked{0};        ///< FPDUs received whose CRC32C was right
+    std::atomic<std::uint64_t> store_accesses{0};     ///< reads and writes of stores for peers
+    std::atomic<std::uint64_t> store_waits{0};        ///< of them, those that suspended
+    std::atomic<std::uint64_t> store_failures{0};     ///< of them, those that failed
+    std::atomic<std::uint64_t> store_buffer_bytes{0}; ///< in use now
+    std::atomic<std::uint64_t> store_buffer_waits{0}; ///< times that an access waited for a buffer
+    std::atomic<std::uint64_t> receives{0};           ///< recvmsg calls
+    std::atomic<std::uint64_t> sends{0};              ///< sendmsg calls
 };
 
 /// Registers what `s` counts, which outlives what it returns; once for each context. Any thread.

@@ -230,6 +230,15 @@ task<nfsstat4> serve_layoutget(compound& k, bool& is_beyond_device)
     pnfs::service& service = *k.server.commons.pnfs.load();
     pnfs::service::way* const way = service.way_for(k.c.from().transport, k.current.exported->transports,
                                                     k.current.backend().info().maps_stores);
+    if (way == nullptr && k.current.backend().info().maps_stores &&
+        service.way_for(k.c.from().transport, k.current.exported->transports, false) != nullptr) {
+        is_beyond_device = true;
+        log_limited(
+            service.beyond_logged, log_level::warning, "pnfs",
+            "no layouts of an export: its files are on a disk, and RDMA devices reach memory alone; have "
+            "verbenad listen on iwarp://, too",
+            {{"export", k.current.exported->pseudo}});
+    }
     const auto where = way != nullptr ? way->where(k.c.from().address) : result<std::string>(std::string());
     if (!where || where->empty())
         co_return where ? nfsstat4::layoutunavailable : nfsstat4::layouttrylater;

@@ -63,12 +63,18 @@ public:
     }
     void on_completions(std::span<const verbs::completion>) noexcept override {}
     void on_disconnected(const error&) noexcept override { ended.set(); }
+    /// The client is gone. While the connection is being made, serve() looks when that is over.
     void end() noexcept
     {
-        if (queue_pair != nullptr && queue_pair->connected())
-            queue_pair->abort(error(std::errc::connection_aborted, "the client is gone"));
-        else
-            ended.set(); // it is being made
+        is_to_end = true;
+        if (is_made)
+            abort("the client is gone");
+    }
+    /// Its end is told when its last access to a store is over.
+    void abort(const char* why) noexcept
+    {
+        if (queue_pair->connected())
+            queue_pair->abort(error(std::errc::connection_aborted, why));
     }
 
 private:
@@ -78,7 +84,9 @@ private:
 public:
     const std::shared_ptr<layout_client> client; // its domain outlives the queue pair
     std::unique_ptr<verbs::queue_pair> queue_pair;
-    event ended;
+    bool is_made = false;
+    bool is_to_end = false;
+    event ended; // the queue pair has told so
 };
 
 data_server::data_server(verbs::device& device, std::span<shard* const> shards, const siphash_key& key,
@@ -320,12 +328,17 @@ task<void> data_server::serve(std::unique_ptr<verbs::connect_request> request)
     auto answering = request->accept(accepting);
     const auto accepted = co_await answering;
     request.reset();
-    if (accepted && !c.ended.is_set()) {
+    if (!accepted)
+        co_return;
+    c.is_made = true;
+    bool goes_on = true;
+    if (!c.is_to_end) {
         here->accepted.add();
-        const bool goes_on = co_await c.ended.wait();
-        if (!goes_on && c.queue_pair->connected())
-            c.queue_pair->abort(error(std::errc::connection_aborted, "the data server ends"));
+        goes_on = co_await c.ended.wait();
     }
+    c.abort(goes_on ? "the client is gone" : "the data server ends");
+    // Also where it has ended by itself: an access of its peer may be under way still, and it counts until that is over.
+    co_await c.ended.wait_shielded();
 }
 
 task<void> data_server::end()

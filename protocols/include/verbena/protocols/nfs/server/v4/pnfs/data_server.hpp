@@ -74,8 +74,10 @@ public:
     bool takes(std::span<const std::byte> private_data) noexcept override { return is_meant(private_data); }
     /// Accepts or rejects, and has the connection until it ends.
     ///
-    /// Completes when: it has ended. On cancel: it ends. Errors: none; rejections are counted and, some of them, logged. Lifetime: this outlives
-    /// it. Shard: that of the request's context, one of those that this was made with.
+    /// Completes when: it has ended, and no access of its peer to a file is under way, however long a disk takes; it
+    /// counts until then. On cancel: it ends, likewise. Errors: none; rejections are counted and, some of them,
+    /// logged. Lifetime: this outlives it. Shard: that of the request's context, one of those that this was made
+    /// with.
     task<void> serve(std::unique_ptr<verbs::connect_request> request) override;
     /// Revokes what was granted of the device, and forgets all clients, whose domains go with that.
     task<void> end() override;

@@ -75,7 +75,8 @@ public:
     const pnfs::layouts& layouts() const noexcept { return layouts_; }
     /// Of all data servers.
     data_server::counts connections() const noexcept;
-    log_limiter errors_logged; ///< what clients say failed by their layouts
+    log_limiter errors_logged;                              ///< what clients say failed by their layouts
+    log_limiter beyond_logged{1, std::chrono::minutes(10)}; ///< files that no device of their clients reaches
 
     /// Lets go of clients that have had no layouts for a whole lease: their connections end, and their device ids.
     /// Completes when: its task is stopped. On cancel: it ends. Errors: none; what there is no memory for is done a lease later.

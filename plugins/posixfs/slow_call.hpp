@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// A line in the log that names the file for which a call to a disk is waited for.
+#pragma once
+
+#include <verbena/core/log.hpp>
+#include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/reactor/timer.hpp>
+#include <verbena/core/task/stop.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace verbena::posixfs {
+
+/// A call for a peer that has left the shard: it waits for a thread, or a thread for the disk. Nobody can end it, so
+/// that a connection, a client's LAYOUTRETURN and the end of the server wait for it. A line says so when it has
+/// lasted for `patience`, and when whoever asked for it is to stop meanwhile. On its shard, but is_stopped().
+class slow_call final : private timer, private stop_listener {
+public:
+    static constexpr duration patience = std::chrono::seconds(5);
+
+    struct what {
+        std::string_view export_root; ///< outlives it
+        int fd;                       ///< of the file, likewise open
+        const char* operation;
+        std::uint64_t offset;
+        std::size_t size;
+    };
+    slow_call(reactor& shard, const stop_token& by, log_limiter& logged, const what& w) noexcept;
+    ~slow_call() = default;
+    /// Who asked for it is no longer there. Any thread.
+    bool is_stopped() const noexcept { return is_stopped_; }
+
+private:
+    void on_timer() noexcept override { tell("a call for a peer waits for the disk beneath an export"); }
+    void on_stop() noexcept override;
+    void tell(std::string_view message) noexcept;
+
+    reactor& shard_;
+    log_limiter& logged_;
+    const what what_;
+    const time_point begun_;
+    std::atomic<bool> is_stopped_{false}; // a thread of the lane looks
+};
+
+} // namespace verbena::posixfs
