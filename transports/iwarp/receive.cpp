@@ -4,6 +4,8 @@
 // scratch. Both ways walk the same states.
 #include "queue_pair.hpp"
 
+#include <verbena/core/memory/peer_order.hpp>
+
 #include <algorithm>
 #include <cerrno>
 #include <poll.h>
@@ -75,7 +77,11 @@ bool connection::receive(const error* broken) noexcept
         msghdr m{};
         m.msg_iov = v;
         m.msg_iovlen = n;
-        const ssize_t got = ::recvmsg(fd_.get(), &m, MSG_DONTWAIT);
+        const ssize_t got = [&] {
+            const reached_meanwhile here;
+            return ::recvmsg(fd_.get(), &m, MSG_DONTWAIT);
+        }();
+        heard_of_peers(&domain_);
         context_impl::add(owner_.stats().receives, 1);
         if (got < 0) {
             if (errno == EINTR)

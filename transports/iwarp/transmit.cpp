@@ -2,6 +2,8 @@
 // Segmenting and sending: work requests and Read Responses become FPDUs, FPDUs become one sendmsg.
 #include "queue_pair.hpp"
 
+#include <verbena/core/memory/peer_order.hpp>
+
 #include <algorithm>
 #include <cerrno>
 #include <new>
@@ -399,6 +401,7 @@ bool connection::flush() noexcept
         msghdr m{};
         m.msg_iov = &vectors_[vectors_done_];
         m.msg_iovlen = vectors_.size() - vectors_done_;
+        told_peers(&domain_);
         const ssize_t n = ::sendmsg(fd_.get(), &m, MSG_DONTWAIT | MSG_NOSIGNAL);
         context_impl::add(owner_.stats().sends, 1);
         ++turn_sends_;
