@@ -6,9 +6,9 @@
 #include <verbena/asio/async_run.hpp>
 #include <verbena/asio/nested_reactor.hpp>
 #include <verbena/asio/use_task.hpp>
+#include <verbena/clients/connect.hpp>
 #include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
-#include <verbena/protocols/rpcrdma/requester.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
 #include <verbena/transports/iwarp.hpp>
 
@@ -107,8 +107,6 @@ try {
     const std::vector<std::string> names(argv + 1, argv + argc);
     asio::io_context io;
     auto shard = reactor::create().value();
-    nested_reactor nested(io, *shard);
-
     memory_budget budget(16 << 20);
     buffer_pool buffers(budget, shard.get());
     greeter program(io);
@@ -120,14 +118,15 @@ try {
     rpcrdma::responder_stats stats;
     scope services(*shard);
     services.spawn([&] { return rpcrdma::serve(*provider, *listener, buffers, calls, options, stats); });
-    auto service = rpcrdma::make_requester(*provider, buffers, listener->local_url().substr(8));
+    auto service = run_until_complete(*shard, rpc::connect(listener->local_url())).value();
+    nested_reactor nested(io, *shard); // from here on the shard runs within io.run()
     scope tasks(*shard);
 
     tcp::acceptor acceptor(io, {asio::ip::address_v4::loopback(), 0});
-    asio::co_spawn(io, serve(acceptor, tasks, *service), asio::detached);
+    asio::co_spawn(io, serve(acceptor, tasks, service), asio::detached);
 
     const auto end = [&]() -> task<void> {
-        co_await service->close();
+        co_await service.close();
         listener->close();
         co_await services.join();
         nested.close(); // with it run() has nothing left to do

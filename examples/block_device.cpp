@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A block device in memory, served by RNBD over RTRS, and a client that uses it: over iWARP, so by TCP and without an RDMA device.
+#include <verbena/core/net/net.hpp>
 #include <verbena/core/task/scope.hpp>
 #include <verbena/plugins/ramblk.hpp>
 #include <verbena/protocols/rnbd/client.hpp>
@@ -77,7 +78,7 @@ task<result<std::string>> serve_and_use(reactor& shard, buffer_pool& buffers, st
     who.session = "example"; // of one client at a time
     rtrs::client_stats client_stats;
     rtrs::client session(shard, buffers, who, client_stats);
-    std::string address = listener->local_url().substr(std::string_view("iwarp://").size());
+    std::string address = net::split_url(listener->local_url())->address;
     rnbd::client devices(session);
     auto heard = co_await use(session, devices, *provider, std::move(address), text);
 

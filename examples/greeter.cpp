@@ -2,13 +2,12 @@
 // A service of your own: one RPC program, served and called over TCP and over iWARP. The program never
 // learns which transport carried a call.
 //
-//   greeter NAME...        serves on two free ports of 127.0.0.1, greets each NAME over both, ends
+//   greeter NAME...        serves on two free ports of 127.0.0.1, greets each NAME over one and the other, ends
+#include <verbena/clients/connect.hpp>
 #include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpc/typed_program.hpp>
-#include <verbena/protocols/rpcrdma/requester.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
-#include <verbena/protocols/rpcstream/stream_client.hpp>
 #include <verbena/protocols/rpcstream/stream_server.hpp>
 #include <verbena/transports/iwarp.hpp>
 #include <verbena/transports/stream.hpp>
@@ -52,11 +51,17 @@ T or_throw(result<T> r)
     return std::move(*r);
 }
 
-bool print(const result<greet_result>& greeting)
+// The client's side, which knows no transport.
+task<result<void>> greet_all(rpc::client& server, const std::vector<std::string>& names)
 {
-    const std::string text = greeting ? std::string(greeting->text.view()) : greeting.error().message();
-    std::printf("%s\n", text.c_str());
-    return bool(greeting);
+    for (const std::string& name : names) {
+        const greet_args args{name}; // named before co_await, for g++ 12
+        const auto greeting = co_await greet(server, args);
+        if (!greeting)
+            co_return greeting.error();
+        std::printf("%s\n", std::string(greeting->text).c_str());
+    }
+    co_return result<void>();
 }
 
 // Set-up throws; what peers do after that comes as a result.
@@ -78,20 +83,16 @@ task<bool> serve_and_call(reactor& shard, buffer_pool& buffers, const std::vecto
     const rpcrdma::responder_options options;
     rpcrdma::responder_stats stats;
 
-    auto over_tcp = or_throw(rpc::make_stream_client(shard, buffers, tcp->local_url().substr(6)));
-    auto over_iwarp = rpcrdma::make_requester(*provider, buffers, rdma->local_url().substr(8));
-
     scope tasks(shard);
     tasks.spawn([&] { return rpcrdma::serve(*provider, *rdma, buffers, calls, options, stats); });
     bool good = true;
-    for (const std::string& name : names) {
-        const greet_args args{name}; // named before co_await, for g++ 12
-        const auto by_tcp = co_await greet(*over_tcp, args);
-        const auto by_iwarp = co_await greet(*over_iwarp, args);
-        good = print(by_tcp) && print(by_iwarp) && good;
+    for (const std::string& url : {tcp->local_url(), rdma->local_url()}) {
+        auto use = [&names](rpc::client& server) { return greet_all(server, names); };
+        const auto done = co_await rpc::with_client(url, std::move(use)); // closes it
+        if (!done)
+            std::fprintf(stderr, "greeter: %s: %s\n", url.c_str(), done.error().message().c_str());
+        good = good && done;
     }
-    co_await over_tcp->close();
-    co_await over_iwarp->close();
     rdma->close();
     co_await tasks.join();
     const auto deadline = shard.clock().now() + std::chrono::seconds(1);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <verbena/clients/connect.hpp>
 #include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpc/typed_program.hpp>
-#include <verbena/protocols/rpcrdma/requester.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
 #include <verbena/transports/iwarp.hpp>
 
@@ -29,6 +29,13 @@ struct greeter_program final : rpc::typed_program {
     }
 };
 
+// The client's side: with_client("iwarp://...", greet_world) connects, calls this and closes.
+task<result<greet_result>> greet_world(rpc::client& server)
+{
+    const greet_args world{"world"};
+    co_return co_await greet(server, world);
+}
+
 task<int> serve_and_call(reactor& shard, buffer_pool& buffers, std::string address)
 {
     greeter_program program;
@@ -45,13 +52,9 @@ task<int> serve_and_call(reactor& shard, buffer_pool& buffers, std::string addre
     scope tasks(shard);
     tasks.spawn([&] { return rpcrdma::serve(*provider, **listener, buffers, calls, options, stats); });
 
-    // The client's side.
-    auto server = rpcrdma::make_requester(*provider, buffers, address);
-    const greet_args world{"world"};
-    const auto greeting = co_await greet(*server, world);
+    const auto greeting = co_await rpc::with_client((*listener)->local_url(), greet_world);
     std::printf("%s\n", greeting ? std::string(greeting->text).c_str() : greeting.error().message().c_str());
 
-    co_await server->close();
     (*listener)->close();
     co_await tasks.join();
     co_return greeting ? 0 : 1;

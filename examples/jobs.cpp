@@ -2,6 +2,7 @@
 // Long polls: a worker asks for the next job, and its call is answered when there is one. Over TCP and over iWARP.
 //
 //   jobs
+#include <verbena/clients/connect.hpp>
 #include <verbena/core/task/combine.hpp>
 #include <verbena/core/task/scope.hpp>
 #include <verbena/core/task/semaphore.hpp>
@@ -9,9 +10,7 @@
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
 #include <verbena/protocols/rpc/typed_program.hpp>
-#include <verbena/protocols/rpcrdma/requester.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
-#include <verbena/protocols/rpcstream/stream_client.hpp>
 #include <verbena/protocols/rpcstream/stream_server.hpp>
 #include <verbena/transports/iwarp.hpp>
 #include <verbena/transports/stream.hpp>
@@ -154,38 +153,39 @@ task<void> serve_and_work(reactor& shard, buffer_pool& buffers)
     scope tasks(shard);
     tasks.spawn([&] { return rpcrdma::serve(*provider, *rdma, buffers, calls, options, stats); });
 
-    const std::string iwarp_address = rdma->local_url().substr(std::string_view("iwarp://").size());
-    auto ann = rpcrdma::make_requester(*provider, buffers, iwarp_address);
-    auto bob = or_throw(rpc::make_stream_client(shard, buffers, tcp->where().to_string()));
-    auto boss = or_throw(rpc::make_stream_client(shard, buffers, tcp->where().to_string()));
+    rpc::connect_options patient;
+    patient.client.timeout = 60s; // longer than any call waits here
+    auto ann = or_throw(co_await rpc::connect(rdma->local_url(), patient));
+    auto bob = or_throw(co_await rpc::connect(tcp->local_url(), patient));
+    auto boss = or_throw(co_await rpc::connect(tcp->local_url(), patient));
 
     // Nobody has anything to do within 20 ms.
-    co_await ask("ann", *ann, 20ms);
+    co_await ask("ann", ann, 20ms);
     // Both wait. The one who waits longest gets the first job.
     {
         scope workers(shard);
-        workers.spawn(ask, "ann", std::ref(*ann), 30'000ms);
+        workers.spawn(ask, "ann", std::ref(ann), 30'000ms);
         co_await wait_for_workers(program, 1);
-        workers.spawn(ask, "bob", std::ref(*bob), 30'000ms);
+        workers.spawn(ask, "bob", std::ref(bob), 30'000ms);
         co_await wait_for_workers(program, 2);
-        co_await hand_in(*boss, "sweep");
-        co_await hand_in(*boss, "paint");
+        co_await hand_in(boss, "sweep");
+        co_await hand_in(boss, "paint");
         co_await workers.join();
     }
     // Bob goes while he waits. The next job is not lost.
     {
         scope workers(shard);
-        workers.spawn(ask, "bob", std::ref(*bob), 30'000ms);
+        workers.spawn(ask, "bob", std::ref(bob), 30'000ms);
         co_await wait_for_workers(program, 1);
-        co_await bob->close();
+        co_await bob.close();
         co_await workers.join();
         co_await wait_for_workers(program, 0);
-        co_await hand_in(*boss, "mend");
-        co_await ask("ann", *ann, 30'000ms);
+        co_await hand_in(boss, "mend");
+        co_await ask("ann", ann, 30'000ms);
     }
 
-    co_await ann->close();
-    co_await boss->close();
+    co_await ann.close();
+    co_await boss.close();
     rdma->close();
     co_await tasks.join();
     const auto deadline = shard.clock().now() + 1s;

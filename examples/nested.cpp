@@ -3,10 +3,10 @@
 // in a reactor that is nested in that loop, greet them. It sleeps in one place, for both.
 //
 //   printf 'ada\ngrace\n' | nested
+#include <verbena/clients/connect.hpp>
 #include <verbena/core/task/scope.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpc/typed_program.hpp>
-#include <verbena/protocols/rpcrdma/requester.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
 #include <verbena/transports/iwarp.hpp>
 
@@ -68,7 +68,7 @@ int main()
     rpcrdma::responder_stats stats;
     scope services(*shard);
     services.spawn([&] { return rpcrdma::serve(*provider, *listener, buffers, calls, options, stats); });
-    auto server = rpcrdma::make_requester(*provider, buffers, listener->local_url().substr(8));
+    auto server = run_until_complete(*shard, rpc::connect(listener->local_url())).value();
     scope greetings(*shard);
     scope ending(*shard);
 
@@ -96,12 +96,12 @@ int main()
                 line += c;
                 continue;
             }
-            greetings.spawn([&] { return print_greeting(*server, line); });
+            greetings.spawn([&] { return print_greeting(server, line); });
             line.clear();
         }
         if (n <= 0) {
             names.fd = -1; // poll(2) passes it over
-            ending.spawn([&] { return end(greetings, services, *server, *listener, over); });
+            ending.spawn([&] { return end(greetings, services, server, *listener, over); });
         }
     }
     return 0;

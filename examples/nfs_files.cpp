@@ -2,17 +2,14 @@
 // The NFS client as a library: a program uses files of a server, with no mount and no rights of root. Makes a file, reads it, lists its
 // folder and removes it.
 //
-//   nfs_files URL FOLDER       URL: tcp://ADDRESS:PORT or iwarp://ADDRESS:PORT; FOLDER: EXPORT/PATH, as the server names it
+//   nfs_files URL FOLDER       URL: tcp://HOST:PORT, iwarp://HOST:PORT, rdma://HOST:PORT; FOLDER: EXPORT/PATH, as the server names it
+#include <verbena/clients/connect.hpp>
 #include <verbena/core/reactor/reactor.hpp>
 #include <verbena/protocols/nfs/client/v4/client.hpp>
 #include <verbena/protocols/nfs/client/v4/file.hpp>
 #include <verbena/protocols/rpc/bulk.hpp>
-#include <verbena/protocols/rpcrdma/requester.hpp>
-#include <verbena/protocols/rpcstream/stream_client.hpp>
-#include <verbena/transports/iwarp.hpp>
 
 #include <cstdio>
-#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -108,8 +105,10 @@ task<result<void>> work(nfs::v4::client& files, std::string_view path)
 }
 
 // In the order in which things are made, and closed in the other one: transport, client, files.
-task<bool> run(rpc::client_transport& server, std::string_view path)
+task<bool> run(std::string url, std::string_view path)
 {
+    auto server =
+        or_throw(co_await rpc::connect(url)); // a server that is silent for three times 10 s ends the program
     nfs::v4::client files(server, nfs::identity::of_process());
     const auto done = co_await work(files, path);
     co_await files.close();
@@ -123,31 +122,12 @@ task<bool> run(rpc::client_transport& server, std::string_view path)
 
 int main(int argc, char** argv)
 try {
-    const std::string url = argc == 3 ? argv[1] : "";
-    const bool by_tcp = url.starts_with("tcp://");
-    if (!by_tcp && !url.starts_with("iwarp://")) {
-        std::fputs("nfs_files tcp://ADDRESS:PORT FOLDER, or iwarp://ADDRESS:PORT FOLDER\n", stderr);
+    if (argc != 3) {
+        std::fputs("nfs_files tcp://HOST:PORT FOLDER, or iwarp://HOST:PORT FOLDER\n", stderr);
         return 2;
     }
-    const std::string address = url.substr(url.find("://") + 3);
     auto shard = or_throw(reactor::create());
-    memory_budget budget(std::size_t(64) << 20); // bytes, of all buffers together
-    buffer_pool buffers(budget, shard.get());
-    const auto provider = iwarp::make_context(*shard);
-    rpc::client_options patience;
-    patience.hard = false; // a server that is silent for three times 10 s ends the program
-    patience.timeout = std::chrono::seconds(10);
-    std::unique_ptr<rpc::client_transport> server;
-    if (by_tcp) {
-        rpc::stream_client_options options;
-        options.client = patience;
-        server = or_throw(rpc::make_stream_client(*shard, buffers, address, options));
-    } else {
-        rpcrdma::requester_options options;
-        options.client = patience;
-        server = rpcrdma::make_requester(*provider, buffers, address, options);
-    }
-    return run_until_complete(*shard, run(*server, argv[2])) ? 0 : 1;
+    return run_until_complete(*shard, run(argv[1], argv[2])) ? 0 : 1;
 } catch (const std::exception& e) {
     std::fprintf(stderr, "nfs_files: %s\n", e.what());
     return 1;

@@ -10,6 +10,7 @@
 //   verbs_peer cmatose-client URL           send first (RFC 5044 7.1.2)
 //
 // URL: rdma://ADDRESS:PORT or iwarp://ADDRESS:PORT, ADDRESS in digits.
+#include <verbena/core/net/net.hpp>
 #include <verbena/core/reactor/blocking.hpp>
 #include <verbena/core/task/scope.hpp>
 #include <verbena/core/verbs/connection.hpp>
@@ -309,9 +310,8 @@ int main(int argc, char** argv)
                                      "rdma-client",  "cmatose-server", "cmatose-client"};
     if (words.size() < 2 || std::ranges::find(roles, words[0]) == std::end(roles))
         return usage();
-    const std::size_t colon = words[1].find("://");
-    const std::string scheme = words[1].substr(0, colon);
-    if (colon == std::string::npos || (scheme != "iwarp" && scheme != "rdma"))
+    const auto url = net::split_url(words[1]);
+    if (!url || (url->scheme != "iwarp" && url->scheme != "rdma"))
         return usage();
     const int count = words.size() > 2 ? std::atoi(words[2].c_str()) : 10;
     const std::size_t size = words.size() > 3 ? std::strtoul(words[3].c_str(), nullptr, 10) : 64;
@@ -320,9 +320,8 @@ int main(int argc, char** argv)
     try {
         auto shard = or_throw(reactor::create());
         blocking_pool pool(2);
-        const auto context = provider(scheme, *shard, pool);
-        const auto done =
-            run_until_complete(*shard, run(*context, words[0], words[1].substr(colon + 3), count, size));
+        const auto context = provider(url->scheme, *shard, pool);
+        const auto done = run_until_complete(*shard, run(*context, words[0], url->address, count, size));
         if (!done)
             throw std::runtime_error(done.error().message());
         return 0;

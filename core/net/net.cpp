@@ -216,6 +216,23 @@ result<host_and_port> split_host_port(std::string_view text, std::uint16_t defau
     return parts;
 }
 
+result<transport_url> split_url(std::string_view text)
+{
+    constexpr std::string_view mark = "://";
+    const auto colon = text.find(mark);
+    if (colon == std::string_view::npos || colon == 0)
+        return error(std::errc::invalid_argument,
+                     "the scheme is missing: write SCHEME://HOST:PORT, as in iwarp://192.0.2.1:7000");
+    std::string_view address = text.substr(colon + mark.size());
+    if (address.ends_with('/'))
+        address.remove_suffix(1);
+    if (address.empty())
+        return error(std::errc::invalid_argument, "the address is missing: write SCHEME://HOST:PORT");
+    if (address.find_first_of("/?#@") != std::string_view::npos)
+        return error(std::errc::invalid_argument, "nothing may stand beside the address and port of a URL");
+    return transport_url{std::string(text.substr(0, colon)), std::string(address)};
+}
+
 result<std::vector<endpoint>> resolve(std::string_view text, std::uint16_t default_port)
 {
     auto parts = split_host_port(text, default_port);

@@ -4,19 +4,15 @@
 //   kv get URL KEY         writes the value to the standard output
 //   kv put URL KEY         reads it from the standard input
 //   kv del URL KEY
-//   kv stat URL            URL: tcp://HOST:PORT or iwarp://HOST:PORT
+//   kv stat URL            URL: tcp://HOST:PORT, iwarp://HOST:PORT, rdma://HOST:PORT
 //
 // Exit status: 0 done, 1 not done, 2 wrong usage.
 #include "protocol.hpp"
 
-#include <verbena/core/net/net.hpp>
+#include <verbena/clients/connect.hpp>
 #include <verbena/core/task/scope.hpp>
-#include <verbena/protocols/rpcrdma/requester.hpp>
-#include <verbena/protocols/rpcstream/stream_client.hpp>
-#include <verbena/transports/iwarp.hpp>
 
 #include <cstdio>
-#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -44,28 +40,6 @@ T or_throw(result<T> r, const std::string& what)
     if (!r)
         throw std::runtime_error(what + ": " + r.error().message());
     return std::move(*r);
-}
-
-// Both kinds are the same to whoever calls. `rdma` makes the connections of iwarp://.
-std::unique_ptr<rpc::client_transport> make_client(reactor& shard, buffer_pool& buffers, verbs::context& rdma,
-                                                   const std::string& url)
-{
-    rpc::client_options patience;
-    patience.hard = false; // a call fails when the server stays silent
-    patience.timeout = std::chrono::seconds(10);
-    const auto colon = url.find("://");
-    const std::string scheme = url.substr(0, colon);
-    if (colon == std::string::npos || (scheme != "tcp" && scheme != "iwarp"))
-        throw usage_error(url + ": write tcp://HOST:PORT or iwarp://HOST:PORT");
-    const std::string address = or_throw(net::resolve(url.substr(colon + 3)), url).front().to_string();
-    if (scheme == "tcp") {
-        rpc::stream_client_options options;
-        options.client = patience;
-        return or_throw(rpc::make_stream_client(shard, buffers, address, options), url);
-    }
-    rpcrdma::requester_options options;
-    options.client = patience;
-    return rpcrdma::make_requester(rdma, buffers, address, options);
 }
 
 // What is to be written; nothing of a PUT and a DELETE.
@@ -112,14 +86,16 @@ task<result<std::string>> ask(rpc::client_transport& server, const command& c)
 }
 
 // Writes what was asked for. False, and says why, if the server did not do it; throws if it could not be asked.
-task<bool> run(rpc::client_transport& server, const command& c)
+task<bool> run(const command& c)
 {
-    const auto text = co_await ask(server, c);
-    co_await server.close();
+    auto question = [&c](rpc::client& server) { return ask(server, c); };
+    const auto text = co_await rpc::with_client(c.url, std::move(question));
     if (text) {
         std::fwrite(text->data(), 1, text->size(), stdout);
         co_return std::fflush(stdout) == 0;
     }
+    if (text.error() == std::errc::invalid_argument)
+        throw usage_error(c.url + ": " + text.error().message());
     const kv::status status = rpc::error_as<kv::status>(text.error());
     if (status == kv::status::ok)
         throw std::runtime_error(c.url + ": " + text.error().message());
@@ -165,11 +141,7 @@ int main(int argc, char** argv)
     try {
         const command c = parse({argv + 1, argv + argc});
         auto shard = or_throw(reactor::create(), "reactor");
-        memory_budget budget(std::size_t(16) << 20); // bytes, of all buffers together
-        buffer_pool buffers(budget, shard.get());
-        const auto rdma = iwarp::make_context(*shard);
-        const auto server = make_client(*shard, buffers, *rdma, c.url);
-        return run_until_complete(*shard, run(*server, c)) ? 0 : 1;
+        return run_until_complete(*shard, run(c)) ? 0 : 1;
     } catch (const usage_error& e) {
         std::fprintf(stderr, "kv: %s\n", e.what());
         return 2;

@@ -8,6 +8,7 @@
 #include <verbena/protocols/rpc/kept_results.hpp>
 
 #include <algorithm>
+#include <array>
 
 namespace verbena::rpc {
 namespace {
@@ -270,6 +271,12 @@ task<outcome> service_dispatcher::serve_once(program& p, call& c)
     } else if (how == outcome::success && !c.refused() && may_be_kept(c, duplicates_->max_reply())) {
         const kept_results kept(c, 0);
         visit.remember(kept.bytes(), kept.items());
+    } else if (how == outcome::success && !c.refused() && c.keeps_failure()) {
+        // Too large to keep. A repeat must not run what ran: it hears that there is no answer.
+        std::array<std::byte, max_success_header_size> bytes{};
+        xdr::encoder none{std::span(bytes)};
+        encode(none, header_of(outcome::system_error, c.header().xid));
+        visit.remember(none.bytes());
     } else if (how != outcome::success && how != outcome::drop && c.keeps_failure()) {
         answer(c, header_of(how, c.header().xid));
         visit.remember(c.results().bytes());

@@ -247,7 +247,8 @@ void reconnecting_client::attempt_failed(const error& why) noexcept
 {
     last_error_ = why;
     ++failed_attempts_;
-    if (!options_.reconnects)
+    // What was never reached by an address that can't be read will not be.
+    if (!options_.reconnects || (connections_ == 0 && why == std::errc::invalid_argument))
         fail_all(why);
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "command_line.hpp"
-#include "config_file.hpp"
 
 #include "../standard_output.hpp"
 #include "../unknown_words.hpp"
 
 #include <verbena/core/module/module_file.hpp>
 #include <verbena/core/printable.hpp>
+#include <verbena/services/config_file.hpp>
 
 #include <CLI/CLI.hpp>
 

@@ -2,11 +2,11 @@
 // verbenad: a service made of the modules that were built in, told by a command line or a file what to do.
 #include "bundled_modules.hpp"
 #include "command_line.hpp"
-#include "config_file.hpp"
 
 #include "../standard_output.hpp"
 
 #include <verbena/core/printable.hpp>
+#include <verbena/services/config_file.hpp>
 #include <verbena/services/service.hpp>
 
 #include <cstdio>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <verbena/services/config_file.hpp>
 #include <verbena/services/metrics.hpp>
 #include <verbena/services/service.hpp>
 
@@ -48,6 +49,9 @@ constexpr std::chrono::milliseconds default_grace = std::chrono::seconds(5);
 constexpr std::chrono::seconds stuck_after{5};
 // How long whoever reads the standard error may take for all tasks.
 constexpr std::chrono::seconds dump_patience{2};
+
+// Whose hook does not return, in place of a module's name.
+constexpr const char* this_program = "of this program (across_shards)";
 
 // Tables of a service's own, and commands of verbenad.
 constexpr std::string_view reserved_names[] = {"daemon", "memory", "metrics", "module", "modules", "serve"};
@@ -155,6 +159,12 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
         std::unique_ptr<std::atomic<bool>> stopping = std::make_unique<std::atomic<bool>>(false);
     };
 
+    // Of across_shards().
+    struct hook {
+        shards_hook opens;
+        shards_hook closes;
+    };
+
     runtime& shards() noexcept override { return *rt; }
     metric_registry& metrics() noexcept override { return registry; }
     module_table& modules() noexcept override { return table; }
@@ -175,6 +185,7 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     void configure_protocol(std::string_view name, protocol_module& m);
     void start();
     void start_runtime();
+    void close(const hook& h);
     void take_down(std::chrono::milliseconds limit);
     bool stop_within(std::chrono::milliseconds drain, std::chrono::milliseconds grace);
     std::string still_running() const;
@@ -191,6 +202,8 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     std::string version;
     setting_values said; // by set()
     std::list<own_protocol> own_protocols;
+    std::vector<hook> hooks;
+    std::size_t opened = 0; // of hooks, those whose opens() was called
     setting_values values;
     metric_registry registry;          // outlives all that register there
     std::optional<peer_shares> shares; // outlives all that charge peers
@@ -387,6 +400,11 @@ void service::impl::start()
     for (module* m : order)
         ask(table, *m, [&] { m->prepare(); });
     start_runtime();
+    for (const hook& h : hooks) {
+        ++opened;
+        if (h.opens)
+            h.opens(*rt);
+    }
     std::vector<std::vector<planned_listener>> listeners;
     server::options total;
     total.peers = &*shares;
@@ -449,6 +467,22 @@ void service::impl::start()
     text += exporter ? "metrics at " + exporter->url() + '\n' : std::string("no metrics\n");
 }
 
+// What follows it ends all the same.
+void service::impl::close(const hook& h)
+{
+    const auto failed = [](const char* why) {
+        log(log_level::error, "service", "what lives across the shards did not close", {{"exception", why}});
+    };
+    try {
+        if (h.closes)
+            h.closes(*rt);
+    } catch (const std::exception& e) {
+        failed(e.what());
+    } catch (...) {
+        failed("no std::exception");
+    }
+}
+
 void service::impl::take_down(std::chrono::milliseconds limit)
 {
     const auto name_of = [this](const module& m) { return table.name_of(m).data(); };
@@ -479,6 +513,9 @@ void service::impl::take_down(std::chrono::milliseconds limit)
         stopping = name_of(**m);
         (*m)->stop();
     }
+    stopping = this_program;
+    while (opened != 0)
+        close(hooks[--opened]);
     stopping = nullptr;
     started.clear();
     exporter.reset();
@@ -556,26 +593,63 @@ namespace {
 // What serve() was given, as a module.
 class own_programs final : public rpc::program_module {
 public:
-    explicit own_programs(service::make_programs make) : make_(std::move(make)) {}
+    own_programs(service::make_programs make, std::vector<setting> own)
+        : make_(std::move(make)), own_(std::move(own))
+    {
+    }
+    std::vector<setting> settings() const override { return own_; }
     std::vector<std::string> default_listeners() const override { return {}; }
     std::vector<std::unique_ptr<rpc::program>> make_programs(shard& s) override { return make_(s); }
 
 private:
     service::make_programs make_;
+    const std::vector<setting> own_;
 };
+
+void merge(setting_values& into, const setting_values& from)
+{
+    using tables = setting_values::value::tables;
+    for (const auto& [name, v] : from.all()) {
+        setting_values::value* const there = into.find(name);
+        if (there != nullptr && there->is_table && v.is_table) {
+            merge(std::get<tables>(there->data).front(), std::get<tables>(v.data).front());
+            there->place = v.place;
+        } else {
+            into.set(name, v);
+        }
+    }
+}
 
 } // namespace
 
-void service::serve(std::string name, std::vector<std::string> listen, make_programs make)
+void service::serve(std::string name, std::vector<std::string> listen, make_programs make,
+                    std::vector<setting> settings)
 {
     impl::own_protocol& own = impl_->own_protocols.emplace_back();
     own.name = std::move(name);
     own.descriptor.name = own.name.c_str();
     own.descriptor.version = impl_->version.c_str();
     own.descriptor.summary = "of this program";
-    impl_->table.add(own.descriptor, std::make_unique<own_programs>(std::move(make)), "this program");
+    impl_->table.add(own.descriptor, std::make_unique<own_programs>(std::move(make), std::move(settings)),
+                     "this program");
     set(own.name + ".listen", std::move(listen));
 }
+
+void service::across_shards(shards_hook opens, shards_hook closes)
+{
+    if (impl_->began)
+        throw std::logic_error("across_shards() comes before start()");
+    impl_->hooks.push_back({std::move(opens), std::move(closes)});
+}
+
+runtime& service::shards()
+{
+    if (!impl_->rt)
+        throw std::logic_error("a service has shards from start() on");
+    return *impl_->rt;
+}
+
+void service::load(const std::string& path) { merge(impl_->said, load_config(path)); }
 
 void service::set(std::string_view path, bool value) { impl_->said.set_path(path, {value}); }
 void service::set(std::string_view path, std::int64_t value) { impl_->said.set_path(path, {value}); }

@@ -138,8 +138,8 @@ MESON
             echo 'a subproject must not build tests, programs or examples'
             exit 1
         fi
-        libraries=$(ninja -C "$build" -t query greeter | grep -cE 'subprojects/verbena/.*libverbena_(core|protocols|transports|plugins)\.a')
-        ((libraries == 4)) || { echo "the program is linked with $libraries of the four libraries"; exit 1; }
+        libraries=$(ninja -C "$build" -t query greeter | grep -cE 'subprojects/verbena/.*libverbena_(core|protocols|transports|clients|plugins)\.a')
+        ((libraries == 5)) || { echo "the program is linked with $libraries of the five libraries"; exit 1; }
         if meson introspect --installed "$build" | grep -o '[^"]*subprojects/verbena[^"]*' | grep .; then
             echo 'a subproject must install nothing'
             exit 1

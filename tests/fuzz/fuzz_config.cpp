@@ -4,7 +4,7 @@
 
 #include "fuzz.hpp"
 
-#include <daemon/config_file.hpp>
+#include <verbena/services/config_file.hpp>
 
 #include <verbena/core/module/module.hpp>
 #include <verbena/plugins/modules.hpp>
@@ -50,16 +50,16 @@ VERBENA_FUZZ_TARGET(config)
     const std::string_view text(reinterpret_cast<const char*>(data), size);
     setting_values c;
     try {
-        c = text.starts_with('-') ? exporting(text.substr(1)) : daemon::parse_config(text, "fuzz");
+        c = text.starts_with('-') ? exporting(text.substr(1)) : parse_config(text, "fuzz");
         complete(c);
     } catch (const config_error&) {
         return 0;
     }
     if (text.starts_with('-'))
         return 0;
-    const std::string printed = daemon::to_toml(c);
-    setting_values again = daemon::parse_config(printed, "again");
+    const std::string printed = to_toml(c);
+    setting_values again = parse_config(printed, "again");
     complete(again);
-    fuzz::require(daemon::to_toml(again) == printed);
+    fuzz::require(to_toml(again) == printed);
     return 0;
 }

@@ -37,7 +37,9 @@ class NfsFiles(daemon.DaemonTest):
             self.assertEqual(file.read(), "another one's")
 
     def test_what_it_is_told_must_make_sense(self):
-        self.assertEqual(self.run_example("udp://127.0.0.1:1", "export").returncode, 2)
+        done = self.run_example("udp://127.0.0.1:1", "export")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("write tcp://HOST:PORT", done.stderr)
         self.assertEqual(self.run_example("tcp://nowhere", "export").returncode, 1)
 
 

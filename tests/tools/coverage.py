@@ -35,7 +35,7 @@ SOURCES = {
     "nfs3": ["protocols/nfs/wire/v3/arguments.cpp", "protocols/nfs/wire/v3/attributes.cpp", "protocols/nfs/wire/v3/results.cpp",
              "protocols/nfs/wire/v3/directory.cpp", "protocols/nfs/wire/v3/pieces.hpp", "protocols/nfs/server/file_handle.cpp"],
     "nfs4": ["protocols/nfs/wire/v4/" + part + ".cpp" for part in NFS4],
-    "config": ["services/daemon/config_file.cpp", "core/module/settings.cpp", "plugins/nfs/export_config.cpp",
+    "config": ["services/service/config_file.cpp", "core/module/settings.cpp", "plugins/nfs/export_config.cpp",
                "plugins/nfs/export_word.cpp", "core/net/ip_address.cpp"],
 }
 TESTS = ["unit_codecs", "unit_conformance", "unit_core", "unit_rpc", "unit_rpcrdma", "unit_rtrs", "unit_providers", "unit_services",

@@ -3,4 +3,4 @@
 # The public headers as one includes them, one per line.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-find {core,transports,testing,protocols,plugins}/include -name '*.hpp' -printf '%P\n' | sort
+find {core,transports,testing,protocols,clients,plugins}/include -name '*.hpp' -printf '%P\n' | sort

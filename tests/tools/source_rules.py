@@ -19,7 +19,7 @@ sys.path.insert(0, os.path.join(TOP, "tests", "mutants"))
 import catalogue  # of mutants
 coroutines = importlib.util.module_from_spec(importlib.machinery.ModuleSpec("coroutines", None))
 importlib.machinery.SourceFileLoader("coroutines", os.path.join(TOP, "core/tools/verbena-check-coroutines")).exec_module(coroutines)
-LAYERS = ("core", "transports", "testing", "protocols", "plugins", "services")
+LAYERS = ("core", "transports", "testing", "protocols", "clients", "plugins", "services")
 # What each layer may include besides itself: only what stands below it, and protocols know the verbs
 # interface of core but no provider.
 BELOW = {
@@ -27,8 +27,9 @@ BELOW = {
     "transports": ("core",),
     "testing": ("core", "transports"),
     "protocols": ("core",),
+    "clients": ("core", "transports", "protocols"),
     "plugins": ("core", "protocols"),
-    "services": ("core", "transports", "protocols", "plugins"),
+    "services": ("core", "transports", "protocols", "clients", "plugins"),
 }
 # The rooms of protocols/nfs, "" for what stands beside them, and what each may include besides itself.
 NFS_ROOMS = {"": (), "wire": ("",), "server": ("", "wire"), "client": ("", "wire")}

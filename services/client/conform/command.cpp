@@ -89,15 +89,14 @@ struct destination {
 // rdma://HOST:PORT or iwarp://HOST:PORT.
 result<destination> find_place(runtime& r, const std::string& text)
 {
-    const std::size_t colon = text.find("://");
-    const std::string scheme = text.substr(0, colon);
-    if (colon == std::string::npos || (scheme != "rdma" && scheme != "iwarp"))
+    const auto url = net::split_url(text);
+    if (!url || (url->scheme != "rdma" && url->scheme != "iwarp"))
         return error(std::errc::invalid_argument, "a URL looks like rdma://HOST:PORT or iwarp://HOST:PORT");
-    auto found = net::resolve(text.substr(colon + 3));
+    auto found = net::resolve(url->address);
     if (!found)
         return found.error();
     verbs::context* context = nullptr;
-    if (scheme == "rdma") {
+    if (url->scheme == "rdma") {
         auto made = r.rdma();
         if (!made)
             return made.error();

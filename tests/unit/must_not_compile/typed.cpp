@@ -231,11 +231,14 @@ constexpr std::uint32_t last = 1024;
 inline constexpr plain p16{p, first, "A", none}; // says: procedure_0_is_NULL_which_every_program_answers
 inline constexpr plain p17{p, last, "A", none};  // says: a_procedure_number_is_1023_at_most
 #ifdef MENDED
-constexpr auto of_bulk = rpc::effect::sets;
+constexpr auto of_long = rpc::effect::sets;
 #else
-constexpr auto of_bulk = rpc::effect::changes;
+constexpr auto of_long = rpc::effect::changes;
 #endif
-inline constexpr gives<bulk_alone> p18{p, 9, "A", of_bulk}; // says: the_duplicate_request_cache_keeps_no
+struct long_text {
+    xdr::text<5000> text;
+};
+inline constexpr gives<long_text> p18{p, 9, "A", of_long}; // says: the_duplicate_request_cache_keeps_no
 
 inline constexpr rpc::procedure<results, results, spoken> good{p, 20, "GOOD", none};
 

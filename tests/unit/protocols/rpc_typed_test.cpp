@@ -89,6 +89,7 @@ constexpr rpc::procedure<many_args, sum_result> fail{shop, 8, "FAIL", rpc::effec
 constexpr rpc::procedure<void, sum_result> who{shop, 10, "WHO", rpc::effect::none};
 constexpr rpc::procedure<many_args, void> breaks{shop, 11, "BREAKS", rpc::effect::changes};
 constexpr rpc::procedure<many_args, most_result> most_of_all{shop, 12, "MOST", rpc::effect::none};
+constexpr rpc::procedure<many_args, fetch_result, trouble> take{shop, 13, "TAKE", rpc::effect::changes};
 constexpr rpc::procedure<void, void> unserved{shop, 63, "UNSERVED", rpc::effect::none};
 
 std::uint32_t check_of(std::span<const std::byte> bytes)
@@ -130,6 +131,11 @@ public:
                 r.items.push_back(
                     {"item " + std::to_string(i), i % 2 ? std::optional<std::uint32_t>(i) : std::nullopt});
             co_return r;
+        });
+        on(take, [this](const many_args& a) {
+            ++counted;
+            auto bytes = std::make_shared<std::vector<std::byte>>(pattern(std::min(a.count, 200'000U)));
+            return fetch_result{check_of(*bytes), rpc::payload(bytes, *bytes)};
         });
         on(find, [](const find_args& a) -> rpc::answer<item, trouble> {
             if (a.name == "cup")
@@ -675,6 +681,63 @@ BOOST_AUTO_TEST_CASE(a_repeat_of_what_changes_is_answered_from_the_cache)
     BOOST_TEST(program.repeats_in_turn(3, 4));
     BOOST_TEST(!program.repeats_in_turn(3, 6));
     BOOST_TEST(!program.non_idempotent(2, 6));
+}
+
+// A small bulk is kept with its reply. One that is lost with it is not worth a second run.
+BOOST_AUTO_TEST_CASE(what_changes_and_gives_a_bulk_runs_once)
+{
+    const auto shard = reactor::create().value();
+    memory_budget budget(16 << 20);
+    buffer_pool pool(budget, shard.get());
+    rpc::duplicate_request_cache duplicates(1);
+    rpc::service_dispatcher dispatcher(*shard, &duplicates);
+    shop_program program;
+    dispatcher.add(program);
+    for (const std::uint32_t size : {100U, 100'000U}) {
+        program.counted = 0;
+        memory_call c(pool, {"127.0.0.1", "127.0.0.1:700", "tcp", 700});
+        xdr::encoder out = c.begin(shop.number, shop.version, 13, nullptr);
+        out.u32(size);
+        c.end(out);
+        for (int i = 0; i < 3; ++i) {
+            BOOST_TEST_CONTEXT(size << " bytes, time " << i)
+            {
+                c.rewind();
+                BOOST_TEST(run_until_complete(*shard, dispatcher.dispatch(c)));
+                const std::string words = to_hex(c.results().bytes()).substr(9);
+                if (i == 0 || size == 100) {
+                    BOOST_TEST(words.starts_with(success));
+                    BOOST_REQUIRE(c.attached().size() == 1U);
+                    BOOST_TEST((joined(c.attached()[0].bytes) == pattern(size)));
+                } else {
+                    BOOST_TEST(words == system_error);
+                    BOOST_TEST(c.attached().empty());
+                }
+            }
+        }
+        BOOST_TEST(program.counted == 1);
+    }
+}
+
+// As typed.md tells: what must not run twice then has a number of its own, which the program keeps with what it changed.
+BOOST_AUTO_TEST_CASE(a_repeat_after_a_restart_runs_again)
+{
+    const auto shard = reactor::create().value();
+    memory_budget budget(16 << 20);
+    buffer_pool pool(budget, shard.get());
+    shop_program program; // what it has outlives the server
+    memory_call c(pool, {"127.0.0.1", "127.0.0.1:700", "tcp", 700});
+    c.end(c.begin(shop.number, shop.version, 6, nullptr));
+    for (int start = 1; start <= 2; ++start) {
+        rpc::duplicate_request_cache duplicates(1);
+        rpc::service_dispatcher dispatcher(*shard, &duplicates);
+        dispatcher.add(program);
+        for (int i = 0; i < 2; ++i) {
+            c.rewind();
+            BOOST_TEST(run_until_complete(*shard, dispatcher.dispatch(c)));
+        }
+        BOOST_TEST(program.counted == start);
+    }
 }
 
 // Else a repeat would do the rest of it, or all of it, once more.

@@ -2,7 +2,7 @@
 // What a configuration file says becomes settings of a service and its modules, or an error with its place and cure.
 #include <boost/test/unit_test.hpp>
 
-#include <daemon/config_file.hpp>
+#include <verbena/services/config_file.hpp>
 
 #include <verbena/plugins/modules.hpp>
 #include <verbena/services/service.hpp>
@@ -14,7 +14,6 @@
 BOOST_AUTO_TEST_SUITE(config_test)
 
 using namespace verbena;
-using namespace verbena::daemon;
 
 namespace {
 

@@ -14,6 +14,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <future>
 #include <memory>
 #include <poll.h>
@@ -137,6 +138,108 @@ BOOST_AUTO_TEST_CASE(programs_of_its_own_are_served_on_every_shard)
         BOOST_CHECK_THROW(s.start(), std::logic_error);
     }
     BOOST_TEST(alive == 0);
+}
+
+// The hooks of a store that all programs share: it is there before them and goes after them, while shards run.
+BOOST_AUTO_TEST_CASE(what_lives_across_the_shards_outlives_their_programs)
+{
+    std::atomic<int> alive{0};
+    std::vector<std::string> said;
+    service s("test", "1");
+    BOOST_CHECK_THROW((void)s.shards(), std::logic_error);
+    for (const char* name : {"first", "second"}) {
+        s.across_shards(
+            [&said, &alive, name](runtime& rt) {
+                const unsigned where = rt.call(1, [](shard& at) { return unsigned(at.index()); });
+                said.push_back(std::string(name) + " opens " + std::to_string(where) + std::to_string(alive));
+            },
+            [&said, &alive, &s, name](runtime& rt) {
+                BOOST_TEST((&rt == &s.shards()));
+                const unsigned where = rt.call(1, [](shard& at) { return unsigned(at.index()); });
+                said.push_back(std::string(name) + " closes " + std::to_string(where) +
+                               std::to_string(alive));
+                throw std::runtime_error("of a hook"); // costs the others nothing
+            });
+    }
+    s.serve("null", {"tcp://127.0.0.1:0"}, [&](shard&) {
+        std::vector<std::unique_ptr<rpc::program>> programs;
+        programs.push_back(std::make_unique<null_program>(alive));
+        return programs;
+    });
+    quiet(s);
+    s.configure();
+    s.start();
+    BOOST_TEST(alive == 2);
+    BOOST_TEST(answers(place_of(s.start_text(), "tcp")));
+    BOOST_TEST(s.stop().has_value());
+    const std::vector<std::string> expected{"first opens 10", "second opens 10", "second closes 10",
+                                            "first closes 10"};
+    BOOST_TEST(said == expected, boost::test_tools::per_element());
+    BOOST_CHECK_THROW(s.across_shards({}, {}), std::logic_error);
+}
+
+BOOST_AUTO_TEST_CASE(a_hook_that_throws_ends_the_start_and_what_began_before_it)
+{
+    std::vector<std::string> said;
+    std::atomic<int> alive{0};
+    service s("test", "1");
+    s.across_shards({}, [&](runtime&) { said.emplace_back("first"); });
+    s.across_shards([](runtime&) { throw std::runtime_error("no store"); },
+                    [&](runtime&) { said.emplace_back("second"); });
+    s.across_shards({}, [&](runtime&) { said.emplace_back("third"); });
+    s.serve("null", {"tcp://127.0.0.1:0"}, [&](shard&) {
+        std::vector<std::unique_ptr<rpc::program>> programs;
+        programs.push_back(std::make_unique<null_program>(alive));
+        return programs;
+    });
+    quiet(s);
+    s.configure();
+    BOOST_CHECK_EXCEPTION(s.start(), std::runtime_error,
+                          [](const std::runtime_error& e) { return std::string(e.what()) == "no store"; });
+    const std::vector<std::string> expected{"second", "first"};
+    BOOST_TEST(said == expected, boost::test_tools::per_element());
+    BOOST_TEST(alive == 0);
+}
+
+// A daemon of somebody's own: defaults by set(), then a file, then the command line by set().
+BOOST_AUTO_TEST_CASE(a_file_says_what_was_set_before_it_anew)
+{
+    const std::string path = "/tmp/verbena_service_test." + std::to_string(::getpid()) + ".toml";
+    const auto write = [&](const char* text) { std::ofstream(path) << text; };
+    const auto with_file = [&](service& s) {
+        s.serve("null", {"tcp://127.0.0.1:7000"},
+                [](shard&) { return std::vector<std::unique_ptr<rpc::program>>(); },
+                {setting::number("start", {0, 100}, 5, "Where it begins"),
+                 setting::flag("loud", false, "Tells more")});
+        s.set("daemon.shards", 3);
+        s.set("daemon.memory_mib", 128);
+        s.load(path);
+        s.set("daemon.memory_mib", 256);
+    };
+    write("[daemon]\nshards = 1\nmemory_mib = 64\n[null]\nlisten = [\"tcp://127.0.0.1:0\"]\nstart = 7\n");
+    {
+        service s("test", "1");
+        with_file(s);
+        s.configure();
+        BOOST_TEST(s.effective().table("daemon").number("shards") == 1U);
+        BOOST_TEST(s.effective().table("daemon").number("memory_mib") == 256U);
+        BOOST_TEST(s.effective().table("null").number("start") == 7U);
+        BOOST_TEST(!s.effective().table("null").flag("loud"));
+        BOOST_TEST(s.effective().table("null").list("listen").front() == "tcp://127.0.0.1:0");
+    }
+    write("[null]\nstart = 700\n");
+    {
+        service s("test", "1");
+        with_file(s);
+        const std::string why = complaint(s);
+        BOOST_TEST(why.find(path + ":2:") == 0U, why);
+    }
+    write("[null\n");
+    {
+        service s("test", "1");
+        BOOST_CHECK_THROW(with_file(s), config_error);
+    }
+    ::unlink(path.c_str());
 }
 
 BOOST_AUTO_TEST_CASE(what_was_started_is_stopped_when_the_rest_fails)

@@ -44,8 +44,18 @@ public:
     using make_programs = std::function<std::vector<std::unique_ptr<rpc::program>>(shard&)>;
     /// Serves RPC programs of this program's own, without a module around them, at these URLs ("tcp://127.0.0.1:7000"). `name` is
     /// their table, whose `listen` may say otherwise, and must not be a module's. `make` is called on each shard, where the
-    /// programs then live, and must stay callable until stop(). Before configure(). Throws config_error.
-    void serve(std::string name, std::vector<std::string> listen, make_programs make);
+    /// programs then live, and must stay callable until stop(). `settings` are what else may stand in the table, which effective() tells:
+    /// effective().table(name).number("start"). Before configure(). Throws config_error.
+    void serve(std::string name, std::vector<std::string> listen, make_programs make,
+               std::vector<setting> settings = {});
+
+    /// What lives across the shards, beside the programs of each: a store, a task that cleans up. `opens` is called with the shards
+    /// when they run and before any program is made; what it throws start() throws. `closes` is called when no call runs and the programs
+    /// are gone, and the shards still run, so that tasks may end on them (runtime::run()); what it throws is logged. It is called
+    /// if `opens` was, in the reverse order of several. `opens` on the thread that calls start(), `closes` on one of stop()'s; neither
+    /// is a shard, so both may wait. Before start().
+    using shards_hook = std::function<void(runtime&)>;
+    void across_shards(shards_hook opens, shards_hook closes);
 
     /// One setting, by its path: set("daemon.shards", 2). Before configure() without values. What it may be is checked there.
     void set(std::string_view path, bool value);
@@ -54,6 +64,9 @@ public:
     void set(std::string_view path, std::string value);
     void set(std::string_view path, const char* value) { set(path, std::string(value)); }
     void set(std::string_view path, std::vector<std::string> value);
+    /// What a file in TOML says, in place of what was set before; what is set afterwards is in place of that. Before configure() without
+    /// values. Throws config_error with the place.
+    void load(const std::string& path);
 
     /// All that can be told: [daemon], [memory], [metrics], and a table for each protocol of modules(). docs/reference/config.md.
     std::vector<setting> settings() const;
@@ -72,6 +85,9 @@ public:
     /// Lines for people: what is served, where, and how it is reached.
     const std::string& start_text() const noexcept;
     metric_registry& metrics() noexcept;
+    /// The shards, from start() on until stop() has returned. Throws std::logic_error where there are none. shard::run() and
+    /// runtime::run() bring work to one.
+    runtime& shards();
     /// Takes no more connections, lets calls in flight finish within `drain_seconds`, and stops what start() started, in the
     /// reverse order. A call that a file system or device keeps can't be recalled: if all has not come back `grace`
     /// later, stop() logs what still runs, and yields ETIMEDOUT. The stop goes on meanwhile, and stop() called again

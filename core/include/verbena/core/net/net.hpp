@@ -99,6 +99,14 @@ struct host_and_port {
 /// Splits "host", "host:port", "[v6]" or "[v6]:port"; default_port 0 means there is none.
 result<host_and_port> split_host_port(std::string_view text, std::uint16_t default_port = 0);
 
+/// Where something listens, "SCHEME://ADDRESS": the transport, and the address as it takes it.
+struct transport_url {
+    std::string scheme;  ///< "tcp", "iwarp", "rdma", "loop"
+    std::string address; ///< "host:port", "[v6]:port", a name for loop
+};
+/// Splits such a URL; a `/` at its end is dropped. EINVAL, with the rule, for what has no scheme, no address, or more behind it.
+result<transport_url> split_url(std::string_view text);
+
 /// All addresses of "host:port", names included, in the order to try them. Blocks in the resolver:
 /// for set-up, never on a shard.
 result<std::vector<endpoint>> resolve(std::string_view text, std::uint16_t default_port = 0);

@@ -34,7 +34,8 @@ public:
 
 /// What becomes of calls while the server is silent or gone.
 struct client_options {
-    /// true: a call waits, across reconnections, until it is answered or cancelled. false: it fails after (retries + 1) *
+    /// true: a call waits, across reconnections, until it is answered or cancelled; with EINVAL it fails while there was no connection yet,
+    /// as an address that can't be read stays so. false: it fails after (retries + 1) *
     /// timeout, and until then goes on sending and connecting, also where nothing listens or nothing ever did, as a server may
     /// be back in a moment. It fails with ETIMEDOUT where a server is silent, else with what the last attempt to connect came to; the error's
     /// detail says how often it was sent, or how many attempts to connect failed.

@@ -44,9 +44,12 @@ struct program_definition {
 
 /// What a call does that a caller might send again, as it got no reply.
 enum class effect : std::uint8_t {
-    none,    ///< it changes nothing: a repeat runs again
-    sets,    ///< it sets what a repeat would set again: that runs when the first run has ended
-    changes, ///< a repeat would do harm: it is answered from the duplicate-request cache
+    none, ///< it changes nothing: a repeat runs again
+    sets, ///< it sets what a repeat would set again: that runs when the first run has ended
+    /// A repeat would do harm: it is answered from the duplicate-request cache. Results that this does not keep, as they have more than 4 KiB
+    /// with their bulk, are lost with their reply: the repeat fails with SYSTEM_ERR. The cache is in memory: a call that ran before the
+    /// server's restart runs again when it is repeated after it.
+    changes,
 };
 
 namespace detail {
@@ -97,7 +100,8 @@ inline constexpr std::size_t max_results = std::size_t(1) << 20;
 inline constexpr std::size_t max_argument_bulk = std::size_t(1) << 20;
 /// A bulk of more bytes doesn't compile in results: a client over TCP takes a reply of max_stream_reply.
 inline constexpr std::size_t max_result_bulk = std::size_t(4) << 20;
-/// Results of more bytes are not kept by the duplicate-request cache, and neither is a bulk.
+/// Results of more bytes are not kept by the duplicate-request cache, a bulk included. Of effect::changes those that may have more without their
+/// bulk don't compile.
 inline constexpr std::size_t max_kept_results = 4096 - success_header_size;
 
 /// What is told to a call beside its arguments.
@@ -138,8 +142,7 @@ public:
             detail::procedure_0_is_NULL_which_every_program_answers_by_itself();
         if (which > max_number)
             detail::a_procedure_number_is_1023_at_most();
-        if (does == rpc::effect::changes &&
-            (detail::has_bulk<Results> || detail::results_size<Results, Error> > max_kept_results))
+        if (does == rpc::effect::changes && detail::results_size<Results, Error> > max_kept_results)
             detail::the_duplicate_request_cache_keeps_no_results_as_large_as_these_of_effect_changes();
     }
 

@@ -57,7 +57,7 @@ struct requester_stats {
 metric_registrations expose(metric_registry& registry, const requester_stats& s);
 
 /// Calls the server at `address`, as verbs::context::connect() takes it. Connects on use, and again when a
-/// connection ends, with the same XIDs. Made, used and destroyed on the shard of `provider`, which with `buffers` and
+/// connection ends, with the same XIDs. rpc::connect() takes a URL and names, and makes all that this asks for. Made, used and destroyed on the shard of `provider`, which with `buffers` and
 /// `stats` outlives the client; `stats` may be nullptr. Nothing fails here: calls report what connect() says,
 /// ETIMEDOUT when a soft call's time is over, EMSGSIZE and ENOBUFS for a message that no chunk list carries, ENOMEM
 /// when the budget has no memory for a chunk, EOVERFLOW for ERR_CHUNK (RFC 8166 4.5), EPROTO for a reply against its

@@ -38,7 +38,7 @@ struct stream_client_options {
 };
 
 /// Calls the server at `address`, numeric: "192.0.2.7:2049" or "[2001:db8::7]:2049". Connects on use.
-/// `buffers` outlives the client. EINVAL when the address can't be read.
+/// rpc::connect() takes a URL and names. `buffers` outlives the client. EINVAL when the address can't be read.
 result<std::unique_ptr<client_transport>> make_stream_client(reactor& shard, buffer_pool& buffers,
                                                              std::string_view address,
                                                              const stream_client_options& options = {});

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The configuration file of `verbenad serve`. docs/reference/config.md describes it.
+// A configuration file in TOML, as `verbenad serve` reads one (docs/reference/config.md). service::load() takes one for a program of
+// somebody's own.
 #pragma once
 
 #include <verbena/core/module/settings.hpp>
@@ -8,17 +9,21 @@
 #include <string>
 #include <string_view>
 
-namespace verbena::daemon {
+#pragma GCC visibility push(default)
+
+namespace verbena {
 
 /// Largest file that is read.
 inline constexpr std::size_t max_config_size = std::size_t(4) << 20;
 
-/// Parses TOML; `name` is for messages. What keys there may be is for check() to say. Throws config_error with the place
+/// Parses TOML; `name` is for messages. What keys there may be is for check() to say. Any thread. Throws config_error with the place
 /// ("file.toml:3:1").
 setting_values parse_config(std::string_view text, std::string_view name);
-/// Reads and parses a file.
+/// Reads and parses a file; blocks. Throws config_error, also where it can't be read.
 setting_values load_config(const std::string& path);
 /// What parse_config() would read as `values`.
 std::string to_toml(const setting_values& values);
 
-} // namespace verbena::daemon
+} // namespace verbena
+
+#pragma GCC visibility pop

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config_file.hpp"
+#include <verbena/services/config_file.hpp>
 
 #include <algorithm>
 #include <filesystem>
@@ -7,22 +7,22 @@
 #include <sstream>
 #include <toml++/toml.h>
 
-namespace verbena::daemon {
+namespace verbena {
 
 namespace {
 
 // Deeper than any setting; the parser's own limit is 256.
-constexpr unsigned max_depth = 16;
+constexpr unsigned max_table_depth = 16;
 
-class reader {
+class toml_reader {
 public:
-    explicit reader(std::string_view file) : file_(file) {}
+    explicit toml_reader(std::string_view file) : file_(file) {}
 
     setting_values table(const toml::table& from, unsigned depth = 0) const
     {
-        if (depth == max_depth)
+        if (depth == max_table_depth)
             throw config_error(place(from.source()),
-                               "tables lie deeper than " + std::to_string(max_depth) + " levels");
+                               "tables lie deeper than " + std::to_string(max_table_depth) + " levels");
         setting_values to(place(from.source()));
         for (const auto& [key, node] : from) {
             setting_values::value v = value(node, depth);
@@ -85,7 +85,7 @@ private:
 
 toml::table to_table(const setting_values& from);
 
-void insert(toml::table& to, const std::string& key, const setting_values::value& v)
+void insert_value(toml::table& to, const std::string& key, const setting_values::value& v)
 {
     using value = setting_values::value;
     if (const auto* flag = std::get_if<bool>(&v.data)) {
@@ -115,7 +115,7 @@ toml::table to_table(const setting_values& from)
 {
     toml::table to;
     for (const auto& [key, v] : from.all())
-        insert(to, key, v);
+        insert_value(to, key, v);
     return to;
 }
 
@@ -125,7 +125,7 @@ setting_values parse_config(std::string_view text, std::string_view name)
 {
     if (text.size() > max_config_size)
         throw config_error(std::string(name) + ": larger than 4 MiB");
-    const reader file(name);
+    const toml_reader file(name);
     try {
         return file.table(toml::parse(text));
     } catch (const toml::parse_error& e) {
@@ -155,4 +155,4 @@ std::string to_toml(const setting_values& values)
     return out.str();
 }
 
-} // namespace verbena::daemon
+} // namespace verbena
