@@ -35,7 +35,7 @@ std::error_code make_error_code(connection_end e) noexcept
 {
     static const class : public std::error_category {
         const char* name() const noexcept override { return "connection"; }
-        std::string message(int) const override { return "in good order"; }
+        std::string message(int) const override { return "between two messages"; }
     } category;
     return {static_cast<int>(e), category};
 }

@@ -37,6 +37,15 @@ struct shard_part {
     metric_registrations metrics;
 };
 
+// Who may open it.
+std::string whom(const device_config& d)
+{
+    std::string text = d.clients.local_only() ? "this host only" : "";
+    for (const std::string& one : d.clients.local_only() ? std::vector<std::string>() : d.clients.texts())
+        text += (text.empty() ? "" : " ") + (one == "*" ? std::string("everybody") : one);
+    return d.session.empty() ? text : text + ", session " + printable(d.session);
+}
+
 std::string mib(std::size_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
 
 class block_module final : public verbs::protocol_module {
@@ -125,6 +134,8 @@ public:
     std::string listening(std::span<const listen_place> places) override
     {
         std::string text;
+        const bool others_come =
+            std::ranges::any_of(places, [](const listen_place& l) { return !l.where.is_loopback(); });
         for (std::size_t i = 0; i < opened_.size(); ++i) {
             const device_config& d = configured_[i];
             const storage::opened_block& o = opened_[i];
@@ -132,7 +143,11 @@ public:
             for (const device_config::filter& f : d.filters)
                 how += ",filter=" + f.name;
             text += "device " + printable(d.name) + " from " + printable(o.source) + " (" + how + "), " +
-                    std::to_string(o.device->properties().size) + " bytes\n";
+                    std::to_string(o.device->properties().size) + " bytes, to " + whom(d) + '\n';
+            if (others_come && d.clients.local_only())
+                text +=
+                    "  other hosts are refused: clients=10.0.0.0/8 lets in those of a network, and clients=* "
+                    "everybody\n";
             for (const std::string* line : {&o.notes, &o.warning}) {
                 if (!line->empty())
                     text += "  " + printable(*line) + '\n';

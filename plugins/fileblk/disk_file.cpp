@@ -68,24 +68,56 @@ int sync_folder_of(const std::string& path)
     return fd && ::fsync(fd.get()) == 0 ? 0 : errno;
 }
 
-void create(const fileblk_options& o, const teller& tell)
+bool is_at(int fd, const std::string& path)
+{
+    struct stat ours{};
+    struct stat there{};
+    return ::fstat(fd, &ours) == 0 && ::lstat(path.c_str(), &there) == 0 && ours.st_dev == there.st_dev &&
+           ours.st_ino == there.st_ino;
+}
+
+// It is empty, and not locked.
+net::unique_fd create(const fileblk_options& o, const teller& tell)
 {
     if (o.read_only)
         tell.refuse(ENOENT, "does not exist, and a device that is ro creates no file: leave out ro once");
-    const net::unique_fd fd(::open(o.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    net::unique_fd fd(::open(o.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
     if (!fd && errno == EEXIST)
         tell.refuse(EEXIST, "is a symbolic link that leads to nothing, or has just been made by somebody "
                             "else: look at it, and start again");
     if (!fd)
         tell.fail(errno, "can't be created", "; make its folder, and let this process's user write there");
-    int failed = ::ftruncate(fd.get(), static_cast<off_t>(o.size)) == 0 && ::fsync(fd.get()) == 0 ? 0 : errno;
+    return fd;
+}
+
+void give_size(int fd, const fileblk_options& o, const teller& tell)
+{
+    int failed = ::ftruncate(fd, static_cast<off_t>(o.size)) == 0 && ::fsync(fd) == 0 ? 0 : errno;
     if (failed == 0)
         failed = sync_folder_of(o.path);
-    if (failed == 0)
-        return;
-    ::unlink(o.path.c_str());
-    tell.fail(failed, "can't be created with " + bytes(o.size));
+    if (failed != 0)
+        tell.fail(failed, "can't be created with " + bytes(o.size));
 }
+
+// A file that was made for a device which then can't be served is nobody's, and would be in the way of one of another size. While `keeper`
+// has its lock nobody else has written to it; without that, or in its place, may be what another process serves.
+class made_file {
+public:
+    made_file(const std::string& path, const net::unique_fd& keeper) : path_(path), keeper_(keeper) {}
+    made_file(const made_file&) = delete;
+    ~made_file()
+    {
+        if (is_ours_ && is_at(keeper_.get(), path_))
+            ::unlink(path_.c_str());
+    }
+    void made_and_locked() noexcept { is_ours_ = true; }
+    void keep() noexcept { is_ours_ = false; }
+
+private:
+    const std::string& path_;
+    const net::unique_fd& keeper_;
+    bool is_ours_ = false;
+};
 
 void check_kind(const struct stat& st, const teller& tell)
 {
@@ -307,7 +339,7 @@ std::uint64_t run_of(int fd, bool is_block_device, std::string_view boot_id)
     return std::max<std::uint64_t>(siphash(key, std::as_bytes(std::span(all))), 1);
 }
 
-disk_file open_disk_file(const fileblk_options& o)
+disk_file open_disk_file(const fileblk_options& o, const std::function<void()>& before_lock)
 {
     const teller tell(o.path);
     if (!std::has_single_bit(o.block_size) || o.block_size < 512 || o.block_size > largest_block)
@@ -318,23 +350,37 @@ disk_file open_disk_file(const fileblk_options& o)
         tell.refuse(EINVAL,
                     "can't have " + bytes(o.size) + ": a size is whole blocks of " + bytes(o.block_size));
     disk_file f;
+    made_file made(o.path, f.keeper); // ends before the lock does
+    struct stat st{};
     net::unique_fd path(::open(o.path.c_str(), O_PATH | O_CLOEXEC));
     if (!path && errno == ENOENT && o.size != 0) {
-        create(o, tell);
+        f.keeper = create(o, tell);
         f.created = true;
-        path.reset(::open(o.path.c_str(), O_PATH | O_CLOEXEC));
+        if (before_lock)
+            before_lock();
+        lock(f.keeper.get(), false, tell);
+        made.made_and_locked();
+        give_size(f.keeper.get(), o, tell);
+    } else {
+        if (!path && errno == ENOENT)
+            tell.refuse(ENOENT,
+                        "does not exist: correct its name, or say how large it is to be created, as in "
+                        "size=10G");
+        if (!path || ::fstat(path.get(), &st) != 0)
+            tell.fail(errno, "can't be opened");
+        check_kind(st, tell);
+        f.is_block_device = S_ISBLK(st.st_mode);
+        f.keeper = open_keeper(path.get(), f.is_block_device, o, tell);
+        if (before_lock)
+            before_lock();
+        if (!f.is_block_device) {
+            lock(f.keeper.get(), o.read_only, tell);
+            // Whoever created it may have had its lock, and have removed it.
+            struct stat named{};
+            if (::stat(o.path.c_str(), &named) != 0 || named.st_dev != st.st_dev || named.st_ino != st.st_ino)
+                tell.refuse(ESTALE, "has just been removed or replaced by somebody else: start again");
+        }
     }
-    if (!path && errno == ENOENT)
-        tell.refuse(ENOENT, "does not exist: correct its name, or say how large it is to be created, as in "
-                            "size=10G");
-    struct stat st{};
-    if (!path || ::fstat(path.get(), &st) != 0)
-        tell.fail(errno, "can't be opened");
-    check_kind(st, tell);
-    f.is_block_device = S_ISBLK(st.st_mode);
-    f.keeper = open_keeper(path.get(), f.is_block_device, o, tell);
-    if (!f.is_block_device)
-        lock(f.keeper.get(), o.read_only, tell);
     if (::fstat(f.keeper.get(), &st) != 0) // its size, now that nobody else changes it
         tell.fail(errno, "does not tell its size");
     const std::uint64_t there = measure(f, st, o, tell);
@@ -354,6 +400,7 @@ disk_file open_disk_file(const fileblk_options& o)
     // Clients believe a device without a cache that tells no run, and memory goes with the host.
     if (f.in_memory && f.run == 0)
         f.run = draw_run();
+    made.keep();
     return f;
 }
 

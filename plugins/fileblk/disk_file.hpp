@@ -6,6 +6,7 @@
 #include <verbena/plugins/fileblk.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -39,7 +40,7 @@ std::uint64_t run_of(int fd, bool is_block_device, std::string_view boot_id);
 /// extended attribute, which block devices and some file systems don't have: an errno then, and 0 if it succeeded. May
 /// block.
 int mark_loss(int fd) noexcept;
-/// Throws open_failure.
-disk_file open_disk_file(const fileblk_options& o);
+/// Throws open_failure. Tests do in `before_lock` what others may do to a file that is opened or created, and not yet locked.
+disk_file open_disk_file(const fileblk_options& o, const std::function<void()>& before_lock = {});
 
 } // namespace verbena::fileblk

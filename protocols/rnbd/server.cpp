@@ -14,6 +14,7 @@
 #include <array>
 #include <cerrno>
 #include <map>
+#include <new>
 #include <optional>
 #include <string>
 
@@ -33,16 +34,20 @@ public:
     ~server_session() override
     {
         for (const auto& d : places_) {
-            if (d->now() != open_device::state::closed)
+            if (d->now() != open_device::state::closed) {
                 owner_.devices_.close(d->in_table, d->mode);
+                if (ended_ != rtrs::path_end::stopped) // this server ends, and no client has gone
+                    log_left_open(*d);
+            }
             d->forget_owner();
         }
     }
     result<void> add_path(std::string_view peer_address) override;
-    void remove_path(std::string_view peer_address) noexcept override;
+    void remove_path(std::string_view peer_address, rtrs::path_end why) noexcept override;
     task<result<void>> serve(rtrs::request& r) override;
 
 private:
+    void log_left_open(const open_device& d) noexcept;
     // A copy of the client's message.
     using message_bytes = std::array<std::byte, open_size>; // the largest one
     task<result<void>> control(message type, std::span<const std::byte> from, rtrs::request& r);
@@ -63,8 +68,9 @@ private:
     reactor* const home_; // nullptr: all is on one shard
     server_stats& stats_; // of home
     const rtrs::session_info who_;
-    const std::string client_;       // as filters tell it from others
-    std::vector<std::string> paths_; // their addresses: each may use what is open
+    const std::string client_;                      // as filters tell it from others
+    std::vector<std::string> paths_;                // their addresses: each may use what is open
+    rtrs::path_end ended_ = rtrs::path_end::closed; // why the last one of those that have ended did
     // Of devices that look different to each client, by their number in the table. They stay when the device is closed, as requests may
     // be under way then; so each is made once.
     std::map<std::size_t, std::unique_ptr<storage::block_backend>> ours_;
@@ -112,6 +118,36 @@ failure failure_of(const error& e) noexcept
     }
 }
 
+// What whoever runs the server has to look after; the rest is between a client and its request.
+const char* cure_of(const error& e) noexcept
+{
+    if (e.errno_value() == EDQUOT)
+        return "raise the quota of its file's owner (quota, repquota), or make room within it; df does not "
+               "show it";
+    switch (failure_of(e)) {
+    case failure::no_space: return "make room where its file lies (df), or move it to where there is some";
+    case failure::io: return "look at the disk, and at what the kernel's log says of it";
+    default: return nullptr;
+    }
+}
+
+void log_failure(device_counters& counters, std::string_view device, std::string_view session,
+                 storage::block_operation kind, const error& why) noexcept
+{
+    const char* const cure = cure_of(why);
+    if (cure == nullptr)
+        return;
+    try {
+        log_limited(counters.failures_logged, log_level::warning, "rnbd", "operation failed",
+                    {{"device", device},
+                     {"operation", to_string(kind)},
+                     {"session", session},
+                     {"cause", why.message()},
+                     {"cure", cure}});
+    } catch (const std::bad_alloc&) { // the count tells it
+    }
+}
+
 // Nothing for an operation that is not offered.
 std::optional<storage::block_operation> kind_of(operation o) noexcept
 {
@@ -156,6 +192,19 @@ result<void> answer(rtrs::request& r, const std::array<std::byte, Size>& message
 
 } // namespace
 
+// Clients that end give their devices back first. The end of a killed one's connections looks like any other.
+void server_session::log_left_open(const open_device& d) noexcept
+{
+    try {
+        log_limited(stats_.left_open_logged, log_level::info, "rnbd", "device taken back",
+                    {{"session", who_.name},
+                     {"device", owner_.devices_.at(d.in_table).name},
+                     {"cause", "all paths of its session have ended, and its client had not closed it"},
+                     {"reason", to_string(ended_)}});
+    } catch (const std::bad_alloc&) {
+    }
+}
+
 result<void> server_session::admits(std::size_t number, std::string_view address) const
 {
     rtrs::session_info who = who_;
@@ -180,8 +229,9 @@ result<void> server_session::add_path(std::string_view peer_address)
     return {};
 }
 
-void server_session::remove_path(std::string_view peer_address) noexcept
+void server_session::remove_path(std::string_view peer_address, rtrs::path_end why) noexcept
 {
+    ended_ = why;
     const auto at = std::ranges::find(paths_, peer_address);
     if (at != paths_.end())
         paths_.erase(at);
@@ -458,6 +508,8 @@ task<result<void>> server_session::io(const io_request& m, rtrs::request& r)
     if (!done) {
         stats.failed.add();
         counters.failed[std::size_t(failure_of(done.error()))].add();
+        if (const auto kind = kind_of(m.operation))
+            log_failure(counters, owner_.devices_.at(d.in_table).name, who_.name, *kind, done.error());
     } else if (m.operation == operation::read) {
         stats.read_bytes.add(m.bytes);
         counters.read_bytes.add(m.bytes);

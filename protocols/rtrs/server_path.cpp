@@ -35,7 +35,7 @@ server_path::server_path(server_session& session, verbs::context& device, const 
 server_path::~server_path()
 {
     if (joined_)
-        session_.handler().remove_path(peer_);
+        session_.handler().remove_path(peer_, why_);
     shared().stats.paths.add(-1);
     home_.connections().clear();
     // Where its parts stand, devices go behind the domain.

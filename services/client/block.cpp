@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Block devices: `verbena block`.
 #include "block.hpp"
-#include "block_session.hpp"
+#include "block_parts.hpp"
 
 #include "../standard_output.hpp"
 #include "json_text.hpp"
@@ -32,42 +32,7 @@ namespace {
 
 using nlohmann::json;
 
-// A session with its paths, and one device that is open.
-struct opened {
-    opened(runtime& r, const block_options& o)
-        : place({o.url, o.paths, o.session, o.connections, {}}),
-          link(r.shard(), r.buffers(), [&r](std::string_view scheme) -> result<verbs::context*> {
-              if (scheme == "rdma")
-                  return r.rdma();
-              return &r.iwarp();
-          })
-    {
-        if (r.options().soft)
-            place.patience = std::chrono::seconds(r.options().timeout_seconds);
-    }
-    task<int> open(rnbd::access_mode mode)
-    {
-        if (const std::string wrong = check(place); !wrong.empty())
-            co_return complain(wrong, exit_usage);
-        failure failed = co_await link.connect(place);
-        if (failed.failed())
-            co_return complain(failed.text(), exit_unreachable);
-        for (const failure& f : link.unreached())
-            say(f.text() + "\n  it goes on being tried, and requests go by the other paths");
-        failed = co_await link.open(mode);
-        if (failed.failed())
-            co_return complain(failed.text(), exit_failed);
-        device = link.device();
-        session = link.session();
-        co_return exit_ok;
-    }
-    block_place place;
-    block_session link;
-    rnbd::device* device = nullptr;
-    rtrs::client* session = nullptr;
-};
-
-json describe(const opened& d, const std::string& url)
+json describe(const opened_block& d, const std::string& url)
 {
     const storage::block_properties p = d.device->properties();
     json out = {{"url", url},
@@ -82,7 +47,7 @@ json describe(const opened& d, const std::string& url)
     return out;
 }
 
-task<int> info(runtime& r, opened& d, const block_options& o)
+task<int> info(runtime& r, opened_block& d, const block_options& o)
 {
     if (r.options().json) {
         print("%s\n", dump(describe(d, o.url)).c_str());
@@ -97,39 +62,6 @@ task<int> info(runtime& r, opened& d, const block_options& o)
           d.session->max_io_size(), d.session->queue_depth());
     co_return exit_ok;
 }
-
-// Tells on a terminal how far a transfer is.
-class meter {
-public:
-    meter(runtime& r, std::uint64_t all)
-        : shown_(!r.options().quiet && ::isatty(STDERR_FILENO) != 0), all_(all)
-    {
-    }
-    ~meter()
-    {
-        if (shown_)
-            std::fputs("\r\033[K", stderr);
-    }
-    void add(std::uint64_t bytes)
-    {
-        done_ += bytes;
-        const auto now = std::chrono::steady_clock::now();
-        if (!shown_ || now - told_ < std::chrono::milliseconds(200))
-            return;
-        told_ = now;
-        const double seconds = std::chrono::duration<double>(now - begun_).count();
-        std::fprintf(
-            stderr, "\r\033[K%s of %s, %s/s", human(done_).c_str(), human(all_).c_str(),
-            human(static_cast<std::uint64_t>(static_cast<double>(done_) / std::max(seconds, 0.001))).c_str());
-    }
-
-private:
-    bool shown_;
-    std::uint64_t all_;
-    std::uint64_t done_ = 0;
-    std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
-    std::chrono::steady_clock::time_point told_;
-};
 
 class descriptor {
 public:
@@ -164,27 +96,8 @@ std::int64_t all_of(Call call, int fd, std::span<Byte> bytes)
     return static_cast<std::int64_t>(done);
 }
 
-constexpr std::size_t turn = std::size_t(4) << 20; // bytes on the way at once
-
-std::string out_of_place(const block_options& o, const storage::block_properties& p)
-{
-    return o.url + ": --offset and --length are of whole blocks (" + std::to_string(p.block_size) +
-           " bytes) within the device (" + std::to_string(p.size) + " bytes)";
-}
-
-// How many bytes are meant, of which 0 is a number like any other; nothing if they are not in the device.
-std::optional<std::uint64_t> length_within(const block_options& o, const storage::block_properties& p)
-{
-    if (o.offset > p.size || o.offset % p.block_size != 0)
-        return std::nullopt;
-    const std::uint64_t length = o.length.value_or(p.size - o.offset);
-    if (length > p.size - o.offset || length % p.block_size != 0)
-        return std::nullopt;
-    return length;
-}
-
 // One part is written to the file while the next one comes.
-task<int> read_out(runtime& r, opened& d, const block_options& o)
+task<int> read_out(runtime& r, opened_block& d, const block_options& o)
 {
     const storage::block_properties p = d.device->properties();
     const auto length = length_within(o, p);
@@ -196,9 +109,9 @@ task<int> read_out(runtime& r, opened& d, const block_options& o)
                              : ::open(o.file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     if (out.get() < 0)
         co_return complain(o.file + ": " + std::system_category().message(errno), exit_failed);
-    meter told(r, end - o.offset);
-    lease first = co_await r.buffers().acquire(turn);
-    lease second = co_await r.buffers().acquire(turn);
+    block_meter told(r, end - o.offset);
+    lease first = co_await r.buffers().acquire(block_turn);
+    lease second = co_await r.buffers().acquire(block_turn);
     std::array<lease, 2> memory;
     memory[0] = std::move(first);
     memory[1] = std::move(second);
@@ -209,7 +122,7 @@ task<int> read_out(runtime& r, opened& d, const block_options& o)
     std::int64_t written = 0;
     for (std::uint64_t at = o.offset; at < end || filled != 0;) {
         const std::span<std::byte> ready = memory[which].bytes().first(filled);
-        const std::size_t wanted = std::min<std::uint64_t>(end - at, turn);
+        const std::size_t wanted = std::min<std::uint64_t>(end - at, block_turn);
         which ^= 1;
         const std::span<std::byte> next = memory[which].bytes().first(wanted);
         const auto save = [&]() -> task<result<void>> {
@@ -244,19 +157,25 @@ task<int> read_out(runtime& r, opened& d, const block_options& o)
     co_return exit_ok;
 }
 
-// If it succeeds, all that was answered is on stable storage, even if the server was started anew meanwhile.
-task<int> flush(opened& d, const block_options& o)
+// What came before the failure is on the device, and stays there: it is flushed, so that what is said of it holds. Of `tried` bytes behind
+// it, which went as many requests, any may be there.
+task<int> end_early(opened_block& d, std::uint64_t written, const std::string& why, std::uint64_t tried = 0)
 {
+    if (written == 0 && tried == 0)
+        co_return complain(why + ": nothing was written", exit_failed);
     const auto flushed = co_await d.device->flush();
-    if (flushed)
-        co_return exit_ok;
-    std::string text = o.url + ": " + flushed.error().message();
-    if (rnbd::is_loss(flushed.error()))
-        text += "\n  run this command again, and look why the server ended";
+    std::string text = why + ": ";
+    if (written != 0)
+        text += "the first " + std::to_string(written) + " bytes of the input were written" +
+                (flushed ? " and flushed"
+                         : ", and may be lost, as the flush failed: " + flushed.error().message());
+    if (tried != 0)
+        text += std::string(written != 0 ? "; the next " : "the first ") + std::to_string(tried) +
+                " bytes may be written in part";
     co_return complain(text, exit_failed);
 }
 
-task<int> write_in(runtime& r, opened& d, const block_options& o)
+task<int> write_in(runtime& r, opened_block& d, const block_options& o)
 {
     const storage::block_properties p = d.device->properties();
     const descriptor in(o.file.empty() ? STDIN_FILENO : ::open(o.file.c_str(), O_RDONLY | O_CLOEXEC));
@@ -273,49 +192,52 @@ task<int> write_in(runtime& r, opened& d, const block_options& o)
     const std::uint64_t all =
         sized && is.st_size >= begun ? static_cast<std::uint64_t>(is.st_size - begun) : p.size - o.offset;
     const std::string beyond =
-        o.url + ": what is written goes beyond the end of the device (" + std::to_string(p.size) + " bytes)";
+        o.url + ": the input goes beyond the end of the device (" + std::to_string(p.size) + " bytes)";
     if (all > p.size - o.offset)
         co_return complain(beyond + ": nothing was written", exit_failed);
-    meter told(r, all);
-    lease memory = co_await r.buffers().acquire(turn);
+    block_meter told(r, all);
+    lease memory = co_await r.buffers().acquire(block_turn);
     if (!memory)
         co_return complain("no memory for the transfer", exit_failed);
     for (std::uint64_t at = o.offset;;) {
-        const std::span<std::byte> room = memory.bytes().first(turn);
+        const std::span<std::byte> room = memory.bytes().first(block_turn);
         auto take = [&] { return all_of(::read, in.get(), room); };
         const std::int64_t got = co_await r.files().run(std::move(take));
         if (got < 0)
-            co_return complain((o.file.empty() ? "standard input" : o.file) + ": " +
-                                   std::system_category().message(static_cast<int>(-got)),
-                               exit_failed);
+            co_return co_await end_early(d, at - o.offset,
+                                         (o.file.empty() ? "standard input" : o.file) + ": " +
+                                             std::system_category().message(static_cast<int>(-got)));
         if (got == 0)
             break;
-        auto size = static_cast<std::size_t>(got);
+        // What still fits is written, as whoever fills a disk from a pipe expects.
+        const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(std::uint64_t(got), p.size - at));
+        if (size == 0)
+            co_return co_await end_early(d, at - o.offset, beyond);
         // The last block is filled up with what the device has there.
         const std::size_t whole = (size + p.block_size - 1) / p.block_size * p.block_size;
-        if (at + size > p.size)
-            co_return complain(beyond, exit_failed);
         if (whole != size) {
             std::vector<std::byte> last(p.block_size);
             const auto old = co_await d.device->read(at + whole - p.block_size, last);
             if (!old)
-                co_return complain(o.url + ": " + old.error().message(), exit_failed);
+                co_return co_await end_early(d, at - o.offset, o.url + ": " + old.error().message());
             const std::size_t kept = p.block_size - (whole - size);
             std::ranges::copy(std::span(last).subspan(kept),
                               room.begin() + static_cast<std::ptrdiff_t>(size));
         }
         const auto done = co_await d.device->write(at, room.first(whole));
         if (!done)
-            co_return complain(o.url + ": " + done.error().message(), exit_failed);
+            co_return co_await end_early(d, at - o.offset, o.url + ": " + done.error().message(), size);
         told.add(size);
         at += size;
-        if (size < turn || d.device->losses() != 0)
+        if (size < static_cast<std::size_t>(got))
+            co_return co_await end_early(d, at - o.offset, beyond);
+        if (size < block_turn || d.device->losses() != 0)
             break;
     }
-    co_return co_await flush(d, o);
+    co_return co_await flush_block(d, o);
 }
 
-task<int> discard(opened& d, const block_options& o)
+task<int> discard(opened_block& d, const block_options& o)
 {
     const storage::block_properties p = d.device->properties();
     const auto length = length_within(o, p);
@@ -324,7 +246,7 @@ task<int> discard(opened& d, const block_options& o)
     const auto done = co_await d.device->discard(o.offset, *length);
     if (!done)
         co_return complain(o.url + ": " + done.error().message(), exit_failed);
-    co_return co_await flush(d, o);
+    co_return co_await flush_block(d, o);
 }
 
 struct bench_state {
@@ -336,7 +258,7 @@ struct bench_state {
     result<void> failed;
 };
 
-task<void> bench_lane(runtime& r, opened& d, const block_options& o, bench_state& all)
+task<void> bench_lane(runtime& r, opened_block& d, const block_options& o, bench_state& all)
 {
     const storage::block_properties p = d.device->properties();
     const std::uint64_t places = p.size / o.size;
@@ -367,7 +289,7 @@ task<void> bench_lane(runtime& r, opened& d, const block_options& o, bench_state
     }
 }
 
-task<int> bench(runtime& r, opened& d, const block_options& o)
+task<int> bench(runtime& r, opened_block& d, const block_options& o)
 {
     const storage::block_properties p = d.device->properties();
     if (o.size % p.block_size != 0 || o.size > p.size)
@@ -427,9 +349,10 @@ task<int> block(runtime& r, block_options o)
 {
     if (o.file == "-")
         o.file.clear();
-    opened d(r, o);
+    opened_block d(r, o);
     const bool changes = o.what == block_command::write || o.what == block_command::discard ||
-                         (o.what == block_command::bench && o.writes);
+                         (o.what == block_command::bench && o.writes) ||
+                         (o.what == block_command::verify && o.verify_writes);
     int code = co_await d.open(changes ? rnbd::access_mode::read_write : rnbd::access_mode::read_only);
     if (code == exit_ok) {
         switch (o.what) {
@@ -437,6 +360,7 @@ task<int> block(runtime& r, block_options o)
         case block_command::read: code = co_await read_out(r, d, o); break;
         case block_command::write: code = co_await write_in(r, d, o); break;
         case block_command::discard: code = co_await discard(d, o); break;
+        case block_command::verify: code = co_await verify_block(r, d, o); break;
         case block_command::bench: code = co_await bench(r, d, o); break;
         }
     }

@@ -11,7 +11,7 @@
 
 namespace verbena::cli {
 
-enum class block_command : std::uint8_t { info, read, write, discard, bench };
+enum class block_command : std::uint8_t { info, read, write, discard, verify, bench };
 
 struct block_options {
     block_command what = block_command::info;
@@ -27,6 +27,9 @@ struct block_options {
     double seconds = 5;
     bool writes = false;
     bool random = true;
+    std::optional<std::uint64_t> seed; ///< verify: of the bytes; none: one is drawn, to write
+    bool verify_writes = false;
+    bool verify_reads = false;
 };
 task<int> block(runtime& r, block_options o);
 

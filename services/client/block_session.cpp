@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "block_session.hpp"
 
+#include "percent.hpp"
+
 #include <verbena/core/net/net.hpp>
 #include <verbena/core/task/already_made.hpp>
 #include <verbena/core/task/combine.hpp>
@@ -31,13 +33,25 @@ result<device_url> parse_device_url(std::string_view text)
         u.scheme = prefix.substr(5, prefix.find(':') - 5);
         const std::string_view rest = text.substr(prefix.size());
         const std::size_t slash = rest.find('/');
-        u.device = slash == rest.npos ? "" : rest.substr(slash + 1);
-        u.address = rest.substr(0, slash);
-        if (u.address.empty())
+        auto device = decode_percent(slash == rest.npos ? std::string_view() : rest.substr(slash + 1));
+        if (!device)
+            return device.error();
+        u.device = std::move(*device);
+        if (u.device.size() > rnbd::max_device_name)
+            return error(std::errc::invalid_argument, "a device's name has up to 254 bytes");
+        const std::string_view authority = rest.substr(0, slash);
+        if (authority.empty() || (authority.front() == ':' && authority.rfind(':') == 0))
             return error(std::errc::invalid_argument, "a host is missing, as in rnbd+iwarp://HOST/DEVICE");
-        const std::size_t colon = u.address.rfind(':');
-        if (colon == u.address.npos || u.address.back() == ']')
-            u.address += ":1234";
+        const auto place = net::split_host_port(authority, rtrs::default_port);
+        const bool only_port_is_wrong =
+            !place && net::split_host_port(authority.substr(0, authority.rfind(':')), rtrs::default_port);
+        if (only_port_is_wrong || (place && place->port == 0))
+            return error(std::errc::invalid_argument,
+                         "a port is a number from 1 to 65535; leave it out for 1234");
+        if (!place)
+            return place.error();
+        const bool v6 = place->host.find(':') != std::string::npos;
+        u.address = (v6 ? '[' + place->host + ']' : place->host) + ':' + std::to_string(place->port);
         return u;
     }
     return error(std::errc::invalid_argument,
@@ -78,7 +92,7 @@ std::string cure_of_path(const error& e)
            "memory for one more session (its log says)?";
 }
 
-std::string cure_of_open(const error& e)
+std::string cure_of_open(const error& e, const std::string& to_read)
 {
     if (e == std::errc::no_such_file_or_directory)
         return "the server has no device of this name";
@@ -88,7 +102,7 @@ std::string cure_of_open(const error& e)
     if (e == std::errc::operation_not_permitted)
         return "another client has it open for writing";
     if (e == std::errc::read_only_file_system)
-        return "the server does not let it be changed";
+        return "the server does not let it be changed" + (to_read.empty() ? "" : ": " + to_read);
     return {};
 }
 
@@ -112,6 +126,7 @@ std::string check(const block_place& p)
 
 task<failure> block_session::connect(const block_place& p)
 {
+    to_read_ = p.to_read;
     std::vector<std::string> all = {p.url};
     all.insert(all.end(), p.paths.begin(), p.paths.end());
     rtrs::client_options o;
@@ -173,7 +188,7 @@ task<failure> block_session::open(rnbd::access_mode mode)
 {
     auto made = co_await blocks_->open(device_name_, mode);
     if (!made)
-        co_return failure("cannot open " + url_, made.error(), cure_of_open(made.error()));
+        co_return failure("cannot open " + url_, made.error(), cure_of_open(made.error(), to_read_));
     device_ = std::move(*made);
     co_return failure();
 }
@@ -182,7 +197,8 @@ task<failure> block_session::begin_anew()
 {
     const auto done = co_await device_->begin_anew();
     if (!done)
-        co_return failure("cannot open " + url_ + " again", done.error(), cure_of_open(done.error()));
+        co_return failure("cannot open " + url_ + " again", done.error(),
+                          cure_of_open(done.error(), to_read_));
     co_return failure();
 }
 

@@ -23,12 +23,13 @@ namespace verbena::cli {
 
 /// Where a device is, and how it is reached.
 struct block_place {
-    std::string url; ///< rnbd+iwarp://HOST[:1234]/DEVICE, rnbd+rdma://...
+    std::string url; ///< rnbd+iwarp://HOST[:1234]/DEVICE, rnbd+rdma://...; the device may be percent-encoded
     std::vector<std::string>
         paths;                ///< more ways to the same server; their devices, if any, are not looked at
     std::string session;      ///< empty: host and process
     unsigned connections = 1; ///< of each path, beside that for service messages
     std::optional<duration> patience; ///< how long a request waits while no path is connected
+    std::string to_read; ///< what opens a device that may not be written, for people; empty: nothing to tell
 };
 /// What is wrong with its URLs, for people; empty if nothing.
 std::string check(const block_place& p);
@@ -67,6 +68,7 @@ private:
     providers find_;
     std::vector<failure> unreached_;
     std::string url_;
+    std::string to_read_;
     std::string device_name_;
     rtrs::client_stats stats_;
     std::unique_ptr<rtrs::client> session_;

@@ -318,6 +318,12 @@ int run_command(int argc, char** argv)
             block_o.size = static_cast<std::uint32_t>(size);
             block_o.random = block_pattern.starts_with("rand");
             block_o.writes = block_pattern.ends_with("write");
+            if (what == block_command::verify && !block_o.verify_writes && !block_o.verify_reads)
+                throw CLI::ValidationError("verify", "say --write, --read or both");
+            // Whatever it compared without them, a server that lost a write, or a device that was cut short, could pass.
+            if (what == block_command::verify && !block_o.verify_writes && (!block_o.seed || !block_o.length))
+                throw CLI::ValidationError(
+                    "verify", "say --seed and --length with --read: those that verify --write has printed");
             run = [&](runtime& r) { return cli::block(r, block_o); };
         });
         return c;
@@ -329,14 +335,24 @@ int run_command(int argc, char** argv)
         block_sub("write", "Fill it from a file or the standard input, then flush it", block_command::write);
     CLI::App* block_discard =
         block_sub("discard", "Say that contents are not needed any more", block_command::discard);
+    CLI::App* block_verify =
+        block_sub("verify",
+                  "Write bytes that follow from a seed and from where they stand, or see "
+                  "whether they stand there; exits with 1 if they don't",
+                  block_command::verify);
     CLI::App* block_bench =
         block_sub("bench", "Time requests; writes destroy what is there", block_command::bench);
     block_read->add_option("file", block_o.file, "(default, or -: the standard output)");
     block_write->add_option("file", block_o.file, "(default, or -: the standard input)");
-    for (CLI::App* c : {block_read, block_write, block_discard})
+    for (CLI::App* c : {block_read, block_write, block_discard, block_verify})
         c->add_option("--offset", block_offset, "where to begin; bytes, or with K, M, G or T");
-    for (CLI::App* c : {block_read, block_discard})
+    for (CLI::App* c : {block_read, block_discard, block_verify})
         c->add_option("--length", block_length, "how much; 0 is nothing (default: to the end)");
+    block_verify->add_flag("--write", block_o.verify_writes, "write them and flush; destroys what is there");
+    block_verify->add_flag("--read", block_o.verify_reads, "compare what is there; with --write, after it");
+    block_verify->add_option(
+        "--seed", block_o.seed,
+        "of the bytes; another one, other bytes (default of --write: one is drawn and printed)");
     block_bench->add_option("--pattern", block_pattern, "randread, randwrite, read or write")
         ->check(CLI::IsMember({"randread", "randwrite", "read", "write"}))
         ->capture_default_str();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "url.hpp"
 
+#include "percent.hpp"
+
 #include <verbena/core/printable.hpp>
 
 #include <verbena/core/net/net.hpp>
@@ -16,38 +18,6 @@ constexpr std::uint16_t rdma_port = 20049; // RFC 8166 9
 constexpr std::size_t max_path = 4096;
 
 error bad(const char* rule) { return error(std::errc::invalid_argument, rule); }
-
-int hex_digit(char c) noexcept
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
-result<std::string> decode_percent(std::string_view text)
-{
-    std::string out;
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        if (text[i] != '%') {
-            out += text[i];
-            continue;
-        }
-        const int high = i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
-        const int low = i + 2 < text.size() ? hex_digit(text[i + 2]) : -1;
-        if (high < 0 || low < 0)
-            return bad("'%' in a URL stands before two hexadecimal digits; write %25 for a percent sign");
-        const char c = static_cast<char>(high * 16 + low);
-        if (c == '\0')
-            return bad("a path holds no NUL");
-        out += c;
-        i += 2;
-    }
-    return out;
-}
 
 std::string encode_percent(std::string_view path)
 {

@@ -107,6 +107,7 @@ int config_complete()
         nbdkit_error("url=rnbd+iwarp://HOST/DEVICE is missing");
         return -1;
     }
+    place.to_read = "start nbdkit with -r to export it read-only";
     if (const std::string wrong = cli::check(place); !wrong.empty()) {
         nbdkit_error("%s", wrong.c_str());
         return -1;
@@ -116,7 +117,11 @@ int config_complete()
 
 int after_fork()
 {
-    auto made = runtime::start();
+    // nbdkit's threads and the shard wait for each other, and for the NBD client, on the same processors: what the shard spins
+    // away is missing there.
+    runtime_options o;
+    o.reactor.policy = wait_policy::event;
+    auto made = runtime::start(o);
     if (!made) {
         nbdkit_error("cannot start: %s", made.error().message().c_str());
         return -1;

@@ -332,8 +332,8 @@ class Modules(unittest.TestCase):
         self.assertTrue(any("filter=limit,filter=delay,filter=error" in line for line in lines), lines)
         # Those of block stand first.
         port = {line.split("://")[0].split()[-1]: line.rsplit(":", 1)[1] for line in lines if line.startswith("listening at")}
-        self.assertIn("device null from nullblk (rw), 1073741824 bytes", lines)
-        self.assertIn(f"device file from {self.folder}/disk.img (rw), 1048576 bytes", lines)
+        self.assertIn("device null from nullblk (rw), 1073741824 bytes, to this host only", lines)
+        self.assertIn(f"device file from {self.folder}/disk.img (rw), 1048576 bytes, to this host only", lines)
         for url in (f"nfs+tcp://127.0.0.1:{port['tcp']}", f"nfs+iwarp://127.0.0.1:{port['iwarp']}"):
             more = f"?mountport={port['tcp']}"
             done = subprocess.run([VERBENA, "cat", f"{url}/export/file{more}"], capture_output=True, text=True, timeout=LIMIT,

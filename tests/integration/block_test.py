@@ -246,7 +246,11 @@ class Block(daemon.DaemonTest):
         self.serve("disk=64K")
         self.assertIn("whole blocks", self.block("read", "--offset", "1", self.url("disk"), status=2))
         self.assertIn("within the device", self.block("read", "--length", "1M", self.url("disk"), status=2))
-        self.assertIn("beyond the end", self.block("write", self.url("disk"), data=bytes(65537), status=1))
+        # Of a pipe what fits is written, and how much that is is said.
+        told = self.block("write", "--offset", "4K", self.url("disk"), data=b"\2" * 65536, status=1)
+        self.assertIn("the input goes beyond the end of the device (65536 bytes): the first 61440 bytes of the input were written and flushed", told)
+        self.assertEqual(self.block("read", self.url("disk")), bytes(4096) + b"\2" * 61440)
+        self.assertIn("nothing was written", self.block("write", "--offset", "64K", self.url("disk"), data=b"x", status=1))
         # Of a file it is known before anything is written.
         self.block("write", self.url("disk"), data=b"\1" * 65536)
         large = os.path.join(self.folder, "large")
@@ -265,6 +269,112 @@ class Block(daemon.DaemonTest):
         self.assertIn("no command block ls; known: info read", self.block("ls", self.url("disk"), status=2))
         self.assertIn("1234]/DEVICE", self.block("info", "nfs+tcp://127.0.0.1/x", status=2))
         self.assertIn("cannot connect", self.block("info", "rnbd+iwarp://127.0.0.1:1/x", status=3))
+        for port in ("70000", "x", "", "0"):
+            self.assertIn("leave it out for 1234", self.block("info", f"rnbd+iwarp://127.0.0.1:{port}/disk", status=2))
+            self.assertIn("leave it out for 1234",
+                          self.block("info", self.url("disk"), "--path", f"rnbd+iwarp://127.0.0.1:{port}", status=2))
+        self.assertIn("write %25 for a percent sign", self.block("info", self.url("50%"), status=2))
+
+    def test_names_may_be_percent_encoded(self):
+        self.serve("a disk=64K", "50%=1M")
+        self.assertEqual(json.loads(self.block("info", "--json", self.url("%61%20disk")))["size"], 65536)
+        self.assertEqual(json.loads(self.block("info", "--json", self.url("a disk")))["size"], 65536)
+        self.assertEqual(json.loads(self.block("info", "--json", self.url("50%25")))["size"], MIB)
+
+    def test_verify_finds_what_is_not_as_it_was_written(self):
+        path = os.path.join(self.folder, "disk.img")
+        self.serve(f"disk={path},size=8M,direct=off")
+        whole = ("--read", "--seed", "1", "--length", "8M")
+        self.assertIn("say --write, --read or both", self.block("verify", self.url("disk"), status=2))
+        self.assertEqual(self.block("verify", "--write", "--read", "--seed", "1", self.url("disk")), b"")
+        told = json.loads(self.block("verify", "--read", "--seed", "1", "--offset", "5M", "--length", "1M", "--json", self.url("disk")))
+        self.assertEqual((told["offset"], told["length"], told["written"], told["compared"], told["wrong_blocks"]),
+                         (5 * MIB, MIB, False, True, 0))
+        told = self.block("verify", "--read", "--seed", "2", "--length", "8M", self.url("disk"), status=1)
+        self.assertIn("16384 of 16384 blocks are not as seed 2 has them; the first wrong one is at 0 and holds neither zeros nor bytes of this seed",
+                      told)
+        self.assertIn("are these the seed and the range", told)
+        # Another seed for a part of it.
+        self.block("verify", "--write", "--seed", "2", "--offset", "1M", "--length", "1M", self.url("disk"))
+        self.block("verify", "--read", "--seed", "2", "--offset", "1M", "--length", "1M", self.url("disk"))
+        self.assertIn("2048 of 16384 blocks are not as seed 1 has them; the first wrong one is at 1048576", self.block("verify", *whole, self.url("disk"), status=1))
+        self.assertEqual(self.block("verify", "--write", "--seed", "1", self.url("disk")).decode(),
+                         f"compare by: verify --read --seed 1 --offset 0 --length {8 * MIB}\n")
+        self.daemon.stop()
+        with open(path, "r+b") as file: # a block that stands where another one belongs, a torn one, and one that was lost
+            file.seek(7 * MIB)
+            block = file.read(512)
+            file.seek(5 * MIB + 512)
+            file.write(block)
+            file.seek(6 * MIB + 511)
+            file.write(b"x")
+            file.seek(7 * MIB + 1024)
+            file.write(bytes(512))
+        self.serve(f"disk={path},direct=off")
+        self.assertIn(f"3 of 16384 blocks are not as seed 1 has them; the first wrong one is at {5 * MIB + 512} and holds what belongs at {7 * MIB}",
+                      self.block("verify", *whole, self.url("disk"), status=1))
+        for place, holds in (("6M", "63 of its 64 words of 8 bytes, and others"), ("7M", "zeros")):
+            self.assertIn(f"and holds {holds}", self.block("verify", "--read", "--seed", "1", "--offset", place, "--length", "1M", self.url("disk"), status=1))
+        client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
+        done = subprocess.run([client, "-q", "block", "verify", *whole, "--json", self.url("disk")], capture_output=True, timeout=60 * daemon.SLOW, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(json.loads(done.stdout)["first_wrong"]["offset"], 5 * MIB + 512)
+        self.assertEqual(json.loads(done.stdout)["wrong_blocks"], 3)
+        self.assertIn("whole blocks", self.block("verify", "--read", "--seed", "1", "--length", "1", self.url("disk"), status=2))
+
+    def test_verify_does_not_pass_where_it_has_shown_nothing(self):
+        self.serve("disk=8M", "half=4M")
+        for words in (("--read", "--seed", "1", "--length", "0"), ("--read", "--seed", "1", "--offset", "8M", "--length", "0"),
+                      ("--write", "--length", "0"), ("--write", "--offset", "8M")):
+            self.assertIn("there is no block to verify", self.block("verify", *words, self.url("disk"), status=2))
+        # A copy that was cut short is right up to its end; one seed for all would have an earlier run pass for this one.
+        for words in (("--seed", "1"), ("--length", "4M"), ()):
+            self.assertIn("say --seed and --length with --read", self.block("verify", "--read", *words, self.url("half"), status=2))
+        first = json.loads(self.block("verify", "--write", "--json", self.url("disk")))
+        half = self.block("read", "--length", "4M", self.url("disk"))
+        self.block("write", self.url("half"), data=half)
+        seed = str(first["seed"])
+        self.assertIn("within the device", self.block("verify", "--read", "--seed", seed, "--length", "8M", self.url("half"), status=2))
+        self.block("verify", "--read", "--seed", seed, "--length", "8M", self.url("disk"))
+        second = json.loads(self.block("verify", "--write", "--json", self.url("disk")))
+        self.assertNotEqual(second["seed"], first["seed"])
+        self.assertNotEqual(self.block("read", "--length", "4M", self.url("disk")), half)
+        told = self.block("verify", "--write", self.url("disk")).decode().split()
+        self.block("verify", *told[3:], self.url("disk"))
+
+    def test_verify_tells_what_it_found_before_it_could_not_read(self):
+        config = os.path.join(self.folder, "failing.toml")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(f'[daemon]\nshards = 1\nstate = "{self.folder}/state"\n[metrics]\nlisten = "off"\n'
+                       '[block]\nlisten = ["iwarp://127.0.0.1:0"]\n[[block.device]]\nname = "disk"\nsize = "16M"\n'
+                       '[[block.device.filter]]\nname = "error"\noperations = ["read"]\nevery = 50\n')
+        self.daemon = self.run_daemon("serve", config, exactly=True)
+        self.ports = [self.daemon.port("iwarp")]
+        self.block("verify", "--write", "--seed", "1", self.url("disk"))
+        client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
+        # 34 requests each 4 MiB: the 50th and the 150th are of the second part, the 100th is of the first one.
+        for compared in (4 * MIB, 0, 4 * MIB):
+            done = subprocess.run([client, "block", "verify", "--read", "--seed", "2", "--length", "16M", "--json", self.url("disk")],
+                                  capture_output=True, timeout=60 * daemon.SLOW, check=False)
+            self.assertEqual(done.returncode, 1)
+            told = json.loads(done.stdout)
+            self.assertEqual((told["compared_bytes"], told["wrong_blocks"]), (compared, compared // 512))
+            self.assertIn("Input/output error", told["error"])
+            said = done.stderr.decode()
+            self.assertIn(f"; the first {compared} bytes were compared", said)
+            self.assertEqual(f"\n  {compared // 512} of {compared // 512} blocks are not as seed 2 has them" in said, compared != 0, said)
+
+    def test_it_says_who_gets_in(self):
+        self.serve("mine=1M", "named=1M,session=vm1", "ours=1M,clients=192.0.2.0/24,clients=198.51.100.7", "all=1M,clients=*",
+                   listen=("iwarp://*:0",))
+        told = "\n".join(self.daemon.lines)
+        self.assertIn("device mine from ramblk (rw), 1048576 bytes, to this host only\n  other hosts are refused: clients=10.0.0.0/8 lets in", told)
+        self.assertIn("device named from ramblk (rw), 1048576 bytes, to this host only, session vm1\n  other hosts", told)
+        self.assertIn("device ours from ramblk (rw), 1048576 bytes, to 192.0.2.0/24 198.51.100.7/32\n  1048576 bytes in memory", told)
+        self.assertIn("device all from ramblk (rw), 1048576 bytes, to everybody\n", told)
+        self.daemon.stop()
+        self.serve("mine=1M") # on loopback nobody else comes
+        self.assertNotIn("other hosts are refused", "\n".join(self.daemon.lines))
 
     def test_it_says_how_many_clients_there_is_memory_for(self):
         for shards, mib, depth, clients, of_one in ((1, 512, 512, 7, 2), (3, 512, 512, 6, 2), (1, 1024, 64, 64, 24)):
@@ -333,6 +443,9 @@ class Block(daemon.DaemonTest):
         self.assertGreater(self.daemon.metric('verbena_block_delay_operations_total{device="limited",outcome="delayed"}'), 0)
         self.block("write", self.url("bad"), data=bytes(4096), status=1)
         self.assertGreater(self.daemon.metric('verbena_block_error_operations_total{device="bad",outcome="failed"}'), 0)
+        log = self.daemon.log()
+        self.assertIn("rnbd: operation failed device=bad operation=write session=", log)
+        self.assertIn("look at the disk", log)
         self.assertEqual(self.block("read", "--length", "4K", self.url("bad")), bytes(4096))
         self.assertGreater(self.daemon.metric('verbena_rnbd_device_operations_total{device="bad",operation="write"}'), 0)
         self.assertGreater(self.daemon.metric('verbena_rnbd_device_failed_operations_total{device="bad",reason="io"}'), 0)
@@ -340,6 +453,26 @@ class Block(daemon.DaemonTest):
         self.assertEqual(self.daemon.metric('verbena_rnbd_device_operations_in_flight{device="limited"}'), 0)
         count = 'verbena_rnbd_device_operation_seconds_count{device="limited",operation="write"}'
         self.assertEqual(self.daemon.metric(count), self.daemon.metric('verbena_rnbd_device_operations_total{device="limited",operation="write"}'))
+
+    def test_a_write_that_fails_says_what_may_be_there(self):
+        config = os.path.join(self.folder, "failing.toml")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(f'[daemon]\nshards = 1\nstate = "{self.folder}/state"\n[metrics]\nlisten = "off"\n'
+                       '[block]\nlisten = ["iwarp://127.0.0.1:0"]\n[[block.device]]\nname = "disk"\nsize = "16M"\n'
+                       '[[block.device.filter]]\nname = "error"\noperations = ["write"]\nevery = 50\n')
+        self.daemon = self.run_daemon("serve", config, exactly=True)
+        self.ports = [self.daemon.port("iwarp")]
+        data = os.urandom(8 * MIB)
+        # 34 requests each 4 MiB: the first 49 succeed.
+        told = self.block("write", self.url("disk"), data=data, status=1)
+        self.assertIn("the first 4194304 bytes of the input were written and flushed; the next 4194304 bytes may be written in part", told)
+        written = self.block("read", self.url("disk"))
+        self.assertEqual(written[:4 * MIB], data[:4 * MIB])
+        self.assertNotIn(written[4 * MIB:8 * MIB], (bytes(4 * MIB), data[4 * MIB:]))
+        # The 100th is among those of the first part now.
+        told = self.block("write", self.url("disk"), data=data, status=1)
+        self.assertIn(": the first 4194304 bytes may be written in part", told)
+        self.assertNotIn("nothing was written", told)
 
     def test_in_one_process_beside_nfs(self):
         config = os.path.join(self.folder, "both.toml")
@@ -369,6 +502,7 @@ class Block(daemon.DaemonTest):
             self.serve("disk=8M", listen=(f"iwarp://127.0.0.1:{port}",))
             told, said = bench.communicate(timeout=60 * daemon.SLOW)
             self.assertEqual(bench.returncode, 0, said)
+            self.assertIn(b"path lost", said)
             served = self.daemon.metric('verbena_rnbd_operations_total{operation="read"}')
             self.assertGreater(served, 0)
             self.assertGreater(json.loads(told)["operations"], 100)

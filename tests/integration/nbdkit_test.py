@@ -188,7 +188,7 @@ class Nbdkit(daemon.DaemonTest):
         self.assertGreater(self.daemon.metric('verbena_rnbd_operations_total{operation="discard"}'), 0)
 
     def test_what_cannot_be_written(self):
-        self.assertIn("does not let it be changed", self.run_nbdkit('nbdinfo --size "$uri"', "fixed", status=1))
+        self.assertIn("does not let it be changed: start nbdkit with -r", self.run_nbdkit('nbdinfo --size "$uri"', "fixed", status=1))
         self.assertIn(str(MIB), self.run_nbdkit('nbdinfo --size "$uri"', "fixed", "-r"))
 
     def test_what_is_not_there(self):
@@ -202,6 +202,10 @@ class Nbdkit(daemon.DaemonTest):
                               timeout=60 * daemon.SLOW, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("rnbd+iwarp://HOST[:1234]/DEVICE", done.stderr)
+        done = subprocess.run(["nbdkit", "-f", "-U", "-", PLUGIN, "url=rnbd+iwarp://127.0.0.1:70000/disk", "--run", "true"],
+                              capture_output=True, text=True, timeout=60 * daemon.SLOW, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("a port is a number from 1 to 65535; leave it out for 1234", done.stderr)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,7 +28,7 @@ struct place {
     int open()
     {
         try {
-            opened = fileblk::open_disk_file(options);
+            opened = fileblk::open_disk_file(options, before_lock);
             return 0;
         } catch (const fileblk::open_failure& e) {
             text = e.what();
@@ -41,6 +42,7 @@ struct place {
     fileblk::fileblk_options options;
     fileblk::disk_file opened;
     std::string text;
+    std::function<void()> before_lock; ///< what others do then
 };
 
 } // namespace
@@ -71,6 +73,92 @@ BOOST_AUTO_TEST_CASE(a_file_is_created_once_and_never_changed)
     BOOST_TEST(p.says("leave size= out"), p.text);
     BOOST_REQUIRE(::stat(p.options.path.c_str(), &st) == 0);
     BOOST_TEST(st.st_size == 1 << 20);
+}
+
+// It would be in the way when the size is put right, too.
+BOOST_AUTO_TEST_CASE(a_file_that_was_created_for_nothing_is_gone)
+{
+    place p;
+    const temporary_directory memory{"/dev/shm"};
+    p.options.path = (memory.path() / "disk").string();
+    p.options.size = 1 << 20;
+    p.options.direct = direct_mode::on;
+    BOOST_TEST(p.open() == EINVAL);
+    BOOST_TEST(p.says("it lies in memory"), p.text);
+    BOOST_TEST(!std::filesystem::exists(p.options.path));
+    p.options.direct = direct_mode::off;
+    BOOST_TEST(p.open() == 0);
+    p.opened = {};
+    // One that was there stays.
+    p.options.direct = direct_mode::on;
+    BOOST_TEST(p.open() == EINVAL);
+    BOOST_TEST(std::filesystem::file_size(p.options.path) == 1u << 20);
+}
+
+// Two that start at once: whoever has the lock may serve it, or have written to it.
+BOOST_AUTO_TEST_CASE(a_file_that_somebody_else_has_locked_stays)
+{
+    place loser;
+    loser.options.size = 1 << 20;
+    net::unique_fd winner;
+    loser.before_lock = [&] {
+        winner.reset(::open(loser.options.path.c_str(), O_RDWR | O_CLOEXEC));
+        struct flock all{};
+        all.l_type = F_WRLCK;
+        BOOST_TEST_REQUIRE(::fcntl(winner.get(), F_OFD_SETLK, &all) == 0);
+        BOOST_TEST(::write(winner.get(), "served", 6) == 6);
+    };
+    BOOST_TEST(loser.open() == EBUSY);
+    BOOST_TEST(loser.says("is locked by"), loser.text);
+    BOOST_REQUIRE(std::filesystem::exists(loser.options.path));
+    BOOST_TEST(std::filesystem::file_size(loser.options.path) == 6u); // its size is the other's affair, too
+}
+
+BOOST_AUTO_TEST_CASE(a_file_that_was_created_is_locked_before_others_see_its_size)
+{
+    place first;
+    first.options.size = 1 << 20;
+    place second;
+    second.options = first.options;
+    BOOST_TEST(first.open() == 0);
+    BOOST_TEST(second.open() == EBUSY);
+    BOOST_TEST(std::filesystem::file_size(first.options.path) == 1u << 20);
+}
+
+BOOST_AUTO_TEST_CASE(a_file_in_the_place_of_the_one_that_was_created_stays)
+{
+    place p;
+    const temporary_directory memory{"/dev/shm"};
+    p.options.path = (memory.path() / "disk").string();
+    p.options.size = 1 << 20;
+    p.options.direct = direct_mode::on;
+    p.before_lock = [&] {
+        std::filesystem::rename(p.options.path, p.options.path + ".away");
+        std::ofstream(p.options.path) << "another's";
+    };
+    BOOST_TEST(p.open() == EINVAL);
+    BOOST_TEST(p.says("it lies in memory"), p.text);
+    BOOST_REQUIRE(std::filesystem::exists(p.options.path));
+    BOOST_TEST(std::filesystem::file_size(p.options.path) == 9u);
+}
+
+// By who created it, had the lock, and could not serve it.
+BOOST_AUTO_TEST_CASE(a_file_that_goes_before_it_is_locked_is_not_served)
+{
+    for (const bool again : {false, true}) {
+        place p;
+        p.make(4096);
+        p.before_lock = [&] {
+            std::filesystem::rename(p.options.path,
+                                    p.options.path + ".away"); // so that its number is not used again
+            if (again)
+                p.make(4096);
+        };
+        BOOST_TEST(p.open() == ESTALE);
+        BOOST_TEST(p.says("start again"), p.text);
+        p.before_lock = {};
+        BOOST_TEST(p.open() == (again ? 0 : ENOENT));
+    }
 }
 
 // Clients take it for the promise that nothing was lost.

@@ -2,15 +2,18 @@
 // What RNBD's server has its devices do for what a client asks, and what it tells of them, on loop and its virtual clock.
 #include <boost/test/unit_test.hpp>
 
+#include "../log_at.hpp"
 #include "rnbd_world.hpp"
 #include "rtrs_by_hand.hpp"
 
+#include <verbena/core/log.hpp>
 #include <verbena/core/task/combine.hpp>
 #include <verbena/core/task/scope.hpp>
 #include <verbena/core/task/sleep.hpp>
 
 #include <cerrno>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -253,6 +256,85 @@ BOOST_AUTO_TEST_CASE(what_fails_ends_there)
     BOOST_TEST(f.device_stats.failed.value() == 5u + 2 * 9 + 2);
     BOOST_TEST(f.device_stats.read_bytes.value() == 0u);
     BOOST_TEST(f.device_stats.written_bytes.value() == 0u);
+}
+
+namespace {
+
+// The lines of failed operations, where writes fail with these codes one after the other.
+std::vector<std::string> told_of_failures(std::initializer_list<int> codes)
+{
+    fixture f;
+    const test::log_at warnings(log_level::warning); // the fixture turns it off
+    std::vector<std::string> lines;
+    set_log_capture(
+        [](void* to, std::string_view line) {
+            if (line.find("operation failed") != line.npos)
+                static_cast<std::vector<std::string>*>(to)->emplace_back(line);
+        },
+        &lines);
+    f.run([&]() -> task<void> {
+        const auto s = co_await f.open("disk");
+        f.disk.failing = "write";
+        for (const int code : codes) {
+            f.disk.code = code;
+            BOOST_TEST(co_await f.io(*s, operation::write, 0, 0, 512) == code);
+        }
+        co_await s->close();
+    });
+    set_log_capture(nullptr, nullptr);
+    return lines;
+}
+
+} // namespace
+
+// Whoever has to make room hears of it where the server runs, and the client's host may be somebody else's.
+BOOST_AUTO_TEST_CASE(a_device_without_room_is_told_in_the_log)
+{
+    const auto lines = told_of_failures({EINVAL, ENOSPC, ENOSPC, ENOSPC});
+    BOOST_REQUIRE_MESSAGE(lines.size() == 1u, lines.size() << " lines");
+    for (const char* part :
+         {"device=disk", "operation=write", "session=one", "No space left on device", "cure=\"make room"})
+        BOOST_TEST(lines[0].find(part) != std::string::npos, part << " in " << lines[0]);
+}
+
+BOOST_AUTO_TEST_CASE(a_disk_that_fails_is_told_in_the_log)
+{
+    const auto lines = told_of_failures({EIO});
+    BOOST_REQUIRE_MESSAGE(lines.size() == 1u, lines.size() << " lines");
+    BOOST_TEST(lines[0].find("cure=\"look at the disk") != std::string::npos, lines[0]);
+}
+
+BOOST_AUTO_TEST_CASE(a_quota_that_is_used_up_is_told_with_its_own_cure)
+{
+    const auto lines = told_of_failures({EDQUOT});
+    BOOST_REQUIRE_MESSAGE(lines.size() == 1u, lines.size() << " lines");
+    BOOST_TEST(lines[0].find("cure=\"raise the quota") != std::string::npos, lines[0]);
+}
+
+// Whatever else is told of opens.
+BOOST_AUTO_TEST_CASE(a_device_that_its_client_left_open_is_told_in_the_log)
+{
+    fixture f;
+    const test::log_at all(log_level::info); // the fixture turns it off
+    std::vector<std::string> lines;
+    set_log_capture(
+        [](void* to, std::string_view line) {
+            if (line.find("device taken back") != line.npos)
+                static_cast<std::vector<std::string>*>(to)->emplace_back(line);
+        },
+        &lines);
+    f.run([&]() -> task<void> {
+        const auto s = co_await f.open("disk");
+        for (int i = 0; i < 10; ++i)
+            BOOST_TEST(!co_await f.ask_open(*s, "none"));
+        co_await s->close();
+        co_await sleep_for(1s);
+    });
+    set_log_capture(nullptr, nullptr);
+    BOOST_REQUIRE_MESSAGE(lines.size() == 1u, lines.size() << " lines");
+    for (const char* part :
+         {"device=disk", "session=one", "all paths of its session have ended", "reason=closed"})
+        BOOST_TEST(lines[0].find(part) != std::string::npos, part << " in " << lines[0]);
 }
 
 // From our client to the back end: nothing of what makes a write safe gets lost on the way.

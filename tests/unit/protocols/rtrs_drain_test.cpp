@@ -5,9 +5,11 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
+#include "../log_at.hpp"
 #include "../state_trace.hpp"
 #include "rnbd_world.hpp"
 
+#include <verbena/core/log.hpp>
 #include <verbena/core/task/combine.hpp>
 #include <verbena/core/task/event.hpp>
 #include <verbena/core/task/scope.hpp>
@@ -207,6 +209,45 @@ BOOST_AUTO_TEST_CASE(paths_of_another_listener_go_on)
         const std::vector<std::byte> bytes(512);
         BOOST_TEST((co_await d.write(0, bytes)).has_value());
     });
+}
+
+// The connections of one whose process is killed end in the same way.
+BOOST_AUTO_TEST_CASE(clients_do_not_tell_of_an_end_in_good_order)
+{
+    fixture f;
+    const test::log_at warnings(log_level::warning); // the fixture turns it off
+    std::string lines;
+    set_log_capture(
+        [](void* to, std::string_view line) { static_cast<std::string*>(to)->append(line).append("\n"); },
+        &lines);
+    f.run([&](rtrs::client&, rnbd::device&) -> task<void> {
+        f.listener->close();
+        co_await sleep_for(1s);
+    });
+    set_log_capture(nullptr, nullptr);
+    BOOST_TEST(lines.find("path lost") != std::string::npos, lines);
+    BOOST_TEST(lines.find("the RTRS server ended, was killed or gave the path up") != std::string::npos,
+               lines);
+}
+
+// Nothing happened to the clients whose devices are given back then.
+BOOST_AUTO_TEST_CASE(a_server_that_ends_does_not_tell_of_clients_that_have_gone)
+{
+    fixture f;
+    const test::log_at all(log_level::info); // the fixture turns it off
+    std::string lines;
+    set_log_capture(
+        [](void* to, std::string_view line) { static_cast<std::string*>(to)->append(line).append("\n"); },
+        &lines);
+    f.run([&](rtrs::client&, rnbd::device&) -> task<void> {
+        BOOST_TEST(f.devices.users_of(0).writers == 1u);
+        f.listener->close();
+        co_await sleep_for(1s);
+        BOOST_TEST(f.devices.users_of(0).writers == 0u);
+    });
+    set_log_capture(nullptr, nullptr);
+    BOOST_TEST(lines.find("device opened") != std::string::npos, lines);
+    BOOST_TEST(lines.find("device taken back") == std::string::npos, lines);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

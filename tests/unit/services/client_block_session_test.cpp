@@ -10,7 +10,10 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <functional>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 BOOST_AUTO_TEST_SUITE(client_block_session_test)
@@ -92,6 +95,63 @@ BOOST_AUTO_TEST_CASE(it_closes_at_once_where_nothing_is_under_way)
         BOOST_TEST((f.clock.now() - begun < 100ms));
         BOOST_TEST(f.devices.users_of(0).writers == 0u);
     });
+}
+
+BOOST_AUTO_TEST_CASE(an_url_that_cannot_work_is_refused_with_its_cure)
+{
+    const auto wrong = [](const char* url) {
+        cli::block_place p;
+        p.url = url;
+        const std::string of_url = check(p);
+        p.url = "rnbd+iwarp://host/disk";
+        p.paths = {url};
+        const std::string of_path = check(p);
+        BOOST_TEST((of_url == of_path || of_path.empty()), url);
+        return of_url;
+    };
+    for (const char* good :
+         {"rnbd+iwarp://host/disk", "rnbd+rdma://host:65535/a/b", "rnbd+iwarp://[::1]/disk",
+          "rnbd+iwarp://[::1]:1/disk", "rnbd+iwarp://192.0.2.1:1234/%2561"})
+        BOOST_TEST(wrong(good) == "");
+    for (const char* port :
+         {"rnbd+iwarp://host:99999/disk", "rnbd+iwarp://host:x/disk", "rnbd+iwarp://host:/disk",
+          "rnbd+iwarp://host:0/disk", "rnbd+iwarp://[::1]:12a/disk"})
+        BOOST_TEST(wrong(port).find("a port is a number from ") != std::string::npos, wrong(port));
+    BOOST_TEST(wrong("rnbd+iwarp://::1/disk").find("stands in brackets") != std::string::npos);
+    BOOST_TEST(wrong("rnbd+iwarp:///disk").find("host is missing") != std::string::npos);
+    for (const char* percent : {"rnbd+iwarp://host/%6", "rnbd+iwarp://host/a%zz", "rnbd+iwarp://host/%"})
+        BOOST_TEST(wrong(percent).find("write %25 for a percent sign") != std::string::npos, wrong(percent));
+    BOOST_TEST(wrong("rnbd+iwarp://host/a%00").find("no NUL") != std::string::npos);
+}
+
+// nbdkit has another word for it than `verbena block`.
+BOOST_AUTO_TEST_CASE(whoever_may_not_write_is_told_how_to_read)
+{
+    fixture f;
+    rnbd_test::stuck_disk fixed;
+    f.add("fixed", fixed, true);
+    f.run([&](cli::block_session& session) -> task<void> {
+        cli::block_session other(*f.shard, *f.pool, [&](std::string_view) { return f.client_device.get(); });
+        cli::block_place place;
+        place.url = "rnbd+iwarp://127.0.0.1:1234/fixed";
+        place.session = "other";
+        place.to_read = "say so";
+        const cli::failure connected = co_await other.connect(place);
+        BOOST_REQUIRE_MESSAGE(!connected.failed(), connected.text());
+        const cli::failure opened = co_await other.open(rnbd::access_mode::read_write);
+        BOOST_TEST(opened.failed());
+        BOOST_TEST(opened.text().find("does not let it be changed: say so") != std::string::npos,
+                   opened.text());
+        co_await other.close();
+        co_await session.close();
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_device_may_be_percent_encoded)
+{
+    fixture f;
+    f.place.url = "rnbd+iwarp://127.0.0.1/%73tuc%6B";
+    f.run([](cli::block_session& session) -> task<void> { co_await session.close(); });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -101,6 +101,9 @@ struct device_counters {
     counter read_bytes, written_bytes;
     counter failed[std::size_t(failure::count_)];
     gauge in_flight;
+    /// By device, so that one which fails all the time keeps no other one out of the log; those behind the first
+    /// device_series::max_devices share one.
+    log_limiter failures_logged{1, std::chrono::seconds(10)};
 };
 
 /// The devices that have series of their own, which are the first of the table; the rest is counted together. One shard writes, any
@@ -138,6 +141,7 @@ struct server_stats {
     counter refused_unknown, refused_not_admitted, refused_read_only, refused_in_use, refused_too_many;
     device_series by_device;
     log_limiter opens_logged;
+    log_limiter left_open_logged;
 };
 
 /// RNBD as RTRS serves it: opens the sessions whose home is one shard. The table and the counters outlive it.

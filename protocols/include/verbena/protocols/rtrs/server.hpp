@@ -175,8 +175,12 @@ public:
         (void)peer_address;
         return {};
     }
-    /// A path that was added has ended.
-    virtual void remove_path(std::string_view peer_address) noexcept { (void)peer_address; }
+    /// A path that was added has ended, for this reason. After the last one this is destroyed.
+    virtual void remove_path(std::string_view peer_address, path_end why) noexcept
+    {
+        (void)peer_address;
+        (void)why;
+    }
     /// Serves one request, beside others. Completes when: it is served; the answer goes out then. On cancel: when its
     /// path ends its task is asked to stop, and its answer is dropped: what was begun goes on to its end, what has
     /// not need not begin. Errors: an errno up to max_response_error goes to the client, all else as EIO. An

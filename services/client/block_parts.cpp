@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "block_parts.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <unistd.h>
+
+namespace verbena::cli {
+
+opened_block::opened_block(runtime& r, const block_options& o)
+    : place({o.url, o.paths, o.session, o.connections, {}, {}}),
+      link(r.shard(), r.buffers(), [&r](std::string_view scheme) -> result<verbs::context*> {
+          if (scheme == "rdma")
+              return r.rdma();
+          return &r.iwarp();
+      })
+{
+    if (r.options().soft)
+        place.patience = std::chrono::seconds(r.options().timeout_seconds);
+}
+
+task<int> opened_block::open(rnbd::access_mode mode)
+{
+    if (const std::string wrong = check(place); !wrong.empty())
+        co_return complain(wrong, exit_usage);
+    failure failed = co_await link.connect(place);
+    if (failed.failed())
+        co_return complain(failed.text(), exit_unreachable);
+    for (const failure& f : link.unreached())
+        say(f.text() + "\n  it goes on being tried, and requests go by the other paths");
+    failed = co_await link.open(mode);
+    if (failed.failed())
+        co_return complain(failed.text(), exit_failed);
+    device = link.device();
+    session = link.session();
+    co_return exit_ok;
+}
+
+std::optional<std::uint64_t> length_within(const block_options& o, const storage::block_properties& p)
+{
+    if (o.offset > p.size || o.offset % p.block_size != 0)
+        return std::nullopt;
+    const std::uint64_t length = o.length.value_or(p.size - o.offset);
+    if (length > p.size - o.offset || length % p.block_size != 0)
+        return std::nullopt;
+    return length;
+}
+
+std::string out_of_place(const block_options& o, const storage::block_properties& p)
+{
+    return o.url + ": --offset and --length are of whole blocks (" + std::to_string(p.block_size) +
+           " bytes) within the device (" + std::to_string(p.size) + " bytes)";
+}
+
+task<int> flush_block(opened_block& d, const block_options& o)
+{
+    const auto flushed = co_await d.device->flush();
+    if (flushed)
+        co_return exit_ok;
+    std::string text = o.url + ": " + flushed.error().message();
+    if (rnbd::is_loss(flushed.error()))
+        text += "\n  run this command again, and look why the server ended";
+    co_return complain(text, exit_failed);
+}
+
+block_meter::block_meter(runtime& r, std::uint64_t all)
+    : shown_(!r.options().quiet && ::isatty(STDERR_FILENO) != 0), all_(all)
+{
+}
+
+block_meter::~block_meter()
+{
+    if (shown_)
+        std::fputs("\r\033[K", stderr);
+}
+
+void block_meter::add(std::uint64_t bytes)
+{
+    done_ += bytes;
+    const auto now = std::chrono::steady_clock::now();
+    if (!shown_ || now - told_ < std::chrono::milliseconds(200))
+        return;
+    told_ = now;
+    const double seconds = std::chrono::duration<double>(now - begun_).count();
+    std::fprintf(
+        stderr, "\r\033[K%s of %s, %s/s", human(done_).c_str(), human(all_).c_str(),
+        human(static_cast<std::uint64_t>(static_cast<double>(done_) / std::max(seconds, 0.001))).c_str());
+}
+
+} // namespace verbena::cli
