@@ -72,7 +72,6 @@ void close_where_it_may_last(blocking_pool& pool, unique_fd fd, bool always) noe
 cached_file::~cached_file()
 {
     ask_all_but(-1);
-    room.arm({dev, ino, mount->local}, path.get());
     close_where_it_may_last(pool, std::move(sync), !mount->local);
 }
 

@@ -9,7 +9,6 @@
 
 #include "attributes.hpp"
 #include "handles.hpp"
-#include "room_behind_end.hpp"
 #include "unique_fd.hpp"
 
 #include <verbena/core/intrusive_list.hpp>
@@ -168,8 +167,7 @@ struct cached_file : list_hook {
 
     cached_file(const storage::handle& h, unique_fd fd, const mount_point* m, std::uint64_t of_filesystem,
                 const struct stat& st, blocking_pool& p, sync_group& s)
-        : room(p),
-          pool(p),
+        : pool(p),
           syncs(s),
           handle(h),
           path(p, std::move(fd), *m),
@@ -202,9 +200,8 @@ struct cached_file : list_hook {
         return std::make_shared<const shared_fd>(pool, std::move(fd), !mount->local, mount->sending);
     }
 
-    room_behind_end::closer room; ///< first: all that has the file open goes before
-    blocking_pool& pool;          ///< where descriptors are closed if that takes long
-    sync_group& syncs;            ///< hears of data that could not be written
+    blocking_pool& pool; ///< where descriptors are closed if that takes long
+    sync_group& syncs;   ///< hears of data that could not be written
     unsigned references = 0;
     storage::handle handle;
     /// O_PATH, opened with the daemon's rights; of a file made here a duplicate of its maker's, open for writing, as long as

@@ -3,7 +3,6 @@
 // nobody's SIGBUS, and a disk that fails gives an error.
 #include "backend.hpp"
 #include "lost_ranges.hpp"
-#include "room_behind_end.hpp"
 #include "slow_call.hpp"
 
 #include <verbena/core/task/sleep.hpp>
@@ -24,10 +23,11 @@ namespace verbena::posixfs {
 
 namespace {
 
-// What one call of map() yields to write, and takes room for: that is behind the end of the file, and stays the file's. More is taken as
-// writes come.
+// What one call of map() yields to write.
 constexpr std::uint64_t most_mapped_to_write = std::uint64_t(64) << 20;
-constexpr std::uint64_t most_allocated_at_once = std::uint64_t(4) << 20;
+// How far behind the end of the file room is taken for it: that stays the file's, so it is the same room for all
+// layouts of the file. More is taken as writes come.
+constexpr std::uint64_t most_behind_end = std::uint64_t(4) << 20;
 // How long a read waits for room in a lane.
 constexpr auto lane_is_full = std::chrono::milliseconds(2);
 // A grant of it is below 4 GiB.
@@ -111,7 +111,6 @@ public:
                std::shared_ptr<const shared_fd> read, std::shared_ptr<const shared_fd> write,
                store_place place) noexcept
         : of_(of),
-          room_(of.pool_),
           mount_(*f.mount),
           file_(numbered(f)),
           who_(who),
@@ -122,8 +121,6 @@ public:
           place_(std::move(place))
     {
     }
-
-    ~file_store() override { room_.arm(file_, read_->get()); }
 
     task<result<void>> read(std::uint64_t offset, std::span<std::byte> out) override;
     task<result<void>> write(std::uint64_t offset, std::span<const std::byte> data) override;
@@ -152,7 +149,6 @@ private:
     }
 
     backend& of_;
-    room_behind_end::closer room_; // before all that has the file open
     const mount_point& mount_;
     const numbered_file file_;
     const storage::credential who_;
@@ -305,8 +301,9 @@ task<result<storage::mapping>> backend::map(const storage::request& r, const sto
         co_return error::from_errno(EMFILE, "as many files are open for layouts as may");
     // Not within the file, whose holes stay what they are until somebody writes there.
     const std::uint64_t from = std::max(offset, out.attrs.size);
-    if (writes && from < offset + length) {
-        const std::uint64_t behind = std::min(offset + length - from, most_allocated_at_once);
+    const std::uint64_t last = std::min(offset + length, out.attrs.size + most_behind_end);
+    if (writes && from < last) {
+        const std::uint64_t behind = last - from;
         auto job = [fd = target->get(), from, behind, &who = r.who]() -> result<void> {
             const acting_as as(who);
             return as ? take_room(fd, from, behind) : result<void>(as.error());
@@ -315,7 +312,6 @@ task<result<storage::mapping>> backend::map(const storage::request& r, const sto
         changed(*f);
         if (!room)
             co_return room.error();
-        room_behind_end::note(numbered(*f), from + behind);
     }
     out.store =
         std::make_shared<file_store>(*this, *f, r.who, source->open, std::move(target), std::move(*place));

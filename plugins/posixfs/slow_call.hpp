@@ -17,10 +17,12 @@ namespace verbena::posixfs {
 
 /// A call for a peer that has left the shard: it waits for a thread, or a thread for the disk. Nobody can end it, so
 /// that a connection, a client's LAYOUTRETURN and the end of the server wait for it. A line says so when it has
-/// lasted for `patience`, and when whoever asked for it is to stop meanwhile. On its shard, but is_stopped().
+/// lasted for `patience`, each `again` from then on, and at once when whoever asked for it is to stop behind that. On
+/// its shard, but is_stopped().
 class slow_call final : private timer, private stop_listener {
 public:
     static constexpr duration patience = std::chrono::seconds(5);
+    static constexpr duration again = std::chrono::seconds(10);
 
     struct what {
         std::string_view export_root; ///< outlives it
@@ -35,9 +37,10 @@ public:
     bool is_stopped() const noexcept { return is_stopped_; }
 
 private:
-    void on_timer() noexcept override { tell("a call for a peer waits for the disk beneath an export"); }
+    void on_timer() noexcept override { tell(); }
     void on_stop() noexcept override;
-    void tell(std::string_view message) noexcept;
+    void tell() noexcept;
+    void tell_at(time_point when) noexcept;
 
     reactor& shard_;
     log_limiter& logged_;

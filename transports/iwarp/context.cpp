@@ -33,6 +33,7 @@ std::string_view to_string(end_cause c) noexcept
     case end_cause::access_error: return "access_error";
     case end_cause::no_receive: return "no_receive";
     case end_cause::slow_fpdu: return "slow_fpdu";
+    case end_cause::slow_reader: return "slow_reader";
     case end_cause::store_failed: return "store_failed";
     case end_cause::setup_failed: return "setup_failed";
     case end_cause::local: return "local";
@@ -46,8 +47,8 @@ context_impl::context_impl(device_impl& d, reactor& shard, const iwarp::options&
       shard_(shard),
       table_(d.table()),
       options_(o),
-      store_memory_(shard, o.buffers, o.max_store_bytes,
-                    {stats_.store_buffer_bytes, stats_.store_buffer_waits}),
+      store_memory_(steering::store_buffers::make(shard, o.buffers, o.max_store_bytes,
+                                                  {stats_.store_buffer_bytes, stats_.store_buffer_waits})),
       staging_(new std::byte[staging_size]),
       kept_(new std::byte[staging_size]),
       lane_(d.shards().enter(shard, *this, slots_))
@@ -78,6 +79,13 @@ void context_impl::hold_over(const connection& c, std::span<const std::byte> byt
     std::memcpy(kept_.get(), bytes.data(), bytes.size());
     held_ = {kept_.get(), bytes.size()};
     held_for_ = &c;
+}
+
+steering::store_buffer_share context_impl::store_share(std::string_view address)
+{
+    if (options_.peers == nullptr)
+        return {};
+    return store_memory_->share_of(peer_group(address, options_.peers->options().v6_prefix));
 }
 
 bool context_impl::note_debt(connection& c) noexcept

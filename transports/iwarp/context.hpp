@@ -55,7 +55,9 @@ public:
     bool note_debt(connection& c) noexcept;
     void clear_debt(connection& c) noexcept;
     /// By which its connections read and write stores.
-    steering::store_buffers& store_memory() noexcept { return store_memory_; }
+    steering::store_buffers& store_memory() noexcept { return *store_memory_; }
+    /// What the peer at `address` has of it. Where peers are not told apart all have one. Throws std::bad_alloc.
+    steering::store_buffer_share store_share(std::string_view address);
     std::span<std::byte> staging() noexcept { return {staging_.get(), staging_size}; }
 
     /// Of its connections.
@@ -95,7 +97,7 @@ private:
     steering::magazine slots_;
     std::vector<connection*> debtors_; // with Read Response bytes built but not yet taken by the socket
     idle_memory idle_{shard_, std::chrono::seconds(1)};
-    steering::store_buffers store_memory_;
+    steering::store_buffers::pointer store_memory_; // buffers may outlast it
     std::unique_ptr<std::byte[]> staging_;
     std::unique_ptr<std::byte[]> kept_; // of staging_size; no page of it is touched before it is needed
     const connection* held_for_ = nullptr;

@@ -138,16 +138,28 @@ private:
             connection& connection_;
             const step step_;
         };
-        explicit store_work(connection& c) noexcept
-            : written(c, &connection::store_written),
+        /// The reader's buffer has waited for the peer for long.
+        class limit final : public timer {
+        public:
+            explicit limit(connection& c) noexcept : connection_(c) {}
+            void on_timer() noexcept override { connection_.on_store_limit(); } // which may destroy this
+
+        private:
+            connection& connection_;
+        };
+        explicit store_work(connection& c)
+            : share(c.owner_.store_share(c.peer_address_)),
+              written(c, &connection::store_written),
               read(c, &connection::piece_read),
               to_write(c, &connection::give_to_write),
-              to_read(c, &connection::give_to_read)
+              to_read(c, &connection::give_to_read),
+              held(c)
         {
         }
         bool is_writing() const noexcept { return writer != nullptr && writer->is_busy(); }
         bool is_reading() const noexcept { return reader != nullptr && reader->is_busy(); }
 
+        const steering::store_buffer_share share;
         over written;
         over read;
         place to_write;
@@ -157,6 +169,7 @@ private:
         std::uint32_t stag = 0;
         std::uint64_t offset = 0;
         std::size_t size = 0;
+        time_point staged_since{};
         // What was read ahead of the socket and stands behind a write that is under way.
         steering::store_buffer kept;
         std::span<const std::byte> left;
@@ -165,7 +178,9 @@ private:
         std::uint64_t piece = 0;
         std::size_t piece_size = 0;
         bool is_in_batch = false; // octets of it stand in a batch
-        bool is_used = false;     // since shrink() was asked
+        limit held;
+        time_point held_since{}; // the reader's buffer, while nothing is read
+        bool is_used = false;    // since shrink() was asked
     };
 
     // --- queue_pair.cpp ---
@@ -249,6 +264,14 @@ private:
     void store_waits() noexcept;
     /// An access has ended. False: the connection had ended before.
     bool note_access(steering::store_progress how) noexcept;
+    /// Nothing that came is placed any more, and no response begins: buffers that nothing goes by go back.
+    void stop_stores() noexcept;
+    /// The reader's buffer likewise, when its octets are out of the batch.
+    void drop_piece() noexcept;
+    bool answers_by_store() const noexcept
+    {
+        return sending_.what == sending_message::kind::response && sending_.is_of_store;
+    }
     /// The connection ends.
     void leave_stores() noexcept;
     void keep_left_over(std::span<const std::byte> bytes) noexcept;
@@ -265,6 +288,9 @@ private:
                at - stores_->piece < stores_->piece_size;
     }
     void batch_had_piece() noexcept;
+    /// From now on the reader's buffer waits for the peer.
+    void watch_piece() noexcept;
+    void on_store_limit() noexcept;
     bool shrink_stores() noexcept;
 
     // --- receive.cpp ---

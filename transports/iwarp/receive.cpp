@@ -499,10 +499,7 @@ void connection::stop_waiting() noexcept
     receive_waiter::unlink();
     go_on_.unlink();
     drop_left_over();
-    if (stores_ != nullptr) {
-        stores_->size = 0;
-        stores_->to_write.unlink();
-    }
+    stop_stores();
     if (is_parked()) {
         end_pause();
         want_read(true); // to see the end

@@ -19,6 +19,10 @@ using steering::store_progress;
 // Payload of an FPDU, at most.
 constexpr std::size_t largest_payload = 65536;
 static_assert(steering::store_buffers::least >= largest_payload);
+// Then what is staged is written, as what is staged of a message that does not go on.
+constexpr duration longest_staging = std::chrono::seconds(1);
+// Others wait so long before a peer that takes its octets slowly ends for that.
+constexpr duration patience_of_others = std::chrono::seconds(1);
 
 } // namespace
 
@@ -54,15 +58,46 @@ void connection::leave_stores() noexcept
     }
     stores_->kept.reset();
     stores_->to_read.unlink();
-    for (auto* const each : {&stores_->writer, &stores_->reader})
-        if (*each != nullptr)
+    for (auto* const each : {&stores_->writer, &stores_->reader}) {
+        if (*each == nullptr)
+            continue;
+        if ((*each)->is_busy())
             (*each)->abandon();
+        else
+            (*each)->release(); // no octet of it is sent any more
+    }
+}
+
+void connection::stop_stores() noexcept
+{
+    is_staging_ = false;
+    if (stores_ == nullptr)
+        return;
+    stores_->size = 0;
+    stores_->to_write.unlink();
+    stores_->to_read.unlink(); // of a response in hand the rest is not sent
+    if (stores_->writer != nullptr && !stores_->is_writing())
+        stores_->writer->release();
+    if (!answers_by_store())
+        drop_piece();
+}
+
+void connection::drop_piece() noexcept
+{
+    if (stores_->reader == nullptr || stores_->is_reading())
+        return;
+    stores_->piece_size = 0;
+    if (!stores_->is_in_batch)
+        stores_->reader->release();
 }
 
 bool connection::prepare(steering::store_access::pointer store_work::* which) noexcept
 {
-    if (stores_ == nullptr)
-        stores_.reset(new (std::nothrow) store_work(*this));
+    try {
+        if (stores_ == nullptr)
+            stores_ = std::make_unique<store_work>(*this);
+    } catch (const std::bad_alloc&) { // as below
+    }
     if (stores_ != nullptr && (*stores_).*which == nullptr)
         (*stores_).*which = steering::store_access::make(
             shard(), which == &store_work::writer ? stores_->written : stores_->read);
@@ -116,7 +151,7 @@ bool connection::has_room_to_stage() noexcept
     if (!stores_->to_write.is_linked()) {
         // Of a message with more to come nobody knows how long it is.
         const std::size_t size = last_ ? payload_size_ : steering::store_buffers::largest;
-        if (auto b = owner_.store_memory().take(size, stores_->to_write)) {
+        if (auto b = owner_.store_memory().take(size, stores_->to_write, stores_->share)) {
             stores_->writer->put(std::move(b));
             return true;
         }
@@ -137,6 +172,7 @@ void connection::give_to_write(steering::store_buffer b) noexcept
 void connection::stage() noexcept
 {
     if (stores_->size == 0) {
+        stores_->staged_since = shard().now();
         stores_->stag = tagged_stag_;
         stores_->offset = tagged_next_ - payload_size_;
     }
@@ -149,7 +185,9 @@ bool connection::staged() noexcept
     is_staging_ = false;
     stores_->size += payload_size_;
     const bool has_room = stores_->writer->buffer().size() - stores_->size >= largest_payload;
-    return (has_room && !last_) || write_staged();
+    // However little comes at a time: others may wait for the buffer.
+    const bool is_new = shard().now() - stores_->staged_since < longest_staging;
+    return (has_room && is_new && !last_) || write_staged();
 }
 
 bool connection::write_staged() noexcept
@@ -179,9 +217,11 @@ void connection::store_written(store_progress how) noexcept
 // message waits for memory, may need the context's place, and others read on.
 void connection::keep_left_over(std::span<const std::byte> bytes) noexcept
 {
+    if (bytes.empty()) // nor does it keep a place
+        return drop_left_over();
     const bool is_here = stores_ != nullptr && !stores_->left.empty();
-    if (!is_here && waits_for_store() && !bytes.empty()) {
-        stores_->kept = owner_.store_memory().try_take(bytes.size());
+    if (!is_here && waits_for_store()) {
+        stores_->kept = owner_.store_memory().try_take(bytes.size(), stores_->share);
         if (stores_->kept) {
             std::memcpy(stores_->kept.bytes().data(), bytes.data(), bytes.size());
             owner_.drop_held(*this); // it may have lain there
@@ -228,7 +268,7 @@ bool connection::has_piece(const wire::read_request& r, std::uint32_t offset) no
     if (!stores_->reader->has_buffer()) {
         if (stores_->to_read.is_linked())
             return false;
-        auto b = owner_.store_memory().take(size, stores_->to_read);
+        auto b = owner_.store_memory().take(size, stores_->to_read, stores_->share);
         if (!b)
             return false;
         stores_->reader->put(std::move(b));
@@ -249,6 +289,7 @@ bool connection::has_piece(const wire::read_request& r, std::uint32_t offset) no
 void connection::give_to_read(steering::store_buffer b) noexcept
 {
     stores_->reader->put(std::move(b));
+    watch_piece(); // the socket may be full of something else
     ring_doorbell();
 }
 
@@ -263,6 +304,10 @@ void connection::piece_read(store_progress how) noexcept
         if (sending_.is_of_store)
             sending_.what = sending_message::kind::none;
         refuse(wire::stream_catastrophic, end_cause::store_failed, "a store can't be read", quote::nothing);
+    } else if (places() || answers_by_store()) {
+        watch_piece();
+    } else {
+        drop_piece(); // the response does not begin any more
     }
     ring_doorbell(); // also for a Terminate that waits behind it
 }
@@ -270,8 +315,10 @@ void connection::piece_read(store_progress how) noexcept
 bool connection::waits_for_piece() noexcept
 {
     if (state_ == connection_state::refusing &&
-        !is_at_hand(sending_.response.source_offset + sending_.offset))
+        !is_at_hand(sending_.response.source_offset + sending_.offset)) {
         sending_.what = sending_message::kind::none; // the rest is not sent
+        drop_piece();
+    }
     if (sending_.what == sending_message::kind::none)
         return true;
     return !has_piece(sending_.response, sending_.offset);
@@ -282,6 +329,41 @@ void connection::batch_had_piece() noexcept
 {
     if (std::exchange(stores_->is_in_batch, false) && stores_->piece_size == 0)
         stores_->reader->release();
+}
+
+// The timer is armed once for many pieces.
+void connection::watch_piece() noexcept
+{
+    stores_->held_since = shard().now();
+    if (!stores_->held.is_armed())
+        shard().timers().arm(stores_->held, stores_->held_since + owner_.options().fpdu_limit);
+}
+
+// Else a peer would keep a buffer, or the one that goes round, by taking an octet now and then.
+void connection::on_store_limit() noexcept
+{
+    const auto is_held = [this] {
+        return stores_ != nullptr && stores_->reader != nullptr && !stores_->is_reading() &&
+               stores_->reader->has_buffer();
+    };
+    if (!is_held())
+        return;
+    const time_point since = stores_->held_since;
+    const time_point now = shard().now();
+    if (const time_point limit = since + owner_.options().fpdu_limit; now < limit) {
+        shard().timers().arm(stores_->held, limit);
+        return;
+    }
+    // Timers come before sockets: after a pause of this process the peer may have taken all.
+    on_writable();
+    if (!is_held() || stores_->held_since != since)
+        return;
+    if (owner_.store_memory().are_wanted(patience_of_others, stores_->share))
+        cut(end_cause::slow_reader,
+            error(std::errc::timed_out,
+                  "the peer does not take what it reads of a file, and others wait for the memory"));
+    else
+        shard().timers().arm(stores_->held, now + patience_of_others);
 }
 
 // What nothing is done with goes. False if something was, or is.

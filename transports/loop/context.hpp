@@ -45,7 +45,7 @@ public:
     fabric_port& port() noexcept { return port_; }
     steering::table& table() noexcept { return table_; }
     /// By which its queue pairs write and read stores of their peers.
-    steering::store_buffers& store_memory() noexcept { return store_memory_; }
+    steering::store_buffers& store_memory() noexcept { return *store_memory_; }
     const diverter& diverted() const noexcept { return diverter_; }
     /// The device went, by a shard for which it is `now`.
     void device_gone(time_point now, const error& why) noexcept;
@@ -69,7 +69,8 @@ private:
     static constexpr std::size_t most_store_bytes = std::size_t(4) << 20;
     std::atomic<std::uint64_t> store_bytes_{0};
     std::atomic<std::uint64_t> store_waits_{0};
-    steering::store_buffers store_memory_{shard_, nullptr, most_store_bytes, {store_bytes_, store_waits_}};
+    steering::store_buffers::pointer store_memory_ =
+        steering::store_buffers::make(shard_, nullptr, most_store_bytes, {store_bytes_, store_waits_});
     std::vector<queue_pair*> queue_pairs_;
     std::vector<handshake*> handshakes_;
 };

@@ -9,10 +9,8 @@
 
 #include <algorithm>
 #include <fcntl.h>
-#include <filesystem>
 #include <linux/magic.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
@@ -85,21 +83,16 @@ namespace suite {
 constexpr std::size_t most_descriptors = 640;
 constexpr std::size_t most_stores = most_descriptors / 2 / 4;
 
-const std::filesystem::path& directory()
-{
-    static const temporary_directory where{"/var/tmp"};
-    return where.path();
-}
-
 std::unique_ptr<file_backend> make_backend(blocking_pool& pool, const backend_options& options)
 {
+    static temporary_directory where{"/var/tmp"};
     static const bool limited = [] {
         const rlimit few{most_descriptors, most_descriptors};
         return ::setrlimit(RLIMIT_NOFILE, &few) == 0;
     }();
     BOOST_REQUIRE(limited);
     posixfs::posixfs_options o;
-    o.root = directory();
+    o.root = where.path();
     o.read_only = options.read_only;
     return std::move(*posixfs::open_posixfs(o, pool));
 }
@@ -132,23 +125,6 @@ struct stores : fixture {
         std::string out(size, '?');
         const int failed = fails(m.store->read(offset, std::as_writable_bytes(std::span(out.data(), size))));
         return failed == 0 ? out : "error " + std::to_string(failed);
-    }
-    struct stat on_disk() const
-    {
-        struct stat st{};
-        BOOST_TEST_REQUIRE(::stat((directory() / name).c_str(), &st) == 0);
-        return st;
-    }
-    bool has_room_behind_end() const
-    {
-        const auto st = on_disk();
-        return std::uint64_t(st.st_blocks) * 512 > std::uint64_t(st.st_size) + mib;
-    }
-    /// All shards close all that they have open.
-    void close_all()
-    {
-        fs.reset();
-        pool.finish();
     }
     std::string name; // one for each case: all have one directory
     static inline int files = 0;
@@ -266,74 +242,17 @@ BOOST_FIXTURE_TEST_CASE(room_is_taken_before_anything_is_written, stores)
     error_of_room = EOPNOTSUPP; // of a file system that can't, whose writes take room as they come
     BOOST_TEST(map(f, 0, 1024 * mib).length == 64 * mib);
     BOOST_TEST((asked.back() == room{FALLOC_FL_KEEP_SIZE, 8192, 4 * mib}));
+    // No more behind the end, wherever layouts begin: it would stay the file's.
+    BOOST_TEST(map(f, 3 * mib, 64 * mib).length == 64 * mib);
+    BOOST_TEST((asked.back() == room{FALLOC_FL_KEEP_SIZE, 3 * mib, mib + 8192}));
+    asked.clear();
+    BOOST_TEST(map(f, 4 * mib + 8192, mib).length == mib);
+    BOOST_TEST(map(f, 1024 * mib, mib).length == mib);
+    BOOST_TEST(asked.empty());
     for (const int failed : {ENOSPC, EDQUOT}) {
         error_of_room = failed;
         BOOST_TEST(fails(fs->map(me, f, 0, mib, map_use::write)) == failed);
     }
-}
-
-// On the file system itself.
-BOOST_FIXTURE_TEST_CASE(room_behind_the_end_goes_back_when_the_file_is_closed, stores)
-{
-    const handle f = make_file(name, "text");
-    {
-        const mapping m = map(f, 0, 4 * mib);
-        const mapping other = map(f, 0, mib);
-        BOOST_TEST(write(m, 4, "more") == 0);
-        BOOST_TEST(has_room_behind_end());
-    }
-    const auto before = on_disk();
-    const auto change = stat(f).change;
-    close_all();
-    const auto after = on_disk();
-    BOOST_TEST(!has_room_behind_end());
-    BOOST_TEST(after.st_size == 8);
-    BOOST_TEST(
-        (after.st_mtim.tv_sec == before.st_mtim.tv_sec && after.st_mtim.tv_nsec == before.st_mtim.tv_nsec));
-    // Its attributes have changed, and so has its number.
-    blocking_pool again{1};
-    fs = make_backend(again, {});
-    BOOST_TEST((stat(f).change != change));
-    BOOST_TEST(get(me, f) == "textmore");
-    fs.reset();
-}
-
-// A layout that is out holds it, and whoever on this host has the file open: he may be about to make it longer.
-BOOST_FIXTURE_TEST_CASE(room_behind_the_end_stays_while_somebody_has_the_file_open, stores)
-{
-    for (const int how : {O_RDONLY, O_RDWR}) {
-        blocking_pool own{2};
-        fs = make_backend(own, {});
-        name = "g" + std::to_string(how);
-        const handle f = make_file(name, "text");
-        (void)map(f, 0, 4 * mib);
-        const int fd = ::open((directory() / name).c_str(), how | O_CLOEXEC);
-        BOOST_TEST_REQUIRE(fd >= 0);
-        fs.reset();
-        own.finish();
-        BOOST_TEST(has_room_behind_end());
-        BOOST_TEST((how == O_RDONLY || ::pwrite(fd, "local", 5, 4) == 5));
-        ::close(fd);
-        // Whoever closes it next gives it back.
-        blocking_pool next{2};
-        fs = make_backend(next, {});
-        BOOST_TEST(get(me, f) == (how == O_RDONLY ? "text" : "textlocal"));
-        fs.reset();
-        next.finish();
-        BOOST_TEST(!has_room_behind_end());
-        BOOST_TEST(on_disk().st_size == (how == O_RDONLY ? 4 : 9));
-    }
-}
-
-// Another file may have got its name.
-BOOST_FIXTURE_TEST_CASE(a_removed_file_with_room_behind_its_end_goes_whole, stores)
-{
-    const handle f = make_file(name, "text");
-    (void)map(f, 0, 4 * mib);
-    must(fs->remove(me, fs->root(), name));
-    (void)make_file(name, "other");
-    close_all();
-    BOOST_TEST(on_disk().st_size == 5);
 }
 
 BOOST_FIXTURE_TEST_CASE(a_store_remembers_that_a_write_failed, stores)

@@ -96,7 +96,9 @@ struct fixture {
     }
     void start(bool accepts = true)
     {
-        provider = iwarp::make_context(*shard, options);
+        if (apart)
+            device = iwarp::make_device();
+        provider = apart ? device->make_context(*shard, options) : iwarp::make_context(*shard, options);
         domain = std::move(*provider->make_domain());
         listener = std::move(*provider->listen_adopted("iwarp://test"));
         tasks.emplace(*shard);
@@ -106,11 +108,18 @@ struct fixture {
     ~fixture()
     {
         queue_pair.reset();
+        stop_listening();
+        for (const int fd : peers)
+            ::close(fd);
+    }
+    void stop_listening()
+    {
+        if (!listener)
+            return;
         listener->close();
         tasks->request_stop();
         until([&] { return tasks->live() == 0; });
-        for (const int fd : peers)
-            ::close(fd);
+        listener.reset();
     }
     task<void> serve()
     {
@@ -243,6 +252,7 @@ struct fixture {
     virtual_clock clock;
     iwarp::options options;
     std::unique_ptr<reactor> shard;
+    std::unique_ptr<iwarp::device> device; // if it is `apart` from its context
     std::unique_ptr<iwarp::context> provider;
     std::unique_ptr<verbs::protection_domain> domain;
     std::unique_ptr<verbs::listener> listener;
@@ -252,6 +262,7 @@ struct fixture {
     nobody handler;
     std::vector<std::byte> memory = bytes(100);
     std::vector<int> peers;
+    bool apart = false;
     bool rejects = false;
     bool reads = false;
     int send_buffer = 0; // of this end; 0: as the system has it

@@ -2,72 +2,17 @@
 // The memory by which stores are read and written for peers: of the shard's budget, for one access, in turn.
 #include <boost/test/unit_test.hpp>
 
-#include "iwarp_stores.hpp"
+#include "iwarp_store_memory.hpp"
 
 #include <algorithm>
 #include <string>
+#include <sys/ioctl.h>
 #include <vector>
 
 BOOST_AUTO_TEST_SUITE(iwarp_store_buffers_test)
 
 using namespace verbena;
 using namespace verbena::iwarp_by_hand;
-
-namespace {
-
-constexpr std::size_t kib = 1024;
-
-struct budget_and_pool {
-    memory_budget budget{std::size_t(1) << 20, 1, huge_pages::no};
-    buffer_pool pool{budget, nullptr};
-};
-
-struct with_budget : budget_and_pool, with_stores {
-    with_budget() { options.buffers = &pool; }
-    /// Nobody else gets memory of the pool from now on.
-    void spend()
-    {
-        for (std::size_t size = 256 * kib; size >= 4 * kib;) {
-            if (lease l = pool.try_acquire(size))
-                spent.push_back(std::move(l));
-            else
-                size /= 2;
-        }
-    }
-    /// A connection beside others, which stay.
-    int one_more()
-    {
-        const int peer = connected();
-        all.push_back(std::move(queue_pair));
-        return peer;
-    }
-    void milliseconds(int n)
-    {
-        for (int i = 0; i < 10 * n; ++i) {
-            clock.advance(100us);
-            shard->turn();
-        }
-    }
-    std::uint64_t in_use() const { return provider->counters().store_buffer_bytes; }
-    std::uint64_t waits() const { return provider->counters().store_buffer_waits; }
-    /// A Write of which more is to come.
-    static bytes half(const verbs::grant& g, std::uint64_t offset, std::size_t size)
-    {
-        bytes made = message(g, offset, pattern(size, 1));
-        made[2] = std::byte(0x81);
-        return made;
-    }
-    /// What hangs goes on, and what comes next hangs.
-    void one_goes_on()
-    {
-        store->free.set();
-        store->free.reset();
-    }
-    std::vector<lease> spent;
-    std::vector<std::unique_ptr<verbs::queue_pair>> all;
-};
-
-} // namespace
 
 BOOST_FIXTURE_TEST_CASE(a_buffer_is_of_the_budget_and_held_for_one_access, with_budget)
 {
@@ -366,6 +311,158 @@ BOOST_FIXTURE_TEST_CASE(beyond_half_of_what_may_be_in_use_buffers_are_small, wit
     BOOST_TEST(waits() == 1u);
     store->goes_on();
     milliseconds(5);
+}
+
+// One octet each 50 s, so that TCP takes the peer for alive.
+BOOST_FIXTURE_TEST_CASE(a_peer_that_takes_its_octets_slowly_keeps_no_buffer_that_others_wait_for, with_budget)
+{
+    send_buffer = 8192;
+    start();
+    grant = granted_store(0, 1'000'000);
+    store->content = pattern(200'000, 3);
+    const int slow = one_more(), other = one_more();
+    spend();
+    const auto passes = [&](int seconds) {
+        for (int i = 0; i < seconds; ++i) {
+            if (i % 50 == 0) {
+                std::byte b;
+                (void)::recv(slow, &b, 1, MSG_DONTWAIT);
+            }
+            for (int turn = 0; turn < 10; ++turn) {
+                clock.advance(100ms);
+                shard->turn();
+            }
+        }
+    };
+    write(slow, ready + read_request(grant, 0, 200'000));
+    until([&] { return store->log.size() == 1; });
+    // As long as nobody else needs it.
+    passes(600);
+    BOOST_TEST(all[0]->connected());
+    write(other, ready + read_request(grant, 0, 200'000));
+    passes(4);
+    BOOST_TEST(!all[0]->connected());
+    BOOST_TEST(ends(end_cause::slow_reader) == 1u);
+    BOOST_TEST((response(other, 200'000) == store->part(0, 200'000)));
+    BOOST_TEST(all_ends() == 1u);
+}
+
+// Who waits first does not see the other one go before its time.
+BOOST_FIXTURE_TEST_CASE(a_peer_has_its_time_to_take_its_octets, with_budget)
+{
+    send_buffer = 8192;
+    start();
+    grant = granted_store(0, 1'000'000);
+    store->content = pattern(200'000, 3);
+    const int slow = one_more(), other = one_more(), stops = one_more();
+    spend();
+    const auto passes = [&](duration time) {
+        for (duration done{}; done < time; done += 100ms) {
+            clock.advance(100ms);
+            shard->turn();
+        }
+    };
+    write(slow, ready + read_request(grant, 0, 200'000));
+    until([&] { return store->log.size() == 1; });
+    write(other, ready + read_request(grant, 0, 100));
+    passes(options.fpdu_limit - 500ms);
+    int socket_holds = 0;
+    BOOST_TEST_REQUIRE(::ioctl(slow, FIONREAD, &socket_holds) == 0);
+    BOOST_TEST(all[0]->connected());
+    BOOST_TEST(store->log.size() == 1u);
+    passes(1s);
+    BOOST_TEST(ends(end_cause::slow_reader) == 1u);
+    BOOST_TEST(response(other, 100).size() == 100u);
+    // It took its octets in time, and this process stood still meanwhile.
+    write(stops, ready + read_request(grant, 0, static_cast<std::uint32_t>(socket_holds * 3 / 2)));
+    until([&] { return store->log.size() == 3; });
+    write(other, read_request(grant, 0, 100, 2));
+    until([&] { return waits() == 2; });
+    milliseconds(2);
+    std::vector<std::byte> taken(static_cast<std::size_t>(socket_holds));
+    BOOST_TEST(::recv(stops, taken.data(), taken.size(), MSG_DONTWAIT) > socket_holds / 2);
+    clock.advance(2 * options.fpdu_limit);
+    until([&] { return store->log.size() == 4 || ends(end_cause::slow_reader) == 2; });
+    BOOST_TEST(ends(end_cause::slow_reader) == 1u);
+    BOOST_TEST(all[2]->connected());
+}
+
+// Nor by FPDUs of some octets, of a message without an end.
+BOOST_FIXTURE_TEST_CASE(a_peer_that_writes_slowly_keeps_no_buffer, with_budget)
+{
+    start();
+    const int peer = connected();
+    grant = granted_store(0, 100'000);
+    for (unsigned i = 0; i < 8; ++i) {
+        BOOST_TEST(log() == "");
+        arrives(peer, half(grant, 8 * i, 8));
+        BOOST_TEST(pool.outstanding() == (i < 7 ? 1u : 0u));
+        milliseconds(150);
+    }
+    BOOST_TEST(log() == "write 0+64");
+}
+
+// Half of them, by its address: its other connections wait for those, and another host waits for none.
+BOOST_FIXTURE_TEST_CASE(a_host_leaves_buffers_for_others, with_budget)
+{
+    options.peers = &shares;
+    options.max_store_bytes = 256 * kib;
+    start();
+    grant = granted_store(0, 1'000'000);
+    store->hangs = true;
+    for (unsigned i = 0; i < 4; ++i)
+        write(one_more_of("127.0.0.2"), message(grant, i * 60'000, pattern(60'000, i), 60'000));
+    until([&] { return waits() == 2; });
+    BOOST_TEST(in_use() == 128 * kib);
+    write(one_more_of("127.0.0.3"), message(grant, 500'000, pattern(60'000, 5), 60'000));
+    until([&] { return store->log.size() == 3; });
+    BOOST_TEST(log().ends_with("write 500000+60000"));
+    BOOST_TEST(in_use() == 192 * kib);
+    BOOST_TEST(waits() == 3u); // behind those, who have their share
+    store->goes_on();
+    until([&] { return store->log.size() == 5; });
+    milliseconds(1);
+}
+
+// A disk holds the access up, and all that it is by goes: it ends with the buffer that it has, of whatever kind.
+BOOST_FIXTURE_TEST_CASE(an_access_outlasts_its_context, with_budget)
+{
+    enum class of { budget, reserve, own };
+    apart = true;
+    store->hangs = true;
+    for (const auto memory : {of::budget, of::reserve, of::own}) {
+        for (const bool writes : {true, false}) {
+            options.buffers = memory == of::own ? nullptr : &pool;
+            start();
+            const int peer = connected();
+            grant = granted_store(0, 100'000);
+            if (memory == of::reserve)
+                spend();
+            store->log.clear();
+            write(peer, writes ? message(grant, 0, pattern(100, 1)) : ready + read_request(grant, 0, 100));
+            until([&] { return store->log.size() == 1; });
+            queue_pair->kill(error(std::errc::connection_aborted));
+            queue_pair.reset();
+            stop_listening();
+            provider.reset();
+            revoked = false;
+            tasks.emplace(*shard);
+            begin_to_revoke();
+            milliseconds(1);
+            BOOST_TEST(!revoked);
+            BOOST_TEST(pool.outstanding() == spent.size() + (memory == of::budget ? 1 : 0));
+            one_goes_on();
+            until([&] { return revoked; });
+            BOOST_TEST(pool.outstanding() == spent.size());
+            if (writes)
+                BOOST_TEST((store->part(0, 100) == pattern(100, 1)));
+            store->content.assign(4096, std::byte());
+            spent.clear();
+            tasks.reset();
+            domain.reset();
+            device.reset();
+        }
+    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

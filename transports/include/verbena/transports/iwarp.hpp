@@ -40,14 +40,17 @@ struct options {
     duration close_timeout = std::chrono::seconds(2);
     /// Data or a keep-alive unacknowledged for this long ends the connection.
     duration peer_timeout = std::chrono::seconds(60);
-    /// For the rest of an FPDU that has begun, however slowly more of it comes; then the connection ends.
+    /// For the rest of an FPDU that has begun, however slowly more of it comes; then the connection ends. Likewise for a
+    /// peer to take what was read for it from a store (256 KiB at most), if others wait for the memory.
     duration fpdu_limit = std::chrono::seconds(60);
-    /// Where buffers for stores come from (verbs::byte_store): of the context's shard, which it outlives, as it does
-    /// accesses to stores that go on behind the end of a connection. nullptr: the context has a pool of its own, of
+    /// Where buffers for stores come from (verbs::byte_store): a pool of the context's shard. The pool outlives the
+    /// context, and each access to a store: one that a disk holds up goes on behind the end of its connection, and of
+    /// the context, until the revocation of its grant is over. nullptr: there is a pool for the context alone, of
     /// max_store_bytes.
     buffer_pool* buffers = nullptr;
     /// Bytes of such buffers that the context's connections have in use at once. Each access has one, and waits in
-    /// line where there is none. One of 64 KiB is always there, beside these.
+    /// line where there is none. One of 64 KiB is always there, beside these. Where `peers` is set, a peer has half of
+    /// them at most, and peers take turns.
     std::size_t max_store_bytes = std::size_t(16) << 20;
     /// Sees each peer whose MPA request has been read before `where` does; takes it (for another shard) or leaves it. Called in the
     /// poll phase.
@@ -72,6 +75,7 @@ enum class end_cause : std::uint8_t {
     access_error,   ///< steering tag, range or access
     no_receive,     ///< a Send without a posted receive, or too long for it
     slow_fpdu,      ///< options::fpdu_limit
+    slow_reader,    ///< options::fpdu_limit, for what it had read of a store
     store_failed,   ///< a store could not be read for the peer
     setup_failed,   ///< an exception, as for lack of memory, kept a peer from being taken
     local,          ///< killed by this end
