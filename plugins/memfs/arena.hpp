@@ -72,6 +72,14 @@ public:
     {
         return states_[b].keepers != 0 && states_[b].owners - states_[b].keepers == 1;
     }
+    /// The same if the file lets it go as often as it was asked since forget_let_go(): it may have the block at several places.
+    bool is_last_of_kept_let_go(number b) noexcept
+    {
+        block_state& s = states_[b];
+        ++s.let_go;
+        return s.keepers != 0 && s.owners - s.keepers == s.let_go;
+    }
+    void forget_let_go(number b) noexcept { states_[b].let_go = 0; }
     bool is_kept(number b) const noexcept { return states_[b].keepers != 0; }
     bool keeps_none() const noexcept { return keepers_ == 0; }
     /// Blocks that snapshots alone have.
@@ -106,6 +114,7 @@ private:
         std::uint32_t pins = 0;
         std::uint32_t writers = 0; ///< of these
         std::uint32_t keepers = 0; ///< of the owners
+        std::uint32_t let_go = 0;  ///< is_last_of_kept_let_go()
     };
     static bool is_held(const block_state& s) noexcept { return s.keepers != 0 && s.keepers == s.owners; }
     void free_unless_owned(number b) noexcept;

@@ -56,6 +56,7 @@ backend::backend(const memfs_options& options)
     place.attrs.fileid = snapshots_id;
     place.parent = root_id;
     place.is_kept = true;
+    kept_files_ = 1;
 }
 
 storage::handle backend::handle_of(std::uint64_t fileid) const noexcept
@@ -87,7 +88,7 @@ result<node*> backend::find(const storage::handle& h) noexcept
     if (!id)
         return id.error();
     auto found = nodes_.find(*id);
-    if (found == nodes_.end())
+    if (found == nodes_.end() || has_ended(found->second))
         return fails(ESTALE, "the file is gone");
     return &found->second;
 }
@@ -244,6 +245,9 @@ result<void> backend::apply(node& n, const storage::set_attributes& set, const s
         if (!by_open && rights_of(n, who, chosen ? write_attributes : write_attributes | write_data) == 0)
             return fails(chosen ? EPERM : EACCES, "times");
     }
+    // Not by the block: what a peer takes in later would bring back what was cut off, or what it left behind the end.
+    if (set.size && *set.size != n.attrs.size && is_apart(n, std::min(*set.size, n.attrs.size), 1))
+        return fails(EAGAIN, "another size of a file at whose end a peer has fresh memory");
     const std::uint64_t behind =
         set.size ? (*set.size + file_data::block_size - 1) / file_data::block_size : 0;
     if (set.size && *set.size < n.attrs.size && n.data.is_pinned(behind, file_data::all_places))

@@ -122,6 +122,7 @@ public:
     bool takes_in(const storage::handle& directory) const noexcept override;
     bool has(std::string_view name, const storage::handle& file) const noexcept override;
     std::shared_ptr<const void> hold_back_mappings() override;
+    std::shared_ptr<const void> hold_back_mappings_of(std::string_view name) override;
     snapshot_counts counts() const noexcept;
 
 private:
@@ -180,8 +181,17 @@ private:
         return options_.snapshots && directory == handle_of(snapshots_id);
     }
     result<storage::create_result> take_snapshot(const storage::request& r, std::string_view name);
-    /// Those of a snapshot's files, by their ids.
-    std::unordered_map<std::uint64_t, node> copy_tree();
+    /// What a snapshot taken now has.
+    struct tree {
+        std::vector<std::pair<std::uint64_t, std::uint64_t>>
+            files; ///< their ids and those of their copies, which follow each other
+        std::unordered_map<std::uint64_t, std::uint64_t> ids; ///< the same
+        std::uint64_t text = 0;                               ///< as text_bytes_
+    };
+    /// Throws std::bad_alloc.
+    tree find_tree();
+    /// The copies, by their ids. Throws std::bad_alloc.
+    std::unordered_map<std::uint64_t, node> copy_tree(const tree& what);
     result<const node*> find_snapshot(const storage::request& r, std::string_view name) const;
     result<storage::change> end_snapshot(const storage::request& r, std::string_view name);
     /// The rights to the directory of snapshots are those to the root.
@@ -211,6 +221,12 @@ private:
     void lose_name(node& n);
     /// Forgets it if it has neither a name nor an open.
     void release(node& n) noexcept;
+    /// Frees some files of a snapshot that has ended. Whether there are more.
+    bool free_some() noexcept;
+    /// The ones before this, with turns of the mutex for others between them.
+    task<void> free_ended();
+    /// Of a snapshot that has ended, and not freed yet: nobody finds it but who has it open.
+    bool has_ended(const node& n) const noexcept;
     unsigned access_of(const node& n, const storage::credential& who, unsigned wanted) const noexcept;
     /// Bytes of max_bytes that nothing has taken: file data, names, targets of symbolic links.
     std::uint64_t free_bytes() const noexcept;
@@ -245,9 +261,16 @@ private:
     struct snapshot {
         std::uint64_t end = 0; ///< its files have the ids from its root's up to here
         std::uint32_t taker = 0;
+        std::uint64_t holding_back = 0; ///< who want nobody to map one of these
     };
-    std::unordered_map<std::uint64_t, snapshot> snapshots_; ///< by their roots
-    std::uint64_t mapped_ = 0;                      ///< mappings that are out, but for those of snapshots
+    using snapshot_map = std::map<std::uint64_t, snapshot>; // by their roots
+    /// nullptr: the file is in none.
+    const snapshot* snapshot_of(std::uint64_t id) const noexcept;
+    snapshot_map snapshots_;
+    snapshot_map ended_;           ///< by the first file that is not freed
+    std::uint64_t kept_files_ = 0; ///< that are no files of the live tree; the directory of snapshots, too
+    std::uint64_t kept_text_ = 0;  ///< of text_bytes_, theirs
+    std::uint64_t mapped_ = 0;     ///< mappings that are out, but for those of snapshots
     std::uint64_t fresh_blocks_ = 0, taken_in_ = 0; ///< as in snapshot_counts
     std::uint64_t holding_back_ = 0;                ///< who want none to be
 };

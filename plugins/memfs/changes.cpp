@@ -91,15 +91,20 @@ result<storage::create_result> backend::make(const storage::request& r, const st
     storage::create_result out;
     out.directory.before = seen(d);
     const std::uint64_t id = next_id_++;
-    if (n.is_directory())
+    const node& added = nodes_.emplace(id, std::move(n)).first->second;
+    try {
+        add_name(d, name, id);
+    } catch (...) {
+        nodes_.erase(id);
+        throw;
+    }
+    if (added.is_directory())
         ++d.attrs.links;
-    add_name(d, name, id);
     d.touch(now());
     d.attrs.mtime = d.attrs.ctime;
     out.made.handle = handle_of(id);
-    out.made.attrs = seen(n);
+    out.made.attrs = seen(added);
     out.directory.after = seen(d);
-    nodes_.emplace(id, std::move(n));
     return out;
 }
 
@@ -123,7 +128,10 @@ backend::create(const storage::request& r, const storage::handle& directory, std
         mode == storage::create_mode::guarded)
         co_return std::move(made);
     node& d = **find(directory);
-    node& n = nodes_.at(d.children.find(name)->second.fileid);
+    const auto child = d.children.find(name);
+    if (child == d.children.end()) // .snapshot, which is there and not among them
+        co_return std::move(made);
+    node& n = nodes_.at(child->second.fileid);
     if (!n.is_regular() || (exclusive && n.verifier != verifier))
         co_return std::move(made);
     if (!exclusive && set.size) {
@@ -144,9 +152,13 @@ task<result<storage::create_result>> backend::mkdir(const storage::request& r,
                                                     const storage::handle& directory, std::string_view name,
                                                     const storage::set_attributes& set)
 {
-    std::lock_guard lock(mutex_);
-    if (is_of_snapshots(directory))
+    if (is_of_snapshots(directory)) {
+        task<void> freeing = free_ended(); // what those count that have ended is room for this one
+        co_await freeing;
+        const std::lock_guard lock(mutex_);
         co_return take_snapshot(r, name);
+    }
+    std::lock_guard lock(mutex_);
     co_return make(r, directory, name, storage::file_type::directory, 0700, set);
 }
 
@@ -211,7 +223,12 @@ void backend::release(node& n) noexcept
 {
     if (n.attrs.links != 0 || n.opens != 0)
         return;
-    text_bytes_ -= n.target.size() + cost_of_xattrs(n) + cost_of_acl(n);
+    const std::uint64_t text = n.target.size() + cost_of_xattrs(n) + cost_of_acl(n);
+    text_bytes_ -= text;
+    if (n.is_kept) {
+        kept_text_ -= text;
+        --kept_files_;
+    }
     nodes_.erase(n.attrs.fileid);
 }
 
@@ -285,9 +302,18 @@ task<result<storage::change>> backend::remove(const storage::request& r, const s
 task<result<storage::change>> backend::rmdir(const storage::request& r, const storage::handle& directory,
                                              std::string_view name)
 {
+    if (is_of_snapshots(directory)) {
+        task<void> freeing = free_ended();
+        result<storage::change> ended = storage::change();
+        {
+            const std::lock_guard lock(mutex_);
+            ended = end_snapshot(r, name);
+        }
+        if (ended)
+            co_await freeing;
+        co_return std::move(ended);
+    }
     std::lock_guard lock(mutex_);
-    if (is_of_snapshots(directory))
-        co_return end_snapshot(r, name);
     co_return take_away(r, directory, name, true);
 }
 

@@ -3,6 +3,7 @@
 #include "backend.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <limits>
 #include <memory>
@@ -91,10 +92,12 @@ task<result<storage::change>> backend::deallocate(const storage::request& r, con
     if (is_apart(f, offset, length))
         co_return fails(EAGAIN, "deallocate of bytes that a peer has fresh memory of");
     // Whole blocks are let go; the first and the last may be copied.
+    constexpr std::uint64_t unit = file_data::block_size;
     const std::uint64_t end = offset + length;
-    const std::uint64_t copied = (offset % file_data::block_size != 0 ? kept_blocks(f, offset, 1) : 0) +
-                                 (end % file_data::block_size != 0 ? kept_blocks(f, end - 1, 1) : 0);
-    if (copied > free_bytes() / file_data::block_size)
+    const bool is_one = offset / unit == end / unit;
+    const std::array parts{file_data::run{offset / unit, offset % unit != 0},
+                           file_data::run{end / unit, end % unit != 0 && !(is_one && offset % unit != 0)}};
+    if (f.data.last_of_kept(parts) > free_bytes() / unit)
         co_return fails(ENOSPC, "deallocate");
     storage::change out;
     out.before = seen(f);
@@ -286,6 +289,8 @@ task<result<storage::mapping>> backend::map(const storage::request& r, const sto
     node& f = **n;
     if (holding_back_ != 0 && !f.is_kept)
         co_return fails(EAGAIN, "map while a snapshot is being taken");
+    if (const snapshot* const in = snapshot_of(f.attrs.fileid); in != nullptr && in->holding_back != 0)
+        co_return fails(EAGAIN, "map while the snapshot is being ended");
     // As by a write: a peer that has the memory may write without a word.
     if (writes && r.who.uid != 0) {
         const std::uint32_t mode = without_set_id(f.attrs, r.who);
@@ -361,6 +366,9 @@ task<result<storage::change>> backend::note_written(const storage::request& r, c
         co_return fails(EROFS, "the export is read-only");
     if (end > max_offset)
         co_return fails(EFBIG, "a write past the largest offset");
+    for (const storage::mapped_range& each : what.filled)
+        if (is_too_far(each.offset, each.length))
+            co_return fails(EFBIG, "a range past the largest offset");
     std::lock_guard lock(mutex_);
     auto n = find_data(r, file, W_OK, end == 0 ? 0 : end - 1);
     if (!n)
@@ -370,7 +378,9 @@ task<result<storage::change>> backend::note_written(const storage::request& r, c
     out.before = seen(f);
     for (const storage::mapped_range& each : what.filled) {
         const std::uint64_t first = (each.offset + file_data::block_size - 1) / file_data::block_size;
-        taken_in_ += f.data.take_in(first, (each.offset + each.length) / file_data::block_size - first);
+        const std::uint64_t behind = (each.offset + each.length) / file_data::block_size;
+        if (first < behind) // it has a whole block
+            taken_in_ += f.data.take_in(first, behind - first);
     }
     grow(f, f.attrs.size, end);
     note_change(f, r);

@@ -10,6 +10,7 @@ namespace verbena::memfs {
 namespace {
 
 constexpr std::uint64_t most_snapshots = 1024;
+constexpr std::uint64_t most_snapshot_files = std::uint64_t(1) << 20;
 constexpr std::size_t max_series = 64; // exports with series of their own
 
 class memfs_module final : public storage::backend_module {
@@ -22,6 +23,9 @@ public:
                           "whole export, and rmdir there ends it"),
             setting::number("snapshots_max", number_range{1, most_snapshots}, memfs_options().max_snapshots,
                             "Snapshots at once"),
+            setting::number("snapshot_files", number_range{1, most_snapshot_files},
+                            memfs_options().max_snapshot_files,
+                            "Files of one snapshot, for the copy of which the export waits"),
         };
     }
 
@@ -29,7 +33,8 @@ public:
     {
         memfs_options options;
         options.snapshots = values.flag("snapshots");
-        options.max_snapshots = values.number("snapshots_max");
+        options.max_snapshots = static_cast<std::uint32_t>(values.number("snapshots_max"));
+        options.max_snapshot_files = static_cast<std::uint32_t>(values.number("snapshot_files"));
         options.root_mode = 01777; // as /tmp: nobody is there to hand out rights
         options.read_only = context.read_only;
         auto opened = open_memfs(options, context.lane);

@@ -285,13 +285,20 @@ void file_data::drop(std::span<const fresh> what) noexcept
     }
 }
 
-std::uint64_t file_data::last_of_kept(std::uint64_t first, std::uint64_t count) const noexcept
+std::uint64_t file_data::last_of_kept(std::span<const run> places) const noexcept
 {
     std::uint64_t sum = 0;
     if (memory_->keeps_none())
         return sum;
-    for (auto at = blocks_.lower_bound(first); at != blocks_.end() && at->first - first < count; ++at)
-        sum += at->second != arena::none && memory_->is_last_of_kept(at->second);
+    const auto for_each = [&](auto&& what) {
+        for (const run& r : places)
+            for (auto at = blocks_.lower_bound(r.first); at != blocks_.end() && at->first - r.first < r.count;
+                 ++at)
+                if (at->second != arena::none)
+                    what(at->second);
+    };
+    for_each([&](arena::number b) { sum += memory_->is_last_of_kept_let_go(b); });
+    for_each([&](arena::number b) { memory_->forget_let_go(b); });
     return sum;
 }
 
@@ -410,6 +417,14 @@ void file_data::zero(std::uint64_t begin, std::uint64_t end, bool pinned_too)
             continue;
         const std::uint64_t start = at->first * block_size;
         zero(at, std::max(begin, start) - start, std::min(end - start, block_size));
+    }
+    if (!pinned_too)
+        return;
+    for (auto at = fresh_.lower_bound(begin / block_size); at != fresh_.end() && at->first * block_size < end;
+         ++at) {
+        const std::uint64_t start = at->first * block_size;
+        const std::uint64_t from = std::max(begin, start) - start;
+        set_reached(memory_->at(at->second).data() + from, std::min(end - start, block_size) - from);
     }
 }
 

@@ -70,8 +70,13 @@ public:
     /// Has the same bytes as `other`, which is of a file, for as long as it lives: of a snapshot, which is never changed. Before that
     /// it has none, and none of the other's is pinned. Throws std::bad_alloc; then it has some, which go with it.
     void keep(const file_data& other);
-    /// How many of `count` places have blocks that snapshots alone would have if this let them go: a copy takes room then.
-    std::uint64_t last_of_kept(std::uint64_t first, std::uint64_t count) const noexcept;
+    struct run {
+        std::uint64_t first = 0; ///< place
+        std::uint64_t count = 0;
+    };
+    /// How many blocks snapshots alone would have if this let them go at all these places, of which none is there twice: a copy takes
+    /// room then.
+    std::uint64_t last_of_kept(std::span<const run> places) const noexcept;
 
     /// Whether one of `count` places is pinned, or has fresh memory.
     bool is_pinned(std::uint64_t first, std::uint64_t count) const noexcept
@@ -122,8 +127,8 @@ public:
     void pin(std::span<const piece> what, bool writes) noexcept;
     /// What was pinned so.
     void unpin(std::span<const piece> what, bool writes) noexcept;
-    /// Has bytes behind the end of the file that are there read as zeros, those in blocks that are pinned only if `pinned_too`. Throws
-    /// std::bad_alloc where they are shared. A snapshot's blocks have zeros there.
+    /// Has bytes behind the end of the file that are there read as zeros, those in blocks that are pinned, and in fresh ones, only if
+    /// `pinned_too`. Throws std::bad_alloc where they are shared. A snapshot's blocks have zeros there.
     void zero(std::uint64_t begin, std::uint64_t end, bool pinned_too = true);
 
 private:
@@ -163,10 +168,17 @@ struct node {
     }
     bool is_directory() const noexcept { return attrs.type == storage::file_type::directory; }
     bool is_regular() const noexcept { return attrs.type == storage::file_type::regular; }
+    /// Throws std::bad_alloc; then there is no such name.
     void add(std::string_view name, std::uint64_t fileid)
     {
-        children.emplace(std::string(name), child{next_cookie, fileid});
-        order.emplace(next_cookie++, std::string(name));
+        const auto at = order.emplace(next_cookie, std::string(name)).first;
+        try {
+            children.emplace(std::string(name), child{next_cookie, fileid});
+        } catch (...) {
+            order.erase(at);
+            throw;
+        }
+        ++next_cookie;
     }
     void take_away(std::string_view name)
     {

@@ -3,30 +3,50 @@
 // docs/internals/pnfs.md, "Snapshots".
 #include "backend.hpp"
 
+#include <verbena/core/task/yield.hpp>
+
+#include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <new>
+#include <optional>
 
 namespace verbena::memfs {
 
 using namespace storage::ace_right;
 
-/// While it lives, nobody maps a file.
+// All shards that have something to do in the file system wait meanwhile: some hundred microseconds.
+constexpr unsigned most_freed_at_once = 512;
+
+/// While it lives, nobody maps a file: of the live tree, or of a snapshot.
 class backend::held_back {
 public:
-    explicit held_back(backend& of) : of_(of)
+    explicit held_back(backend& of, std::optional<std::uint64_t> root = std::nullopt) : of_(of), root_(root)
     {
         const std::lock_guard lock(of_.mutex_);
-        ++of_.holding_back_;
+        if (auto* const count = counted())
+            ++*count;
     }
     held_back(const held_back&) = delete;
     ~held_back()
     {
         const std::lock_guard lock(of_.mutex_);
-        --of_.holding_back_;
+        if (auto* const count = counted())
+            --*count;
     }
 
 private:
+    // The snapshot may have ended; no other one gets its number.
+    std::uint64_t* counted() const noexcept
+    {
+        if (!root_)
+            return &of_.holding_back_;
+        const auto found = of_.snapshots_.find(*root_);
+        return found == of_.snapshots_.end() ? nullptr : &found->second.holding_back;
+    }
+
     backend& of_;
+    const std::optional<std::uint64_t> root_;
 };
 
 bool backend::takes_in(const storage::handle& directory) const noexcept { return is_of_snapshots(directory); }
@@ -38,12 +58,33 @@ bool backend::has(std::string_view name, const storage::handle& file) const noex
     const auto found = place.children.find(name);
     if (found == place.children.end())
         return false;
-    const std::uint64_t root = found->second.fileid;
+    const auto in = snapshots_.find(found->second.fileid);
     const auto id = id_of(file);
-    return id && *id >= root && *id < snapshots_.at(root).end;
+    return id && in != snapshots_.end() && *id >= in->first && *id < in->second.end;
+}
+
+const backend::snapshot* backend::snapshot_of(std::uint64_t id) const noexcept
+{
+    const auto behind = snapshots_.upper_bound(id);
+    if (behind == snapshots_.begin())
+        return nullptr;
+    const snapshot& in = std::prev(behind)->second;
+    return id < in.end ? &in : nullptr;
 }
 
 std::shared_ptr<const void> backend::hold_back_mappings() { return std::make_shared<held_back>(*this); }
+
+std::shared_ptr<const void> backend::hold_back_mappings_of(std::string_view name)
+{
+    std::optional<std::uint64_t> root;
+    {
+        const std::lock_guard lock(mutex_);
+        const node& place = nodes_.at(snapshots_id);
+        if (const auto found = place.children.find(name); found != place.children.end())
+            root = found->second.fileid;
+    }
+    return root ? std::make_shared<held_back>(*this, root) : nullptr;
+}
 
 snapshot_counts backend::counts() const noexcept
 {
@@ -61,7 +102,8 @@ std::uint64_t backend::kept_blocks(const node& n, std::uint64_t offset, std::uin
     if (length == 0)
         return 0;
     const std::uint64_t first = offset / file_data::block_size;
-    return n.data.last_of_kept(first, (offset + length - 1) / file_data::block_size - first + 1);
+    const file_data::run all{first, (offset + length - 1) / file_data::block_size - first + 1};
+    return n.data.last_of_kept(std::span(&all, 1));
 }
 
 bool backend::is_apart(const node& n, std::uint64_t offset, std::uint64_t length) noexcept
@@ -86,18 +128,34 @@ void backend::match_snapshots_to_root()
     place.touch(root.attrs.ctime);
 }
 
-// Of all that has a name and is in no snapshot. Ids follow each other, from next_id_ on, the root's first.
-std::unordered_map<std::uint64_t, node> backend::copy_tree()
+// Of all that has a name and is in no snapshot. The root comes first.
+backend::tree backend::find_tree()
 {
-    std::unordered_map<std::uint64_t, std::uint64_t> ids;
-    std::uint64_t next = next_id_;
-    ids.emplace(root_id, next++);
-    for (const auto& [id, n] : nodes_)
-        if (!n.is_kept && n.attrs.links != 0 && id != root_id)
-            ids.emplace(id, next++);
+    tree out;
+    const std::uint64_t most = nodes_.size() - kept_files_;
+    out.files.reserve(most);
+    out.ids.reserve(most);
+    const auto add = [&](std::uint64_t id) {
+        if (out.ids.try_emplace(id, next_id_ + out.files.size()).second)
+            out.files.emplace_back(id, next_id_ + out.files.size());
+    };
+    add(root_id);
+    for (std::size_t at = 0; at != out.files.size(); ++at) {
+        const node& n = nodes_.at(out.files[at].first);
+        out.text += n.target.size() + cost_of_xattrs(n) + cost_of_acl(n);
+        for (const auto& [name, entry] : n.children) {
+            out.text += cost_of(name);
+            add(entry.fileid);
+        }
+    }
+    return out;
+}
+
+std::unordered_map<std::uint64_t, node> backend::copy_tree(const tree& what)
+{
     std::unordered_map<std::uint64_t, node> out;
-    out.reserve(ids.size());
-    for (const auto& [id, copy_id] : ids) {
+    out.reserve(what.files.size());
+    for (const auto& [id, copy_id] : what.files) {
         const node& from = nodes_.at(id);
         node& to = out.try_emplace(copy_id, memory_).first->second;
         to.is_kept = true;
@@ -107,12 +165,12 @@ std::unordered_map<std::uint64_t, node> backend::copy_tree()
         to.target = from.target;
         to.xattrs = from.xattrs;
         if (from.is_directory())
-            to.parent = id == root_id ? snapshots_id : ids.at(from.parent);
+            to.parent = id == root_id ? snapshots_id : what.ids.at(from.parent);
         to.order = from.order;
         to.next_cookie = from.next_cookie;
         for (const auto& [name, entry] : from.children)
             to.children.emplace_hint(to.children.end(), name,
-                                     node::child{entry.cookie, ids.at(entry.fileid)});
+                                     node::child{entry.cookie, what.ids.at(entry.fileid)});
         if (from.acl != nullptr)
             to.acl = std::make_unique<storage::access_list>(*from.acl);
     }
@@ -134,37 +192,41 @@ result<storage::create_result> backend::take_snapshot(const storage::request& r,
         return fails(EACCES, "a snapshot: who may make a directory in the root of the export may take one");
     if (snapshots_.size() >= options_.max_snapshots)
         return fails(ENOSPC, "a snapshot: there are snapshots_max of them; end one by rmdir");
+    // Before who has files' memory is asked to give it back. Files that are open and have no name count here, too.
+    const std::uint64_t most_files = nodes_.size() - kept_files_;
+    if (most_files > options_.max_snapshot_files)
+        return fails(ENOSPC,
+                     "a snapshot: the export has more than snapshot_files files; raise that, or remove some");
+    if (most_files > options_.max_files - nodes_.size())
+        return fails(ENOSPC, "a snapshot: its files count for max_files; end a snapshot, or raise that");
+    if (cost_of(name) + text_bytes_ - kept_text_ > free_bytes())
+        return fails(ENOSPC, "a snapshot: its names count for max_bytes; end a snapshot, or raise that");
     if (mapped_ != 0)
         return fails(EAGAIN, "a snapshot while peers have files' memory");
-    std::uint64_t files = 0, text = cost_of(name);
-    for (auto& [id, n] : nodes_) {
-        if (n.is_kept || n.attrs.links == 0)
-            continue;
-        ++files;
-        text += n.target.size() + cost_of_xattrs(n) + cost_of_acl(n);
-        for (const auto& [child, entry] : n.children)
-            text += cost_of(child);
-        // Bytes behind the end are no part of the file, and would be found in its memory.
-        forget_behind_end(n);
-        if (n.reached_behind_end)
-            return fails(ENOMEM, "a snapshot");
-    }
-    if (files > options_.max_files - nodes_.size())
-        return fails(ENOSPC, "a snapshot: its files count for max_files; end a snapshot, or raise that");
-    if (text > free_bytes())
-        return fails(ENOSPC, "a snapshot: its names count for max_bytes; end a snapshot, or raise that");
     storage::create_result out;
     out.directory.before = seen(place);
     const std::uint64_t root = next_id_;
+    std::uint64_t files = 0, text = 0;
     try {
-        nodes_.reserve(nodes_.size() + files);
-        snapshots_.reserve(snapshots_.size() + 1);
-        std::unordered_map<std::uint64_t, node> made = copy_tree();
-        place.add(name, root);
+        const tree what = find_tree();
+        files = what.files.size();
+        text = what.text;
+        for (const auto& [id, copy_id] : what.files) {
+            // Bytes behind the end are no part of the file, and would be found in its memory.
+            node& n = nodes_.at(id);
+            forget_behind_end(n);
+            if (n.reached_behind_end)
+                return fails(ENOMEM, "a snapshot");
+        }
+        // Seldom, as it moves all of them.
+        if (double(nodes_.size() + files) > nodes_.max_load_factor() * double(nodes_.bucket_count()))
+            nodes_.reserve(std::max(nodes_.size() + files, 2 * nodes_.size()));
+        std::unordered_map<std::uint64_t, node> made = copy_tree(what);
+        const auto added = snapshots_.try_emplace(root, snapshot{root + files, r.who.uid}).first;
         try {
-            snapshots_.emplace(root, snapshot{root + files, r.who.uid});
+            place.add(name, root);
         } catch (...) {
-            place.take_away(name);
+            snapshots_.erase(added);
             throw;
         }
         nodes_.merge(made);
@@ -172,7 +234,9 @@ result<storage::create_result> backend::take_snapshot(const storage::request& r,
         return fails(ENOMEM, "a snapshot");
     }
     next_id_ += files;
-    text_bytes_ += text;
+    text_bytes_ += cost_of(name) + text;
+    kept_files_ += files;
+    kept_text_ += cost_of(name) + text;
     ++place.attrs.links;
     place.touch(now());
     place.attrs.mtime = place.attrs.ctime;
@@ -213,25 +277,51 @@ result<storage::change> backend::end_snapshot(const storage::request& r, std::st
     const auto found = find_snapshot(r, name);
     if (!found)
         return found.error();
-    const std::uint64_t root = (*found)->attrs.fileid;
-    const std::uint64_t end = snapshots_.at(root).end;
     node& place = nodes_.at(snapshots_id);
     storage::change out;
     out.before = seen(place);
-    for (std::uint64_t id = root; id != end; ++id) {
-        node& n = nodes_.at(id);
-        for (const auto& [child, entry] : n.children)
-            text_bytes_ -= cost_of(child);
-        n.attrs.links = 0;
-        release(n);
-    }
-    snapshots_.erase(root);
+    ended_.insert(snapshots_.extract((*found)->attrs.fileid));
+    kept_text_ -= cost_of(name);
     take_name(place, name);
     --place.attrs.links;
     place.touch(now());
     place.attrs.mtime = place.attrs.ctime;
     out.after = seen(place);
     return out;
+}
+
+bool backend::has_ended(const node& n) const noexcept
+{
+    return n.is_kept && n.opens == 0 && n.attrs.fileid != snapshots_id &&
+           snapshot_of(n.attrs.fileid) == nullptr;
+}
+
+bool backend::free_some() noexcept
+{
+    const std::lock_guard lock(mutex_);
+    if (ended_.empty())
+        return false;
+    auto some = ended_.extract(ended_.begin());
+    std::uint64_t& id = some.key();
+    for (unsigned freed = 0; id != some.mapped().end && freed != most_freed_at_once; ++id, ++freed) {
+        node& n = nodes_.at(id);
+        std::uint64_t names = 0;
+        for (const auto& [child, entry] : n.children)
+            names += cost_of(child);
+        text_bytes_ -= names;
+        kept_text_ -= names;
+        n.attrs.links = 0;
+        release(n);
+    }
+    if (id != some.mapped().end)
+        ended_.insert(std::move(some));
+    return !ended_.empty();
+}
+
+task<void> backend::free_ended()
+{
+    while (free_some())
+        co_await yield();
 }
 
 } // namespace verbena::memfs

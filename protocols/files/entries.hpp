@@ -109,9 +109,10 @@ struct recallable_entry : state_entry {
     /// Whether it has to go before another client's `op`.
     virtual bool is_against(operation op) const noexcept = 0;
     bool is_recalled = false;
-    bool for_a_holder = false; // recalled for somebody who is to have the file likewise, and for nobody else
-    time_point recalled{};     // when
-    time_point deadline{};     // to return it; of one that is revoked: when it was
+    // Or it was recalled for who is to have the file likewise, and for such as ask for no rest, and for nobody else.
+    bool leaves_rest = true;
+    time_point recalled{}; // when
+    time_point deadline{}; // to return it; of one that is revoked: when it was
     member_of<recallable_entry> by_deadline{*this};
     bool is_revoked() const noexcept { return file == nullptr; }
 };

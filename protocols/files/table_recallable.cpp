@@ -536,7 +536,7 @@ void state_table::recall(recallable_entry& r) noexcept
     stats_.recalls.add();
     stats_.recalled_delegations.add(1);
     ++r.client.card.recalled;
-    if (!r.for_a_holder)
+    if (r.leaves_rest)
         recent_->add(r.file->hash, now());
     recall_notice told = {r.client.id, states_->id_of(r), &r.file->handle, delegation_type::read, r.via};
     if (d != nullptr) {
@@ -567,7 +567,7 @@ void state_table::leave_file(recallable_entry& r) noexcept
 {
     file_entry& f = *r.file;
     if (r.is_recalled) {
-        if (!r.for_a_holder)
+        if (r.leaves_rest)
             recent_->add(f.hash, now()); // the rest begins with its end
         stats_.ended_recalls.add();
         stats_.recall_microseconds.add(in_microseconds(now() - r.recalled));

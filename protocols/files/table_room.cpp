@@ -165,6 +165,9 @@ bool state_table::is_in_way(const recallable_entry& r, const demand& what) noexc
 {
     if (r.kind == state_kind::other) {
         const auto& o = static_cast<const other_entry&>(r);
+        // Also the client's own, which can't be mapped twice: it gets all of it anew, once it has returned this.
+        if (what.holds_ == &o.of && o.has_unshared && o.has_some_of(what.bytes_))
+            return true;
         if (is_of(r, what.who_, what.file_.via))
             return is_any(what.operations_, [&o, &what](operation op) {
                 // Who is to have more of the kind changes nothing yet.
@@ -172,8 +175,6 @@ bool state_table::is_in_way(const recallable_entry& r, const demand& what) noexc
                                               : o.is_against_holder(op);
             });
         if (what.holds_ != nullptr && o.excludes(*what.holds_, what.type_, what.bytes_))
-            return true;
-        if (what.holds_ == &o.of && o.has_unshared && o.has_some_of(what.bytes_))
             return true;
         // Who is to have other bytes fills no hole of these.
         if (what.holds_ != nullptr && !o.has_some_of(what.bytes_))
@@ -260,10 +261,11 @@ state_table::obstacle state_table::find_obstacle(file_entry& f, const demand& d)
             continue;
         }
         // Who makes way to hold something himself is to get it then: the file's rest keeps others from that.
+        const bool leaves_rest = d.holds_ == nullptr && d.leaves_rest_;
         if (!held.is_recalled) {
-            held.for_a_holder = d.holds_ != nullptr;
-        } else if (held.for_a_holder && d.holds_ == nullptr) {
-            held.for_a_holder = false;
+            held.leaves_rest = leaves_rest;
+        } else if (!held.leaves_rest && leaves_rest) {
+            held.leaves_rest = true;
             recent_->add(f.hash, now());
         }
         recall(held);

@@ -59,6 +59,8 @@ task<result<storage::change>> end_snapshot(directory_to_change in, storage::snap
         co_return may.error();
     const task_context& context = co_await current_context();
     const time_point until = context.shard->clock().now() + patience_with_layouts;
+    // Or one were given to who asks between the last that came back and the end.
+    const std::shared_ptr<const void> none_else = keeper->hold_back_mappings_of(name);
     const std::function<bool(const storage::handle&)> of_it = [keeper, name](const storage::handle& f) {
         return keeper->has(name, f);
     };

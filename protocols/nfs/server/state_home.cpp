@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/nfs/server/state_home.hpp>
 
+#include <verbena/core/task/yield.hpp>
+
 #include <algorithm>
 #include <ctime>
 #include <memory>
@@ -173,6 +175,9 @@ task<result<void>> way_here(files::state_table& table, files::client_id client,
     co_return made;
 }
 
+// Whose layouts are recalled before others of the shard have their turn.
+constexpr std::size_t files_at_once = 256;
+
 using files_concerned = std::function<bool(const storage::handle&)>;
 
 // Of one home. Who has nothing to wait for asks alone.
@@ -180,12 +185,17 @@ task<result<void>> way_in_here(files::state_table& table, std::uint32_t space, f
                                const files_concerned* concerns, time_point until)
 {
     const task_context& context = co_await current_context();
-    for (const storage::handle& key : table.files_with_kinds(space)) {
+    const std::vector<storage::handle> all = table.files_with_kinds(space);
+    std::size_t looked_at = 0;
+    for (const storage::handle& key : all) {
+        if (++looked_at % files_at_once == 0)
+            co_await yield();
         const auto named = files::open_file_key(key);
         if (!named || !(*concerns)(named->file))
             continue;
         const time_point now = context.shard->clock().now();
-        const files::demand what(op, files::exported_file(key, 0));
+        files::demand what(op, files::exported_file(key, 0));
+        what.without_rest();
         task<result<void>> making = table.make_way(what, until > now ? until - now : duration::zero());
         const result<void> made = co_await making;
         if (!made && until != time_point())

@@ -1,63 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 // Snapshots of memfs: what is in them stays as it was, whatever becomes of the files.
-#include "backend_fixture.hpp"
+#include "memfs_snapshots.hpp"
 
-#include <verbena/plugins/memfs.hpp>
+#include <verbena/core/task/yield.hpp>
 
 #include <algorithm>
+#include <new>
 #include <optional>
-
-namespace suite {
-
-namespace {
-constexpr std::uint64_t block = 64 << 10;
-constexpr std::uint64_t most_bytes = 4 << 20;
-} // namespace
-
-std::unique_ptr<file_backend> make_backend(blocking_pool& pool, const backend_options& options)
-{
-    memfs::memfs_options o;
-    o.root_mode = 0777;
-    o.read_only = options.read_only;
-    o.max_bytes = most_bytes;
-    o.max_files = 100;
-    o.snapshots = true;
-    o.max_snapshots = 3;
-    auto fs = memfs::open_memfs(o, pool);
-    BOOST_REQUIRE(fs);
-    return std::move(*fs);
-}
-
-bool tells_users_apart() { return true; }
-
-} // namespace suite
 
 using namespace suite;
 
 namespace {
 
-struct snapshots : fixture {
-    handle place() { return find(fs->root(), ".snapshot"); }
-    handle take(std::string_view name) { return must(fs->mkdir(me, place(), name, {})).made.handle; }
-    void end(std::string_view name) { must(fs->rmdir(me, place(), name)); }
-    std::uint64_t free_bytes() { return must(fs->statfs(me, fs->root())).free_bytes; }
-    std::uint64_t free_files() { return must(fs->statfs(me, fs->root())).free_files; }
-    std::uint64_t held() { return memfs::snapshot_counts_of(*fs).held_bytes; }
-    void cut(const handle& f, std::uint64_t size)
-    {
-        set_attributes set;
-        set.size = size;
-        must(fs->setattr(me, f, set, std::nullopt));
-    }
-    std::map<std::string, int> list(const handle& directory)
-    {
-        listing all;
-        must(fs->readdir(me, directory, 0, 0, true, all));
-        return all.seen;
-    }
-};
+int fails_at = 0; // the allocation that fails, from 1; 0: none
 
 } // namespace
+
+void* operator new(std::size_t size)
+{
+    const bool fails = fails_at > 0 && --fails_at == 0;
+    void* const made = fails ? nullptr : std::malloc(size);
+    if (made == nullptr)
+        throw std::bad_alloc();
+    return made;
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 
 BOOST_FIXTURE_TEST_CASE(a_snapshot_has_all_files_as_they_were, snapshots)
 {
@@ -105,6 +73,8 @@ BOOST_FIXTURE_TEST_CASE(the_root_finds_the_directory_of_snapshots_and_does_not_l
     // The name is taken, and stays there.
     BOOST_TEST(fails(fs->mkdir(me, fs->root(), ".snapshot", {})) == EEXIST);
     BOOST_TEST(fails(fs->create(me, fs->root(), ".snapshot", create_mode::guarded, {}, 0)) == EEXIST);
+    BOOST_TEST(fails(fs->create(me, fs->root(), ".snapshot", create_mode::unchecked, {}, 0)) == EEXIST);
+    BOOST_TEST(fails(fs->create(me, fs->root(), ".snapshot", create_mode::exclusive, {}, 7)) == EEXIST);
     BOOST_TEST(fails(fs->rmdir(me, fs->root(), ".snapshot")) == EROFS);
     BOOST_TEST(fails(fs->rename(me, fs->root(), ".snapshot", fs->root(), "x")) == EROFS);
     BOOST_TEST(fails(fs->rename(me, fs->root(), "f", fs->root(), ".snapshot")) == EROFS);
@@ -339,54 +309,6 @@ BOOST_FIXTURE_TEST_CASE(a_snapshot_waits_for_memory_that_peers_have, snapshots)
     take("two");
 }
 
-// As a client has it under READ_DATA and INVALID_DATA.
-BOOST_FIXTURE_TEST_CASE(fresh_memory_is_not_the_files_until_it_is_taken_in, snapshots)
-{
-    const handle f = make_file("f", std::string(3 * block, 'a'));
-    const handle s = find(take("one"), "f");
-    put(me, f, block, "own");
-    const std::uint64_t before = free_bytes();
-    std::optional<mapping> m = must(fs->map(me, f, 0, 4 * block, map_use::write_apart));
-    BOOST_TEST_REQUIRE(m->parts.size() == 4u);
-    for (const std::size_t i : {0u, 2u}) {
-        const mapping::part& p = m->parts[i];
-        BOOST_TEST((p.offset == i * block && p.memory.size() == block && p.beneath.size() == block));
-        BOOST_TEST(std::ranges::all_of(p.memory, [](std::byte b) { return b == std::byte(0); }));
-        BOOST_TEST(std::ranges::all_of(p.beneath, [](std::byte b) { return b == std::byte('a'); }));
-        std::ranges::fill(p.memory, std::byte('B'));
-    }
-    BOOST_TEST((m->parts[1].beneath.empty() && m->parts[3].beneath.empty()));
-    BOOST_TEST(free_bytes() == before - 3 * block); // two, and one behind the end
-    BOOST_TEST(get(me, f, 2 * block, 1) == "a");
-    // Nobody changes these bytes, or has them mapped, meanwhile.
-    BOOST_TEST(fails(write(me, f, 2 * block + 5, "x")) == EAGAIN);
-    BOOST_TEST(fails(fs->deallocate(me, f, 2 * block, block)) == EAGAIN);
-    BOOST_TEST(fails(fs->copy(me, s, 0, f, 0, block)) == EAGAIN);
-    BOOST_TEST(fails(fs->clone(me, s, 0, f, 0, block)) == EAGAIN);
-    set_attributes shorter;
-    shorter.size = block;
-    BOOST_TEST(fails(fs->setattr(me, f, shorter, std::nullopt)) == EAGAIN);
-    BOOST_TEST(fails(fs->map(me, f, 0, block, map_use::read)) == EAGAIN);
-    BOOST_TEST(fails(fs->map(me, f, 2 * block, block, map_use::write_apart)) == EAGAIN);
-    BOOST_TEST(must(fs->map(me, f, block, 2 * block, map_use::read)).length == block);
-    const mapped_range filled{2 * block, block};
-    must(fs->note_written(me, f, {0, std::span(&filled, 1)}));
-    BOOST_TEST(get(me, f, 2 * block - 1, 2) == "aB");
-    BOOST_TEST(char(m->parts[2].beneath[0]) == 'a'); // as long as it is mapped
-    put(me, f, 2 * block, "x");
-    BOOST_TEST(char(m->parts[2].memory[0]) == 'x');
-    m.reset();
-    BOOST_TEST(get(me, f, 0, 1) == "a");
-    BOOST_TEST(get(me, f, 2 * block, 2) == "xB");
-    BOOST_TEST(get(me, s, 2 * block, 2) == "aa");
-    BOOST_TEST(held() == 2 * block);
-    const memfs::snapshot_counts counts = memfs::snapshot_counts_of(*fs);
-    BOOST_TEST((counts.fresh_blocks == 2u && counts.taken_in == 1u));
-    end("one");
-    BOOST_TEST(held() == 0u);
-    BOOST_TEST(stat(f).used == 3 * block);
-}
-
 BOOST_FIXTURE_TEST_CASE(the_keeper_tells_whose_files_are_in_a_snapshot, snapshots)
 {
     const handle f = make_file("f");
@@ -395,6 +317,212 @@ BOOST_FIXTURE_TEST_CASE(the_keeper_tells_whose_files_are_in_a_snapshot, snapshot
     BOOST_TEST((keeper.takes_in(place()) && !keeper.takes_in(fs->root()) && !keeper.takes_in(s)));
     BOOST_TEST((keeper.has("one", find(s, "f")) && keeper.has("one", s)));
     BOOST_TEST((!keeper.has("one", f) && !keeper.has("one", find(other, "f")) && !keeper.has("three", s)));
+}
+
+BOOST_FIXTURE_TEST_CASE(files_of_one_snapshot_are_bounded, snapshots)
+{
+    for (int i = 0; i < 44; ++i)
+        make_file("f" + std::to_string(i));
+    make_file("g");
+    BOOST_TEST(fails(fs->mkdir(me, place(), "one", {})) == ENOSPC);
+    must(fs->remove(me, fs->root(), "g"));
+    take("one"); // with the root
+    // Files of snapshots are no files of the next one.
+    end("one");
+    take("two");
+}
+
+// Which it is not for its own: nobody's memory is taken for nothing.
+BOOST_FIXTURE_TEST_CASE(a_snapshot_that_finds_no_room_says_so_before_peers_are_asked, snapshots)
+{
+    const handle f = make_file("f", "text");
+    const auto mapped = must(fs->map(me, f, 0, block, map_use::write));
+    BOOST_TEST(fails(fs->mkdir(me, place(), "one", {})) == EAGAIN);
+    for (int i = 0; i < 44; ++i)
+        make_file("f" + std::to_string(i));
+    BOOST_TEST(fails(fs->mkdir(me, place(), "one", {})) == ENOSPC); // files of a snapshot
+    must(fs->remove(me, fs->root(), "f0"));
+    BOOST_TEST(fails(fs->mkdir(me, place(), "one", {})) == EAGAIN);
+    fill();
+    const handle long_named = make_file(std::string(255, 'x'));
+    while (free_bytes() > 4 * 1024) // of names
+        must(fs->setxattr(me, long_named, std::to_string(free_bytes()),
+                          bytes(std::string(std::min<std::uint64_t>(free_bytes() - 2048, 32000), 'x')),
+                          xattr_mode::either));
+    must(fs->remove(me, fs->root(), "f1"));
+    must(fs->remove(me, fs->root(), "f2"));
+    BOOST_TEST(fails(fs->mkdir(me, place(), "one", {})) == ENOSPC); // bytes of names
+}
+
+BOOST_FIXTURE_TEST_CASE(files_that_snapshots_have_besides_count_before_peers_are_asked, snapshots)
+{
+    const handle f = make_file("f", "text");
+    for (int i = 0; i < 39; ++i)
+        make_file("f" + std::to_string(i));
+    take("one");
+    const auto mapped = must(fs->map(me, f, 0, block, map_use::write));
+    BOOST_TEST(fails(fs->mkdir(me, place(), "two", {})) == ENOSPC); // max_files
+}
+
+// A file may have a block at several places, by CLONE.
+BOOST_FIXTURE_TEST_CASE(a_block_at_two_places_of_a_file_needs_room_when_both_are_written, snapshots)
+{
+    const handle f = make_file("f", std::string(block, 'a'));
+    must(fs->clone(me, f, 0, f, block, block));
+    fill();
+    const handle s = find(take("one"), "f");
+    BOOST_TEST(fails(write(me, f, 0, std::string(2 * block, 'b'))) == ENOSPC);
+    BOOST_TEST(fails(fs->deallocate(me, f, 1, 2 * block - 2)) == ENOSPC);
+    BOOST_TEST(fails(fs->map(me, f, 0, 2 * block, map_use::write)) == ENOSPC);
+    BOOST_TEST(fails(fs->map(me, f, 0, 2 * block, map_use::write_apart)) == ENOSPC);
+    BOOST_TEST(held() == 0u);
+    put(me, f, block, "b"); // the other place has it still
+    BOOST_TEST(fails(write(me, f, 0, "b")) == ENOSPC);
+    BOOST_TEST(get(me, s, 0, 2 * block) == std::string(2 * block, 'a'));
+}
+
+BOOST_FIXTURE_TEST_CASE(nobody_maps_files_of_a_snapshot_while_it_ends, snapshots)
+{
+    const handle f = make_file("f", "text");
+    const handle one = find(take("one"), "f"), two = find(take("two"), "f");
+    snapshot_keeper& keeper = *fs->snapshots();
+    BOOST_TEST((keeper.hold_back_mappings_of("three") == nullptr));
+    std::shared_ptr<const void> none_else = keeper.hold_back_mappings_of("one");
+    BOOST_TEST(fails(fs->map(me, one, 0, block, map_use::read)) == EAGAIN);
+    (void)must(fs->map(me, two, 0, block, map_use::read));
+    (void)must(fs->map(me, f, 0, block, map_use::read));
+    none_else.reset();
+    (void)must(fs->map(me, one, 0, block, map_use::read));
+    none_else = keeper.hold_back_mappings_of("one");
+    end("one");
+    none_else.reset();
+    (void)must(fs->map(me, two, 0, block, map_use::read));
+}
+
+BOOST_AUTO_TEST_CASE(a_snapshot_ends_at_once_and_others_have_turns_while_it_is_freed)
+{
+    constexpr unsigned files = 2000;
+    blocking_pool pool{1};
+    auto shard = std::move(reactor::create().value());
+    memfs::memfs_options options;
+    options.snapshots = true;
+    options.max_snapshots = 1;
+    auto fs = std::move(memfs::open_memfs(options, pool).value());
+    request me;
+    me.who = credential(0, 0);
+    unsigned seen = 0;
+    const auto all = [&]() -> task<void> {
+        const auto place = co_await fs->lookup(me, fs->root(), ".snapshot");
+        for (unsigned i = 0; i < files; ++i)
+            (void)co_await fs->create(me, fs->root(), std::to_string(i), create_mode::guarded, {}, 0);
+        const auto before = co_await fs->statfs(me, fs->root());
+        const auto taken = co_await fs->mkdir(me, place->found.handle, "one", {});
+        BOOST_REQUIRE(taken);
+        const auto kept = co_await fs->lookup(me, taken->made.handle, std::to_string(files - 1));
+        BOOST_REQUIRE(kept);
+        const auto opened = co_await fs->lookup(me, taken->made.handle, std::to_string(files - 2));
+        auto open = co_await fs->open(me, opened->found.handle, R_OK, open_right::asked);
+        BOOST_REQUIRE(open);
+        std::optional<result<change>> ended;
+        scope s(*shard);
+        s.spawn([&]() -> task<void> {
+            ended = co_await fs->rmdir(me, place->found.handle, "one");
+            BOOST_TEST(ended->has_value());
+        });
+        while (!ended) {
+            ++seen;
+            const auto gone = co_await fs->lookup(me, place->found.handle, "one");
+            BOOST_TEST(gone.error().errno_value() == ENOENT);
+            const auto stale = co_await fs->getattr(me, kept->found.handle);
+            BOOST_TEST(stale.error().errno_value() == ESTALE);
+            const auto is_there = co_await fs->getattr(me, opened->found.handle);
+            BOOST_TEST(is_there.has_value());
+            if (seen == 1) {
+                open = error::from_errno(EBADF); // closed before its turn
+                const auto closed = co_await fs->getattr(me, opened->found.handle);
+                BOOST_TEST(closed.error().errno_value() == ESTALE);
+                open = co_await fs->open(me, fs->root(), R_OK, open_right::asked);
+                // The next one waits for what is not freed yet.
+                const auto next = co_await fs->mkdir(me, place->found.handle, "two", {});
+                BOOST_TEST(next.has_value());
+            }
+            co_await yield();
+        }
+        co_await s.join();
+        (void)co_await fs->rmdir(me, place->found.handle, "two");
+        const auto after = co_await fs->statfs(me, fs->root());
+        BOOST_TEST(after->free_files == before->free_files);
+        BOOST_TEST(after->free_bytes == before->free_bytes);
+    };
+    run_until_complete(*shard, all());
+    BOOST_TEST(seen > 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(where_memory_runs_out_there_is_no_snapshot_or_all_of_it, snapshots)
+{
+    make_directory(fs->root(), "a directory with a name of more than a few bytes");
+    make_file("a file with a name of more than a few bytes", std::string(2 * block, 'a'));
+    const std::uint64_t files = free_files(), bytes_free = free_bytes();
+    const handle in = place();
+    snapshot_keeper& keeper = *fs->snapshots();
+    const std::string name = "a snapshot with a name of more than a few bytes";
+    const set_attributes none;
+    bool is_taken = false;
+    int tries = 0;
+    for (; !is_taken; ++tries) {
+        const auto taking = [&]() -> task<bool> {
+            try {
+                fails_at = tries + 1;
+                task<result<create_result>> making = fs->mkdir(me, in, name, none);
+                const auto made = co_await making;
+                fails_at = 0;
+                co_return made.has_value();
+            } catch (const std::bad_alloc&) {
+                fails_at = 0;
+                co_return false;
+            }
+        };
+        is_taken = run(taking());
+        BOOST_TEST(list(in).size() == (is_taken ? 3u : 2u));
+        (void)keeper.has(name, in);
+        BOOST_TEST(memfs::snapshot_counts_of(*fs).snapshots == (is_taken ? 1u : 0u));
+        if (!is_taken)
+            BOOST_TEST((free_files() == files && free_bytes() == bytes_free && held() == 0u));
+    }
+    BOOST_TEST(tries > 10);
+    end(name);
+    BOOST_TEST((free_files() == files && free_bytes() == bytes_free));
+}
+
+// A name leads somewhere, or is not there.
+BOOST_FIXTURE_TEST_CASE(where_memory_runs_out_there_is_no_name_or_a_file, snapshots)
+{
+    const std::string name = "a file with a name of more than a few bytes";
+    const std::uint64_t files = free_files(), bytes_free = free_bytes();
+    const set_attributes none;
+    const handle root = fs->root();
+    bool is_made = false;
+    int tries = 0;
+    for (; !is_made; ++tries) {
+        const auto making = [&]() -> task<bool> {
+            try {
+                fails_at = tries + 1;
+                task<result<create_result>> create =
+                    fs->create(me, root, name, create_mode::guarded, none, 0);
+                const auto made = co_await create;
+                fails_at = 0;
+                co_return made.has_value();
+            } catch (const std::bad_alloc&) {
+                fails_at = 0;
+                co_return false;
+            }
+        };
+        is_made = run(making());
+        BOOST_TEST(list(fs->root()).size() == (is_made ? 3u : 2u));
+        if (!is_made)
+            BOOST_TEST((free_files() == files && free_bytes() == bytes_free));
+    }
+    BOOST_TEST(tries > 4);
 }
 
 BOOST_AUTO_TEST_CASE(a_name_as_any_other_where_there_are_none)

@@ -75,6 +75,10 @@ public:
         co_return result<void>();
     }
     bool hole_conflicts(files::operation op) const noexcept override { return against_holes.contains(op); }
+    bool unshared_conflicts(files::operation op) const noexcept override
+    {
+        return against_unshared.contains(op);
+    }
     bool is_numbered() const noexcept override { return numbered; }
     void left(files::client_id client) noexcept override { gone.push_back(client); }
     std::uint32_t most_behind() const noexcept override { return behind; }
@@ -85,7 +89,7 @@ public:
     std::size_t most_of_file() const noexcept override { return of_file; }
     std::size_t most_ranges() const noexcept override { return ranges; }
 
-    std::set<files::operation> against, against_holder, against_holes;
+    std::set<files::operation> against, against_holder, against_holes, against_unshared;
     bool is_exclusive = false, numbered = false;
     std::optional<duration> own_recall_time;
     duration takes = 0s;

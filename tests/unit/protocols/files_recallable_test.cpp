@@ -312,6 +312,43 @@ BOOST_FIXTURE_TEST_CASE(what_tells_of_holes_is_in_the_way_of_who_fills_them, fix
     BOOST_TEST(is(table->check_io(b, theirs->id, file_named("f"), operation::write), errc::in_way));
 }
 
+BOOST_FIXTURE_TEST_CASE(bytes_that_are_not_the_files_yet_are_in_the_way_of_all_who_want_them, fixture)
+{
+    memory.against = {operation::set_size};
+    memory.against_unshared = {operation::write};
+    memory.takes = 5s;
+    const auto o = open(a, "o", "f", both);
+    const auto theirs = open(b, "o", "f", both);
+    const auto held = table->hold(asks(a, o->id, {0, 99}));
+    BOOST_REQUIRE(held);
+    const auto may = [&](client_id who, const stateid& by, operation op) {
+        return table->check_io(who, by, file_named("f"), op).has_value();
+    };
+    BOOST_TEST(may(b, theirs->id, operation::write));
+    BOOST_TEST(table->note_told(*held, {.unshared = true}));
+    // Of the holder, too.
+    BOOST_TEST((!may(b, theirs->id, operation::write) && !may(a, o->id, operation::write)));
+    BOOST_TEST(may(b, theirs->id, operation::read));
+    BOOST_TEST(is(table->hold(asks(b, theirs->id, {50, 599}, lock_type::read)), errc::in_way));
+    BOOST_TEST(is(table->hold(asks(a, *held, {50, 59})), errc::in_way));
+    const auto more = table->hold(asks(a, *held, {200, 299})); // other bytes
+    BOOST_REQUIRE(more);
+    // So is what is back, until it is fenced.
+    beside_tend([&]() -> task<void> {
+        const auto left = table->give_back(a, *more, file_named("f"), {200, 299}, std::nullopt);
+        BOOST_REQUIRE((left && *left));
+        BOOST_TEST(table->note_told(**left, {})); // what it has still is the file's
+        BOOST_TEST(!may(b, theirs->id, operation::write));
+        (void)co_await sleep_for(6s);
+        BOOST_TEST(may(b, theirs->id, operation::write));
+        BOOST_TEST(table->note_told(**left, {.unshared = true}));
+        BOOST_TEST(table->give_back(a, **left, file_named("f"), all_bytes, std::nullopt).has_value());
+        BOOST_TEST((!may(b, theirs->id, operation::write) && may(b, theirs->id, operation::read)));
+        (void)co_await sleep_for(6s);
+        BOOST_TEST(may(b, theirs->id, operation::write));
+    });
+}
+
 BOOST_FIXTURE_TEST_CASE(a_numbered_stateid_needs_its_number, fixture)
 {
     memory.numbered = true;

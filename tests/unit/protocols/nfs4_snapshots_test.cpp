@@ -19,14 +19,7 @@ namespace {
 
 /// Two clients of an export with snapshots.
 struct fixture : layout_fixture {
-    fixture()
-    {
-        memfs::memfs_options o;
-        o.root_mode = 0777;
-        o.snapshots = true;
-        snapshots = std::move(*memfs::open_memfs(o, lane));
-        options[0].backend = snapshots.get();
-    }
+    fixture() { make_snapshots(memfs::memfs_options().max_bytes); }
     ~fixture()
     {
         peers.clear();
@@ -164,6 +157,21 @@ struct fixture : layout_fixture {
         turns();
         return service->layouts().counts().segments;
     }
+    void begin(std::uint64_t most_bytes)
+    {
+        make_snapshots(most_bytes);
+        layout_fixture::begin();
+    }
+    using layout_fixture::begin;
+    void make_snapshots(std::uint64_t most_bytes)
+    {
+        memfs::memfs_options o;
+        o.root_mode = 0777;
+        o.max_bytes = most_bytes;
+        o.snapshots = true;
+        snapshots = std::move(*memfs::open_memfs(o, lane));
+        options[0].backend = snapshots.get();
+    }
     void rest() { pass(commons->state.options().rest_after_recall * 2); }
     std::unique_ptr<storage::file_backend> snapshots;
     std::optional<v3::server> old;
@@ -292,6 +300,60 @@ BOOST_FIXTURE_TEST_CASE(files_of_a_snapshot_are_read_by_layouts_and_not_written,
     close(first, kept);
     turns();
     BOOST_TEST(held() == 0u);
+}
+
+// It is no entry of the root, and nothing is made in its place.
+BOOST_FIXTURE_TEST_CASE(no_file_is_created_in_the_place_of_the_directory_of_snapshots, fixture)
+{
+    begin();
+    BOOST_TEST(first.open(first.creating(".snapshot")).status == nfsstat4::isdir); // it is looked up first
+    for (const createmode4 how : {createmode4::guarded, createmode4::exclusive4_1})
+        BOOST_TEST(first.open(first.creating(".snapshot", how)).status == nfsstat4::exist);
+    v3::nfs_fh3 root;
+    answer4 out = second.call(PUTROOTFH4args(), LOOKUP4args{"export"}, GETFH4args());
+    out.good<PUTROOTFH4res>();
+    out.good<LOOKUP4res>();
+    const auto handle = out.good<GETFH4res>();
+    BOOST_REQUIRE(root.assign(handle.object));
+    for (const v3::createmode3 how :
+         {v3::createmode3::unchecked, v3::createmode3::guarded, v3::createmode3::exclusive}) {
+        v3::CREATE3args creating;
+        creating.where = {root, ".snapshot"};
+        creating.mode = how;
+        const auto refused = begin3(v3::procedure::create, creating);
+        BOOST_TEST((status3<v3::CREATE3res>(*refused) == v3::nfsstat3::exist));
+    }
+}
+
+// There is room for no more copies: READ needs none.
+BOOST_FIXTURE_TEST_CASE(a_layout_to_read_that_takes_more_room_than_there_is_is_none, fixture)
+{
+    begin(1 << 20);
+    const auto f = make_kept(first, "f", 4);
+    const auto filler = make(first, "filler", "");
+    for (unsigned i = 0; first.write(filler, std::string(block, 'x'), filler.id, i * block) == nfsstat4::ok;)
+        ++i;
+    BOOST_TEST(get(first, f, asking(f.id, mode::read, 0, block)).status == nfsstat4::layoutunavailable);
+    BOOST_TEST(get(first, f, asking(f.id, mode::rw, 0, block)).status == nfsstat4::nospc);
+    BOOST_TEST(read_at(first, f, 0, 3) == "aaa");
+    BOOST_TEST(end_snapshot(first, "of f") == nfsstat4::ok);
+    rest();
+    BOOST_TEST(get(first, f, asking(f.id, mode::read, 0, block)).status == nfsstat4::ok);
+}
+
+// Else who takes snapshots one after the other, or is refused each time, keeps everybody from layouts.
+BOOST_FIXTURE_TEST_CASE(files_get_no_rest_behind_a_recall_for_a_snapshot, fixture)
+{
+    begin();
+    const auto f = make(first, "f", "text");
+    (void)get(first, f, mode::rw);
+    const auto taking = begin_taking(second, "s");
+    turns();
+    BOOST_TEST_REQUIRE(first_way->calls.size() == 1u);
+    BOOST_TEST(give_back(first, f, returning(first_way->calls[0].id)).status == nfsstat4::ok);
+    pass(100ms);
+    BOOST_TEST(status_of(*taking) == nfsstat4::ok);
+    BOOST_TEST(get(first, f, asking(f.id, mode::rw)).status == nfsstat4::ok);
 }
 
 // --- Copy-on-write by the client
@@ -452,6 +514,24 @@ BOOST_FIXTURE_TEST_CASE(one_client_has_memory_of_a_block_that_is_not_the_files_y
         if (what == mode::read)
             BOOST_TEST(get(first, f, asking(f.id, mode::rw, block, block)).status == nfsstat4::ok);
     }
+}
+
+// It asks again for what it has: that can't be given twice, so it comes back first.
+BOOST_FIXTURE_TEST_CASE(who_has_memory_that_is_not_the_files_yet_gets_it_anew, fixture)
+{
+    begin();
+    const auto f = make_kept(first, "f", 2);
+    const auto made = get(first, f, asking(f.id, mode::rw, 0, block));
+    BOOST_TEST(get(first, f, asking(made.id, mode::rw, block, block)).status == nfsstat4::ok); // other bytes
+    BOOST_TEST(first_way->calls.empty());
+    const auto asks = begin_of(first, f, asking(f.id, mode::rw, 0, block));
+    turns();
+    BOOST_TEST(!asks->is_done);
+    BOOST_TEST_REQUIRE(first_way->calls.size() == 1u);
+    BOOST_TEST(give_back(first, f, returning(first_way->calls[0].id)).status == nfsstat4::ok);
+    turns();
+    BOOST_TEST(status_of(*asks) == nfsstat4::ok);
+    BOOST_TEST(first_way->calls.size() == 1u);
 }
 
 // The rest of the last block reads as zeros when the file grows, whatever its holder wrote there.

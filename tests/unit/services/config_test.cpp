@@ -308,10 +308,13 @@ BOOST_AUTO_TEST_CASE(a_back_end_takes_its_own_settings_alone)
     BOOST_TEST((c.exported(0).find("handles") == nullptr));
     BOOST_TEST(!c.exported(0).flag("snapshots"));
     BOOST_TEST(c.exported(0).number("snapshots_max") == 64u);
+    BOOST_TEST(c.exported(0).number("snapshot_files") == 100'000u);
     const told taken(memfs("snapshots = true\nsnapshots_max = 3"));
     BOOST_TEST((taken.exported(0).flag("snapshots") && taken.exported(0).number("snapshots_max") == 3u));
     for (const char* bad : {"snapshots_max = 0", "snapshots_max = 1025"})
         BOOST_TEST(complains(memfs(bad), "a number from 1 to 1024"), bad);
+    for (const char* bad : {"snapshot_files = 0", "snapshot_files = 1048577"})
+        BOOST_TEST(complains(memfs(bad), "a number from 1 to 1048576"), bad);
 }
 
 BOOST_AUTO_TEST_CASE(clients_are_addresses_and_prefixes)

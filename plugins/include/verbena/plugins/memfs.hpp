@@ -26,7 +26,10 @@ struct memfs_options {
     /// mkdir() in the root's ".snapshot" takes a snapshot, and rmdir() there ends it. What they cost counts for max_bytes and max_files: their
     /// names and files at once, and of their data what the files don't have any more.
     bool snapshots = false;
-    std::uint64_t max_snapshots = 64; ///< at once; then ENOSPC
+    std::uint32_t max_snapshots = 64; ///< at once; then ENOSPC
+    /// Of one snapshot, of all types, and such as are open and have no name any more; then ENOSPC. All shards that have something to do in
+    /// the file system wait while they are copied.
+    std::uint32_t max_snapshot_files = 100'000;
     random_source* random =
         nullptr; ///< draws what tells this one from others; nullptr: system_random(). Not kept.
 };

@@ -29,6 +29,13 @@ public:
         access_ = share::none;
         return *this;
     }
+    /// By who sees to it that nothing new is given meanwhile: files whose state is recalled for it get no rest behind that
+    /// (state_options::rest_after_recall).
+    demand& without_rest() noexcept
+    {
+        leaves_rest_ = false;
+        return *this;
+    }
 
 private:
     friend class state_table;
@@ -37,6 +44,7 @@ private:
     exported_file file_;
     client_id who_;
     kind kind_;
+    bool leaves_rest_ = true;
     std::uint32_t operations_ = 0;
     share access_ = share::none;
     share deny_ = share::none;

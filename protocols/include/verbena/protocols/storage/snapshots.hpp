@@ -14,8 +14,8 @@ namespace verbena::storage {
 
 /// A back end that takes snapshots: file_backend::snapshots(). A snapshot is a directory in a directory of its own, where mkdir() takes it and
 /// rmdir() ends it. It has the whole file system as it was when mkdir() had its turn, in files of their own that nobody
-/// changes (EROFS). mkdir() and rmdir() answer EAGAIN while somebody has the memory of a file that is in the way
-/// (file_backend::map()): who serves the file system has that given back before.
+/// changes (EROFS). mkdir() answers EAGAIN while somebody has the memory of a file that is in no snapshot (file_backend::map()): who serves
+/// the file system has that given back before. rmdir() needs nothing back: files that are mapped, or open, stay until they are let go.
 ///
 /// All of it from any thread, and as long as the back end lives.
 class snapshot_keeper {
@@ -27,6 +27,8 @@ public:
     /// Until what it yields goes, nobody gets a mapping of a file that is in no snapshot (EAGAIN): so those that are out come to
     /// an end. It goes before the back end. Throws std::bad_alloc.
     virtual std::shared_ptr<const void> hold_back_mappings() = 0;
+    /// The same of the files of the snapshot that rmdir() of this name would end. nullptr: there is none.
+    virtual std::shared_ptr<const void> hold_back_mappings_of(std::string_view name) = 0;
 
 protected:
     ~snapshot_keeper() = default;

@@ -218,7 +218,8 @@ public:
     task<result<void>> make_way(files::client_id client, const files::exported_file& file,
                                 files::operation op, bool is_anybody = false);
     /// make_way() for all files of a space of which anybody has recallable state besides delegations, and whose handles at the back end
-    /// `concerns` says true of: all of that is asked for at once. Such state may be given anew meanwhile. Errors: busy, where it is not
+    /// `concerns` says true of: all of that is asked for at once, and the files get no rest behind it (files::demand::without_rest()). Such
+    /// state may be given anew meanwhile. Errors: busy, where it is not
     /// back by `until`. Lifetime: `concerns` is called on each home's shard in turn.
     task<result<void>> make_way_in(std::uint32_t space, files::operation op,
                                    const std::function<bool(const storage::handle&)>& concerns,
