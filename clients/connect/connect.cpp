@@ -74,8 +74,11 @@ error with_cure(const error& e)
 // Digits are no question for the resolver, which may take long.
 task<result<std::vector<net::endpoint>>> addresses_of(const std::string& text)
 {
-    if (const auto digits = net::endpoint::parse(text))
+    const auto digits = net::endpoint::parse(text);
+    if (digits)
         co_return std::vector<net::endpoint>{*digits};
+    if (text.starts_with('[')) // no name stands there, and the resolver would not say what is wrong
+        co_return digits.error();
     blocking_pool resolver(1, "the name of a server");
     auto look_up = [&text] { return net::resolve(text); };
     auto found = co_await resolver.run(std::move(look_up));
@@ -167,6 +170,11 @@ task<result<client>> connect(std::string url, connect_options o)
         made->transport = std::move(*transport);
         const auto connected = co_await made->transport->connect();
         if (connected) {
+            // Whoever stopped this drops what it yields, and a client can't be dropped open.
+            if (context.stop.stop_requested()) {
+                co_await made->transport->close();
+                co_return error(std::errc::operation_canceled);
+            }
             made->address = std::move(to);
             made->open = true;
             client done(std::move(made));

@@ -266,7 +266,9 @@ task<outcome> service_dispatcher::serve_once(program& p, call& c)
     if (how == outcome::success && !complete(c, c.results()))
         how = outcome::system_error;
     // What was refused did nothing, so a repeat may as well be refused again.
-    if (how == outcome::success && !c.refused() && c.results().payloads().empty()) {
+    const bool fits = c.results().position() <= duplicates_->max_reply();
+    if (how == outcome::success && !c.refused() && c.results().payloads().empty() &&
+        (fits || !c.keeps_failure())) {
         visit.remember(c.results().bytes());
     } else if (how == outcome::success && !c.refused() && may_be_kept(c, duplicates_->max_reply())) {
         const kept_results kept(c, 0);

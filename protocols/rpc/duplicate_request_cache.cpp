@@ -2,6 +2,7 @@
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
 
 #include <verbena/core/siphash.hpp>
+#include <verbena/protocols/rpc/message.hpp>
 
 #include <algorithm>
 #include <array>
@@ -419,16 +420,18 @@ private:
 duplicate_request_cache::duplicate_request_cache(std::size_t shards, const duplicate_request_options& options,
                                                  random_source& random)
     : secret_(random.key()),
-      max_reply_(options.max_reply),
+      max_reply_(std::max(options.max_reply, max_success_header_size)),
       common_{shards > 1 ? options.max_entries / 2 : 0, shards > 1 ? options.max_bytes / 2 : 0}
 {
     const std::size_t parts = std::max<std::size_t>(shards, 1);
     const share own{(options.max_entries - common_.places) / parts,
                     (options.max_bytes - common_.bytes) / parts};
+    duplicate_request_options kept = options;
+    kept.max_reply = max_reply_;
     duplicate_request_options in_turn = options;
     in_turn.max_reply = 0;
     for (std::size_t i = 0; i < shards; ++i)
-        parts_.push_back(std::make_unique<part>(secret_, shards > 1, options, own, common_, parts_));
+        parts_.push_back(std::make_unique<part>(secret_, shards > 1, kept, own, common_, parts_));
     for (std::size_t i = 0; i < shards; ++i)
         in_turn_.push_back(std::make_unique<part>(secret_, shards > 1, in_turn, share{options.max_in_turn, 0},
                                                   no_more_, in_turn_));

@@ -187,6 +187,7 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     void start_runtime();
     void close(const hook& h);
     void take_down(std::chrono::milliseconds limit);
+    void give_up(const char* why);
     bool stop_within(std::chrono::milliseconds drain, std::chrono::milliseconds grace);
     std::string still_running() const;
     void leave_behind() noexcept;
@@ -213,7 +214,8 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     // Likewise, one for each protocol: its contexts end with it, and are of the device that was chosen for it.
     std::vector<std::unique_ptr<verbena::rdma::host>> rdma;
 #endif
-    std::unique_ptr<runtime> rt;
+    std::unique_ptr<runtime> rt; // also when its shards have ended, for modules that go
+    std::atomic<bool> has_shards{false};
     module_table table; // modules go when the shards have ended, and before what the host has for them
     metric_registrations registrations;
     std::optional<metrics::server> exporter;
@@ -381,6 +383,7 @@ void service::impl::start_runtime()
     if (!made)
         throw std::runtime_error("the shards do not start: " + made.error().message());
     rt = std::move(*made);
+    has_shards = true;
     const setting_values& d = values.table("daemon");
     shares.emplace(peer_options{
         static_cast<unsigned>(d.number("peer_ipv6_prefix")), d.number("peer_memory_mib") << 20,
@@ -520,8 +523,10 @@ void service::impl::take_down(std::chrono::milliseconds limit)
     started.clear();
     exporter.reset();
     registrations.clear();
-    if (rt)
+    if (rt) {
+        has_shards = false;
         rt->stop();
+    }
 }
 
 service::service(std::string program, std::string version) : impl_(std::make_shared<impl>())
@@ -606,18 +611,44 @@ private:
     const std::vector<setting> own_;
 };
 
-void merge(setting_values& into, const setting_values& from)
+[[noreturn]] void refuse_table(const setting_place& place, const std::string& name)
+{
+    throw config_error(place, name + " is a table here and none there: write it as [" + name + "]");
+}
+
+// `path` ends in a dot, if there is one.
+void merge(setting_values& into, const setting_values& from, const std::string& path = {})
 {
     using tables = setting_values::value::tables;
     for (const auto& [name, v] : from.all()) {
         setting_values::value* const there = into.find(name);
-        if (there != nullptr && there->is_table && v.is_table) {
-            merge(std::get<tables>(there->data).front(), std::get<tables>(v.data).front());
+        if (there != nullptr && there->is_table != v.is_table)
+            refuse_table(v.place, path + name);
+        if (there != nullptr && v.is_table) {
+            merge(std::get<tables>(there->data).front(), std::get<tables>(v.data).front(), path + name + '.');
             there->place = v.place;
         } else {
             into.set(name, v);
         }
     }
+}
+
+// A file may have put something else where the path needs a table: its author is told, and where.
+void say(setting_values& said, std::string_view path, setting_values::value v)
+{
+    const setting_values* at = &said;
+    for (std::size_t dot = path.find('.'), begin = 0; dot != std::string_view::npos;
+         begin = dot + 1, dot = path.find('.', begin)) {
+        const setting_values::value* const there = at->find(path.substr(begin, dot - begin));
+        if (there == nullptr)
+            break;
+        if (!there->is_table && !there->place.text.empty())
+            refuse_table(there->place, std::string(path.substr(0, dot)));
+        if (!there->is_table)
+            break;
+        at = &std::get<setting_values::value::tables>(there->data).front();
+    }
+    said.set_path(path, std::move(v));
 }
 
 } // namespace
@@ -644,22 +675,19 @@ void service::across_shards(shards_hook opens, shards_hook closes)
 
 runtime& service::shards()
 {
-    if (!impl_->rt)
-        throw std::logic_error("a service has shards from start() on");
+    if (!impl_->has_shards)
+        throw std::logic_error("a service has shards from start() on until it is stopped");
     return *impl_->rt;
 }
 
 void service::load(const std::string& path) { merge(impl_->said, load_config(path)); }
 
-void service::set(std::string_view path, bool value) { impl_->said.set_path(path, {value}); }
-void service::set(std::string_view path, std::int64_t value) { impl_->said.set_path(path, {value}); }
-void service::set(std::string_view path, std::string value)
-{
-    impl_->said.set_path(path, {std::move(value)});
-}
+void service::set(std::string_view path, bool value) { say(impl_->said, path, {value}); }
+void service::set(std::string_view path, std::int64_t value) { say(impl_->said, path, {value}); }
+void service::set(std::string_view path, std::string value) { say(impl_->said, path, {std::move(value)}); }
 void service::set(std::string_view path, std::vector<std::string> value)
 {
-    impl_->said.set_path(path, {std::move(value)});
+    say(impl_->said, path, {std::move(value)});
 }
 
 void service::configure() { configure(std::move(impl_->said)); }
@@ -681,11 +709,19 @@ void service::start()
     try {
         impl_->start();
     } catch (const std::exception& e) {
-        // If the end of what did start takes for ever, this would be told to nobody before.
-        if (!impl_->stop_within({}, default_grace))
-            log(log_level::error, "service", "the start failed", {{"error", e.what()}});
+        impl_->give_up(e.what());
+        throw;
+    } catch (...) {
+        impl_->give_up("no std::exception");
         throw;
     }
+}
+
+void service::impl::give_up(const char* why)
+{
+    // If the end of what did start takes for ever, this would be told to nobody before.
+    if (!stop_within({}, default_grace))
+        log(log_level::error, "service", "the start failed", {{"error", why}});
 }
 
 result<void> service::stop(std::chrono::milliseconds grace)

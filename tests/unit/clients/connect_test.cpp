@@ -239,6 +239,8 @@ BOOST_AUTO_TEST_CASE(addresses_that_can_t_work_fail_at_once_and_say_why)
         {"iwarp://2001:db8::1:7000", std::errc::invalid_argument, "stands in brackets"},
         {"tcp://127.0.0.1:7000/x", std::errc::invalid_argument, "nothing may stand beside"},
         {"udp://127.0.0.1:7000", std::errc::invalid_argument, "tcp://HOST:PORT, iwarp://HOST:PORT"},
+        {"tcp://[fe80::1%nosuch]:7000", std::errc::invalid_argument, "no network interface of the name"},
+        {"tcp://[localhost]:7000", std::errc::invalid_argument, "not a numeric address"},
         {"loop://server", std::errc::invalid_argument, "connect_options::provider"},
         {"iwarp://127.0.0.1:1", std::errc::connection_refused, "is the server up"},
         {"tcp://localhost:1", std::errc::connection_refused, "is the server up"},
@@ -263,6 +265,23 @@ BOOST_AUTO_TEST_CASE(of_a_server_of_another_transport_it_says_that_it_may_be_tha
         BOOST_TEST_REQUIRE(!made);
         BOOST_TEST(made.error().message().find("is this its transport") != std::string::npos,
                    made.error().message());
+    });
+}
+
+BOOST_AUTO_TEST_CASE(of_a_server_that_ends_connections_a_call_says_so)
+{
+    with_server([](const server& s) -> task<void> {
+        std::string wrong = s.url("iwarp");
+        wrong.replace(0, 5, "tcp");
+        rpc::connect_options o;
+        o.client.without_reply_for = 0ms;
+        o.client.reconnect_delay = 1ms;
+        auto made = co_await rpc::connect(wrong, o);
+        BOOST_TEST_REQUIRE(bool(made));
+        const auto six = co_await ask(*made);
+        BOOST_TEST((!six && six.error() == std::errc::connection_reset));
+        BOOST_TEST(made->connections() == 3u);
+        co_await made->close();
     });
 }
 
@@ -298,6 +317,43 @@ BOOST_AUTO_TEST_CASE(who_is_stopped_gets_no_client)
         BOOST_TEST((heard && *heard == std::errc::operation_canceled));
     };
     run_until_complete(*shard, all());
+}
+
+// Both connect in the same moment. The one that comes second is dropped, and must not be open.
+BOOST_AUTO_TEST_CASE(the_first_of_two_servers_is_taken_and_the_other_closed)
+{
+    testing::world w;
+    testing::host& client = w.add_host("client");
+    const std::array<testing::host*, 2> hosts{&w.add_host("first"), &w.add_host("second")};
+    const auto all = [&]() -> task<void> {
+        doubling_program program;
+        rpc::service_dispatcher calls(w.shard());
+        calls.add(program);
+        const rpcrdma::responder_options serving;
+        rpcrdma::responder_stats stats;
+        std::vector<std::unique_ptr<verbs::listener>> listeners;
+        scope tasks(w.shard());
+        for (testing::host* h : hosts) {
+            verbs::listener& l = *listeners.emplace_back(h->device->listen(h->name).value());
+            tasks.spawn([&, h] { return rpcrdma::serve(*h->device, l, h->buffers, calls, serving, stats); });
+        }
+        rpc::connect_options o;
+        o.provider = client.device.get();
+        o.buffers = &client.buffers;
+        {
+            auto first = co_await when_any(rpc::connect("loop://first", o), rpc::connect("loop://second", o));
+            BOOST_TEST_REQUIRE(bool(first.value));
+            const auto six = co_await ask(*first.value);
+            BOOST_TEST((six && *six == 6));
+            co_await first.value->close();
+        }
+        for (auto& l : listeners)
+            l->close();
+        tasks.request_stop();
+        co_await tasks.join();
+    };
+    w.run(all());
+    BOOST_TEST(w.left_over() == "");
 }
 
 BOOST_AUTO_TEST_CASE(with_client_closes_however_its_user_ends)

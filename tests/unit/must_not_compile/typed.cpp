@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Structs that have no bounded wire form, procedures that can't be, handlers that don't fit. ../must_not_compile_test.py says how
 // this is read.
+#include <verbena/clients/connect.hpp>
 #include <verbena/protocols/rpc/typed_program.hpp>
 
 #include <string>
@@ -258,6 +259,43 @@ struct program final : rpc::typed_program {
     static bool true_always(const results&);
     static void nothing(const results&);
 };
+
+struct piece {
+    std::uint32_t at = 0;
+    rpc::bulk<4096> bytes;
+};
+struct pieces {
+    std::string name;
+    std::vector<int> numbers;
+    piece first;
+};
+struct of_its_own {
+    std::string name;
+    std::vector<std::byte> bytes;
+    std::optional<int> number;
+    int fixed[2];
+};
+template<class T>
+struct yields {
+    task<result<T>> operator()(rpc::client&) const;
+};
+
+task<void> clients(std::string url)
+{
+    (void)co_await rpc::with_client(url, yields<of_its_own>());
+    (void)co_await rpc::with_client(url, yields<std::vector<std::byte>>());
+    (void)co_await rpc::with_client(url, yields<std::string>());
+    (void)co_await rpc::with_client(url, yields<void>());
+#ifndef MENDED
+    (void)co_await rpc::with_client(url, yields<lease>());              // says: copy the bytes in f
+    (void)co_await rpc::with_client(url, yields<rpc::payload>());       // says: copy the bytes in f
+    (void)co_await rpc::with_client(url, yields<rpc::reply>());         // says: copy the bytes in f
+    (void)co_await rpc::with_client(url, yields<rpc::bulk<4096>>());    // says: copy the bytes in f
+    (void)co_await rpc::with_client(url, yields<piece>());              // says: copy the bytes in f
+    (void)co_await rpc::with_client(url, yields<pieces>());             // says: copy the bytes in f
+    (void)co_await rpc::with_client(url, yields<std::vector<lease>>()); // says: copy the bytes in f
+#endif
+}
 
 task<void> calls(rpc::client_transport& server)
 {

@@ -140,6 +140,29 @@ public:
     std::size_t length = 0;
 };
 
+/// Counts, and returns so many words; a repeat would do harm.
+class wordy_program final : public rpc::program {
+public:
+    std::uint32_t number() const noexcept override { return 0x20000003; }
+    std::uint32_t low_version() const noexcept override { return 1; }
+    std::uint32_t high_version() const noexcept override { return 1; }
+    std::string_view name() const noexcept override { return "wordy"; }
+    std::string_view procedure_name(std::uint32_t, std::uint32_t) const noexcept override { return {}; }
+    bool non_idempotent(std::uint32_t, std::uint32_t) const noexcept override { return true; }
+    task<rpc::outcome> serve(rpc::call& c) override
+    {
+        c.keep_failure();
+        ++count;
+        const bool reserved = co_await c.reserve_results(4 * words);
+        BOOST_REQUIRE(reserved);
+        for (std::size_t i = 0; i < words; ++i)
+            c.results().u32(7);
+        co_return rpc::outcome::success;
+    }
+    std::uint32_t count = 0;
+    std::size_t words = 0;
+};
+
 } // namespace
 
 // The repeat may come over a transport that places data: they are told apart again.
@@ -173,6 +196,40 @@ BOOST_AUTO_TEST_CASE(a_reply_is_kept_with_its_data)
     (void)ask(2);
     (void)ask(2);
     BOOST_TEST(counting.count == 3u);
+}
+
+// Nor does one whose reply is longer than is kept: a repeat hears that there is no answer, however little is kept.
+BOOST_AUTO_TEST_CASE(a_change_with_a_long_reply_does_not_run_again)
+{
+    for (const std::size_t most : {0, 424, 500}) {
+        memory_server s;
+        wordy_program wordy;
+        rpc::duplicate_request_options options;
+        options.max_reply = most;
+        rpc::duplicate_request_cache cache(1, options);
+        rpc::service_dispatcher calls(*s.shard, &cache);
+        calls.add(wordy);
+        const auto succeeds = [&](std::uint32_t xid) {
+            memory_call c(s.pool, s.from);
+            c.xid = xid;
+            c.reserves = 1;
+            c.end(c.begin(0x20000003, 1, 1, nullptr));
+            BOOST_REQUIRE(run_until_complete(*s.shard, calls.dispatch(c)));
+            (void)c.reply();
+            return c.header_of_reply.success();
+        };
+        wordy.words = 100; // with the header 424
+        BOOST_TEST(succeeds(1));
+        BOOST_TEST(succeeds(1));
+        BOOST_TEST(wordy.count == 1u);
+        wordy.words = 115;
+        BOOST_TEST(succeeds(2));
+        BOOST_TEST(succeeds(2) == (most == 500));
+        wordy.words = 1000;
+        BOOST_TEST(succeeds(3));
+        BOOST_TEST(!succeeds(3));
+        BOOST_TEST(wordy.count == 3u);
+    }
 }
 
 // What threw may have done a part; nobody knows, so a repeat is run as if the first had never come.

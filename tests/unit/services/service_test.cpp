@@ -176,6 +176,21 @@ BOOST_AUTO_TEST_CASE(what_lives_across_the_shards_outlives_their_programs)
                                             "first closes 10"};
     BOOST_TEST(said == expected, boost::test_tools::per_element());
     BOOST_CHECK_THROW(s.across_shards({}, {}), std::logic_error);
+    BOOST_CHECK_THROW((void)s.shards(), std::logic_error);
+}
+
+BOOST_AUTO_TEST_CASE(a_hook_may_throw_anything)
+{
+    std::vector<std::string> said;
+    service s("test", "1");
+    s.across_shards([](runtime&) { throw 1; }, [&](runtime&) { said.emplace_back("closed"); });
+    s.serve("null", {"tcp://127.0.0.1:0"},
+            [](shard&) { return std::vector<std::unique_ptr<rpc::program>>(); });
+    quiet(s);
+    s.configure();
+    BOOST_CHECK_EXCEPTION(s.start(), int, [](int thrown) { return thrown == 1; });
+    BOOST_TEST(said.size() == 1U);
+    BOOST_CHECK_THROW((void)s.shards(), std::logic_error);
 }
 
 BOOST_AUTO_TEST_CASE(a_hook_that_throws_ends_the_start_and_what_began_before_it)
@@ -233,6 +248,20 @@ BOOST_AUTO_TEST_CASE(a_file_says_what_was_set_before_it_anew)
         with_file(s);
         const std::string why = complaint(s);
         BOOST_TEST(why.find(path + ":2:") == 0U, why);
+    }
+    // Somebody who writes the file is told where, whoever came first.
+    write("\ndaemon = 3\n");
+    const auto says_where = [&](const config_error& e) {
+        return std::string(e.what()).starts_with(path + ":2:") &&
+               std::string(e.what()).find("write it as [daemon]") != std::string::npos;
+    };
+    {
+        service s("test", "1");
+        s.set("daemon.shards", 3);
+        BOOST_CHECK_EXCEPTION(s.load(path), config_error, says_where);
+        service t("test", "1");
+        t.load(path);
+        BOOST_CHECK_EXCEPTION(t.set("daemon.shards", 3), config_error, says_where);
     }
     write("[null\n");
     {

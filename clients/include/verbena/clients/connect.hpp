@@ -14,8 +14,11 @@
 #include <verbena/core/result.hpp>
 #include <verbena/core/task/task.hpp>
 #include <verbena/core/verbs/verbs.hpp>
+#include <verbena/protocols/rpc/bulk.hpp>
 #include <verbena/protocols/rpc/client.hpp>
+#include <verbena/protocols/xdr/members.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -44,11 +47,64 @@ template<class T>
 using awaited_t = typename awaited<T>::type;
 template<class F, class C>
 concept yields_result = requires { typename awaited_t<std::invoke_result_t<F&, C&>>; };
+
+// What holds buffers of a client, by itself or in a container of the library.
+template<class T>
+inline constexpr bool is_buffer =
+    is_bulk<T> || std::same_as<T, lease> || std::same_as<T, payload> || std::same_as<T, reply>;
+template<template<class...> class Of, class... T>
+inline constexpr bool is_buffer<Of<T...>> = (is_buffer<T> || ...);
+
+template<class T>
+constexpr bool holds_buffers() noexcept;
+
+// Stands for an initialiser of what holds buffers, but for a whole Outer.
+template<class Outer>
+struct buffer_initialiser {
+    template<class T>
+        requires(!std::is_base_of_v<T, Outer> && !xdr::detail::is_optional<T> && holds_buffers<T>())
+    operator T() const noexcept
+    {
+        __builtin_unreachable(); // as any_initialiser's
+    }
+};
+struct no_initialiser {};
+
+template<class T, class Last, std::size_t... I>
+constexpr bool takes_behind(std::index_sequence<I...>) noexcept
+{
+    return requires { T{(void(I), xdr::detail::any_initialiser<T>{})..., Last{}}; };
+}
+
+// Whether a member of T does, from the I-th on. Not by its codec: T need not have one.
+template<class T, std::size_t I = 0>
+constexpr bool has_buffer_member() noexcept
+{
+    constexpr std::make_index_sequence<I> before;
+    if constexpr (takes_behind<T, buffer_initialiser<T>>(before) && !takes_behind<T, no_initialiser>(before))
+        return true;
+    else if constexpr (I < xdr::detail::most_members)
+        return has_buffer_member<T, I + 1>();
+    else
+        return false;
+}
+
+template<class T>
+constexpr bool holds_buffers() noexcept
+{
+    if constexpr (is_buffer<T>)
+        return true;
+    else if constexpr (std::is_class_v<T> && std::is_aggregate_v<T>)
+        return has_buffer_member<T>();
+    else
+        return false;
+}
 } // namespace detail
 
 struct connect_options {
     /// Soft with 10 s and two retries: a call fails when its server was silent for 30 s. A program that shall wait as long as the server is
-    /// away sets `client.hard`, and has a client_watch tell of it.
+    /// away sets `client.hard`, and has a client_watch tell of it. A peer that ends three connections without ever a reply fails calls with
+    /// ECONNRESET.
     client_options client;
     /// The most that the client's own buffers have, in bytes.
     std::size_t memory = std::size_t(64) << 20;
@@ -66,6 +122,7 @@ struct connect_options {
     {
         client.hard = false;
         client.timeout = std::chrono::seconds(10);
+        client.connections_without_reply = 3;
     }
 };
 
@@ -109,13 +166,15 @@ private:
 /// "loop://NAME" with connect_options::provider. HOST is a name or an address, of IPv6 in brackets. A name's addresses are tried in turn.
 ///
 /// Completes when: there is a connection, or no address has one, each of which has client_options::connect_timeout; a name is looked up on
-/// a thread, which takes as long as the resolver. On cancel: ECANCELED, once a look-up has ended. Errors: EINVAL: a URL that can't be one,
-/// with the rule; EADDRNOTAVAIL: a name without an address; ENOSYS: rdma:// in a build without RDMA devices; what the last attempt came to,
-/// with the cure where one is known. Lifetime: what `o` names outlives the client. Shard: any, whose the client is.
+/// a thread, which takes as long as the resolver. On cancel: ECANCELED, once a look-up has ended; a connection that was just made is
+/// closed. Errors: EINVAL: a URL that can't be one, with the rule; EADDRNOTAVAIL: a name without an address; ENOSYS: rdma:// in a build
+/// without RDMA devices; what the last attempt came to, with the cure where one is known. Lifetime: what `o` names outlives the
+/// client. Shard: any, whose the client is.
 task<result<client>> connect(std::string url, connect_options o = {});
 
-/// Connects, runs the task<result<T>> that `f(client&)` returns, and closes the client when it has ended, by an exception too. Yields what it
-/// yielded.
+/// Connects, runs the task<result<T>> that `f(client&)` returns, and closes the client when it has ended, by an exception too.
+/// Yields what it yielded, which is not in buffers of the client, since those go with it: an rpc::bulk, a payload, a reply or a
+/// lease does not compile, nor a struct with one, also where connect_options::buffers are the caller's.
 ///
 /// Completes when: the client is closed. On cancel: `f` hears it; the client is closed all the same. Errors: those of connect(), those of
 /// `f`, and what `f` throws is thrown again. Lifetime: `f` is kept; a lambda that captures is named and moved in (g++ 12). Shard: any.
@@ -123,6 +182,9 @@ template<class F>
     requires detail::yields_result<F, client>
 std::invoke_result_t<F&, client&> with_client(std::string url, F f, connect_options o = {})
 {
+    static_assert(
+        !detail::holds_buffers<typename detail::awaited_t<std::invoke_result_t<F&, client&>>::value_type>(),
+        "what f yields is in buffers of the client, which goes first: copy the bytes in f");
     auto made = co_await rpc::connect(std::move(url), o);
     if (!made)
         co_return made.error();

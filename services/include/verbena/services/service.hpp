@@ -57,7 +57,8 @@ public:
     using shards_hook = std::function<void(runtime&)>;
     void across_shards(shards_hook opens, shards_hook closes);
 
-    /// One setting, by its path: set("daemon.shards", 2). Before configure() without values. What it may be is checked there.
+    /// One setting, by its path: set("daemon.shards", 2). Before configure() without values. What it may be is checked there. Throws
+    /// config_error with the place where a file has something else in place of a table of the path.
     void set(std::string_view path, bool value);
     void set(std::string_view path, std::int64_t value);
     void set(std::string_view path, int value) { set(path, std::int64_t(value)); }

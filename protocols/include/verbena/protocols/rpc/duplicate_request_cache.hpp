@@ -65,7 +65,8 @@ struct duplicate_request_options {
     /// Calls in progress of each part that are only kept apart; these have no other places.
     std::size_t max_in_turn = 16384;
     /// Longer replies are not kept; those of calls that change something are short. NFS version 4.0 makes no longer
-    /// ones of such calls (call::most_kept()): some hundred octets are the least for it.
+    /// ones of such calls (call::most_kept()): some hundred octets are the least for it. Of an effect::changes whose results are longer
+    /// it is kept that there is no answer: a repeat hears SYSTEM_ERR. At least max_success_header_size, which that takes.
     std::size_t max_reply = 4096;
     /// Repeats that wait for one call in progress; more are dropped.
     std::size_t max_waiting = 4;
