@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Counts what a `meson test` run did: `count_tests.py LOGFILE.json [SUITE]` prints "PASSED FAILED" first and
-then one line for each test that failed, of all suites or of one.
+then one line for each test that failed, of all suites or of one, with the lines of its output that say where
+beneath it: whoever reads this may not have the log.
 
 A Boost.Test executable counts with its cases (BOOST_TEST_REPORT_LEVEL=short makes it print them),
 anything else counts as one. A test that was skipped, ran into its time limit, died, or says that it
@@ -15,6 +16,11 @@ import sys
 CASES = re.compile(r"^\s*(\d+) test cases? out of (\d+) (passed|failed|skipped|aborted)", re.M)
 NOTHING_CHECKED = re.compile(r"Test case (.+?) did not check any assertions")
 SKIPPED = re.compile(r"^(?:OK|FAILED) \(.*\bskipped=(\d+)", re.M)
+
+# What Boost.Test, a sanitizer, unittest and Python say first of a failure.
+WHERE = re.compile(r"(?:: (?:fatal )?error: in \"|: runtime error: |^==\d+==ERROR: |^WARNING: ThreadSanitizer: |^SUMMARY: "
+                   r"|^(?:FAIL|ERROR): |^[\w.]*(?:Error|Exception): )")
+SHOWN = 12  # such lines of one test
 
 
 def count(record):
@@ -50,6 +56,14 @@ def why(record):
         yield f"{number} skipped"
 
 
+def where(record):
+    """The lines of a failed test's output that tell what failed and where."""
+    lines = (record.get("stdout", "") + "\n" + record.get("stderr", "")).splitlines()
+    found = [line.strip() for line in lines if WHERE.search(line)]
+    more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
+    return found[:SHOWN] + more
+
+
 def is_of(suite, record):
     """Meson names a test "PROJECT:SUITE+SUITE / NAME"."""
     return suite in re.split("[:+]", record["name"].split(" / ")[0])[1:]
@@ -69,6 +83,7 @@ def main():
             if wrong:
                 bad.append(", ".join([f"{record['name']}: {record['result']} after {record['duration']:.1f} s",
                                       *why(record)]))
+                bad += ("  " + line for line in where(record))
     print(passed, failed)
     for line in bad:
         print(line)

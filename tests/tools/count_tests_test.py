@@ -26,6 +26,16 @@ class Counts(unittest.TestCase):
         self.assertEqual(count_tests.count(record("TIMEOUT")), (0, 1))
         self.assertEqual(count_tests.count(record("SKIP")), (0, 1))
 
+    def test_a_failure_says_where(self):
+        case = '../tests/a.cpp(7): error: in "suite/second": check a == b has failed [1 != 2]'
+        self.assertEqual(count_tests.where(record("FAIL", "all is well\n", "before\n" + case + "\nafter\n")), [case])
+        for line in ("a.cpp:3:4: runtime error: signed integer overflow", "==12==ERROR: AddressSanitizer: heap-use-after-free",
+                     "FAIL: test_reads (mounts.Mounts)", "AssertionError: 1 != 2", "subprocess.CalledProcessError: no",
+                     '../tests/a.cpp(7): fatal error: in "suite/second": critical check a has failed'):
+            self.assertEqual(count_tests.where(record("FAIL", line)), [line])
+        many = count_tests.where(record("FAIL", "\n".join([case] * 20)))
+        self.assertEqual(many, [case] * 12 + ["and 8 more"])
+
     def test_skipped_python_cases_fail_their_file(self):
         self.assertEqual(count_tests.count(record(stderr="Ran 4 tests in 1.000s\n\nOK\n")), (1, 0))
         self.assertEqual(count_tests.count(record(stderr="Ran 4 tests in 1.000s\n\nOK (skipped=1)\n")), (0, 1))
