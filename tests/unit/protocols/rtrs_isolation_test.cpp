@@ -12,6 +12,7 @@
 #include <verbena/core/task/sleep.hpp>
 #include <verbena/core/task/yield.hpp>
 
+#include <bit>
 #include <functional>
 #include <memory>
 #include <string>
@@ -180,7 +181,10 @@ BOOST_AUTO_TEST_CASE(an_answer_holds_what_the_operation_made_and_no_more)
             BOOST_TEST_CONTEXT(q.what << ", answered " << answer)
             {
                 const auto got = std::as_const(peer).read_into();
-                BOOST_TEST(std::ranges::count(got, own) == 0);
+                // Of what an open tells, the disk's run is drawn, and may have that byte.
+                const auto run = std::bit_cast<std::array<std::byte, 8>>(f.disk->properties().run);
+                const bool tells_run = q.makes == rnbd::open_response_size;
+                BOOST_TEST(std::ranges::count(got, own) == (tells_run ? std::ranges::count(run, own) : 0));
                 BOOST_TEST(
                     std::ranges::all_of(got.subspan(q.makes), [](std::byte b) { return b == untouched; }));
                 if (q.makes != 0)
