@@ -1,12 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/core/reactor/timer.hpp>
 
+#include <algorithm>
+#include <new>
+#include <utility>
+
 namespace verbena {
 
 timer_queue::~timer_queue()
 {
     for (timer* t : heap_)
         t->queue_ = nullptr;
+    for (timer* t = outside_; t != nullptr; t = t->next_)
+        t->queue_ = nullptr;
+}
+
+bool timer_queue::has_room() noexcept
+{
+    if (heap_.size() < heap_.capacity())
+        return true;
+    try {
+        heap_.reserve(std::max<std::size_t>(16, 2 * heap_.capacity()));
+        return true;
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
+}
+
+void timer_queue::insert(timer& t) noexcept
+{
+    heap_.push_back(&t);
+    sift_up(heap_.size() - 1);
+}
+
+void timer_queue::leave_list(timer& t) noexcept
+{
+    timer** at = &outside_;
+    while (*at != &t)
+        at = &(*at)->next_;
+    *at = t.next_;
 }
 
 void timer_queue::place(std::size_t index, timer* t) noexcept
@@ -45,35 +77,54 @@ void timer_queue::sift_down(std::size_t index) noexcept
     place(index, t);
 }
 
-void timer_queue::arm(timer& t, time_point when)
+void timer_queue::arm(timer& t, time_point when) noexcept
 {
     t.cancel();
-    heap_.push_back(&t);
     t.queue_ = this;
     t.when_ = when;
-    sift_up(heap_.size() - 1);
+    if (has_room()) {
+        insert(t);
+        return;
+    }
+    t.index_ = outside;
+    t.next_ = std::exchange(outside_, &t);
 }
 
 void timer_queue::cancel(timer& t) noexcept
 {
+    t.queue_ = nullptr;
     const std::size_t index = t.index_;
+    if (index == outside) {
+        leave_list(t);
+        return;
+    }
     timer* last = heap_.back();
     heap_.pop_back();
-    t.queue_ = nullptr;
-    if (last == &t)
-        return;
-    place(index, last);
-    sift_up(index);
-    sift_down(last->index_);
+    if (last != &t) {
+        place(index, last);
+        sift_up(index);
+        sift_down(last->index_);
+    }
+    if (outside_ != nullptr)
+        insert(*std::exchange(outside_, outside_->next_));
+}
+
+timer* timer_queue::first() const noexcept
+{
+    timer* found = heap_.empty() ? nullptr : heap_.front();
+    for (timer* t = outside_; t != nullptr; t = t->next_) {
+        if (found == nullptr || t->when_ < found->when_)
+            found = t;
+    }
+    return found;
 }
 
 bool timer_queue::expire(time_point now) noexcept
 {
     bool any = false;
-    while (!heap_.empty() && heap_.front()->when_ <= now) {
-        timer& t = *heap_.front();
-        cancel(t);
-        t.on_timer();
+    for (timer* t = first(); t != nullptr && t->when_ <= now; t = first()) {
+        cancel(*t);
+        t->on_timer();
         any = true;
     }
     return any;
@@ -81,9 +132,10 @@ bool timer_queue::expire(time_point now) noexcept
 
 std::optional<time_point> timer_queue::next() const noexcept
 {
-    if (heap_.empty())
+    const timer* const t = first();
+    if (t == nullptr)
         return std::nullopt;
-    return heap_.front()->when_;
+    return t->when_;
 }
 
 } // namespace verbena

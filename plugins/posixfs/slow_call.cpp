@@ -4,7 +4,6 @@
 #include <array>
 #include <climits>
 #include <cstdio>
-#include <new>
 #include <unistd.h>
 
 namespace verbena::posixfs {
@@ -12,7 +11,7 @@ namespace verbena::posixfs {
 slow_call::slow_call(reactor& shard, const stop_token& by, log_limiter& logged, const what& w) noexcept
     : shard_(shard), logged_(logged), what_(w), begun_(shard.now())
 {
-    tell_at(begun_ + patience);
+    shard_.timers().arm(*this, begun_ + patience);
     if (!by.subscribe(*this))
         is_stopped_ = true; // it is not made
 }
@@ -25,17 +24,9 @@ void slow_call::on_stop() noexcept
         tell();
 }
 
-void slow_call::tell_at(time_point when) noexcept
-{
-    try {
-        shard_.timers().arm(*this, when);
-    } catch (const std::bad_alloc&) { // nothing is told
-    }
-}
-
 void slow_call::tell() noexcept
 {
-    tell_at(shard_.now() + again);
+    shard_.timers().arm(*this, shard_.now() + again);
     std::uint64_t suppressed = 0;
     if (!log_enabled(log_level::warning) || !logged_.admit(std::chrono::steady_clock::now(), suppressed))
         return;

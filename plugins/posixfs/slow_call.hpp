@@ -40,7 +40,6 @@ private:
     void on_timer() noexcept override { tell(); }
     void on_stop() noexcept override;
     void tell() noexcept;
-    void tell_at(time_point when) noexcept;
 
     reactor& shard_;
     log_limiter& logged_;

@@ -198,12 +198,8 @@ void store_buffers::serve() noexcept
 
 void store_buffers::look_later() noexcept
 {
-    if (timer::is_armed())
-        return;
-    try {
+    if (!timer::is_armed())
         shard_.timers().arm(*this, shard_.now() + look_again);
-    } catch (const std::bad_alloc&) { // what comes back is given all the same, and the reserve does
-    }
 }
 
 } // namespace verbena::steering

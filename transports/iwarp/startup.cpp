@@ -244,11 +244,8 @@ bool mpa_listener::watch::on_readable() noexcept
                 return any;
             // The connection stays in the queue, so the listener would be readable for ever: wait until
             // somebody has closed something.
-            try {
-                shard().timers().arm(resume_, shard().now() + accept_pause);
-                want_read(false);
-            } catch (...) { // no memory for the timer: it is tried again at once
-            }
+            shard().timers().arm(resume_, shard().now() + accept_pause);
+            want_read(false);
             return true;
         }
         any = true;

@@ -42,11 +42,8 @@ std::string listener::local_url() const { return "tcp://" + where_.to_string(); 
 void listener::wait() noexcept
 {
     stats_.exhausted.add();
-    try {
-        shard().timers().arm(resume_, shard().now() + pause);
-        want_read(false);
-    } catch (...) { // no memory for the timer: it is tried again at once
-    }
+    shard().timers().arm(resume_, shard().now() + pause);
+    want_read(false);
 }
 
 bool listener::on_readable() noexcept

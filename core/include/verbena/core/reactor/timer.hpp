@@ -34,25 +34,37 @@ private:
     friend class timer_queue;
     timer_queue* queue_ = nullptr;
     time_point when_{};
-    std::size_t index_ = 0;
+    std::size_t index_ = 0; // in the heap
+    timer* next_ = nullptr; // of those outside
 };
 
 /// Not thread-safe: one per shard.
 class timer_queue {
 public:
+    timer_queue() = default;
+    timer_queue(const timer_queue&) = delete;
+    timer_queue& operator=(const timer_queue&) = delete;
+    /// What is armed is so no more.
     ~timer_queue();
-    /// Arms `t` for `when`, moving it if it is armed already.
-    void arm(timer& t, time_point when);
+    /// Arms `t` for `when`, moving it if it is armed already. Succeeds without memory, too: who arms a timer is often in a place that
+    /// no exception may leave.
+    void arm(timer& t, time_point when) noexcept;
     void cancel(timer& t) noexcept;
     /// Runs every timer due at `now`; true if one ran.
     bool expire(time_point now) noexcept;
     std::optional<time_point> next() const noexcept;
 
 private:
+    static constexpr std::size_t outside = ~std::size_t(0);
+    timer* first() const noexcept;
+    bool has_room() noexcept;
+    void insert(timer& t) noexcept;
+    void leave_list(timer& t) noexcept;
     void place(std::size_t index, timer* t) noexcept;
     void sift_up(std::size_t index) noexcept;
     void sift_down(std::size_t index) noexcept;
     std::vector<timer*> heap_;
+    timer* outside_ = nullptr; // a list, in no order, of those for which the heap is too small and can't grow
 };
 
 void timer::cancel() noexcept
