@@ -196,6 +196,16 @@ def each_unit_test_is_a_suite_of_its_name():
             yield f"tests/unit/{name}: {suites[:1]}"
 
 
+def operator_new_is_replaced_by_one():
+    """a test with an operator new of its own is built only where Meson says `not threads_alone` or no sanitizer: TSan has its own"""
+    without = r"(?ms)^( *)if (?:[^\n]* )?(?:not threads_alone|get_option\('b_sanitize'\) == 'none')$.*?^\1endif$"
+    with_tsan = re.sub(without, "", text("tests/unit/meson.build"))
+    for name in listed("tests/unit/*_test.cpp"):
+        replaces = re.search(r"^void\* operator new\(", text(name), re.M) and not re.search(r"^#if", text(name), re.M)
+        if replaces and f"'{name.removeprefix('tests/unit/')}'" in with_tsan:
+            yield name
+
+
 def each_mutant_fits_its_source():
     """a mutant's `old` stands once in its file, and the cases that must fail exist (docs/internals/mutants.md)"""
     yield from catalogue.problems(text(name) for name in code() + listed("*.py") if name.startswith("tests/"))
@@ -327,7 +337,7 @@ def limits_of_python_tests_grow_with_slow():
 
 RULES = (spdx_line_first, no_path_of_one_machine, layers_include_only_what_stands_below, nfs_includes_only_what_its_rooms_may,
          public_headers_are_self_sufficient_in_kind, public_headers_export_what_they_declare, asio_is_included_by_its_adapter_alone,
-         awaitables_answer_the_same_questions, each_unit_test_is_listed, each_unit_test_is_a_suite_of_its_name, each_mutant_fits_its_source, links_in_documents_lead_somewhere,
+         awaitables_answer_the_same_questions, each_unit_test_is_listed, each_unit_test_is_a_suite_of_its_name, operator_new_is_replaced_by_one, each_mutant_fits_its_source, links_in_documents_lead_somewhere,
          prose_is_not_wider_than_120_columns,
          readme_shows_a_program_that_is_built, howtos_show_code_of_examples, no_owning_temporary_inside_co_await, handlers_take_whole_batches,
          standard_names_have_their_headers, limits_of_python_tests_grow_with_slow)
