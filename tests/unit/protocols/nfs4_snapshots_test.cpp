@@ -302,6 +302,23 @@ BOOST_FIXTURE_TEST_CASE(files_of_a_snapshot_are_read_by_layouts_and_not_written,
     BOOST_TEST(held() == 0u);
 }
 
+BOOST_FIXTURE_TEST_CASE(no_layout_of_a_snapshot_is_given_while_it_ends, fixture)
+{
+    begin();
+    (void)make(first, "g", "text");
+    (void)make_kept(first, "f", 1);
+    const auto held = open_kept(first, "of f", "f"), asked = open_kept(second, "of f", "g");
+    (void)get(first, held, mode::read);
+    const auto ending = begin_ending(second, "of f");
+    BOOST_TEST(!ending->is_done);
+    BOOST_TEST(get(second, asked, asking(asked.id, mode::read)).status == nfsstat4::layouttrylater);
+    BOOST_TEST_REQUIRE(first_way->calls.size() == 1u);
+    BOOST_TEST(give_back(first, held, returning(first_way->calls[0].id)).status == nfsstat4::ok);
+    turns();
+    BOOST_TEST(status_of(*ending) == nfsstat4::ok);
+    BOOST_TEST(second_way->calls.empty());
+}
+
 // It is no entry of the root, and nothing is made in its place.
 BOOST_FIXTURE_TEST_CASE(no_file_is_created_in_the_place_of_the_directory_of_snapshots, fixture)
 {
