@@ -27,12 +27,6 @@ bool timer_queue::has_room() noexcept
     }
 }
 
-void timer_queue::insert(timer& t) noexcept
-{
-    heap_.push_back(&t);
-    sift_up(heap_.size() - 1);
-}
-
 void timer_queue::leave_list(timer& t) noexcept
 {
     timer** at = &outside_;
@@ -82,12 +76,24 @@ void timer_queue::arm(timer& t, time_point when) noexcept
     t.cancel();
     t.queue_ = this;
     t.when_ = when;
-    if (has_room()) {
-        insert(t);
+    if (heap_.size() < heap_.capacity()) { // and nothing is outside
+        heap_.push_back(&t);
+        sift_up(heap_.size() - 1);
         return;
     }
     t.index_ = outside;
     t.next_ = std::exchange(outside_, &t);
+    take_in();
+}
+
+// All of them as soon as there is memory again: each turn looks at those that stay outside.
+void timer_queue::take_in() noexcept
+{
+    while (outside_ != nullptr && has_room()) {
+        timer* const t = std::exchange(outside_, outside_->next_);
+        heap_.push_back(t);
+        sift_up(heap_.size() - 1);
+    }
 }
 
 void timer_queue::cancel(timer& t) noexcept
@@ -106,7 +112,7 @@ void timer_queue::cancel(timer& t) noexcept
         sift_down(last->index_);
     }
     if (outside_ != nullptr)
-        insert(*std::exchange(outside_, outside_->next_));
+        take_in();
 }
 
 timer* timer_queue::first() const noexcept

@@ -128,19 +128,24 @@ BOOST_AUTO_TEST_CASE(they_run_in_the_order_in_which_they_are_due)
 
 BOOST_AUTO_TEST_CASE(one_may_arm_itself_again_and_cancel_others)
 {
-    timer_queue queue;
-    noted again, other;
-    again.then = [&] {
-        other.cancel();
-        if (again.ran < 3)
-            queue.arm(again, at(again.ran));
-    };
-    queue.arm(again, at(0));
-    queue.arm(other, at(1));
-    BOOST_TEST(queue.expire(at(2)));
-    BOOST_TEST(again.ran == 3u);
-    BOOST_TEST(other.ran == 0u);
-    BOOST_TEST(!queue.next().has_value());
+    for (const bool out : {false, true}) {
+        timer_queue queue;
+        noted again, other;
+        again.then = [&] {
+            other.cancel();
+            if (again.ran < 3)
+                queue.arm(again, at(again.ran));
+        };
+        is_out = out;
+        queue.arm(again, at(0));
+        queue.arm(other, at(1));
+        const bool any = queue.expire(at(2));
+        is_out = false;
+        BOOST_TEST(any);
+        BOOST_TEST(again.ran == 3u);
+        BOOST_TEST(other.ran == 0u);
+        BOOST_TEST(!queue.next().has_value());
+    }
 }
 
 BOOST_AUTO_TEST_CASE(a_queue_that_ends_lets_go_of_its_timers)

@@ -58,7 +58,7 @@ private:
     static constexpr std::size_t outside = ~std::size_t(0);
     timer* first() const noexcept;
     bool has_room() noexcept;
-    void insert(timer& t) noexcept;
+    void take_in() noexcept;
     void leave_list(timer& t) noexcept;
     void place(std::size_t index, timer* t) noexcept;
     void sift_up(std::size_t index) noexcept;
