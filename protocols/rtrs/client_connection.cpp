@@ -103,14 +103,7 @@ void client_connection::on_completions(std::span<const verbs::completion> batch)
         path_.shared().shard.post(static_cast<deferred&>(*this));
 }
 
-// A server that ends in good order and one whose process is killed close their sockets alike.
-void client_connection::on_end(const error& cause) noexcept
-{
-    path_.broken(path_end::lost, cause != verbs::connection_end::orderly
-                                     ? cause
-                                     : error(std::errc::connection_reset,
-                                             "the RTRS server ended, was killed or gave the path up"));
-}
+void client_connection::on_end(const error& cause) noexcept { path_.connection_ended(cause); }
 
 // First what came, then the receives again: keys lie in them. There are enough for all that the server may still send, as
 // who waits for an answer asks for nothing new before this returns.

@@ -16,6 +16,7 @@ class client_path;
 
 class client_connection final : public connection {
 public:
+    using connection::is_up;
     client_connection(client_path& p, std::uint16_t number) noexcept : connection(number), path_(p) {}
 
     task<result<void>> connect(const connect_request& m);

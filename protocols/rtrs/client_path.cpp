@@ -19,6 +19,9 @@ namespace verbena::rtrs {
 
 namespace {
 
+// How long the other connections may stand when a server has ended one of them. It ends all of them at once, each on a shard of its own.
+constexpr duration time_for_last_answers = std::chrono::seconds(1);
+
 // is_answer() knows it by its place.
 constexpr char servers_answer[] = "the server's answer";
 
@@ -49,7 +52,22 @@ client_path::~client_path() { shared_.stats.by_path.leave(counters_); }
 void client_path::close() noexcept
 {
     closed_.set();
+    connection_moved_.set();
     broken(path_end::closed, error(std::errc::operation_canceled, "the path was closed"));
+}
+
+// A server that ends in good order and one whose process is killed close their sockets alike.
+void client_path::connection_ended(const error& cause) noexcept
+{
+    connection_moved_.set();
+    if (cause != verbs::connection_end::orderly) {
+        by_server_ = false;
+        broken(path_end::lost, cause);
+        return;
+    }
+    by_server_ |= state_ == client_path_state::connected;
+    broken(path_end::lost,
+           error(std::errc::connection_reset, "the RTRS server ended, was killed or gave the path up"));
 }
 
 void client_path::broken(path_end why, const error& cause) noexcept
@@ -93,6 +111,7 @@ task<void> client_path::run()
     const time_point patience = shared_.shard.clock().now() + shared_.options.set_up;
     for (;;) {
         down_.reset();
+        by_server_ = false;
         ++lives_;
         at_once_ = false;
         scope life(shared_.shard);
@@ -114,6 +133,8 @@ task<void> client_path::run()
         if (was_up) {
             shared_.path_lost();
             delay = shared_.options.reconnect_delay;
+            if (by_server_)
+                co_await take_last_answers();
         }
         for (bool is_down = false; !is_down;) {
             try {
@@ -339,6 +360,29 @@ result<void> client_path::take_chunks(std::span<const descriptor> pieces)
     return {};
 }
 
+// A server that drains answers what is under way before it ends a path. Each connection has its order, but not all of them together: the end of
+// one may be seen before an answer that stands in another.
+task<void> client_path::take_last_answers()
+{
+    const time_point until = shared_.shard.clock().now() + time_for_last_answers;
+    const auto moved = [this]() -> task<result<void>> {
+        co_await connection_moved_.wait();
+        co_return result<void>();
+    };
+    const auto is_owed = [this] {
+        return std::ranges::any_of(under_way_, [](const io_operation* o) { return o != nullptr; }) &&
+               std::ranges::any_of(connections_, [](const auto& c) { return c->is_up(); });
+    };
+    try {
+        for (bool goes_on = true; goes_on && is_owed() && by_server_ && !closing();) {
+            const time_point now = shared_.shard.clock().now();
+            connection_moved_.reset();
+            goes_on = now < until && bool(co_await with_timeout(until - now, moved()));
+        }
+    } catch (const std::bad_alloc&) { // they are asked for again
+    }
+}
+
 task<void> client_path::take_down(bool orderly)
 {
     for (const auto& c : connections_)
@@ -406,6 +450,7 @@ void client_path::answered(const response& r, const new_key* key) noexcept
     if (!o.leaving) {
         under_way_[r.chunk] = nullptr;
         o.ended.set();
+        connection_moved_.set();
     }
 }
 
@@ -450,6 +495,7 @@ void client_path::left(std::uint32_t chunk) noexcept
     if (o.answered) {
         under_way_[chunk] = nullptr;
         o.ended.set();
+        connection_moved_.set();
     }
 }
 

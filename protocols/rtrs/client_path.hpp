@@ -61,6 +61,7 @@ public:
     // From its connections.
     void left(std::uint32_t chunk) noexcept;
     void broken(path_end why, const error& cause) noexcept;
+    void connection_ended(const error& cause) noexcept;
     void heard() noexcept { missed_ = 0; }
     /// `key`, if any, came with it.
     void arrived(std::uint32_t immediate, const new_key* key) noexcept;
@@ -76,6 +77,7 @@ private:
     task<result<void>> prepare();
     task<result<void>> inform();
     result<void> take_chunks(std::span<const descriptor> pieces);
+    task<void> take_last_answers();
     task<void> take_down(bool orderly);
     task<void> heartbeats();
     void log_loss() noexcept;
@@ -119,6 +121,8 @@ private:
     event down_; // also before it was up
     path_end why_ = path_end::closed;
     error cause_;
+    bool by_server_ = false; ///< which ended a connection in good order
+    event connection_moved_; ///< one has ended, a request was answered, or close() was called
     unsigned missed_ = 0;
     std::optional<time_point> beat_at_; ///< when the heartbeat went that has no answer yet
     duration latency_{};

@@ -197,6 +197,75 @@ BOOST_AUTO_TEST_CASE(a_server_that_falls_silent_is_given_up)
     });
 }
 
+// It has answered, by another connection than the one whose end is seen first.
+BOOST_AUTO_TEST_CASE(last_answers_are_taken_from_a_server_that_ends)
+{
+    fixture f;
+    f.options.connections = 4;
+    f.options.reconnect_delay = 10s;
+    f.answering = false;
+    f.run([&]() -> task<void> {
+        asked first, second;
+        scope s(*f.shard);
+        s.spawn(ask, std::ref(f), std::ref(first), rtrs::client::lane::io);
+        s.spawn(ask, std::ref(f), std::ref(second), rtrs::client::lane::io);
+        co_await sleep_for(10ms);
+        BOOST_TEST_REQUIRE(f.connections.size() == 4u);
+        std::vector<by_hand*> asked_by;
+        for (const auto& c : f.connections) {
+            if (!c->requests.empty())
+                asked_by.push_back(c.get());
+        }
+        BOOST_TEST_REQUIRE(asked_by.size() == 2u);
+        f.connections[0]->pair->disconnect();
+        co_await sleep_for(100ms);
+        BOOST_TEST((f.client->paths().front().state == rtrs::path_state::reconnecting));
+        for (by_hand* const c : asked_by) {
+            BOOST_TEST(!c->ended);
+            c->say(encode(rtrs::response{rtrs::request_layout(depth).chunk(c->requests.front()), 0}, false));
+            c->requests.clear();
+            co_await sleep_for(100ms);
+        }
+        BOOST_TEST((first.ended && first.done));
+        BOOST_TEST((second.ended && second.done));
+        BOOST_TEST(asked_by[1]->ended); // nothing more is owed
+        f.answering = true;
+        co_await s.join();
+        BOOST_TEST(f.stats.failovers.value() == 0u);
+        BOOST_TEST(f.stats.lost_paths[std::size_t(rtrs::path_end::lost)].value() == 1u);
+    });
+}
+
+// One that ends a connection and no other: what it owes is asked for by the next path.
+BOOST_AUTO_TEST_CASE(last_answers_are_waited_for_a_bounded_time)
+{
+    for (const bool dies : {false, true}) {
+        fixture f;
+        f.options.connections = 3;
+        f.answering = false;
+        f.run([&]() -> task<void> {
+            asked one;
+            scope s(*f.shard);
+            s.spawn(ask, std::ref(f), std::ref(one), rtrs::client::lane::io);
+            co_await sleep_for(10ms);
+            BOOST_TEST_REQUIRE(f.connections.size() == 3u);
+            const time_point begun = f.clock.now();
+            f.connections[0]->pair->disconnect();
+            co_await sleep_for(100ms);
+            BOOST_TEST(!f.connections[1]->ended);
+            if (dies)
+                f.connections[1]->pair->kill(error(std::errc::connection_reset, "a server that restarts"));
+            f.answering = true;
+            co_await s.join();
+            BOOST_TEST((one.ended && one.done));
+            BOOST_TEST(f.stats.failovers.value() == 1u);
+            const duration took = f.clock.now() - begun;
+            BOOST_TEST((took < (dies ? 1s : 3s)));
+            BOOST_TEST((took > (dies ? 100ms : 1s)));
+        });
+    }
+}
+
 // As a dump of the shard's tasks shows it.
 BOOST_AUTO_TEST_CASE(a_path_goes_from_life_to_life)
 {
