@@ -7,6 +7,7 @@
 #include <verbena/protocols/rnbd/server.hpp>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -53,12 +54,28 @@ const setting* main_of(const std::vector<setting>& declared)
     return found == declared.end() ? nullptr : &*found;
 }
 
-// Where nobody names the back end, a path is fileblk's, and a size is ramblk's.
-bool has_path(const setting_values& values)
+// What stands behind the name in --device; empty if nothing does.
+std::string behind_name(const setting_values& values)
 {
     const setting_values::value* given = values.find("");
     const auto* text = given != nullptr ? std::get_if<setting_values::word>(&given->data) : nullptr;
-    return values.written("path") || (text != nullptr && text->text.find('/') != text->text.npos);
+    return text != nullptr ? text->text : std::string();
+}
+
+// Where nobody names the back end, a path is fileblk's, and a size is ramblk's.
+bool has_path(const setting_values& values)
+{
+    return values.written("path") || behind_name(values).find('/') != std::string::npos;
+}
+
+// An option in the place of a path or a size, as in NAME=backend=nullblk.
+void refuse_option_behind_name(const device_config& d, const std::string& text,
+                               const std::vector<std::string_view>& known)
+{
+    const std::string_view option = std::string_view(text).substr(0, text.find('='));
+    if (option.size() != text.size() && std::ranges::find(known, option) != known.end())
+        throw config_error(d.told + ": " + text + " is an option, and those stand behind a comma: write " +
+                           d.name + "," + text + ", or ./" + text + " if it is the path of a file");
 }
 
 storage::block_filter& filter_of(module_table& modules, const std::string& name, const std::string& told)
@@ -120,9 +137,16 @@ device_config read_device(setting_values& values, module_table& modules)
     // What stands behind the first "=" is whichever setting the back end has for it.
     if (const setting_values::value* given = values.find(""); given != nullptr) {
         const setting* main = main_of(of_backend);
+        const std::string text = behind_name(values);
+        refuse_option_behind_name(d, text, known);
         if (main == nullptr)
             throw config_error(d.told + ": the back end " + d.backend_name +
                                " takes nothing behind the name");
+        const bool is_size = main->name == std::string_view("size");
+        if (is_size && values.written("size") && !text.empty() && !parse_byte_size(text))
+            throw config_error(
+                d.told + ": " + text +
+                " has no slash, so that it is taken for a size: for the path of a file write ./" + text);
         if (values.written(main->name))
             throw config_error(d.told + ": " + main->name + " stands behind the name already");
         values.set(main->name, *given);
@@ -179,7 +203,7 @@ setting_values parse_device(std::string_view text)
 {
     const std::string place = "--device " + std::string(text) + ": ";
     setting_values values;
-    std::set<std::string> seen;
+    std::map<std::string, std::string> seen; // settings, and the words that they were written by
     bool is_first = true;
     for (const word& w : split(text, place)) {
         const auto set = [&](const std::string& name, const std::string& option, std::string value) {
@@ -197,13 +221,21 @@ setting_values parse_device(std::string_view text)
         std::string name = w.name();
         if (name.empty())
             throw config_error(place + "an option is empty; a comma in a path is written \\,");
-        if (name == "ro")
+        const bool opposite = name == "rw";
+        if (opposite && w.equals != w.text.npos)
+            throw config_error(place + "option rw takes no value: write rw or ro");
+        if (name == "ro" || opposite)
             name = "read_only";
         const bool list = name == "clients";
-        if (!seen.insert(name).second && !list)
-            throw config_error(place + "option " + name + " stands twice");
+        const auto [before, is_new] = seen.emplace(name, w.name());
+        if (!is_new && !list)
+            throw config_error(
+                place + "option " + w.name() +
+                (before->second == w.name()
+                     ? " stands twice"
+                     : " stands beside " + before->second + ", which says the same thing or the opposite"));
         if (!list)
-            set(name, "option " + w.text, w.value());
+            set(name, "option " + w.text, opposite ? "no" : w.value());
         else if (w.value().empty())
             throw config_error(place + "option clients needs a value, as in clients=10.0.0.0/8");
         else

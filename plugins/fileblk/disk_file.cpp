@@ -76,6 +76,12 @@ bool is_at(int fd, const std::string& path)
            ours.st_ino == there.st_ino;
 }
 
+// Files that somebody makes there lie in memory, and are a mistyped disk's.
+bool is_among_devices(const std::string& path)
+{
+    return path.starts_with("/dev/") && !path.starts_with("/dev/shm/");
+}
+
 // It is empty, and not locked.
 net::unique_fd create(const fileblk_options& o, const teller& tell)
 {
@@ -147,6 +153,9 @@ net::unique_fd open_keeper(int path_fd, bool is_block_device, const fileblk_opti
         tell.refuse(EBUSY,
                     "is in use: it is mounted, is swap, belongs to a RAID or a volume group, or another "
                     "daemon serves it; end that first");
+    if (failed == EPERM && is_block_device)
+        tell.fail(failed, "can't be opened",
+                  "; let the container or the unit that this process runs in have the device (DeviceAllow=)");
     if (failed == EROFS || failed == EACCES || failed == EPERM)
         tell.fail(failed, "can't be opened",
                   o.read_only ? "; let this process's user read it"
@@ -353,6 +362,9 @@ disk_file open_disk_file(const fileblk_options& o, const std::function<void()>& 
     made_file made(o.path, f.keeper); // ends before the lock does
     struct stat st{};
     net::unique_fd path(::open(o.path.c_str(), O_PATH | O_CLOEXEC));
+    if (!path && errno == ENOENT && is_among_devices(o.path))
+        tell.refuse(ENOENT,
+                    "does not exist, and no file is made there: correct its name; lsblk -p lists disks");
     if (!path && errno == ENOENT && o.size != 0) {
         f.keeper = create(o, tell);
         f.created = true;
@@ -366,6 +378,9 @@ disk_file open_disk_file(const fileblk_options& o, const std::function<void()>& 
             tell.refuse(ENOENT,
                         "does not exist: correct its name, or say how large it is to be created, as in "
                         "size=10G");
+        if (!path && errno == EACCES)
+            tell.fail(EACCES, "can't be opened",
+                      "; let this process's user go through the folders on its way");
         if (!path || ::fstat(path.get(), &st) != 0)
             tell.fail(errno, "can't be opened");
         check_kind(st, tell);

@@ -32,7 +32,10 @@ public:
         o.read_only = context.read_only;
         auto opened = open_ramblk(o);
         if (!opened)
-            throw config_error(context.name + ": " + opened.error().message());
+            throw config_error(context.name + ": " + opened.error().message() +
+                               (opened.error() == std::errc::not_enough_memory
+                                    ? "; make it smaller, or serve a file, as in NAME=/srv/disk.img,size=10G"
+                                    : ""));
         storage::opened_block out;
         out.device = std::move(*opened);
         out.source = "ramblk";
@@ -52,6 +55,10 @@ private:
                 "\" is no size: write bytes, or as 64M or 2G; the path of a file has a slash, as in "
                 "./disk.img");
         o.size = *size;
+        if (o.size == 0 || o.size % o.block_size != 0)
+            throw config_error(name + ": size " + values.text("size") + " is no whole number of blocks of " +
+                               std::to_string(o.block_size) + " bytes, and one at least: write " +
+                               std::to_string((o.size / o.block_size + 1) * o.block_size));
         return o;
     }
 };

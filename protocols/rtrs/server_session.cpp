@@ -208,8 +208,8 @@ task<result<void>> server_session::claim(std::string name, std::string_view peer
     if (!memory_charged_)
         co_return error(
             std::errc::not_enough_memory,
-            "this peer's sessions hold as much memory as those of a peer may: end one of them, or "
-            "raise [daemon] peer_memory_mib",
+            "this peer's sessions hold as much memory as those of a peer may: end one of them, make [block] "
+            "queue_depth smaller, or raise [daemon] peer_memory_mib",
             chunks);
     auto allocated = co_await allocate();
     if (!allocated)

@@ -100,7 +100,9 @@ std::int64_t all_of(Call call, int fd, std::span<Byte> bytes)
 task<int> read_out(runtime& r, opened_block& d, const block_options& o)
 {
     const storage::block_properties p = d.device->properties();
-    const auto length = length_within(o, p);
+    const auto begun = std::chrono::steady_clock::now();
+    // As of what was written, the end may lie within a block.
+    const auto length = length_within(o, p, last_block::may_be_cut);
     if (!length)
         co_return complain(out_of_place(o, p), exit_usage);
     const std::uint64_t end = o.offset + *length;
@@ -109,7 +111,7 @@ task<int> read_out(runtime& r, opened_block& d, const block_options& o)
                              : ::open(o.file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     if (out.get() < 0)
         co_return complain(o.file + ": " + std::system_category().message(errno), exit_failed);
-    block_meter told(r, end - o.offset);
+    std::optional<block_meter> told(std::in_place, r, *length);
     lease first = co_await r.buffers().acquire(block_turn);
     lease second = co_await r.buffers().acquire(block_turn);
     std::array<lease, 2> memory;
@@ -124,7 +126,8 @@ task<int> read_out(runtime& r, opened_block& d, const block_options& o)
         const std::span<std::byte> ready = memory[which].bytes().first(filled);
         const std::size_t wanted = std::min<std::uint64_t>(end - at, block_turn);
         which ^= 1;
-        const std::span<std::byte> next = memory[which].bytes().first(wanted);
+        const std::span<std::byte> next =
+            memory[which].bytes().first((wanted + p.block_size - 1) / p.block_size * p.block_size);
         const auto save = [&]() -> task<result<void>> {
             if (ready.empty())
                 co_return result<void>();
@@ -150,10 +153,12 @@ task<int> read_out(runtime& r, opened_block& d, const block_options& o)
                                        one.error().message(),
                                    exit_failed);
         }
-        told.add(wanted);
+        told->add(wanted);
         at += wanted;
         filled = wanted;
     }
+    told.reset();
+    tell_moved(r, *length, "read", begun);
     co_return exit_ok;
 }
 
@@ -177,14 +182,13 @@ task<int> end_early(opened_block& d, std::uint64_t written, const std::string& w
 
 task<int> write_in(runtime& r, opened_block& d, const block_options& o)
 {
+    const auto begun_at = std::chrono::steady_clock::now();
     const storage::block_properties p = d.device->properties();
     const descriptor in(o.file.empty() ? STDIN_FILENO : ::open(o.file.c_str(), O_RDONLY | O_CLOEXEC));
     if (in.get() < 0)
         co_return complain(o.file + ": " + std::system_category().message(errno), exit_failed);
     if (o.offset % p.block_size != 0 || o.offset > p.size)
-        co_return complain(o.url + ": --offset is of whole blocks (" + std::to_string(p.block_size) +
-                               " bytes) within the device",
-                           exit_usage);
+        co_return complain(out_of_place(o, p), exit_usage);
     // What a file holds is known before the first block is written, and what a pipe does not.
     struct stat is = {};
     const bool sized = ::fstat(in.get(), &is) == 0 && S_ISREG(is.st_mode);
@@ -195,7 +199,8 @@ task<int> write_in(runtime& r, opened_block& d, const block_options& o)
         o.url + ": the input goes beyond the end of the device (" + std::to_string(p.size) + " bytes)";
     if (all > p.size - o.offset)
         co_return complain(beyond + ": nothing was written", exit_failed);
-    block_meter told(r, all);
+    std::optional<block_meter> told(std::in_place, r, all);
+    std::uint64_t written = 0;
     lease memory = co_await r.buffers().acquire(block_turn);
     if (!memory)
         co_return complain("no memory for the transfer", exit_failed);
@@ -227,14 +232,19 @@ task<int> write_in(runtime& r, opened_block& d, const block_options& o)
         const auto done = co_await d.device->write(at, room.first(whole));
         if (!done)
             co_return co_await end_early(d, at - o.offset, o.url + ": " + done.error().message(), size);
-        told.add(size);
+        told->add(size);
         at += size;
+        written = at - o.offset;
         if (size < static_cast<std::size_t>(got))
             co_return co_await end_early(d, at - o.offset, beyond);
         if (size < block_turn || d.device->losses() != 0)
             break;
     }
-    co_return co_await flush_block(d, o);
+    const int code = co_await flush_block(d, o);
+    told.reset();
+    if (code == exit_ok)
+        tell_moved(r, written, "written and flushed", begun_at);
+    co_return code;
 }
 
 task<int> discard(opened_block& d, const block_options& o)
@@ -349,6 +359,8 @@ task<int> block(runtime& r, block_options o)
 {
     if (o.file == "-")
         o.file.clear();
+    if (o.file.starts_with("rnbd+"))
+        co_return complain(o.file + ": the device stands first, and then the file", exit_usage);
     opened_block d(r, o);
     const bool changes = o.what == block_command::write || o.what == block_command::discard ||
                          (o.what == block_command::bench && o.writes) ||

@@ -36,20 +36,46 @@ task<int> opened_block::open(rnbd::access_mode mode)
     co_return exit_ok;
 }
 
-std::optional<std::uint64_t> length_within(const block_options& o, const storage::block_properties& p)
+std::optional<std::uint64_t> length_within(const block_options& o, const storage::block_properties& p,
+                                           last_block last)
 {
     if (o.offset > p.size || o.offset % p.block_size != 0)
         return std::nullopt;
     const std::uint64_t length = o.length.value_or(p.size - o.offset);
-    if (length > p.size - o.offset || length % p.block_size != 0)
+    if (length > p.size - o.offset || (last == last_block::whole && length % p.block_size != 0))
         return std::nullopt;
     return length;
 }
 
 std::string out_of_place(const block_options& o, const storage::block_properties& p)
 {
-    return o.url + ": --offset and --length are of whole blocks (" + std::to_string(p.block_size) +
-           " bytes) within the device (" + std::to_string(p.size) + " bytes)";
+    const auto not_whole = [&](const char* option, std::uint64_t n) {
+        const std::uint64_t below = n / p.block_size * p.block_size;
+        return o.url + ": " + option + ' ' + std::to_string(n) + " is not of whole blocks (" +
+               std::to_string(p.block_size) + " bytes): write " + std::to_string(below) +
+               (p.size - below < p.block_size ? "" : " or " + std::to_string(below + p.block_size));
+    };
+    const std::string size = " (" + std::to_string(p.size) + " bytes)";
+    if (o.offset > p.size)
+        return o.url + ": --offset " + std::to_string(o.offset) + " is not within the device" + size;
+    if (o.offset % p.block_size != 0)
+        return not_whole("--offset", o.offset);
+    const std::uint64_t length = o.length.value_or(0);
+    if (length > p.size - o.offset)
+        return o.url + ": --length " + std::to_string(length) + " is not within the device" + size +
+               ": from there it is " + std::to_string(p.size - o.offset) + " at most";
+    return not_whole("--length", length);
+}
+
+void tell_moved(const runtime& r, std::uint64_t bytes, const char* what,
+                std::chrono::steady_clock::time_point begun)
+{
+    if (r.options().quiet)
+        return;
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+    std::fprintf(
+        stderr, "%s %s in %.2f s, %s/s\n", human(bytes).c_str(), what, seconds,
+        human(static_cast<std::uint64_t>(static_cast<double>(bytes) / std::max(seconds, 0.001))).c_str());
 }
 
 task<int> flush_block(opened_block& d, const block_options& o)

@@ -28,10 +28,18 @@ struct opened_block {
     rtrs::client* session = nullptr;
 };
 
-/// How many bytes `o` means, of which 0 is a number like any other; nothing if they are not whole blocks within the device.
-std::optional<std::uint64_t> length_within(const block_options& o, const storage::block_properties& p);
-/// What is to be said then.
+/// Whether the end of what an option names may lie within a block.
+enum class last_block { whole, may_be_cut };
+
+/// How many bytes `o` means, of which 0 is a number like any other; nothing if they do not lie within the device, or are no whole blocks.
+std::optional<std::uint64_t> length_within(const block_options& o, const storage::block_properties& p,
+                                           last_block last = last_block::whole);
+/// What is to be said then: which option breaks which rule, and what may stand in its place.
 std::string out_of_place(const block_options& o, const storage::block_properties& p);
+
+/// Says how much was moved, unless that is not wanted (`-q`).
+void tell_moved(const runtime& r, std::uint64_t bytes, const char* what,
+                std::chrono::steady_clock::time_point begun);
 
 /// Flushes. If it succeeds, all that was answered is on stable storage, even if the server was started anew meanwhile; else it has said
 /// why it did not.

@@ -61,6 +61,12 @@ public:
         auto found = co_await session_.nfs().lookup(directory->handle, path.name);
         if (!found)
             co_return found.error();
+        // An empty one goes so, and a snapshot, whose files can't be removed one by one.
+        if (recursive_ && found->attributes.type == file_type::dir) {
+            const auto at_once = co_await session_.nfs().rmdir(directory->handle, path.name);
+            if (at_once)
+                co_return true;
+        }
         above_.push_back(directory->handle);
         co_return co_await remove(directory->handle, path.name, *found, session_.where().path);
     }

@@ -44,8 +44,8 @@ std::string idle_choice(const global_options& global, const std::vector<std::str
     if (option == nullptr || std::ranges::any_of(words, by_device))
         return {};
     return std::string(option) +
-           " chooses an RDMA device, and no URL here goes by one: write nfs+rdma:// (conform: rdma://), or "
-           "leave out " +
+           " chooses an RDMA device, and no URL here goes by one: write nfs+rdma:// (block: rnbd+rdma://, "
+           "conform: rdma://), or leave out " +
            option;
 }
 
@@ -111,7 +111,10 @@ int with_output_written(int code)
 
 int run_command(int argc, char** argv)
 {
-    CLI::App app("verbena: files on NFS servers, over RDMA or TCP, without mounting them", "verbena");
+    CLI::App app(
+        "verbena: files on NFS servers and block devices on RNBD servers, over RDMA or TCP, without mounting "
+        "them",
+        "verbena");
     app.footer(footer);
     app.require_subcommand(1);
     app.set_version_flag("--version", "verbena " VERBENA_VERSION);
@@ -120,7 +123,7 @@ int run_command(int argc, char** argv)
     app.add_flag(
         "--json", global.json,
         "machine-readable output (ping, ls, stat, layout, df, mounts, cp, doctor, conform, block info, block "
-        "bench)");
+        "verify, block bench)");
     app.add_flag("-q,--quiet", global.quiet, "no progress and no summary");
     app.add_flag("--soft", global.soft, "fail when the server stays silent, instead of waiting for it");
     app.add_option("--timeout", global.timeout_seconds,

@@ -161,6 +161,9 @@ result<url> parse_url(std::string_view text)
         out.transport = transport_kind::iwarp;
     else if (scheme == "nfs+rdma")
         out.transport = transport_kind::rdma;
+    else if (scheme == "rnbd+iwarp" || scheme == "rnbd+rdma")
+        return bad(
+            "that is a block device, and this command is for files: `verbena block` has those for devices");
     else
         return bad("a URL begins with nfs://, nfs+tcp://, nfs+iwarp:// or nfs+rdma://");
     out.port = out.transport == transport_kind::tcp ? tcp_port : rdma_port;

@@ -82,6 +82,10 @@ int config(const char* key, const char* value)
 {
     const std::string_view name = key;
     if (name == "url") {
+        if (!place.url.empty()) {
+            nbdkit_error("url= stands twice; path= names another way to the same server");
+            return -1;
+        }
         place.url = value;
     } else if (name == "path") {
         place.paths.emplace_back(value);
@@ -221,12 +225,25 @@ void* open(int readonly)
     return nullptr;
 }
 
+// Who has never flushed, as nbdcopy without --flush, has heard of no loss and takes its copy for whole. The next who flushes is told; once
+// for each loss the log is.
 void close(void* client)
 {
-    shards->call(0, [client](shard&) {
-        delete static_cast<nbd_client*>(client);
+    const bool unheard = shards->call(0, [client](shard&) {
+        static std::uint64_t logged = 0;
+        auto* const leaving = static_cast<nbd_client*>(client);
+        const std::uint64_t lost = session->device() != nullptr ? session->device()->losses() : 0;
+        const bool first = leaving->told() < lost && logged < lost;
+        if (first)
+            logged = lost;
+        delete leaving;
         --clients;
+        return first;
     });
+    if (unheard)
+        nbdkit_error(
+            "a client left without a flush after the server began anew: what it wrote may be lost; write it "
+            "again, as by nbdcopy --flush");
 }
 
 // They may change when the device is opened again.

@@ -40,6 +40,9 @@ class Block(daemon.DaemonTest):
         self.block("write", self.url("disk"), data=data)
         self.assertEqual(self.block("read", "--length", "5M", self.url("disk")), data[:5 * MIB])
         self.assertEqual(self.block("read", "--offset", "1M", "--length", "64K", self.url("disk")), data[MIB:MIB + 65536])
+        # As of what is written, the end of what is read may lie within a block.
+        self.assertEqual(self.block("read", "--length", str(len(data)), self.url("disk")), data)
+        self.assertEqual(self.block("read", "--offset", "512", "--length", "1", self.url("disk")), data[512:513])
         # What does not end a block leaves the rest of it alone.
         self.block("write", self.url("small"), data=b"\1" * 8192)
         self.block("write", "--offset", "4K", self.url("small"), data=b"\2" * 10)
@@ -71,6 +74,18 @@ class Block(daemon.DaemonTest):
         self.assertEqual(self.daemon.metric("verbena_rtrs_invalidations_total"), requests)
         self.assertEqual(self.daemon.metric('verbena_rtrs_ended_paths_total{reason="bad_message"}'), 0)
         self.assertEqual(self.daemon.metric('verbena_rtrs_ended_paths_total{reason="lost"}'), 0)
+
+    def test_it_says_how_much_it_has_moved(self):
+        self.serve("disk=8M")
+        client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
+        data = os.urandom(3 * MIB)
+        for quiet in ((), ("-q",)):
+            for words, told in ((("write",), rb"3\.0 MiB written and flushed in \d+\.\d\d s, .*/s\n"),
+                                (("read", "--length", "3M"), rb"3\.0 MiB read in \d+\.\d\d s, .*/s\n")):
+                done = subprocess.run([client, *quiet, "block", *words, self.url("disk")], input=data, capture_output=True,
+                                      timeout=120 * daemon.SLOW, check=True)
+                self.assertRegex(done.stderr, rb"\A" + (b"" if quiet else told) + rb"\Z")
+                self.assertEqual(done.stdout, data if words[0] == "read" else b"")
 
     def test_several_paths_are_one_session(self):
         self.serve("disk=8M", listen=("iwarp://127.0.0.1:0", "iwarp://127.0.0.1:0"))
@@ -142,7 +157,8 @@ class Block(daemon.DaemonTest):
         self.assertEqual(self.daemon.metric("verbena_rnbd_failed_operations_total"), 0)
 
     def test_who_may_do_what(self):
-        self.serve("mine=1M,ro", "theirs=1M,clients=192.0.2.0/24", "named=1M,session=vm1")
+        self.serve("mine=1M,ro", "theirs=1M,clients=192.0.2.0/24", "named=1M,session=vm1", "ours=1M,rw")
+        self.block("write", self.url("ours"), data=b"x")
         self.assertIn("does not let it be changed", self.block("write", self.url("mine"), data=b"x", status=1))
         self.assertEqual(len(self.block("read", self.url("mine"))), MIB)
         self.assertIn("not for this host", self.block("read", self.url("theirs"), status=1))
@@ -230,6 +246,7 @@ class Block(daemon.DaemonTest):
         self.assertIn("is a FIFO: name a regular file or a block device", refused(fifo))
         self.assertIn("is a character device", refused("/dev/null"))
         self.assertIn("as in size=10G", refused(missing))
+        self.assertIn("no file is made there: correct its name", refused("/dev/verbena-none"))
         self.assertIn("leave out ro once", refused(missing, "size=1M", "ro"))
         self.assertIn("whole blocks of 4096 bytes", refused(missing, "size=1000", "block_size=4096"))
         self.assertIn("as 64M or 10G", refused(missing, "size=many"))
@@ -244,8 +261,16 @@ class Block(daemon.DaemonTest):
 
     def test_ranges_that_are_none(self):
         self.serve("disk=64K")
-        self.assertIn("whole blocks", self.block("read", "--offset", "1", self.url("disk"), status=2))
-        self.assertIn("within the device", self.block("read", "--length", "1M", self.url("disk"), status=2))
+        self.assertIn("--offset 1 is not of whole blocks (512 bytes): write 0 or 512",
+                      self.block("read", "--offset", "1", self.url("disk"), status=2))
+        self.assertIn("--length 66000 is not within the device (65536 bytes): from there it is 65024 at most",
+                      self.block("read", "--offset", "512", "--length", "66000", self.url("disk"), status=2))
+        self.assertIn("--length 700 is not of whole blocks (512 bytes): write 512 or 1024",
+                      self.block("discard", "--length", "700", self.url("disk"), status=2))
+        self.assertIn("--offset 100 is not of whole blocks", self.block("write", "--offset", "100", self.url("disk"), status=2))
+        self.assertIn("--offset 1048576 is not within the device (65536 bytes)",
+                      self.block("write", "--offset", "1M", self.url("disk"), status=2))
+        self.assertIn("the device stands first, and then the file", self.block("write", "image.raw", self.url("disk"), status=2))
         # Of a pipe what fits is written, and how much that is is said.
         told = self.block("write", "--offset", "4K", self.url("disk"), data=b"\2" * 65536, status=1)
         self.assertIn("the input goes beyond the end of the device (65536 bytes): the first 61440 bytes of the input were written and flushed", told)
@@ -396,12 +421,19 @@ class Block(daemon.DaemonTest):
 
     def test_configurations_that_cannot_work(self):
         self.assertIn("nothing is served: name a device with --device", self.refused())
-        self.assertIn("whole number of blocks", self.refused("--device", "a=1000"))
+        self.assertIn("size 1000 is no whole number of blocks of 512 bytes, and one at least: write 1024", self.refused("--device", "a=1000"))
+        self.assertIn("and one at least: write 4096", self.refused("--device", "a=0,block_size=4096"))
+        self.assertIn("make it smaller, or serve a file", self.refused("--device", "a=1000000T"))
+        self.assertIn("for the path of a file write ./disk.img", self.refused("--device", "a=disk.img,size=1M"))
+        self.assertIn("size stands behind the name already", self.refused("--device", "a=1M,size=1M"))
+        self.assertIn("those stand behind a comma: write a,backend=nullblk", self.refused("--device", "a=backend=nullblk"))
         self.assertIn("write bytes, or as 64M", self.refused("--device", "a=many"))
         self.assertIn("a device before it has this name", self.refused("--device", "a", "--device", "a"))
         self.assertIn("needs a name", self.refused("--device", "=64M"))
         self.assertIn("option is empty", self.refused("--device", "a=64M,"))
-        self.assertIn("stands twice", self.refused("--device", "a=64M,ro,ro"))
+        self.assertIn("option ro stands twice", self.refused("--device", "a=64M,ro,ro"))
+        self.assertIn("option ro stands beside rw", self.refused("--device", "a=64M,rw,ro"))
+        self.assertIn("option rw takes no value", self.refused("--device", "a=64M,rw=no"))
         self.assertIn("write an address", self.refused("--device", "a=64M,clients=everybody"))
         self.assertIn("no block back end ramdisk; known: fileblk nullblk ramblk", self.refused("--device", "a=64M,backend=ramdisk"))
         self.assertIn("power of two", self.refused("--device", "a", "--chunk-kib", "100"))

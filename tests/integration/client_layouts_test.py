@@ -85,6 +85,10 @@ class Layouts(daemon.DaemonTest):
             self.back(kept, "--layout", how)
         failed = self.run_client("cp", other, kept, code=FAILED)
         self.assertIn(b"NFS4ERR_ROFS", failed.stderr)
+        # Its files can't be removed one by one; it ends as a whole.
+        self.run_client("rm", kept, code=FAILED)
+        self.run_client("rm", "-r", self.url("kept/.snapshot/monday"))
+        self.assertEqual(self.run_client("ls", self.url("kept/.snapshot")).stdout, b"")
 
     def test_a_file_that_was_longer_is_cut(self):
         url = self.url("fast/file")

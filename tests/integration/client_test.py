@@ -445,7 +445,8 @@ class Commands:
         self.run_client("rm", self.top + "/not-there", code=FAILED)
         self.run_client("rm", "-f", self.top + "/not-there")
         self.run_client("rm", self.top + "/b/c/odd")
-        self.run_client("rm", "-r", self.top + "/e", self.top + "/b")
+        self.run_client("mkdir", self.top + "/empty")
+        self.run_client("rm", "-r", self.top + "/e", self.top + "/b", self.top + "/empty")
         self.assertEqual(os.listdir(self.data), [])
         self.run_client("rm", "-r", self.top, code=FAILED) # the export itself
 

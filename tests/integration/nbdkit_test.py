@@ -121,6 +121,28 @@ class Nbdkit(daemon.DaemonTest):
         running.terminate()
         self.assertIn("may have lost changes that it had answered", running.stderr.read())
 
+    def test_the_log_tells_of_a_loss_that_no_client_heard_of(self):
+        path, running = self.start_nbdkit(f"url=rnbd+iwarp://127.0.0.1:{self.ports[0]}/disk")
+        writer = NbdClient(path)
+        self.addCleanup(writer.close)
+        self.assertEqual(writer.ask(writer.WRITE, bytes(65536)), 0)
+        self.daemon.stop(signal.SIGKILL)
+        self.serve(*self.ports)
+        self.assertEqual(writer.ask(writer.WRITE, bytes(65536), 65536), 0)
+        writer.close()
+        said = b""
+        while b"a client left without a flush after the server began anew" not in said:
+            self.assertTrue(select.select([running.stderr], [], [], 30 * daemon.SLOW)[0])
+            more = os.read(running.stderr.fileno(), 65536)
+            self.assertTrue(more, "nbdkit has ended")
+            said += more
+        another = NbdClient(path) # whose flush still tells
+        self.addCleanup(another.close)
+        self.assertEqual(another.ask(another.FLUSH), 5)
+        another.close()
+        running.terminate()
+        self.assertNotIn("left without a flush", running.stderr.read())
+
     def test_a_session_ends_when_its_device_is_refused(self):
         self.start_nbdkit(f"url=rnbd+iwarp://127.0.0.1:{self.ports[0]}/none")
         path = os.path.join(self.folder, "nbd.sock")
@@ -206,6 +228,10 @@ class Nbdkit(daemon.DaemonTest):
                               capture_output=True, text=True, timeout=60 * daemon.SLOW, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("a port is a number from 1 to 65535; leave it out for 1234", done.stderr)
+        done = subprocess.run(["nbdkit", "-f", "-U", "-", PLUGIN, "url=rnbd+iwarp://127.0.0.1/a", "url=rnbd+iwarp://127.0.0.1/b", "--run", "true"],
+                              capture_output=True, text=True, timeout=60 * daemon.SLOW, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("url= stands twice", done.stderr)
 
 
 if __name__ == "__main__":

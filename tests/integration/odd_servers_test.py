@@ -370,6 +370,8 @@ class OddServers(unittest.TestCase):
         for cookies in (lambda n: 7, lambda n: 3 - n % 3, lambda n: 0):
             server = self.serve({b"d": filled({})})
             pages(server, cookies)
+            # rm -r asks for the directory first.
+            server.answers[NFS, fake.RMDIR] = lambda s, a: struct.pack(">3I", 66, 0, 0) # NFS3ERR_NOTEMPTY
             for words in (("ls", server.url), ("ls", "-R", server.url), ("cp", "-r", server.url, self.target),
                           ("rm", "-r", server.url + "/d")):
                 server.calls.clear()

@@ -240,6 +240,22 @@ BOOST_AUTO_TEST_CASE(only_files_and_block_devices_are_opened)
     refuses(pipe + "/x", ENOTDIR, "can't be opened");
 }
 
+// It would lie in memory, and the disk that was meant would have another name.
+BOOST_AUTO_TEST_CASE(no_file_is_made_among_devices)
+{
+    place p;
+    p.options.path = "/dev/verbena-none-" + std::to_string(::getpid());
+    for (const std::uint64_t size : {0u, 4096u}) {
+        p.options.size = size;
+        BOOST_TEST(p.open() == ENOENT);
+        BOOST_TEST(p.says("no file is made there"), p.text);
+    }
+    BOOST_TEST(!std::filesystem::remove(p.options.path));
+    p.options.path = "/dev/shm/verbena-some-" + std::to_string(::getpid());
+    BOOST_TEST(p.open() == 0);
+    BOOST_TEST(std::filesystem::remove(p.options.path));
+}
+
 BOOST_AUTO_TEST_CASE(a_file_has_one_writer_or_many_readers)
 {
     place first;

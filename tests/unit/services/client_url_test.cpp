@@ -173,6 +173,15 @@ BOOST_AUTO_TEST_CASE(schemes_are_all_named_where_none_fits)
         BOOST_TEST((std::string(u.error().context()).find(scheme) != std::string::npos), scheme);
 }
 
+BOOST_AUTO_TEST_CASE(a_block_device_is_no_file)
+{
+    for (const char* text : {"rnbd+iwarp://h/disk", "rnbd+rdma://h/disk"}) {
+        const auto u = parse_url(text);
+        BOOST_REQUIRE(!u);
+        BOOST_TEST((std::string(u.error().context()).find("`verbena block`") != std::string::npos), text);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(local_paths_are_no_urls)
 {
     BOOST_TEST(cli::is_url("nfs+tcp://h/x"));
