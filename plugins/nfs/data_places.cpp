@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data_places.hpp"
 
+#include <verbena/protocols/nfs/wire/portmap.hpp>
+
 #include <algorithm>
 #include <cerrno>
 #include <optional>
@@ -37,7 +39,7 @@ std::string universal(const std::string& address, std::uint16_t port)
 {
     if (address.find('%') != std::string::npos)
         return {};
-    return address + '.' + std::to_string(port >> 8) + '.' + std::to_string(port & 0xff);
+    return nfs::portmap::universal_address(address, port);
 }
 
 } // namespace

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "acl_mapping.hpp"
 
+#include <verbena/core/byte_order.hpp>
+
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 namespace verbena::posixfs {
@@ -26,18 +29,12 @@ constexpr bool is_named(posix_tag tag) noexcept
     return tag == posix_tag::named_user || tag == posix_tag::named_group;
 }
 
-std::uint32_t load_le(std::span<const std::byte> from, std::size_t size) noexcept
+template<class T>
+void append_little_endian(std::vector<std::byte>& to, T value)
 {
-    std::uint32_t value = 0;
-    for (std::size_t i = size; i-- > 0;)
-        value = value << 8 | std::to_integer<std::uint32_t>(from[i]);
-    return value;
-}
-
-void store_le(std::vector<std::byte>& to, std::uint32_t value, std::size_t size)
-{
-    for (std::size_t i = 0; i < size; ++i)
-        to.push_back(static_cast<std::byte>(value >> (8 * i)));
+    std::array<std::byte, sizeof value> octets;
+    store_little_endian(octets.data(), value);
+    to.insert(to.end(), octets.begin(), octets.end());
 }
 
 // As the kernel has it (posix_acl_valid): to_nfs4() counts on it.
@@ -260,15 +257,15 @@ std::optional<posix_acl> parse_posix_acl(std::span<const std::byte> value)
     if (value.empty())
         return posix_acl();
     if (value.size() < head_size || (value.size() - head_size) % entry_size != 0 ||
-        load_le(value, head_size) != xattr_version)
+        load_little_endian<std::uint32_t>(value.data()) != xattr_version)
         return std::nullopt;
     posix_acl acl;
     acl.reserve((value.size() - head_size) / entry_size);
     for (auto rest = value.subspan(head_size); !rest.empty(); rest = rest.subspan(entry_size)) {
         posix_entry entry;
-        entry.tag = static_cast<posix_tag>(load_le(rest, 2));
-        entry.rights = static_cast<std::uint16_t>(load_le(rest.subspan(2), 2));
-        entry.id = is_named(entry.tag) ? load_le(rest.subspan(4), 4) : 0;
+        entry.tag = static_cast<posix_tag>(load_little_endian<std::uint16_t>(rest.data()));
+        entry.rights = load_little_endian<std::uint16_t>(rest.data() + 2);
+        entry.id = is_named(entry.tag) ? load_little_endian<std::uint32_t>(rest.data() + 4) : 0;
         acl.push_back(entry);
     }
     return acl.empty() || is_whole(acl) ? std::optional(std::move(acl)) : std::nullopt;
@@ -278,11 +275,11 @@ std::vector<std::byte> encode_posix_acl(const posix_acl& acl)
 {
     std::vector<std::byte> value;
     value.reserve(head_size + acl.size() * entry_size);
-    store_le(value, xattr_version, head_size);
+    append_little_endian(value, xattr_version);
     for (const posix_entry& entry : acl) {
-        store_le(value, static_cast<std::uint32_t>(entry.tag), 2);
-        store_le(value, entry.rights, 2);
-        store_le(value, is_named(entry.tag) ? entry.id : nobodys_id, 4);
+        append_little_endian(value, static_cast<std::uint16_t>(entry.tag));
+        append_little_endian(value, entry.rights);
+        append_little_endian(value, is_named(entry.tag) ? entry.id : nobodys_id);
     }
     return value;
 }

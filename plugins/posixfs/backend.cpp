@@ -252,13 +252,10 @@ storage::change backend::change_of(const observed_change& c, const cached_file& 
 task<result<storage::attributes>> backend::getattr(const storage::request&, const storage::handle& file)
 {
     shard& s = at(co_await this_reactor());
-    file_ref f = s.files.find(file);
-    if (!f) {
-        auto opened = co_await open_slow(s, file);
-        if (!opened)
-            co_return opened.error();
-        f = std::move(*opened);
-    }
+    auto opened_file = co_await open_file(s, file);
+    if (!opened_file)
+        co_return opened_file.error();
+    file_ref f = std::move(*opened_file);
     looked st{};
     if (auto live = co_await stat_live(s, *f, f->path.get(), st); !live)
         co_return live.error();
@@ -376,13 +373,10 @@ task<result<unsigned>> backend::access(const storage::request& r, const storage:
                                        unsigned wanted)
 {
     shard& s = at(co_await this_reactor());
-    file_ref f = s.files.find(file);
-    if (!f) {
-        auto opened = co_await open_slow(s, file);
-        if (!opened)
-            co_return opened.error();
-        f = std::move(*opened);
-    }
+    auto opened_file = co_await open_file(s, file);
+    if (!opened_file)
+        co_return opened_file.error();
+    file_ref f = std::move(*opened_file);
     struct stat st{};
     if (auto live = co_await stat_live(s, *f, f->path.get(), st); !live)
         co_return live.error();
@@ -410,13 +404,10 @@ task<result<unsigned>> backend::access(const storage::request& r, const storage:
 task<result<std::string>> backend::readlink(const storage::request&, const storage::handle& link)
 {
     shard& s = at(co_await this_reactor());
-    file_ref f = s.files.find(link);
-    if (!f) {
-        auto opened = co_await open_slow(s, link);
-        if (!opened)
-            co_return opened.error();
-        f = std::move(*opened);
-    }
+    auto opened_file = co_await open_file(s, link);
+    if (!opened_file)
+        co_return opened_file.error();
+    file_ref f = std::move(*opened_file);
     if (f->format != S_IFLNK)
         co_return error::from_errno(EINVAL, "readlink of something else");
     auto job = [fd = f->path.get()]() -> result<std::string> {
@@ -433,13 +424,10 @@ task<result<std::string>> backend::readlink(const storage::request&, const stora
 task<result<storage::filesystem_stat>> backend::statfs(const storage::request&, const storage::handle& file)
 {
     shard& s = at(co_await this_reactor());
-    file_ref f = s.files.find(file);
-    if (!f) {
-        auto opened = co_await open_slow(s, file);
-        if (!opened)
-            co_return opened.error();
-        f = std::move(*opened);
-    }
+    auto opened_file = co_await open_file(s, file);
+    if (!opened_file)
+        co_return opened_file.error();
+    file_ref f = std::move(*opened_file);
     auto job = [fd = f->path.get()]() -> result<storage::filesystem_stat> {
         struct statfs st{};
         if (::fstatfs(fd, &st) != 0)

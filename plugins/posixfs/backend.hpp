@@ -314,8 +314,34 @@ private:
     result<void> is_beneath_root(int directory) const;
 
     // open.cpp
-    /// `h` from the cache, or opened.
+    /// `h`, which is not in the cache.
     task<result<file_ref>> open_slow(shard& s, const storage::handle& h);
+    class opening {
+    public:
+        opening(backend& b, shard& s, const storage::handle& h) : found_(s.files.find(h))
+        {
+            if (!found_)
+                slow_ = b.open_slow(s, h);
+        }
+        bool await_ready() const noexcept { return bool(found_); }
+        template<class Promise>
+        bool await_suspend(std::coroutine_handle<Promise> waits) noexcept
+        {
+            return slow_.operator co_await().await_suspend(waits);
+        }
+        result<file_ref> await_resume()
+        {
+            if (found_)
+                return std::move(found_);
+            return slow_.operator co_await().await_resume();
+        }
+
+    private:
+        file_ref found_;
+        task<result<file_ref>> slow_;
+    };
+    /// `co_await open_file(s, h)`: `h` from the cache, for which nothing suspends and no frame is made, or opened.
+    opening open_file(shard& s, const storage::handle& h) { return opening(*this, s, h); }
     task<result<file_ref>> open_directory(shard& s, const storage::handle& h);
     /// `by_open`: the caller has it open for that, and is not asked for rights.
     task<result<shard_ref<user_descriptors>>> open_for(shard& s, const storage::request& r, const file_ref& f,

@@ -184,13 +184,10 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
     if (options_.read_only)
         co_return error::from_errno(EROFS, "the export is read-only");
     shard& s = at(co_await this_reactor());
-    file_ref f = s.files.find(file);
-    if (!f) {
-        auto opened = co_await open_slow(s, file);
-        if (!opened)
-            co_return opened.error();
-        f = std::move(*opened);
-    }
+    auto opened_file = co_await open_file(s, file);
+    if (!opened_file)
+        co_return opened_file.error();
+    file_ref f = std::move(*opened_file);
     // Who has a file's lock may cut much off, so a shard waits for none.
     struct stat now{};
     const bool here = changes_here(r.who, *f) && (f->is_directory() || !guard) &&
@@ -482,13 +479,10 @@ task<result<storage::link_result>> backend::link(const storage::request& r, cons
     if (options_.read_only)
         co_return error::from_errno(EROFS, "the export is read-only");
     shard& s = at(co_await this_reactor());
-    file_ref f = s.files.find(file);
-    if (!f) {
-        auto opened = co_await open_slow(s, file);
-        if (!opened)
-            co_return opened.error();
-        f = std::move(*opened);
-    }
+    auto opened_file = co_await open_file(s, file);
+    if (!opened_file)
+        co_return opened_file.error();
+    file_ref f = std::move(*opened_file);
     auto opened = co_await open_directory(s, directory);
     if (!opened)
         co_return opened.error();

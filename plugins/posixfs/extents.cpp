@@ -37,13 +37,10 @@ result<void> may_have_room(int fd, std::uint64_t length)
 task<result<backend::in_use>> backend::open_data(shard& s, const storage::request& r,
                                                  const storage::handle& h, use what, bool by_open)
 {
-    file_ref f = s.files.find(h);
-    if (!f) {
-        auto opened = co_await open_slow(s, h);
-        if (!opened)
-            co_return opened.error();
-        f = std::move(*opened);
-    }
+    auto opened_file = co_await open_file(s, h);
+    if (!opened_file)
+        co_return opened_file.error();
+    file_ref f = std::move(*opened_file);
     const bool writes = what == use::write;
     auto user = f->find(r.who);
     if (!user || !(writes ? user->write : user->read)) {

@@ -227,13 +227,10 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
                                                  std::uint64_t offset, std::span<std::byte> out)
 {
     shard& s = at(co_await this_reactor());
-    file_ref f = s.files.find(file);
-    if (!f) {
-        auto opened = co_await open_slow(s, file);
-        if (!opened)
-            co_return opened.error();
-        f = std::move(*opened);
-    }
+    auto opened_file = co_await open_file(s, file);
+    if (!opened_file)
+        co_return opened_file.error();
+    file_ref f = std::move(*opened_file);
     const bool by_open = r.may_by_open(R_OK);
     auto user = f->find(r.who);
     if (!user || !user->read) {
@@ -397,13 +394,10 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
     if (offset > max_offset || length > max_offset - offset)
         co_return error::from_errno(EFBIG, "a write past the largest offset");
     shard& s = at(co_await this_reactor());
-    file_ref f = s.files.find(file);
-    if (!f) {
-        auto opened = co_await open_slow(s, file);
-        if (!opened)
-            co_return opened.error();
-        f = std::move(*opened);
-    }
+    auto opened_file = co_await open_file(s, file);
+    if (!opened_file)
+        co_return opened_file.error();
+    file_ref f = std::move(*opened_file);
     const bool by_open = r.may_by_open(W_OK);
     auto user = f->find(r.who);
     if (!user || !user->write) {
@@ -468,13 +462,10 @@ task<result<storage::change>> backend::commit(const storage::request& r, const s
                                               std::uint64_t, std::uint32_t)
 {
     shard& s = at(co_await this_reactor());
-    file_ref f = s.files.find(file);
-    if (!f) {
-        auto opened = co_await open_slow(s, file);
-        if (!opened)
-            co_return opened.error();
-        f = std::move(*opened);
-    }
+    auto opened_file = co_await open_file(s, file);
+    if (!opened_file)
+        co_return opened_file.error();
+    file_ref f = std::move(*opened_file);
     if (f->is_directory())
         co_return error::from_errno(EISDIR, "commit of a directory");
     if (!f->is_regular())

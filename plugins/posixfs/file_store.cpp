@@ -328,13 +328,10 @@ task<result<storage::change>> backend::note_written(const storage::request& r, c
         co_return error::from_errno(EFBIG, "a write past the largest offset");
     shard& s = at(co_await this_reactor());
     if (end == 0) { // nothing is to grow, so nobody opens it: that would break leases
-        file_ref known = s.files.find(file);
-        if (!known) {
-            auto opened = co_await open_slow(s, file);
-            if (!opened)
-                co_return opened.error();
-            known = std::move(*opened);
-        }
+        auto opened_file = co_await open_file(s, file);
+        if (!opened_file)
+            co_return opened_file.error();
+        file_ref known = std::move(*opened_file);
         looked now{};
         if (auto live = co_await stat_live(s, *known, known->path.get(), now); !live)
             co_return live.error();

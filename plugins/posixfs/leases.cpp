@@ -77,13 +77,10 @@ task<result<std::unique_ptr<storage::file_lease>>> backend::lease(const storage:
     if (!leases_)
         co_return error::from_errno(EOPNOTSUPP, "leases are switched off");
     shard& s = at(co_await this_reactor());
-    file_ref f = s.files.find(file);
-    if (!f) {
-        auto opened = co_await open_slow(s, file);
-        if (!opened)
-            co_return opened.error();
-        f = std::move(*opened);
-    }
+    auto opened_file = co_await open_file(s, file);
+    if (!opened_file)
+        co_return opened_file.error();
+    file_ref f = std::move(*opened_file);
     if (!f->is_regular())
         co_return error::from_errno(EINVAL, "a lease of what is no regular file");
     if (!f->mount->local)

@@ -894,13 +894,10 @@ backend::inode_locks::ask(step::kind what, storage::lock_range bytes, std::uint6
 {
     shard& s = of_.at(co_await this_reactor());
     for (bool again = false;; again = true) {
-        file_ref f = s.files.find(file_);
-        if (!f) {
-            auto opened = co_await of_.open_slow(s, file_);
-            if (!opened)
-                co_return opened.error();
-            f = std::move(*opened);
-        }
+        auto opened_file = co_await of_.open_file(s, file_);
+        if (!opened_file)
+            co_return opened_file.error();
+        file_ref f = std::move(*opened_file);
         if (!f->is_regular())
             co_return error::from_errno(EINVAL, "locks of what is no regular file");
         if (!about_)

@@ -120,13 +120,10 @@ task<result<file_ref>> backend::open_slow(shard& s, const storage::handle& h)
 
 task<result<file_ref>> backend::open_directory(shard& s, const storage::handle& h)
 {
-    file_ref f = s.files.find(h);
-    if (!f) {
-        auto opened = co_await open_slow(s, h);
-        if (!opened)
-            co_return opened.error();
-        f = std::move(*opened);
-    }
+    auto opened_file = co_await open_file(s, h);
+    if (!opened_file)
+        co_return opened_file.error();
+    file_ref f = std::move(*opened_file);
     if (!f->is_directory())
         co_return error::from_errno(ENOTDIR, "a name is looked for in something that is no directory");
     co_return f;
@@ -151,13 +148,10 @@ task<result<storage::opened_file>> backend::open(const storage::request& r, cons
                                                  unsigned wanted, storage::open_right right)
 {
     shard& s = at(co_await this_reactor());
-    file_ref f = s.files.find(file);
-    if (!f) {
-        auto opened = co_await open_slow(s, file);
-        if (!opened)
-            co_return opened.error();
-        f = std::move(*opened);
-    }
+    auto opened_file = co_await open_file(s, file);
+    if (!opened_file)
+        co_return opened_file.error();
+    file_ref f = std::move(*opened_file);
     if (!f->is_regular())
         co_return error::from_errno(f->is_directory() ? EISDIR : EINVAL,
                                     "an open of something that is no regular file");

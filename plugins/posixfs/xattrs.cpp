@@ -37,13 +37,10 @@ private:
 
 task<result<file_ref>> backend::open_live(shard& s, const storage::handle& h)
 {
-    file_ref f = s.files.find(h);
-    if (!f) {
-        auto opened = co_await open_slow(s, h);
-        if (!opened)
-            co_return opened.error();
-        f = std::move(*opened);
-    }
+    auto opened_file = co_await open_file(s, h);
+    if (!opened_file)
+        co_return opened_file.error();
+    file_ref f = std::move(*opened_file);
     struct stat st{};
     if (auto live = co_await stat_live(s, *f, f->path.get(), st); !live)
         co_return live.error();

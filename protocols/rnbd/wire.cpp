@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/rnbd/wire.hpp>
 
-#include <verbena/core/little_endian.hpp>
+#include <verbena/core/byte_order.hpp>
 
 #include <algorithm>
 #include <cstring>

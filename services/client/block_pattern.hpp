@@ -3,10 +3,10 @@
 // there.
 #pragma once
 
-#include <bit>
+#include <verbena/core/byte_order.hpp>
+
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <span>
 
@@ -22,7 +22,7 @@ public:
     void fill(std::uint64_t offset, std::span<std::byte> into) const noexcept
     {
         for (std::size_t i = 0; i < into.size(); i += word)
-            store(into.data() + i, at(offset + i));
+            store_little_endian(into.data() + i, at(offset + i));
     }
     bool is_at(std::uint64_t offset, std::span<const std::byte> bytes) const noexcept
     {
@@ -78,15 +78,7 @@ private:
     std::uint64_t at(std::uint64_t offset) const noexcept { return mix(begin_ + offset / word * gamma); }
     static std::uint64_t load(const std::byte* from) noexcept
     {
-        std::uint64_t n = 0;
-        std::memcpy(&n, from, word);
-        return std::endian::native == std::endian::big ? __builtin_bswap64(n) : n;
-    }
-    static void store(std::byte* to, std::uint64_t n) noexcept
-    {
-        if (std::endian::native == std::endian::big)
-            n = __builtin_bswap64(n);
-        std::memcpy(to, &n, word);
+        return load_little_endian<std::uint64_t>(from);
     }
 
     const std::uint64_t begin_;

@@ -83,9 +83,14 @@ struct conform_options {
     bool once = false;   ///< serve one run
     std::string report;  ///< file for the JSON; empty: none
     std::string only;    ///< run the checks in whose name it stands
+    bool alone = false;  ///< both ends are in this program, and listen at the URL
 };
 /// Conformance checks of verbs and RPC-over-RDMA between two hosts.
 task<int> conform(runtime& r, conform_options o);
+/// All checks of verbs, with both ends in this program. It has a shard of its own, which turns check by check.
+int conform_alone(const global_options& g, const conform_options& o);
+/// Prints the names of all checks.
+int conform_list(bool as_json);
 
 /// Looks at this machine and, with a URL, at a server.
 task<int> doctor(runtime& r, std::string url);

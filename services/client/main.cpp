@@ -141,6 +141,7 @@ int run_command(int argc, char** argv)
         ->check(is_domain);
 
     std::function<task<int>(runtime&)> run;
+    std::function<int()> at_once; // in place of it, without a shard
     std::string first;
     std::string second;
     std::vector<std::string> urls;
@@ -254,7 +255,8 @@ int run_command(int argc, char** argv)
     conform_options conform_o;
     std::string conform_listen;
     CLI::App* conform_c = app.add_subcommand(
-        "conform", "Check a path of RDMA between two hosts; rdma://HOST:PORT or iwarp://HOST:PORT");
+        "conform", "Check a path of RDMA between two hosts, or a provider of verbs; rdma://HOST:PORT or "
+                   "iwarp://HOST:PORT");
     CLI::Option* conform_url = conform_c->add_option("url", conform_o.url, "where the other host listens");
     CLI::Option* conform_listener =
         conform_c->add_option("--listen", conform_listen, "be the other host")->excludes(conform_url);
@@ -266,12 +268,26 @@ int run_command(int argc, char** argv)
         ->add_option("--only", conform_o.only,
                      "run the checks in whose name TEXT stands, such as 'Reply chunk'")
         ->excludes(conform_listener);
+    conform_c
+        ->add_flag("--alone", conform_o.alone,
+                   "run all checks of verbs with both ends in this program, which listens at the URL")
+        ->excludes(conform_listener);
+    bool conform_names = false;
+    conform_c->add_flag("--list", conform_names, "print the names of all checks")
+        ->excludes(conform_url)
+        ->excludes(conform_listener);
     conform_c->callback([&] {
+        if (conform_names) {
+            at_once = [&] { return cli::conform_list(global.json); };
+            return;
+        }
         conform_o.listen = !conform_listen.empty();
         if (conform_o.listen)
             conform_o.url = conform_listen;
         if (conform_o.url.empty())
             throw CLI::RequiredError("url or --listen");
+        if (conform_o.alone)
+            at_once = [&] { return cli::conform_alone(global, conform_o); };
         run = [&](runtime& r) { return cli::conform(r, conform_o); };
     });
 
@@ -381,6 +397,8 @@ int run_command(int argc, char** argv)
         return complain(idle, exit_usage);
     if (const std::string idle = global.json ? idle_json(app) : std::string(); !idle.empty())
         return complain(idle, exit_usage);
+    if (at_once)
+        return at_once();
     auto shard = reactor::create();
     if (!shard) {
         if (doctor_c->parsed())

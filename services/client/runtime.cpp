@@ -11,13 +11,46 @@
 
 namespace verbena::cli {
 
+std::unique_ptr<verbs::context> make_iwarp(reactor& shard, const global_options& o)
+{
+    iwarp::options wanted;
+    wanted.crc = o.crc ? iwarp::crc_mode::on : iwarp::crc_mode::off;
+    return iwarp::make_context(shard, wanted);
+}
+
+#ifdef VERBENA_HAS_RDMA
+result<std::unique_ptr<verbs::context>> make_rdma(reactor& shard, const global_options& o,
+                                                  blocking_pool& devices, blocking_pool& connects)
+{
+    rdma::options wanted;
+    wanted.source = o.rdma_source;
+    if (!o.rdma_device.empty()) {
+        const auto chosen = parse_device_choice(o.rdma_device);
+        if (!chosen)
+            return error(std::errc::invalid_argument, "--device is NAME or NAME:PORT, ports count from 1");
+        wanted.device = chosen->name;
+        wanted.port = chosen->port;
+    }
+    raise_soft_limit(RLIMIT_MEMLOCK);
+    auto made = rdma::make_context(shard, {devices, connects}, wanted);
+    if (!made)
+        return made.error();
+    return std::unique_ptr<verbs::context>(std::move(*made));
+}
+#else
+result<std::unique_ptr<verbs::context>> make_rdma(reactor&, const global_options&, blocking_pool&,
+                                                  blocking_pool&)
+{
+    return error(
+        std::errc::function_not_supported,
+        "this build has no RDMA devices (libibverbs and librdmacm were missing); nfs+iwarp:// needs none");
+}
+#endif
+
 verbs::context& runtime::iwarp()
 {
-    if (!iwarp_) {
-        verbena::iwarp::options o;
-        o.crc = options_.crc ? verbena::iwarp::crc_mode::on : verbena::iwarp::crc_mode::off;
-        iwarp_ = verbena::iwarp::make_context(*shard_, o);
-    }
+    if (!iwarp_)
+        iwarp_ = make_iwarp(*shard_, options_);
     return *iwarp_;
 }
 
@@ -44,34 +77,17 @@ task<bool> runtime::end_lookups()
 
 result<verbs::context*> runtime::rdma()
 {
-#ifdef VERBENA_HAS_RDMA
     if (!rdma_) {
-        verbena::rdma::options o;
-        o.source = options_.rdma_source;
-        if (!options_.rdma_device.empty()) {
-            const auto chosen = parse_device_choice(options_.rdma_device);
-            if (!chosen)
-                return error(std::errc::invalid_argument,
-                             "--device is NAME or NAME:PORT, ports count from 1");
-            o.device = chosen->name;
-            o.port = chosen->port;
-        }
-        raise_soft_limit(RLIMIT_MEMLOCK);
         if (!device_) {
             device_.emplace(device_threads, "RDMA devices");
             connects_.emplace(connect_threads, "RDMA connects");
         }
-        auto made = verbena::rdma::make_context(*shard_, {*device_, *connects_}, o);
+        auto made = make_rdma(*shard_, options_, *device_, *connects_);
         if (!made)
             return made.error();
         rdma_ = std::move(*made);
     }
     return rdma_.get();
-#else
-    return error(
-        std::errc::function_not_supported,
-        "this build has no RDMA devices (libibverbs and librdmacm were missing); nfs+iwarp:// needs none");
-#endif
 }
 
 } // namespace verbena::cli

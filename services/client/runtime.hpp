@@ -36,6 +36,12 @@ struct global_options {
     layout_use layouts = layout_use::no;
 };
 
+/// Contexts as the options say. The pools outlive a context.
+std::unique_ptr<verbs::context> make_iwarp(reactor& shard, const global_options& o);
+/// Errors: those of rdma::make_context(), EINVAL: --device; or ENOSYS in a build without RDMA devices.
+result<std::unique_ptr<verbs::context>> make_rdma(reactor& shard, const global_options& o,
+                                                  blocking_pool& devices, blocking_pool& connects);
+
 class runtime {
 public:
     static constexpr std::size_t memory_limit = std::size_t(512) << 20;
@@ -59,7 +65,7 @@ public:
     const global_options& options() const noexcept { return options_; }
     /// Made when first asked for.
     verbs::context& iwarp();
-    /// Likewise; the error of rdma::make_context(), or ENOSYS in a build without it.
+    /// Likewise; the errors of make_rdma().
     result<verbs::context*> rdma();
 
 private:

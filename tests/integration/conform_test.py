@@ -18,7 +18,7 @@ import peers
 CLIENT = os.path.join(os.path.dirname(sys.argv[1]), "verbena")
 SOURCES = sys.argv[2]
 LIMIT = 150 * int(os.environ.get("VERBENA_SLOW", "1"))
-MAX_SESSIONS = 32  # server.hpp
+MAX_SESSIONS = 32  # conformance/server.hpp
 PLAIN, FULL = 0, 2
 
 
@@ -113,6 +113,40 @@ class Conform(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("'Position Zero' stands in no check's name", done.stderr)
 
+    def listed(self):
+        done = self.conform("--json", "--list")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [(case["group"], case["name"]) for case in json.loads(done.stdout)]
+
+    def test_all_checks_of_verbs_in_one_program(self):
+        path = os.path.join(self.folder.name, "report.json")
+        done = self.conform("--alone", "iwarp://127.0.0.1:0", "--report", path)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        with open(path, encoding="utf-8") as file:
+            report = json.load(file)
+        self.assertTrue(report["alone"])
+        self.assertEqual(report["client"]["capabilities"]["provider"], "iwarp")
+        cases = report["cases"]
+        self.assertEqual([(case["group"], case["name"]) for case in cases],
+                         [case for case in self.listed() if case[0] != "rpc-over-rdma"])
+        self.assertEqual({case["name"]: case["result"] for case in cases if case["result"] != "passed"},
+                         {"inline data": "not supported"})
+        self.assertEqual((report["passed"], report["failed"], report["not_supported"]), (len(cases) - 1, 0, 1))
+        self.assertIn(f"{len(cases) - 1} passed, 0 failed, 1 not supported", done.stdout)
+
+    def test_checks_of_the_other_kind_of_run(self):
+        both_ends, server = "a closed listener", "RPC: Reply chunk"
+        self.assertIn(("connections", both_ends), self.listed())
+        done = self.conform("--only", both_ends, "iwarp://127.0.0.1:1")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("add --alone", done.stderr)
+        done = self.conform("--alone", "--only", server, "iwarp://127.0.0.1:0")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("leave --alone out", done.stderr)
+        done = self.conform("--alone", "--only", both_ends, "iwarp://127.0.0.1:0")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(done.stdout.splitlines(), ["passed        " + both_ends, "1 passed, 0 failed, 0 not supported"])
+
     def test_the_report_on_the_standard_output(self):
         _, url = self.serve()
         for _ in range(2):  # without --once it serves on
@@ -176,6 +210,7 @@ class Conform(unittest.TestCase):
     def test_usage(self):
         for words in ([], ["tcp://127.0.0.1:1"], ["127.0.0.1:1"], ["iwarp://127.0.0.1:1", "--listen", "iwarp://127.0.0.1:1"],
                       ["--listen", "iwarp://127.0.0.1:0", "--only", "Reply chunk"],
+                      ["--listen", "iwarp://127.0.0.1:0", "--alone"], ["--alone"], ["--list", "iwarp://127.0.0.1:1"],
                       ["--listen", "iwarp://127.0.0.1:0", "--report", "report.json"]):
             self.assertEqual(self.conform(*words).returncode, 2, words)
 

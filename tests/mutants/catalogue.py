@@ -47,11 +47,18 @@ def why_stale(mutant, content):
     return None
 
 
+def identifier(name):
+    """As as_identifier() of the conformance kit."""
+    return "_".join(re.findall(r"[A-Za-z0-9]+", name))
+
+
 def cases_of(sources):
-    """The names of all test cases in these texts, of Boost.Test's macros and ours, and of Python's."""
+    """The names of all test cases in these texts, of Boost.Test's macros and ours, of the conformance kit's tables, and of Python's."""
     found = set()
     for text in sources:
         found.update(re.findall(r"_(?:CASE|SUITE)\(\s*(\w+)", text))
+        for names in re.findall(r'^    \{"([^"]+)",\s*"([^"]+)",', text, re.M):
+            found.update(map(identifier, names))
         found.update(re.findall(r"^class (\w+)", text, re.M))
         found.update(re.findall(r"^    def (test_\w+)", text, re.M))
     return found

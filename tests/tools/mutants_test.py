@@ -23,7 +23,8 @@ breaks = "a promise"
 test = "unit_a"
 cases = "{cases}"
 """
-TESTS = ["BOOST_AUTO_TEST_SUITE(a_test)\nBOOST_FIXTURE_TEST_CASE(it_works, fixture)\n"]
+TESTS = ["BOOST_AUTO_TEST_SUITE(a_test)\nBOOST_FIXTURE_TEST_CASE(it_works, fixture)\n",
+         'constexpr check all[] = {\n    {"it works, 64 times", "a group", it_works, nullptr},\n};\n']
 
 
 class InTree(unittest.TestCase):
@@ -52,6 +53,10 @@ class InTree(unittest.TestCase):
 class Texts(InTree):
     def test_what_stands_once_is_good(self):
         self.list_of({}, {"name": "a-2", "old": "wake();", "new": "", "cases": "a_test/it_*"})
+        self.assertEqual(self.problems(), [])
+
+    def test_a_check_of_the_conformance_kit_is_a_case(self):
+        self.list_of({"cases": "a_test/a_group/it_works_64_times"})
         self.assertEqual(self.problems(), [])
 
     def test_what_does_not_is_told(self):

@@ -29,7 +29,7 @@ BELOW = {
     "protocols": ("core",),
     "clients": ("core", "transports", "protocols"),
     "plugins": ("core", "protocols"),
-    "services": ("core", "transports", "protocols", "clients", "plugins"),
+    "services": ("core", "transports", "testing", "protocols", "clients", "plugins"),
 }
 # The rooms of protocols/nfs, "" for what stands beside them, and what each may include besides itself.
 NFS_ROOMS = {"": (), "wire": ("",), "server": ("", "wire"), "client": ("", "wire")}
@@ -209,7 +209,7 @@ def operator_new_is_replaced_by_one():
 
 def each_mutant_fits_its_source():
     """a mutant's `old` stands once in its file, and the cases that must fail exist (docs/internals/mutants.md)"""
-    yield from catalogue.problems(text(name) for name in code() + listed("*.py") if name.startswith("tests/"))
+    yield from catalogue.problems(text(name) for name in code() + listed("*.py") if name.startswith(("tests/", "testing/conformance/")))
 
 
 def links_in_documents_lead_somewhere():

@@ -2,6 +2,7 @@
 // The bytes of MPA, DDP and RDMAP.
 #pragma once
 
+#include <verbena/core/byte_order.hpp>
 #include <verbena/core/result.hpp>
 
 #include <array>
@@ -12,39 +13,13 @@
 
 namespace verbena::iwarp::wire {
 
-inline std::uint16_t load16(const std::byte* p) noexcept
-{
-    std::uint16_t v;
-    std::memcpy(&v, p, sizeof v);
-    return __builtin_bswap16(v);
-}
-inline std::uint32_t load32(const std::byte* p) noexcept
-{
-    std::uint32_t v;
-    std::memcpy(&v, p, sizeof v);
-    return __builtin_bswap32(v);
-}
-inline std::uint64_t load64(const std::byte* p) noexcept
-{
-    std::uint64_t v;
-    std::memcpy(&v, p, sizeof v);
-    return __builtin_bswap64(v);
-}
-inline void store16(std::byte* p, std::uint16_t v) noexcept
-{
-    v = __builtin_bswap16(v);
-    std::memcpy(p, &v, sizeof v);
-}
-inline void store32(std::byte* p, std::uint32_t v) noexcept
-{
-    v = __builtin_bswap32(v);
-    std::memcpy(p, &v, sizeof v);
-}
-inline void store64(std::byte* p, std::uint64_t v) noexcept
-{
-    v = __builtin_bswap64(v);
-    std::memcpy(p, &v, sizeof v);
-}
+// All numbers on the wire are big-endian.
+inline std::uint16_t load16(const std::byte* p) noexcept { return load_big_endian<std::uint16_t>(p); }
+inline std::uint32_t load32(const std::byte* p) noexcept { return load_big_endian<std::uint32_t>(p); }
+inline std::uint64_t load64(const std::byte* p) noexcept { return load_big_endian<std::uint64_t>(p); }
+inline void store16(std::byte* p, std::uint16_t v) noexcept { store_big_endian(p, v); }
+inline void store32(std::byte* p, std::uint32_t v) noexcept { store_big_endian(p, v); }
+inline void store64(std::byte* p, std::uint64_t v) noexcept { store_big_endian(p, v); }
 
 // --- MPA start-up frames: RFC 5044 7.1.1, RFC 6581 ---
 

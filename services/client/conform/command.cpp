@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../commands.hpp"
 #include "../json_text.hpp"
-#include "cases.hpp"
-#include "server.hpp"
+#include "rpc_checks.hpp"
+#include "rpc_server.hpp"
 
 #include "../../standard_output.hpp"
 #include <verbena/core/printable.hpp>
 
 #include <verbena/core/log.hpp>
 #include <verbena/core/net/net.hpp>
+#include <verbena/testing/conformance.hpp>
+#include <verbena/testing/conformance/server.hpp>
+#include <verbena/testing/conformance/target.hpp>
 #ifdef VERBENA_HAS_RDMA
 #include <verbena/transports/rdma.hpp>
 #endif
@@ -19,14 +22,18 @@
 #include <cstdio>
 #include <ctime>
 #include <fstream>
+#include <memory>
+#include <optional>
 #include <sys/utsname.h>
 
 namespace verbena::cli {
 namespace {
 
+namespace kit = verbena::testing::conformance;
+
+using kit::end;
+using kit::message;
 using nlohmann::json;
-using verbena::conform::end;
-using verbena::conform::message;
 
 json to_json(const verbs::capabilities& c)
 {
@@ -39,8 +46,11 @@ json to_json(const verbs::capabilities& c)
             {"renewable_grants", c.renewable_grants},
             {"renews_at_once", c.renews_at_once},
             {"local_invalidate", c.local_invalidate},
+            {"grants_stores", c.grants_stores},
+            {"domains_across_shards", c.domains_across_shards},
             {"notices_dead_peers", c.notices_dead_peers},
             {"shared_receives", c.shared_receives},
+            {"receives_on_demand", c.receives_on_demand},
             {"needs_local_keys", c.needs_local_keys},
             {"read_sink_needs_remote_write", c.read_sink_needs_remote_write},
             {"receive_not_ready_retry", c.receive_not_ready_retry},
@@ -86,8 +96,13 @@ struct destination {
     std::string address;
 };
 
+struct place {
+    bool by_device;
+    std::string address;
+};
+
 // rdma://HOST:PORT or iwarp://HOST:PORT.
-result<destination> find_place(runtime& r, const std::string& text)
+result<place> find_place(const std::string& text)
 {
     const auto url = net::split_url(text);
     if (!url || (url->scheme != "rdma" && url->scheme != "iwarp"))
@@ -95,8 +110,16 @@ result<destination> find_place(runtime& r, const std::string& text)
     auto found = net::resolve(url->address);
     if (!found)
         return found.error();
+    return place{url->scheme == "rdma", found->front().to_string()};
+}
+
+result<destination> find_destination(runtime& r, const std::string& text)
+{
+    const auto found = find_place(text);
+    if (!found)
+        return found.error();
     verbs::context* context = nullptr;
-    if (url->scheme == "rdma") {
+    if (found->by_device) {
         auto made = r.rdma();
         if (!made)
             return made.error();
@@ -104,94 +127,114 @@ result<destination> find_place(runtime& r, const std::string& text)
     } else {
         context = &r.iwarp();
     }
-    return destination{context, found->front().to_string()};
+    return destination{context, found->address};
 }
 
-struct outcome {
-    const char* name;
-    const char* result;
-    std::string reason;
-    double seconds;
-};
+constexpr const char* rpc_group = "rpc-over-rdma";
 
-task<outcome> run_one(verbena::conform::target& t, const verbena::conform::check& c)
+bool is_meant(const char* name, const conform_options& o) noexcept
 {
-    const auto begun = std::chrono::steady_clock::now();
-    t.begin_check();
-    outcome o{c.name, "passed", {}, 0};
-    try {
-        co_await c.run(t);
-    } catch (const verbena::conform::failure& f) {
-        o.result = "failed";
-        o.reason = f.why;
-    } catch (const verbena::conform::not_supported& n) {
-        o.result = "not supported";
-        o.reason = n.what;
+    return std::string_view(name).find(o.only) != std::string_view::npos;
+}
+
+// Of a run of this kind.
+bool is_anything_meant(const conform_options& o) noexcept
+{
+    const auto meant = [&o](const auto& c) { return is_meant(c.name, o); };
+    if (o.alone)
+        return std::ranges::any_of(kit::checks(), meant);
+    return std::ranges::any_of(kit::checks_from_one_end(), meant) ||
+           std::ranges::any_of(verbena::conform::rpc_checks(), meant) ||
+           std::ranges::any_of(verbena::conform::rpc_header_checks(), meant);
+}
+
+class tally {
+public:
+    explicit tally(bool tells) noexcept : tells_(tells) {}
+    void add(const char* name, const char* group, const kit::outcome& what,
+             std::chrono::steady_clock::time_point begun)
+    {
+        const std::string result(to_string(what.verdict));
+        const double seconds =
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+        ++by_verdict_[static_cast<std::size_t>(what.verdict)];
+        json row = {{"name", name}, {"group", group}, {"result", result}, {"seconds", seconds}};
+        if (!what.reason.empty())
+            row["reason"] = what.reason;
+        cases_.push_back(std::move(row));
+        if (!tells_)
+            return;
+        print("%-13s %s%s%s\n", result.c_str(), name, what.reason.empty() ? "" : ": ",
+              printable(what.reason).c_str());
+        flush_standard_output();
     }
-    o.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
-    co_return o;
-}
+    std::size_t of(kit::verdict v) const noexcept { return by_verdict_[static_cast<std::size_t>(v)]; }
+    std::size_t passed() const noexcept { return of(kit::verdict::passed); }
+    std::size_t failed() const noexcept { return of(kit::verdict::failed); }
+    std::size_t not_supported() const noexcept { return of(kit::verdict::not_supported); }
+    /// What every report has.
+    json report(const conform_options& o) const;
 
-struct tally {
-    json cases = json::array();
-    std::size_t passed = 0;
-    std::size_t failed = 0;
+private:
+    bool tells_;
+    std::array<std::size_t, 3> by_verdict_{};
+    json cases_ = json::array();
 };
 
-std::array<verbena::conform::check_group, 3> all_groups() noexcept
+// Prints it, if that is asked for, and writes it to the file for it.
+int hand_over(const json& report, const conform_options& o, bool as_json, const std::string& totals)
 {
-    return {{{"verbs", verbena::conform::verbs_checks()},
-             {"rpc-over-rdma", verbena::conform::rpc_checks()},
-             {"rpc-over-rdma", verbena::conform::rpc_header_checks()}}};
+    if (as_json)
+        print("%s\n", dump(report).c_str());
+    else
+        print("%s\n", totals.c_str());
+    if (o.report.empty())
+        return exit_ok;
+    std::ofstream file(o.report);
+    file << dump(report) << '\n';
+    return file.flush() ? exit_ok : complain("cannot write " + o.report, exit_failed);
 }
 
-bool is_meant(const verbena::conform::check& c, std::string_view only) noexcept
+std::string totals_of(const tally& t)
 {
-    return std::string_view(c.name).find(only) != std::string_view::npos;
+    return std::to_string(t.passed()) + " passed, " + std::to_string(t.failed()) + " failed, " +
+           std::to_string(t.not_supported()) + " not supported";
 }
 
-bool is_anything_meant(std::string_view only) noexcept
+task<void> run_all(verbena::conform::target& t, const conform_options& o, tally& told)
 {
-    const auto groups = all_groups();
-    return std::ranges::any_of(groups, [&](const verbena::conform::check_group& g) {
-        return std::ranges::any_of(g.checks, [&](const auto& c) { return is_meant(c, only); });
-    });
-}
-
-task<tally> run_all(runtime& r, verbena::conform::target& t, const std::string& only)
-{
-    tally told;
-    const auto groups = all_groups();
-    for (const auto& [group, checks] : groups) {
+    for (const kit::check& c : kit::checks_from_one_end()) {
+        if (!is_meant(c.name, o))
+            continue;
+        const auto begun = std::chrono::steady_clock::now();
+        const kit::outcome what = co_await run(c, t);
+        told.add(c.name, "verbs", what, begun);
+    }
+    for (const auto checks : {verbena::conform::rpc_checks(), verbena::conform::rpc_header_checks()}) {
         for (const verbena::conform::check& c : checks) {
-            if (!is_meant(c, only))
+            if (!is_meant(c.name, o))
                 continue;
-            const outcome one = co_await run_one(t, c);
-            told.passed += one.result == std::string_view("passed") ? 1 : 0;
-            told.failed += one.result == std::string_view("failed") ? 1 : 0;
-            json row = {
-                {"name", one.name}, {"group", group}, {"result", one.result}, {"seconds", one.seconds}};
-            if (!one.reason.empty())
-                row["reason"] = one.reason;
-            told.cases.push_back(std::move(row));
-            if (!r.options().json && !r.options().quiet) {
-                print("%-13s %s%s%s\n", one.result, one.name, one.reason.empty() ? "" : ": ",
-                      printable(one.reason).c_str());
-                flush_standard_output();
+            const auto begun = std::chrono::steady_clock::now();
+            kit::outcome what;
+            t.begin_check();
+            try {
+                co_await c.run(t);
+            } catch (const kit::failure& f) {
+                what = kit::outcome{kit::verdict::failed, f.why};
             }
+            told.add(c.name, rpc_group, what, begun);
         }
     }
     t.begin_check(); // what follows has its time too
-    co_return told;
 }
 
 task<std::string> description_of_server(end& link)
 {
     message m;
-    m.what = verbena::conform::request::describe;
+    m.what = kit::request::describe;
     co_await link.send(m);
     const verbs::completion c = co_await link.received();
-    verbena::conform::need(c.length >= message::size, "a description too short");
+    kit::need(c.length >= message::size, "a description too short");
     const auto octets = link.incoming(c).subspan(message::size);
     std::string text(reinterpret_cast<const char*>(octets.data()), octets.size());
     link.release(c);
@@ -208,6 +251,21 @@ std::string now()
     return text;
 }
 
+json tally::report(const conform_options& o) const
+{
+    json r = {{"suite", "verbena conformance"},
+              {"version", 2},
+              {"date", now()},
+              {"scheme", o.url.substr(0, o.url.find("://"))},
+              {"passed", passed()},
+              {"failed", failed()},
+              {"not_supported", not_supported()},
+              {"cases", cases_}};
+    if (!o.only.empty())
+        r["only"] = o.only;
+    return r;
+}
+
 task<int> run_checks(runtime& r, destination where, conform_options o)
 {
     verbena::conform::target t(*where.context, r.buffers(), where.address,
@@ -220,49 +278,34 @@ task<int> run_checks(runtime& r, destination where, conform_options o)
         cure = "\n  `verbena conform --listen URL` must run there, of the same version";
         co_await t.connect(t.main);
         server = co_await description_of_server(t.main);
-    } catch (const verbena::conform::failure& f) {
+    } catch (const kit::failure& f) {
         failed = f.why;
     }
     if (!failed.empty())
         co_return complain(o.url + ": " + failed + cure, exit_unreachable);
-    const tally told = co_await run_all(r, t, o.only);
-    json report = {{"suite", "verbena conformance"},
-                   {"version", 2},
-                   {"date", now()},
-                   {"scheme", o.url.substr(0, o.url.find("://"))},
-                   {"client", describe(*where.context)},
-                   {"server", json::parse(server, nullptr, false)},
-                   {"passed", told.passed},
-                   {"failed", told.failed},
-                   {"not_supported", told.cases.size() - told.passed - told.failed},
-                   {"wakes", t.wakes},
-                   {"cases", told.cases}};
-    if (!o.only.empty())
-        report["only"] = o.only;
+    tally told(!r.options().json && !r.options().quiet);
+    co_await run_all(t, o, told);
+    json report = told.report(o);
+    report["client"] = describe(*where.context);
+    report["server"] = json::parse(server, nullptr, false);
+    report["wakes"] = t.wakes;
 #ifdef VERBENA_HAS_RDMA
     if (const auto* device = dynamic_cast<const rdma::context*>(where.context))
         report["client"]["posts_by_ibv_wr"] = device->counters().extended.load() != 0;
 #endif
     t.main.pair().disconnect();
-    if (r.options().json)
-        print("%s\n", dump(report).c_str());
-    else
-        print("%zu passed, %zu failed, %zu not supported; %llu times the other end was woken\n", told.passed,
-              told.failed, told.cases.size() - told.passed - told.failed,
-              static_cast<unsigned long long>(t.wakes));
-    if (!o.report.empty()) {
-        std::ofstream file(o.report);
-        file << dump(report) << '\n';
-        if (!file.flush())
-            co_return complain("cannot write " + o.report, exit_failed);
-    }
+    const int written =
+        hand_over(report, o, r.options().json,
+                  totals_of(told) + "; " + std::to_string(t.wakes) + " times the other end was woken");
+    if (written != exit_ok)
+        co_return written;
     const auto over = [&t] { return t.main.ended(); };
     try {
         co_await t.main.until(over, "the end");
-    } catch (const verbena::conform::failure& f) {
+    } catch (const kit::failure& f) {
         co_return complain(f.why, exit_failed);
     }
-    co_return told.failed == 0 ? exit_ok : exit_failed;
+    co_return told.failed() == 0 ? exit_ok : exit_failed;
 }
 
 task<int> serve(runtime& r, destination where, bool once)
@@ -274,23 +317,135 @@ task<int> serve(runtime& r, destination where, bool once)
     print("listening at %s\n", (*listener)->local_url().c_str());
     flush_standard_output();
     set_log_level(log_level::error); // what checks provoke is no news
-    verbena::conform::server s(*where.context, r.buffers(), describe(*where.context).dump());
+    verbena::conform::rpc_server rpc(*where.context, r.buffers());
+    kit::server_options o;
+    o.description = describe(*where.context).dump();
+    o.others = [&rpc](std::unique_ptr<verbs::connect_request>& peer) {
+        if (!verbena::conform::wants_rpc(peer->private_data()))
+            return false;
+        rpc.hand(std::move(peer));
+        return true;
+    };
+    o.complain = [](const std::string& text) { say(text); };
+    kit::server s(*where.context, std::move(o));
+    scope beside(r.shard());
+    beside.spawn([&rpc] { return rpc.run(); });
     co_await s.run(**listener, once);
+    rpc.close();
+    co_await beside.join();
     co_return exit_ok;
+}
+
+// Contexts of one provider, whose checks have both ends in this program.
+class alone final : public kit::subject {
+public:
+    alone(std::unique_ptr<reactor> r, const global_options& o, bool by_device, std::string address)
+        : shard_(std::move(r)), options_(o), address_(std::move(address))
+    {
+        if (by_device) {
+            device_.emplace(runtime::device_threads, "RDMA devices");
+            connects_.emplace(runtime::connect_threads, "RDMA connects");
+        }
+    }
+    reactor& shard() noexcept override { return *shard_; }
+    std::unique_ptr<verbs::context> make_context(const std::string&) override
+    {
+        if (!device_)
+            return make_iwarp(*shard_, options_);
+        auto made = make_rdma(*shard_, options_, *device_, *connects_);
+        kit::need(made, "the RDMA device");
+        return std::move(*made);
+    }
+    std::string address() const override { return address_; }
+    bool works_by_itself() const noexcept override { return device_.has_value(); }
+
+private:
+    std::optional<blocking_pool> device_;
+    std::optional<blocking_pool> connects_;
+    std::unique_ptr<reactor> shard_;
+    const global_options& options_;
+    std::string address_;
+};
+
+int no_such_check(const conform_options& o)
+{
+    conform_options other = o;
+    other.alone = !o.alone;
+    const char* cure = "a run without it names them all, and so does --list";
+    if (is_anything_meant(other))
+        cure = o.alone ? "they need a server: leave --alone out"
+                       : "they need both ends in one program: add --alone";
+    return complain("--only: '" + o.only + "' stands in no check's name of this kind of run; " + cure,
+                    exit_usage);
+}
+
+int failed_place(const conform_options& o, const error& e)
+{
+    return complain(o.url + ": " + e.message(), e == std::errc::invalid_argument ? exit_usage : exit_failed);
 }
 
 } // namespace
 
+int conform_list(bool as_json)
+{
+    json all = json::array();
+    const auto add = [&](const char* name, const char* group) {
+        if (as_json)
+            all.push_back({{"name", name}, {"group", group}});
+        else
+            print("%-13s %s\n", group, name);
+    };
+    for (const kit::check& c : kit::checks())
+        add(c.name, c.group);
+    for (const auto checks : {verbena::conform::rpc_checks(), verbena::conform::rpc_header_checks()}) {
+        for (const verbena::conform::check& c : checks)
+            add(c.name, rpc_group);
+    }
+    if (as_json)
+        print("%s\n", dump(all).c_str());
+    return exit_ok;
+}
+
+int conform_alone(const global_options& g, const conform_options& o)
+{
+    if (!is_anything_meant(o))
+        return no_such_check(o);
+    const auto where = find_place(o.url);
+    if (!where)
+        return failed_place(o, where.error());
+    auto shard = reactor::create();
+    if (!shard)
+        return complain("cannot start: " + shard.error().message() + "\n  `verbena doctor` tells more",
+                        exit_failed);
+    set_log_level(log_level::error); // what checks provoke is no news
+    alone here(std::move(*shard), g, where->by_device, where->address);
+    tally told(!g.json && !g.quiet);
+    json client;
+    try {
+        client = describe(*here.make_context("client"));
+    } catch (const kit::failure& f) {
+        return complain(o.url + ": " + f.why, exit_failed);
+    }
+    for (const kit::check& c : kit::checks()) {
+        if (!is_meant(c.name, o))
+            continue;
+        const auto begun = std::chrono::steady_clock::now();
+        told.add(c.name, c.group, run(c, here), begun);
+    }
+    json report = told.report(o);
+    report["client"] = std::move(client);
+    report["alone"] = true;
+    const int written = hand_over(report, o, g.json, totals_of(told));
+    return told.failed() != 0 ? exit_failed : written;
+}
+
 task<int> conform(runtime& r, conform_options o)
 {
-    if (!is_anything_meant(o.only))
-        co_return complain("--only: '" + o.only +
-                               "' stands in no check's name; a run without it names them all",
-                           exit_usage);
-    auto where = find_place(r, o.url);
+    if (!is_anything_meant(o))
+        co_return no_such_check(o);
+    auto where = find_destination(r, o.url);
     if (!where)
-        co_return complain(o.url + ": " + where.error().message(),
-                           where.error() == std::errc::invalid_argument ? exit_usage : exit_failed);
+        co_return failed_place(o, where.error());
     if (o.listen)
         co_return co_await serve(r, *where, o.once);
     co_return co_await run_checks(r, *where, o);

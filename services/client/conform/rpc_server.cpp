@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rpc_server.hpp"
 
-#include "end.hpp"
+#include "rpc_checks.hpp"
 
 #include <verbena/core/task/combine.hpp>
 #include <verbena/protocols/rpc/reverse_channel.hpp>

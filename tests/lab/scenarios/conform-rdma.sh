@@ -13,9 +13,11 @@ failed=
 at=${!address}:0
 suite() {
     local program=$LAB_BUILD/tests/unit/unit_conformance log=$LAB_OUT/$1${2:+-$2}.log
+    local cases=$1
+    [[ $1 != rights ]] || cases+=,grants_are_made_by_what_was_asked_for
     needs "$program"
     [[ -z ${2:-} ]] || local -x VERBENA_TEST_RDMA_GRANTS=$2
-    VERBENA_TEST_RDMA=$at timeout 240 "$program" --run_test="conformance_${1}_test" --color_output=no --report_level=short >"$log" 2>&1 || failed+=" $1${2:+ ($2)}"
+    VERBENA_TEST_RDMA=$at timeout 240 "$program" --run_test="conformance_test/$cases" --color_output=no --report_level=short >"$log" 2>&1 || failed+=" $1${2:+ ($2)}"
     tail -n 60 "$log"
 }
 for name in connections messages queues rights; do

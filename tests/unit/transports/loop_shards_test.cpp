@@ -47,6 +47,7 @@ struct three {
         auto q = co_await (*request)->make_queue_pair(*server_domain, {});
         BOOST_REQUIRE(q);
         n.s = std::move(*q);
+        n.s_seen.complaint = &complaint;
         n.s->set_handler(&n.s_seen);
         (void)co_await (*request)->accept({});
     }
@@ -63,6 +64,7 @@ struct three {
         if (!q)
             co_return false;
         n.c = std::move(*q);
+        n.c_seen.complaint = &complaint;
         n.c->set_handler(&n.c_seen);
         co_return true;
     }
@@ -74,7 +76,12 @@ struct three {
     {
         co_await there.run(std::move(f));
     }
-    void run(const std::function<task<void>()>& body) { all.run(c, body()); }
+    void run(const std::function<task<void>()>& body)
+    {
+        all.run(c, body());
+        BOOST_TEST(complaint == "");
+    }
+    std::string complaint; // of recorders
 
     virtual_clock clock;
     memory_budget budget{std::size_t(4) << 20, 3};

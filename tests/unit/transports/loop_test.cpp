@@ -37,6 +37,7 @@ struct loop_fixture {
             co_return;
         auto q = co_await (*request)->make_queue_pair(*server_domain, {});
         n.s = std::move(*q);
+        n.s_seen.complaint = &complaint;
         n.s->set_handler(&n.s_seen);
         (void)co_await (*request)->accept(defaults);
     }
@@ -51,11 +52,17 @@ struct loop_fixture {
         if (!q)
             co_return false;
         n.c = std::move(*q);
+        n.c_seen.complaint = &complaint;
         n.c->set_handler(&n.c_seen);
         co_return true;
     }
-    void run(const std::function<task<void>()>& body) { run_until_complete(*shard, body()); }
+    void run(const std::function<task<void>()>& body)
+    {
+        run_until_complete(*shard, body());
+        BOOST_TEST(complaint == "");
+    }
 
+    std::string complaint; // of recorders
     virtual_clock clock;
     std::unique_ptr<reactor> shard;
     std::unique_ptr<loop::fabric> fabric;

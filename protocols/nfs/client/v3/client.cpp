@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/nfs/client/v3/client.hpp>
 
+#include "../whole_directory.hpp"
+
 #include <verbena/core/reactor/reactor.hpp>
 #include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/nfs/wire/v3/binding.hpp>
@@ -8,7 +10,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_set>
 #include <utility>
 
 namespace verbena::nfs {
@@ -461,28 +462,7 @@ task<result<directory_page>> client::readdir(const v3::nfs_fh3& directory, const
 task<result<std::vector<directory_entry>>> client::list(const v3::nfs_fh3& directory, bool plus,
                                                         std::size_t most)
 {
-    std::vector<directory_entry> all;
-    std::unordered_set<std::uint64_t>
-        cookies; // of the ends of pages: one seen again means going round for ever
-    std::size_t held = 0;
-    directory_page page;
-    while (!page.eof) {
-        auto next = co_await readdir(directory, page, plus);
-        if (!next)
-            co_return next.error();
-        page = std::move(*next);
-        if (!page.eof && !cookies.insert(page.cookie).second)
-            co_return error(std::errc::protocol_error, "the server repeats a directory cookie", page.cookie);
-        for (directory_entry& entry : page.entries) {
-            held += sizeof entry + entry.name.size();
-            if (held > most)
-                co_return error(std::errc::value_too_large,
-                                "a directory of more entries than fit; read it page by page", all.size());
-            if (entry.name != "." && entry.name != "..")
-                all.push_back(std::move(entry));
-        }
-    }
-    co_return std::move(all);
+    return whole_directory<directory_page>(*this, directory, plus, most, true);
 }
 
 task<result<v3::FSSTAT3res>> client::fsstat(const v3::nfs_fh3& root)

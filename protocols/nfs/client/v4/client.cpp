@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/nfs/client/v4/client.hpp>
 
+#include "../whole_directory.hpp"
 #include "server_open.hpp"
 
 #include <algorithm>
 #include <charconv>
-#include <unordered_set>
 #include <utility>
 
 namespace verbena::nfs::v4 {
@@ -466,26 +466,7 @@ task<result<directory_page>> client::readdir(const known_handle& directory, cons
 task<result<std::vector<directory_entry>>> client::list(const known_handle& directory, bool plus,
                                                         std::size_t most)
 {
-    std::vector<directory_entry> all;
-    std::unordered_set<std::uint64_t> cookies; // of the ends of pages
-    std::size_t held = 0;
-    directory_page page;
-    while (!page.eof) {
-        auto next = co_await readdir(directory, page, plus);
-        if (!next)
-            co_return next.error();
-        page = std::move(*next);
-        if (!page.eof && !cookies.insert(page.cookie).second)
-            co_return error(std::errc::protocol_error, "the server repeats a directory cookie", page.cookie);
-        for (directory_entry& entry : page.entries) {
-            held += sizeof entry + entry.name.size();
-            if (held > most)
-                co_return error(std::errc::value_too_large,
-                                "a directory of more entries than fit; read it page by page", all.size());
-            all.push_back(std::move(entry));
-        }
-    }
-    co_return std::move(all);
+    return whole_directory<directory_page>(*this, directory, plus, most, false);
 }
 
 task<result<file_system_space>> client::space(const known_handle& object)

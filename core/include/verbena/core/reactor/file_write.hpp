@@ -2,11 +2,8 @@
 // Writes of files, without a thread where the file system can do so.
 #pragma once
 
-#include <verbena/core/reactor/reactor.hpp>
-#include <verbena/core/reactor/ring.hpp>
-#include <verbena/core/task/task.hpp>
+#include <verbena/core/reactor/file_operation.hpp>
 
-#include <cerrno>
 #include <coroutine>
 #include <cstddef>
 #include <cstdint>
@@ -23,7 +20,8 @@ namespace verbena {
 /// until then. Errors: those of pwritev2(2), and -ENOBUFS at once if the ring takes no more operations. Lifetime: `fd` and the
 /// memory of `from` outlive the wait. Shard: that of the task. Where the file system can't wait by itself, as most can't for writes to the
 /// page cache, the kernel gives it a thread of its own.
-class [[nodiscard("co_await it: nothing is written otherwise")]] file_write final : ring_completion {
+class [[nodiscard("co_await it: nothing is written otherwise")]] file_write final
+    : public detail::file_operation {
 public:
     [[nodiscard("co_await it: nothing is written otherwise")]] file_write(int fd,
                                                                           std::span<const std::byte> from,
@@ -32,40 +30,20 @@ public:
         : fd_(fd), through_(through), from_(from), offset_(offset)
     {
     }
-    file_write(const file_write&) = delete;
-
-    bool await_ready() const noexcept { return false; }
     template<class Promise>
     bool await_suspend(std::coroutine_handle<Promise> h)
     {
-        handle_ = h;
-        const task_context* context = h.promise().context();
-        reactor_ = context != nullptr && context->shard != nullptr ? context->shard : reactor::current();
-        if (reactor_->io().write(fd_, from_, offset_, through_, *this)) {
-            mark_.set(h, "a write by the ring");
-            return true;
-        }
-        result_ = -ENOBUFS;
-        return false;
+        const auto ask = [this](ring& by, verbena::ring_completion& told) {
+            return bool(by.write(fd_, from_, offset_, through_, told));
+        };
+        return begin(h, ask, "a write by the ring");
     }
-    std::int32_t await_resume() const noexcept { return result_; }
 
 private:
-    void on_complete(std::int32_t res) noexcept override
-    {
-        result_ = res;
-        mark_.clear();
-        reactor_->post(handle_);
-    }
-
     int fd_;
     bool through_;
     std::span<const std::byte> from_;
     std::uint64_t offset_;
-    std::int32_t result_ = 0;
-    reactor* reactor_ = nullptr;
-    std::coroutine_handle<> handle_;
-    wait_mark mark_;
 };
 
 } // namespace verbena

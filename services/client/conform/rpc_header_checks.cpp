@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // RPC-over-RDMA version 1 by headers made one by one: what no requester of ours would send, and what a responder says.
-#include "cases.hpp"
+#include "rpc_checks.hpp"
 #include "rpc_server.hpp"
 
 #include <verbena/protocols/rpc/message.hpp>

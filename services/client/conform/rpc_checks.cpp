@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // RPC-over-RDMA version 1 (RFC 8166, 8167) by our requester: each way in which a call and its reply can travel.
-#include "cases.hpp"
+#include "rpc_checks.hpp"
 #include "rpc_server.hpp"
 
 #include <verbena/core/task/combine.hpp>

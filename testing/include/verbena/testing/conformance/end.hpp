@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One end of a connection under `verbena conform`: its memory, its completions, and the messages of both ends.
+// One end of a connection whose other end may be on another host: its memory, its completions, and the messages of both.
 #pragma once
 
 #include <verbena/core/reactor/reactor.hpp>
@@ -8,39 +8,56 @@
 #include <verbena/core/verbs/verbs.hpp>
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
-namespace verbena::conform {
+#pragma GCC visibility push(default)
+
+namespace verbena::testing::conformance {
 
 /// Thrown where a check finds something else than it must be.
-struct failure {
+class failure : public std::exception {
+public:
+    explicit failure(std::string text) : why(std::move(text)) {}
+    const char* what() const noexcept override { return why.c_str(); }
+
     std::string why;
 };
-/// Thrown by a case about what the provider can't do.
-struct not_supported {
-    std::string what;
+/// Thrown by a check of what the provider can't do.
+class not_supported : public std::exception {
+public:
+    explicit not_supported(std::string text) : what_it_is(std::move(text)) {}
+    const char* what() const noexcept override { return what_it_is.c_str(); }
+
+    std::string what_it_is;
 };
+/// Throws failure unless there is a value.
 template<class T>
 void need(const result<T>& r, const char* what)
 {
     if (!r)
-        throw failure{std::string(what) + ": " + r.error().message()};
+        throw failure(std::string(what) + ": " + r.error().message());
 }
 inline void need(bool good, const std::string& what)
 {
     if (!good)
-        throw failure{what};
+        throw failure(what);
 }
 
 /// Octets that both ends can make of `seed`.
 void fill(std::span<std::byte> to, std::uint64_t seed) noexcept;
 /// A checksum after FNV-1a, eight octets at a time.
 std::uint64_t sum(std::span<const std::byte> of) noexcept;
+/// The same octets.
+bool alike(std::span<const std::byte> a, std::span<const std::byte> b) noexcept;
 
 /// What the client asks of the server; the reply bears the same number.
 enum class request : std::uint32_t {
@@ -93,6 +110,12 @@ struct posting {
     bool fence = false;    ///< begins when the RDMA Reads before it are done
 };
 
+/// One end of a connection and its memory, 10 MiB.
+///
+/// This holds for all its tasks. Completes when: what is waited for has come, which takes 60 s at most. On cancel: they fail.
+/// What is posted stays posted, and ends with the connection. Errors: failure, thrown, also when the deadline has passed.
+/// Lifetime: the end, and what a task is given, outlive the task; what is posted is the end's own memory, but for inline data.
+/// Shard: that of the context, which outlives the end.
 class end final : public verbs::completion_handler {
 public:
     static constexpr std::size_t slot = std::size_t(64) << 10; ///< bytes of a receive, and of a Send
@@ -200,4 +223,6 @@ private:
 /// Size and contents of the data message of this number: 40 octets to a whole slot.
 std::size_t numbered(std::uint32_t number, std::span<std::byte> to) noexcept;
 
-} // namespace verbena::conform
+} // namespace verbena::testing::conformance
+
+#pragma GCC visibility pop

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cases.hpp"
+// Checks of which a server has the other end, on this host or on another one.
+#include "fixture.hpp"
+
+#include <verbena/testing/conformance/target.hpp>
 
 #include <algorithm>
 
-namespace verbena::conform {
+namespace verbena::testing::conformance {
+namespace two_ends {
 namespace {
 
 using verbs::access;
-using verbs::opcode;
-using verbs::status;
 
 constexpr auto read_and_write = access::remote_read | access::remote_write;
 constexpr std::size_t sizes[] = {1, 63, 64, 65, 4095, 4096, 4097, 65536, 1048573, end::bulk_size};
@@ -153,12 +155,12 @@ task<void> too_long_a_message(target& t)
 task<void> write_with_immediate(target& t)
 {
     if (!t.context.query().write_with_immediate)
-        throw not_supported{"Write with Immediate"};
+        throw not_supported("Write with Immediate");
     end e(t.context);
     co_await t.connect(e);
     const message theirs = co_await e.ask(request::takes_immediate);
     if (theirs.a == 0)
-        throw not_supported{"Write with Immediate of the peer"};
+        throw not_supported("Write with Immediate of the peer");
     const verbs::remote_segment where = co_await open(e, read_and_write, 3000, 3);
     message m;
     m.what = request::immediate;
@@ -177,7 +179,7 @@ task<void> inline_data(target& t)
 {
     const std::size_t most = t.context.query().max_inline;
     if (most == 0)
-        throw not_supported{"inline data"};
+        throw not_supported("inline data");
     end e(t.context);
     co_await t.connect(e);
     for (const std::size_t bytes : {std::size_t(1), most}) {
@@ -233,7 +235,7 @@ task<void> unsignalled(target& t)
 task<void> shared_receives(target& t)
 {
     if (!t.context.query().shared_receives)
-        throw not_supported{"shared receive queues"};
+        throw not_supported("shared receive queues");
     end a(t.context);
     end b(t.context);
     co_await a.prepare();
@@ -296,8 +298,7 @@ task<void> reads(target& t)
         co_await e.succeeded(id, "RDMA Read");
         std::vector<std::byte> wanted(bytes);
         fill(wanted, bytes + 1);
-        need(std::ranges::equal(wanted, e.bulk(bytes)),
-             "other data than the peer's " + std::to_string(bytes) + " octets");
+        need(alike(wanted, e.bulk(bytes)), "other data than the peer's " + std::to_string(bytes) + " octets");
     }
 }
 
@@ -318,7 +319,7 @@ task<void> reads_at_once(target& t)
         co_await e.succeeded(id, "one of many RDMA Reads");
     std::vector<std::byte> wanted(piece * count);
     fill(wanted, 6);
-    need(std::ranges::equal(wanted, e.bulk(piece * count)), "other data than the peer's");
+    need(alike(wanted, e.bulk(piece * count)), "other data than the peer's");
 }
 
 // One at a time is all that this end may send; those behind wait for it.
@@ -339,7 +340,7 @@ task<void> read_depth_of_1(target& t)
     co_await e.succeeded(last, "the last of many RDMA Reads");
     std::vector<std::byte> wanted(piece * count);
     fill(wanted, 17);
-    need(std::ranges::equal(wanted, e.bulk(piece * count)), "other data than the peer's");
+    need(alike(wanted, e.bulk(piece * count)), "other data than the peer's");
 }
 
 // What a Read brings is written back: without the fence, what was there before would be.
@@ -379,15 +380,14 @@ task<void> served_by_the_peer(target& t)
         co_await e.ask(request::push, where.key, where.address, where.length, bytes + 3);
         std::vector<std::byte> wanted(bytes);
         fill(wanted, bytes + 3);
-        need(std::ranges::equal(wanted, memory),
-             "a Send came before the data that were written in front of it");
+        need(alike(wanted, memory), "a Send came before the data that were written in front of it");
     }
 }
 
 task<void> remote_invalidate(target& t)
 {
     if (!t.context.query().remote_invalidate)
-        throw not_supported{"remote invalidation"};
+        throw not_supported("remote invalidation");
     end e(t.context);
     co_await t.connect(e);
     const auto g = co_await e.grant(e.bulk(4096), read_and_write);
@@ -401,7 +401,7 @@ task<void> remote_invalidate(target& t)
     co_await e.send(m);
     const verbs::completion c = co_await e.received();
     if (message::read(e.incoming(c).data()).d != 0)
-        throw not_supported{"remote invalidation, by the peer"};
+        throw not_supported("remote invalidation, by the peer");
     need(c.invalidated_key == where.key,
          "the receive tells of another key, " + std::to_string(c.invalidated_key));
     need(!g.valid(), "the key is still good");
@@ -410,7 +410,7 @@ task<void> remote_invalidate(target& t)
 task<void> local_invalidate(target& t)
 {
     if (!t.context.query().local_invalidate)
-        throw not_supported{"local invalidation"};
+        throw not_supported("local invalidation");
     end e(t.context);
     const std::uint64_t id = co_await t.connect(e);
     const auto memory = e.bulk(4096);
@@ -483,41 +483,49 @@ task<void> must_fail(target& t)
 
 constexpr auto before_start = std::uint64_t(-1);
 
-constexpr check all_verbs_checks[] = {
-    {"private data, both ways", private_data},
-    {"reject with private data", reject},
-    {"sends whole and in order, 40 to 65,536 octets", sends_in_order},
-    {"RDMA Write, 1 octet to 8 MiB", writes},
-    {"RDMA Read, 1 octet to 8 MiB", reads},
-    {"64 RDMA Reads at once", reads_at_once},
-    {"RDMA Reads at a depth of 1", read_depth_of_1},
-    {"a fence waits for RDMA Reads", fence},
-    {"the peer reads and writes, and its Send comes behind the data", served_by_the_peer},
-    {"inline data", inline_data},
-    {"requests that are not signalled", unsignalled},
-    {"Write with Immediate", write_with_immediate},
-    {"Send with Invalidate", remote_invalidate},
-    {"Local Invalidate", local_invalidate},
-    {"Write without the right", must_fail<opcode::rdma_write, access::remote_read, 0, 0, false>},
-    {"Write beyond the end", must_fail<opcode::rdma_write, read_and_write, 1, 0, false>},
-    {"Write before the start", must_fail<opcode::rdma_write, read_and_write, before_start, 0, false>},
-    {"Write by a key made up", must_fail<opcode::rdma_write, read_and_write, 0, 1, false>},
-    {"Write by a revoked key", must_fail<opcode::rdma_write, read_and_write, 0, 0, true>},
-    {"Read without the right", must_fail<opcode::rdma_read, access::remote_write, 0, 0, false>},
-    {"Read beyond the end", must_fail<opcode::rdma_read, read_and_write, 1, 0, false>},
-    {"Read before the start", must_fail<opcode::rdma_read, read_and_write, before_start, 0, false>},
-    {"Read by a key made up", must_fail<opcode::rdma_read, read_and_write, 0, 1, false>},
-    {"Read by a revoked key", must_fail<opcode::rdma_read, read_and_write, 0, 0, true>},
-    {"a message longer than its receive ends the connection", too_long_a_message},
-    {"an orderly close flushes once at both ends", orderly_close},
-    {"an abrupt end flushes once", kill_flushes},
-    {"8 connections do not disturb each other", many_connections},
-    {"two connections share their receives", shared_receives},
+constexpr check all[] = {
+    {"private data, both ways", "two ends", nullptr, private_data},
+    {"reject with private data", "two ends", nullptr, reject},
+    {"sends whole and in order, 40 to 65,536 octets", "two ends", nullptr, sends_in_order},
+    {"RDMA Write, 1 octet to 8 MiB", "two ends", nullptr, writes},
+    {"RDMA Read, 1 octet to 8 MiB", "two ends", nullptr, reads},
+    {"64 RDMA Reads at once", "two ends", nullptr, reads_at_once},
+    {"RDMA Reads at a depth of 1", "two ends", nullptr, read_depth_of_1},
+    {"a fence waits for RDMA Reads", "two ends", nullptr, fence},
+    {"the peer reads and writes, and its Send comes behind the data", "two ends", nullptr,
+     served_by_the_peer},
+    {"inline data", "two ends", nullptr, inline_data},
+    {"requests that are not signalled", "two ends", nullptr, unsignalled},
+    {"Write with Immediate", "two ends", nullptr, write_with_immediate},
+    {"Send with Invalidate", "two ends", nullptr, remote_invalidate},
+    {"Local Invalidate", "two ends", nullptr, local_invalidate},
+    {"Write without the right", "two ends", nullptr,
+     must_fail<opcode::rdma_write, access::remote_read, 0, 0, false>},
+    {"Write beyond the end", "two ends", nullptr, must_fail<opcode::rdma_write, read_and_write, 1, 0, false>},
+    {"Write before the start", "two ends", nullptr,
+     must_fail<opcode::rdma_write, read_and_write, before_start, 0, false>},
+    {"Write by a key made up", "two ends", nullptr,
+     must_fail<opcode::rdma_write, read_and_write, 0, 1, false>},
+    {"Write by a revoked key", "two ends", nullptr,
+     must_fail<opcode::rdma_write, read_and_write, 0, 0, true>},
+    {"Read without the right", "two ends", nullptr,
+     must_fail<opcode::rdma_read, access::remote_write, 0, 0, false>},
+    {"Read beyond the end", "two ends", nullptr, must_fail<opcode::rdma_read, read_and_write, 1, 0, false>},
+    {"Read before the start", "two ends", nullptr,
+     must_fail<opcode::rdma_read, read_and_write, before_start, 0, false>},
+    {"Read by a key made up", "two ends", nullptr, must_fail<opcode::rdma_read, read_and_write, 0, 1, false>},
+    {"Read by a revoked key", "two ends", nullptr, must_fail<opcode::rdma_read, read_and_write, 0, 0, true>},
+    {"a message longer than its receive ends the connection", "two ends", nullptr, too_long_a_message},
+    {"an orderly close flushes once at both ends", "two ends", nullptr, orderly_close},
+    {"an abrupt end flushes once", "two ends", nullptr, kill_flushes},
+    {"8 connections do not disturb each other", "two ends", nullptr, many_connections},
+    {"two connections share their receives", "two ends", nullptr, shared_receives},
 };
 
 } // namespace
+} // namespace two_ends
 
-std::span<const check> verbs_checks() noexcept { return all_verbs_checks; }
+std::span<const check> checks_from_one_end() noexcept { return two_ends::all; }
 
 task<std::uint64_t> target::connect(end& e, std::uint32_t reads)
 {
@@ -544,8 +552,8 @@ task<std::vector<std::byte>> target::connect_as(end& e, std::span<const std::byt
     std::vector<std::byte> reply;
     auto made = co_await context.connect(address, e.domain(), o, reply);
     if (const auto said = greeting::read(reply); !made && said && said->what == greeting::full)
-        throw failure{"connect: the other end has as many connections as it serves at once; wait for other "
-                      "runs to end, or start it anew"};
+        throw failure("connect: the other end has as many connections as it serves at once; wait for other "
+                      "runs to end, or start it anew");
     need(made, "connect");
     e.adopt(std::move(*made));
     if (!context.query().completion_means_delivered)
@@ -561,4 +569,4 @@ task<std::uint64_t> target::fate(std::uint64_t id)
     co_return m.a;
 }
 
-} // namespace verbena::conform
+} // namespace verbena::testing::conformance

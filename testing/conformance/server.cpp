@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server.hpp"
+#include <verbena/testing/conformance/server.hpp>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 
-namespace verbena::conform {
+namespace verbena::testing::conformance {
 
 class server::place {
 public:
@@ -23,40 +22,50 @@ task<void> server::refuse(verbs::connect_request& r, const greeting& with)
     (void)co_await r.reject(data);
 }
 
+void server::complain(const verbs::connect_request& r, const std::string& of) const
+{
+    if (options_.complain)
+        options_.complain(std::string(r.peer_name()) + ": " + of);
+}
+
 task<void> server::run(verbs::listener& where, bool once)
 {
     listener_ = &where;
     once_ = once;
     scope sessions(context_.shard());
-    sessions.spawn([this] { return rpc_.run(); });
+    running_ = &sessions;
     for (;;) {
         auto next = co_await where.next();
         if (!next)
             break;
         sessions.spawn(&server::serve, this, std::move(*next));
     }
-    rpc_.close();
     co_await sessions.join();
+    running_ = nullptr;
+}
+
+void server::stop() noexcept
+{
+    stopping_ = true;
+    if (running_ != nullptr)
+        running_->request_stop();
 }
 
 task<void> server::serve(std::unique_ptr<verbs::connect_request> r)
 {
     const auto said = greeting::read(r->private_data());
-    if (!said && wants_rpc(r->private_data())) {
-        rpc_.hand(std::move(r));
+    if (!said && options_.others && options_.others(r))
         co_return;
-    }
     if (!said || said->what == greeting::refuse_me) {
         if (!said)
-            std::fprintf(stderr, "verbena: %s: %s\n", std::string(r->peer_name()).c_str(),
-                         said.error().message().c_str());
+            complain(*r, said.error().message());
         const greeting no = said ? *said : greeting();
         co_await refuse(*r, no);
         co_return;
     }
     if (sessions_ >= max_sessions) {
-        std::fprintf(stderr, "verbena: %s: refused: %zu connections are served, and no more at once\n",
-                     std::string(r->peer_name()).c_str(), sessions_);
+        complain(*r,
+                 "refused: " + std::to_string(sessions_) + " connections are served, and no more at once");
         greeting no;
         no.what = greeting::full;
         no.id = said->id;
@@ -85,10 +94,10 @@ task<void> server::serve(std::unique_ptr<verbs::connect_request> r)
         // A check that breaks the connection on purpose ends here too, and its client asks how this end ended. The failure may
         // come before that end is told.
         const auto deadline = context_.shard().clock().now() + std::chrono::seconds(5);
-        while (!s.link.ended() && context_.shard().clock().now() < deadline)
+        while (!stopping_ && !s.link.ended() && context_.shard().clock().now() < deadline)
             co_await end::pause();
-        if (!s.link.ended())
-            std::fprintf(stderr, "verbena: %s: %s\n", std::string(r->peer_name()).c_str(), failed.c_str());
+        if (!stopping_ && !s.link.ended())
+            complain(*r, failed);
     }
     note_end(s, said->id);
     if (s.main && once_)
@@ -99,9 +108,9 @@ task<void> server::talk(session& s)
 {
     for (;;) {
         // A connection may be silent for as long as the client has to do with others.
-        while (!s.link.ended() && !s.link.has_message())
+        while (!stopping_ && !s.link.ended() && !s.link.has_message())
             co_await s.link.pause();
-        if (!s.link.has_message())
+        if (stopping_ || !s.link.has_message())
             co_return;
         const verbs::completion c = co_await s.link.received();
         need(c.length >= message::size, "a message too short");
@@ -120,10 +129,10 @@ task<void> server::answer(session& s, const message& m)
     switch (m.what) {
     case request::describe: {
         s.main = true;
-        const std::size_t bytes = std::min(description_.size(), end::slot - message::size);
+        const std::size_t bytes = std::min(options_.description.size(), end::slot - message::size);
         reply.a = bytes;
         reply.write(link.outgoing().data());
-        std::memcpy(link.outgoing().data() + message::size, description_.data(), bytes);
+        std::memcpy(link.outgoing().data() + message::size, options_.description.data(), bytes);
         const std::uint64_t id = link.post(verbs::opcode::send, link.outgoing().first(message::size + bytes));
         co_await link.succeeded(id, "send the description");
         co_return;
@@ -176,14 +185,14 @@ task<void> server::answer(session& s, const message& m)
     }
     case request::fate: {
         const auto deadline = context_.shard().clock().now() + std::chrono::seconds(10);
-        while (!fates_.contains(m.a) && context_.shard().clock().now() < deadline)
+        while (!stopping_ && !fates_.contains(m.a) && context_.shard().clock().now() < deadline)
             co_await end::pause();
         if (const auto found = fates_.find(m.a); found != fates_.end())
             reply.a = found->second; // else it stands: no bit
         break;
     }
     case request::nothing: co_return;
-    default: throw failure{"a request that nobody knows"};
+    default: throw failure("a request that nobody knows");
     }
     co_await link.send(reply);
 }
@@ -196,7 +205,7 @@ task<message> server::take_numbered(session& s, std::uint64_t count)
     for (std::uint32_t i = 0; i < count; ++i) {
         const verbs::completion c = co_await s.link.received();
         const std::size_t bytes = numbered(i, wanted);
-        reply.a += std::ranges::equal(s.link.incoming(c), std::span(wanted).first(bytes)) ? 1 : 0;
+        reply.a += alike(s.link.incoming(c), std::span(wanted).first(bytes)) ? 1 : 0;
         s.link.release(c);
     }
     co_return reply;
@@ -218,4 +227,4 @@ void server::note_end(session& s, std::uint64_t id)
     fates_[id] = fate;
 }
 
-} // namespace verbena::conform
+} // namespace verbena::testing::conformance

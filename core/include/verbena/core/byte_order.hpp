@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Little-endian numbers at any alignment.
+// Numbers of a given byte order at any alignment.
 #pragma once
 
 #include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstring>
-#include <span>
 
 #pragma GCC visibility push(default)
 
 namespace verbena {
 
 namespace detail {
-template<std::unsigned_integral T>
-constexpr T to_from_little_endian(T value) noexcept
+template<std::endian order, std::unsigned_integral T>
+constexpr T to_from(T value) noexcept
 {
-    if constexpr (std::endian::native == std::endian::little || sizeof(T) == 1)
+    if constexpr (std::endian::native == order || sizeof(T) == 1)
         return value;
     else if constexpr (sizeof(T) == 2)
         return __builtin_bswap16(value);
@@ -33,14 +32,31 @@ T load_little_endian(const std::byte* from) noexcept
 {
     T value;
     std::memcpy(&value, from, sizeof value);
-    return detail::to_from_little_endian(value);
+    return detail::to_from<std::endian::little>(value);
 }
 
 /// Writes sizeof(T) bytes.
 template<std::unsigned_integral T>
 void store_little_endian(std::byte* to, T value) noexcept
 {
-    value = detail::to_from_little_endian(value);
+    value = detail::to_from<std::endian::little>(value);
+    std::memcpy(to, &value, sizeof value);
+}
+
+/// As load_little_endian(), in network byte order.
+template<std::unsigned_integral T>
+T load_big_endian(const std::byte* from) noexcept
+{
+    T value;
+    std::memcpy(&value, from, sizeof value);
+    return detail::to_from<std::endian::big>(value);
+}
+
+/// As store_little_endian(), in network byte order.
+template<std::unsigned_integral T>
+void store_big_endian(std::byte* to, T value) noexcept
+{
+    value = detail::to_from<std::endian::big>(value);
     std::memcpy(to, &value, sizeof value);
 }
 

@@ -1,56 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "end.hpp"
+#include <verbena/testing/conformance/end.hpp>
+
+#include <verbena/core/byte_order.hpp>
 
 #include <algorithm>
 #include <cstring>
-#include <endian.h>
 
-namespace verbena::conform {
+namespace verbena::testing::conformance {
 namespace {
 
 constexpr std::uint32_t magic = 0x76636e31; // "vcn1"
 
-void put(std::byte*& to, std::uint64_t value, int octets) noexcept
-{
-    while (octets-- > 0)
-        *to++ = std::byte(value >> (8 * octets));
-}
-std::uint64_t get(const std::byte*& from, int octets) noexcept
-{
-    std::uint64_t value = 0;
-    while (octets-- > 0)
-        value = value << 8 | std::to_integer<std::uint64_t>(*from++);
-    return value;
-}
-
 } // namespace
 
+// These two go over megabytes in builds without optimisation, so they use pointers.
 void fill(std::span<std::byte> to, std::uint64_t seed) noexcept
 {
     std::uint64_t x = seed * 0x9e3779b97f4a7c15 + 1;
-    while (!to.empty()) {
+    std::byte* at = to.data();
+    for (std::size_t left = to.size(); left != 0;) {
         x ^= x << 13;
         x ^= x >> 7;
         x ^= x << 17;
-        const std::size_t n = std::min(to.size(), sizeof x);
-        const std::uint64_t octets = htole64(x);
-        std::memcpy(to.data(), &octets, n);
-        to = to.subspan(n);
+        const std::size_t n = left < sizeof x ? left : sizeof x;
+        std::byte octets[sizeof x];
+        store_little_endian(octets, x);
+        std::memcpy(at, octets, n);
+        at += n;
+        left -= n;
     }
 }
 
 std::uint64_t sum(std::span<const std::byte> of) noexcept
 {
     std::uint64_t h = 0xcbf29ce484222325;
-    while (!of.empty()) {
-        std::uint64_t octets = 0;
-        const std::size_t n = std::min(of.size(), sizeof octets);
-        std::memcpy(&octets, of.data(), n);
-        h = (h ^ le64toh(octets)) * 0x100000001b3;
+    const std::byte* at = of.data();
+    for (std::size_t left = of.size(); left != 0;) {
+        std::byte octets[sizeof h] = {};
+        const std::size_t n = left < sizeof h ? left : sizeof h;
+        std::memcpy(octets, at, n);
+        h = (h ^ load_little_endian<std::uint64_t>(octets)) * 0x100000001b3;
         h ^= h >> 29; // so that high octets reach low ones
-        of = of.subspan(n);
+        at += n;
+        left -= n;
     }
     return h;
+}
+
+bool alike(std::span<const std::byte> a, std::span<const std::byte> b) noexcept
+{
+    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
 }
 
 std::size_t numbered(std::uint32_t number, std::span<std::byte> to) noexcept
@@ -66,21 +65,25 @@ std::size_t numbered(std::uint32_t number, std::span<std::byte> to) noexcept
 
 void message::write(std::byte* to) const noexcept
 {
-    put(to, std::uint32_t(what), 4);
-    put(to, number, 4);
-    for (const std::uint64_t v : {a, b, c, d})
-        put(to, v, 8);
+    store_big_endian(to, std::uint32_t(what));
+    store_big_endian(to + 4, number);
+    to += 8;
+    for (const std::uint64_t v : {a, b, c, d}) {
+        store_big_endian(to, v);
+        to += sizeof v;
+    }
 }
 
 message message::read(const std::byte* from) noexcept
 {
     message m;
-    m.what = request(get(from, 4));
-    m.number = static_cast<std::uint32_t>(get(from, 4));
-    m.a = get(from, 8);
-    m.b = get(from, 8);
-    m.c = get(from, 8);
-    m.d = get(from, 8);
+    m.what = request(load_big_endian<std::uint32_t>(from));
+    m.number = load_big_endian<std::uint32_t>(from + 4);
+    from += 8;
+    for (std::uint64_t* v : {&m.a, &m.b, &m.c, &m.d}) {
+        *v = load_big_endian<std::uint64_t>(from);
+        from += sizeof *v;
+    }
     return m;
 }
 
@@ -88,26 +91,24 @@ std::array<std::byte, greeting::total> greeting::write() const noexcept
 {
     std::array<std::byte, total> out{};
     fill(out, id);
-    std::byte* to = out.data();
-    put(to, magic, 4);
-    put(to, what, 4);
-    put(to, id, 8);
+    store_big_endian(out.data(), magic);
+    store_big_endian(out.data() + 4, std::uint32_t(what));
+    store_big_endian(out.data() + 8, id);
     return out;
 }
 
 result<greeting> greeting::read(std::span<const std::byte> from)
 {
     if (from.size() < total)
-        return error(std::errc::no_message, "private data shorter than that of `verbena conform`",
+        return error(std::errc::no_message, "private data shorter than those of the conformance checks",
                      from.size());
-    const std::byte* at = from.data();
-    if (get(at, 4) != magic)
-        return error(std::errc::no_message, "private data that is not of `verbena conform`");
+    if (load_big_endian<std::uint32_t>(from.data()) != magic)
+        return error(std::errc::no_message, "private data that are not of the conformance checks");
     greeting g;
-    g.what = kind(get(at, 4));
-    g.id = get(at, 8);
+    g.what = kind(load_big_endian<std::uint32_t>(from.data() + 4));
+    g.id = load_big_endian<std::uint64_t>(from.data() + 8);
     const auto as_sent = g.write();
-    if (!std::ranges::equal(as_sent, from.first(total)) ||
+    if (!alike(as_sent, from.first(total)) ||
         std::ranges::any_of(from.subspan(total), [](std::byte b) { return b != std::byte{}; }))
         return error(std::errc::bad_message, "private data came other than it was sent", from.size());
     return g;
@@ -199,8 +200,8 @@ task<void> end::succeeded(std::uint64_t id, const char* what)
 {
     const verbs::completion c = co_await finished(id);
     if (c.status != verbs::status::success)
-        throw failure{std::string(what) + ": " + std::string(verbs::to_string(c.status)) +
-                      (ended() ? "; " + why_.message() : std::string())};
+        throw failure(std::string(what) + ": " + std::string(verbs::to_string(c.status)) +
+                      (ended() ? "; " + why_.message() : std::string()));
 }
 
 task<verbs::completion> end::received()
@@ -208,7 +209,7 @@ task<verbs::completion> end::received()
     const auto have = [this] { return !receives_.empty() || ended(); };
     co_await until(have, "a message");
     if (receives_.empty())
-        throw failure{"the connection ended: " + why_.message()};
+        throw failure("the connection ended: " + why_.message());
     const verbs::completion c = receives_.front();
     receives_.pop_front();
     co_return c;
@@ -273,10 +274,12 @@ task<void> end::until(std::function<bool()> done, const char* what)
             wakes = now + std::chrono::seconds(1);
         }
         if (now - begun >= patience)
-            throw failure{std::string("nothing came for 60 s: ") + what};
+            throw failure(std::string("nothing came for 60 s: ") + what);
         if (now >= deadline_)
-            throw failure{std::string("the check's time is over, waiting for ") + what};
-        co_await pause();
+            throw failure(std::string("the check's time is over, waiting for ") + what);
+        const bool goes_on = co_await pause();
+        if (!goes_on)
+            throw failure(std::string("stopped, waiting for ") + what);
     }
 }
 
@@ -323,4 +326,4 @@ void end::on_disconnected(const error& cause) noexcept
     why_ = cause;
 }
 
-} // namespace verbena::conform
+} // namespace verbena::testing::conformance

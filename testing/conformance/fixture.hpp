@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// What checks with both ends in one program are made of: two contexts of the provider under test, and connections between them.
+#pragma once
+
+#include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
+#include <verbena/testing/conformance.hpp>
+#include <verbena/testing/conformance/end.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace verbena::testing::conformance {
+
+using namespace std::chrono_literals;
+using verbs::opcode;
+using verbs::status;
+
+/// Throws failure with the place and the text of what does not hold.
+void must(bool holds, const char* text, const char* file, int line);
+/// Also with the error.
+template<class T>
+void must(const result<T>& r, const char* text, const char* file, int line)
+{
+    if (!r)
+        must(false, (std::string(text) + ": " + r.error().message()).c_str(), file, line);
+}
+/// Also with both values.
+void must_equal(std::uint64_t a, std::uint64_t b, const char* text, const char* file, int line);
+void must_equal(status a, status b, const char* text, const char* file, int line);
+void must_equal(const error& a, std::errc b, const char* text, const char* file, int line);
+
+/// An error of this kind.
+template<class T>
+void must_fail_with(const result<T>& r, std::errc e, const char* text, const char* file, int line)
+{
+    must(!r, text, file, line);
+    must_equal(r.error(), e, text, file, line);
+}
+
+/// A condition, or a result<T> that must be no error.
+#define VERBENA_MUST(...) \
+    ::verbena::testing::conformance::must((__VA_ARGS__), #__VA_ARGS__, __FILE__, __LINE__)
+#define VERBENA_MUST_EQUAL(A, B) \
+    ::verbena::testing::conformance::must_equal((A), (B), #A " == " #B, __FILE__, __LINE__)
+#define VERBENA_MUST_FAIL(R, E) \
+    ::verbena::testing::conformance::must_fail_with((R), (E), #R " fails", __FILE__, __LINE__)
+
+/// Runs `body`, whose failure then begins with `name`.
+void part(const std::string& name, const std::function<void()>& body);
+
+std::vector<std::byte> pattern(std::size_t n, std::size_t seed = 1);
+
+/// Notes what one queue pair tells.
+struct recorder final : verbs::completion_handler {
+    void on_completions(std::span<const verbs::completion> batch) noexcept override;
+    void on_disconnected(const error& cause) noexcept override;
+    /// From a handler, which can't throw: the check fails by the first such thing when its body has ended.
+    void expect(bool holds, const char* text) noexcept;
+    const verbs::completion* find(std::uint64_t id) const;
+    /// That of the request `id`; there must be one.
+    const verbs::completion& at(std::uint64_t id, int line = __builtin_LINE(),
+                                const char* file = __builtin_FILE()) const;
+    std::size_t count(std::uint64_t id) const;
+    bool good(std::uint64_t id) const { return find(id) != nullptr && find(id)->status == status::success; }
+    /// The ids of one direction, in the order of their completions.
+    std::vector<std::uint64_t> order(bool receives) const;
+
+    std::vector<verbs::completion> seen;
+    std::function<void(const verbs::completion&)> hook;
+    unsigned ends = 0;
+    error why;
+    std::string* complaint = nullptr; ///< where expect() notes what does not hold; outlives this
+};
+
+/// Memory that a domain knows.
+struct memory {
+    memory(std::vector<std::byte> content, std::unique_ptr<verbs::region> r)
+        : bytes(std::move(content)), region(std::move(r))
+    {
+    }
+    verbs::segment part(std::size_t offset, std::size_t size)
+    {
+        return {bytes.data() + offset, std::uint32_t(size), region->local_key()};
+    }
+    verbs::segment all() { return part(0, bytes.size()); }
+
+    std::vector<std::byte> bytes;
+    std::unique_ptr<verbs::region> region;
+};
+task<memory> registered(verbs::protection_domain& d, std::vector<std::byte> content);
+task<memory> registered(verbs::protection_domain& d, std::size_t size);
+
+struct side {
+    explicit side(std::unique_ptr<verbs::context> c);
+    std::unique_ptr<verbs::context> context;
+    std::unique_ptr<verbs::protection_domain> domain;
+};
+
+/// One connection: `c` is the initiator's end, `s` the responder's.
+struct connection {
+    recorder c_seen, s_seen;
+    std::unique_ptr<verbs::queue_pair> c, s;
+};
+
+result<void> post(verbs::queue_pair& q, std::uint64_t id, opcode op, std::vector<verbs::segment> segments,
+                  const verbs::remote_segment& remote = {}, std::uint32_t invalidate = 0,
+                  bool signalled = true);
+result<void> post_receive(verbs::queue_pair& q, std::uint64_t id, const verbs::segment& s);
+
+/// A listener, and whatever the body makes.
+struct fixture {
+    explicit fixture(subject& p);
+    const verbs::capabilities& can() const { return server.context->query(); }
+    reactor& shard() { return under.shard(); }
+    bool device() const noexcept { return under.works_by_itself(); }
+
+    task<void> answer(connection& n, verbs::connect_options o);
+    task<void> connect(connection& n, verbs::connect_options of_client = {},
+                       verbs::connect_options of_server = {});
+    /// Runs `body` while `child` runs beside it, and returns when both have ended. If one of them fails, so does this, by
+    /// what failed first.
+    task<void> beside(const std::function<task<void>()>& child, const std::function<task<void>()>& body);
+    static constexpr auto waits_for_peer =
+        std::chrono::seconds(20);         ///< at a listener; connects take 10 s at most
+    static constexpr int patience = 5000; // milliseconds of the shard's clock
+    /// Waits until `done`; fails after some seconds of the shard's clock.
+    task<void> until(const std::function<bool()>& done, int line = __builtin_LINE(),
+                     const char* file = __builtin_FILE());
+    task<void> both_ended(connection& n, int line = __builtin_LINE(), const char* file = __builtin_FILE());
+    /// Until `body` has ended, for `limit` at most.
+    void run(const std::function<task<void>()>& body);
+    /// As run(), in a host loop that sleeps wherever the shard lets it.
+    void run_nested(const std::function<task<void>()>& body);
+
+    subject& under;
+    side server, client;
+    std::unique_ptr<verbs::listener> listener;
+    std::string where;
+    std::string complaint; ///< of recorders
+    duration limit = std::chrono::seconds(240);
+};
+
+/// Those of each source.
+std::span<const check> connection_checks() noexcept;
+std::span<const check> message_checks() noexcept;
+std::span<const check> queue_checks() noexcept;
+std::span<const check> right_checks() noexcept;
+
+} // namespace verbena::testing::conformance
