@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/core/module/abi.hpp>
 #include <verbena/core/module/module_file.hpp>
+#include <verbena/core/unique_fd.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -28,21 +29,6 @@ namespace {
 }
 
 std::string errno_text(int number) { return std::generic_category().message(number); }
-
-class descriptor {
-public:
-    explicit descriptor(int fd) noexcept : fd_(fd) {}
-    descriptor(const descriptor&) = delete;
-    ~descriptor()
-    {
-        if (fd_ >= 0)
-            ::close(fd_);
-    }
-    int get() const noexcept { return fd_; }
-
-private:
-    int fd_;
-};
 
 constexpr mode_t written_by_others = S_IWGRP | S_IWOTH;
 
@@ -109,7 +95,7 @@ public:
 private:
     const std::string& path_;
     std::string real_;
-    descriptor fd_;
+    unique_fd fd_;
     struct stat status_{};
 };
 
@@ -241,7 +227,7 @@ private:
     static Elf64_Half own_machine()
     {
         Elf64_Ehdr own{};
-        const descriptor self(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+        const unique_fd self(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
         if (::pread(self.get(), &own, sizeof own, 0) != ssize_t(sizeof own))
             return EM_NONE;
         return own.e_machine;
@@ -439,8 +425,16 @@ void load_module(module_table& table, const std::string& path)
                     "headers of this version" +
                         differences(differing));
     void* handle = ::dlopen(file.path_for_loader().c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (handle == nullptr)
-        refuse_file(path, std::string("can't be loaded: ") + ::dlerror());
+    if (handle == nullptr) {
+        const std::string why = ::dlerror();
+        refuse_file(
+            path,
+            "can't be loaded: " + why +
+                (why.find("undefined symbol") != std::string::npos
+                     ? "; a module uses the library of the program that loads it, so link that program with "
+                       "libverbena.so, or with all of the static library and -rdynamic"
+                     : ""));
+    }
     void* symbol = ::dlsym(handle, "verbena_module");
     if (symbol == nullptr)
         refuse_file(path, "has no function verbena_module: VERBENA_MODULE makes it");

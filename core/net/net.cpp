@@ -46,15 +46,6 @@ result<void> set_option(int fd, int level, int name, int value, const char* what
 
 } // namespace
 
-void unique_fd::reset(int fd) noexcept
-{
-    if (fd_ >= 0)
-        ::close(fd_);
-    count(fd_, -1);
-    fd_ = fd;
-    count(fd_, 1);
-}
-
 endpoint::endpoint() noexcept
 {
     std::memset(&address_, 0, sizeof address_);
@@ -98,7 +89,7 @@ result<endpoint> endpoint::parse(std::string_view text)
     if (const auto percent = host.find('%'); percent != std::string::npos) {
         scope = ::if_nametoindex(host.c_str() + percent + 1);
         if (scope == 0)
-            return error(std::errc::invalid_argument, "no network interface of the name behind %");
+            return error(std::errc::no_such_device, "no network interface of the name behind %");
         host.resize(percent);
     }
     sockaddr_in6 v6{};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/core/reactor/blocking.hpp>
 
+#include "late_parts.hpp"
 #include "signals_blocked.hpp"
 
 #include <algorithm>
@@ -300,6 +301,20 @@ blocking_pool::occupation blocking_pool::look() const
             std::max(out.longest, now.time_since_epoch() - std::chrono::steady_clock::duration(begun));
     }
     return out;
+}
+
+result<own_threads*> own_threads_of(reactor& shard) noexcept
+{
+    detail::late_parts& late = detail::left_scope::late(shard);
+    try {
+        if (!late.threads)
+            late.threads = std::make_unique<own_threads>();
+        return late.threads.get();
+    } catch (...) { // std::system_error, std::bad_alloc: of own_threads
+        return error_of(std::current_exception(),
+                        "no thread can be started for calls that block; raise the limit of "
+                        "threads (ulimit -u, TasksMax=)");
+    }
 }
 
 } // namespace verbena

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../task/debug_layout.hpp"
 #include "../task/left_scope.hpp"
+#include "late_parts.hpp"
 #include "stall_watch.hpp"
 #include "wake_descriptor.hpp"
 
 #include <verbena/core/log.hpp>
 #include <verbena/core/reactor/io_watch.hpp>
 #include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/task/left_behind.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -106,6 +108,8 @@ public:
         [[maybe_unused]] const auto n = ::read(fd_, &count, sizeof count);
     }
 
+    detail::late_parts late; // here since only this file knows both types
+
 private:
     ring& ring_;
     int fd_;
@@ -138,8 +142,14 @@ result<std::unique_ptr<reactor>> reactor::create(const reactor_options& options)
     return r;
 }
 
+detail::late_parts& detail::left_scope::late(reactor& r) noexcept { return r.waker_->late; }
+
 reactor::~reactor()
 {
+    if (waker_ != nullptr) { // else it was never whole
+        end_left_behind(*this);
+        waker_->late.threads.reset(); // they may still touch the reactor that they brought a job back to
+    }
     detail::debug_layout::strike_out(*this);
     detail::left_scope::never_ended(*this);
     // It is seldom so, and for a few instructions only; to spin could keep a thread of lower priority from them.

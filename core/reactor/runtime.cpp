@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/core/reactor/runtime.hpp>
+#include <verbena/core/task/left_behind.hpp>
 
 #include "signals_blocked.hpp"
 
@@ -93,6 +94,7 @@ struct runtime::worker {
             } catch (const incomplete_run&) {
                 // Somebody stopped the reactor once more; they have ended all the same.
             }
+            end_left_behind(r);
             end.joined.count_down();
             while (!end.all_joined.load(std::memory_order_acquire))
                 r.run();

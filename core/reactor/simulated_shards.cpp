@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "late_parts.hpp"
+
 #include <verbena/core/reactor/simulated_shards.hpp>
 
 #include <algorithm>
@@ -200,10 +202,20 @@ void simulated_shards::settle()
 
 void simulated_shards::stop()
 {
-    for (one& s : shards_)
+    const auto left_behind = [](const one& s) {
+        return detail::left_scope::late(*s.reactor).left_behind.get();
+    };
+    for (one& s : shards_) {
         s.tasks.request_stop();
+        if (scope* const left = left_behind(s))
+            left->request_stop();
+    }
+    const auto has_tasks = [&](const one& s) {
+        const scope* const left = left_behind(s);
+        return s.tasks.live() != 0 || (left != nullptr && left->live() != 0);
+    };
     // A task that never ends is left to its scope, which says so.
-    while (std::ranges::any_of(shards_, [](const one& s) { return s.tasks.live() != 0; }) &&
+    while (std::ranges::any_of(shards_, has_tasks) &&
            (turn_one_that_has_work() || turn_each() || go_to_the_next_timer())) {
     }
     settle();

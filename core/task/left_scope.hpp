@@ -12,7 +12,11 @@
 
 namespace verbena::detail {
 
+struct late_parts;
+
 struct left_scope {
+    /// Of a reactor that was created without an error. On its thread.
+    static late_parts& late(reactor& r) noexcept;
     static void note(reactor& r, const char* name, std::size_t live) noexcept;
     static bool any(const reactor& r) noexcept { return r.left_children_ != 0; }
     /// Ends the process.

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/core/task/scope.hpp>
 
-#include "left_scope.hpp"
+#include "../reactor/late_parts.hpp"
 
+#include <verbena/core/log.hpp>
 #include <verbena/core/task/exception.hpp>
+#include <verbena/core/task/left_behind.hpp>
 
+#include <cassert>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <functional>
+#include <memory>
 #include <string>
 
 namespace verbena {
@@ -92,6 +97,53 @@ void detail::run_to_the_end(driver& d, scope& s, const bool& ended)
         }
     }
     throw incomplete_run(why);
+}
+
+namespace {
+
+task<void> stop_after(scope& last, reactor& shard)
+{
+    co_await last.join();
+    shard.stop();
+}
+
+} // namespace
+
+scope& left_behind(reactor& shard)
+{
+    detail::late_parts& late = detail::left_scope::late(shard);
+    if (!late.left_behind)
+        late.left_behind = std::make_unique<scope>(shard, nullptr, &late.unhandled, "left behind");
+    return *late.left_behind;
+}
+
+void end_left_behind(reactor& shard) noexcept
+{
+    detail::late_parts& late = detail::left_scope::late(shard);
+    if (!late.left_behind || late.left_behind->live() == 0)
+        return;
+    std::unique_ptr<scope> watch;
+    const auto ended = [&] {
+        return late.left_behind->live() == 0 && (watch == nullptr || watch->live() == 0);
+    };
+    assert(shard.is_here() && "end_left_behind() on another thread or in another shard's turn");
+    try {
+        watch = std::make_unique<scope>(shard, nullptr, &late.unhandled, "end_left_behind");
+        late.left_behind->request_stop();
+        watch->spawn(stop_after, std::ref(*late.left_behind), std::ref(shard));
+        while (!ended() && shard.run() == run_end::stopped) {
+        }
+    } catch (...) { // what a turn throws
+        log(log_level::error, "core", "an exception left the last turns of a shard",
+            {{"exception", what_of(std::current_exception())}});
+    }
+    if (ended())
+        return;
+    log(log_level::error, "core", "the shard goes, and what was left to it to end can't end",
+        {{"tasks", late.left_behind->live()}});
+    // Their frames refer to these.
+    (void)watch.release();
+    (void)late.left_behind.release();
 }
 
 } // namespace verbena

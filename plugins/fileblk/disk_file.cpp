@@ -59,12 +59,16 @@ net::unique_fd reopen(int fd, int flags)
     return net::unique_fd(::open(("/proc/self/fd/" + std::to_string(fd)).c_str(), flags | O_CLOEXEC));
 }
 
+std::string folder_of(const std::string& path)
+{
+    const std::size_t slash = path.rfind('/');
+    return slash == path.npos ? "." : path.substr(0, slash + 1);
+}
+
 // The folder of a path has the file's name, which a loss of power may take otherwise.
 int sync_folder_of(const std::string& path)
 {
-    const std::size_t slash = path.rfind('/');
-    const std::string folder = slash == path.npos ? "." : path.substr(0, slash + 1);
-    const net::unique_fd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const net::unique_fd fd(::open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     return fd && ::fsync(fd.get()) == 0 ? 0 : errno;
 }
 
@@ -76,10 +80,15 @@ bool is_at(int fd, const std::string& path)
            ours.st_ino == there.st_ino;
 }
 
-// Files that somebody makes there lie in memory, and are a mistyped disk's.
+// Files that somebody makes there lie in memory, and are a mistyped disk's. /dev is a file system of its own, and so is /dev/shm.
 bool is_among_devices(const std::string& path)
 {
-    return path.starts_with("/dev/") && !path.starts_with("/dev/shm/");
+    struct stat root{};
+    struct stat devices{};
+    struct stat parent{};
+    const net::unique_fd folder(::open(folder_of(path).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    return folder && ::fstat(folder.get(), &parent) == 0 && ::stat("/dev", &devices) == 0 &&
+           ::stat("/", &root) == 0 && parent.st_dev == devices.st_dev && devices.st_dev != root.st_dev;
 }
 
 // It is empty, and not locked.

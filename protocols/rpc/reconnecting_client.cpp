@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/rpc/reconnecting_client.hpp>
 
+#include <verbena/core/log.hpp>
 #include <verbena/core/task/already_made.hpp>
 #include <verbena/core/task/combine.hpp>
 #include <verbena/core/task/exception.hpp>
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 namespace verbena::rpc {
 namespace {
@@ -107,8 +109,13 @@ task<result<reply>> reconnecting_client::call(request& r)
     o.deadline_ = context.deadline;
     o.sent_ = 0;
     o.failed_before_ = failed_attempts_;
+    const std::uint32_t most_result = o.call.max_result;
     if (o.call.may_repeat) {
-        if (const learned* known = learned_of(o.call))
+        const learned* const known = learned_of(o.call);
+        if (o.call.first_result != 0)
+            o.call.max_result = std::min(
+                most_result, std::max(o.call.first_result, known != nullptr ? known->max_result : 0));
+        else if (known != nullptr)
             o.call.max_reply = std::max(o.call.max_reply, known->max_reply);
     }
     o.limit_ = limit;
@@ -122,10 +129,11 @@ task<result<reply>> reconnecting_client::call(request& r)
         // (RFC 8267 3.1).
         if (*o.outcome_ && enlarged != 0)
             learn(o.call);
+        else if (*o.outcome_ && o.call.may_repeat && o.call.first_result != 0)
+            note_result(o.call, (*o.outcome_)->chunk_size());
         if (*o.outcome_ || !o.call.may_repeat || enlarged == max_enlarged || closing_ ||
-            o.outcome_->error() != std::errc::value_too_large)
+            o.outcome_->error() != std::errc::value_too_large || !enlarge(o.call, most_result))
             break;
-        o.call.max_reply *= 4;
         o.outcome_.reset();
     }
     result<reply> outcome = std::move(*o.outcome_);
@@ -208,6 +216,35 @@ void reconnecting_client::learn(const request& r)
         std::ranges::copy(r.message().bytes().subspan(12, known->procedure.size()), known->procedure.begin());
     }
     known->max_reply = r.max_reply;
+    known->max_result = r.first_result != 0 ? r.max_result : 0;
+    known->unneeded = 0;
+}
+
+// Makes more room for the reply to `r`, which found too little; false if there may be no more.
+bool reconnecting_client::enlarge(request& r, std::uint32_t most_result) const noexcept
+{
+    if (r.first_result == 0) {
+        r.max_reply *= 4;
+        return true;
+    }
+    if (r.max_result >= most_result)
+        return false;
+    r.max_result = r.max_result <= most_result / 4 ? r.max_result * 4 : most_result;
+    return true;
+}
+
+// What was learned of a few large results is not kept for many small ones.
+void reconnecting_client::note_result(const request& r, std::size_t size) noexcept
+{
+    learned* const known = learned_of(r);
+    if (known == nullptr)
+        return;
+    if (size > known->max_result / 4)
+        known->unneeded = 0;
+    else if (++known->unneeded == unneeded_in_a_row) {
+        known->unneeded = 0;
+        known->max_result /= 4;
+    }
 }
 
 task<void> reconnecting_client::close()
@@ -247,6 +284,12 @@ void reconnecting_client::attempt_failed(const error& why) noexcept
 {
     last_error_ = why;
     ++failed_attempts_;
+    if (options_.hard && why == std::errc::no_such_device && !std::exchange(told_missing_, true))
+        log(log_level::warning, "rpc",
+            "the way to a server is not here: the network interface of its address is not there yet, or no "
+            "RDMA device leads to it; "
+            "calls wait for that",
+            {{"cause", why.message()}});
     // What was never reached by an address that can't be read will not be.
     if (!options_.reconnects || (connections_ == 0 && why == std::errc::invalid_argument))
         fail_all(why);
@@ -261,11 +304,53 @@ task<result<void>> reconnecting_client::try_to_open()
 {
     std::exception_ptr failure;
     try {
-        co_return co_await open();
+        if (options_.addresses == nullptr)
+            co_return co_await open();
+        co_return co_await open_one_of(*options_.addresses);
     } catch (...) {
         failure = std::current_exception();
     }
     co_return error_of(failure, "an exception left the attempt to connect");
+}
+
+task<result<void>> reconnecting_client::open_one_of(server_addresses& where)
+{
+    result<void> opened = error(std::errc::address_not_available, "the name has no address");
+    const bool tried = keeps_address_;
+    if (tried) {
+        opened = co_await open_at(where, address_);
+        if (opened || closing_)
+            co_return opened;
+    }
+    auto found = co_await where.find();
+    if (!found)
+        co_return tried ? opened.error() : found.error();
+    keeps_address_ = std::ranges::find(*found, address_) != found->end();
+    for (const std::string& address : *found) {
+        if (tried && address == address_)
+            continue;
+        opened = co_await open_at(where, address);
+        if (opened || closing_)
+            break;
+    }
+    co_return opened;
+}
+
+task<result<void>> reconnecting_client::open_at(server_addresses& where, std::string address)
+{
+    drop();
+    if (closing_)
+        co_return cancelled;
+    go_to(address);
+    auto opened = co_await open();
+    if (!opened)
+        co_return opened;
+    if (!address_.empty() && address != address_)
+        fail_what_another_host_may_run_again();
+    where.connected(address);
+    address_ = std::move(address);
+    keeps_address_ = true;
+    co_return opened;
 }
 
 task<void> reconnecting_client::keep_connected()
@@ -292,6 +377,7 @@ task<void> reconnecting_client::connect_while_wanted()
             const time_point begun = shard_.now();
             ++connections_;
             connected_ = true;
+            told_missing_ = false;
             lost_.reset();
             attempted_.set();
             try {
@@ -365,6 +451,9 @@ void reconnecting_client::on_silence(outstanding& o) noexcept
 
 error reconnecting_client::given_up(const outstanding& o) const noexcept
 {
+    if (!connected_ && o.sent_ == 0 && !last_error_.code())
+        return error(std::errc::timed_out,
+                     "no connection for a soft call: the first attempt to connect goes on");
     if (connected_ || !last_error_.code())
         return {std::errc::timed_out, "server does not answer a soft call, times sent", o.sent_};
     if (const std::uint64_t attempts = failed_attempts_ - o.failed_before_; attempts != 0)
@@ -452,6 +541,16 @@ void reconnecting_client::fail_all(const error& cause) noexcept
 {
     for (const auto& o : slots_)
         complete(*o, cause);
+}
+
+// The duplicate-request cache of the last address has them, and that of another one may be another host's.
+void reconnecting_client::fail_what_another_host_may_run_again() noexcept
+{
+    for (const auto& o : slots_) {
+        if (o->sent_ != 0 && !o->call.idempotent && !o->call.may_repeat)
+            complete(*o, error(std::errc::connection_reset, "the server is at another address now, where a "
+                                                            "call that was sent before might run again"));
+    }
 }
 
 } // namespace verbena::rpc

@@ -92,6 +92,7 @@ private:
     }
 
     // reconnecting_client
+    void go_to(std::string address) override { address_ = std::move(address); }
     task<result<void>> open() override;
     task<void> hang_up() override;
     void transmit(outstanding& o) noexcept override;

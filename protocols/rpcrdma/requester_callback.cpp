@@ -47,8 +47,9 @@ void requester::run() noexcept
 task<void> requester::serve_callback(lease message, std::uint32_t length)
 {
     const std::uint64_t epoch = epoch_;
-    const std::string peer_address = peer_address_; // a new connection may bring another one meanwhile
-    const rpc::peer from{peer_address, address_, name(), 0};
+    const std::string peer_address = peer_address_; // a new connection may bring others meanwhile
+    const std::string peer_name = address_;
+    const rpc::peer from{peer_address, peer_name, name(), 0};
     const std::span<const std::byte> bytes(message.data(), length);
     header h;
     const decoded_header decoded = decode(bytes, h);

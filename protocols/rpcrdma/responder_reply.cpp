@@ -186,7 +186,7 @@ task<void> responder_connection::reply(responder_call& c)
     }
     if (!build_reply(c, form, invalidate)) {
         // The requester's estimate was too small. It may try again with more room, under a new XID.
-        log_limited(stats_.refusals_logged, log_level::warning, "rpcrdma",
+        log_limited(stats_.refusals_logged, log_level::info, "rpcrdma",
                     "reply does not fit the requester's chunks",
                     {{"peer", peer_name_}, {"bytes", c.results_.position()}});
         c.attached_.clear();

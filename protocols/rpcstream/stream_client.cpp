@@ -74,7 +74,7 @@ private:
 
 class stream_client final : public reconnecting_client {
 public:
-    stream_client(reactor& r, buffer_pool& buffers, net::endpoint address,
+    stream_client(reactor& r, buffer_pool& buffers, std::string_view address,
                   const stream_client_options& options)
         : reconnecting_client(r, options.client),
           buffers_(buffers),
@@ -82,10 +82,7 @@ public:
           reserved_port_(options.reserved_port),
           callbacks_(options.callbacks),
           callback_credits_(options.callback_credits),
-          max_reply_(options.max_reply),
-          peer_address_(address_.address()),
-          peer_name_(address_.to_string()),
-          peer_{peer_address_, peer_name_, "tcp", address_.port()}
+          max_reply_(options.max_reply)
     {
     }
     ~stream_client() override { drop(); }
@@ -101,6 +98,7 @@ private:
         std::span<const std::byte> message;
     };
 
+    void go_to(std::string address) override { address_ = std::move(address); }
     task<result<void>> open() override;
     void transmit(outstanding& o) noexcept override;
     void retract(outstanding& o) noexcept override;
@@ -108,14 +106,12 @@ private:
     task<void> serve(callback c);
 
     buffer_pool& buffers_;
-    net::endpoint address_;
+    std::string address_; // read for each connection: an interface that it names comes and goes
     bool reserved_port_;
     dispatcher* callbacks_;
     std::uint32_t callback_credits_;
     std::size_t max_reply_;
-    std::string peer_address_;
-    std::string peer_name_;
-    rpc::peer peer_; // of the server's calls
+    net::endpoint peer_; // of the connection
     std::uint64_t epoch_ =
         0; // of the connection: an answer to a call that came over an earlier one is dropped
     std::unique_ptr<connection> connection_;
@@ -469,6 +465,9 @@ bool stream_client::connection::take_callback(lease owner, std::span<const std::
 task<void> stream_client::serve(callback c)
 {
     const std::uint64_t epoch = epoch_;
+    const std::string address = peer_.address(); // a new connection may bring others meanwhile
+    const std::string name_of_it = peer_.to_string();
+    const rpc::peer from{address, name_of_it, name(), peer_.port()};
     const auto is_open = [&] { return epoch == epoch_ && connected(); };
     lease memory = co_await buffers_.acquire(stream_client_options::max_callback);
     if (!is_open())
@@ -477,8 +476,7 @@ task<void> stream_client::serve(callback c)
         connection_->fail(error(std::errc::not_enough_memory, "a call of the server"));
         co_return;
     }
-    reverse_call call(std::move(c.owner), c.message, peer_, buffers_, std::move(memory),
-                      fragment_header_size);
+    reverse_call call(std::move(c.owner), c.message, from, buffers_, std::move(memory), fragment_header_size);
     const bool replies = co_await callbacks_->dispatch(call);
     if (!is_open())
         co_return;
@@ -513,11 +511,15 @@ task<void> stream_client::serve(callback c)
 
 task<result<void>> stream_client::open()
 {
+    const auto to = net::endpoint::parse(address_);
+    if (!to)
+        co_return to.error();
     result<net::unique_fd> fd =
-        co_await connect_stream(shard(), address_, options().connect_timeout, reserved_port_);
+        co_await connect_stream(shard(), *to, options().connect_timeout, reserved_port_);
     if (!fd)
         co_return fd.error();
     ++epoch_;
+    peer_ = *to;
     connection_ = std::make_unique<connection>(*this, std::move(*fd));
     co_return result<void>();
 }
@@ -538,11 +540,11 @@ result<std::unique_ptr<client_transport>> make_stream_client(reactor& shard, buf
                                                              std::string_view address,
                                                              const stream_client_options& options)
 {
-    auto parsed = net::endpoint::parse(address);
-    if (!parsed)
+    const auto parsed = net::endpoint::parse(address);
+    if (!parsed && parsed.error() != std::errc::no_such_device)
         return parsed.error();
     return std::unique_ptr<client_transport>(
-        std::make_unique<stream_client>(shard, buffers, *parsed, options));
+        std::make_unique<stream_client>(shard, buffers, address, options));
 }
 
 } // namespace verbena::rpc

@@ -12,6 +12,7 @@
 #include <verbena/core/task/combine.hpp>
 #include <verbena/core/task/scope.hpp>
 #include <verbena/core/task/sleep.hpp>
+#include <verbena/core/unique_fd.hpp>
 #include <verbena/protocols/rnbd/client.hpp>
 
 #include <algorithm>
@@ -63,21 +64,6 @@ task<int> info(runtime& r, opened_block& d, const block_options& o)
     co_return exit_ok;
 }
 
-class descriptor {
-public:
-    explicit descriptor(int fd) noexcept : fd_(fd) {}
-    descriptor(const descriptor&) = delete;
-    ~descriptor()
-    {
-        if (fd_ > STDERR_FILENO)
-            ::close(fd_);
-    }
-    int get() const noexcept { return fd_; }
-
-private:
-    int fd_;
-};
-
 // As read(2) or write(2), for all of it or up to the end. Yields how much; an errno below 0.
 template<class Call, class Byte>
 std::int64_t all_of(Call call, int fd, std::span<Byte> bytes)
@@ -106,10 +92,10 @@ task<int> read_out(runtime& r, opened_block& d, const block_options& o)
     if (!length)
         co_return complain(out_of_place(o, p), exit_usage);
     const std::uint64_t end = o.offset + *length;
-    const descriptor out(o.file.empty()
-                             ? STDOUT_FILENO
-                             : ::open(o.file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-    if (out.get() < 0)
+    const unique_fd file(
+        o.file.empty() ? -1 : ::open(o.file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    const int out = o.file.empty() ? STDOUT_FILENO : file.get();
+    if (out < 0)
         co_return complain(o.file + ": " + std::system_category().message(errno), exit_failed);
     std::optional<block_meter> told(std::in_place, r, *length);
     lease first = co_await r.buffers().acquire(block_turn);
@@ -131,7 +117,7 @@ task<int> read_out(runtime& r, opened_block& d, const block_options& o)
         const auto save = [&]() -> task<result<void>> {
             if (ready.empty())
                 co_return result<void>();
-            auto put = [&] { return all_of(::write, out.get(), std::span<const std::byte>(ready)); };
+            auto put = [&] { return all_of(::write, out, std::span<const std::byte>(ready)); };
             written = co_await r.files().run(std::move(put));
             if (written != static_cast<std::int64_t>(ready.size()))
                 co_return error::from_errno(written < 0 ? static_cast<int>(-written) : EIO,
@@ -184,15 +170,16 @@ task<int> write_in(runtime& r, opened_block& d, const block_options& o)
 {
     const auto begun_at = std::chrono::steady_clock::now();
     const storage::block_properties p = d.device->properties();
-    const descriptor in(o.file.empty() ? STDIN_FILENO : ::open(o.file.c_str(), O_RDONLY | O_CLOEXEC));
-    if (in.get() < 0)
+    const unique_fd file(o.file.empty() ? -1 : ::open(o.file.c_str(), O_RDONLY | O_CLOEXEC));
+    const int in = o.file.empty() ? STDIN_FILENO : file.get();
+    if (in < 0)
         co_return complain(o.file + ": " + std::system_category().message(errno), exit_failed);
     if (o.offset % p.block_size != 0 || o.offset > p.size)
         co_return complain(out_of_place(o, p), exit_usage);
     // What a file holds is known before the first block is written, and what a pipe does not.
     struct stat is = {};
-    const bool sized = ::fstat(in.get(), &is) == 0 && S_ISREG(is.st_mode);
-    const off_t begun = sized ? ::lseek(in.get(), 0, SEEK_CUR) : 0;
+    const bool sized = ::fstat(in, &is) == 0 && S_ISREG(is.st_mode);
+    const off_t begun = sized ? ::lseek(in, 0, SEEK_CUR) : 0;
     const std::uint64_t all =
         sized && is.st_size >= begun ? static_cast<std::uint64_t>(is.st_size - begun) : p.size - o.offset;
     const std::string beyond =
@@ -206,7 +193,7 @@ task<int> write_in(runtime& r, opened_block& d, const block_options& o)
         co_return complain("no memory for the transfer", exit_failed);
     for (std::uint64_t at = o.offset;;) {
         const std::span<std::byte> room = memory.bytes().first(block_turn);
-        auto take = [&] { return all_of(::read, in.get(), room); };
+        auto take = [&] { return all_of(::read, in, room); };
         const std::int64_t got = co_await r.files().run(std::move(take));
         if (got < 0)
             co_return co_await end_early(d, at - o.offset,

@@ -66,6 +66,10 @@ public:
             const auto at_once = co_await session_.nfs().rmdir(directory->handle, path.name);
             if (at_once)
                 co_return true;
+            // Any other failure says nothing of what is in it, or that it is gone: of a snapshot all would be.
+            if (at_once.error() != std::errc::directory_not_empty &&
+                at_once.error() != std::errc::file_exists)
+                co_return at_once.error();
         }
         above_.push_back(directory->handle);
         co_return co_await remove(directory->handle, path.name, *found, session_.where().path);

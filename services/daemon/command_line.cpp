@@ -142,19 +142,6 @@ std::vector<std::string> named_modules(int argc, const char* const* argv)
     return names;
 }
 
-// Those that a file asks for. What else it says is compared with what they declare.
-void load_modules_of(const setting_values& file, service& s)
-{
-    const setting_values::value* list = file.find("modules");
-    if (list == nullptr)
-        return;
-    const auto* names = std::get_if<setting_values::value::texts>(&list->data);
-    if (names == nullptr)
-        throw config_error(list->place, "modules must be a list of strings");
-    for (std::size_t i = 0; i < names->size(); ++i)
-        at_place(file.place("modules", i), [&] { load_module(s.modules(), module_path((*names)[i])); });
-}
-
 } // namespace
 
 std::string list_of_modules(const module_table& modules)
@@ -290,13 +277,13 @@ parsed_command_line parse_command_line(int argc, const char* const* argv, servic
     if (modules->parsed()) {
         wanted.kind = command_kind::modules;
         if (!modules_of.empty())
-            load_modules_of(load_config(modules_of), s);
+            load_modules(load_config(modules_of), s.modules());
     }
     if (check_files->parsed())
         wanted.kind = command_kind::check_module;
     if (serve->parsed()) {
         wanted.settings = load_config(file);
-        load_modules_of(wanted.settings, s);
+        load_modules(wanted.settings, s.modules());
         of_serve.store(wanted.settings);
         if (check)
             wanted.kind = command_kind::check;

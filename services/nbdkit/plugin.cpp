@@ -225,22 +225,21 @@ void* open(int readonly)
     return nullptr;
 }
 
-// Who has never flushed, as nbdcopy without --flush, has heard of no loss and takes its copy for whole. The next who flushes is told; once
-// for each loss the log is.
+// Who has never flushed, as nbdcopy without --flush, has heard of no loss and takes its copy for whole. The next who flushes is told; the
+// log tells of each that has written.
 void close(void* client)
 {
     const bool unheard = shards->call(0, [client](shard&) {
-        static std::uint64_t logged = 0;
         auto* const leaving = static_cast<nbd_client*>(client);
         const std::uint64_t lost = session->device() != nullptr ? session->device()->losses() : 0;
-        const bool first = leaving->told() < lost && logged < lost;
-        if (first)
-            logged = lost;
+        const bool may_have_lost = leaving->may_have_lost(lost);
         delete leaving;
         --clients;
-        return first;
+        return may_have_lost;
     });
-    if (unheard)
+    static log_limiter limiter;
+    std::uint64_t suppressed = 0;
+    if (unheard && limiter.admit(std::chrono::steady_clock::now(), suppressed))
         nbdkit_error(
             "a client left without a flush after the server began anew: what it wrote may be lost; write it "
             "again, as by nbdcopy --flush");
@@ -277,9 +276,17 @@ int pread(void*, void* buffer, uint32_t count, uint64_t offset, uint32_t)
     });
 }
 
-int pwrite(void*, const void* buffer, uint32_t count, uint64_t offset, uint32_t flags)
+// FUA makes a change safe by itself.
+void note_change(void* client, uint32_t flags)
+{
+    if ((flags & NBDKIT_FLAG_FUA) == 0)
+        static_cast<nbd_client*>(client)->changes(session->device()->losses());
+}
+
+int pwrite(void* client, const void* buffer, uint32_t count, uint64_t offset, uint32_t flags)
 {
     return on_shard("write", [=](shard&) {
+        note_change(client, flags);
         return session->device()->write(offset, {static_cast<const std::byte*>(buffer), count},
                                         (flags & NBDKIT_FLAG_FUA) != 0);
     });
@@ -289,9 +296,12 @@ int pwrite(void*, const void* buffer, uint32_t count, uint64_t offset, uint32_t 
 task<result<void>> flush_for(nbd_client& client)
 {
     rnbd::device& d = *session->device();
+    const auto changes = client.flushes();
     const auto done = co_await d.flush(client.told());
     if (!done && rnbd::is_loss(done.error()))
         client.tell(d.losses());
+    else if (!done)
+        client.changes_back(changes);
     co_return done;
 }
 
@@ -312,16 +322,18 @@ task<result<void>> flushed(task<result<void>> change, bool fua)
     co_return done;
 }
 
-int trim(void*, uint32_t count, uint64_t offset, uint32_t flags)
+int trim(void* client, uint32_t count, uint64_t offset, uint32_t flags)
 {
     return on_shard("trim", [=](shard&) {
+        note_change(client, flags);
         return flushed(session->device()->discard(offset, count), (flags & NBDKIT_FLAG_FUA) != 0);
     });
 }
 
-int zero(void*, uint32_t count, uint64_t offset, uint32_t flags)
+int zero(void* client, uint32_t count, uint64_t offset, uint32_t flags)
 {
     return on_shard("write zeroes", [=](shard&) {
+        note_change(client, flags);
         const bool keep = (flags & NBDKIT_FLAG_MAY_TRIM) == 0;
         return flushed(session->device()->write_zeroes(offset, count, keep), (flags & NBDKIT_FLAG_FUA) != 0);
     });

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/services/config_file.hpp>
 
+#include <verbena/core/module/module_file.hpp>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -153,6 +155,26 @@ std::string to_toml(const setting_values& values)
     std::ostringstream out;
     out << toml::default_formatter(to_table(values)) << '\n';
     return out.str();
+}
+
+void load_modules(const setting_values& file, module_table& into)
+{
+    const setting_values::value* const list = file.find("modules");
+    if (list == nullptr)
+        return;
+    const auto* const names = std::get_if<setting_values::value::texts>(&list->data);
+    if (names == nullptr)
+        throw config_error(list->place, "modules must be a list of strings");
+    std::vector<std::string> loaded; // before
+    for (const module_table::entry& e : into.all())
+        loaded.push_back(e.from);
+    for (std::size_t i = 0; i < names->size(); ++i) {
+        at_place(file.place("modules", i), [&] {
+            const std::string path = module_path((*names)[i]);
+            if (std::ranges::find(loaded, path) == loaded.end())
+                load_module(into, path);
+        });
+    }
 }
 
 } // namespace verbena

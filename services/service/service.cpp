@@ -690,12 +690,14 @@ void service::set(std::string_view path, std::vector<std::string> value)
     say(impl_->said, path, {std::move(value)});
 }
 
-void service::configure() { configure(std::move(impl_->said)); }
+void service::configure() { configure(impl_->said); }
 
 void service::configure(setting_values values)
 {
-    if (std::exchange(impl_->configured, true))
+    if (impl_->configured)
         throw std::logic_error("a service is configured once");
+    load_modules(values, impl_->table);
+    impl_->configured = true;
     check(settings(), values);
     impl_->values = std::move(values);
     impl_->complete_daemon();

@@ -13,6 +13,8 @@
 namespace verbena::testing::conformance {
 namespace {
 
+static_assert(check_limit == target::limit);
+
 outcome judged(const std::function<void()>& body)
 {
     try {
@@ -22,6 +24,8 @@ outcome judged(const std::function<void()>& body)
         return {verdict::not_supported, n.what()};
     } catch (const std::exception& e) {
         return {verdict::failed, e.what()};
+    } catch (...) {
+        return {verdict::failed, "something was thrown that is no std::exception"};
     }
 }
 
@@ -30,9 +34,7 @@ task<void> ask_server(const check& c, target& t, outcome& out)
     co_await t.main.prepare();
     co_await t.connect(t.main);
     out = co_await run(c, t);
-    t.main.pair().disconnect();
-    const auto over = [&t] { return t.main.ended(); };
-    co_await t.main.until(over, "the end of the connection that the check asked the server by");
+    co_await t.leave();
 }
 
 // A server beside the check, in the same turns.
@@ -40,10 +42,10 @@ outcome run_beside_server(const check& c, subject& p)
 {
     fixture f(p);
     outcome out;
-    f.limit += 2 * end::patience; // the check has a limit of its own
-    f.run([&]() -> task<void> {
+    const auto body = [&]() -> task<void> {
         server s(*f.server.context, {});
         target t(*f.client.context, f.where, 1);
+        t.of_server = &f.can();
         t.begin_check();
         const auto serves = [&] { return s.run(*f.listener, false); };
         const auto asks = [&]() -> task<void> {
@@ -59,7 +61,14 @@ outcome run_beside_server(const check& c, subject& p)
                 std::rethrow_exception(failed);
         };
         co_await f.beside(serves, asks);
-    });
+    };
+    try {
+        f.run(body);
+    } catch (const failure& e) {
+        if (out.verdict != verdict::failed)
+            throw;
+        out.reason += "; then: " + e.why; // which follows from what the check has found, as a rule
+    }
     return out;
 }
 
@@ -89,8 +98,10 @@ std::string_view to_string(verdict v) noexcept
 
 outcome run(const check& c, subject& p)
 {
+    const check_time counts(p);
     outcome out;
     const outcome run_itself = judged([&] {
+        need(c.from_one_end != nullptr || c.in_one_program != nullptr, "a check without a function");
         if (c.from_one_end != nullptr)
             out = run_beside_server(c, p);
         else
@@ -101,6 +112,8 @@ outcome run(const check& c, subject& p)
 
 task<outcome> run(const check& c, target& t)
 {
+    if (c.from_one_end == nullptr)
+        co_return outcome{verdict::failed, "it needs both ends in one program: run(check, subject&)"};
     t.begin_check();
     std::exception_ptr left;
     try {

@@ -18,6 +18,7 @@ using connect_result = result<std::unique_ptr<verbs::queue_pair>>;
 
 // connect(), beside whatever the test does with the request.
 struct attempt {
+    explicit attempt(fixture& f) : seen(f.complaint) {}
     task<void> go(fixture& f, verbs::connect_options o)
     {
         outcome.emplace(co_await f.client.context->connect(f.where, *f.client.domain, o, reply));
@@ -26,8 +27,8 @@ struct attempt {
     }
     bool failed(std::errc e) const { return outcome && !*outcome && outcome->error() == e; }
     std::vector<std::byte> reply;
-    std::optional<connect_result> outcome;
     recorder seen;
+    std::optional<connect_result> outcome; // its queue pair goes first
 };
 
 // As it was sent, with the zeros that some providers add.
@@ -57,12 +58,13 @@ task<std::unique_ptr<verbs::queue_pair>> made_queue_pair(fixture& f, verbs::conn
 void a_connection_lives_in_a_host_loop(subject& p)
 {
     fixture f(p);
-    connection n;
     f.run_nested([&]() -> task<void> {
-        co_await f.connect(n);
         memory from = co_await registered(*f.client.domain, pattern(40'000));
         memory to = co_await registered(*f.server.domain, 40'000);
         event arrived;
+        // Its queue pairs go first: where the check fails, the shard turns on, and they use all of these.
+        connection n;
+        co_await f.connect(n);
         n.s_seen.hook = [&arrived](const verbs::completion&) { arrived.set(); };
         for (std::uint64_t i = 1; i <= 20; ++i) {
             VERBENA_MUST(post_receive(*n.s, i, to.all()));
@@ -90,8 +92,8 @@ void private_data_travels_both_ways(subject& p)
             const auto answer = pattern(size, 4);
             verbs::connect_options o;
             o.private_data = question;
-            attempt a;
-            recorder seen;
+            attempt a(f);
+            recorder seen(f.complaint);
             std::unique_ptr<verbs::connect_request> request;
             std::unique_ptr<verbs::queue_pair> q;
             const auto connects = [&] { return a.go(f, o); };
@@ -119,7 +121,7 @@ void private_data_travels_both_ways(subject& p)
         const auto too_long = pattern(most + 1);
         verbs::connect_options o;
         o.private_data = too_long;
-        attempt a;
+        attempt a(f);
         co_await a.go(f, o);
         VERBENA_MUST(a.failed(std::errc::message_size));
     });
@@ -129,11 +131,11 @@ void an_answer_longer_than_private_data_may_be(subject& p)
 {
     fixture f(p);
     f.run([&]() -> task<void> {
-        attempt a;
+        attempt a(f);
         const auto connects = [&] { return a.go(f, {}); };
         const auto answers = [&]() -> task<void> {
             const auto request = co_await next_request(f);
-            recorder seen;
+            recorder seen(f.complaint);
             const auto q = co_await made_queue_pair(f, *request);
             q->set_handler(&seen);
             const auto too_long = pattern(f.can().max_private_data + 1);
@@ -154,7 +156,7 @@ void a_reject_carries_private_data(subject& p)
 {
     fixture f(p);
     f.run([&]() -> task<void> {
-        attempt a;
+        attempt a(f);
         const auto why = pattern(20, 8);
         const auto connects = [&] { return a.go(f, {}); };
         const auto rejects = [&]() -> task<void> {
@@ -172,7 +174,7 @@ void a_request_that_nobody_answers_is_refused(subject& p)
 {
     fixture f(p);
     f.run([&]() -> task<void> {
-        attempt a;
+        attempt a(f);
         const auto connects = [&] { return a.go(f, {}); };
         const auto forgets = [&]() -> task<void> { (void)co_await next_request(f); };
         co_await f.beside(connects, forgets);
@@ -192,11 +194,11 @@ void a_queue_pair_that_ends_before_it_is_accepted(subject& p)
     fixture f(p);
     f.run([&]() -> task<void> {
         for (const auto ends : ways) {
-            attempt a;
+            attempt a(f);
             const auto connects = [&] { return a.go(f, {}); };
             const auto answers = [&]() -> task<void> {
                 const auto request = co_await next_request(f);
-                recorder seen;
+                recorder seen(f.complaint);
                 queue_pair q = co_await made_queue_pair(f, *request);
                 q->set_handler(&seen);
                 ends(q);
@@ -217,7 +219,7 @@ void a_closed_listener(subject& p)
     fixture f(p);
     f.run([&]() -> task<void> {
         // Someone waits in next(), a peer waits for an answer.
-        attempt waiting;
+        attempt waiting(f);
         const auto connects = [&] { return waiting.go(f, {}); };
         const auto closes = [&]() -> task<void> {
             // Linux's iw_cm drops a request that comes while its listener is destroyed, and its peer hears nothing: on a
@@ -231,7 +233,7 @@ void a_closed_listener(subject& p)
         auto next = co_await f.listener->next();
         VERBENA_MUST(!next);
         VERBENA_MUST_EQUAL(next.error(), std::errc::operation_canceled);
-        attempt late;
+        attempt late(f);
         co_await late.go(f, {});
         VERBENA_MUST(late.failed(std::errc::connection_refused));
         f.listener->close();
@@ -269,10 +271,10 @@ void connect_has_a_time_limit_and_can_be_stopped(subject& p)
     f.run([&]() -> task<void> {
         verbs::connect_options o;
         o.timeout = 50ms;
-        attempt a; // nobody answers it
+        attempt a(f); // nobody answers it
         co_await a.go(f, o);
         VERBENA_MUST(a.failed(std::errc::timed_out));
-        attempt stopped;
+        attempt stopped(f);
         scope s(f.shard());
         s.spawn([&] { return stopped.go(f, {}); });
         co_await sleep_for(5ms);
@@ -559,6 +561,7 @@ void a_handler_may_post_and_may_end_the_connection(subject& p)
         co_await f.connect(n);
         memory in(co_await registered(*f.server.domain, 64));
         memory out(co_await registered(*f.client.domain, pattern(64)));
+        constexpr std::size_t most_sends = 10'000; // some find no receive, and are sent again
         int rounds = 0;
         // Each message asks for the next.
         n.s_seen.hook = [&](const verbs::completion& c) {
@@ -572,7 +575,8 @@ void a_handler_may_post_and_may_end_the_connection(subject& p)
             n.s_seen.expect(post_receive(*n.s, 1, in.all()).has_value(), "a handler can't post a receive");
         };
         n.c_seen.hook = [&](const verbs::completion& c) {
-            if (c.status == status::success)
+            // Not for ever with a provider that delivers none of them.
+            if (c.status == status::success && n.c_seen.seen.size() < most_sends)
                 (void)post(*n.c, 2, opcode::send, {out.all()});
         };
         VERBENA_MUST(post_receive(*n.s, 1, in.all()));

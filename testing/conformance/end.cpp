@@ -132,9 +132,10 @@ task<void> end::prepare(end* other)
 
 task<void> end::share_receives()
 {
+    need(other_ == nullptr, "share_receives() is for the end whose memory the receives are");
     verbs::shared_receive_queue_options o;
     o.depth = slots;
-    auto made = co_await domain_->make_shared_receive_queue(o);
+    auto made = co_await domain().make_shared_receive_queue(o);
     need(made, "a shared receive queue");
     shared_ = std::move(*made);
 }
@@ -206,7 +207,7 @@ task<void> end::succeeded(std::uint64_t id, const char* what)
 
 task<verbs::completion> end::received()
 {
-    const auto have = [this] { return !receives_.empty() || ended(); };
+    const auto have = [this] { return has_message() || ended(); };
     co_await until(have, "a message");
     if (receives_.empty())
         throw failure("the connection ended: " + why_.message());
@@ -267,7 +268,11 @@ task<void> end::until(std::function<bool()> done, const char* what)
 {
     const time_point begun = context_.shard().clock().now();
     time_point wakes = begun + std::chrono::seconds(1);
-    while (!done()) {
+    for (;;) {
+        if (nonsense_ != nullptr)
+            throw failure(nonsense_);
+        if (done())
+            co_return;
         const time_point now = context_.shard().clock().now();
         if (wakes_ != nullptr && now >= wakes) {
             wake();
@@ -285,7 +290,7 @@ task<void> end::until(std::function<bool()> done, const char* what)
 
 task<verbs::grant> end::grant(std::span<std::byte> memory, verbs::access rights)
 {
-    auto made = co_await domain_->make_grant(memory, rights,
+    auto made = co_await domain().make_grant(memory, rights,
                                              context_.query().grant_per_queue_pair ? pair_.get() : nullptr);
     need(made, "make a grant");
     co_return std::move(*made);
@@ -294,7 +299,7 @@ task<verbs::grant> end::grant(std::span<std::byte> memory, verbs::access rights)
 task<void> end::revoke(verbs::grant& g)
 {
     const std::span<verbs::grant> one(&g, 1);
-    co_await domain_->revoke(one);
+    co_await domain().revoke(one);
 }
 
 void end::on_completions(std::span<const verbs::completion> batch) noexcept
@@ -310,7 +315,11 @@ void end::on_completions(std::span<const verbs::completion> batch) noexcept
             continue;
         }
         --count;
-        if (!verbs::is_receive(c.opcode))
+        if (verbs::is_receive(c.opcode) && c.id >= slots)
+            nonsense_ = "a receive completes that nobody posted";
+        else if (c.opcode == verbs::opcode::receive && c.length > slot)
+            nonsense_ = "a receive completes with more octets than it has";
+        else if (!verbs::is_receive(c.opcode))
             sends_.push_back(c);
         else if (c.status == verbs::status::success) {
             wakes_ = nullptr;

@@ -57,6 +57,9 @@ std::vector<std::byte> pattern(std::size_t n, std::size_t seed = 1);
 
 /// Notes what one queue pair tells.
 struct recorder final : verbs::completion_handler {
+    /// `c`: where expect() notes what does not hold: fixture::complaint, or what reports_to() replaces by it.
+    explicit recorder(std::string& c) noexcept : complaint(&c) {}
+    void reports_to(std::string& c) noexcept { complaint = &c; }
     void on_completions(std::span<const verbs::completion> batch) noexcept override;
     void on_disconnected(const error& cause) noexcept override;
     /// From a handler, which can't throw: the check fails by the first such thing when its body has ended.
@@ -74,7 +77,9 @@ struct recorder final : verbs::completion_handler {
     std::function<void(const verbs::completion&)> hook;
     unsigned ends = 0;
     error why;
-    std::string* complaint = nullptr; ///< where expect() notes what does not hold; outlives this
+
+private:
+    std::string* complaint; // outlives this
 };
 
 /// Memory that a domain knows.
@@ -103,7 +108,10 @@ struct side {
 
 /// One connection: `c` is the initiator's end, `s` the responder's.
 struct connection {
-    recorder c_seen, s_seen;
+    connection() = default;
+    connection(const connection&) = delete;
+    std::string own_complaint; ///< until a fixture connects it
+    recorder c_seen{own_complaint}, s_seen{own_complaint};
     std::unique_ptr<verbs::queue_pair> c, s;
 };
 
@@ -112,8 +120,31 @@ result<void> post(verbs::queue_pair& q, std::uint64_t id, opcode op, std::vector
                   bool signalled = true);
 result<void> post_receive(verbs::queue_pair& q, std::uint64_t id, const verbs::segment& s);
 
+/// The time of a check, all parts of it together.
+inline constexpr auto check_limit = std::chrono::seconds(240);
+
+/// While it lives, a check of `p` runs, and all its fixtures share its time.
+class check_time {
+public:
+    explicit check_time(subject& p) noexcept : of_(p)
+    {
+        of_.check_ends_ = of_.shard().clock().now() + check_limit;
+    }
+    check_time(const check_time&) = delete;
+    ~check_time() { of_.check_ends_ = time_point::max(); }
+    /// The end of the time of the check of `p` that runs; of a check that begins now, where none does.
+    static time_point end_for(subject& p) noexcept
+    {
+        return p.check_ends_ != time_point::max() ? p.check_ends_ : p.shard().clock().now() + check_limit;
+    }
+
+private:
+    subject& of_;
+};
+
 /// A listener, and whatever the body makes.
 struct fixture {
+    /// Outside of a check (check_time) it has the time of one to itself.
     explicit fixture(subject& p);
     const verbs::capabilities& can() const { return server.context->query(); }
     reactor& shard() { return under.shard(); }
@@ -132,7 +163,8 @@ struct fixture {
     task<void> until(const std::function<bool()>& done, int line = __builtin_LINE(),
                      const char* file = __builtin_FILE());
     task<void> both_ended(connection& n, int line = __builtin_LINE(), const char* file = __builtin_FILE());
-    /// Until `body` has ended, for `limit` at most.
+    /// Until `body` has ended. It fails when the check's time is over, also if `body` ends well after that: then the stop may
+    /// have ended what should have ended by itself.
     void run(const std::function<task<void>()>& body);
     /// As run(), in a host loop that sleeps wherever the shard lets it.
     void run_nested(const std::function<task<void>()>& body);
@@ -142,7 +174,11 @@ struct fixture {
     std::unique_ptr<verbs::listener> listener;
     std::string where;
     std::string complaint; ///< of recorders
-    duration limit = std::chrono::seconds(240);
+    const time_point over; ///< the end of the check's time
+
+private:
+    duration left() const noexcept { return over - under.shard().clock().now(); }
+    bool is_over() const noexcept { return left() <= duration::zero(); }
 };
 
 /// Those of each source.

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/testing/conformance/server.hpp>
 
+#include <verbena/core/task/exception.hpp>
+
 #include <algorithm>
 #include <cstring>
+#include <exception>
 
 namespace verbena::testing::conformance {
 
@@ -11,6 +14,48 @@ public:
     explicit place(server& s) noexcept : server_(s) { ++server_.sessions_; }
     place(const place&) = delete;
     ~place() { --server_.sessions_; }
+
+private:
+    server& server_;
+};
+
+// A server that serves one run ends when the session of that run has ended, whatever ends it.
+class server::last {
+public:
+    last(server& s, const session& of) noexcept : server_(s), of_(of) {}
+    last(const last&) = delete;
+    ~last()
+    {
+        if (of_.main && server_.once_)
+            server_.listener_->close();
+    }
+
+private:
+    server& server_;
+    const session& of_;
+};
+
+class server::lost final : public exception_handler {
+public:
+    explicit lost(const server& s) noexcept : server_(s) {}
+    void on_exception(const std::exception_ptr& e) noexcept override
+    {
+        try {
+            if (server_.options_.complain)
+                server_.options_.complain("a session ended: " + what_of(e));
+        } catch (...) { // nor is there memory to say so
+        }
+    }
+
+private:
+    const server& server_;
+};
+
+class server::runs {
+public:
+    runs(server& s, scope& sessions) noexcept : server_(s) { server_.running_ = &sessions; }
+    runs(const runs&) = delete;
+    ~runs() { server_.running_ = nullptr; }
 
 private:
     server& server_;
@@ -32,16 +77,23 @@ task<void> server::run(verbs::listener& where, bool once)
 {
     listener_ = &where;
     once_ = once;
-    scope sessions(context_.shard());
-    running_ = &sessions;
-    for (;;) {
-        auto next = co_await where.next();
-        if (!next)
-            break;
-        sessions.spawn(&server::serve, this, std::move(*next));
+    lost ended(*this);
+    scope sessions(context_.shard(), nullptr, &ended);
+    const runs now(*this, sessions);
+    std::exception_ptr failed;
+    try {
+        for (;;) {
+            auto next = co_await where.next();
+            if (!next)
+                break;
+            sessions.spawn(&server::serve, this, std::move(*next));
+        }
+    } catch (...) {
+        failed = std::current_exception();
     }
     co_await sessions.join();
-    running_ = nullptr;
+    if (failed)
+        std::rethrow_exception(failed);
 }
 
 void server::stop() noexcept
@@ -55,6 +107,8 @@ task<void> server::serve(std::unique_ptr<verbs::connect_request> r)
 {
     const auto said = greeting::read(r->private_data());
     if (!said && options_.others && options_.others(r))
+        co_return;
+    if (r == nullptr) // taken all the same
         co_return;
     if (!said || said->what == greeting::refuse_me) {
         if (!said)
@@ -74,6 +128,7 @@ task<void> server::serve(std::unique_ptr<verbs::connect_request> r)
     }
     const place taken(*this);
     session s(context_);
+    const last closes(*this, s);
     std::string failed;
     try {
         co_await s.link.prepare();
@@ -87,8 +142,10 @@ task<void> server::serve(std::unique_ptr<verbs::connect_request> r)
         const auto accepted = co_await r->accept(o);
         need(accepted, "accept");
         co_await talk(s);
-    } catch (const failure& f) {
-        failed = f.why;
+    } catch (const std::exception& e) {
+        failed = e.what();
+    } catch (...) {
+        failed = "something was thrown that is no std::exception";
     }
     if (!failed.empty()) {
         // A check that breaks the connection on purpose ends here too, and its client asks how this end ended. The failure may
@@ -100,8 +157,6 @@ task<void> server::serve(std::unique_ptr<verbs::connect_request> r)
             complain(*r, failed);
     }
     note_end(s, said->id);
-    if (s.main && once_)
-        listener_->close();
 }
 
 task<void> server::talk(session& s)

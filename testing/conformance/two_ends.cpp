@@ -446,6 +446,14 @@ task<void> local_invalidate(target& t)
 template<opcode op, access rights, std::uint64_t shift, std::uint32_t other_key, bool revoked>
 task<void> must_fail(target& t)
 {
+    if constexpr (op == opcode::rdma_read && rights == access::remote_write) {
+        if (t.of_server != nullptr && !t.of_server->checks_read_rights)
+            throw not_supported("the right to read, which the peer's provider doesn't check");
+    }
+    if constexpr (shift != 0) {
+        if (t.of_server != nullptr && !t.of_server->checks_grant_bounds)
+            throw not_supported("bounds of grants, which the peer's provider doesn't check");
+    }
     end e(t.context);
     const std::uint64_t id = co_await t.connect(e);
     verbs::remote_segment where = co_await open(e, rights, 1000, 7);
@@ -567,6 +575,26 @@ task<std::uint64_t> target::fate(std::uint64_t id)
 {
     const message m = co_await main.ask(request::fate, id);
     co_return m.a;
+}
+
+task<std::string> target::describe()
+{
+    message m;
+    m.what = request::describe;
+    co_await main.send(m);
+    const verbs::completion c = co_await main.received();
+    need(c.length >= message::size, "a description too short");
+    const auto octets = main.incoming(c).subspan(message::size);
+    std::string text(reinterpret_cast<const char*>(octets.data()), octets.size());
+    main.release(c);
+    co_return text;
+}
+
+task<void> target::leave()
+{
+    main.pair().disconnect();
+    const auto over = [this] { return main.ended(); };
+    co_await main.until(over, "the end of the connection that the server was asked by");
 }
 
 } // namespace verbena::testing::conformance

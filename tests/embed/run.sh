@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# run.sh installed BUILD | flags BUILD | shared BUILD | subproject: builds examples as an embedder would, in a folder of its own.
+# run.sh installed BUILD | flags BUILD | shared BUILD | subproject BUILD: builds examples as an embedder would, in a folder of its own.
 #
 # installed   with what `meson install` puts down and pkg-config tells; runs them
 # flags       the same by other compilers, levels of optimisation and flags than the library's: no warning comes out of a header, no
 #             class has another layout, and what is built works
 # shared      with libverbena.so, of a build with -Dshared=enabled
-# subproject  verbena is a Meson subproject with an embedder's defaults (-O0, g++); compiles the examples, since the suite gcc builds
-#             the libraries in the same way
+# subproject  verbena is a Meson subproject with an embedder's defaults (-O0, g++); compiles the examples, links and runs them. The
+#             libraries are those of BUILD, which was built in the same way: to build them here again takes minutes
 set -euo pipefail
 source=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
@@ -112,6 +112,30 @@ shared)
     greets
     compile "${CXX:-clang++-19}" -O2 -DNDEBUG "$source/examples/service.cpp" verbena-service
     serves
+    # A program of somebody's own has the modules that its file names. They are of the library's compiler.
+    # shellcheck disable=SC2046
+    "${LIBRARY_CXX:-g++-12}" -std=c++20 -fPIC -shared $(package --cflags --libs verbena-module) "$source/examples/kv/kv.cpp" -o "$work/kv.so"
+    printf 'modules = ["%s"]\n[kv]\nlisten = ["tcp://127.0.0.1:0"]\nmax_keys = 7\n' "$work/kv.so" >"$work/own.toml"
+    cat >"$work/own.cpp" <<'CPP'
+#include <verbena/services/service.hpp>
+#include <cstdio>
+int main(int, char** argv)
+try {
+    verbena::service s("own", "1");
+    s.load(argv[1]);
+    s.set("metrics.listen", "off");
+    s.set("daemon.shards", 1);
+    s.configure();
+    s.start();
+    const bool serves = s.start_text().find("tcp://127.0.0.1:") != std::string::npos;
+    return serves && s.effective().table("kv").number("max_keys") == 7 && s.stop() ? 0 : 1;
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 1;
+}
+CPP
+    compile "${CXX:-clang++-19}" -O2 -DNDEBUG "$work/own.cpp" verbena-service
+    "$work/own" "$work/own.toml"
     ;;
 subproject)
     mkdir -p "$work/app/subprojects"
@@ -151,9 +175,20 @@ MESON
         echo 'a subproject has the library for services only if it is asked to'
         exit 1
     fi
+    # By Meson's own command, which has what the libraries need besides.
+    libraries=$(realpath "$2")
+    for program in greeter service asio; do
+        linking=$(ninja -C "$work/app/build-enabled" -t commands "$program" | tail -n 1)
+        [[ $linking == *" -o $program "* && $linking == *" subprojects/verbena/"* ]] || { echo "no link of $program: $linking"; exit 1; }
+        (cd "$work/app/build-enabled" && eval "${linking// subprojects\/verbena\// $libraries/}")
+        cp "$work/app/build-enabled/$program" "$work/"
+    done
+    greets
+    greets_through_asio
+    serves
     ;;
 *)
-    echo 'run.sh installed BUILD | flags BUILD | shared BUILD | subproject' >&2
+    echo 'run.sh installed BUILD | flags BUILD | shared BUILD | subproject BUILD' >&2
     exit 2
     ;;
 esac

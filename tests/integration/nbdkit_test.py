@@ -123,15 +123,20 @@ class Nbdkit(daemon.DaemonTest):
 
     def test_the_log_tells_of_a_loss_that_no_client_heard_of(self):
         path, running = self.start_nbdkit(f"url=rnbd+iwarp://127.0.0.1:{self.ports[0]}/disk")
-        writer = NbdClient(path)
-        self.addCleanup(writer.close)
+        writer, second, reader = NbdClient(path), NbdClient(path), NbdClient(path)
+        for client in writer, second, reader:
+            self.addCleanup(client.close)
         self.assertEqual(writer.ask(writer.WRITE, bytes(65536)), 0)
+        self.assertEqual(second.ask(second.WRITE, bytes(65536), 131072), 0)
         self.daemon.stop(signal.SIGKILL)
         self.serve(*self.ports)
         self.assertEqual(writer.ask(writer.WRITE, bytes(65536), 65536), 0)
+        reader.close() # it has written nothing: the log is silent of it
         writer.close()
+        second.close()
         said = b""
-        while b"a client left without a flush after the server began anew" not in said:
+        line = b"a client left without a flush after the server began anew"
+        while said.count(line) != 2:
             self.assertTrue(select.select([running.stderr], [], [], 30 * daemon.SLOW)[0])
             more = os.read(running.stderr.fileno(), 65536)
             self.assertTrue(more, "nbdkit has ended")
@@ -139,6 +144,7 @@ class Nbdkit(daemon.DaemonTest):
         another = NbdClient(path) # whose flush still tells
         self.addCleanup(another.close)
         self.assertEqual(another.ask(another.FLUSH), 5)
+        self.assertEqual(another.ask(another.WRITE, bytes(65536)), 0) # behind the loss
         another.close()
         running.terminate()
         self.assertNotIn("left without a flush", running.stderr.read())

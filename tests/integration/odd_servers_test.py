@@ -96,6 +96,13 @@ class OddServers(unittest.TestCase):
         self.assertIn(b"/export/d/e/f: ", told)
         self.assertNotIn(b"NOTEMPTY", told)
 
+    def test_rm_of_what_fails_for_another_reason_empties_nothing(self):
+        server = self.serve({b"d": filled({b"a": Node()})})
+        server.answers[NFS, fake.RMDIR] = lambda s, a: fake.refusal(fake.EIO)
+        _, told = self.run_client("rm", "-r", server.url + "/d", code=FAILED)
+        self.assertIn(b"RMDIR", told)
+        self.assertEqual(set(server.root.names[b"d"].names), {b"a"})
+
     def test_dots_are_not_changed(self):
         inner, other = filled({b"file": Node()}), filled({b"kept": Node()})
         root = {b"a": inner, b"b": other, b"file": Node()}

@@ -240,7 +240,7 @@ def readme_shows_a_program_that_is_built():
 
 # Pages whose code is of an example, which Meson builds and a test runs.
 SHOWN = {"docs/howto/long_polls.md": "examples/jobs.cpp", "docs/howto/nfs_client.md": "examples/nfs_files.cpp",
-         "docs/howto/verbs.md": "examples/echo/echo.cpp"}
+         "docs/howto/verbs.md": "examples/echo/echo.cpp", "docs/howto/conform.md": "examples/conformance.cpp"}
 
 
 def lines_not_of(example, page):

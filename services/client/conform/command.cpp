@@ -21,6 +21,7 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
+#include <exception>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -31,8 +32,6 @@ namespace {
 
 namespace kit = verbena::testing::conformance;
 
-using kit::end;
-using kit::message;
 using nlohmann::json;
 
 json to_json(const verbs::capabilities& c)
@@ -228,19 +227,6 @@ task<void> run_all(verbena::conform::target& t, const conform_options& o, tally&
     t.begin_check(); // what follows has its time too
 }
 
-task<std::string> description_of_server(end& link)
-{
-    message m;
-    m.what = kit::request::describe;
-    co_await link.send(m);
-    const verbs::completion c = co_await link.received();
-    kit::need(c.length >= message::size, "a description too short");
-    const auto octets = link.incoming(c).subspan(message::size);
-    std::string text(reinterpret_cast<const char*>(octets.data()), octets.size());
-    link.release(c);
-    co_return text;
-}
-
 std::string now()
 {
     const std::time_t t = std::time(nullptr);
@@ -277,7 +263,7 @@ task<int> run_checks(runtime& r, destination where, conform_options o)
         co_await t.main.prepare();
         cure = "\n  `verbena conform --listen URL` must run there, of the same version";
         co_await t.connect(t.main);
-        server = co_await description_of_server(t.main);
+        server = co_await t.describe();
     } catch (const kit::failure& f) {
         failed = f.why;
     }
@@ -299,9 +285,8 @@ task<int> run_checks(runtime& r, destination where, conform_options o)
                   totals_of(told) + "; " + std::to_string(t.wakes) + " times the other end was woken");
     if (written != exit_ok)
         co_return written;
-    const auto over = [&t] { return t.main.ended(); };
     try {
-        co_await t.main.until(over, "the end");
+        co_await t.leave();
     } catch (const kit::failure& f) {
         co_return complain(f.why, exit_failed);
     }
@@ -330,9 +315,16 @@ task<int> serve(runtime& r, destination where, bool once)
     kit::server s(*where.context, std::move(o));
     scope beside(r.shard());
     beside.spawn([&rpc] { return rpc.run(); });
-    co_await s.run(**listener, once);
+    std::exception_ptr failed;
+    try {
+        co_await s.run(**listener, once);
+    } catch (...) {
+        failed = std::current_exception();
+    }
     rpc.close();
     co_await beside.join();
+    if (failed)
+        std::rethrow_exception(failed);
     co_return exit_ok;
 }
 

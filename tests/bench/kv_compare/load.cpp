@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// kv_load URL get|put SIZE CONNECTIONS CALLS SECONDS: keeps CALLS calls in flight in all, over CONNECTIONS, to a server of
+// kv_load URL get|put SIZE CONNECTIONS CALLS SECONDS [MAX_BULK [MEMORY_MIB]]: keeps CALLS calls in flight in all, over CONNECTIONS, to a server of
 // examples/kv's program (verbenad's kv or kv_tirpc_server), with verbena's own clients. URL is tcp://ADDR:PORT or
 // iwarp://ADDR:PORT. First it puts all keys and reads one back. Prints "begin" when it counts, and one line of JSON. Spins, so that what
-// it measures is the server.
+// it measures is the server. A GET has room for MAX_BULK bytes at most (SIZE), 0 for as many as the program allows: what that costs
+// shows where the client's buffers have few MEMORY_MIB (768).
 #include <protocol.hpp>
 
 #include <verbena/core/reactor/reactor.hpp>
@@ -25,7 +26,7 @@ using namespace verbena;
 namespace {
 
 constexpr auto warm_up = std::chrono::milliseconds(300);
-constexpr std::size_t memory = std::size_t(768) << 20;
+constexpr std::size_t usual_memory_mib = 768;
 
 [[noreturn]] void fail(const std::string& why)
 {
@@ -36,6 +37,7 @@ constexpr std::size_t memory = std::size_t(768) << 20;
 struct load {
     bool put = false;
     std::uint32_t size = 0;
+    std::uint32_t max_bulk = 0;
     unsigned keys = 0;
     unsigned calls = 0;
     duration seconds{};
@@ -68,7 +70,7 @@ task<void> one_call(load& l, rpc::client_transport& server, const std::string& k
         co_return;
     }
     rpc::call_options options;
-    options.max_bulk = l.size;
+    options.max_bulk = l.max_bulk;
     kv::key_args args{key};
     const auto got = co_await kv::get(server, std::move(args), options);
     if (!got)
@@ -121,16 +123,21 @@ task<void> run(reactor& shard, load& l)
 
 int main(int argc, char** argv)
 {
-    const std::string url = argc == 7 ? argv[1] : "";
-    const std::string_view operation = argc == 7 ? argv[2] : "";
+    const bool complete = argc >= 7 && argc <= 9;
+    const std::string url = complete ? argv[1] : "";
+    const std::string_view operation = complete ? argv[2] : "";
     const bool tcp = url.starts_with("tcp://");
     if ((!tcp && !url.starts_with("iwarp://")) || (operation != "get" && operation != "put")) {
-        std::fprintf(stderr, "usage: kv_load URL get|put SIZE CONNECTIONS CALLS SECONDS\n");
+        std::fprintf(stderr,
+                     "usage: kv_load URL get|put SIZE CONNECTIONS CALLS SECONDS [MAX_BULK [MEMORY_MIB]]\n");
         return 2;
     }
     load l;
     l.put = operation == "put";
     l.size = std::uint32_t(std::atoll(argv[3]));
+    l.max_bulk = argc > 7 ? std::uint32_t(std::atoll(argv[7])) : l.size;
+    if (l.max_bulk == 0)
+        l.max_bulk = kv::data::limit;
     l.calls = unsigned(std::atoi(argv[5]));
     l.seconds = std::chrono::duration_cast<duration>(std::chrono::duration<double>(std::atof(argv[6])));
     l.keys = l.size >= 65536 ? 64 : 1024;
@@ -141,7 +148,7 @@ int main(int argc, char** argv)
     auto shard = reactor::create(spinning);
     if (!shard)
         fail(shard.error().message());
-    memory_budget budget(memory);
+    memory_budget budget((argc > 8 ? std::size_t(std::atoll(argv[8])) : usual_memory_mib) << 20);
     buffer_pool buffers(budget, shard->get());
     const auto rdma = iwarp::make_context(**shard);
     rpc::client_options patience;

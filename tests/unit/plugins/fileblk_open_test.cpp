@@ -244,16 +244,25 @@ BOOST_AUTO_TEST_CASE(only_files_and_block_devices_are_opened)
 BOOST_AUTO_TEST_CASE(no_file_is_made_among_devices)
 {
     place p;
-    p.options.path = "/dev/verbena-none-" + std::to_string(::getpid());
-    for (const std::uint64_t size : {0u, 4096u}) {
-        p.options.size = size;
-        BOOST_TEST(p.open() == ENOENT);
-        BOOST_TEST(p.says("no file is made there"), p.text);
+    const std::string name = "verbena-none-" + std::to_string(::getpid());
+    const std::string link = p.options.path + ".devices";
+    std::filesystem::create_directory_symlink("/dev", link);
+    for (const std::string& folder :
+         {std::string("/dev/"), std::string("//dev/"), std::string("/dev/shm/../"), link + "/"}) {
+        p.options.path = folder + name;
+        for (const std::uint64_t size : {0u, 4096u}) {
+            p.options.size = size;
+            BOOST_TEST(p.open() == ENOENT);
+            BOOST_TEST(p.says("no file is made there"), p.text);
+        }
+        BOOST_TEST(!std::filesystem::remove(p.options.path));
     }
-    BOOST_TEST(!std::filesystem::remove(p.options.path));
-    p.options.path = "/dev/shm/verbena-some-" + std::to_string(::getpid());
-    BOOST_TEST(p.open() == 0);
-    BOOST_TEST(std::filesystem::remove(p.options.path));
+    std::filesystem::remove(link);
+    for (const char* folder : {"/dev/shm/", "/dev/../dev/shm/"}) {
+        p.options.path = folder + name;
+        BOOST_TEST(p.open() == 0);
+        BOOST_TEST(std::filesystem::remove(p.options.path));
+    }
 }
 
 BOOST_AUTO_TEST_CASE(a_file_has_one_writer_or_many_readers)

@@ -32,7 +32,7 @@ struct tree {
     /// As a LOOKUP of `name`, which stands at `path`.
     storage::handle see(const storage::handle& in, const std::string& name, const std::string& path)
     {
-        const unique_fd fd(open(path));
+        const posixfs::unique_fd fd(open(path));
         BOOST_REQUIRE(fd);
         return table.insert(fd.get(), stat_of(fd.get()), in, name);
     }
@@ -45,12 +45,12 @@ struct tree {
     }
     std::int64_t inode(const std::string& path) const
     {
-        const unique_fd fd(open(path));
+        const posixfs::unique_fd fd(open(path));
         return std::int64_t(stat_of(fd.get()).st_ino);
     }
 
     suite::temporary_directory directory;
-    unique_fd root{open("")};
+    posixfs::unique_fd root{open("")};
     path_table table{root.get(), stat_of(root.get()), 100, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
 };
 
@@ -91,8 +91,8 @@ BOOST_FIXTURE_TEST_CASE(a_number_that_is_given_away_again_is_another_file, tree)
     // Wherever this runs: the same device and number, and another file.
     file("one");
     file("other");
-    const unique_fd one(open("one"));
-    const unique_fd other(open("other"));
+    const posixfs::unique_fd one(open("one"));
+    const posixfs::unique_fd other(open("other"));
     const auto forged = table.insert(other.get(), stat_of(one.get()), table.root_handle(), "one");
     BOOST_TEST(!(forged == see("one")));
     BOOST_TEST(lead(forged) == -ESTALE);
@@ -133,12 +133,12 @@ BOOST_FIXTURE_TEST_CASE(a_file_with_several_names_is_found_by_those_that_are_lef
 BOOST_FIXTURE_TEST_CASE(a_name_that_cannot_be_looked_at_is_not_one_that_is_gone, tree)
 {
     file("f");
-    const unique_fd f(open("f"));
+    const posixfs::unique_fd f(open("f"));
     storage::handle in = table.root_handle();
     const auto h = see("f");
     // Deeper than the kernel takes paths.
     const std::string name(250, 'd');
-    unique_fd at(open(""));
+    posixfs::unique_fd at(open(""));
     for (int i = 0; i < 20; ++i) {
         BOOST_REQUIRE(::mkdirat(at.get(), name.c_str(), 0700) == 0);
         at.reset(::openat(at.get(), name.c_str(), O_PATH | O_CLOEXEC));

@@ -172,6 +172,7 @@ public:
     std::string_view name() const noexcept override { return "instant"; }
 
 private:
+    void go_to(std::string) override {}
     task<result<void>> open() override { co_return result<void>(); }
     void transmit(outstanding& o) noexcept override { complete(o, error(std::errc::io_error)); }
     void retract(outstanding&) noexcept override {}

@@ -54,4 +54,23 @@ BOOST_AUTO_TEST_CASE(a_loss_that_a_client_was_not_told_of_is_for_the_next_one)
     BOOST_TEST(writer->told() == 2u);
 }
 
+BOOST_AUTO_TEST_CASE(what_a_client_wrote_since_its_flush_may_be_lost)
+{
+    nbd::losses_told all;
+    nbd::losses_told::client writer(all);
+    BOOST_TEST(!writer.may_have_lost(1)); // it has only read
+    writer.changes(1);
+    BOOST_TEST(!writer.may_have_lost(1)); // it has written behind the loss
+    writer.changes(2);
+    BOOST_TEST(writer.may_have_lost(2));
+    auto flushed = writer.flushes();
+    BOOST_TEST(!writer.may_have_lost(2));
+    writer.changes(2); // meanwhile
+    BOOST_TEST(!writer.may_have_lost(2));
+    writer.changes_back(flushed); // the flush has failed
+    BOOST_TEST(writer.may_have_lost(2));
+    flushed = writer.flushes();
+    BOOST_TEST(!writer.may_have_lost(3));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -271,6 +271,44 @@ BOOST_AUTO_TEST_CASE(a_file_says_what_was_set_before_it_anew)
     ::unlink(path.c_str());
 }
 
+// A module that is loaded is met by tests/embed/run.sh: this program exports nothing to one.
+BOOST_AUTO_TEST_CASE(modules_that_a_file_names_are_loaded_or_refused_with_the_place)
+{
+    const std::string path = "/tmp/verbena_service_test." + std::to_string(::getpid()) + ".toml";
+    const auto refusal = [&](const std::string& text) {
+        std::ofstream(path) << text;
+        service s("test", "1");
+        s.serve("null", {"tcp://127.0.0.1:0"},
+                [](shard&) { return std::vector<std::unique_ptr<rpc::program>>(); });
+        s.load(path);
+        return complaint(s);
+    };
+    const std::string none = refusal("[null]\n\n");
+    BOOST_TEST(none == "");
+    const std::string missing = refusal("\nmodules = [\"/nonexistent/one.so\"]\n");
+    BOOST_TEST(missing.find(path + ":2:") == 0U, missing);
+    BOOST_TEST(missing.find("/nonexistent/one.so") != std::string::npos, missing);
+    const std::string no_list = refusal("modules = \"one\"\n");
+    BOOST_TEST(no_list.find("modules must be a list of strings") != std::string::npos, no_list);
+    ::unlink(path.c_str());
+    // What set() says is the same.
+    service s("test", "1");
+    s.set("modules", std::vector<std::string>{"/nonexistent/two.so"});
+    const std::string set = complaint(s);
+    BOOST_TEST(set.find("/nonexistent/two.so") != std::string::npos, set);
+    // And what is given to configure() by itself.
+    service given("test", "1");
+    setting_values values;
+    values.set("modules", {std::vector<std::string>{"/nonexistent/three.so"}});
+    std::string told;
+    try {
+        given.configure(std::move(values));
+    } catch (const config_error& e) {
+        told = e.what();
+    }
+    BOOST_TEST(told.find("/nonexistent/three.so") != std::string::npos, told);
+}
+
 BOOST_AUTO_TEST_CASE(what_was_started_is_stopped_when_the_rest_fails)
 {
     std::atomic<int> alive{0};

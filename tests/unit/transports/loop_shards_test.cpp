@@ -47,7 +47,7 @@ struct three {
         auto q = co_await (*request)->make_queue_pair(*server_domain, {});
         BOOST_REQUIRE(q);
         n.s = std::move(*q);
-        n.s_seen.complaint = &complaint;
+        n.s_seen.reports_to(complaint);
         n.s->set_handler(&n.s_seen);
         (void)co_await (*request)->accept({});
     }
@@ -64,7 +64,7 @@ struct three {
         if (!q)
             co_return false;
         n.c = std::move(*q);
-        n.c_seen.complaint = &complaint;
+        n.c_seen.reports_to(complaint);
         n.c->set_handler(&n.c_seen);
         co_return true;
     }

@@ -129,7 +129,7 @@ task<rpc::outcome> server::create(rpc::call& c)
                                             storage::create_mode(args.mode), set, from_verifier(args.verf));
     end_creation(directory, made, res);
     if (res.status != nfsstat3::ok)
-        res.dir_wcc.after = co_await attributes_of(directory);
+        co_return co_await refuse(c, res, res.status, res.dir_wcc, directory);
     co_return reply(c, res);
 }
 
@@ -152,7 +152,7 @@ task<rpc::outcome> server::mkdir(rpc::call& c)
     const auto made = co_await making;
     end_creation(directory, made, res);
     if (res.status != nfsstat3::ok)
-        res.dir_wcc.after = co_await attributes_of(directory);
+        co_return co_await refuse(c, res, res.status, res.dir_wcc, directory);
     co_return reply(c, res);
 }
 
@@ -197,7 +197,7 @@ task<rpc::outcome> server::symlink(rpc::call& c)
         co_await directory.backend().symlink(directory.request, directory.file, args.where.name, path, set);
     end_creation(directory, made, res);
     if (res.status != nfsstat3::ok)
-        res.dir_wcc.after = co_await attributes_of(directory);
+        co_return co_await refuse(c, res, res.status, res.dir_wcc, directory);
     co_return reply(c, res);
 }
 
@@ -231,7 +231,7 @@ task<rpc::outcome> server::mknod(rpc::call& c)
                                                          type, args.spec.specdata1, args.spec.specdata2, set);
     end_creation(directory, made, res);
     if (res.status != nfsstat3::ok)
-        res.dir_wcc.after = co_await attributes_of(directory);
+        co_return co_await refuse(c, res, res.status, res.dir_wcc, directory);
     co_return reply(c, res);
 }
 
@@ -259,12 +259,11 @@ task<rpc::outcome> server::remove(rpc::call& c)
         co_return reply(c, res);
     const storage::request request = request_for(directory.request, asked);
     auto done = co_await directory.backend().remove(request, directory.file, args.object.name);
-    if (done) {
-        res.dir_wcc = to_wcc(*done);
-    } else {
-        res.status = is_another(request, done.error()) ? nfsstat3::jukebox : status_of(done.error());
-        res.dir_wcc.after = co_await attributes_of(directory);
+    if (!done) {
+        const nfsstat3 why = is_another(request, done.error()) ? nfsstat3::jukebox : status_of(done.error());
+        co_return co_await refuse(c, res, why, res.dir_wcc, directory);
     }
+    res.dir_wcc = to_wcc(*done);
     co_return reply(c, res);
 }
 
@@ -289,12 +288,9 @@ task<rpc::outcome> server::rmdir(rpc::call& c)
                                  directory.file};
     auto removing = remove_directory(in, args.object.name);
     auto done = co_await removing;
-    if (done) {
-        res.dir_wcc = to_wcc(*done);
-    } else {
-        res.status = status_of(done.error());
-        res.dir_wcc.after = co_await attributes_of(directory);
-    }
+    if (!done)
+        co_return co_await refuse(c, res, status_of(done.error()), res.dir_wcc, directory);
+    res.dir_wcc = to_wcc(*done);
     co_return reply(c, res);
 }
 
@@ -334,14 +330,13 @@ task<rpc::outcome> server::rename(rpc::call& c)
         co_return reply(c, res);
     const storage::request request = request_for(from.request, asked);
     auto done = co_await from.backend().rename(request, from.file, args.from.name, to.file, args.to.name);
-    if (done) {
-        res.fromdir_wcc = to_wcc(done->from);
-        res.todir_wcc = to_wcc(done->to);
-    } else {
-        res.status = is_another(request, done.error()) ? nfsstat3::jukebox : status_of(done.error());
+    if (!done) {
+        const nfsstat3 why = is_another(request, done.error()) ? nfsstat3::jukebox : status_of(done.error());
         res.fromdir_wcc.after = co_await attributes_of(from);
-        res.todir_wcc.after = co_await attributes_of(to);
+        co_return co_await refuse(c, res, why, res.todir_wcc, to);
     }
+    res.fromdir_wcc = to_wcc(done->from);
+    res.todir_wcc = to_wcc(done->to);
     co_return reply(c, res);
 }
 
@@ -364,14 +359,12 @@ task<rpc::outcome> server::link(rpc::call& c)
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
     auto done = co_await file.backend().link(file.request, file.file, directory.file, args.link.name);
-    if (done) {
-        res.file_attributes = to_post_op(done->file);
-        res.linkdir_wcc = to_wcc(done->directory);
-    } else {
-        res.status = status_of(done.error());
+    if (!done) {
         res.file_attributes = co_await attributes_of(file);
-        res.linkdir_wcc.after = co_await attributes_of(directory);
+        co_return co_await refuse(c, res, status_of(done.error()), res.linkdir_wcc, directory);
     }
+    res.file_attributes = to_post_op(done->file);
+    res.linkdir_wcc = to_wcc(done->directory);
     co_return reply(c, res);
 }
 

@@ -84,12 +84,9 @@ task<rpc::outcome> server::setattr(rpc::call& c)
     if (args.guard)
         guard = storage::file_time{args.guard->seconds, args.guard->nseconds};
     auto done = co_await file.backend().setattr(file.request, file.file, set, guard);
-    if (done) {
-        res.obj_wcc = to_wcc(*done);
-    } else {
-        res.status = status_of(done.error());
-        res.obj_wcc.after = co_await attributes_of(file);
-    }
+    if (!done)
+        co_return co_await refuse(c, res, status_of(done.error()), res.obj_wcc, file);
+    res.obj_wcc = to_wcc(*done);
     co_return reply(c, res);
 }
 
@@ -247,11 +244,9 @@ task<rpc::outcome> server::write(rpc::call& c)
     if (args.data.external) {
         // Nothing has arrived of an item in a Read chunk; what may not be written need not come at all.
         if (here.empty()) {
-            res.status = co_await may_write(file);
-            if (res.status != nfsstat3::ok) {
-                res.file_wcc.after = co_await attributes_of(file);
-                co_return reply(c, res);
-            }
+            const nfsstat3 may = co_await may_write(file);
+            if (may != nfsstat3::ok)
+                co_return co_await refuse(c, res, may, res.file_wcc, file);
         }
         auto got = co_await c.pull(args.data);
         if (!got && got.error() == std::errc::not_enough_memory) {
@@ -268,11 +263,8 @@ task<rpc::outcome> server::write(rpc::call& c)
     res.verf = to_verifier(file.backend().write_verifier());
     auto done = co_await file.backend().write(file.request, file.file, args.offset, pieces,
                                               storage::stability(args.stable));
-    if (!done) {
-        res.status = status_of(done.error());
-        res.file_wcc.after = co_await attributes_of(file);
-        co_return reply(c, res);
-    }
+    if (!done)
+        co_return co_await refuse(c, res, status_of(done.error()), res.file_wcc, file);
     res.file_wcc = to_wcc(done->file);
     res.count = done->count;
     res.committed = stable_how(done->committed);
@@ -295,13 +287,10 @@ task<rpc::outcome> server::commit(rpc::call& c)
     const bool whole = args.offset > last_offset || args.count > last_offset - args.offset;
     auto done = co_await file.backend().commit(file.request, file.file, whole ? 0 : args.offset,
                                                whole ? 0 : args.count);
-    if (done) {
-        res.file_wcc = to_wcc(*done);
-        res.verf = to_verifier(file.backend().write_verifier());
-    } else {
-        res.status = status_of(done.error());
-        res.file_wcc.after = co_await attributes_of(file);
-    }
+    if (!done)
+        co_return co_await refuse(c, res, status_of(done.error()), res.file_wcc, file);
+    res.file_wcc = to_wcc(*done);
+    res.verf = to_verifier(file.backend().write_verifier());
     co_return reply(c, res);
 }
 

@@ -27,6 +27,14 @@ rpc::outcome server::reply(rpc::call& c, const Results& res) noexcept
     return c.results().ok() ? rpc::outcome::success : rpc::outcome::system_error;
 }
 
+template<class Results>
+task<rpc::outcome> server::refuse(rpc::call& c, Results& res, nfsstat3 why, wcc_data& wcc, const target& of)
+{
+    res.status = why;
+    wcc.after = co_await attributes_of(of);
+    co_return reply(c, res);
+}
+
 inline verifier3 to_verifier(std::uint64_t value) noexcept
 {
     verifier3 verifier;

@@ -13,6 +13,8 @@
 
 namespace verbena {
 
+class module_table;
+
 /// Largest file that is read.
 inline constexpr std::size_t max_config_size = std::size_t(4) << 20;
 
@@ -23,6 +25,10 @@ setting_values parse_config(std::string_view text, std::string_view name);
 setting_values load_config(const std::string& path);
 /// What parse_config() would read as `values`.
 std::string to_toml(const setting_values& values);
+/// Loads the modules that `file` names (`modules = [...]`), as load_module() does; what else it says is then compared with what they
+/// declare. Blocks. Throws config_error with the place.
+/// A file that was loaded by an earlier call is passed over.
+void load_modules(const setting_values& file, module_table& into);
 
 } // namespace verbena
 

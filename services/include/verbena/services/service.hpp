@@ -72,9 +72,10 @@ public:
     /// All that can be told: [daemon], [memory], [metrics], and a table for each protocol of modules(). docs/reference/config.md.
     std::vector<setting> settings() const;
     /// Takes what it shall do, and lets the modules take theirs. Opens nothing. A protocol is served if its table is there. Throws
-    /// config_error, naming the place and the cure, for what can't be. Once.
+    /// config_error, naming the place and the cure, for what can't be. Loads the modules that `modules` names first, but those that
+    /// load_modules() has loaded: the program has to export the library to them (docs/howto/embed.md). Once.
     void configure(setting_values values);
-    /// Likewise, with what set() said.
+    /// Likewise, with what set() and load() said.
     void configure();
     /// What configure() was given, completed.
     const setting_values& effective() const noexcept;

@@ -13,6 +13,10 @@
 #include <string>
 #include <string_view>
 
+namespace verbena::testing::conformance {
+class check_time; // the kit's own
+}
+
 #pragma GCC visibility push(default)
 
 namespace verbena::testing::conformance {
@@ -31,6 +35,10 @@ public:
     /// True of hardware and of drivers, which carry requests out while shard() does not turn. Then a few checks allow what such a
     /// device may do in between.
     virtual bool works_by_itself() const noexcept { return false; }
+
+private:
+    friend class check_time;
+    time_point check_ends_ = time_point::max(); // the end of the time of the check that runs, if one does
 };
 
 struct target;
@@ -47,7 +55,7 @@ struct check {
 };
 
 /// All of the kit's, group by group. A check asks query() what the provider can do. A check in one program states the opposite
-/// where the provider can't, so that it always checks something.
+/// where the provider can't, so that it always checks something. One that talks to a server is not_supported then.
 std::span<const check> checks() noexcept;
 /// Those of them that talk to a server, in the order in which `verbena conform` runs them.
 std::span<const check> checks_from_one_end() noexcept;
@@ -63,9 +71,10 @@ struct outcome {
     std::string reason; ///< empty if passed; else what was found, or what is not supported
 };
 
-/// Runs one check and returns when nothing of it is left. It waits 240 s of the shard's clock at most, then the check has failed.
-/// A provider that breaks its promises makes checks fail; one that touches memory which is not its own, or never ends a
-/// task, breaks the program all the same. On the thread of `p.shard()`, outside of its turns.
+/// Runs one check and returns when nothing of it is left. The whole check has 240 s of the shard's clock. When they are over, its
+/// tasks are asked to stop, and it has failed, whatever it finds. A provider that breaks its promises makes checks fail; one
+/// that touches memory which is not its own, or never ends a task, breaks the program all the same. Nothing is thrown. On the
+/// thread of `p.shard()`, outside of its turns.
 outcome run(const check& c, subject& p);
 
 /// `name` as test frameworks want it: letters and digits, and one underscore in place of whatever stands between them.

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <verbena/core/result.hpp>
+#include <verbena/core/unique_fd.hpp>
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -20,42 +20,8 @@
 
 namespace verbena::net {
 
-/// Owns a file descriptor.
-class unique_fd {
-public:
-    unique_fd() = default;
-    explicit unique_fd(int fd) noexcept : fd_(fd) { count(fd, 1); }
-    unique_fd(unique_fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-    unique_fd& operator=(unique_fd&& other) noexcept
-    {
-        if (this != &other)
-            reset(other.release());
-        return *this;
-    }
-    ~unique_fd() { reset(); }
-
-    explicit operator bool() const noexcept { return fd_ >= 0; }
-    int get() const noexcept { return fd_; }
-    int release() noexcept
-    {
-        count(fd_, -1);
-        return std::exchange(fd_, -1);
-    }
-    /// Closes what it owned and owns `fd` from now on.
-    void reset(int fd = -1) noexcept;
-    /// How many the process holds in objects of this class, connections above all. Any thread.
-    static std::size_t held() noexcept { return held_.load(std::memory_order_relaxed); }
-
-private:
-    static void count(int fd, int change) noexcept
-    {
-        if (fd >= 0)
-            held_.fetch_add(static_cast<std::size_t>(change), std::memory_order_relaxed);
-    }
-
-    static inline std::atomic<std::size_t> held_{0};
-    int fd_ = -1;
-};
+/// Owns a descriptor of a socket: held() counts connections, above all.
+using unique_fd = basic_unique_fd<struct socket_kind>;
 
 /// An IPv4 or IPv6 address with a port. An IPv4-mapped IPv6 address is kept as the IPv4 address that it is.
 class endpoint {
@@ -65,7 +31,7 @@ public:
     /// Of a socket address that the kernel returned; EAFNOSUPPORT unless it is IPv4 or IPv6.
     static result<endpoint> from(const sockaddr* address, socklen_t length) noexcept;
     /// "192.0.2.1:2049", "[2001:db8::1]:2049", "[fe80::1%eth0]:2049". Numbers only, so it never asks a
-    /// name server; EINVAL with the rule that was broken.
+    /// name server; EINVAL with the rule that was broken, ENODEV where the interface behind % is not there (yet).
     static result<endpoint> parse(std::string_view text);
     /// The addresses at both ends of a socket.
     static result<endpoint> local(int fd) noexcept;

@@ -32,6 +32,19 @@ public:
     virtual void on_answer() noexcept = 0;
 };
 
+/// Where a server is, asked when there was no connection yet, or none is to be had at the address of the last one: a server that
+/// moves, with its name, is found again.
+class server_addresses {
+public:
+    virtual ~server_addresses() = default;
+    /// The addresses to try now, in this order, as the transport takes them. Completes when: they are known, within bounded time
+    /// and without holding the shard. On cancel: it ends, ECANCELED. Errors: why there are none, which fails the attempt; an
+    /// exception counts as one. Lifetime: it outlives the task. Shard: the client's.
+    virtual task<result<std::vector<std::string>>> find() = 0;
+    /// There is a connection to `address`, one of those that find() named.
+    virtual void connected(const std::string& address) noexcept = 0;
+};
+
 /// What becomes of calls while the server is silent or gone.
 struct client_options {
     /// true: a call waits, across reconnections, until it is answered or cancelled; with EINVAL it fails while there was no connection yet,
@@ -59,6 +72,11 @@ struct client_options {
     client_watch* watch = nullptr;
     /// While no reply ever came, the watch hears of a shorter silence than `timeout` already.
     duration first_silence = std::chrono::seconds(5);
+    /// Where to connect, in place of the one address that the client was made with. Outlives the client; nullptr: that address.
+    /// A connection is made again at the address of the last one, without a question; where that fails, at the others that find() names.
+    /// Then another host may be there, which does not know what the last one has run. So calls that were sent, and for which neither
+    /// request::idempotent nor may_repeat is set, fail with ECONNRESET when there is a connection to another address: they ran once, or not.
+    server_addresses* addresses = nullptr;
     /// Calls outstanding at once, at most max_outstanding_calls; more wait their turn.
     std::uint32_t max_calls = 128;
 };
@@ -101,9 +119,17 @@ public:
     /// Set it where max_reply is a guess, as results have no small bound (a list), and to run the call twice does no harm, as it
     /// only reads or sets what it would set again. Instead of failing with EOVERFLOW the client then calls again with fourfold
     /// room, up to three times, and begins later calls of that procedure with what sufficed. Not for calls that append, create or
-    /// remove: each of those repeats runs. What is sent again after a broken connection does not depend on this: it
-    /// has the same XID, and a server with a duplicate-request cache runs it once.
+    /// remove: each of those repeats runs. What is sent again to the same address after a broken connection does not depend on this:
+    /// it has the same XID, and a server with a duplicate-request cache runs it once.
     bool may_repeat = false;
+    /// To run the call twice does no harm. So it is sent again also at another address of the server (client_options::addresses), whose
+    /// cache does not know it. What may_repeat says holds for this, too. A procedure sets it unless it is one of effect::changes.
+    bool idempotent = false;
+    /// With may_repeat: the room for the large result that the first calls of a procedure offer, so that small results of one that may
+    /// have large ones take little memory. 0: max_result. Where a result does not fit, the call runs again with fourfold room, up to
+    /// max_result; later calls of the procedure begin with that, until 64 in a row needed a quarter or less. max_reply is then
+    /// no guess, and stays.
+    std::uint32_t first_result = 0;
 
 private:
     lease block_;
@@ -131,6 +157,8 @@ public:
     /// Reads the header; results() then stands at the results. For the transport, once.
     result<void> decode_header();
     xdr::decoder& results() noexcept { return results_; }
+    /// Bytes that came in the Write chunk.
+    std::size_t chunk_size() const noexcept { return data_.size(); }
     /// The bytes of the payload item `ref` that results() yielded. Once. Fails when the responder broke
     /// RFC 8166 4.3.2: the item inline although a chunk was offered, or of another length than the chunk.
     result<payload> take(const xdr::payload_ref& ref);

@@ -199,6 +199,8 @@ private:
 };
 
 namespace detail {
+/// Bytes that a call over RDMA offers for a bulk in the results of a procedure that may run again, until it is seen that they do not do.
+inline constexpr std::uint32_t first_bulk_room = std::uint32_t(64) << 10;
 call_header header_of(const procedure_definition& what, const call_options& options) noexcept;
 error bad_results(const procedure_definition& what, const xdr::decoder& in) noexcept;
 } // namespace detail
@@ -219,9 +221,14 @@ task<result<Results>> procedure<Args, Results, Error>::invoke(client_transport& 
     if constexpr (detail::has_bulk<Args>)
         out.attach(detail::bulk_in(args).take());
     out.max_reply = max_success_header_size + detail::results_size<Results, Error>;
+    out.idempotent = what.effect != effect::changes;
     if constexpr (detail::has_bulk<Results>) {
         using item = std::remove_cvref_t<decltype(detail::bulk_in(std::declval<Results&>()))>;
         out.max_result = std::min(item::limit, options.max_bulk);
+        if (out.idempotent) {
+            out.may_repeat = true;
+            out.first_result = detail::first_bulk_room;
+        }
     }
     result<reply> answer = co_await server.call(out);
     if (!answer)

@@ -16,6 +16,7 @@
 #include <coroutine>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #pragma GCC visibility push(default)
@@ -77,6 +78,8 @@ protected:
     reconnecting_client(reactor& shard, const client_options& options);
     ~reconnecting_client() override;
 
+    /// The next open() goes there: an address of client_options::addresses. Nothing is open.
+    virtual void go_to(std::string address) = 0;
     /// Makes a connection; transmit() is called for all calls afterwards. Completes when: there is one, or the attempt has
     /// failed, which client_options::connect_timeout bounds. On cancel: it ends, ECANCELED: close() waits for that. Errors: why
     /// there is none; an exception counts as one.
@@ -134,8 +137,11 @@ private:
     struct learned {
         std::array<std::byte, 12> procedure;
         std::size_t max_reply;
+        std::uint32_t max_result; // of calls with request::first_result
+        unsigned unneeded = 0;    // results in a row that took a quarter of that, or less
     };
     static constexpr std::size_t max_learned = 32;
+    static constexpr unsigned unneeded_in_a_row = 64;
 
     task<result<void>> wait_for_turn(time_point limit);
     void begin(outstanding& o, std::uint32_t index);
@@ -143,15 +149,20 @@ private:
     error given_up(const outstanding& o) const noexcept;
     learned* learned_of(const request& r) noexcept;
     void learn(const request& r);
+    bool enlarge(request& r, std::uint32_t most_result) const noexcept;
+    void note_result(const request& r, std::size_t size) noexcept;
     void start() noexcept;
     void attempt_failed(const error& why) noexcept;
     task<result<void>> try_to_open();
+    task<result<void>> open_one_of(server_addresses& where);
+    task<result<void>> open_at(server_addresses& where, std::string address);
     task<void> keep_connected();
     task<void> connect_while_wanted();
     void transmit_all();
     void on_silence(outstanding& o) noexcept;
     void arm(outstanding& o) noexcept;
     void fail_all(const error& cause) noexcept;
+    void fail_what_another_host_may_run_again() noexcept;
     bool is_stranger(duration lasted);
     void look_at_silence() noexcept;
     void heard() noexcept;
@@ -169,6 +180,8 @@ private:
     wait_mark closer_mark_;
     event lost_;
     event attempted_;
+    std::string address_;        ///< of the last connection, by client_options::addresses
+    bool keeps_address_ = false; ///< that one is tried first: no look-up since named others alone
     error last_error_;
     std::uint64_t failed_attempts_ = 0;
     std::vector<learned> learned_; // room for replies that calls which may be repeated needed
@@ -186,6 +199,7 @@ private:
     bool running_ = false;
     bool connected_ = false;
     bool closing_ = false;
+    bool told_missing_ = false; ///< that the way to the server is not here, since there was a connection
 };
 
 } // namespace verbena::rpc

@@ -38,7 +38,9 @@ struct stream_client_options {
 };
 
 /// Calls the server at `address`, numeric: "192.0.2.7:2049" or "[2001:db8::7]:2049". Connects on use.
-/// rpc::connect() takes a URL and names. `buffers` outlives the client. EINVAL when the address can't be read.
+/// rpc::connect() takes a URL and names. `buffers` outlives the client. EINVAL when the address can't be read. One
+/// on a network interface that is not there ("[fe80::1%eth0]:2049") is a host that can't be reached now: calls fail with ENODEV, and
+/// hard ones wait for it.
 result<std::unique_ptr<client_transport>> make_stream_client(reactor& shard, buffer_pool& buffers,
                                                              std::string_view address,
                                                              const stream_client_options& options = {});

@@ -130,7 +130,7 @@ public:
     /// Errors: failure.
     task<void> prepare(end* other = nullptr);
     bool is_prepared() const noexcept { return region_ != nullptr; }
-    /// Between prepare() and the connection: receives are shared, and the caller posts them. Errors: failure.
+    /// Between prepare(), without another end, and the connection: receives are shared, and the caller posts them. Errors: failure.
     task<void> share_receives();
     void adopt(std::unique_ptr<verbs::queue_pair> q);
     /// Of a connection that this end asked for: while nothing has come, who waits for something wakes the peer each second, as a
@@ -153,7 +153,7 @@ public:
     {
         return std::span(memory_).subspan((slots + i) * slot, slot);
     }
-    /// The receive of a completion.
+    /// The receive of a completion that received() gave: a slot of this end, and no more than it.
     std::span<const std::byte> incoming(const verbs::completion& c) noexcept
     {
         return std::span(receiver().memory_).subspan(c.id * slot, c.length);
@@ -168,10 +168,12 @@ public:
     task<verbs::completion> finished(std::uint64_t id);
     /// As finished(), and it must be a success.
     task<void> succeeded(std::uint64_t id, const char* what);
-    /// The next receive, whose slot is posted again by release().
+    /// The next receive, whose slot is posted again by release(). Where the provider has told of a receive that nobody posted, or
+    /// of more octets than it has, each wait fails.
     task<verbs::completion> received();
     void release(const verbs::completion& c);
-    bool has_message() const noexcept { return !receives_.empty(); }
+    /// received() need not wait.
+    bool has_message() const noexcept { return !receives_.empty() || nonsense_ != nullptr; }
     /// A moment, so that others get their turn.
     static sleep_awaiter pause() noexcept { return sleep_for(std::chrono::microseconds(200)); }
     task<void> send(const message& m, std::uint32_t invalidate = 0);
@@ -215,6 +217,7 @@ private:
     std::size_t standing_ = 0;
     std::size_t flushed_ = 0;
     std::size_t strays_ = 0;
+    const char* nonsense_ = nullptr; // told by the provider; used as an index, it would lead out of memory_
     unsigned ends_ = 0;
     error why_;
     std::unique_ptr<verbs::queue_pair> pair_; // goes first

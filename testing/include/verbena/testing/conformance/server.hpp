@@ -19,7 +19,8 @@ namespace verbena::testing::conformance {
 
 struct server_options {
     std::string description; ///< what request::describe is answered with
-    /// Asked for each peer whose private data are not of this kit: true if it took the peer. Otherwise the peer is rejected.
+    /// Asked for each peer whose private data are not of this kit: true if it took the peer. Otherwise the peer is rejected, if
+    /// it is still there.
     std::function<bool(std::unique_ptr<verbs::connect_request>&)> others;
     /// Told whom the server refuses and whose connection failed, in a line for people.
     std::function<void(const std::string&)> complain;
@@ -35,8 +36,9 @@ public:
     ///
     /// Completes when: the listener is closed and no connection is left. With `once`, the server closes the listener when a
     /// connection over which it was asked for its description has ended. On cancel: it takes no more peers, and the sessions that
-    /// stand go on; stop() ends them. Errors: none that a peer can cause. Lifetime: the server and `where` outlive the task.
-    /// Shard: that of the context.
+    /// stand go on; stop() ends them. Errors: none that a peer can cause: what is thrown in a session, such as std::bad_alloc, ends that
+    /// session, and `complain` hears of it. What the listener throws is rethrown when all sessions have ended. Lifetime: the server and
+    /// `where` outlive the task. Shard: that of the context.
     task<void> run(verbs::listener& where, bool once);
     /// Ends all connections soon, without closing the listener. Shard only.
     void stop() noexcept;
@@ -52,6 +54,9 @@ private:
         bool main = false;        // it asked for the description
     };
     class place; // of a session, among max_sessions
+    class last;  // closes the listener behind a session
+    class lost;  // hears of what leaves a session
+    class runs;  // running_ is set
     task<void> serve(std::unique_ptr<verbs::connect_request> r);
     static task<void> refuse(verbs::connect_request& r, const greeting& with);
     void complain(const verbs::connect_request& r, const std::string& of) const;

@@ -32,6 +32,9 @@ struct target {
     end main;
     std::uint64_t last_id;
     time_point deadline = time_point::max();
+    /// What the server's provider can do, if that is known; outlives the target. A check of what that provider says it doesn't check
+    /// (checks_read_rights, checks_grant_bounds) is not_supported then, and fails where this is nullptr.
+    const verbs::capabilities* of_server = nullptr;
     /// RDMA Writes of nothing, sent to a peer that left a connection's first message without an answer for a second.
     std::uint64_t wakes = 0;
 
@@ -54,10 +57,16 @@ struct target {
     }
     /// A bit set of connection_fate, once the connection has ended at the server too.
     task<std::uint64_t> fate(std::uint64_t id);
+    /// The server's description of itself (server_options), asked for over `main`. A server that serves one run ends when the
+    /// connection has ended over which it was asked for this.
+    task<std::string> describe();
+    /// Ends `main` in good order, and waits for its end.
+    task<void> leave();
 };
 
 /// Runs one of checks_from_one_end() by `t`, whose `main` is connected: `co_await t.connect(t.main)` comes once before all of
-/// them.
+/// them. Where `main` has ended, as `t.main.ended()` tells, all checks that ask the server something fail: a new target goes on. A check
+/// of both ends in one program fails.
 ///
 /// Completes when: the check is over, within `target::limit` and what a connect takes. On cancel: its waits end, and it fails.
 /// Errors: none leaves it but in the outcome. Lifetime: `t` outlives the task. Shard: that of the target's context.

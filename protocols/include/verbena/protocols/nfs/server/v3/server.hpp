@@ -129,6 +129,9 @@ private:
     rpc::outcome reply(rpc::call& c, const Results& res) noexcept;
     // What a procedure returns beside its results, if it can be had.
     task<post_op_attr> attributes_of(const target& of);
+    // Ends a change that failed, with what `of` is like now: wcc_data help above all then (RFC 1813 2.6). `wcc` is of `res`.
+    template<class Results>
+    task<rpc::outcome> refuse(rpc::call& c, Results& res, nfsstat3 why, wcc_data& wcc, const target& of);
 
     static task<rpc::outcome> end_with(rpc::outcome outcome);
     task<rpc::outcome> run(rpc::call& c);
