@@ -202,7 +202,8 @@ void a_queue_pair_that_ends_before_it_is_accepted(subject& p)
                 queue_pair q = co_await made_queue_pair(f, *request);
                 q->set_handler(&seen);
                 ends(q);
-                const auto accepted = co_await request->accept({});
+                const verbs::connect_options plain;
+                const auto accepted = co_await request->accept(plain);
                 VERBENA_MUST(!accepted);
                 VERBENA_MUST_EQUAL(accepted.error(), std::errc::connection_aborted);
                 VERBENA_MUST(!q || !q->connected());
