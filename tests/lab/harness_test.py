@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the lab makes of what a guest left behind, without a boot; failing_test.py is the same with one."""
 import contextlib
+import datetime
 import io
 import os
 import pathlib
@@ -203,17 +204,17 @@ class Reports(InFolder):
         self.replace(cells, "say", lambda _: None)
 
     def page(self):
-        report = cells.Report(self.path, data.EXTENT["ci"])
-        report.add(self.CELL, [("6.1.0-1", self.CELL, None, "12.5")])
-        report.add(self.OTHER, [("6.1.0-1", self.OTHER, "a | b", "3.0")])
-        self.assertEqual([row[2] for row in report.rows()], [None, "a | b"])
+        report = cells.Report(self.path, "ci")
+        report.add([("6.1.0-1", self.CELL, None, "12.5")])
+        report.add([("6.1.0-1", self.OTHER, "a | b", "3.0")])
+        self.assertEqual([row[2] for row in report.results], [None, "a | b"])
         return self.path.read_text(encoding="utf-8")
 
     def test_the_page(self):
         page = self.page()
-        self.assertIn("Commit abc1234; ", page)
-        self.assertIn(f"{cells.WORK} | 6.1.0-1 | passed | 12.5 |", page)
-        self.assertIn("| 6.1.0-1 | failed: a \\| b | 3.0 |", page)
+        today = datetime.date.today()
+        self.assertIn(f"{cells.WORK} | 6.1.0-1 | passed | 12.5 | {today}, abc1234, ci |", page)
+        self.assertIn(f"| 6.1.0-1 | failed: a \\| b | 3.0 | {today}, abc1234, ci |", page)
         self.assertIn("None of this ran on 6.12,", page)
         self.assertNotIn("None of this ran on 6.1,", page)
 
@@ -221,45 +222,70 @@ class Reports(InFolder):
         """The rows of what has not run, by kernel release."""
         found = {}
         for part in page.split("## What has not run\n")[1].split("\nOn ")[1:]:
-            found[part.split(",")[0]] = [line for line in part.split("\n") if line.startswith("| ") and not line.startswith("| client")]
+            found[part.split(":")[0]] = [line for line in part.split("\n") if line.startswith("| ") and not line.startswith("| client")]
         return found
 
     def test_it_says_what_has_not_run(self):
         page = self.page()
         of_page = self.not_run(page)
-        self.assertEqual(list(of_page), ["6.1.0-1"])
+        self.assertEqual(list(of_page), ["6.1"])
         left = [cell for cell in cells.CELLS if cell.scenario not in (self.CELL, self.OTHER)]
-        self.assertEqual(of_page["6.1.0-1"], sorted(f"| {cell.client} | {cell.server} | {cell.wire} | {cell.work} |"
+        self.assertEqual(of_page["6.1"], sorted(f"| {cell.client} | {cell.server} | {cell.wire} | {cell.work} |"
                                                     for cell in (*left, cells.POWER_FILES, cells.POWER_BLOCKS)))
         for row in ("| Linux NFSv4.1 | verbenad `rdma` in the guest | rxe | a tree both ways,", "| Linux RNBD | `verbenad block`",
                     "| Linux NFSv4.0 |", "| Linux NFSv4.2 |"):
-            self.assertTrue([line for line in of_page["6.1.0-1"] if line.startswith(row)], row)
+            self.assertTrue([line for line in of_page["6.1"] if line.startswith(row)], row)
         for words in cells.NOWHERE.split():
             self.assertIn(words, page.split("## What has not run\n")[1])
 
     def test_what_has_not_run_is_of_each_kernel(self):
-        report = cells.Report(self.path, data.EXTENT["ci"])
-        report.add(self.CELL, [("6.1.0-1", self.CELL, None, "1.0")])
-        report.add(self.OTHER, [("6.12.0-1", self.OTHER, None, "1.0")])
+        report = cells.Report(self.path, "ci")
+        report.add([("6.1.0-1", self.CELL, None, "1.0")])
+        report.add([("6.12.0-1", self.OTHER, None, "1.0")])
         of_page = self.not_run(self.path.read_text(encoding="utf-8"))
         by_name = {cell.scenario: f"| {cell.client} | {cell.server} | {cell.wire} | {cell.work} |" for cell in cells.CELLS}
-        self.assertNotIn(by_name[self.CELL], of_page["6.1.0-1"])
-        self.assertIn(by_name[self.CELL], of_page["6.12.0-1"])
-        self.assertIn(by_name[self.OTHER], of_page["6.1.0-1"])
-        self.assertNotIn(by_name[self.OTHER], of_page["6.12.0-1"])
+        self.assertNotIn(by_name[self.CELL], of_page["6.1"])
+        self.assertIn(by_name[self.CELL], of_page["6.12"])
+        self.assertIn(by_name[self.OTHER], of_page["6.1"])
+        self.assertNotIn(by_name[self.OTHER], of_page["6.12"])
 
     def test_each_cell_of_a_run_has_its_row(self):
-        report = cells.Report(self.path, data.EXTENT["ci"])
-        for cell in cells.CELLS:
-            report.results.append(("6.1.0-1", cell.scenario, [("6.1.0-1", cell.scenario, None, "1.0")]))
-        report.add("power", [("6.1.0-1", "power lost 50 times, 9 operations acknowledged", None, "2.0"),
-                             ("6.1.0-1", "power lost 10 times, 8 operations of a block device acknowledged", "lost", "3.0")])
+        report = cells.Report(self.path, "ci")
+        report.add([("6.1.0-1", cell.scenario, None, "1.0") for cell in cells.CELLS])
+        report.add([("6.1.0-1", "power lost 50 times, 9 operations acknowledged", None, "2.0"),
+                    ("6.1.0-1", "power lost 10 times, 8 operations of a block device acknowledged", "lost", "3.0")])
         page = self.path.read_text(encoding="utf-8")
         for cell in cells.CELLS:
-            self.assertIn(f"| {cell.client} | {cell.server} | {cell.wire} | {cell.work} | 6.1.0-1 | passed | 1.0 |", page)
+            self.assertIn(f"| {cell.client} | {cell.server} | {cell.wire} | {cell.work} | 6.1.0-1 | passed | 1.0 | ", page)
         self.assertIn("| verbena `tcp`, `iwarp` | verbenad on ext4 | TCP | power lost 50 times, 9 operations acknowledged |", page)
         self.assertIn("| verbena `rnbd+iwarp` | `verbenad block`, a file on ext4 | TCP | power lost 10 times, 8 operations of a block device", page)
         self.assertEqual(self.not_run(page), {})
+
+    def test_rows_stand_until_their_cell_runs_again(self):
+        self.page()
+        self.answers["rev-parse"] = "def5678\n"
+        power = "power lost {} times, 9 operations acknowledged"
+        report = cells.Report(self.path, "full")
+        self.assertEqual([cell.scenario for cell in report.unrun(["6.1"])],
+                         [cell.scenario for cell in cells.CELLS if cell.scenario not in (self.CELL, self.OTHER)])
+        self.assertIn(self.CELL, [cell.scenario for cell in report.unrun(["6.1", "6.12"])])
+        report.add([("6.1.0-2", self.OTHER, None, "4.0"), ("6.1.0-2", power.format(7), None, "2.0"), ("6.12.0-1", self.CELL, None, "5.0")])
+        report.add([("6.1.0-2", power.format(8), None, "3.0")])
+        cells.Report(self.path, "full").write()
+        table = self.path.read_text(encoding="utf-8").split("## What has not run")[0]
+        rows = [line.split(" | ")[3:] for line in table.split("\n") if " passed " in line or " failed" in line]
+        today = datetime.date.today()
+        self.assertEqual(sorted(rows), sorted([
+            [cells.WORK, "6.1.0-1", "passed", "12.5", f"{today}, abc1234, ci |"],
+            [cells.WORK, "6.12.0-1", "passed", "5.0", f"{today}, def5678, full |"],
+            [cells.WORK, "6.1.0-2", "passed", "4.0", f"{today}, def5678, full |"],
+            [power.format(8), "6.1.0-2", "passed", "3.0", f"{today}, def5678, full |"]]))
+
+    def test_a_cell_that_is_no_more_leaves_the_page(self):
+        page = self.page()
+        self.path.write_text(page.replace(cells.WORK, "what nobody tests any more"), encoding="utf-8")
+        cells.Report(self.path, "ci").write()
+        self.assertNotIn("what nobody", self.path.read_text(encoding="utf-8"))
 
     def test_its_prose_is_not_wider_than_others(self):
         self.assertEqual([line for line in self.page().split("\n") if len(line) > 120 and not line.startswith("|")], [])
@@ -274,7 +300,7 @@ class Reports(InFolder):
 
     def test_it_tells_of_what_is_not_committed(self):
         self.answers["status"] = " M core/x.cpp\n"
-        self.assertIn("Commit abc1234 and changes that are not committed; ", self.page())
+        self.assertIn("abc1234 and what is not committed, ci |", self.page())
 
 
 class Packages(InFolder):

@@ -3,10 +3,12 @@
 import dataclasses
 import datetime
 import pathlib
+import re
 import textwrap
 
 from . import kernels, power
 from .common import SOURCE, command, read_or_none, say
+from .data import EXTENT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +120,14 @@ NOWHERE = ("No cell has RDMA hardware: rxe and siw stand for it. No cell has cli
            "than Debian's 6.1 and 6.12. RNBD does not run over siw, which has no RDMA Write with immediate.")
 
 
+EVERY = (*CELLS, POWER_FILES, POWER_BLOCKS)
+
+
+def is_of(cell, key):
+    """Whether that is the key of a result of CELL. What the loss of power came to stands in its rows alone."""
+    return key[:3] == (cell.client, cell.server, cell.wire) and (key[3] == cell.work or cell in (POWER_FILES, POWER_BLOCKS))
+
+
 def cell_of(row):
     """The cell that a row (kernel release, title, reason or None, seconds) is a result of."""
     named = {cell.scenario: cell for cell in CELLS}.get(row[1])
@@ -132,59 +142,84 @@ def filled(text):
 OF_PYNFS = "\n## pynfs\n"
 
 
-class Report:
-    """The page of a full run: the newest one and nothing else but pynfs's section, written anew after each result so that a run that is
-    stopped shows what it came to."""
+# What the page says of itself. `tests/lab/lab` alone writes it.
+ABOUT = ("Written by `tests/lab/lab --report`, which `./check --lab-full` calls too, and not by hand. Each row is the newest run of its cell: when, on "
+         "which commit, at which size. Stock Debian kernels under qemu's software emulation, so the seconds say what a run costs, not how fast anything "
+         "is. [internals/lab.md](internals/lab.md) tells what each cell does, and the [last of its tables](#what-has-not-run) what has not run.")
+HEAD = ("| client | server | wire | work | kernel | result | seconds | run |", "|---|---|---|---|---|---|---|---|")
+COLUMNS = HEAD[0].count("|") - 1
 
-    def __init__(self, path, extent):
-        self.path, self.extent = pathlib.Path(path), extent
+
+def series_of(release):
+    return next((series for series in kernels.SERIES if release.startswith(series + ".")), release)
+
+
+def key_of_line(line):
+    """Of a row of the page: what it is a result of, or None for a line that is no such row."""
+    words = [word.strip() for word in re.split(r"(?<!\\)\|", line)[1:-1]]
+    if len(words) != COLUMNS or words[0] == "client" or set(words[0]) == {"-"}:
+        return None
+    client, server, wire, work, release = words[:5]
+    if any((client, server) == (cell.client, cell.server) for cell in (POWER_FILES, POWER_BLOCKS)):
+        work = re.sub(r"\d+", "N", work) # which are others in each run
+    return client, server, wire, work, series_of(release)
+
+
+class Report:
+    """The page: rows of earlier runs stand until the same cell runs again on a kernel of the same series. It is written anew after each result,
+    so that a run that is stopped shows what it came to."""
+
+    def __init__(self, path, size):
+        self.path = pathlib.Path(path)
         commit = command("git", "-C", SOURCE, "rev-parse", "--short", "HEAD").strip()
         changed = command("git", "-C", SOURCE, "status", "--porcelain", "--untracked-files=no").strip()
-        self.made = f"Commit {commit}{' and changes that are not committed' if changed else ''}; {datetime.date.today()}."
-        self.results = []  # (kernel release, title of the cell, rows)
+        self.made = f"{datetime.date.today()}, {commit}{' and what is not committed' if changed else ''}, {size}"
+        self.results = []  # (kernel release, title of the cell, reason or None, seconds)
+        self.lines = {}  # of the table, by what they are a result of
+        page = read_or_none(self.path) or ""
+        for line in page.partition("\n## ")[0].split("\n"):
+            key = key_of_line(line)
+            if key and any(is_of(cell, key) for cell in EVERY): # the row of a cell that is no more goes
+                self.lines[key] = line
 
-    def add(self, title, rows):
+    def add(self, rows):
         """ROWS as the runner and the loss of power return them."""
-        self.results.append((rows[0][0], title, rows))
+        for row in rows:
+            release, name, reason, seconds = row
+            cell = cell_of(row)
+            work = name if cell in (POWER_FILES, POWER_BLOCKS) else cell.work
+            result = "passed" if reason is None else f"failed: {reason}".replace("|", "\\|").replace("\n", " ")
+            line = f"| {cell.client} | {cell.server} | {cell.wire} | {work} | {release} | {result} | {seconds} | {self.made} |"
+            self.lines[key_of_line(line)] = line
+        self.results += rows
         self.write()
 
-    def rows(self):
-        return [row for _, _, rows in self.results for row in rows]
+    def unrun(self, some_series):
+        """The cells without a row for one of these kernel series."""
+        return [cell for cell in CELLS if not all(self.has(cell, series) for series in some_series)]
+
+    def has(self, cell, series):
+        return any(is_of(cell, key) and key[-1] == series for key in self.lines)
 
     def not_run(self):
         """What a reader might look for in vain."""
         lines = ["", "## What has not run", "", *filled(NOWHERE)]
-        for release in sorted({row[0] for row in self.rows()}):
-            ran = [cell_of(row) for row in self.rows() if row[0] == release]
-            left = [cell for cell in (*CELLS, POWER_FILES, POWER_BLOCKS) if cell not in ran]
-            if left:
-                lines += ["", *filled(f"On {release}, cells that this run did not come to, or that are newer than it. `./check --all` runs some of "
-                                  "them at a smaller size."), "",
-                          "| client | server | wire | work |", "|---|---|---|---|",
-                          *sorted(f"| {cell.client} | {cell.server} | {cell.wire} | {cell.work} |" for cell in left)]
         for series in kernels.SERIES:
-            if not any(row[0].startswith(series + ".") for row in self.rows()):
+            left = [cell for cell in EVERY if not self.has(cell, series)]
+            if len(left) == len(EVERY):
                 lines += ["", f"None of this ran on {series}, where `./check --all` runs the smoke scenarios."]
+            elif left:
+                lines += ["", f"On {series}:", "", "| client | server | wire | work |", "|---|---|---|---|",
+                          *sorted(f"| {cell.client} | {cell.server} | {cell.wire} | {cell.work} |" for cell in left)]
         return lines
 
     def write(self):
-        extent = self.extent
-        lines = [
-            "# Interoperation", "",
-            *filled("Written by `tests/lab/lab full`, which `./check --lab-full` calls, and not by hand. Stock Debian kernels under qemu's "
-                    "software emulation, so the seconds say what a run costs, not how fast anything is. "
-                    "[internals/lab.md](internals/lab.md) tells what each cell does, and the [last of its tables](#what-has-not-run) what has not run."),
-            "", self.made,
-            *filled(f"Sizes: {extent.files} files, {extent.mebibytes} MiB, {extent.names} names in a folder, storms of {extent.storm} files. "
-                    "Each guest has one processor, and verbenad in it two shards but for capture, device-choice and roce-wire."), "",
-            "| client | server | wire | work | kernel | result | seconds |", "|---|---|---|---|---|---|---|"]
-        for row in sorted(self.rows(), key=lambda row: row[:2]): # what is alike stands together
-            release, name, reason, seconds = row
-            cell = cell_of(row)
-            work = name if cell in (POWER_FILES, POWER_BLOCKS) else cell.work
-            result = "passed" if reason is None else f"failed: {reason}".replace("|", "\\|")
-            lines.append(f"| {cell.client} | {cell.server} | {cell.wire} | {work} | {release} | {result} | {seconds} |")
-        lines += self.not_run()
+        sizes = "; ".join(f"{name}: {extent.files} files, {extent.mebibytes} MiB, {extent.names} names in a folder, storms of {extent.storm} files"
+                          for name, extent in EXTENT.items())
+        lines = ["# Interoperation", "", *filled(ABOUT), "",
+                 *filled(f"Sizes: {sizes}. Each guest has one processor, and verbenad in it two shards but for capture, device-choice and roce-wire."),
+                 "", *HEAD, *(self.lines[key] for key in sorted(self.lines)), # what is alike stands together
+                 *self.not_run()]
         _, heading, section = (read_or_none(self.path) or "").partition(OF_PYNFS)
         self.path.write_text("\n".join([*lines, ""]) + heading + section, encoding="utf-8")
         say(f"report: {self.path}")
