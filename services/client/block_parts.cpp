@@ -7,13 +7,17 @@
 
 namespace verbena::cli {
 
+block_session::providers providers_of(runtime& r)
+{
+    return [&r](std::string_view scheme) -> result<verbs::context*> {
+        if (scheme == "rdma")
+            return r.rdma();
+        return &r.iwarp();
+    };
+}
+
 opened_block::opened_block(runtime& r, const block_options& o)
-    : place({o.url, o.paths, o.session, o.connections, {}, {}}),
-      link(r.shard(), r.buffers(), [&r](std::string_view scheme) -> result<verbs::context*> {
-          if (scheme == "rdma")
-              return r.rdma();
-          return &r.iwarp();
-      })
+    : place({o.url, o.paths, o.session, o.connections, {}, {}}), link(r.shard(), r.buffers(), providers_of(r))
 {
     if (r.options().soft)
         place.patience = std::chrono::seconds(r.options().timeout_seconds);

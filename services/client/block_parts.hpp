@@ -16,6 +16,9 @@ namespace verbena::cli {
 /// Bytes on the way at once.
 inline constexpr std::size_t block_turn = std::size_t(4) << 20;
 
+/// Those of `r`, which outlives what uses them.
+block_session::providers providers_of(runtime& r);
+
 /// A session with its paths, and one device that is open. `link` is to be closed.
 struct opened_block {
     opened_block(runtime& r, const block_options& o);

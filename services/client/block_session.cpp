@@ -108,6 +108,8 @@ std::string cure_of_open(const error& e, const std::string& to_read)
 
 } // namespace
 
+bool is_device_url(std::string_view text) noexcept { return text.starts_with("rnbd+"); }
+
 std::string check(const block_place& p)
 {
     const auto main = parse_device_url(p.url);

@@ -31,6 +31,8 @@ struct block_place {
     std::optional<duration> patience; ///< how long a request waits while no path is connected
     std::string to_read; ///< what opens a device that may not be written, for people; empty: nothing to tell
 };
+/// Whether that is the URL of a device and not of a file.
+bool is_device_url(std::string_view text) noexcept;
 /// What is wrong with its URLs, for people; empty if nothing.
 std::string check(const block_place& p);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // doctor: what on this machine, or between it and a server, keeps verbena from working well.
+#include "block_parts.hpp"
 #include "commands.hpp"
 #include "json_text.hpp"
 #include "session.hpp"
@@ -434,6 +435,31 @@ task<void> check_server(runtime& r, url where, report& out)
     co_await s.close();
 }
 
+// A session, and the device opened for reading, which no other client's use stands against.
+task<void> check_device(runtime& r, block_place where, report& out)
+{
+    where.patience = patience;
+    block_session link(r.shard(), r.buffers(), providers_of(r));
+    failure failed = co_await link.connect(where);
+    if (failed.failed()) {
+        out.add({"server", state::bad, failed.what(), failed.cure()});
+        co_await link.close();
+        co_return;
+    }
+    out.add({"server", state::good, "RTRS and RNBD answer at " + where.url, ""});
+    failed = co_await link.open(rnbd::access_mode::read_only);
+    if (failed.failed()) {
+        out.add({"device", state::bad, failed.what(), failed.cure()});
+    } else {
+        const storage::block_properties p = link.device()->properties();
+        out.add({"device", state::good,
+                 "can be opened to read: " + human(p.size) + ", blocks of " + std::to_string(p.block_size) +
+                     " bytes",
+                 ""});
+    }
+    co_await link.close();
+}
+
 } // namespace
 
 namespace {
@@ -471,8 +497,14 @@ int doctor_without_shard(const std::string& why, bool as_json)
 task<int> doctor(runtime& r, std::string text)
 {
     result<url> where = url();
-    if (!text.empty())
+    block_place device;
+    if (is_device_url(text)) {
+        device.url = text;
+        if (const std::string wrong = check(device); !wrong.empty())
+            co_return complain(wrong, exit_usage);
+    } else if (!text.empty()) {
         where = url_argument(text);
+    }
     if (!where)
         co_return exit_usage;
     report out(r.options().json);
@@ -480,7 +512,9 @@ task<int> doctor(runtime& r, std::string text)
         out.add(f);
     const finding rpcbind = co_await check_rpcbind(r);
     out.add(rpcbind);
-    if (!text.empty())
+    if (!device.url.empty())
+        co_await check_device(r, std::move(device), out);
+    else if (!text.empty())
         co_await check_server(r, *where, out);
     co_return out.finish();
 }

@@ -293,7 +293,9 @@ int run_command(int argc, char** argv)
 
     CLI::App* doctor_c =
         app.add_subcommand("doctor", "Find what keeps verbena from working well, and the cure");
-    doctor_c->add_option("url", first, "a server to look at too; with a path, its export is mounted");
+    doctor_c->add_option("url", first,
+                         "a server to look at too; with a path, its export is mounted; of a device "
+                         "(rnbd+iwarp://), it is opened");
     doctor_c->callback([&] { run = [&](runtime& r) { return cli::doctor(r, first); }; });
 
     block_options block_o;

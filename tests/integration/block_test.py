@@ -300,6 +300,33 @@ class Block(daemon.DaemonTest):
                           self.block("info", self.url("disk"), "--path", f"rnbd+iwarp://127.0.0.1:{port}", status=2))
         self.assertIn("write %25 for a percent sign", self.block("info", self.url("50%"), status=2))
 
+    def test_doctor(self):
+        self.serve("disk=8M", "others=8M,clients=192.0.2.1")
+
+        def found(url):
+            client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
+            done = subprocess.run([client, "--json", "doctor", url], capture_output=True, timeout=120 * daemon.SLOW, check=False)
+            return done.returncode, {each["check"]: each for each in json.loads(done.stdout or "[]")}, done.stderr.decode()
+
+        code, seen, _ = found(self.url("disk"))
+        self.assertEqual((seen["server"]["state"], seen["device"]["state"]), ("ok", "ok"), seen)
+        self.assertIn("8.0 MiB, blocks of 512 bytes", seen["device"]["text"])
+        # The machine may have problems of its own.
+        self.assertEqual(code, 1 if any(each["state"] == "problem" for each in seen.values()) else 0)
+        code, seen, _ = found(self.url("others"))
+        self.assertEqual((code, seen["server"]["state"], seen["device"]["state"]), (1, "ok", "problem"), seen)
+        self.assertIn("clients= and session=", seen["device"]["cure"])
+        code, seen, _ = found(self.url("nowhere"))
+        self.assertEqual((code, seen["device"]["cure"]), (1, "the server has no device of this name"), seen)
+        code, seen, _ = found("rnbd+iwarp://127.0.0.1:1/disk")
+        self.assertEqual((code, seen["server"]["state"]), (1, "problem"), seen)
+        self.assertNotIn("device", seen)
+        code, seen, told = found("rnbd+tcp://127.0.0.1/disk")
+        self.assertEqual((code, seen), (2, {}))
+        self.assertIn("a device's URL looks like rnbd+iwarp://", told)
+        # It lets go of what it opened.
+        self.assertEqual(self.daemon.metric("verbena_rtrs_sessions"), 0)
+
     def test_names_may_be_percent_encoded(self):
         self.serve("a disk=64K", "50%=1M")
         self.assertEqual(json.loads(self.block("info", "--json", self.url("%61%20disk")))["size"], 65536)
