@@ -10,6 +10,7 @@
 #include <verbena/protocols/rnbd/server.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <memory>
 #include <optional>
 #include <span>
@@ -90,7 +91,13 @@ public:
     void configure(setting_values& values, module_table& modules) override
     {
         options_.queue_depth = static_cast<std::uint16_t>(values.number("queue_depth"));
-        options_.chunk_size = static_cast<std::uint32_t>(values.number("chunk_kib") << 10);
+        const std::uint64_t chunk_kib = values.number("chunk_kib");
+        if (!std::has_single_bit(chunk_kib))
+            throw config_error(values.place("chunk_kib"),
+                               "chunk_kib " + std::to_string(chunk_kib) + " is no power of two: write " +
+                                   std::to_string(std::bit_floor(chunk_kib)) + " or " +
+                                   std::to_string(std::bit_ceil(chunk_kib)));
+        options_.chunk_size = static_cast<std::uint32_t>(chunk_kib << 10);
         options_.max_sessions = static_cast<std::uint32_t>(values.number("sessions"));
         options_.always_invalidate = values.flag("always_invalidate");
         options_.max_unfinished = std::max<std::uint32_t>(options_.max_sessions / 4, 1);

@@ -463,7 +463,7 @@ class Block(daemon.DaemonTest):
         self.assertIn("option rw takes no value", self.refused("--device", "a=64M,rw=no"))
         self.assertIn("write an address", self.refused("--device", "a=64M,clients=everybody"))
         self.assertIn("no block back end ramdisk; known: fileblk nullblk ramblk", self.refused("--device", "a=64M,backend=ramdisk"))
-        self.assertIn("power of two", self.refused("--device", "a", "--chunk-kib", "100"))
+        self.assertIn("chunk_kib 100 is no power of two: write 64 or 128", self.refused("--device", "a", "--chunk-kib", "100"))
         self.assertIn("is at most 256 MiB", self.refused("--device", "a", "--chunk-kib", "16384"))
         self.assertIn("a client takes 256 MiB of memory", self.refused("--device", "a", "--queue-depth", "2048", "--memory-mib", "128"))
         # Not even the first client would get in beside what lies around its memory, however many shards there are.
