@@ -183,10 +183,11 @@ std::vector<setting> export_settings()
             "Others than NFS clients of this export may change its files: processes of this host, "
             "other exports. Where it is no, NFSv4 clients get delegations to write, too, and see no "
             "such change while they have one"),
-        setting::flag("pnfs", false,
-                      "NFSv4.1 clients get layouts, by which they read and write files by RDMA with no work "
-                      "of the server: "
-                      "a back end in memory, without filters, and an iwarp:// or rdma:// listener"),
+        setting::flag(
+            "pnfs", false,
+            "NFSv4.1 clients get layouts, by which they read and write files by RDMA with no work "
+            "of the server: "
+            "memfs, or posixfs over iwarp:// alone, without filters, and an iwarp:// or rdma:// listener"),
         filters::declare_filters(
             "A filter on the back end, with its settings; the last one stands on the back end"),
     };

@@ -3,27 +3,27 @@
 
 namespace verbena::files {
 
-bool conflicts(holding h, operation op) noexcept
+bool conflicts(delegation_type held, operation op) noexcept
 {
-    // Columns as in `holding`: read delegation, write delegation, read layout, write layout.
-    static constexpr std::array<std::array<bool, holding_count>, operation_count> table{{
-        {false, true, false, false}, // open_read
-        {true, true, false, false},  // open_write
-        {true, true, false, false},  // open_deny_read
-        {false, true, false, false}, // open_deny_write
-        {false, true, false, true},  // read
-        {true, true, true, true},    // write
-        {false, true, false, false}, // get_attributes: the holder may have a newer size and change
-        {true, true, false, false},  // set_attributes
-        {true, true, true, true},    // set_size
-        {true, true, true, true},    // change_extents
-        {true, true, false, false},  // remove
-        {true, true, false, false},  // rename
-        {true, true, false, false},  // link
-        {false, true, false, false}, // lock_read: a holder keeps locks to itself
-        {true, true, false, false},  // lock_write
+    // Of read delegations and of write delegations.
+    static constexpr std::array<std::array<bool, 2>, operation_count> table{{
+        {false, true}, // open_read
+        {true, true},  // open_write
+        {true, true},  // open_deny_read
+        {false, true}, // open_deny_write
+        {false, true}, // read
+        {true, true},  // write
+        {false, true}, // get_attributes: the holder may have a newer size and change
+        {true, true},  // set_attributes
+        {true, true},  // set_size
+        {true, true},  // change_extents
+        {true, true},  // remove
+        {true, true},  // rename
+        {true, true},  // link
+        {false, true}, // lock_read: a holder keeps locks to itself
+        {true, true},  // lock_write
     }};
-    return table[std::size_t(op)][std::size_t(h)];
+    return table[std::size_t(op)][held == delegation_type::read ? 0 : 1];
 }
 
 } // namespace verbena::files

@@ -123,7 +123,7 @@ struct delegation_entry final : recallable_entry {
         : recallable_entry(state_kind::delegation, c, f, v), type(t), change(ch)
     {
     }
-    bool is_against(operation op) const noexcept override { return conflicts(holding_of(type), op); }
+    bool is_against(operation op) const noexcept override { return conflicts(type, op); }
     delegation_type type;
     std::shared_ptr<const storage::open_file> by; // of the open that it came with
     std::optional<std::uint64_t> change;          // of the file, as it was granted

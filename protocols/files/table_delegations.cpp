@@ -98,8 +98,7 @@ bool state_table::others_contradict(const client_entry& c, std::uint32_t via, fi
 bool state_table::is_locked_by_hosts(file_entry& f, delegation_type type) noexcept
 {
     const auto is_against = [type](lock_type of) {
-        return conflicts(holding_of(type),
-                         of == lock_type::read ? operation::lock_read : operation::lock_write);
+        return conflicts(type, of == lock_type::read ? operation::lock_read : operation::lock_write);
     };
     for (auto* p = f.pending_locks.front(); p != nullptr; p = f.pending_locks.next(*p))
         if (!p->has_open_ && is_against(p->type_))

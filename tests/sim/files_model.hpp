@@ -235,7 +235,7 @@ struct files_model {
         for (const m_delegation& d : delegations_)
             if (d.file == file && !d.is_revoked)
                 for (const operation op : operations)
-                    if (d.client != who ? conflicts(holding_of(d.type), op) : d.leased && breaks_a_lease(op))
+                    if (d.client != who ? conflicts(d.type, op) : d.leased && breaks_a_lease(op))
                         return share_answer::in_way;
         if (any(deny) && operations.front() <= operation::open_deny_write) {
             for (const m_pending& p : pending_)
@@ -362,16 +362,16 @@ struct files_model {
             for (const m_pending& p : pending_)
                 if (p.file == d.file && p.client != d.client)
                     for (const operation op : operations_of(p.access, p.deny, p.cuts))
-                        SIM_REQUIRE(!conflicts(holding_of(d.type), op));
+                        SIM_REQUIRE(!conflicts(d.type, op));
             for (const m_passage& p : passages_)
                 if (p.file == d.file && p.client != d.client && !p.in_grace && is_change(p.op))
-                    SIM_REQUIRE(!conflicts(holding_of(d.type), p.op));
+                    SIM_REQUIRE(!conflicts(d.type, p.op));
             // A lock by an open has that to stand against the delegation.
             for (const m_lock& l : locks_)
                 if (l.file == d.file && l.by == m_lock::no_open)
                     for (const char byte : l.bytes)
                         SIM_REQUIRE((byte == '-' ||
-                                     !conflicts(holding_of(d.type),
+                                     !conflicts(d.type,
                                                 byte == 'r' ? operation::lock_read : operation::lock_write)));
         }
         for (const m_passage& p : passages_)

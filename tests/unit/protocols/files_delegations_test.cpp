@@ -216,7 +216,7 @@ BOOST_FIXTURE_TEST_CASE(what_stands_against_one_is_in_the_way, delegations_fixtu
             handler.recalls.clear();
             for (const client_id who : {a, b, nobody}) {
                 const auto done = check(what, file, who);
-                const bool against = who != a && conflicts(holding_of(type), what);
+                const bool against = who != a && conflicts(type, what);
                 BOOST_TEST(done.has_value() == !against, op);
                 if (against)
                     BOOST_TEST(is(done, errc::in_way));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who gives way to what: one table for delegations and layouts (RFC 8881 10.4.4, 18.16.4, 12.5.5).
+// What delegations give way to (RFC 8881 10.4.4, 18.16.4). Other kinds of recallable state say so themselves (recallable.hpp).
 #pragma once
 
 #include <verbena/protocols/files/types.hpp>
@@ -31,17 +31,9 @@ enum class operation : std::uint8_t {
 };
 constexpr unsigned operation_count = 15;
 
-/// What a client holds that others may have to wait for.
-enum class holding : std::uint8_t { read_delegation, write_delegation, read_layout, write_layout };
-constexpr unsigned holding_count = 4;
+/// Whether another client's delegation has to go before `op`.
+bool conflicts(delegation_type held, operation op) noexcept;
 
-/// Whether another client's `h` has to go before `op`.
-bool conflicts(holding h, operation op) noexcept;
-
-constexpr holding holding_of(delegation_type t) noexcept
-{
-    return t == delegation_type::read ? holding::read_delegation : holding::write_delegation;
-}
 /// Whether `op` reads data, writes them, or does neither: what a deny bit forbids to those without an open.
 constexpr share access_of(operation op) noexcept
 {
