@@ -173,7 +173,7 @@ BOOST_AUTO_TEST_CASE(who_does_not_is_told_so)
         auto newer = world::says(5, of_5);
         newer[4] = std::byte(2);
         const auto other_version = co_await w.connect(newer);
-        BOOST_TEST(is(other_version, rdma_layout_reject::version));
+        BOOST_TEST(is(other_version, rdma_layout_reject::other_version));
         BOOST_TEST(w.server->count().rejected == 19u);
         BOOST_TEST(w.server->count().accepted == 0u);
     });

@@ -23,7 +23,7 @@ static_assert(number_size + signature_size == std::tuple_size_v<deviceid4>);
 const char* cause_of(rdma_layout_reject why) noexcept
 {
     switch (why) {
-    case rdma_layout_reject::version: return "the client speaks another version of the connect request";
+    case rdma_layout_reject::other_version: return "the client speaks another version of the connect request";
     case rdma_layout_reject::unknown:
         return "the client shows a device id that is not its own, or of an earlier start";
     case rdma_layout_reject::too_many: return "the client has as many connections as one may";
@@ -298,7 +298,7 @@ task<void> data_server::serve(std::unique_ptr<verbs::connect_request> request)
         co_return; // which refuses it
     const auto asked = decode_rdma_layout_connect(request->private_data());
     std::shared_ptr<layout_client> client;
-    const rdma_layout_reject refused = asked ? admit(*asked, client) : rdma_layout_reject::version;
+    const rdma_layout_reject refused = asked ? admit(*asked, client) : rdma_layout_reject::other_version;
     if (refused != rdma_layout_reject::none) {
         here->rejected.add();
         log_limited(here->refusals_logged, log_level::info, "pnfs", "connection rejected",

@@ -24,8 +24,8 @@ struct rdma_layout_connect {
 
 /// Why a data server rejects a connection.
 enum class rdma_layout_reject : std::uint8_t {
-    none = 0,    ///< it does not
-    version = 1, ///< the server does not speak the client's version
+    none = 0,          ///< it does not
+    other_version = 1, ///< the server does not speak the client's version
     unknown =
         2, ///< the server does not know the device id, as after its restart: GETDEVICEINFO gives another one
     too_many = 3, ///< the client has as many connections as it may
