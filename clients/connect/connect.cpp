@@ -73,6 +73,8 @@ const error has_ended(std::errc::operation_canceled, "the client was closed, or 
 // What the last attempt came to, with what helps.
 error with_cure(const error& e)
 {
+    if (std::string_view(e.context()).starts_with("the server rejected the connection: "))
+        return e; // it has its own
     switch (e.errno_value()) {
     case ECONNREFUSED: return error(e.code(), "is the server up, and is this its transport and port?");
     case ECONNRESET:

@@ -2,6 +2,8 @@
 // What clients have of a table's files: limits and owners of it, and its end.
 #include "booked_client.hpp"
 
+#include <verbena/protocols/files/limit_met.hpp>
+
 #include <algorithm>
 #include <cstdint>
 #include <new>
@@ -279,9 +281,9 @@ error state_table::refuse(const shortage& lacking, errc own) noexcept
     stats_.refused_limits.add(lacking.what, lacking.whose);
     last_lacking_ = lacking.what;
     switch (lacking.whose) {
-    case limit_of::client: return error(own);
-    case limit_of::peer: return error(errc::peer_is_full);
-    case limit_of::all: return error(errc::all_is_full);
+    case limit_of::client: return error_of({lacking.what, lacking.whose}, own);
+    case limit_of::peer: return error_of({lacking.what, lacking.whose}, errc::peer_is_full);
+    case limit_of::all: return error_of({lacking.what, lacking.whose}, errc::all_is_full);
     case limit_of::file: break;
     }
     return error(errc::busy);

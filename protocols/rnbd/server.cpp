@@ -3,6 +3,7 @@
 
 #include "open_device.hpp"
 
+#include <verbena/core/net/refusals.hpp>
 #include <verbena/core/reactor/clock.hpp>
 #include <verbena/core/reactor/reactor.hpp>
 #include <verbena/core/reactor/shard.hpp>
@@ -54,6 +55,7 @@ private:
     result<void> tell_version(rtrs::request& r, std::span<const std::byte> message);
     result<void> open(rtrs::request& r, std::span<const std::byte> message);
     result<open_device*> open_place(const open_request& asked);
+    refused reason_of(const error& why, std::string_view device) const noexcept;
     result<open_device*> free_place();
     result<void> admits(std::size_t number, std::string_view address) const;
     storage::block_backend& device_for_us(std::size_t number);
@@ -217,13 +219,18 @@ result<void> server_session::add_path(std::string_view peer_address)
 {
     rtrs::session_info who = who_;
     who.peer_address = peer_address;
-    if (!owner_.devices_.admits(who, owner_.host_))
+    if (!owner_.devices_.admits(who, owner_.host_)) {
+        tell_refusal(refused::session_address, {.peer = peer_address, .object = who_.name});
         return error(std::errc::permission_denied, "no device is for a path from this address");
+    }
     for (const auto& d : places_) {
         if (d->now() == open_device::state::closed)
             continue;
-        if (auto admitted = admits(d->in_table, peer_address); !admitted)
+        if (auto admitted = admits(d->in_table, peer_address); !admitted) {
+            tell_refusal(refused::device_address,
+                         {.peer = peer_address, .object = owner_.devices_.at(d->in_table).name});
             return admitted;
+        }
     }
     paths_.emplace_back(peer_address);
     return {};
@@ -356,6 +363,23 @@ result<open_device*> server_session::open_place(const open_request& asked)
     return &d;
 }
 
+refused server_session::reason_of(const error& why, std::string_view device) const noexcept
+{
+    switch (why.errno_value()) {
+    case ENOENT: return refused::device_unknown;
+    case EROFS: return refused::device_read_only;
+    case EPERM: return refused::device_in_use;
+    case EMFILE: return refused::device_count;
+    default: break;
+    }
+    for (std::size_t i = 0; i < owner_.devices_.size(); ++i) {
+        const device_options& o = owner_.devices_.at(i);
+        if (o.name == device && !o.session.empty() && o.session != who_.name)
+            return refused::device_session;
+    }
+    return refused::device_address;
+}
+
 result<void> server_session::open(rtrs::request& r, std::span<const std::byte> from)
 {
     const auto asked = decode_open(from);
@@ -368,8 +392,8 @@ result<void> server_session::open(rtrs::request& r, std::span<const std::byte> f
     if (!opened) {
         stats_.refused_opens.add();
         count_refusal(stats_, opened.error());
-        log_limited(stats_.opens_logged, log_level::info, "rnbd", "open refused",
-                    {{"session", who_.name}, {"device", asked->device}, {"cause", opened.error().message()}});
+        tell_refusal(reason_of(opened.error(), asked->device),
+                     {.peer = who_.peer_address, .object = asked->device, .said = who_.name});
         return opened.error();
     }
     stats_.opens.add();
@@ -522,8 +546,10 @@ task<result<void>> server_session::io(const io_request& m, rtrs::request& r)
 
 result<std::unique_ptr<rtrs::session_handler>> server::open(const rtrs::session_info& s)
 {
-    if (!devices_.admits(s, host_))
+    if (!devices_.admits(s, host_)) {
+        tell_refusal(refused::session_address, {.peer = s.peer_address, .object = s.name});
         return error(std::errc::permission_denied, "no device is for this client");
+    }
     return std::unique_ptr<rtrs::session_handler>(std::make_unique<server_session>(*this, s));
 }
 

@@ -2,6 +2,7 @@
 #include <verbena/protocols/rpc/dispatcher.hpp>
 
 #include <verbena/core/log.hpp>
+#include <verbena/core/net/refusals.hpp>
 #include <verbena/core/task/exception.hpp>
 #include <verbena/core/task/in_context.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
@@ -9,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 namespace verbena::rpc {
 namespace {
@@ -63,6 +65,18 @@ bool may_be_kept(call& c, std::size_t most) noexcept
     for (std::size_t i = 0; i < c.attached().size(); ++i)
         in_memory = in_memory && c.attached()[i].file.size == 0;
     return in_memory && c.results().position() <= most;
+}
+
+// RPCSEC_GSS, as sec=krb5 has it, or one that nobody knows.
+void tell_flavor(const call& c) noexcept
+{
+    std::array<char, 24> said{"flavor "};
+    const auto end = std::to_chars(said.data() + 7, said.data() + said.size(),
+                                   std::uint32_t(c.header().credential.flavor));
+    tell_refusal(refused::connection_security,
+                 {.peer = c.from().address,
+                  .object = c.from().transport,
+                  .said = std::string_view(said.data(), std::size_t(end.ptr - said.data()))});
 }
 
 } // namespace
@@ -155,6 +169,8 @@ task<bool> service_dispatcher::dispatch(call& c)
     }
     if (const auth_status status = c.authenticate(); status != auth_status::ok) {
         refusals_.auth_error.add();
+        if (status == auth_status::rejected_credential)
+            tell_flavor(c);
         answer(c, reply_header::denied(header.xid, status));
         co_return true;
     }

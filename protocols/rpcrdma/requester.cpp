@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "requester.hpp"
+#include "rejection.hpp"
 
 #include <verbena/core/task/already_made.hpp>
 #include <verbena/core/task/exception.hpp>
@@ -56,8 +57,10 @@ task<result<void>> requester::open()
     o.timeout = options().connect_timeout;
     std::vector<std::byte> answer;
     auto connected = co_await provider_.connect(address_, *domain_, o, answer);
-    if (!connected)
-        co_return connected.error();
+    if (!connected) {
+        const char* const why = rejection_of(answer);
+        co_return why == nullptr ? connected.error() : error(connected.error().code(), why);
+    }
     queue_pair_ = std::move(*connected);
     queue_pair_->set_handler(this);
     terms_ = negotiate(mine, find_private_message(answer));

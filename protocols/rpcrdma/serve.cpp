@@ -2,9 +2,11 @@
 // A listener's connections: taking them, and letting them end in good order.
 #include <verbena/protocols/rpcrdma/responder.hpp>
 
+#include "rejection.hpp"
 #include "responder_connection.hpp"
 
 #include <verbena/core/log.hpp>
+#include <verbena/core/net/refusals.hpp>
 #include <verbena/core/task/exception.hpp>
 #include <verbena/core/task/sleep.hpp>
 #include <verbena/core/task/yield.hpp>
@@ -87,19 +89,33 @@ task<void> serve_other(std::unique_ptr<verbs::connect_request> request, verbs::s
     co_await others.serve(std::move(request));
 }
 
-// Nothing: the connection may be taken.
-const char* refusal(const verbs::connect_request& request, verbs::context& provider,
-                    rpc::dispatcher& dispatcher, bool charged, bool full)
+// count_: the connection may be taken.
+refused refusal_of(const verbs::connect_request& request, verbs::context& provider,
+                   rpc::dispatcher& dispatcher, bool charged, bool full)
 {
     if (!charged)
-        return "its peer has as many connections as one may: raise [daemon] peer_connections";
+        return refused::connection_share;
     rpc::peer from;
     from.address = request.peer_address();
     from.name = request.peer_name();
     from.transport = provider.query().provider;
     if (!dispatcher.admits(from))
-        return "nothing is served to its address: name it in clients= of an export";
-    return full ? "as many connections are there as may be" : nullptr;
+        return refused::connection_address;
+    return full ? refused::connection_all : refused::count_;
+}
+
+void tell(refused why, const verbs::connect_request& request, verbs::context& provider,
+          const responder_options& options) noexcept
+{
+    refusal r{.peer = request.peer_address(), .object = provider.query().provider};
+    if (why == refused::connection_share) {
+        r.most = options.max_peer_connections;
+    } else if (why == refused::connection_all) {
+        r.most = options.max_connections;
+        r.said = "of this shard";
+        r.cure = "raise connections of [daemon], or memory_mib, from which it follows";
+    }
+    tell_refusal(why, r);
 }
 
 task<void> take_connections(verbs::context& provider, verbs::listener& listener,
@@ -124,13 +140,12 @@ task<void> take_connections(verbs::context& provider, verbs::listener& listener,
             // Charged, then admitted, before anything is made for it.
             peer_charge place = all.peers->charge((*request)->peer_address(), peer_use::rdma_connections, 1,
                                                   options.max_peer_connections);
-            const char* const why = refusal(**request, provider, dispatcher, bool(place),
-                                            connections.live() >= options.max_connections);
-            if (why != nullptr) {
+            const refused why = refusal_of(**request, provider, dispatcher, bool(place),
+                                           connections.live() >= options.max_connections);
+            if (why != refused::count_) {
                 stats.rejected_connections.add();
-                log_limited(stats.refusals_logged, log_level::info, "rpcrdma", "connection rejected",
-                            {{"peer", (*request)->peer_name()}, {"cause", why}});
-                (void)co_await (*request)->reject({});
+                tell(why, **request, provider, options);
+                (void)co_await (*request)->reject(encode_rejection(why));
                 continue;
             }
             if (options.others != nullptr && options.others->takes((*request)->private_data())) {

@@ -114,22 +114,17 @@ std::optional<stream_server::impl::refusal> stream_server::impl::look_at(const p
                                                                          bool stranger) const
 {
     if (!place)
-        return refusal{
-            stream_end::refused, "its peer has as many streams as one may",
-            "raise [daemon] peer_connections, and the process's descriptors (ulimit -n) where they bound it"};
+        return refusal{stream_end::refused, refused::connection_share, options.max_peer_connections, {}};
     if (!place.also(peer_use::calls_left, 0, options.max_peer_left_bytes))
-        return refusal{
-            stream_end::refused,
-            "calls of its peer go on after their streams have ended, and hold as much memory as they may",
-            "see which export hangs (verbena_blocking_longest_seconds)"};
+        return refusal{stream_end::refused, refused::connection_left_calls, options.max_peer_left_bytes, {}};
     if (stranger && strangers >= options.max_strangers)
-        return refusal{stream_end::not_admitted,
-                       "nothing is served to its address, and others like it are there",
-                       "name it in clients= of an export"};
+        return refusal{stream_end::not_admitted, refused::connection_address, options.max_strangers,
+                       "that many strangers are there already"};
     if (ending)
-        return refusal{stream_end::refused, "the server is ending", ""};
+        return refusal{stream_end::refused, refused::count_, 0, {}};
     if (count >= options.max_connections)
-        return refusal{stream_end::refused, "as many streams are there as may be", ""};
+        return refusal{stream_end::refused, refused::connection_all, options.max_connections,
+                       "of this shard"};
     return std::nullopt;
 }
 
@@ -154,10 +149,16 @@ void stream_server::impl::take(net::unique_fd socket, const net::endpoint& peer,
     // Charged, then admitted, before anything is made for it.
     peer_charge place = peers.charge(address, peer_use::streams, 1, options.max_peer_connections);
     const bool stranger = place && !calls.admits({address, name, transport, peer.port()});
-    if (const auto refused = look_at(place, stranger)) {
-        stats.ended[static_cast<std::size_t>(refused->end)].add();
-        log_limited(refusals_logged, log_level::info, "rpc", "stream refused",
-                    {{"peer", name}, {"cause", refused->cause}, {"cure", refused->cure}});
+    if (const auto closed = look_at(place, stranger)) {
+        stats.ended[static_cast<std::size_t>(closed->end)].add();
+        if (closed->why == refused::count_)
+            log_limited(refusals_logged, log_level::info, "rpc", "stream refused, as the server is ending",
+                        {{"peer", name}});
+        else
+            tell_refusal(closed->why, {.peer = address,
+                                       .object = transport,
+                                       .most = closed->most == SIZE_MAX ? 0 : closed->most,
+                                       .said = closed->said});
         return;
     }
     auto connection = std::make_unique<stream_connection>(*this, std::move(socket), peer, transport,

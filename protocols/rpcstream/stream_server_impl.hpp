@@ -7,6 +7,7 @@
 #include <verbena/core/memory/buffer.hpp>
 #include <verbena/core/net/net.hpp>
 #include <verbena/core/net/peer_shares.hpp>
+#include <verbena/core/net/refusals.hpp>
 #include <verbena/core/reactor/reactor.hpp>
 #include <verbena/core/reactor/timer.hpp>
 #include <verbena/core/task/stop.hpp>
@@ -79,8 +80,9 @@ struct stream_server::impl {
 
     struct refusal {
         stream_end end;
-        const char* cause;
-        const char* cure;
+        refused why; // count_: the server is ending
+        std::uint64_t most;
+        std::string_view said;
     };
 
     std::optional<refusal> look_at(const peer_charge& place, bool stranger) const;

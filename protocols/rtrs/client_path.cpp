@@ -12,8 +12,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <exception>
 #include <new>
+#include <string>
 
 namespace verbena::rtrs {
 
@@ -199,8 +201,16 @@ task<void> client_path::run()
 void client_path::log_loss() noexcept
 {
     try {
+        const auto patience = std::chrono::ceil<std::chrono::seconds>(shared_.options.patience).count();
+        const std::string requests =
+            shared_.connected_paths != 0
+                ? "they go on by the other paths: " + std::to_string(shared_.connected_paths)
+                : "they wait for a path, and fail after " + std::to_string(patience) + " s without one";
         log_limited(shared_.stats.paths_logged, log_level::warning, "rtrs", "path lost",
-                    {{"server", address_}, {"reason", to_string(why_)}, {"cause", cause_.message()}});
+                    {{"server", address_},
+                     {"reason", to_string(why_)},
+                     {"cause", cause_.message()},
+                     {"requests", requests}});
     } catch (const std::bad_alloc&) { // the count tells it
     }
 }

@@ -10,6 +10,7 @@
 #include "server_session.hpp"
 #include "server_shared.hpp"
 
+#include <verbena/core/net/refusals.hpp>
 #include <verbena/core/task/already_made.hpp>
 #include <verbena/core/task/sleep.hpp>
 #include <verbena/core/task/yield.hpp>
@@ -56,18 +57,15 @@ refusal refusal_of(std::uint16_t code) noexcept
     }
 }
 
-std::string_view cure_of(refusal r) noexcept
+// Of these whoever refused it has told, as far as there is a limit or a rule to change.
+bool is_told(refusal r) noexcept
 {
-    switch (r) {
-    case refusal::full: return "raise [block] sessions, or end sessions";
-    case refusal::not_admitted: return "name the address in clients= of a device";
-    case refusal::share:
-        return "raise [block] sessions_per_peer or connections_per_peer, or [daemon] peer_memory_mib";
-    case refusal::failed: return "the log says before this which exception it was";
-    case refusal::no_memory: return "raise [daemon] memory_mib, or end sessions";
-    default: return "";
-    }
+    return r == refusal::full || r == refusal::unfinished || r == refusal::not_admitted ||
+           r == refusal::share || r == refusal::no_memory;
 }
+
+// Its name comes with the INFO_REQ.
+constexpr std::string_view unnamed = "unnamed";
 
 } // namespace
 
@@ -106,7 +104,10 @@ struct server::impl final : exception_handler, home_server {
     server_path* begin_path(server_session& s, verbs::context& d, const connect_request& m, std::string peer,
                             peer_charge half_made, scope& paths);
     task<void> run_path(server_session& s, server_path& p);
-    std::uint16_t charge_queues(std::uint16_t connections, connection_charges& charges) const noexcept;
+    std::uint16_t charge_queues(const std::string& peer, std::uint16_t connections,
+                                connection_charges& charges) const noexcept;
+    bool may_have_chunks(const std::string& peer, std::uint16_t connections,
+                         const connection_charges& charges) const;
     server_path* find(const uuid& session, const uuid& path) const noexcept;
     void remove(server_session& s, const uuid& path) noexcept;
     /// Of a connection that was to be taken, or of a path's last task: while it lives the path has a handler of its own.
@@ -132,9 +133,15 @@ std::uint16_t server::impl::admit(const std::string& peer, connection_charges& c
 {
     charges.place =
         shared.peers().charge(peer, peer_use::rtrs_connections, 1, shared.options.max_peer_connections);
-    if (!charges.place)
+    if (!charges.place) {
+        tell_refusal(refused::session_connections,
+                     {.peer = peer, .object = unnamed, .most = shared.options.max_peer_connections});
         return EDQUOT;
-    return shared.service.admits(peer) ? 0 : EACCES;
+    }
+    if (shared.service.admits(peer))
+        return 0;
+    tell_refusal(refused::session_address, {.peer = peer, .object = unnamed});
+    return EACCES;
 }
 
 // An errno, or 0: the connection has its place.
@@ -149,7 +156,7 @@ std::uint16_t server::impl::take(verbs::context& d, std::unique_ptr<verbs::conne
     if (server_path* const p = find(m.session, m.path); p != nullptr) {
         std::uint16_t refused = p->refuses(d.device(), m);
         if (refused == 0)
-            refused = charge_queues(m.connections, charges);
+            refused = charge_queues(peer, m.connections, charges);
         if (refused == 0)
             p->add(std::move(request), m, std::move(charges));
         return refused;
@@ -158,21 +165,35 @@ std::uint16_t server::impl::take(verbs::context& d, std::unique_ptr<verbs::conne
     if (m.connection != 0 || m.connections > o.max_connections)
         return EINVAL;
     peer_charge half_made = charges.place.also(peer_use::rtrs_half_made, 1, o.max_unfinished);
-    if (!half_made)
+    if (!half_made) {
+        tell_refusal(refused::session_half_made, {.peer = peer, .object = unnamed, .most = o.max_unfinished});
         return EAGAIN;
-    if (const std::uint16_t refused = charge_queues(m.connections, charges); refused != 0)
+    }
+    if (const std::uint16_t refused = charge_queues(peer, m.connections, charges); refused != 0)
         return refused;
     if (at == shared.sessions.end()) {
         if (!m.first)
             return ENXIO; // the session that this path belongs to is gone
         peer_charge session = charges.place.also(peer_use::rtrs_sessions, 1, o.max_peer_sessions);
-        if (!session)
+        if (!session) {
+            tell_refusal(refused::session_share,
+                         {.peer = peer, .object = unnamed, .most = o.max_peer_sessions});
+            return EDQUOT;
+        }
+        if (!may_have_chunks(peer, m.connections, charges))
             return EDQUOT;
         auto made = std::make_unique<server_session>(shared, m.session, std::move(session));
-        if (!made->take_place())
+        if (!made->take_place()) {
+            tell_refusal(refused::session_all, {.peer = peer, .object = unnamed, .most = o.max_sessions});
             return ENOSPC;
+        }
         at = shared.sessions.emplace(m.session, std::move(made)).first;
     } else if (at->second->paths().size() >= o.max_paths) {
+        tell_refusal(refused::session_all, {.peer = peer,
+                                            .object = unnamed,
+                                            .limit = "paths of a session",
+                                            .cure = "connect the session by fewer paths",
+                                            .most = o.max_paths});
         return ENOSPC;
     }
     server_session& s = *at->second;
@@ -191,15 +212,34 @@ std::uint16_t server::impl::take(verbs::context& d, std::unique_ptr<verbs::conne
 
 // For a connection of a path that has so many: an errno, or 0. The path may have come to take the place of one that has not
 // ended yet.
-std::uint16_t server::impl::charge_queues(std::uint16_t connections,
+std::uint16_t server::impl::charge_queues(const std::string& peer, std::uint16_t connections,
                                           connection_charges& charges) const noexcept
 {
     const std::size_t bytes = memory_of_queues(shared.options);
     charges.memory = charges.place.also(peer_use::memory, bytes, shared.most_memory(connections, 2));
-    if (!charges.memory)
+    if (!charges.memory) {
+        tell_refusal(refused::session_peer_memory, {.peer = peer, .object = unnamed});
         return EDQUOT;
+    }
     charges.budget = budget_part(shared.buffers.budget(), bytes);
-    return charges.budget ? 0 : ENOBUFS;
+    if (charges.budget)
+        return 0;
+    tell_refusal(refused::session_memory, {.peer = peer, .object = unnamed});
+    return ENOBUFS;
+}
+
+// Its chunks are charged behind the INFO_REQ, for which the protocol has no refusal: whoever could not have them hears of it here,
+// where there is one. A session that ends gives back its own, and may be the one whose name this one will ask for; then it is let in.
+bool server::impl::may_have_chunks(const std::string& peer, std::uint16_t connections,
+                                   const connection_charges& charges) const
+{
+    const server_options& o = shared.options;
+    const peer_charge chunks = charges.place.also(
+        peer_use::memory, std::uint64_t(o.queue_depth) * o.chunk_size, shared.most_memory(connections, 2));
+    if (chunks || members.has_ending_session())
+        return true;
+    tell_refusal(refused::session_peer_memory, {.peer = peer, .object = unnamed});
+    return false;
 }
 
 // Its task begins before it has a connection, so that whatever happens then the path comes to an end. Nothing: it has ended.
@@ -233,7 +273,7 @@ joined server::impl::join(const connect_request& m, const std::string& peer, con
                  error(std::errc::bad_message, "a connection before the first one was accepted"));
         return joined(EINVAL);
     }
-    if (const std::uint16_t refused = charge_queues(m.connections, charges); refused != 0)
+    if (const std::uint16_t refused = charge_queues(peer, m.connections, charges); refused != 0)
         return joined(refused);
     return joined(p->add_elsewhere(), std::move(charges));
 }
@@ -361,12 +401,12 @@ task<void> server::impl::take_next(verbs::context& d, std::unique_ptr<verbs::con
     stats.refused[std::size_t(refusal_of(refused))].add();
     if (!request)
         co_return; // it went with the exception, and is rejected
-    log_limited(stats.refusals_logged, log_level::info, "rtrs", "connection refused",
-                {{"peer", request->peer_name()},
-                 {"reason", to_string(refusal_of(refused))},
-                 {"errno", std::uint64_t(refused)},
-                 {"cause", message ? std::string() : message.error().message()},
-                 {"cure", cure_of(refusal_of(refused))}});
+    if (!is_told(refusal_of(refused)))
+        log_limited(stats.refusals_logged, log_level::info, "rtrs", "connection refused",
+                    {{"peer", request->peer_name()},
+                     {"reason", to_string(refusal_of(refused))},
+                     {"errno", std::uint64_t(refused)},
+                     {"cause", message ? std::string() : message.error().message()}});
     connect_reply reply;
     reply.error = refused;
     const auto private_data = encode(reply);

@@ -29,6 +29,12 @@ result<bool> server_group::impl::try_claim(const std::string& name, name_waiter&
     return false;
 }
 
+bool server_group::impl::has_ending_session()
+{
+    const std::scoped_lock lock(mutex);
+    return std::ranges::any_of(names, [](const auto& n) { return !n.second.live; });
+}
+
 bool server_group::impl::forget(const std::string& name, name_waiter& w) noexcept
 {
     const std::scoped_lock lock(mutex);

@@ -66,6 +66,8 @@ struct server_group::impl {
     std::size_t home_of(const uuid& session, std::size_t of) const noexcept;
     /// False: `otherwise` hears when to try again.
     result<bool> try_claim(const std::string& name, name_waiter& otherwise);
+    /// Whether the paths of a session have ended and its requests have not.
+    bool has_ending_session();
     /// False: its message is under way.
     bool forget(const std::string& name, name_waiter& w) noexcept;
 };

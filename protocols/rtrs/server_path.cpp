@@ -7,6 +7,7 @@
 #include "server_shared.hpp"
 
 #include <verbena/core/log.hpp>
+#include <verbena/core/net/refusals.hpp>
 #include <verbena/core/task/exception.hpp>
 #include <verbena/core/task/sleep.hpp>
 
@@ -192,8 +193,10 @@ task<result<void>> server_path::prepare()
     domain_ = std::move(*made);
     service_memory_ =
         co_await shared().buffers.acquire(size_of_path(shared().options), buffer_pool::call_patience);
-    if (!service_memory_)
+    if (!service_memory_) {
+        tell_refusal(refused::session_memory, {.peer = peer_, .object = "unnamed"});
         co_return error(std::errc::not_enough_memory, "the memory budget has no room for a path");
+    }
     auto registered = co_await domain_->register_memory(service_memory_.bytes());
     if (!registered)
         co_return registered.error();

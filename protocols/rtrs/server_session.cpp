@@ -6,6 +6,7 @@
 #include "server_path.hpp"
 #include "server_shared.hpp"
 
+#include <verbena/core/net/refusals.hpp>
 #include <verbena/core/task/yield.hpp>
 
 #include <algorithm>
@@ -196,8 +197,11 @@ task<result<void>> server_session::claim(std::string name, std::string_view peer
     // A session of this name whose paths have ended may still have requests under way, which would write over what this one writes.
     std::string wanted = asked_name_;
     auto claimed = co_await shared_.group.claim(shared_.shard, std::move(wanted));
-    if (!claimed)
+    if (!claimed) {
+        if (claimed.error() == std::errc::file_exists)
+            tell_refusal(refused::session_name, {.peer = peer_address_, .object = asked_name_});
         co_return claimed.error();
+    }
     name_ = std::move(*claimed);
     paths_changed();
     const server_options& o = shared_.options;
@@ -205,15 +209,20 @@ task<result<void>> server_session::claim(std::string name, std::string_view peer
     // Paths may have come at once, as after a restart: the queues of all of them are charged by now.
     const auto paths = unsigned(std::max<std::size_t>(2, paths_.size()));
     memory_charged_ = charged_.also(peer_use::memory, chunks, shared_.most_memory(connections, paths));
-    if (!memory_charged_)
+    if (!memory_charged_) {
+        tell_refusal(refused::session_peer_memory, {.peer = peer_address_, .object = asked_name_});
         co_return error(
             std::errc::not_enough_memory,
             "this peer's sessions hold as much memory as those of a peer may: end one of them, make [block] "
             "queue_depth smaller, or raise [daemon] peer_memory_mib",
             chunks);
+    }
     auto allocated = co_await allocate();
-    if (!allocated)
+    if (!allocated) {
+        if (allocated.error() == std::errc::not_enough_memory)
+            tell_refusal(refused::session_memory, {.peer = peer_address_, .object = asked_name_});
         co_return allocated.error();
+    }
     handler_ = std::move(*opened);
     co_return result<void>();
 }

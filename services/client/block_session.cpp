@@ -84,9 +84,19 @@ std::string cure_of_path(const error& e)
     if (e == std::errc::connection_refused && e.detail() == EACCES)
         return "the server has no device for this host: clients= of its devices say for whom they are";
     if (e == std::errc::connection_refused && e.detail() == EDQUOT)
-        return "this host has as many sessions or connections there as one may: end some, or raise "
-               "sessions_per_peer or "
-               "connections_per_peer of [block] at the server";
+        return "this host has as many sessions or connections there as one may, or as much memory: end some, "
+               "or raise "
+               "what the server's log names: sessions_per_peer or connections_per_peer of [block], "
+               "peer_memory_mib of "
+               "[daemon]";
+    if (e == std::errc::connection_refused && e.detail() == ENOSPC)
+        return "as many sessions are there as may be: end some, or raise sessions of [block] at the server";
+    if (e == std::errc::connection_refused && e.detail() == ENOBUFS)
+        return "the server has no memory left for this connection: end sessions, or raise memory_mib of "
+               "[daemon] "
+               "there";
+    if (e == std::errc::connection_refused && e.detail() == EAGAIN)
+        return "too many clients of this host are connecting there at once: try again";
     return "does `verbenad block` or the kernel's rnbd-server listen there, is the session's name free, and "
            "has the server "
            "memory for one more session (its log says)?";

@@ -166,6 +166,8 @@ std::string session::cure_of(const error& e) const
     if (std::string_view(e.code().category().name()) == "resolver")
         return "check the spelling; `getent hosts " + url_.host +
                "` must find the name in /etc/hosts or DNS, or write the address";
+    if (step.starts_with("the server rejected the connection: ")) // and says why, and what helps
+        return {};
     if (step == "the peer rejected the connection")
         return "a service answers there and wants none of this: another one than NFS, or a full one";
     if (url_.transport == transport_kind::iwarp && step != "connect" &&

@@ -26,8 +26,10 @@ listen_url parse_listen_url(std::string_view text, const protocol_module& protoc
         throw config_error("listen " + std::string(text) + ": " + rule);
     };
     const std::size_t colon = text.find("://");
-    if (colon == std::string_view::npos)
-        fail("must be a URL, as in tcp://127.0.0.1:7000");
+    if (colon == std::string_view::npos) {
+        const std::vector<std::string> standard = protocol.default_listeners();
+        fail("must be a URL, as in " + (standard.empty() ? "tcp://127.0.0.1:7000" : standard.front()));
+    }
     listen_url url;
     url.scheme = text.substr(0, colon);
     const std::vector<std::string_view> schemes(std::begin(known_transports), std::end(known_transports));

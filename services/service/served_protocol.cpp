@@ -106,6 +106,7 @@ struct server::impl {
         shard_options.listeners = own.listeners;
         shard_options.rdma_listeners = own.rdma_listeners;
         shard_options.peers = own.peers;
+        shard_options.connections = own.connections;
         shard_options.iwarp = own.iwarp;
 #ifdef VERBENA_HAS_RDMA
         shard_options.rdma = own.rdma;
@@ -433,6 +434,16 @@ const std::vector<listen_place>& server::places() const noexcept { return impl_-
 
 void server::stop(std::chrono::milliseconds limit) { impl_->take_down(limit); }
 
+namespace {
+
+// A byte stream has no RDMA operations, which such a protocol is made of.
+bool is_verbs(const protocol_module& protocol) noexcept
+{
+    return dynamic_cast<const verbs::protocol_module*>(&protocol) != nullptr;
+}
+
+} // namespace
+
 std::vector<setting> listener_settings(const protocol_module& protocol)
 {
     std::string standard;
@@ -441,10 +452,10 @@ std::vector<setting> listener_settings(const protocol_module& protocol)
     return {
         setting::list(
             "listen",
-            "Listen here; repeated for more. iwarp://HOST:PORT, rdma://HOST:PORT[?device=NAME[:PORT]] or, "
-            "for what is called by RPC, tcp://HOST:PORT; HOST * for every address; ?device= insists on that "
-            "RDMA "
-            "device, as `verbena doctor` names it (default: " +
+            "Listen here; repeated for more. iwarp://HOST:PORT" +
+                std::string(is_verbs(protocol) ? " or " : ", tcp://HOST:PORT or ") +
+                "rdma://HOST:PORT[?device=NAME[:PORT]]; HOST * for every address; ?device= insists on that "
+                "RDMA device, as `verbena doctor` names it (default: " +
                 standard + ")")
             .form("URL"),
         setting::number("rdma_read_seconds", {1, 3600}, 30,
@@ -466,14 +477,13 @@ listen_plan plan_listeners(const protocol_module& protocol, setting_values& valu
                            "listen is empty: name an address, or leave it out for the defaults");
     if (listen.empty())
         listen = protocol.default_listeners();
-    const bool is_verbs = dynamic_cast<const verbs::protocol_module*>(&protocol) != nullptr;
     for (std::size_t i = 0; i < listen.size(); ++i) {
         const setting_place place = values.place("listen", i);
         const listen_url url = at_place(place, [&] { return parse_listen_url(listen[i], protocol); });
         if (url.port != 0 && !addresses.insert(url.address()).second)
             throw config_error(place, "listen " + listen[i] + ": " + url.address() +
                                           " stands twice; each transport needs a port of its own");
-        if (is_verbs && url.scheme == "tcp")
+        if (is_verbs(protocol) && url.scheme == "tcp")
             throw config_error(
                 place, "listen " + listen[i] +
                            ": this protocol is made of RDMA operations, which a byte stream has none of; "

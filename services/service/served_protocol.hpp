@@ -65,7 +65,8 @@ public:
         std::size_t servers = 1;
         std::size_t listeners = 0;
         std::size_t rdma_listeners = 0;
-        peer_shares* peers = nullptr;            ///< outlives the server
+        std::size_t connections = 0;  ///< of each kind by which calls come; 0: what there is room for
+        peer_shares* peers = nullptr; ///< outlives the server
         verbena::iwarp::device* iwarp = nullptr; ///< likewise
 #ifdef VERBENA_HAS_RDMA
         verbena::rdma::host* rdma = nullptr; ///< likewise

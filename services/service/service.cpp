@@ -14,6 +14,7 @@
 
 #include <verbena/core/log.hpp>
 #include <verbena/core/net/peer_shares.hpp>
+#include <verbena/core/net/refusals.hpp>
 #include <verbena/core/printable.hpp>
 #include <verbena/core/reactor/runtime.hpp>
 #include <verbena/core/suggestion.hpp>
@@ -79,6 +80,11 @@ std::vector<setting> daemon_settings()
             "Of that, the most that the sessions of one peer may hold: of an IPv4 address, or of an IPv6 "
             "prefix (default: a third)")
             .optional("a third of memory_mib"),
+        setting::number(
+            "connections", {1, 1'000'000}, 0,
+            "Connections of each kind (TCP, RPC-over-RDMA) by which calls of all peers may come to a "
+            "protocol (default: what memory and descriptors allow)")
+            .optional("what memory and descriptors allow"),
         setting::number(
             "peer_connections", {1, 1'000'000}, 0,
             "Connections of each kind (TCP, RPC-over-RDMA) by which calls of one peer may come (default: a "
@@ -391,6 +397,7 @@ void service::impl::start_runtime()
                                               : static_cast<std::uint32_t>(d.number("peer_connections"))});
     registrations = metrics::expose_process(registry);
     append(registrations, expose(registry, *shares));
+    append(registrations, expose_refusals(registry));
     rt->expose(registry);
 }
 
@@ -411,6 +418,8 @@ void service::impl::start()
     std::vector<std::vector<planned_listener>> listeners;
     server::options total;
     total.peers = &*shares;
+    if (values.table("daemon").find("connections") != nullptr)
+        total.connections = values.table("daemon").number("connections");
     total.iwarp = iwarp.get();
     for (served& s : protocols) {
         listeners.push_back(resolve_listeners(s.plan));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard_server.hpp"
 
+#include <verbena/core/net/refusals.hpp>
 #include <verbena/core/task/already_made.hpp>
 #include <verbena/core/task/exception.hpp>
 #include <verbena/core/task/sleep.hpp>
@@ -54,9 +55,16 @@ std::size_t peer_connections(const server_options& own, std::size_t most, std::s
     return std::max<std::size_t>(std::min(std::max(some, least), all - (all + 3) / 4), 1);
 }
 
+// Connections of a kind that a shard may have, of which memory has room for `room`. Who set their number has the last word.
+std::size_t connections_of_shard(const server_options& own, std::size_t room)
+{
+    return own.connections == 0 ? room : (own.connections - 1) / own.shards + 1;
+}
+
 rpc::stream_options stream_options(const server_options& own, std::size_t budget)
 {
     rpc::stream_options o;
+    o.max_connections = connections_of_shard(own, o.max_connections);
     o.max_address_record_bytes = address_share(budget, own.shards, own.listeners);
     o.max_address_result_bytes = o.max_address_record_bytes;
     // One that has sent a part of a call holds a receive buffer.
@@ -70,8 +78,9 @@ rpc::stream_options stream_options(const server_options& own, std::size_t budget
 // What a verbs protocol sees of a listener: those whom it admits.
 class admitting_listener final : public verbs::listener {
 public:
-    admitting_listener(verbs::listener& all, verbs::protocol_module& protocol, log_limiter& logged) noexcept
-        : all_(all), protocol_(protocol), logged_(logged)
+    admitting_listener(verbs::listener& all, verbs::protocol_module& protocol, std::string_view transport,
+                       log_limiter& logged) noexcept
+        : all_(all), protocol_(protocol), transport_(transport), logged_(logged)
     {
     }
     task<result<std::unique_ptr<verbs::connect_request>>> next() override
@@ -86,17 +95,16 @@ public:
     // A module that can't tell by an exception admits nobody, and goes on.
     bool is_admitted(const verbs::connect_request& request) noexcept
     {
-        std::string thrown;
-        std::string_view cause = "nothing is served to its address";
         try {
             if (protocol_.admits(request.peer_address()))
                 return true;
+            tell_refusal(refused::connection_address, {.peer = request.peer_address(), .object = transport_});
         } catch (...) {
-            thrown = what_of(std::current_exception());
-            cause = thrown;
+            const std::string thrown = what_of(std::current_exception());
+            log_limited(logged_, log_level::error, "service",
+                        "a module that can't tell whom it admits admits nobody",
+                        {{"peer", request.peer_name()}, {"exception", thrown}});
         }
-        log_limited(logged_, log_level::info, "service", "connection rejected",
-                    {{"peer", request.peer_name()}, {"cause", cause}});
         return false;
     }
     void close() noexcept override { all_.close(); }
@@ -105,13 +113,14 @@ public:
 private:
     verbs::listener& all_;
     verbs::protocol_module& protocol_;
+    const std::string_view transport_; // the provider's
     log_limiter& logged_;
 };
 
 task<void> serve_admitted(shard& s, verbs::protocol_module& protocol, verbs::context& device,
                           verbs::listener& all, log_limiter& logged)
 {
-    admitting_listener admitted(all, protocol, logged);
+    admitting_listener admitted(all, protocol, device.query().provider, logged);
     co_await protocol.serve(s, device, admitted);
 }
 
@@ -156,6 +165,8 @@ shard_server::shard_server(shard& s, const server_options& o,
         add_programs(*m);
     const std::size_t budget = s.buffers().budget().limit();
     bound_receives(rdma_options_, budget, o.shards, o.rdma_listeners);
+    rdma_options_.max_connections = static_cast<std::uint32_t>(
+        std::min<std::size_t>(connections_of_shard(o, rdma_options_.max_connections), UINT32_MAX));
     rdma_options_.max_peer_connections = static_cast<std::uint32_t>(std::min<std::size_t>(
         peer_connections(o, rdma_options_.max_connections, rdma_options_.max_connections / 4), UINT32_MAX));
     rdma_options_.peers = o.peers;

@@ -47,6 +47,8 @@ struct server_options {
     /// What `peers` says of connections goes for those by which calls come. A verbs protocol has its own number.
     bool bounds_connections = true;
     std::size_t most_connections = SIZE_MAX; ///< that the process has descriptors for
+    /// Of each kind by which calls come, over all shards, each of which takes an equal part; 0: as memory has room for them.
+    std::size_t connections = 0;
     bool iwarp_crc = false;
     std::chrono::seconds read_limit{30};
     device_choice device; ///< what all rdma:// listeners use, if they choose

@@ -30,6 +30,12 @@ class CommandLine(daemon.DaemonTest):
             self.assertIn(option, done.stdout)
         self.assertEqual(self.run_binary("--version").stdout.split()[0], "verbenad")
 
+    def test_block_devices_listen_by_rdma_alone(self):
+        self.assertIn("tcp://", self.run_binary("nfs", "--help").stdout)
+        self.assertNotIn("tcp://", self.run_binary("block", "--help").stdout)
+        self.refuses("block", "--device", "d=1M", "--listen", "tcp://127.0.0.1:0", saying="write iwarp:// or rdma://")
+        self.refuses("block", "--device", "d=1M", "--listen", "127.0.0.1", saying="must be a URL, as in iwarp://127.0.0.1:1234")
+
     def test_output_that_is_lost(self):
         path = self.folder + "/verbenad.toml"
         with open(path, "w", encoding="utf-8") as file:

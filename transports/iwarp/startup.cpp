@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "startup.hpp"
 
+#include <verbena/core/net/refusals.hpp>
 #include <verbena/core/task/exception.hpp>
 
 #include <algorithm>
@@ -278,17 +279,22 @@ void mpa_listener::begin(net::unique_fd fd)
         charged = o.peers->charge(from->address(), peer_use::handshakes, 1, o.max_peer_starting);
         if (!charged) {
             context_.count(end_cause::startup_crowded);
-            log_limited(
-                crowded_log_, log_level::warning, "iwarp",
-                "connection refused: its host has as many that have not said what they want as one may; "
-                "peer_connections sets how many",
-                {{"peer", from->address()}, {"limit", std::uint64_t(o.max_peer_starting)}});
+            tell_refusal(refused::connection_handshakes,
+                         {.peer = from->address(), .object = "iwarp", .most = o.max_peer_starting});
             return;
         }
     }
     prepare_socket(fd.get(), context_.options());
-    if (starting_count_ >= context_.options().max_starting)
+    if (starting_count_ >= context_.options().max_starting) {
+        const auto oldest = net::endpoint::remote(starting_.front()->fd_.get());
+        tell_refusal(refused::connection_handshakes,
+                     {.peer = oldest ? oldest->address() : std::string("unknown"),
+                      .object = "iwarp",
+                      .limit = "connections of all hosts that have not said what they want",
+                      .cure = "see which hosts connect and say nothing",
+                      .most = context_.options().max_starting});
         drop(*starting_.front(), end_cause::startup_crowded);
+    }
     starting_.push_back(*new starting_peer(*this, std::move(fd), std::move(charged)));
     ++starting_count_;
 }
@@ -335,12 +341,26 @@ void mpa_listener::ready(starting_peer& p) noexcept
         take(std::move(peer));
 }
 
+// It takes connections too slowly.
+void mpa_listener::tell_crowded(const arrived_peer& peer) const noexcept
+{
+    try {
+        const auto from = net::endpoint::remote(peer.socket.get());
+        tell_refusal(refused::connection_waiting, {.peer = from ? from->address() : std::string("unknown"),
+                                                   .object = "iwarp",
+                                                   .most = context_.options().max_waiting});
+    } catch (const std::bad_alloc&) {
+        count_refusal(refused::connection_waiting);
+    }
+}
+
 void mpa_listener::take(std::unique_ptr<arrived_peer> peer) noexcept
 {
     if (closed_)
         return;
     if (waiting_.size() >= context_.options().max_waiting) {
         context_.count(end_cause::waiting_crowded);
+        tell_crowded(*peer);
         return;
     }
     try {

@@ -108,6 +108,7 @@ public:
     void take(net::unique_fd fd) noexcept;
     /// Throws for lack of memory.
     void begin(net::unique_fd fd);
+    void tell_crowded(const arrived_peer& peer) const noexcept;
     /// One that is through start-up, of this listener or another shard's.
     void take(std::unique_ptr<arrived_peer> peer) noexcept;
     context_impl& context() noexcept { return context_; }
@@ -142,7 +143,6 @@ private:
     std::unique_ptr<watch> watch_;
     std::string url_;
     intrusive_list<starting_peer> starting_;
-    log_limiter crowded_log_;
     log_limiter lost_log_;
     std::size_t starting_count_ = 0;
     std::deque<std::unique_ptr<mpa_request>> waiting_;

@@ -28,7 +28,6 @@ struct work_id;
 /// What peers can cause, each kind as often as its limiter lets through.
 struct refusal_logs {
     log_limiter other_device;
-    log_limiter waiting_crowded;
     log_limiter setup_failed;
 };
 

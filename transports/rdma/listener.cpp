@@ -5,10 +5,12 @@
 #include "shared_devices.hpp"
 
 #include <verbena/core/log.hpp>
+#include <verbena/core/net/refusals.hpp>
 #include <verbena/core/task/exception.hpp>
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 
 namespace verbena::rdma {
 
@@ -154,9 +156,15 @@ void listener::take(std::unique_ptr<arrived_peer> peer) noexcept
     }
     if (waiting_.size() >= context_.options().max_waiting) {
         context_.count(end_cause::waiting_crowded);
-        log_limited(context_.refusals().waiting_crowded, log_level::warning, "rdma",
-                    "rejected a peer, since as many as may be are waiting for their connection",
-                    {{"url", url_}, {"peer", name_of_peer(peer->id.get())}, {"waiting", waiting_.size()}});
+        try {
+            const auto from = peer_of(peer->id.get());
+            tell_refusal(refused::connection_waiting,
+                         {.peer = from ? from->address() : std::string("unknown"),
+                          .object = url_,
+                          .most = context_.options().max_waiting});
+        } catch (const std::bad_alloc&) {
+            count_refusal(refused::connection_waiting);
+        }
         return;
     }
     add(context_.counts().accepted, 1);

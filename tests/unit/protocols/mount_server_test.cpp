@@ -3,6 +3,7 @@
 
 #include <verbena/protocols/nfs/server/v3/mount.hpp>
 
+#include "../refusals_since.hpp"
 #include "bytes.hpp"
 #include "fake_backend.hpp"
 #include "memory_call.hpp"
@@ -167,6 +168,7 @@ BOOST_FIXTURE_TEST_CASE(what_can_not_be_mounted, fixture)
 
 BOOST_FIXTURE_TEST_CASE(who_may_mount, fixture)
 {
+    const refusals_since refusals;
     BOOST_TEST(mount("/local").status == mountstat3::ok);
     BOOST_TEST(mount("/listed").status == mountstat3::acces);
     from.address = "10.1.2.3";
@@ -175,6 +177,9 @@ BOOST_FIXTURE_TEST_CASE(who_may_mount, fixture)
     BOOST_TEST(mount("/local").status == mountstat3::acces);
     BOOST_TEST(mount("/local/absent").status == mountstat3::acces); // nothing is told about it
     BOOST_TEST(program.counters().refused.address.value() == 3u);
+    BOOST_TEST(refusals(refused::export_address) == 3u);
+    BOOST_TEST(mount("/nowhere").status == mountstat3::noent);
+    BOOST_TEST(refusals(refused::export_unknown) == 1u);
     user.reset();
     BOOST_TEST(mount("/export").status == mountstat3::ok);
 }

@@ -4,6 +4,7 @@
 
 #include "nfs3_server.hpp"
 
+#include <verbena/core/net/refusals.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
 
 BOOST_AUTO_TEST_SUITE(nfs3_server_directory_test)
@@ -332,6 +333,7 @@ BOOST_FIXTURE_TEST_CASE(serves_link, fixture)
 
 BOOST_FIXTURE_TEST_CASE(a_read_only_export_is_not_changed, fixture)
 {
+    const std::uint64_t read_only_before = refusals(refused::export_read_only);
     first.read_only = true;
     CREATE3args creation;
     creation.where = in_root("x");
@@ -359,6 +361,7 @@ BOOST_FIXTURE_TEST_CASE(a_read_only_export_is_not_changed, fixture)
     BOOST_TEST(call<LINK3res>(procedure::link, hard).status == nfsstat3::rofs);
     BOOST_TEST(files.called == "");
     BOOST_TEST(program.counters().refused_read_only.value() == 8u);
+    BOOST_TEST(refusals(refused::export_read_only) == read_only_before + 8);
 }
 
 BOOST_FIXTURE_TEST_CASE(readdir_in_one_go, fixture)

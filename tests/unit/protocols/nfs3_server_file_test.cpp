@@ -3,6 +3,7 @@
 // procedures share: handles, access, squashing.
 #include <boost/test/unit_test.hpp>
 
+#include "../refusals_since.hpp"
 #include "nfs3_server.hpp"
 
 #include <verbena/core/reactor/shard.hpp>
@@ -179,6 +180,7 @@ BOOST_FIXTURE_TEST_CASE(peers_that_may_not, nfs3_fixture)
     first.transports = {"iwarp"};
     second.secure = true;
     start();
+    const refusals_since refusals;
     const nfs_fh3 by_transport = root();
     const nfs_fh3 by_port = handle(1, &second);
     BOOST_TEST(call<GETATTR3res>(procedure::getattr, getattr_of(by_transport)).status == nfsstat3::acces);
@@ -193,6 +195,8 @@ BOOST_FIXTURE_TEST_CASE(peers_that_may_not, nfs3_fixture)
     BOOST_TEST(program.counters().refused.transport.value() == 1u);
     BOOST_TEST(program.counters().refused.port.value() == 1u);
     BOOST_TEST(program.counters().refused.address.value() == 1u);
+    for (const refused why : {refused::export_transport, refused::export_port, refused::export_address})
+        BOOST_TEST(refusals(why) == 1u);
 }
 
 BOOST_FIXTURE_TEST_CASE(callers_reach_the_back_end_squashed, nfs3_fixture)

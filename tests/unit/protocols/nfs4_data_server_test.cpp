@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connections of clients with RDMA layouts: who is let in, and who is gone with his client.
+#include <verbena/core/net/refusals.hpp>
 #include <verbena/core/reactor/simulated_shards.hpp>
 #include <verbena/core/task/event.hpp>
 #include <verbena/core/task/scope.hpp>
@@ -32,7 +33,7 @@ namespace {
 
 /// A data server on two shards, and its clients on a third.
 struct world {
-    explicit world(const nfs::v4::pnfs::data_server_limits& limits = {})
+    explicit world(const nfs::v4::pnfs::data_server_limits& limits = {}, const char* client = "client")
     {
         for (int i = 0; i < 3; ++i)
             shards.add(memory);
@@ -40,7 +41,7 @@ struct world {
         loop::options o;
         o.name = "server";
         device = fabric->make_device(o);
-        o.name = "client";
+        o.name = client;
         client_device = fabric->make_device(o);
         const std::array<shard*, 2> all = {&shards.at(0), &shards.at(1)};
         server.emplace(*device, all, siphash_key(), 7, limits);
@@ -414,21 +415,24 @@ BOOST_AUTO_TEST_CASE(the_log_says_why_a_connection_is_refused)
                                      [&](const std::string& l) { return l.find(what) != std::string::npos; });
     };
     {
-        world w({.connections_of_client = 1});
+        // A host of its own: the same refusal has one line a minute.
+        world w({.connections_of_client = 1}, "told");
         w.run([&]() -> task<void> {
+            const std::uint64_t strangers = refusals(refused::layout_client);
             const auto of_5 = world::says(5, w.device_of(5));
             const auto one = co_await w.connect(of_5);
             BOOST_TEST((one.queue_pair != nullptr));
             BOOST_TEST(lines.all.size() == 0u);
             const auto two = co_await w.connect(of_5);
             BOOST_TEST(is(two, rdma_layout_reject::too_many));
-            BOOST_TEST(said("pnfs: connection rejected peer=client") == 1);
+            BOOST_TEST(said("turned away peer=told layout=\"data connection\" reason=connections") == 1);
             BOOST_TEST(said("the client has as many connections as one may") == 1);
             for (int i = 0; i < 100; ++i) {
                 const auto unknown = co_await w.connect(world::says(7, {}));
                 BOOST_TEST(is(unknown, rdma_layout_reject::unknown));
             }
-            BOOST_TEST(said("shows a device id that is not its own") == 4); // a peer fills no disk
+            BOOST_TEST(said("shows a device id that is not its own") == 1); // a peer fills no disk
+            BOOST_TEST(refusals(refused::layout_client) == strangers + 100);
         });
     }
     {

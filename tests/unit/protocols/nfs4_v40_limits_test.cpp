@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Minor version 0: how many owners there are, and who looks after those that have nothing.
+#include "../refusals_since.hpp"
 #include "nfs4_called_host.hpp"
 
 #include <map>
@@ -103,8 +104,10 @@ BOOST_FIXTURE_TEST_CASE(a_peer_at_its_limit_takes_nobody_elses_owners, owners_fi
     for (int i = 0; i < 10; ++i)
         (void)open_as(b, "o" + std::to_string(i));
     act(b, "p0");
+    const refusals_since refusals;
     BOOST_TEST(b.open(b.opening("f")).status == nfsstat4::resource);
     BOOST_TEST(refused(files::limit_of::peer) == 1u);
+    BOOST_TEST(refusals(verbena::refused::client_opens) == 1u);
     from = first;
     BOOST_TEST(a.close(idle, a.seqid).status == nfsstat4::ok); // a repeat: it is there
 }

@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include "../log_at.hpp"
+#include "../refusals_since.hpp"
 #include "rnbd_world.hpp"
 #include "rtrs_by_hand.hpp"
 
@@ -483,6 +484,7 @@ BOOST_AUTO_TEST_CASE(two_may_write_while_a_machine_moves)
 
 BOOST_AUTO_TEST_CASE(refused_opens_are_counted_by_their_reason)
 {
+    const test::refusals_since refusals;
     fixture f;
     rnbd::device_options d;
     d.name = "named";
@@ -509,6 +511,10 @@ BOOST_AUTO_TEST_CASE(refused_opens_are_counted_by_their_reason)
     BOOST_TEST(f.device_stats.refused_not_admitted.value() == 1u);
     BOOST_TEST(f.device_stats.refused_unknown.value() == 1u);
     BOOST_TEST(f.device_stats.refused_read_only.value() == 1u);
+    BOOST_TEST(refusals(refused::device_in_use) == 1u);
+    BOOST_TEST(refusals(refused::device_session) == 1u);
+    BOOST_TEST(refusals(refused::device_unknown) == 1u);
+    BOOST_TEST(refusals(refused::device_read_only) == 1u);
 }
 
 BOOST_AUTO_TEST_CASE(who_may_open_no_device_gets_no_session)
@@ -520,10 +526,12 @@ BOOST_AUTO_TEST_CASE(who_may_open_no_device_gets_no_session)
     d.backend = &f.disk;
     BOOST_REQUIRE(d.clients.add("192.0.2.0/24"));
     BOOST_REQUIRE(theirs.add(std::move(d)));
+    const test::refusals_since refusals;
     rnbd::server blocks(theirs, f.device_stats);
     const rtrs::session_info stranger{"one", "198.51.100.1", 4096};
     const auto refused = blocks.open(stranger);
     BOOST_TEST((!refused && refused.error() == std::errc::permission_denied));
+    BOOST_TEST(refusals(verbena::refused::session_address) == 1u);
     const rtrs::session_info guest{"one", "192.0.2.7", 4096};
     BOOST_TEST(blocks.open(guest).has_value());
 }

@@ -2,6 +2,7 @@
 // Every reject and accept status (RFC 5531 section 9), as bytes on a stream.
 #include <boost/test/unit_test.hpp>
 
+#include "../refusals_since.hpp"
 #include "memory_call.hpp"
 #include "rpc_server.hpp"
 
@@ -208,8 +209,10 @@ BOOST_FIXTURE_TEST_CASE(credentials, fixture)
                         "00000001 0000001c 00000001 00000002 61620000 000003e8 00000064 00000000 00000000"
                         "00000000 00000000") == denied + "00000001");
     // AUTH_SHORT, AUTH_DH, RPCSEC_GSS and one that nobody knows
+    const test::refusals_since refusals;
     for (const std::string flavor : {"00000002", "00000003", "00000006", "00099999"})
         BOOST_TEST(reply_to(call + flavor + "00000000 00000000 00000000") == denied + "00000002");
+    BOOST_TEST(refusals(refused::connection_security) == 4u);
     // a credential over 400 bytes
     BOOST_TEST(reply_to(call + "00000001 00000194") == denied + "00000001");
     // verifiers: of 401 bytes, of another flavor, not empty
@@ -217,6 +220,7 @@ BOOST_FIXTURE_TEST_CASE(credentials, fixture)
     BOOST_TEST(reply_to(call + "00000000 00000000 00000001 00000000") == denied + "00000003");
     BOOST_TEST(reply_to(call + "00000000 00000000 00000000 00000004 00000000") == denied + "00000003");
     BOOST_TEST(streams.calls.refusals().auth_error.value() == 10);
+    BOOST_TEST(refusals(refused::connection_security) == 4u); // what is only malformed is not told as that
 }
 
 // RFC 9289 4.1: accepted, and no STARTTLS in the verifier says that there is no TLS here.

@@ -2,6 +2,7 @@
 // What one stream, or one host, may take from the others: turns of the shard, and memory.
 #include <boost/test/unit_test.hpp>
 
+#include "../refusals_since.hpp"
 #include "rpc_server.hpp"
 
 #include <verbena/protocols/rpcstream/record_reader.hpp>
@@ -100,6 +101,7 @@ BOOST_AUTO_TEST_CASE(a_stream_that_ends_in_the_middle_of_its_calls_is_answered)
 // Two hosts that open all the streams they may, on whichever shard, leave room for others; a stream that goes gives its place back.
 BOOST_AUTO_TEST_CASE(streams_of_a_host_are_counted_over_all_shards)
 {
+    const refusals_since refusals;
     peer_shares peers;
     {
         rpc::stream_options options;
@@ -123,6 +125,7 @@ BOOST_AUTO_TEST_CASE(streams_of_a_host_are_counted_over_all_shards)
         }
         BOOST_TEST(peers.greatest(peer_use::streams) == 3u);
         BOOST_TEST(peers.refused(peer_use::streams) == 4u);
+        BOOST_TEST(refusals(refused::connection_share) == 4u);
         BOOST_TEST(one.ended(rpc::stream_end::refused) == 2);
         const auto good = one.connect("192.0.2.7:1");
         one.send(good, calls_of(1, 0));
@@ -290,6 +293,7 @@ BOOST_AUTO_TEST_CASE(a_stream_that_stops_and_goes_on_asks_the_ring_once)
 // Some, so that programs can tell them why; and they leave room for those who are served.
 BOOST_AUTO_TEST_CASE(hosts_that_nothing_is_served_to_have_a_few_streams)
 {
+    const refusals_since refusals;
     rpc::stream_options options;
     options.max_strangers = 2;
     hanging s(options);
@@ -304,6 +308,7 @@ BOOST_AUTO_TEST_CASE(hosts_that_nothing_is_served_to_have_a_few_streams)
     BOOST_TEST(hears(second));
     BOOST_TEST(!s.is_served("192.0.2.66:3"));
     BOOST_TEST(s.streams.ended(rpc::stream_end::not_admitted) == 1);
+    BOOST_TEST(refusals(refused::connection_address) == 1u);
     BOOST_TEST(s.peers.held(peer_use::streams) == 2u);
     const auto guest = s.streams.connect("192.0.2.67:1");
     BOOST_TEST(hears(guest));

@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include "../log_at.hpp"
+#include "../refusals_since.hpp"
 #include "throwing_listener.hpp"
 
 #include <verbena/core/log.hpp>
@@ -125,7 +126,8 @@ struct fixture {
     // Whoever is let in stays.
     task<bool> connects(std::size_t from, const char* to, std::vector<std::byte> private_data = {})
     {
-        std::vector<std::byte> reply;
+        std::vector<std::byte>& reply = last_reply;
+        reply.clear();
         verbs::connect_options how;
         how.private_data = private_data;
         auto q = co_await hosts[from]->connect(to, *domains[from], how, reply);
@@ -186,6 +188,11 @@ struct fixture {
     std::vector<std::unique_ptr<loop::context>> hosts;
     std::vector<std::unique_ptr<verbs::protection_domain>> domains;
     ignored events;
+    std::string_view last_words() const noexcept
+    {
+        return {reinterpret_cast<const char*>(last_reply.data()), last_reply.size()};
+    }
+    std::vector<std::byte> last_reply;
     std::vector<std::unique_ptr<verbs::queue_pair>> held;
     peer_shares peers;
     answers calls;
@@ -199,6 +206,7 @@ struct fixture {
 BOOST_AUTO_TEST_CASE(connections_of_two_hosts_over_all_listeners)
 {
     fixture f;
+    const test::refusals_since refusals;
     f.options.max_connections = 5; // of one listener
     f.options.max_peer_connections = 3;
     f.run([&]() -> task<void> {
@@ -216,9 +224,11 @@ BOOST_AUTO_TEST_CASE(connections_of_two_hosts_over_all_listeners)
                 BOOST_TEST(!co_await f.connects(from == 0 ? 0 : 2, to));
             }
         }
+        BOOST_TEST(f.last_words() == "verbena: peer_connections");
         BOOST_TEST(f.stats.connections.value() == 6);
         BOOST_TEST(f.stats.rejected_connections.value() == 8u);
         BOOST_TEST(f.peers.refused(peer_use::rdma_connections) == 8u);
+        BOOST_TEST(refusals(refused::connection_share) == 8u);
         if (f.peers.refused(peer_use::rdma_connections) != 8u)
             co_return; // nobody else gets in, and would try for ever
         co_await f.works(f.host("192.0.2.7"));
@@ -248,14 +258,17 @@ BOOST_AUTO_TEST_CASE(who_is_not_admitted_takes_nothing)
 {
     fixture f;
     f.calls.stranger = "192.0.2.66";
+    const test::refusals_since refusals;
     f.run([&]() -> task<void> {
         f.host("192.0.2.66");
         const std::size_t before = f.pool->outstanding();
         for (int i = 0; i < 50; ++i)
             BOOST_TEST(!co_await f.connects(0, "first"));
+        BOOST_TEST(f.last_words() == "verbena: address");
         BOOST_TEST(f.pool->outstanding() == before);
         BOOST_TEST(f.peers.peers() == 0u);
         BOOST_TEST(f.stats.rejected_connections.value() == 50u);
+        BOOST_TEST(refusals(refused::connection_address) == 50u);
         co_await f.works(f.host("192.0.2.7"));
     });
 }

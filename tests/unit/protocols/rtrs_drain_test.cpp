@@ -5,6 +5,7 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
+#include "../lines_of_log.hpp"
 #include "../log_at.hpp"
 #include "../state_trace.hpp"
 #include "rnbd_world.hpp"
@@ -192,6 +193,8 @@ BOOST_AUTO_TEST_CASE(a_drain_that_is_stopped_answers_no_more)
 BOOST_AUTO_TEST_CASE(paths_of_another_listener_go_on)
 {
     fixture f;
+    const test::log_at warnings(log_level::warning); // the fixture turns it off
+    const test::lines_of_log log;
     f.disk.goes_on.set();
     auto second_device = f.fabric->make_context(f.profile);
     f.run([&](rtrs::client& session, rnbd::device& d) -> task<void> {
@@ -206,6 +209,8 @@ BOOST_AUTO_TEST_CASE(paths_of_another_listener_go_on)
         co_await s.join();
         for (const auto& p : session.paths())
             BOOST_TEST((p.state == rtrs::path_state::connected) == (p.address == "server"));
+        BOOST_TEST(log.count({"path lost server=other", "requests=\"they go on by the other paths: 1\""}) ==
+                   1u);
         const std::vector<std::byte> bytes(512);
         BOOST_TEST((co_await d.write(0, bytes)).has_value());
     });
@@ -226,6 +231,9 @@ BOOST_AUTO_TEST_CASE(clients_do_not_tell_of_an_end_in_good_order)
     });
     set_log_capture(nullptr, nullptr);
     BOOST_TEST(lines.find("path lost") != std::string::npos, lines);
+    BOOST_TEST(lines.find("requests=\"they wait for a path, and fail after 60 s without one\"") !=
+                   std::string::npos,
+               lines);
     BOOST_TEST(lines.find("the RTRS server ended, was killed or gave the path up") != std::string::npos,
                lines);
 }

@@ -2,6 +2,8 @@
 // What one host may take of a server of RTRS: two that take all they can, admitted or not, keep nobody else out.
 #include <boost/test/unit_test.hpp>
 
+#include "../lines_of_log.hpp"
+#include "../refusals_since.hpp"
 #include "rnbd_world.hpp"
 #include "rtrs_by_hand.hpp"
 
@@ -130,6 +132,7 @@ struct fixture : rnbd_test::world {
         return budget.used() - std::size_t(slabs);
     }
     std::uint64_t refused(rtrs::refusal r) const { return stats.refused[std::size_t(r)].value(); }
+    const test::refusals_since refusals;
 
     std::vector<std::unique_ptr<loop::context>> hosts;
     std::unique_ptr<verbs::listener> listener, other_listener;
@@ -165,6 +168,7 @@ BOOST_AUTO_TEST_CASE(half_made_sessions_of_two_hosts)
         co_await f.works(f.host("192.0.2.7"), "good", "disk");
     });
     BOOST_TEST(f.refused(rtrs::refusal::unfinished) == 13u);
+    BOOST_TEST(f.refusals(refused::session_half_made) == 13u);
 }
 
 BOOST_AUTO_TEST_CASE(sessions_of_two_hosts)
@@ -191,6 +195,7 @@ BOOST_AUTO_TEST_CASE(sessions_of_two_hosts)
         co_await f.works(f.host("192.0.2.7"), "good", "disk");
     });
     BOOST_TEST(f.refused(rtrs::refusal::share) == 8u);
+    BOOST_TEST(f.refusals(refused::session_share) == 8u);
 }
 
 BOOST_AUTO_TEST_CASE(connections_of_two_hosts)
@@ -207,6 +212,7 @@ BOOST_AUTO_TEST_CASE(connections_of_two_hosts)
                            (i < 5 ? 0U : unsigned(EDQUOT)));
         }
         BOOST_TEST(f.stats.connections.value() == 10);
+        BOOST_TEST(f.refusals(refused::session_connections) == 6u);
         co_await f.works(f.host("192.0.2.7"), "good", "disk");
     });
 }
@@ -215,31 +221,44 @@ BOOST_AUTO_TEST_CASE(memory_of_two_hosts)
 {
     fixture f({.memory = 2 * chunks + 3 * queues});
     f.add("disk", *f.disk);
+    const test::log_at level(log_level::info);
+    const test::lines_of_log log;
     f.run([&]() -> task<void> {
         for (const char* address : greedy) {
             loop::context& from = f.host(address);
             const unsigned first = address == greedy[0] ? 1 : 11;
-            for (unsigned i = 0; i < 6; ++i) {
+            // All that come before the second has its memory may still get it.
+            for (unsigned i = 0; i < 3; ++i)
                 BOOST_REQUIRE(co_await f.connect(from, f.request(first + i)) == 0u);
+            const std::size_t begun = f.tried.size() - 3;
+            for (unsigned i = 0; i < 3; ++i) {
                 const std::string name = "greedy" + std::to_string(first + i);
-                const bool up = co_await f.say(*f.tried.back(), name);
+                const bool up = co_await f.say(*f.tried[begun + i], name);
                 BOOST_TEST(up == (i < 2));
-                if (!up)
-                    f.tried.pop_back();
             }
+            f.tried.pop_back();
+            co_await sleep_for(50ms);
+            // The others are told by their connect's answer: the protocol has none for what comes later.
+            for (unsigned i = 3; i < 6; ++i)
+                BOOST_TEST(co_await f.connect(from, f.request(first + i)) == unsigned(EDQUOT));
         }
         BOOST_TEST(f.peers.greatest(peer_use::memory) == 2 * (chunks + queues));
         BOOST_TEST(f.pool->outstanding_bytes() < 5 * chunks);
-        BOOST_TEST(f.ends(path_end::no_memory) == 8u);
+        BOOST_TEST(f.ends(path_end::no_memory) == 2u);
+        BOOST_TEST(f.refused(rtrs::refusal::share) == 6u);
         co_await f.works(f.host("192.0.2.7"), "good", "disk");
     });
+    BOOST_TEST(f.refusals(refused::session_peer_memory) == 8u);
+    BOOST_TEST(log.count({"peers: turned away peer=192.0.2.101 session=greedy3 reason=peer_memory",
+                          "limit=\"peer_memory_mib of [daemon]\"",
+                          "cure=\"raise peer_memory_mib of [daemon]"}) == 1u);
 }
 
 // A client that reads nothing has the queues of its connections grow.
 BOOST_AUTO_TEST_CASE(connections_take_no_more_memory_than_their_host_may_have)
 {
     constexpr std::size_t most = 40;
-    fixture f({.memory = most * queues});
+    fixture f({.memory = most * queues + chunks}); // the next session must have room, too
     f.add("disk", *f.disk);
     f.options.max_peer_connections = 4096;
     f.options.max_sessions = f.options.max_peer_sessions = f.options.max_unfinished = 4096;
@@ -283,6 +302,7 @@ BOOST_AUTO_TEST_CASE(connections_for_which_the_budget_has_no_room_are_refused)
         co_await f.works(from, "good", "disk");
     });
     BOOST_TEST(f.refused(rtrs::refusal::no_memory) == 1u);
+    BOOST_TEST(f.refusals(refused::session_memory) == 1u);
 }
 
 BOOST_AUTO_TEST_CASE(the_first_session_of_a_host_fits_whatever_its_share)
@@ -314,6 +334,7 @@ BOOST_AUTO_TEST_CASE(who_is_not_admitted_takes_nothing)
         BOOST_TEST(co_await f.connect(owner, f.request(1, 1, 2)) == 0u);
     });
     BOOST_TEST(f.refused(rtrs::refusal::not_admitted) == 102u);
+    BOOST_TEST(f.refusals(refused::session_address) == 102u);
 }
 
 // A back end that does what it is asked when it is let.

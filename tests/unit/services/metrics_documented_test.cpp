@@ -5,6 +5,7 @@
 #include <service/rdma_port_metrics.hpp>
 #include <service/shard_server.hpp>
 
+#include <verbena/core/net/refusals.hpp>
 #include <verbena/core/reactor/runtime.hpp>
 #include <verbena/plugins/modules.hpp>
 #include <verbena/plugins/ramblk.hpp>
@@ -75,6 +76,7 @@ std::vector<metric_family> all_families()
     append(service, rpc::expose(registry, dispatcher));
     const typed structs;
     append(service, structs.expose(registry));
+    append(service, expose_refusals(registry));
     const rpc::stream_stats streams;
     append(service, rpc::expose(registry, streams));
     const iwarp::stats iwarp;

@@ -3,6 +3,7 @@
 // 4.8) once there is a connection, and costs that connection only.
 #include <boost/test/unit_test.hpp>
 
+#include "../refusals_since.hpp"
 #include "iwarp_by_hand.hpp"
 
 #include <verbena/core/net/net.hpp>
@@ -73,16 +74,19 @@ BOOST_FIXTURE_TEST_CASE(start_up_has_room_for_so_many, fixture)
 {
     options.max_starting = 2;
     options.max_waiting = 1;
+    const test::refusals_since refusals;
     start(false);
     const int oldest = connect();
     const int second = connect();
     const int third = connect();
     BOOST_TEST(ends(end_cause::startup_crowded) == 1u);
+    BOOST_TEST(refusals(verbena::refused::connection_handshakes) == 1u);
     BOOST_TEST(read(oldest, 1).empty());
     write(second, good_start);
     shard->turn();
     write(third, good_start);
     until([&] { return ends(end_cause::waiting_crowded) == 1; });
+    BOOST_TEST(refusals(verbena::refused::connection_waiting) == 1u);
     // Those that wait are closed with their listener.
     const int last = connect();
     listener->close();

@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include "../protocols/bytes.hpp"
+#include "../refusals_since.hpp"
 
 #include <verbena/core/net/net.hpp>
 #include <verbena/core/net/peer_shares.hpp>
@@ -85,6 +86,7 @@ struct fixture {
 
 BOOST_FIXTURE_TEST_CASE(silent_connections_of_two_hosts, fixture)
 {
+    const test::refusals_since refusals;
     std::vector<net::unique_fd> silent;
     for (const char* from : {"127.0.0.2", "127.0.0.3"}) {
         for (int i = 0; i < 5; ++i)
@@ -94,6 +96,7 @@ BOOST_FIXTURE_TEST_CASE(silent_connections_of_two_hosts, fixture)
     for (std::size_t i = 0; i < silent.size(); ++i)
         BOOST_TEST(is_closed(silent[i]) == (i % 5 >= 3));
     BOOST_TEST(crowded() == 4u);
+    BOOST_TEST(refusals(refused::connection_handshakes) == 4u);
     BOOST_TEST(peers.held(peer_use::handshakes) == 6u);
 
     const auto good = connect("127.0.0.4");

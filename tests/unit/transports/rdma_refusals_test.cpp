@@ -194,7 +194,7 @@ BOOST_AUTO_TEST_CASE(peers_beyond_those_that_may_wait)
         f.arrive(peer(it().verbs(), 1));
     BOOST_TEST(f.rejected() == 1U);
     BOOST_TEST((f.counted() == counts{{end_cause::waiting_crowded, 1}}));
-    BOOST_TEST(log.with("are waiting") == 1U);
+    BOOST_TEST(log.with("reason=waiting") == 1U);
     // Those that waited when it closes, and one that comes from another shard then.
     f.where->close();
     BOOST_TEST(f.rejected() == 3U);

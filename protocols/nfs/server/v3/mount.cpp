@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../refused_access.hpp"
+
 #include <verbena/protocols/nfs/server/v3/mount.hpp>
 #include <verbena/protocols/nfs/server/v3/storage.hpp>
 
@@ -25,6 +27,9 @@ mountstat3 to_mountstat3(v3::nfsstat3 status) noexcept
     default: return mountstat3::io;
     }
 }
+
+// A file system is mounted there.
+constexpr std::string_view crossmnt = "set crossmnt for the export, or export what is mounted there";
 
 // The words that encode_export() and encode() write beside the strings of one entry.
 constexpr std::size_t words = 4 * xdr::unit;
@@ -112,11 +117,13 @@ task<std::optional<mountstat3>> server::find(rpc::call& c, std::string_view path
     const auto found = exports_.by_path(path);
     if (!found) {
         counters_.refused_path.add();
+        tell_refusal(refused::export_unknown, {.peer = c.from().address, .object = path});
         co_return mountstat3::noent;
     }
     const export_options& exported = *found->exported;
     if (const auto refusal = check_mount_access(exported, c.from(), host_); refusal != access_refusal::none) {
         counters_.refused.note(refusal);
+        tell_access(refusal, exported, c.from());
         co_return mountstat3::acces;
     }
     storage::request request;
@@ -151,6 +158,8 @@ task<std::optional<mountstat3>> server::find(rpc::call& c, std::string_view path
         if (!next) {
             const bool mount = next.error() == storage::errc::crosses_mount;
             (mount ? counters_.refused_mount : counters_.refused_path).add();
+            tell_refusal(refused::export_unknown,
+                         {.peer = c.from().address, .object = path, .cure = mount ? crossmnt : ""});
             co_return to_mountstat3(v3::to_status(next.error()));
         }
         directory = next->found.handle;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../refused_access.hpp"
 #include "reply.hpp"
 
 #include <algorithm>
@@ -174,6 +175,7 @@ nfsstat3 server::find(const rpc::call& c, const nfs_fh3& handle, purpose why, ta
         return status;
     if (why == purpose::changing && to.exported->read_only) {
         counters_.refused_read_only.add();
+        tell_read_only(*to.exported, c.from());
         return nfsstat3::rofs;
     }
     to.file = opened->inner;
@@ -208,6 +210,7 @@ nfsstat3 server::enter(const rpc::call& c, target& to)
 {
     if (const auto refusal = check_access(*to.exported, c.from(), host_); refusal != access_refusal::none) {
         counters_.refused.note(refusal);
+        tell_access(refusal, *to.exported, c.from());
         return nfsstat3::acces;
     }
     switch (groups_.act(*to.exported, c, exports_.groups(), to.request.who)) {

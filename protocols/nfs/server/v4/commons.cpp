@@ -2,6 +2,7 @@
 #include <verbena/protocols/nfs/server/v4/commons.hpp>
 #include <verbena/protocols/nfs/server/v4/state_answers.hpp>
 
+#include <verbena/core/net/refusals.hpp>
 #include <verbena/core/printable.hpp>
 #include <verbena/core/siphash.hpp>
 #include <verbena/core/task/sleep.hpp>
@@ -189,6 +190,7 @@ void server_commons::note_shared_name(std::span<const std::byte> name, std::stri
                                       std::string_view from)
 {
     const std::string_view text(reinterpret_cast<const char*>(name.data()), name.size());
+    count_refusal(refused::client_name);
     log_limited(shared_names_, log_level::warning, "nfs",
                 "a client has the name of another one whose lease runs, and does not get in before that is "
                 "over; it may have "

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // COMPOUND: what a call may contain, and one operation after the other.
 #include "compounds.hpp"
+#include "../refused_access.hpp"
 #include "operations/operations.hpp"
 #include "operations/steps.hpp"
 
@@ -45,6 +46,22 @@ task<rpc::outcome> serve_alone(server_parts& server, rpc::call& c, compound_argu
     if (status != nfsstat4::ok && !k.answered)
         k.results.fail(as, status);
     co_return k.results.ok() ? rpc::outcome::success : rpc::outcome::system_error;
+}
+
+// What has no better place: the rule of an export that all changes ask, and limits of minor version 0, whose answer has no other cause.
+void tell_of(const compound& k, nfs_opnum4 operation, nfsstat4 status) noexcept
+{
+    if (status == nfsstat4::rofs) {
+        for (const object* o : {&k.current, &k.saved}) {
+            if (!o->none() && !o->is_pseudo() && o->exported->read_only)
+                return tell_read_only(*o->exported, k.c.from());
+        }
+    } else if (k.minor() == 0 && status == nfsstat4::resource) {
+        if (operation == nfs_opnum4::open)
+            tell_refusal(refused::client_opens, {.peer = k.c.from().address, .object = "4.0"});
+        else if (operation == nfs_opnum4::lock || operation == nfs_opnum4::locku)
+            tell_refusal(refused::client_locks, {.peer = k.c.from().address, .object = "4.0"});
+    }
 }
 
 } // namespace
@@ -190,6 +207,7 @@ task<void> run_operations(compound& k)
         }
         k.server.counters.note(operation, status);
         if (status != nfsstat4::ok) {
+            tell_of(k, operation, status);
             if (!std::exchange(k.answered, false))
                 k.results.fail(operation, status);
             co_return;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "handle_space.hpp"
+#include "../refused_access.hpp"
 
 #include <verbena/protocols/nfs/server/v4/storage.hpp>
 
 #include <algorithm>
+#include <string>
 
 namespace verbena::nfs::v4 {
 
@@ -34,6 +36,27 @@ task<void> handle_space::learn_groups(const rpc::call& c)
         co_await groups_.learn(c, *all);
 }
 
+void handle_space::refuse(const export_options& exported, access_refusal why, const rpc::peer& from) noexcept
+{
+    counters_.refused.note(why);
+    tell_access(why, exported, from);
+}
+
+void handle_space::refuse(const rpc::peer& from)
+{
+    if (const auto nearest = nearest_refusal(exports_, from, host_))
+        refuse(*nearest->exported, nearest->why, from);
+}
+
+void handle_space::refuse(const pseudo_node& node, const rpc::peer& from)
+{
+    const pseudo_node* at = &node;
+    while (at->exported == nullptr && !at->children.empty())
+        at = at->children.begin()->second;
+    if (at->exported != nullptr)
+        refuse(*at->exported, check_access(*at->exported, from, host_), from);
+}
+
 std::size_t handle_space::visible_in(const pseudo_node& node, const rpc::peer& from)
 {
     return static_cast<std::size_t>(std::ranges::count_if(
@@ -53,7 +76,10 @@ nfsstat4 handle_space::find(const rpc::call& c, std::span<const std::byte> wire,
             return nfsstat4::stale;
         to = object();
         to.node = node;
-        return is_visible(*node, c.from(), host_) ? nfsstat4::ok : nfsstat4::access;
+        if (is_visible(*node, c.from(), host_))
+            return nfsstat4::ok;
+        refuse(*node, c.from());
+        return nfsstat4::access;
     }
     return find_exported(c, opened->export_id, opened->inner, to);
 }
@@ -68,7 +94,7 @@ nfsstat4 handle_space::find_exported(const rpc::call& c, std::uint32_t export_id
     }
     // Again for each call: a handle says what a peer may have learnt, not that it may use it.
     if (const auto refusal = check_access(*exported, c.from(), host_); refusal != access_refusal::none) {
-        counters_.refused.note(refusal);
+        refuse(*exported, refusal, c.from());
         return nfsstat4::access;
     }
     if (covered_.is_settling(*exported))
@@ -133,7 +159,7 @@ task<nfsstat4> handle_space::enter_nested(const rpc::call& c, const pseudo_node&
     const nfsstat4 status = co_await enter_with_groups(c, place, to);
     if (status != nfsstat4::noent)
         co_return status;
-    counters_.refused.note(check_access(*place.exported, c.from(), host_));
+    refuse(place, c.from());
     co_return nfsstat4::access;
 }
 
@@ -158,6 +184,19 @@ task<nfsstat4> status_of_no_directory(const object& what)
 
 } // namespace
 
+namespace {
+
+// Nobody has an export there.
+void tell_unknown(const pseudo_node& directory, std::string_view name, const rpc::peer& from)
+{
+    std::string path(name);
+    for (const pseudo_node* at = &directory; at != nullptr; at = at->parent)
+        path.insert(0, at->parent == nullptr ? "/" : std::string(at->name) + '/');
+    tell_refusal(refused::export_unknown, {.peer = from.address, .object = path});
+}
+
+} // namespace
+
 task<nfsstat4> handle_space::find_child(const rpc::call& c, const object& directory, std::string_view name,
                                         object& to)
 {
@@ -165,9 +204,18 @@ task<nfsstat4> handle_space::find_child(const rpc::call& c, const object& direct
         co_return status;
     if (directory.is_pseudo()) {
         const auto child = directory.node->children.find(name);
-        if (child == directory.node->children.end())
+        if (child == directory.node->children.end()) {
+            // An export may be there that the peer sees only as the way to another one.
+            if (const export_options* const here = directory.node->exported; here != nullptr)
+                refuse(*here, check_access(*here, c.from(), host_), c.from());
+            else
+                tell_unknown(*directory.node, name, c.from());
             co_return nfsstat4::noent;
-        co_return co_await enter_with_groups(c, *child->second, to);
+        }
+        const nfsstat4 status = co_await enter_with_groups(c, *child->second, to);
+        if (status == nfsstat4::noent) // a listing only leaves it out
+            refuse(*child->second, c.from());
+        co_return status;
     }
     // An export's own directories are not hidden by what only leads to another export.
     const pseudo_node* const place = nested_at(directory, name);

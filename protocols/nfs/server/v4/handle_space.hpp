@@ -35,6 +35,8 @@ public:
     bool admits(const rpc::peer& from) { return is_for(exports_, from, host_); }
     /// The same, by what it would see of the pseudo file system.
     bool shows_anything_to(const rpc::peer& from) { return is_visible_at_all(tree_.root(), from, host_); }
+    /// Tells that shows_anything_to() is false.
+    void refuse(const rpc::peer& from);
     /// How many of the directories in `node` the peer may see.
     std::size_t visible_in(const pseudo_node& node, const rpc::peer& from);
 
@@ -90,6 +92,9 @@ public:
     task<nfsstat4> may_change(const object& directory, std::string_view name);
 
 private:
+    /// Tells that the peer may see nothing at `node`: by the rule of the first export there.
+    void refuse(const pseudo_node& node, const rpc::peer& from);
+    void refuse(const export_options& exported, access_refusal why, const rpc::peer& from) noexcept;
     /// Makes `to` stand for something of `exported`, as whom the caller acts there; `to.file` says what. delay, and no
     /// export: the groups of the caller are not known. serverfault: for so long that nobody should come again.
     nfsstat4 set_export(const rpc::call& c, const export_options& exported, object& to);

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #pragma GCC visibility push(default)
@@ -27,6 +28,9 @@ struct listener_options {
     /// Accepting pauses while net::unique_fd holds as many as this in the process, so that connections leave descriptors to
     /// files. Who waits in the socket's queue meanwhile is served when others have gone.
     std::size_t max_descriptors = SIZE_MAX;
+    /// How long accepting may pause for want of descriptors. Then whoever waits in the queue is closed, and told of
+    /// (refused::connection_descriptors), until there are some again: a client that hears nothing waits for ever.
+    duration patience = std::chrono::seconds(2);
 };
 
 /// Any thread may read them.
@@ -78,6 +82,23 @@ private:
     bool on_readable() noexcept override;
     void on_writable() noexcept override {}
     void wait() noexcept;
+    bool is_patience_over() noexcept;
+    bool turn_away() noexcept;
+    bool turn_away_by_spare() noexcept;
+
+    // A descriptor that is given up to accept a peer where there is no other one.
+    class spare_descriptor {
+    public:
+        spare_descriptor() noexcept { take(); }
+        ~spare_descriptor() { give_up(); }
+        spare_descriptor(const spare_descriptor&) = delete;
+        bool is_there() const noexcept { return fd_ >= 0; }
+        void take() noexcept;
+        void give_up() noexcept;
+
+    private:
+        int fd_ = -1; // is none of net::unique_fd::held()
+    };
 
     net::unique_fd fd_;
     net::endpoint where_;
@@ -85,6 +106,8 @@ private:
     listener_options options_;
     listener_stats stats_;
     log_limiter failed_log_;
+    spare_descriptor spare_;
+    std::optional<time_point> full_since_, last_full_; // for want of descriptors
     resume_timer resume_{*this};
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // LOCK, LOCKT, LOCKU, TEST_STATEID, FREE_STATEID.
 #include "locks.hpp"
+#include "limits.hpp"
 #include "operations.hpp"
 #include "steps.hpp"
 
@@ -70,6 +71,8 @@ task<nfsstat4> lock(compound& k)
     LOCK4res res;
     if (done)
         k.current_id = res.lock_stateid = to_wire(*done);
+    else
+        tell_limit(k, done.error());
     co_return add_lock(k, res, status_of_state(done), &holder);
 }
 
@@ -144,6 +147,7 @@ task<nfsstat4> locku(compound& k)
     if (unsettled)
         co_await k.server.state.settle(file.key, unsettled);
     if (!done) {
+        tell_limit(k, done.error());
         status = status_of_state(done.error());
         co_return co_await refuse_unlock(k.current, status);
     }

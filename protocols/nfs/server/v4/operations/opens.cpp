@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // OPEN, OPEN_DOWNGRADE, CLOSE, DELEGRETURN.
 #include "opens.hpp"
+#include "limits.hpp"
 #include "operations.hpp"
 #include "steps.hpp"
 
@@ -236,8 +237,10 @@ task<nfsstat4> create_to_open(compound& k, const OPEN4args& args, open_target& t
         // Else the file would be there and the client would not have it: a GUARDED one that comes again would find its own.
         const result<void> promised =
             co_await k.server.state.promise_open(k.client, args.owner.owner, files::share(args.share_deny));
-        if (!promised)
+        if (!promised) {
+            tell_limit(k, promised.error());
             co_return status_of_state(promised.error());
+        }
         const auto mode = exclusive ? storage::create_mode::exclusive : storage::create_mode::guarded;
         const auto made = co_await files.create(directory.request, directory.file, args.claim.file, mode, set,
                                                 xdr::load_u64(how.verf.data()));
@@ -402,8 +405,10 @@ task<nfsstat4> open_file(compound& k, const OPEN4args& args, OPEN4res& res)
         co_return co_await status_of_stale(k, args.claim.file, to.file);
     if (!opened && opened.error().code().category() != files::files_category())
         co_return status_of_storage(opened.error());
-    if (!opened)
+    if (!opened) {
+        tell_limit(k, opened.error());
         co_return status_of_state(opened.error());
+    }
     k.set_current(to.file);
     res.stateid = to_wire(opened->id);
     k.current_id = res.stateid;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // EXCHANGE_ID, CREATE_SESSION, DESTROY_SESSION, DESTROY_CLIENTID, BIND_CONN_TO_SESSION, BACKCHANNEL_CTL, RECLAIM_COMPLETE.
 #include "../compounds.hpp"
+#include "limits.hpp"
 #include "operations.hpp"
 
 #include <verbena/core/siphash.hpp>
@@ -38,6 +39,27 @@ files::limit_of whose(session_table::shortage of) noexcept
     return files::limit_of::client;
 }
 
+void tell_no_session(compound& k, session_table::shortage of) noexcept
+{
+    k.server.counters.refused_limits.add(files::limited::sessions, whose(of));
+    refusal r{.peer = k.c.from().address, .object = "4.1"};
+    switch (of) {
+    case session_table::shortage::of_all:
+        r.limit = "sessions or slot_memory_mib of [nfs.limits]";
+        r.cure = "raise sessions and slot_memory_mib of [nfs.limits]";
+        break;
+    case session_table::shortage::of_peer:
+        r.limit = "sessions_per_peer or slot_memory_mib_per_peer of [nfs.limits]";
+        r.cure = "raise sessions_per_peer and slot_memory_mib_per_peer of [nfs.limits]";
+        break;
+    case session_table::shortage::none:
+        r.limit = "sessions_per_client of [nfs.limits]";
+        r.cure = "raise sessions_per_client of [nfs.limits]";
+        break;
+    }
+    tell_refusal(refused::client_sessions, r);
+}
+
 // One that says which roles it looks for gets this one only if it is among them (8881 13.1).
 bool serves_layouts(const compound& k, std::uint32_t asked) noexcept
 {
@@ -67,8 +89,10 @@ task<nfsstat4> exchange_id(compound& k)
     if (k.results.room() < exchange_results)
         co_return k.too_big();
     // Whoever may use no export is not remembered.
-    if (!k.server.handles.shows_anything_to(k.c.from()))
+    if (!k.server.handles.shows_anything_to(k.c.from())) {
+        k.server.handles.refuse(k.c.from());
         co_return nfsstat4::perm;
+    }
     const task_context& context = co_await current_context();
     const auto ask = [&](files::client_id yields) {
         return k.server.commons.sessions.exchange_id(
@@ -101,8 +125,10 @@ task<nfsstat4> exchange_id(compound& k)
         if (some)
             made = ask(yields);
     }
-    if (made.short_of != session_table::shortage::none)
+    if (made.short_of != session_table::shortage::none) {
         k.server.counters.refused_limits.add(files::limited::clients, whose(made.short_of));
+        tell_no_client(k, made.short_of == session_table::shortage::of_peer);
+    }
     if (!made.held_by.empty())
         k.server.commons.note_shared_name(args.clientowner.ownerid, made.held_by, k.c.from().address);
     if (made.status != nfsstat4::ok)
@@ -151,8 +177,11 @@ task<nfsstat4> make_session(compound& k, const CREATE_SESSION4args& args, const 
             if (some)
                 known = co_await k.server.state.add_client(made.key, peer);
         }
-        if (!known)
+        if (!known) {
+            if (known.error() == files::errc::too_many_clients)
+                tell_no_client(k, false);
             co_return status_of_state(known.error());
+        }
         state = known->client;
         must_reclaim = known->must_reclaim;
     }
@@ -210,7 +239,7 @@ task<nfsstat4> create_session(compound& k)
             made = ask();
     }
     if (!made.repeat && (made.status == nfsstat4::nospc || made.short_of != session_table::shortage::none))
-        k.server.counters.refused_limits.add(files::limited::sessions, whose(made.short_of));
+        tell_no_session(k, made.short_of);
     if (made.repeat) {
         if (made.status != nfsstat4::ok)
             co_return made.status;

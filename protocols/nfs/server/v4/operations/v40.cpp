@@ -2,6 +2,7 @@
 // What only minor version 0 has, or has otherwise: SETCLIENTID and its confirmation, RENEW, and what has the numbers of
 // owners.
 #include "../compounds.hpp"
+#include "limits.hpp"
 #include "locks.hpp"
 #include "opens.hpp"
 #include "operations.hpp"
@@ -35,8 +36,10 @@ task<nfsstat4> setclientid(compound& k)
     if (const nfsstat4 room = k.check_room<SETCLIENTID4res>(); room != nfsstat4::ok)
         co_return room;
     // Whoever may use no export is not remembered.
-    if (!k.server.handles.shows_anything_to(k.c.from()))
+    if (!k.server.handles.shows_anything_to(k.c.from())) {
+        k.server.handles.refuse(k.c.from());
         co_return nfsstat4::perm;
+    }
     const auto calls = callback_place::of(args, k.c.who(), k.c.from().address);
     v40_clients::made made = co_await k.server.commons.v40.set_client(args, caller_of(k.server.commons, k.c),
                                                                       k.c.from().address, calls);
@@ -46,10 +49,12 @@ task<nfsstat4> setclientid(compound& k)
             made = co_await k.server.commons.v40.set_client(args, caller_of(k.server.commons, k.c),
                                                             k.c.from().address, calls);
     }
-    if (made.short_of != session_table::shortage::none)
-        k.server.counters.refused_limits.add(
-            files::limited::clients,
-            made.short_of == session_table::shortage::of_all ? files::limit_of::all : files::limit_of::peer);
+    if (made.short_of != session_table::shortage::none) {
+        const bool of_peer = made.short_of == session_table::shortage::of_peer;
+        k.server.counters.refused_limits.add(files::limited::clients,
+                                             of_peer ? files::limit_of::peer : files::limit_of::all);
+        tell_no_client(k, of_peer);
+    }
     if (made.status != nfsstat4::ok && !made.held_by.empty())
         k.server.commons.note_shared_name(args.id, made.held_by, k.c.from().address);
     SETCLIENTID4res res;
@@ -83,6 +88,8 @@ task<nfsstat4> setclientid_confirm(compound& k)
         if (some)
             done = co_await k.server.commons.v40.confirm_client(args, caller_of(k.server.commons, k.c), peer);
     }
+    if (done.is_full)
+        tell_no_client(k, false);
     if (!done.held_by.empty())
         k.server.commons.note_shared_name(std::as_bytes(std::span(done.name)), done.held_by,
                                           k.c.from().address);

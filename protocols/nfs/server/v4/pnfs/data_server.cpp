@@ -2,6 +2,7 @@
 #include <verbena/protocols/nfs/server/v4/pnfs/data_server.hpp>
 
 #include <verbena/core/log.hpp>
+#include <verbena/core/net/refusals.hpp>
 #include <verbena/core/task/event.hpp>
 #include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
@@ -298,12 +299,15 @@ task<void> data_server::serve(std::unique_ptr<verbs::connect_request> request)
         co_return; // which refuses it
     const auto asked = decode_rdma_layout_connect(request->private_data());
     std::shared_ptr<layout_client> client;
-    const rdma_layout_reject refused = asked ? admit(*asked, client) : rdma_layout_reject::other_version;
-    if (refused != rdma_layout_reject::none) {
+    const rdma_layout_reject refusing = asked ? admit(*asked, client) : rdma_layout_reject::other_version;
+    if (refusing != rdma_layout_reject::none) {
         here->rejected.add();
-        log_limited(here->refusals_logged, log_level::info, "pnfs", "connection rejected",
-                    {{"peer", request->peer_name()}, {"cause", cause_of(refused)}});
-        task<void> rejecting = reject(*request, refused);
+        const bool is_share =
+            refusing == rdma_layout_reject::too_many || refusing == rdma_layout_reject::no_room;
+        tell_refusal(
+            is_share ? refused::layout_share : refused::layout_client,
+            {.peer = request->peer_address(), .object = "data connection", .said = cause_of(refusing)});
+        task<void> rejecting = reject(*request, refusing);
         co_await rejecting;
         co_return;
     }

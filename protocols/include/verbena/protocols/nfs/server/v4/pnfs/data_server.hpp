@@ -106,7 +106,7 @@ private:
         intrusive_list<list_hook> connections;
         gauge count;
         counter accepted, rejected;
-        log_limiter refusals_logged, failures_logged;
+        log_limiter failures_logged;
     };
     part* part_here(const reactor& r) noexcept;
     task<void> end_connections(const layout_client* of);
