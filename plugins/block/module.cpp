@@ -2,6 +2,7 @@
 // Block devices as a module: RNBD over RTRS, and the devices.
 #include "device_config.hpp"
 
+#include <verbena/core/module/start_error.hpp>
 #include <verbena/plugins/modules.hpp>
 
 #include <verbena/core/module/protocol_module.hpp>
@@ -129,7 +130,7 @@ public:
         of_one_host_ = std::min<std::uint64_t>(std::max<std::uint64_t>(of_one / memory_of_client(), 1),
                                                options_.max_peer_sessions);
         for (const device_config& d : configured_)
-            at_place(d.place, [&] { open_device(host, d); });
+            at_place_of_start(d.place, [&] { open_device(host, d); });
         parts_.resize(host.shards().size());
         device_stats_ = std::vector<rnbd::server_stats>(host.shards().size());
         std::vector<const shard*> shards;
@@ -220,7 +221,7 @@ void block_module::open_device(module_host& host, const device_config& d)
     // A disk that hangs holds up its own device and no other.
     const result<blocking_pool*> lane = host.shards().add_lane(d.told);
     if (!lane)
-        throw config_error(d.told + ": " + lane.error().message());
+        throw_start_failure(lane.error(), d.told + ": " + lane.error().message());
     storage::open_block_context context{d.told, d.name, host.metrics(), **lane};
     context.read_only = d.read_only;
     opened_.push_back(d.backend->open(d.values, context));

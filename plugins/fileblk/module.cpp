@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // fileblk as a module: a file or a block device of this host.
+#include <verbena/core/module/start_error.hpp>
 #include <verbena/plugins/fileblk.hpp>
 #include <verbena/plugins/modules.hpp>
 
@@ -91,7 +92,7 @@ public:
             out.metrics = expose(context.metrics, *device, context.label);
             out.device = std::move(device);
         } catch (const open_failure& e) {
-            throw config_error(context.name + ": " + e.what());
+            throw_start_failure(error::from_errno(e.errno_value(), ""), context.name + ": " + e.what());
         }
         return out;
     }

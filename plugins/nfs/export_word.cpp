@@ -50,6 +50,7 @@ struct alias {
 };
 constexpr alias aliases[] = {{"ro", "read_only", false},
                              {"rw", "read_only", true},
+                             {"mp", "mountpoint", false},
                              {"sync", "async", true},
                              {"transport", "transports", false}};
 
@@ -110,6 +111,9 @@ setting_values parse_export(std::string_view spec)
             if (a.option == name)
                 means = a;
         }
+        // exports(5) has one option for both.
+        if (means.setting == "mountpoint" && value.starts_with('/'))
+            means.setting = "mountpoint_at";
         const bool list = means.setting == "clients" || means.setting == "transports";
         // Opposites are one setting.
         if (!seen.insert(means.setting).second && !list)

@@ -8,6 +8,7 @@
 #include "shared_trees.hpp"
 #include "start_text.hpp"
 
+#include <verbena/core/module/start_error.hpp>
 #include <verbena/plugins/modules.hpp>
 
 #include <verbena/core/printable.hpp>
@@ -124,7 +125,7 @@ public:
                 "last \":/\"; a backslash escapes. Options: ro root_squash=no all_squash anonuid=N anongid=N "
                 "clients=CIDR transport=NAME backend=NAME secure local_writers=no pnfs, and those of the "
                 "back end: of posixfs "
-                "crossmnt "
+                "mountpoint crossmnt "
                 "async handles=auto|kernel|path. Without clients= only this host may connect; clients=* "
                 "admits "
                 "everybody")
@@ -171,14 +172,14 @@ public:
         has_mount_ = host.modules().find("mount") != nullptr;
         limits_.sessions.v6_prefix = host.peers().options().v6_prefix;
         for (const export_config& e : exports_)
-            at_place(e.place, [&] { open_export(host, e); });
+            at_place_of_start(e.place, [&] { open_export(host, e); });
         warn_of_shared_trees();
         refuse_public();
         const std::string& state = host.state_directory();
         refuse_exported_state(state);
         const auto loaded = load_or_create_key(state);
         if (!loaded)
-            throw config_error("state " + state + ": " + loaded.error().message());
+            throw_start_failure(loaded.error(), "state " + state + ": " + loaded.error().message());
         key_ = *loaded;
         if (serves4_) {
             begin_recovery(host, state);
@@ -319,7 +320,7 @@ void nfs_module::begin_names(module_host& host)
 {
     const result<blocking_pool*> lane = host.shards().add_lane("nfs user names", name_threads);
     if (!lane)
-        throw config_error("nfs user names: " + lane.error().message());
+        throw_start_failure(lane.error(), "nfs user names: " + lane.error().message());
     nsswitch_.emplace(**lane);
 }
 
@@ -328,7 +329,7 @@ void nfs_module::begin_groups(module_host& host)
     metrics_ = &host.metrics();
     const result<blocking_pool*> lane = host.shards().add_lane("nfs user groups", group_threads);
     if (!lane)
-        throw config_error("nfs user groups: " + lane.error().message());
+        throw_start_failure(lane.error(), "nfs user groups: " + lane.error().message());
     group_source_.emplace(**lane);
 }
 
@@ -348,7 +349,7 @@ void nfs_module::begin_recovery(module_host& host, const std::string& state)
     metrics_ = &host.metrics();
     const result<blocking_pool*> lane = host.shards().add_lane("nfs recovery", 1);
     if (!lane)
-        throw config_error("nfs recovery: " + lane.error().message());
+        throw_start_failure(lane.error(), "nfs recovery: " + lane.error().message());
     recovery_.emplace(state + "/nfs-recovery.sqlite");
     store_.emplace(*recovery_, **lane);
     // Not below the time of day: if the file was lost, no epoch is given out twice all the same.
@@ -357,7 +358,7 @@ void nfs_module::begin_recovery(module_host& host, const std::string& state)
         const files::recovery_change ended(files::recovery_change::kind::end_grace);
         const files::recovery_change* const change = &ended;
         if (const auto done = recovery_->apply(std::span(&change, 1)); !done)
-            throw config_error("state " + state + ": " + done.error().message());
+            throw_start_failure(done.error(), "state " + state + ": " + done.error().message());
         restart_.reclaimers.clear();
     }
 }
@@ -488,7 +489,7 @@ void nfs_module::open_export(module_host& host, const export_config& e)
     // A file system that hangs holds up its own export and no other.
     const result<blocking_pool*> lane = host.shards().add_lane(name, 0, lane_rights::callers);
     if (!lane)
-        throw config_error(name + ": " + lane.error().message());
+        throw_start_failure(lane.error(), name + ": " + lane.error().message());
     storage::open_context context{name, e.pseudo, host.metrics(), **lane};
     context.read_only = e.read_only;
     context.keep_shard_identity = host.uses_rdma_devices();
@@ -517,6 +518,16 @@ void nfs_module::open_export(module_host& host, const export_config& e)
     exported_as as{e.pseudo,     backend.source, option_text(e, backend), who(options.clients),
                    e.transports, backend.notes,  backend.warning,         options.clients,
                    e.secure};
+    backend.metrics.push_back(host.metrics().add({"verbena_export_up",
+                                                  "1 while what is exported is there; 0 while nothing is "
+                                                  "mounted there, it is gone or does not answer.",
+                                                  metric_type::gauge,
+                                                  "",
+                                                  {"export"},
+                                                  export_table::max_exports},
+                                                 [label = e.pseudo, is_up = backend.is_up](metric_sink& to) {
+                                                     to.value({label}, !is_up || is_up() ? 1 : 0);
+                                                 }));
     // Kept first: the table's entry points to it.
     opened_.push_back(std::move(backend));
     if (const auto added = table_.add(std::move(options)); !added)
@@ -568,7 +579,8 @@ void nfs_module::refuse_exported_state(const std::string& directory) const
         const storage::opened_backend& opened = opened_[i];
         if (opened.local_tree.empty() || !(opened.as_process || !e.root_squash || e.anonuid == 0))
             continue;
-        const auto exported = std::filesystem::canonical(opened.local_tree, status);
+        // Of one that is not mounted yet a part is not there.
+        const auto exported = std::filesystem::weakly_canonical(opened.local_tree, status);
         if (std::ranges::mismatch(exported, state).in1 == exported.end())
             throw config_error(
                 "state " + directory + ": lies beneath the export " + e.pseudo +

@@ -47,108 +47,130 @@ constexpr std::chrono::milliseconds patience_with_size(250);
 
 } // namespace
 
-/// Outlives a back end whose file system hangs.
-struct backend::measured {
-    storage::filesystem_info info;
-    std::atomic<bool> is_known{false};
-    std::mutex mutex;
-    std::condition_variable known;
-
-    void end(std::optional<std::uint64_t> max_file_size)
+void measured_info::end(std::optional<std::uint64_t> max_file_size)
+{
     {
-        {
-            const std::lock_guard lock(mutex);
-            info.max_file_size = max_file_size.value_or(info.max_file_size);
-            is_known.store(true, std::memory_order_release);
-        }
-        known.notify_all();
+        const std::lock_guard lock(mutex_);
+        info_.max_file_size = max_file_size.value_or(info_.max_file_size);
+        is_known_.store(true, std::memory_order_release);
     }
-    bool wait()
-    {
-        std::unique_lock lock(mutex);
-        return known.wait_for(lock, patience_with_size, [this] { return is_known.load(); });
-    }
-};
+    known_.notify_all();
+}
 
-bool backend::is_measured() const noexcept { return measured_->is_known.load(std::memory_order_acquire); }
+void measured_info::measure(int root) { end(find_max_file_size(root)); }
+
+bool measured_info::wait_for(std::chrono::milliseconds patience)
+{
+    std::unique_lock lock(mutex_);
+    return known_.wait_for(lock, patience, [this] { return is_known_.load(); });
+}
+
+result<std::unique_ptr<standing_root>> open_root(const posixfs_options& options,
+                                                 std::optional<std::uint64_t> unmarked)
+{
+    auto handles = handle_source::open(options, unmarked);
+    if (!handles)
+        return handles.error();
+    auto out = std::make_unique<standing_root>();
+    out->handles = std::move(*handles);
+    const handle_source& h = *out->handles;
+    const int root = h.root_mount().fd.get();
+    out->at = look_at_open(root);
+    // Constant, since cookies are d_off and stay good while the file system lives.
+    out->cookie_verifier = h.root_mount().fsid | 1;
+    storage::filesystem_info& info = out->info;
+    if (const long n = ::fpathconf(root, _PC_LINK_MAX); n > 0)
+        info.max_links = static_cast<std::uint32_t>(std::min<long>(n, 0x7fffffff));
+    struct statfs of_root{};
+    if (::fstatfs(root, &of_root) == 0)
+        info.clone_block = static_cast<std::uint32_t>(of_root.f_bsize);
+    info.map_block = mapped_block;
+    info.maps_stores = true;
+    info.acls = has_acls(root);
+    info.birth_times = h.root_mount().local && birth_of(root).has_value();
+    info.lasting_handles = !h.uses_paths();
+    info.leases = options.leases;
+    // The kernel's handles are those of the file system, whatever directory or mount of it is exported. With crossmnt some
+    // name a mount by its path beneath the root, and with a mark all name this file system.
+    if (!h.uses_paths() && !options.crossmnt && !h.is_marked())
+        info.file_space = h.root_stat().st_dev;
+    info.xattrs = ::fgetxattr(root, "user.verbena", nullptr, 0) >= 0 || errno == ENODATA;
+    out->measured = std::make_shared<measured_info>(info);
+    return out;
+}
+
+std::unique_ptr<standing_root> no_root(const posixfs_options& options)
+{
+    auto out = std::make_unique<standing_root>();
+    out->handles = handle_source::nowhere(options);
+    out->at.failed = ENOMEDIUM;
+    out->info.map_block = mapped_block;
+    out->info.maps_stores = true;
+    out->info.leases = options.leases;
+    out->measured = std::make_shared<measured_info>(out->info);
+    return out;
+}
 
 const storage::filesystem_info& backend::info() const noexcept
 {
-    return is_measured() ? measured_->info : info_;
+    const standing_root& root = root_now();
+    return root.measured->is_known() ? root.measured->get() : root.info;
 }
 
 class backend::measuring final : public blocking_pool::job {
 public:
-    measuring(std::shared_ptr<measured> result, unique_fd root) noexcept
+    measuring(std::shared_ptr<measured_info> result, unique_fd root) noexcept
         : result_(std::move(result)), root_(std::move(root))
     {
     }
     ~measuring() = default;
     void execute() noexcept override
     {
-        result_->end(find_max_file_size(root_.get()));
+        result_->measure(root_.get());
         delete this;
     }
     void deliver() noexcept override {}
 
 private:
-    const std::shared_ptr<measured> result_;
+    const std::shared_ptr<measured_info> result_;
     const unique_fd root_;
 };
 
 void backend::measure()
 {
-    measured_->info = info_;
+    const std::shared_ptr<measured_info> measured = root_now().measured;
     unique_fd root(::fcntl(handles_->root_mount().fd.get(), F_DUPFD_CLOEXEC, 0));
     if (!root || options_.read_only) {
-        measured_->end(std::nullopt);
+        measured->end(std::nullopt);
         return;
     }
-    auto* const job = new measuring(measured_, std::move(root)); // deletes itself
+    auto* const job = new measuring(measured, std::move(root)); // deletes itself
     if (!pool_.submit(*job)) {
         delete job;
-        measured_->end(std::nullopt);
-    } else if (!measured_->wait()) {
+        measured->end(std::nullopt);
+    } else if (!measured->wait_for(patience_with_size)) {
         log(log_level::warning, "posixfs",
             "the file system makes no file yet, so its largest file size is not known; is it frozen?",
             {{"export", handles_->root_path()}});
     }
 }
 
-backend::backend(const posixfs_options& options, blocking_pool& pool, std::unique_ptr<handle_source> handles)
+backend::backend(const posixfs_options& options, blocking_pool& pool, std::unique_ptr<standing_root> root)
     : options_(options),
       pool_(pool),
-      handles_(std::move(handles)),
-      measured_(std::make_shared<measured>()),
+      root_(root.get()),
+      standing_(root->at.failed == 0 ? 0 : 1),
       syncs_(pool),
       pins_(pool, removals_,
             options.most_kept_files != 0 ? options.most_kept_files : pin_table::usual_bound(),
-            handles_->root_path()),
-      unseen_(std::make_shared<unseen_locks>(handles_->root_path())),
+            root->handles->root_path()),
+      unseen_(std::make_shared<unseen_locks>(root->handles->root_path())),
       lock_lane_(options.local_locks ? std::make_shared<lock_lane>(pool) : nullptr)
 {
     std::random_device random;
     verifier_ = std::uint64_t(random()) << 32 | random();
-    const int root = handles_->root_mount().fd.get();
-    // Constant, since cookies are d_off and stay good while the file system lives.
-    cookie_verifier_ = handles_->root_mount().fsid | 1;
-    if (const long n = ::fpathconf(root, _PC_LINK_MAX); n > 0)
-        info_.max_links = static_cast<std::uint32_t>(std::min<long>(n, 0x7fffffff));
-    struct statfs of_root{};
-    if (::fstatfs(root, &of_root) == 0)
-        info_.clone_block = static_cast<std::uint32_t>(of_root.f_bsize);
-    info_.map_block = mapped_block;
-    info_.maps_stores = true;
-    info_.acls = has_acls(root);
-    info_.birth_times = handles_->root_mount().local && birth_of(root).has_value();
-    info_.lasting_handles = !handles_->uses_paths();
-    // The kernel's handles are those of the file system, whatever directory or mount of it is exported. With crossmnt some
-    // name a mount by its path beneath the root.
-    if (!handles_->uses_paths() && !options.crossmnt) {
-        info_.file_space = handles_->root_stat().st_dev;
-        pins_.share(info_.file_space, handles_->root_mount());
-    }
-    info_.xattrs = ::fgetxattr(root, "user.verbena", nullptr, 0) >= 0 || errno == ENODATA;
+    if (root->info.file_space != 0)
+        pins_.share(root->info.file_space, root->handles->root_mount());
     files_per_shard_ = options.cached_files;
     if (files_per_shard_ == 0) {
         rlimit limit{};
@@ -157,14 +179,23 @@ backend::backend(const posixfs_options& options, blocking_pool& pool, std::uniqu
             static_cast<std::size_t>(std::min<rlim_t>(limit.rlim_cur / 8, descriptor_cache::max_files / 4));
     }
     files_per_shard_ = std::clamp(files_per_shard_, descriptor_cache::min_files, descriptor_cache::max_files);
+    roots_.push_back(std::move(root));
 }
 
 backend::~backend()
 {
+    if (watched_) {
+        watch_->remove(*watched_);
+        watched_->leave();
+    }
     if (lock_lane_)
         lock_lane_->close();
-    for (auto& s : shards_)
-        delete s.load(std::memory_order_acquire);
+    for (auto& slot : shards_) {
+        shard* const s = slot.load(std::memory_order_acquire);
+        if (s != nullptr)
+            s->leaving->at = nullptr;
+        delete s;
+    }
 }
 
 result<void> backend::start()
@@ -172,17 +203,68 @@ result<void> backend::start()
     self_.reset(::open("/proc/self/fd", O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!self_)
         return errno_error("/proc/self/fd; is /proc mounted?");
-    if (!options_.leases) {
-        measure();
-        return {};
+    if (options_.leases) {
+        auto watch = lease_watch::of(options_.lease_signal);
+        if (!watch)
+            return watch.error();
+        leases_ = std::move(*watch);
     }
-    auto watch = lease_watch::of(options_.lease_signal);
+    measure();
+    if (!options_.watch)
+        return {};
+    auto watch = root_watch::of_process();
     if (!watch)
         return watch.error();
-    leases_ = std::move(*watch);
-    info_.leases = true;
-    measure();
+    watch_ = std::move(*watch);
+    watched_root::owner& own = *this;
+    watched_ = std::make_shared<watched_root>(options_, pool_, own, root_now());
+    watch_->add(watched_);
     return {};
+}
+
+// The gate closes first: nobody finds what is taken away.
+void backend::stand_down() noexcept
+{
+    standing_.fetch_add(1, std::memory_order_acq_rel);
+    handles_->let_go();
+    pins_.let_go(false);
+    if (leases_)
+        leases_->want_all_of(pool_);
+    syncs_.lost(); // what was written unstably may be
+    for (auto& slot : shards_) {
+        shard* const s = slot.load(std::memory_order_acquire);
+        if (s == nullptr || s->leaving->is_under_way.exchange(true, std::memory_order_acq_rel))
+            continue;
+        s->leaving->on_its_way = s->leaving;
+        s->home->post_remote(*s->leaving);
+    }
+}
+
+void backend::stand_up(std::unique_ptr<standing_root> root)
+{
+    const auto is_it = [&](const auto& r) {
+        return r->at.is_same_directory(root->at) && r->handles->has_root_of(*root->handles);
+    };
+    // Descriptors of one that was unplugged lead to nothing, though it is the same file system.
+    const bool is_same_device = root_now().at.failed == 0 && root_now().at.dev == root->at.dev;
+    if (const auto known = std::ranges::find_if(roots_, is_it); known != roots_.end()) {
+        (*known)->handles->reach(*root->handles);
+        root_.store(known->get(), std::memory_order_release);
+    } else {
+        if (roots_.size() >= most_roots) {
+            static log_limiter limit(1, std::chrono::hours(1));
+            log_limited(limit, log_level::error, "posixfs",
+                        "an export is not served: its root was exchanged as often as may be; restart",
+                        {{"export", handles_->root_path()}, {"roots", roots_.size()}});
+            throw std::bad_alloc();
+        }
+        roots_.push_back(std::move(root));
+        root_.store(roots_.back().get(), std::memory_order_release);
+    }
+    if (!is_same_device)
+        pins_.let_go(true);
+    pins_.share(root_now().info.file_space, handles_->root_mount());
+    standing_.fetch_add(1, std::memory_order_acq_rel);
 }
 
 backend::shard& backend::at(reactor& home)
@@ -194,10 +276,14 @@ backend::shard& backend::at(reactor& home)
     if (s == nullptr) {
         s = new shard(files_per_shard_, removals_, pool_, syncs_, pins_);
         s->home = &home; // others read it, to send it messages
+        s->leaving = std::make_shared<departure>(*this, *s);
+        s->standing = standing_.load(std::memory_order_acquire);
         slot.store(s, std::memory_order_release);
     }
     if (s->home != &home)
         s->home = &home;
+    if (const std::uint64_t now = standing_.load(std::memory_order_acquire); s->standing != now)
+        s->leave(now);
     return *s;
 }
 
@@ -205,6 +291,8 @@ std::string backend::describe() const
 {
     const capabilities& c = capabilities::get();
     std::string text = handles_->root_path() + ": ";
+    if ((standing_.load(std::memory_order_acquire) & 1) != 0)
+        return text + "it is not there yet; clients wait until it is";
     text += c.switch_user ? "requests run with their callers' rights"
                           : "everything runs as the daemon's user " + std::to_string(::geteuid());
     text += handles_->uses_paths() ? "; handles by a path table, good until the daemon ends"
@@ -293,6 +381,7 @@ task<result<storage::lookup_result>> backend::lookup(const storage::request& r,
     if (checked.error() != 0)
         co_return error::from_errno(checked.error(), "a name");
     shard& s = at(co_await this_reactor());
+    const std::uint64_t standing = s.standing;
     auto opened_directory = co_await open_directory(s, directory);
     if (!opened_directory)
         co_return opened_directory.error();
@@ -343,7 +432,7 @@ task<result<storage::lookup_result>> backend::lookup(const storage::request& r,
             co_return quick.error();
         found = std::move(*quick);
     }
-    auto entry = co_await remember(s, std::move(found), found_stat, directory, checked.text());
+    auto entry = co_await remember(s, standing, std::move(found), found_stat, directory, checked.text());
     if (!entry)
         co_return entry.error();
     if (!checked.is_dot() && !checked.is_dot_dot())
@@ -450,10 +539,17 @@ result<std::unique_ptr<storage::file_backend>> open_posixfs(const posixfs_option
     if (capabilities::get().lends && !options.callers_are_daemon)
         return error(std::errc::operation_not_permitted,
                      "without CAP_SETUID and CAP_SETGID all callers would have the rights of this process");
-    auto handles = handle_source::open(options);
-    if (!handles)
-        return handles.error();
-    auto made = std::make_unique<backend>(options, pool, std::move(*handles));
+    std::unique_ptr<standing_root> root;
+    if (options.watch && !options.mountpoint.empty() &&
+        !look_at_root(options.root.string(), options.mountpoint.string(), false).is_mounted) {
+        root = no_root(options);
+    } else {
+        auto opened = open_root(options);
+        if (!opened)
+            return opened.error();
+        root = std::move(*opened);
+    }
+    auto made = std::make_unique<backend>(options, pool, std::move(root));
     if (auto ready = made->start(); !ready)
         return ready.error();
     return std::unique_ptr<storage::file_backend>(std::move(made));
@@ -463,6 +559,12 @@ open_file_counters counters_of(const storage::file_backend& b)
 {
     const auto* ours = dynamic_cast<const backend*>(&b);
     return ours != nullptr ? ours->counters() : open_file_counters();
+}
+
+root_state root_state_of(const storage::file_backend& b)
+{
+    const auto* ours = dynamic_cast<const backend*>(&b);
+    return ours != nullptr ? ours->state() : root_state::up;
 }
 
 std::string describe(const storage::file_backend& b)

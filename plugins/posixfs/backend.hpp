@@ -16,15 +16,19 @@
 #include "lease_watch.hpp"
 #include "local_locks.hpp"
 #include "pins.hpp"
+#include "root_watch.hpp"
+#include "standing_root.hpp"
 
 #include <verbena/core/task/semaphore.hpp>
 #include <verbena/plugins/posixfs.hpp>
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -71,9 +75,9 @@ private:
     bool here_;
 };
 
-class backend final : public storage::file_backend {
+class backend final : public storage::file_backend, private watched_root::owner {
 public:
-    backend(const posixfs_options& options, blocking_pool& pool, std::unique_ptr<handle_source> handles);
+    backend(const posixfs_options& options, blocking_pool& pool, std::unique_ptr<standing_root> root);
     ~backend() override;
     /// Opens what calls need; once, before the first.
     result<void> start();
@@ -85,6 +89,13 @@ public:
     std::string describe() const;
     open_file_counters counters() const noexcept { return pins_.counters(); }
     unseen_lock_counters unseen_locks_counters() const noexcept { return unseen_->counters(); }
+    root_state state() const noexcept { return watched_ ? watched_->state() : root_state::up; }
+    /// Looks at the root at once, on the calling thread, which may wait. Nothing without posixfs_options::watch.
+    void look_at_root() noexcept
+    {
+        if (watched_)
+            watched_->settle();
+    }
 
     task<result<storage::attributes>> getattr(const storage::request& r,
                                               const storage::handle& file) override;
@@ -171,6 +182,7 @@ public:
     std::unique_ptr<storage::local_locks> local_locks_of(const storage::handle& file) override;
 
 private:
+    struct departure;
     /// What belongs to one shard.
     struct shard {
         shard(std::size_t files, removal_log& removals, blocking_pool& pool, sync_group& syncs, pin_table& p)
@@ -184,6 +196,32 @@ private:
         stream_cache streams;
         unsigned ring_reads = 0; ///< under way
         semaphore clone_turn{1};
+        std::uint64_t standing = 0; ///< backend::standing_, as far as the shard has heard
+        std::shared_ptr<departure> leaving;
+
+        /// Lets go of the root that was, and of all that is in it.
+        void leave(std::uint64_t now) noexcept
+        {
+            files.clear();
+            names = name_guesses();
+            streams = stream_cache();
+            standing = now;
+        }
+    };
+    /// Has a shard that nobody calls leave a root, too.
+    struct departure final : remote_message {
+        departure(backend& b, shard& s) noexcept : of(b), at(&s) {}
+        void deliver() noexcept override
+        {
+            const std::shared_ptr<departure> here = std::move(on_its_way);
+            is_under_way.store(false, std::memory_order_release);
+            if (at != nullptr)
+                at->leave(of.standing_.load(std::memory_order_acquire));
+        }
+        backend& of;
+        shard* at; ///< nullptr: it has gone, and the back end with it
+        std::atomic<bool> is_under_way{false};
+        std::shared_ptr<departure> on_its_way; // itself, as a message
     };
     enum class use : std::uint8_t { read, write };
     /// The calling shard's thread may act for `who` on `f`: that asks no other host, and it may take his rights for the
@@ -230,6 +268,15 @@ private:
     }
 
     shard& at(reactor& home);
+    void stand_down() noexcept override;
+    void stand_up(std::unique_ptr<standing_root> root) override;
+    /// What a call is answered with while nothing is there, or when that has changed under it.
+    static error no_root() { return error::from_errno(ENOMEDIUM, "the export's root is not there"); }
+    bool has_left(std::uint64_t standing) const noexcept
+    {
+        return standing_.load(std::memory_order_acquire) != standing;
+    }
+    const standing_root& root_now() const noexcept { return *root_.load(std::memory_order_acquire); }
     static numbered_file numbered(const cached_file& f) noexcept { return {f.dev, f.ino, f.mount->local}; }
     /// To be called right after each change of the file.
     void changed(const cached_file& f) const noexcept { numbers_->changed(numbered(f)); }
@@ -358,8 +405,9 @@ private:
     task<void> ensure_sync(const file_ref& f);
     /// Has what changed on stable storage.
     task<result<void>> settle(const file_ref& f, sync_group::what kind);
-    /// The handle of what `name` led to, which goes into the cache. `st` is looked up first if it is empty, and again if it has no number.
-    task<result<storage::entry>> remember(shard& s, unique_fd fd, looked& st,
+    /// The handle of what `name` led to, which goes into the cache. `st` is looked up first if it is empty, and again if it has no
+    /// number. `standing`: the shard's when the call began.
+    task<result<storage::entry>> remember(shard& s, std::uint64_t standing, unique_fd fd, looked& st,
                                           const storage::handle& directory, std::string_view name,
                                           file_ref* out = nullptr);
 
@@ -451,19 +499,33 @@ private:
     /// Of what the name leads to: 0, or an errno value.
     int describe_named(const cached_file& d, listed_entry& e) const;
 
-    struct measured;
     class measuring;
     void measure();
-    bool is_measured() const noexcept;
+
+    /// Those of the root that is served now.
+    class current_handles {
+    public:
+        explicit current_handles(const std::atomic<const standing_root*>& root) noexcept : root_(root) {}
+        handle_source* operator->() const noexcept
+        {
+            return root_.load(std::memory_order_acquire)->handles.get();
+        }
+
+    private:
+        const std::atomic<const standing_root*>& root_;
+    };
+    /// Roots that one back end serves one after the other, each another directory. What was opened of one refers to it for as long
+    /// as the back end lives.
+    static constexpr std::size_t most_roots = 1024;
 
     const posixfs_options options_;
     blocking_pool& pool_;
-    std::unique_ptr<handle_source> handles_;
-    unique_fd self_;                     ///< /proc/self/fd
-    storage::filesystem_info info_;      // until it is measured
-    std::shared_ptr<measured> measured_; // with what a file had to be made for
+    std::vector<std::unique_ptr<standing_root>> roots_; ///< all that there were; of watched_root's calls
+    std::atomic<const standing_root*> root_;
+    std::atomic<std::uint64_t> standing_; ///< how often the root went and came; odd: it is not there
+    const current_handles handles_{root_};
+    unique_fd self_; ///< /proc/self/fd
     std::uint64_t verifier_;
-    std::uint64_t cookie_verifier_;
     std::size_t files_per_shard_;
     sync_group syncs_;
     removal_log removals_;
@@ -478,6 +540,8 @@ private:
     log_limiter slow_logged_;             // of all stores
     const bool cachestat_works_ = kernel_tells_what_is_cached();
     std::array<std::atomic<shard*>, max_shards> shards_{};
+    std::shared_ptr<root_watch> watch_; // nullptr: nobody looks
+    std::shared_ptr<watched_root> watched_;
 };
 
 /// `co_await this_reactor()`: the reactor of the running chain of tasks, which may not run yet.

@@ -90,6 +90,7 @@ backend::make_entry(const storage::request& r, const storage::handle& directory,
     if (options_.read_only)
         co_return error::from_errno(EROFS, "the export is read-only");
     shard& s = at(co_await this_reactor());
+    const std::uint64_t standing = s.standing;
     auto opened = co_await open_directory(s, directory);
     if (!opened)
         co_return opened.error();
@@ -147,7 +148,8 @@ backend::make_entry(const storage::request& r, const storage::handle& directory,
             co_return resized.error();
     }
     file_ref f;
-    auto entry = co_await remember(s, std::move(done->path), done->st, directory, checked.text(), &f);
+    auto entry =
+        co_await remember(s, standing, std::move(done->path), done->st, directory, checked.text(), &f);
     if (!entry)
         co_return entry.error();
     // Elsewhere the descriptor of a file that was made without a name keeps none in the kernel's cache: see guess().

@@ -351,6 +351,12 @@ public:
     void give_up_writers(const file_ref& file, writers_given_up& gone) noexcept;
     /// Closes the longer unused half: the process is out of descriptors.
     void shrink() noexcept;
+    /// Closes all.
+    void clear() noexcept
+    {
+        while (cached_file* const f = uses_.front())
+            remove(*f);
+    }
     /// Closes what was unused longest while the process holds more than two thirds of budget(), which all caches
     /// share: each gives up what is beyond its even part; beyond the budget all but spared_files.
     void keep_within_budget() noexcept;

@@ -109,7 +109,7 @@ class backend::file_store final : public verbs::byte_store {
 public:
     file_store(backend& of, const cached_file& f, const storage::credential& who,
                std::shared_ptr<const shared_fd> read, std::shared_ptr<const shared_fd> write,
-               store_place place) noexcept
+               std::uint64_t standing, store_place place) noexcept
         : of_(of),
           mount_(*f.mount),
           file_(numbered(f)),
@@ -118,6 +118,7 @@ public:
           write_(std::move(write)),
           nowait_works_(f.nowait_works),
           lost_before_(of.syncs_.failures()),
+          standing_(standing),
           place_(std::move(place))
     {
     }
@@ -156,6 +157,7 @@ private:
     const std::shared_ptr<const shared_fd> write_; // nullptr: it is to read alone
     std::atomic<bool> nowait_works_;
     const std::uint64_t lost_before_; // sync_group::failures() then
+    const std::uint64_t standing_;    // backend::standing_ then
     const store_place place_;
     mutable std::atomic<int> failed_{0};
     mutable std::mutex lost_mutex_;
@@ -165,6 +167,8 @@ private:
 task<result<void>> backend::file_store::read(std::uint64_t offset, std::span<std::byte> out)
 {
     shard& s = of_.at(co_await this_reactor());
+    if (of_.has_left(standing_))
+        co_return no_root();
     const task_context& context = co_await current_context();
     // A byte alone is how a client finds out that its writes have come: LAYOUTCOMMIT tells it what became of them.
     if (out.size() > 1 && is_lost(offset, out.size()))
@@ -214,6 +218,11 @@ task<result<void>> backend::file_store::write(std::uint64_t offset, std::span<co
     shard& s = of_.at(co_await this_reactor());
     const task_context& context = co_await current_context();
     const int fd = write_->get();
+    if (of_.has_left(standing_)) {
+        const error gone = no_root();
+        note_lost(offset, data.size(), gone);
+        co_return gone;
+    }
     while (!data.empty()) {
         const std::span<const std::byte> pieces[] = {data};
         auto written = of_.write_here(s, mount_, file_, who_, fd, pieces, offset);
@@ -275,6 +284,7 @@ task<result<storage::mapping>> backend::map(const storage::request& r, const sto
         co_return error::from_errno(EFBIG, "a range past the largest offset");
     length = std::min({length, max_offset - offset, writes ? most_mapped_to_write : most_mapped_at_once});
     shard& s = at(co_await this_reactor());
+    const std::uint64_t standing = s.standing;
     task<result<in_use>> opening = open_data(s, r, file, backend::use::read, r.may_by_open(R_OK));
     auto source = co_await opening;
     if (!source)
@@ -313,8 +323,8 @@ task<result<storage::mapping>> backend::map(const storage::request& r, const sto
         if (!room)
             co_return room.error();
     }
-    out.store =
-        std::make_shared<file_store>(*this, *f, r.who, source->open, std::move(target), std::move(*place));
+    out.store = std::make_shared<file_store>(*this, *f, r.who, source->open, std::move(target), standing,
+                                             std::move(*place));
     co_return out;
 }
 

@@ -20,6 +20,7 @@
 #include <linux/openat2.h>
 #include <span>
 #include <sstream>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/statfs.h>
 
@@ -29,6 +30,7 @@ namespace {
 
 constexpr std::byte root_kind{1};
 constexpr std::byte mount_kind{4};
+constexpr std::byte nowhere_kind{5};
 constexpr std::size_t key_size = sizeof(std::uint32_t);
 constexpr std::size_t max_kernel_bytes = storage::handle::max_size - 2 - key_size;
 
@@ -111,7 +113,8 @@ bool is_without_handles(const error& e) noexcept
     }
 }
 
-result<std::unique_ptr<handle_source>> handle_source::open(const posixfs_options& options)
+result<std::unique_ptr<handle_source>> handle_source::open(const posixfs_options& options,
+                                                           std::optional<std::uint64_t> unmarked)
 {
     std::unique_ptr<handle_source> s(new handle_source);
     char resolved[PATH_MAX];
@@ -129,6 +132,7 @@ result<std::unique_ptr<handle_source>> handle_source::open(const posixfs_options
     root->dev = s->root_stat_.st_dev;
     root->fsid = root->identity = fsid_of_mount(root->fd.get(), s->root_path_, *root);
     s->root_mount_ = std::move(root);
+    s->is_marked_ = unmarked && *unmarked != s->root_mount_->identity;
 
     bool paths = options.handles == handle_mode::path_table;
     if (!paths) {
@@ -154,6 +158,51 @@ result<std::unique_ptr<handle_source>> handle_source::open(const posixfs_options
     return s;
 }
 
+std::unique_ptr<handle_source> handle_source::nowhere(const posixfs_options& options)
+{
+    std::unique_ptr<handle_source> s(new handle_source);
+    s->root_path_ = options.root.string();
+    s->resolve_ = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV;
+    s->root_mount_ = std::make_unique<mount_point>();
+    const std::byte bytes[] = {nowhere_kind, std::byte{0}, std::byte{0}};
+    s->root_ = storage::handle(bytes);
+    return s;
+}
+
+namespace {
+
+// In place of a descriptor that others may be about to use. By this one nothing is opened: it is no directory, and its file
+// system has no handles.
+void put_nothing_at(int fd) noexcept
+{
+    const unique_fd nothing(::eventfd(0, EFD_CLOEXEC));
+    if (nothing && fd >= 0)
+        ::dup3(nothing.get(), fd, O_CLOEXEC);
+}
+
+} // namespace
+
+void handle_source::let_go() noexcept
+{
+    put_nothing_at(root_mount_->fd.get());
+    const std::lock_guard lock(mutex_);
+    mounts_.retire([](const mount_point& m) { put_nothing_at(m.fd.get()); });
+}
+
+bool handle_source::has_root_of(const handle_source& other) const noexcept
+{
+    if (root_mount_->identity != other.root_mount_->identity || uses_paths() != other.uses_paths())
+        return false;
+    return uses_paths() ? paths_->has_root_of(*other.paths_) : root_ == other.root_;
+}
+
+void handle_source::reach(handle_source& newer) noexcept
+{
+    ::dup3(newer.root_mount_->fd.get(), root_mount_->fd.get(), O_CLOEXEC);
+    root_mount_->id = int(newer.root_mount_->id);
+    newer.root_mount_->fd.reset();
+}
+
 // Finds out by the root whether its file system makes handles and opens them, as overlayfs does not.
 result<void> handle_source::try_kernel_handles()
 {
@@ -162,8 +211,10 @@ result<void> handle_source::try_kernel_handles()
         return error(std::errc::operation_not_permitted, "kernel file handles need CAP_DAC_READ_SEARCH");
     kernel_buffer k;
     k.get()->handle_bytes = MAX_HANDLE_SZ;
-    if (::name_to_handle_at(fd, "", k.get(), &root_mount_->id, AT_EMPTY_PATH) != 0)
+    int id = 0;
+    if (::name_to_handle_at(fd, "", k.get(), &id, AT_EMPTY_PATH) != 0)
         return error::from_errno(errno, "this file system has no file handles");
+    root_mount_->id = id;
     if (unique_fd probe(::open_by_handle_at(fd, k.get(), O_PATH | O_CLOEXEC)); !probe)
         return error::from_errno(errno, "this file system can't open its file handles");
     auto handle = kernel_handle(fd, nullptr);
@@ -229,9 +280,11 @@ void handle_source::scan_mounts()
         kernel_buffer k;
         k.get()->handle_bytes = MAX_HANDLE_SZ;
         // A mount hidden beneath another one opens as the upper one: its id differs.
-        if (!m->fd || ::name_to_handle_at(m->fd.get(), "", k.get(), &m->id, AT_EMPTY_PATH) != 0 ||
-            m->id != id)
+        int opened_as = 0;
+        if (!m->fd || ::name_to_handle_at(m->fd.get(), "", k.get(), &opened_as, AT_EMPTY_PATH) != 0 ||
+            opened_as != id)
             continue;
+        m->id = id;
         m->fsid = fsid_of_mount(m->fd.get(), path, *m);
         m->identity = fnv1a(path.substr(beneath.size()), m->fsid ^ fnv1a_start);
         struct stat st{};
@@ -295,10 +348,10 @@ result<storage::handle> handle_source::kernel_handle(int fd, const mount_point**
         return error::from_errno(EOVERFLOW, "the kernel's file handle is too long");
     std::byte bytes[storage::handle::max_size];
     std::size_t n = 0;
-    const bool is_root = m == root_mount_.get();
-    bytes[n++] = is_root ? root_kind : mount_kind;
+    const bool has_key = m != root_mount_.get() || is_marked_;
+    bytes[n++] = has_key ? mount_kind : root_kind;
     bytes[n++] = static_cast<std::byte>(k.get()->handle_type);
-    if (!is_root) {
+    if (has_key) {
         const std::uint32_t key = m->key();
         std::memcpy(bytes + n, &key, key_size);
         n += key_size;
@@ -340,9 +393,11 @@ result<handle_source::opened> handle_source::open_handle(const storage::handle& 
             return error(storage::errc::bad_handle, "a kernel file handle cut short");
         std::memcpy(&key, bytes.data() + n, key_size);
         n += key_size;
-        m = by_key(key);
+        m = is_marked_ && key == root_mount_->key() ? root_mount_.get() : by_key(key);
         if (m == nullptr)
             return unknown_mount(error::from_errno(ESTALE, "the mount of the handle is gone"));
+    } else if (is_marked_) {
+        return error::from_errno(ESTALE, "another file system is at the export's root now");
     }
     kernel_buffer k;
     k.get()->handle_type = static_cast<int>(bytes[1]);

@@ -11,8 +11,10 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <string>
 
@@ -22,10 +24,16 @@ namespace verbena::posixfs {
 ///
 /// A kernel handle is [1][type][kernel's bytes] on the root's mount and [4][type][key, 4][kernel's bytes] on a
 /// mount beneath it, one of the path table [3][device, 4][inode, 8][generation, 4][instance, 4]; [2] was a mount's
-/// with a longer key and is refused. So an ext4 or xfs handle takes 10 to 18 bytes and leaves a protocol room in 32.
+/// with a longer key and is refused. So an ext4 or xfs handle takes 10 to 18 bytes and leaves a protocol room in 32. Where the
+/// root's file system is not the first one that was served at its place, handles on its mount have its key, too: those of
+/// the first one would lead to other files. [5] is the root where nothing is there, and leads nowhere.
 class handle_source {
 public:
-    static result<std::unique_ptr<handle_source>> open(const posixfs_options& options);
+    /// `unmarked`: the file system (mount_point::identity) whose handles on the root's mount have no key; nothing: this one.
+    static result<std::unique_ptr<handle_source>> open(const posixfs_options& options,
+                                                       std::optional<std::uint64_t> unmarked = {});
+    /// One that leads nowhere. The root's mount has no descriptor.
+    static std::unique_ptr<handle_source> nowhere(const posixfs_options& options);
 
     /// The handle of the file open at `fd` (O_PATH will do), which `directory` holds as `name` (used by the
     /// path table only), and its mount. errc::crosses_mount if the file is on a mount not reached. Blocks with
@@ -47,10 +55,20 @@ public:
     /// Tells the path table where the file open at `fd` stands now.
     void moved(int fd, const struct stat& st, const storage::handle& directory, std::string_view name);
 
+    /// Closes what it has open of its file systems. The numbers of these descriptors stay taken, so that a call which is
+    /// under way meets nobody else's. Until reach() all fails.
+    void let_go() noexcept;
+    /// Both have the same root of the same file system, by handles of one kind.
+    bool has_root_of(const handle_source& other) const noexcept;
+    /// Reaches its file system again by what `newer` has opened, which is the same directory of it.
+    void reach(handle_source& newer) noexcept;
+
     const storage::handle& root() const noexcept { return root_; }
     const struct stat& root_stat() const noexcept { return root_stat_; }
     const mount_point& root_mount() const noexcept { return *root_mount_; }
     bool uses_paths() const noexcept { return paths_ != nullptr; }
+    /// Handles on the root's mount have its key.
+    bool is_marked() const noexcept { return is_marked_; }
     /// Why it does though kernel handles were not ruled out; else empty.
     const std::string& why_paths() const noexcept { return why_paths_; }
     /// RESOLVE_* of openat2 for one name beneath the export.
@@ -80,6 +98,7 @@ private:
     struct stat root_stat_{};
     std::uint64_t resolve_ = 0;
     bool crossmnt_ = false;
+    bool is_marked_ = false;
     std::unique_ptr<path_table> paths_;
     std::unique_ptr<mount_point> root_mount_;
     std::shared_mutex mutex_;                         // guards what follows

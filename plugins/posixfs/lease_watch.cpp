@@ -50,8 +50,9 @@ struct file_stamp {
 
 /// What the thread knows of a lease.
 struct lease_watch::lease_record final : remote_message {
-    lease_record(reactor& r, const storage::lease_wanted& w, int f, const struct stat& st)
-        : home(r), fd(f), seen(st), wanted(w)
+    lease_record(reactor& r, const storage::lease_wanted& w, int f, const struct stat& st,
+                 const blocking_pool& p)
+        : home(r), fd(f), seen(st), pool(p), wanted(w)
     {
     }
     void deliver() noexcept override
@@ -63,7 +64,8 @@ struct lease_watch::lease_record final : remote_message {
     reactor& home;
     const int fd;
     const file_stamp seen;
-    bool is_told = false; // under the watch's lock
+    const blocking_pool& pool; // only compared
+    bool is_told = false;      // under the watch's lock
     // Of the lease's shard.
     storage::lease_wanted wanted;
     std::shared_ptr<lease_record> on_its_way; // itself, as a message
@@ -224,6 +226,21 @@ void lease_watch::look_at_all() noexcept
     }
 }
 
+void lease_watch::want_all_of(const blocking_pool& pool) noexcept
+{
+    for (int last = -1;;) {
+        const std::lock_guard lock(mutex_);
+        auto it = records_.upper_bound(last);
+        for (std::size_t i = 0; i < at_once; ++i, ++it) {
+            if (it == records_.end())
+                return;
+            if (&it->second->pool == &pool && !it->second->is_told)
+                tell(it->second);
+            last = it->first;
+        }
+    }
+}
+
 void lease_watch::forget(lease_record& gone) noexcept
 {
     const std::lock_guard lock(mutex_);
@@ -242,7 +259,7 @@ lease_watch::take(unique_fd file, reactor& home, const storage::lease_wanted& wa
     struct stat st{};
     if (file_status(fd, st) != 0)
         return errno_error("fstat"); // the lease goes with the descriptor
-    auto record = std::make_shared<lease_record>(home, wanted, fd, st);
+    auto record = std::make_shared<lease_record>(home, wanted, fd, st, pool);
     std::unique_ptr<storage::file_lease> made =
         std::make_unique<held_lease>(shared_from_this(), record, std::move(file), pool);
     const std::lock_guard lock(mutex_);

@@ -36,6 +36,8 @@ public:
     /// Errors: those of F_SETLEASE. Any thread.
     result<std::unique_ptr<storage::file_lease>>
     take(unique_fd file, reactor& home, const storage::lease_wanted& wanted, blocking_pool& pool);
+    /// Tells the holders of all leases that were taken with `pool` that they are wanted.
+    void want_all_of(const blocking_pool& pool) noexcept;
     /// How many leases there are in the process.
     static std::size_t held() noexcept { return held_.load(std::memory_order_relaxed); }
 

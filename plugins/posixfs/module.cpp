@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // posixfs as a module: a folder of this host.
+#include <verbena/core/module/start_error.hpp>
 #include <verbena/plugins/modules.hpp>
 #include <verbena/plugins/posixfs.hpp>
 
 #include <verbena/core/log.hpp>
+#include <verbena/core/printable.hpp>
 #include <verbena/protocols/storage/module.hpp>
 
 #include <array>
@@ -45,6 +47,13 @@ public:
                           "The tree to serve; a relative path counts from the folder in which the "
                           "program was started")
                 .main(),
+            setting::flag("mountpoint", false,
+                          "Serves the directory only while something is mounted there; clients wait for it "
+                          "meanwhile"),
+            setting::text("mountpoint_at", "",
+                          "As mountpoint, of another directory, such as one above: mountpoint=DIR of a "
+                          "command line")
+                .form("DIR"),
             setting::flag("crossmnt", false, "Clients also see what is mounted beneath the directory"),
             setting::flag(
                 "async", false,
@@ -82,6 +91,12 @@ public:
         directory = std::filesystem::absolute(directory).lexically_normal().string();
         if (directory.size() > 1 && directory.back() == '/')
             directory.pop_back();
+        const std::string& point = values.text("mountpoint_at");
+        if (!point.empty() && point.front() != '/')
+            throw config_error(
+                values.place("mountpoint_at"),
+                name + ": mountpoint_at: " + printable(point) +
+                    " is no absolute path: write where the file system is mounted, as in /srv");
     }
 
     storage::opened_backend open(const setting_values& values, const storage::open_context& context) override
@@ -92,6 +107,10 @@ public:
         options.crossmnt = values.flag("crossmnt");
         options.leases = values.flag("leases");
         options.local_locks = values.flag("local_locks");
+        options.watch = true;
+        options.mountpoint = values.text("mountpoint_at");
+        if (options.mountpoint.empty() && values.flag("mountpoint"))
+            options.mountpoint = options.root;
         options.read_only = context.read_only;
         options.keep_shard_identity = context.keep_shard_identity;
         options.callers_are_daemon = context.everybody && context.everybody->uid == ::geteuid() &&
@@ -100,9 +119,10 @@ public:
             options.handles = handles == "path" ? handle_mode::path_table : handle_mode::kernel;
         auto opened = open_posixfs(options, context.lane);
         if (!opened)
-            throw config_error(context.name + ": " + values.text("directory") + ": " +
-                               opened.error().message() +
-                               cure_of(opened.error(), values.text("directory"), options));
+            throw_start_failure(opened.error(),
+                                context.name + ": " + values.text("directory") + ": " +
+                                    opened.error().message() +
+                                    cure_of(opened.error(), values.text("directory"), options));
         storage::opened_backend out;
         out.files = std::move(*opened);
         out.source = values.text("directory");
@@ -113,6 +133,11 @@ public:
             out.options.emplace_back("leases=no");
         if (!options.local_locks)
             out.options.emplace_back("local_locks=no");
+        if (!options.mountpoint.empty())
+            out.options.emplace_back(options.mountpoint == options.root
+                                         ? "mountpoint"
+                                         : "mountpoint=" + options.mountpoint.string());
+        out.is_up = [files = out.files.get()] { return root_state_of(*files) == root_state::up; };
         out.notes = describe(*out.files);
         if (options.async)
             out.warning = "async is unsafe: what a client was told is written may be lost when power fails";

@@ -21,6 +21,20 @@ struct sending_rest {
     std::atomic<std::int64_t> stalled{0}; ///< it waited for the disk
 };
 
+/// The kernel's id of a mount. It is another one when the same file system is mounted again. Any thread.
+class mount_id {
+public:
+    operator int() const noexcept { return id_.load(std::memory_order_relaxed); }
+    mount_id& operator=(int id) noexcept
+    {
+        id_.store(id, std::memory_order_relaxed);
+        return *this;
+    }
+
+private:
+    std::atomic<int> id_{0};
+};
+
 /// One mounted file system that the export reaches. Lives as long as the back end.
 struct mount_point {
     std::uint64_t fsid = 0;     ///< for attributes; stable over restarts
@@ -28,7 +42,7 @@ struct mount_point {
     dev_t dev = 0;              ///< as stat(2) tells it of its root
     ino_t root = 0;             ///< likewise
     std::uint64_t covered = 0;  ///< the number of the directory that it covers; 0: not known
-    int id = 0;                 ///< the kernel's mount id; changes with each boot
+    mount_id id;                ///< changes with each boot
     bool in_memory = false;     ///< tmpfs and ramfs: only what was swapped out waits for a disk
     bool local = true;          ///< no other host changes it
     unique_fd fd;               ///< the mount's root, readable
@@ -83,6 +97,19 @@ public:
     const mount_point* by_key(std::uint32_t key) const noexcept
     {
         return first([key](const mount_point& m) { return m.key() == key; });
+    }
+
+    /// None of them is found any more, though they stay. Calls `leave` for each one that was.
+    template<class F>
+    void retire(F leave)
+    {
+        for (entry& e : mounts_) {
+            if (e.mount->id < 0)
+                continue;
+            leave(*e.mount);
+            e.mount->id = -1;
+            e.ambiguous = true;
+        }
     }
 
 private:

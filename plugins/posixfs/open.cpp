@@ -76,6 +76,9 @@ task<result<file_ref>> backend::open_slow(shard& s, const storage::handle& h)
     };
     if (h.empty())
         co_return error(storage::errc::bad_handle, "an empty handle");
+    const std::uint64_t standing = s.standing;
+    if ((standing & 1) != 0)
+        co_return no_root();
     auto job = [this, &h]() -> result<found> {
         unique_fd kept;
         const mount_point* mount = pins_.open(h, kept);
@@ -113,6 +116,8 @@ task<result<file_ref>> backend::open_slow(shard& s, const storage::handle& h)
         return f;
     };
     auto opened = co_await run_with_room(s, job);
+    if (has_left(standing))
+        co_return no_root();
     if (!opened)
         co_return opened.error();
     co_return s.files.insert(h, std::move(opened->fd), opened->mount, opened->fsid, opened->st);
@@ -343,7 +348,7 @@ task<result<void>> backend::settle(const file_ref& f, sync_group::what kind)
     co_return co_await syncs_.sync(kind, f->sync.get(), f->dev, f->ino);
 }
 
-task<result<storage::entry>> backend::remember(shard& s, unique_fd fd, looked& st,
+task<result<storage::entry>> backend::remember(shard& s, std::uint64_t standing, unique_fd fd, looked& st,
                                                const storage::handle& directory, std::string_view name,
                                                file_ref* out)
 {
@@ -365,9 +370,10 @@ task<result<storage::entry>> backend::remember(shard& s, unique_fd fd, looked& s
     // It may be on a mount beneath, which answers as late as it likes.
     const bool here = !options_.crossmnt && handles_->root_mount().local;
     auto handle = co_await shard_or_pool<decltype(make)>(pool_, std::move(make), here, when_full::wait);
-    if (!handle) {
+    const bool is_left = has_left(standing);
+    if (!handle || is_left) {
         close_where_it_may_last(pool_, std::move(fd), !here);
-        co_return handle.error();
+        co_return is_left ? no_root() : handle.error();
     }
     file_ref f = s.files.insert(*handle, std::move(fd), mount, fsid, st);
     storage::entry e;

@@ -39,6 +39,7 @@ public:
     storage::handle insert(int fd, const struct stat& st, const storage::handle& directory,
                            std::string_view name);
     storage::handle root_handle() const { return make(root_key_); }
+    bool has_root_of(const path_table& other) const noexcept { return root_key_ == other.root_key_; }
     /// O_PATH. ESTALE if forgotten, gone or another file now; errc::bad_handle.
     result<unique_fd> open(const storage::handle& h);
     std::size_t size() const;

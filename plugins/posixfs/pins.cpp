@@ -45,9 +45,31 @@ pin_table::~pin_table()
 void pin_table::share(std::uint64_t space, const mount_point& mount)
 {
     const std::lock_guard lock(mutex_);
-    sharing_.push_back(this);
+    if (space != 0 && space_ == 0)
+        sharing_.push_back(this);
+    else if (space == 0)
+        std::erase(sharing_, this);
     space_ = space;
     mount_ = &mount;
+}
+
+void pin_table::let_go(bool nameless) noexcept
+{
+    std::vector<std::shared_ptr<const shared_fd>> gone; // closed behind the lock
+    const std::lock_guard lock(mutex_);
+    try {
+        gone.reserve(entries_.size());
+    } catch (const std::bad_alloc&) { // then under it
+    }
+    for (auto& [handle, e] : entries_) {
+        if (!e.fd || (e.nameless && !nameless))
+            continue;
+        e.unlink();
+        held_.fetch_sub(1, std::memory_order_relaxed);
+        if (gone.size() < gone.capacity())
+            gone.push_back(std::move(e.fd));
+        e.fd.reset();
+    }
 }
 
 pin_table::entry& pin_table::entry_of(const known_file& file)
@@ -126,7 +148,7 @@ bool pin_table::make_room(unsigned looks) const noexcept
         e->unlink();
         // Other hosts are not asked here: what was removed there is gone in any case.
         struct stat st{};
-        e->nameless = e->mount.local && file_status(e->fd->get(), st) == 0 && st.st_nlink == 0;
+        e->nameless = e->mount->local && file_status(e->fd->get(), st) == 0 && st.st_nlink == 0;
         if (e->nameless) {
             charge(*e);
             continue;
@@ -146,15 +168,17 @@ int pin_table::give(entry& e, const known_file& file, unsigned looks) noexcept
         return EAGAIN;
     e.fd = file.path;
     if (!e.fd) {
-        unique_fd made = path_of(file.fd, e.mount.local);
+        unique_fd made = path_of(file.fd, file.mount.local);
         if (!made)
             return errno;
         try {
-            e.fd = std::make_shared<const shared_fd>(pool_, std::move(made), !e.mount.local, e.mount.sending);
+            e.fd = std::make_shared<const shared_fd>(pool_, std::move(made), !file.mount.local,
+                                                     file.mount.sending);
         } catch (const std::bad_alloc&) {
             return ENOMEM;
         }
     }
+    e.mount = &file.mount;
     e.later = e.lost = e.unkept = false;
     held_.fetch_add(1, std::memory_order_relaxed);
     return 0;
@@ -274,7 +298,7 @@ const mount_point* pin_table::open(const storage::handle& file, unique_fd& out) 
         return nullptr;
     use(*e);
     out.reset(::fcntl(e->fd->get(), F_DUPFD_CLOEXEC, 0));
-    return &e->of == this ? &e->mount : mount_;
+    return &e->of == this ? e->mount : mount_;
 }
 
 void pin_table::missed(const storage::handle& file) noexcept
@@ -297,7 +321,7 @@ void pin_table::missed(const storage::handle& file) noexcept
 void pin_table::end(entry& e, std::size_t entry::* count) noexcept
 {
     pin_table& of = e.of;
-    const bool local = e.mount.local;
+    bool local = false;
     bool nameless = false;
     std::shared_ptr<const shared_fd> fd;
     storage::handle file;
@@ -308,6 +332,7 @@ void pin_table::end(entry& e, std::size_t entry::* count) noexcept
             return use(e);
         e.unlink();
         nameless = e.nameless;
+        local = e.mount->local;
         fd = std::move(e.fd);
         if (fd)
             held_.fetch_sub(1, std::memory_order_relaxed);

@@ -94,8 +94,12 @@ public:
     ~pin_table();
     pin_table(const pin_table&) = delete;
     /// Tables that say the same `space`, which is not 0, have the same files by the same handles: a file that is open
-    /// by one of them is found by the others, which have it on `mount`. Before anything is opened.
+    /// by one of them is found by the others, which have it on `mount`. 0: it shares with none. Before anything is opened, and
+    /// when the root is another one.
     void share(std::uint64_t space, const mount_point& mount);
+    /// Closes the descriptors of what is open, which stays open by its handle; but not those of files that are known to have no
+    /// name, unless `nameless`.
+    void let_go(bool nameless) noexcept;
 
     /// Without a free descriptor the file is open all the same, by its handle alone. But while a name of it
     /// is being removed that is refused: EAGAIN at the bound, or why there is no descriptor. ESTALE if it has no
@@ -138,9 +142,9 @@ private:
     using peer_map = std::unordered_map<std::string, use_of_peer, name_hash>;
     using peer = peer_map::value_type;
     struct entry : list_hook {
-        entry(pin_table& t, const mount_point& m) noexcept : of(t), mount(m) {}
+        entry(pin_table& t, const mount_point& m) noexcept : of(t), mount(&m) {}
         pin_table& of;
-        const mount_point& mount;
+        const mount_point* mount;                ///< of `fd`, or of its last one
         const storage::handle* handle = nullptr; ///< its key
         std::size_t opens = 0;
         std::size_t removals = 0;            ///< under way

@@ -20,12 +20,13 @@ task<result<storage::readdir_result>> backend::readdir(const storage::request& r
                                                        std::uint64_t verifier, bool with_attributes,
                                                        storage::directory_sink& sink)
 {
-    if (cookie != 0 && (verifier != cookie_verifier_ || cookie > std::uint64_t(INT64_MAX)))
-        co_return error(storage::errc::bad_cookie, "the cookie verifier has changed");
     shard& s = at(co_await this_reactor());
+    const std::uint64_t standing = s.standing;
     auto opened = co_await open_directory(s, directory);
     if (!opened)
         co_return opened.error();
+    if (cookie != 0 && (verifier != root_now().cookie_verifier || cookie > std::uint64_t(INT64_MAX)))
+        co_return error(storage::errc::bad_cookie, "the cookie verifier has changed");
     const file_ref d = std::move(*opened);
     const bool is_root = directory == handles_->root();
     looked st{};
@@ -56,7 +57,7 @@ task<result<storage::readdir_result>> backend::readdir(const storage::request& r
     }
 
     storage::readdir_result out;
-    out.verifier = cookie_verifier_;
+    out.verifier = root_now().cookie_verifier;
     std::vector<listed_entry> batch;
     batch.reserve(batch_size);
     bool taken = false;
@@ -117,7 +118,7 @@ task<result<storage::readdir_result>> backend::readdir(const storage::request& r
     const int failed = co_await stat_of(*d, d->path.get(), st);
     if (failed == 0)
         out.directory = attributes(st, *d);
-    if (!out.end)
+    if (!out.end && !has_left(standing))
         s.streams.keep(std::move(stream));
     co_return out;
 }
@@ -153,7 +154,7 @@ int backend::describe_named(const cached_file& d, listed_entry& e) const
     const numbered_file file{st.st_dev, st.st_ino, mount->local};
     numbers_->look_again(file, fd->get(), st, before);
     e.attrs = attributes_of(st, handles_->fsid_of(fd->get(), st, *mount));
-    if (mount->local && info_.birth_times)
+    if (mount->local && root_now().info.birth_times)
         e.attrs->birth = birth_of(fd->get());
     // The listing has the number of the directory that a mount covers.
     if (mount != d.mount || e.attrs->fsid != d.fsid)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ramblk as a module: blocks in memory.
+#include <verbena/core/module/start_error.hpp>
 #include <verbena/plugins/modules.hpp>
 #include <verbena/plugins/ramblk.hpp>
 
@@ -32,10 +33,12 @@ public:
         o.read_only = context.read_only;
         auto opened = open_ramblk(o);
         if (!opened)
-            throw config_error(context.name + ": " + opened.error().message() +
-                               (opened.error() == std::errc::not_enough_memory
-                                    ? "; make it smaller, or serve a file, as in NAME=/srv/disk.img,size=10G"
-                                    : ""));
+            throw_start_failure(
+                opened.error(),
+                context.name + ": " + opened.error().message() +
+                    (opened.error() == std::errc::not_enough_memory
+                         ? "; make it smaller, or serve a file, as in NAME=/srv/disk.img,size=10G"
+                         : ""));
         storage::opened_block out;
         out.device = std::move(*opened);
         out.source = "ramblk";

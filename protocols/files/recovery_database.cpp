@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/core/module/settings.hpp>
+#include <verbena/core/module/start_error.hpp>
 #include <verbena/protocols/files/recovery_database.hpp>
 
 #include <sqlite3.h>
@@ -145,12 +146,19 @@ void recovery_database::refuse_last() const
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB: refuse("it is damaged or no database (" + why + ")", damaged_cure);
     case SQLITE_BUSY:
-        refuse("another process has it open", "give each verbenad a folder of its own with --state DIR");
+        throw start_error(
+            "recovery database " + path_ +
+            ": another process has it open; give each verbenad a folder of its own with --state DIR");
     case SQLITE_READONLY:
         refuse("it can't be written (" + why + ")",
                "make it and its folder writable, or choose another one with --state DIR");
     case SQLITE_FULL:
-        refuse("the disk is full", "make room there, or choose another folder with --state DIR");
+        throw start_error("recovery database " + path_ +
+                          ": the disk is full; make room there, or choose another folder with --state DIR");
+    case SQLITE_IOERR:
+    case SQLITE_NOMEM:
+        throw start_error("recovery database " + path_ + ": " + why +
+                          "; mend that, or choose another folder with --state DIR");
     default: refuse(why, "mend that, or choose another folder with --state DIR");
     }
 }

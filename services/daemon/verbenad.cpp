@@ -5,6 +5,7 @@
 
 #include "../standard_output.hpp"
 
+#include <verbena/core/module/start_error.hpp>
 #include <verbena/core/printable.hpp>
 #include <verbena/services/config_file.hpp>
 #include <verbena/services/service.hpp>
@@ -51,6 +52,9 @@ int run_and_complain(verbena::service& service, int argc, char** argv)
 {
     try {
         return run(service, argc, argv);
+    } catch (const verbena::start_error& e) { // another start may do better
+        std::fprintf(stderr, "verbenad: %s\n", verbena::printable_lines(e.what()).c_str());
+        return 1;
     } catch (const verbena::config_error& e) {
         std::fprintf(stderr, "verbenad: %s\n", verbena::printable_lines(e.what()).c_str());
         return 2;

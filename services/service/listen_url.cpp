@@ -2,6 +2,7 @@
 #include "listen_url.hpp"
 
 #include <verbena/core/module/settings.hpp>
+#include <verbena/core/module/start_error.hpp>
 #include <verbena/core/suggestion.hpp>
 
 #include <algorithm>
@@ -96,8 +97,8 @@ std::vector<net::endpoint> endpoints_of(const listen_url& url)
         asked.port = 1;
     auto found = net::resolve(asked.address());
     if (!found)
-        throw config_error("listen " + url.text() + ": " + found.error().message() +
-                           "; write an address or a name of this host, or * for every address");
+        throw start_error("listen " + url.text() + ": " + found.error().message() +
+                          "; write an address or a name of this host, or * for every address");
     all = std::move(*found);
     for (net::endpoint& e : all)
         e.set_port(url.port);

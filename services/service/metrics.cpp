@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <verbena/core/module/start_error.hpp>
 #include <verbena/services/metrics.hpp>
 
 #include <verbena/core/module/settings.hpp>
@@ -182,7 +183,7 @@ server serve(const metric_registry& registry, const std::string& endpoint)
     try {
         return server(std::make_unique<server::impl>(registry, endpoint));
     } catch (const std::exception&) {
-        throw config_error("metrics " + endpoint + ": can't listen there: " + why_not(endpoint));
+        throw start_error("metrics " + endpoint + ": can't listen there: " + why_not(endpoint));
     }
 }
 

@@ -4,6 +4,7 @@
 #include "shard_server.hpp"
 
 #include <verbena/core/log.hpp>
+#include <verbena/core/module/start_error.hpp>
 #include <verbena/transports/stream.hpp>
 
 #include <algorithm>
@@ -197,7 +198,7 @@ void server::impl::hand_over(acceptor& from, net::unique_fd socket, const net::e
 net::endpoint server::impl::listen_rdma(const listen_url& url, const net::endpoint& where, acceptor& a)
 {
     const auto fail = [&](const error& e) {
-        throw config_error("listen " + url.text() + ": " + e.message());
+        throw_start_failure(e, "listen " + url.text() + ": " + e.message());
     };
     if (device_lane == nullptr) {
         const result<blocking_pool*> lane = rt.add_lane("RDMA devices of " + shard_options.name);
@@ -244,7 +245,8 @@ void server::impl::listen(const listen_url& url, const net::endpoint& where)
     acceptors.push_back(std::make_unique<acceptor>());
     acceptor& a = *acceptors.back();
     const auto fail = [&](const error& e) {
-        throw config_error("listen " + url.text() + ": " + e.message() + ": " + cure_of_listening(e, url));
+        throw_start_failure(e,
+                            "listen " + url.text() + ": " + e.message() + ": " + cure_of_listening(e, url));
     };
     if (url.scheme == "rdma") {
         places.push_back({url.scheme, listen_rdma(url, where, a)});
@@ -375,7 +377,7 @@ void server::impl::ask_for_others(const std::vector<rpc::program_module*>& progr
 void server::impl::open(metric_registry& registry)
 {
     for (const planned_listener& l : listeners)
-        at_place(l.place, [&] { listen(l.url, l.where); });
+        at_place_of_start(l.place, [&] { listen(l.url, l.where); });
     expose(registry);
 }
 
@@ -499,7 +501,7 @@ std::vector<planned_listener> resolve_listeners(const listen_plan& plan)
 {
     std::vector<planned_listener> all;
     for (const listen_plan::wanted& w : plan.urls) {
-        for (const net::endpoint& where : at_place(w.place, [&] { return endpoints_of(w.url); }))
+        for (const net::endpoint& where : at_place_of_start(w.place, [&] { return endpoints_of(w.url); }))
             all.push_back({w.place, w.url, where});
     }
     return all;

@@ -8,11 +8,13 @@
 #include "rdma_port_metrics.hpp"
 #include "served_protocol.hpp"
 #include "shard_server.hpp"
+#include "shard_watchdog.hpp"
 #include "state_directory.hpp"
 
 #include "../resource_limit.hpp"
 
 #include <verbena/core/log.hpp>
+#include <verbena/core/module/start_error.hpp>
 #include <verbena/core/net/peer_shares.hpp>
 #include <verbena/core/net/refusals.hpp>
 #include <verbena/core/printable.hpp>
@@ -128,6 +130,8 @@ void or_off(F f)
 {
     try {
         f();
+    } catch (const start_error& e) {
+        throw start_error(e.what() + std::string("; or off, for no metrics"));
     } catch (const config_error& e) {
         throw config_error(e.what() + std::string("; or off, for no metrics"));
     }
@@ -196,6 +200,8 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     void give_up(const char* why);
     bool stop_within(std::chrono::milliseconds drain, std::chrono::milliseconds grace);
     std::string still_running() const;
+    std::string served_text() const;
+    std::string draining_text() const;
     void leave_behind() noexcept;
     runtime_options options() const;
 
@@ -831,7 +837,94 @@ void write_tasks(runtime& rt) noexcept
     }
 }
 
+// Answers the service manager's watchdog while each shard turns. On the thread that waits for SIGTERM.
+class heartbeat {
+public:
+    /// `serving`: its status otherwise.
+    heartbeat(runtime& rt, const std::string& serving) : serving_(serving), interval_(watchdog_interval())
+    {
+        if (!interval_)
+            return;
+        shards_.emplace(rt);
+        next_ = clock::now();
+    }
+    /// The next of `signals`, answering meanwhile twice in each interval.
+    int wait_for(const sigset_t& signals)
+    {
+        if (!interval_) {
+            int number = 0;
+            ::sigwait(&signals, &number);
+            return number;
+        }
+        for (;;) {
+            const auto now = clock::now();
+            if (now >= next_) {
+                beat();
+                next_ = now + *interval_ / 2;
+            }
+            const auto left = std::chrono::ceil<std::chrono::nanoseconds>(next_ - now);
+            const timespec time{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
+            if (const int number = ::sigtimedwait(&signals, nullptr, &time); number > 0)
+                return number;
+        }
+    }
+
+private:
+    using clock = std::chrono::steady_clock;
+    void beat()
+    {
+        const bool all = shards_->ask();
+        if (all)
+            notify_manager("WATCHDOG=1");
+        if (std::exchange(well_, all) != all)
+            notify_manager(all ? "STATUS=" + serving_
+                               : std::string("STATUS=a shard does not run its tasks; the log says which"));
+    }
+    const std::string& serving_;
+    const std::optional<std::chrono::microseconds> interval_;
+    std::optional<shard_watchdog> shards_;
+    clock::time_point next_{};
+    bool well_ = true;
+};
+
 } // namespace
+
+// "2 exports at tcp://127.0.0.1:2049": what stands in lists of tables, and where it is served.
+std::string service::impl::served_text() const
+{
+    std::string out = "serving ";
+    for (const served& s : protocols) {
+        out += out.ends_with("serving ") ? "" : "; ";
+        std::string what;
+        for (const auto& [name, value] : values.table(s.name).all()) {
+            const auto* tables = std::get_if<setting_values::value::tables>(&value.data);
+            if (tables == nullptr || value.is_table || tables->empty())
+                continue;
+            what += (what.empty() ? "" : ", ") + std::to_string(tables->size()) + ' ' + name +
+                    (tables->size() == 1 ? "" : "s");
+        }
+        out += what.empty() ? s.name : what;
+        const auto& places = s.server->places();
+        for (std::size_t i = 0; i < places.size(); ++i)
+            out += (i == 0 ? " at " : " ") + places[i].url();
+    }
+    return out;
+}
+
+// Calls by RPC over RDMA are not counted anywhere.
+std::string service::impl::draining_text() const
+{
+    double in_flight = 0;
+    for (const metric_snapshot& family : registry.collect()) {
+        if (family.family.name != "verbena_stream_calls_in_flight" &&
+            family.family.name != "verbena_rtrs_path_requests_in_flight")
+            continue;
+        for (const metric_snapshot::series& s : family.samples)
+            in_flight += s.value;
+    }
+    return "stopping within " + std::to_string(values.table("daemon").number("drain_seconds")) + " s; " +
+           std::to_string(std::uint64_t(in_flight)) + " calls by TCP and requests for blocks in flight";
+}
 
 int service::run()
 {
@@ -845,10 +938,12 @@ int service::run()
     const std::string said = impl_->text + "ready\n";
     std::fwrite(said.data(), 1, said.size(), stdout);
     std::fflush(stdout);
-    notify_manager("READY=1");
+    const std::string serving = impl_->served_text();
+    notify_manager("READY=1\nSTATUS=" + serving);
+    heartbeat beats(*impl_->rt, serving);
     int number = 0;
     do {
-        ::sigwait(&signals, &number);
+        number = beats.wait_for(signals);
         if (number == SIGHUP)
             log(log_level::warning, "service",
                 "SIGHUP: the configuration is read at start only; restart to change it");
@@ -858,7 +953,7 @@ int service::run()
     log(log_level::info, "service", "draining",
         {{"signal", ::strsignal(number)},
          {"seconds", impl_->values.table("daemon").number("drain_seconds")}});
-    notify_manager("STOPPING=1");
+    notify_manager("STOPPING=1\nSTATUS=" + impl_->draining_text());
     if (!stop())
         return 1;
     log(log_level::info, "service", "stopped");

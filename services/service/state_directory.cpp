@@ -2,18 +2,24 @@
 #include "state_directory.hpp"
 
 #include <verbena/core/module/settings.hpp>
+#include <verbena/core/module/start_error.hpp>
 
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 #include <sys/stat.h>
-#include <system_error>
 #include <unistd.h>
 
 namespace verbena::services {
 
 std::string default_state_directory()
 {
+    // systemd's StateDirectory=, the first of several.
+    if (const char* made = std::getenv("STATE_DIRECTORY"); made != nullptr && *made == '/') {
+        const std::string_view all(made);
+        return std::string(all.substr(0, all.find(':')));
+    }
     if (::geteuid() == 0)
         return "/var/lib/verbena";
     if (const char* base = std::getenv("XDG_STATE_HOME"); base != nullptr && *base == '/')
@@ -25,18 +31,23 @@ std::string default_state_directory()
 
 void make_state_directory(const std::string& path)
 {
-    const auto refuse = [&path](const std::string& why) {
-        throw config_error("state " + path + ": " + why + "; choose a directory of yours with --state DIR");
+    const auto text = [&path](const std::string& why) {
+        return "state " + path + ": " + why + "; choose a directory of yours with --state DIR";
+    };
+    const auto refuse = [&](const std::string& why) { throw config_error(text(why)); };
+    const auto fail = [&](int failed) {
+        const error e = error::from_errno(failed, "");
+        throw_start_failure(e, text(e.message()));
     };
     std::filesystem::path level;
     for (const auto& part : std::filesystem::path(path)) {
         level /= part;
         if (::mkdir(level.c_str(), S_IRWXU) != 0 && errno != EEXIST)
-            refuse(std::generic_category().message(errno));
+            fail(errno);
     }
     struct stat s{};
     if (::stat(path.c_str(), &s) != 0)
-        refuse(std::generic_category().message(errno));
+        fail(errno);
     if (!S_ISDIR(s.st_mode))
         refuse("is no directory");
     if (s.st_uid != ::geteuid())

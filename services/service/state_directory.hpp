@@ -6,7 +6,7 @@
 
 namespace verbena::services {
 
-/// /var/lib/verbena for root, else $XDG_STATE_HOME/verbena or $HOME/.local/state/verbena. Throws config_error without either.
+/// The first of $STATE_DIRECTORY, which systemd sets; else /var/lib/verbena for root, else $XDG_STATE_HOME/verbena or $HOME/.local/state/verbena. Throws config_error without either.
 std::string default_state_directory();
 /// Makes it, and each level above it, for this user alone; one that is there keeps its mode. Throws config_error if it can't be
 /// had, belongs to somebody else or lets others write, who could then replace what is kept there.

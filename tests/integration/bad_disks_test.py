@@ -8,6 +8,7 @@ import random
 import shutil
 import struct
 import subprocess
+import time
 
 import daemon
 import peers
@@ -163,15 +164,22 @@ class BadDisks(daemon.DaemonTest):
     def test_the_whole_tree_goes(self):
         peer = self.peers[0]
         how = struct.pack(">3I", 0, 1, 0o644) + bytes(20)
-        shutil.rmtree(self.data)
-        os.mkdir(self.data)
-        # MOUNT has no word for a stale handle (RFC 1813 5.1.5): there is nothing of that name.
-        self.assertEqual(peer.call(1, opaque(b"/export"), program=peers.MOUNT).nfs_status(), NOENT)
-        self.assertEqual(peer.call(peers.CREATE, opaque(self.root) + opaque(b"here") + how).nfs_status(), 0)
+        os.unlink(os.path.join(self.data, "file"))
         # The readers of it learn that their file is gone.
         for thread in self.bystander.threads:
             thread.join(peers.LIMIT)
         self.assertIn(f"AssertionError({STALE})", self.bystander.failure)
+        shutil.rmtree(self.data)
+        # MOUNT has no word for what is gone (RFC 1813 5.1.5): there is nothing of that name.
+        self.assertEqual(peer.call(1, opaque(b"/export"), program=peers.MOUNT).nfs_status(), NOENT)
+        self.assertEqual(peer.call(peers.CREATE, opaque(self.root) + opaque(b"here") + how).nfs_status(), 0)
+        # It is served again once there is one.
+        os.mkdir(self.data)
+        end = time.monotonic() + peers.LIMIT
+        while (status := peer.call(1, opaque(b"/export"), program=peers.MOUNT).nfs_status()) != 0:
+            self.assertEqual(status, NOENT)
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.05)
         self.assertGreaterEqual(self.errors("STALE"), 2)
         self.bystander.failure = None
         with open(self.path("another"), "wb") as file:

@@ -16,9 +16,9 @@ PR_CAPBSET_DROP, CAP_SETUID = 24, 7 # linux/prctl.h, linux/capability.h
 
 
 class CommandLine(daemon.DaemonTest):
-    def refuses(self, *arguments, saying):
+    def refuses(self, *arguments, saying, status=2):
         done = self.run_binary(*arguments)
-        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertEqual(done.returncode, status, done.stderr)
         self.assertIn(saying, done.stderr)
         self.assertNotIn("terminate called", done.stderr)
 
@@ -82,7 +82,7 @@ class CommandLine(daemon.DaemonTest):
         self.refuses("nfs", "--export", "/a", "--metrics", "[::1]:9464", saying="over IPv4 only; write 127.0.0.1:9464")
         self.refuses("nfs", "--export", "/a,clients=10.0.0.0/40", saying="export of /a: clients=10.0.0.0/40: ")
         self.refuses("nfs", "--export", self.data, "--state", self.folder + "/state", "--listen",
-                     "tcp://no-such-host.invalid:1", "--metrics", "off", saying="an address or a name of this host")
+                     "tcp://no-such-host.invalid:1", "--metrics", "off", saying="an address or a name of this host", status=1)
         self.refuses("serve", "/no/such/file.toml", saying="/no/such/file.toml")
         self.refuses("serve", "/tmp", saying="/tmp: is a directory: name the configuration file in it")
         self.refuses("serve", "/tmp", "--shards", "3", saying="no option --shards of serve, only of block, nfs; known: --help "
@@ -140,7 +140,8 @@ class CommandLine(daemon.DaemonTest):
         self.assertIn("clients can't take back", says("--grace", "0"))
         self.assertEqual(says(), said)
         first = self.run_daemon(*arguments)
-        self.refuses(*arguments, saying=f"{path}: another process has it open; give each verbenad a folder of its own")
+        self.refuses(*arguments, saying=f"{path}: another process has it open; give each verbenad a folder of its own",
+                     status=1)
         first.stop()
         change("PRAGMA user_version=7")
         self.refuses(*arguments, saying=f"{path}: it has schema 7, and this verbenad knows 2; start the verbenad that wrote it")
@@ -182,7 +183,7 @@ class CommandLine(daemon.DaemonTest):
 
     def test_an_export_that_is_not_there(self):
         self.refuses("nfs", "--export", self.folder + "/nothing", "--state", self.folder + "/state",
-                     "--listen", "tcp://127.0.0.1:0", "--metrics", "off",
+                     "--listen", "tcp://127.0.0.1:0", "--metrics", "off", status=1,
                      saying=self.folder + "/nothing: the exported directory: No such file or directory; make it, or correct its name")
 
     def test_handles_have_no_part_in_what_else_an_export_fails_of(self):
@@ -206,16 +207,17 @@ class CommandLine(daemon.DaemonTest):
 
     def test_errors_of_a_file_tell_the_line(self):
         path = os.path.join(self.folder, "here.toml")
-        for text, saying in ((f'[nfs]\nlisten = ["tcp://192.0.2.77:1"]\n[[nfs.export]]\ndirectory = "{self.data}"\n',
-                              f"{path}:2:11: listen tcp://192.0.2.77:1: "),
-                             (f'[nfs]\n[[nfs.export]]\ndirectory = "{__file__}"\n', f"{path}:2:1: export /export: ")):
+        for text, saying, status in ((f'[nfs]\nlisten = ["tcp://192.0.2.77:1"]\n[[nfs.export]]\ndirectory = "{self.data}"\n',
+                                      f"{path}:2:11: listen tcp://192.0.2.77:1: ", 1),
+                                     (f'[nfs]\n[[nfs.export]]\ndirectory = "{__file__}"\n', f"{path}:2:1: export /export: ", 2)):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text + f'[daemon]\nstate = "{self.folder}/state"\n[metrics]\nlisten = "off"\n')
-            self.refuses("serve", path, saying=saying)
+            self.refuses("serve", path, saying=saying, status=status)
 
     def test_near_misses_have_their_own_cure(self):
         more = ("--state", self.folder + "/state", "--metrics", "off")
-        self.refuses("nfs", "--export", f"{self.data}:data", *more, saying="a pseudo-path behind the : begins with /")
+        self.refuses("nfs", "--export", f"{self.data}:data", *more, saying="a pseudo-path behind the : begins with /",
+                     status=1)
         self.refuses("nfs", "--export", self.data, "--listen", "tcp://127.0.0.1:2049/data", *more,
                      saying="nothing may follow the address and port")
         path = os.path.join(self.folder, "silent.toml")

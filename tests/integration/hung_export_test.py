@@ -55,6 +55,12 @@ pseudo = "/hung"
             self.assertGreater(d.metric('verbena_blocking_running_jobs{lane="export /hung"}'), 0)
             self.assertEqual(d.metric('verbena_blocking_queued_jobs{lane="export /export"}'), 0)
             caller.close()
+            end = time.monotonic() + peers.LIMIT
+            while d.metric('verbena_export_up{export="/hung"}') != 0:
+                self.assertLess(time.monotonic(), end, d.log())
+                time.sleep(0.05)
+            self.assertIn("the root of an export does not answer", d.log())
+            self.assertEqual(d.metric('verbena_export_up{export="/export"}'), 1)
             # It gives up, and says what it did not wait for. The kernel keeps the process until the file system is gone.
             d.process.send_signal(signal.SIGTERM)
             give_up = time.monotonic() + daemon.STOP_LIMIT

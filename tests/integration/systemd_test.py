@@ -32,6 +32,11 @@ class Systemd(daemon.DaemonTest):
             said = [line for line in done.stderr.splitlines() if "verbenad" in line]
             self.assertEqual(not said, good, done.stderr)
 
+    def test_it_restarts_for_what_may_pass_alone(self):
+        for line in ("Restart=on-failure", "RestartPreventExitStatus=2", "StartLimitIntervalSec=0", "Type=notify"):
+            self.assertIn("\n" + line + "\n", self.unit)
+        self.assertRegex(self.unit, r"\nWatchdogSec=\d+min\n")
+
     def calls_of(self, words):
         """Names of system calls; those of a @group, and of groups in it, instead of the group."""
         found = set()

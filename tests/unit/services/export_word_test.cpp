@@ -55,6 +55,22 @@ bool complains(const char* spec, const char* part)
 
 } // namespace
 
+// As exports(5) has it.
+BOOST_AUTO_TEST_CASE(a_mount_point_is_the_directory_or_another_one)
+{
+    for (const char* spec : {"/srv/disk:/data,mountpoint", "/srv/disk:/data,mp", "/srv/disk:/data,mp=yes"}) {
+        const setting_values e = parse_export(spec);
+        BOOST_TEST(e.flag("mountpoint"));
+        BOOST_TEST(e.text("mountpoint_at").empty());
+    }
+    for (const char* spec : {"/srv/disk/data:/data,mountpoint=/srv/disk", "/srv/disk/data:/data,mp=/srv/disk",
+                             "/srv/disk/data:/data,mountpoint_at=/srv/disk"})
+        BOOST_TEST(parse_export(spec).text("mountpoint_at") == "/srv/disk");
+    BOOST_TEST(!parse_export("/srv/disk:/data").flag("mountpoint"));
+    BOOST_TEST(complains("/srv/disk:/data,mountpoint=disk", "mountpoint"));
+    BOOST_TEST(complains("/srv/disk:/data,mountpoint_at=disk", "is no absolute path"));
+}
+
 BOOST_AUTO_TEST_CASE(a_directory_alone_has_safe_defaults)
 {
     const setting_values e = parse_export("/srv/data");

@@ -38,6 +38,12 @@ struct posixfs_options {
     bool keep_shard_identity = false;
     /// Every caller may have the process's own rights, whatever they are.
     bool callers_are_daemon = false;
+    /// A directory that must be the root of a mount while `root` is served; empty: none. Needs `watch`.
+    std::filesystem::path mountpoint = {};
+    /// Looks each second, and whenever something is mounted, whether `root` is still what was opened. While it is not, operations
+    /// fail with ENOMEDIUM; once it is there again, it is opened and served, whatever file system it is on. So is what is not mounted yet
+    /// as the back end is opened. Handles of another file system than before are stale. One thread of the process looks.
+    bool watch = false;
     /// Files held open per shard; 0: an eighth of RLIMIT_NOFILE. All shards and exports together keep within half of
     /// that limit in descriptors. Raise it before.
     std::size_t cached_files = 0;
@@ -120,6 +126,15 @@ bool lends_its_rights() noexcept;
 /// don't bind, so no caller is served with it, not even root; and with keep_shard_identity shards serve the daemon's
 /// own user only if their threads don't have it. To be called before the process starts any thread. EPERM.
 result<void> give_up_resource_rights() noexcept;
+
+/// Whether what is exported is there.
+enum class root_state : std::uint8_t {
+    up,
+    down,      ///< nothing is mounted there, or it is gone
+    no_answer, ///< its file system has not answered for 5 s
+};
+/// `backend` must come from open_posixfs(), and is up unless it is watched. Any thread.
+root_state root_state_of(const storage::file_backend& backend);
 
 /// One line for the start-up log: whose rights requests run with, what handles survive, what is unsafe.
 /// `backend` must come from open_posixfs().

@@ -4,7 +4,10 @@
 #include <verbena/protocols/nfs/server/v3/mount.hpp>
 #include <verbena/protocols/nfs/server/v3/storage.hpp>
 
+#include <verbena/core/log.hpp>
+
 #include <algorithm>
+#include <cerrno>
 
 namespace verbena::nfs::mount3 {
 
@@ -30,6 +33,18 @@ mountstat3 to_mountstat3(v3::nfsstat3 status) noexcept
 
 // A file system is mounted there.
 constexpr std::string_view crossmnt = "set crossmnt for the export, or export what is mounted there";
+
+// MOUNT can't say "later". Whoever mounts hears at once that there is nothing, as from knfsd.
+mountstat3 status_of(const error& failure, const export_options& exported)
+{
+    if (failure.errno_value() != ENOMEDIUM)
+        return to_mountstat3(v3::to_status(failure));
+    static log_limiter limit;
+    log_limited(limit, log_level::warning, "mount",
+                "a client can't mount an export whose root is not there; the line of its back end says why",
+                {{"export", exported.pseudo}});
+    return mountstat3::noent;
+}
 
 // The words that encode_export() and encode() write beside the strings of one entry.
 constexpr std::size_t words = 4 * xdr::unit;
@@ -158,9 +173,11 @@ task<std::optional<mountstat3>> server::find(rpc::call& c, std::string_view path
         if (!next) {
             const bool mount = next.error() == storage::errc::crosses_mount;
             (mount ? counters_.refused_mount : counters_.refused_path).add();
-            tell_refusal(refused::export_unknown,
-                         {.peer = c.from().address, .object = path, .cure = mount ? crossmnt : ""});
-            co_return to_mountstat3(v3::to_status(next.error()));
+            // An export whose root is not there refuses nobody: status_of() says so.
+            if (next.error().errno_value() != ENOMEDIUM)
+                tell_refusal(refused::export_unknown,
+                             {.peer = c.from().address, .object = path, .cure = mount ? crossmnt : ""});
+            co_return status_of(next.error(), exported);
         }
         directory = next->found.handle;
         // By another spelling, where the file system takes it for the same name.
@@ -174,7 +191,7 @@ task<std::optional<mountstat3>> server::find(rpc::call& c, std::string_view path
     auto attrs = co_await exported.backend->getattr(request, directory);
     if (!attrs) {
         counters_.failed.add();
-        co_return to_mountstat3(v3::to_status(attrs.error()));
+        co_return status_of(attrs.error(), exported);
     }
     if (attrs->type != storage::file_type::directory) {
         counters_.refused_path.add();

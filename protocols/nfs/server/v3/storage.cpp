@@ -73,6 +73,8 @@ nfsstat3 from_errno(int value) noexcept
     case EREMOTE: return nfsstat3::remote;
     case EOPNOTSUPP:
     case ENOSYS: return nfsstat3::notsupp;
+    // What the export is of is not there, as a disk that is not mounted yet: a client waits for it.
+    case ENOMEDIUM:
     // Room of ours, not of the file system, or a wait that ended: later it may work.
     case EAGAIN:
     case ENOMEM:

@@ -9,6 +9,7 @@
 #include <verbena/protocols/storage/file_backend.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -54,6 +55,8 @@ struct opened_backend {
     std::string local_tree;
     /// Of local_tree: every caller has the rights of this process.
     bool as_process = false;
+    /// Whether what is exported is there now; empty where it always is. Any thread, as long as `files` is there.
+    std::function<bool()> is_up;
 };
 
 /// A module that opens back ends. Its settings stand in the table of what it is opened for: in an export's.

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "root_look.hpp"
+
+#include "unique_fd.hpp"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <fstream>
+#include <linux/openat2.h>
+#include <sstream>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+
+namespace verbena::posixfs {
+
+namespace {
+
+unique_fd open_directory_at(const std::string& path, bool cached) noexcept
+{
+    open_how how{};
+    how.flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
+    how.resolve = cached ? RESOLVE_CACHED : 0;
+    return unique_fd(static_cast<int>(::syscall(SYS_openat2, AT_FDCWD, path.c_str(), &how, sizeof(how))));
+}
+
+// Older kernels don't say what is the root of a mount. There another file system than above is one.
+bool differs_from_above(int fd, const struct statx& own) noexcept
+{
+    const unique_fd above(::openat(fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC));
+    struct stat st{};
+    return above && ::fstat(above.get(), &st) == 0 &&
+           st.st_dev != makedev(own.stx_dev_major, own.stx_dev_minor);
+}
+
+} // namespace
+
+root_look look_at_open(int fd, bool cached) noexcept
+{
+    root_look out;
+    struct statx st{};
+    const int flags = AT_EMPTY_PATH | (cached ? AT_STATX_DONT_SYNC : AT_STATX_SYNC_AS_STAT);
+    if (::statx(fd, "", flags, STATX_TYPE | STATX_INO | STATX_BTIME | STATX_MNT_ID, &st) != 0) {
+        out.failed = errno;
+        return out;
+    }
+    out.dev = makedev(st.stx_dev_major, st.stx_dev_minor);
+    out.ino = st.stx_ino;
+    if ((st.stx_mask & STATX_BTIME) != 0)
+        out.born = st.stx_btime.tv_sec * 1'000'000'000 + st.stx_btime.tv_nsec;
+    out.mount = st.stx_mnt_id;
+    out.is_mount = (st.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT) != 0
+                       ? (st.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0
+                       : differs_from_above(fd, st);
+    return out;
+}
+
+root_look look_at_root(const std::string& root, const std::string& mountpoint, bool cached) noexcept
+{
+    root_look out;
+    const unique_fd fd = open_directory_at(root, cached);
+    if (fd)
+        out = look_at_open(fd.get(), cached);
+    else
+        out.failed = errno;
+    if (mountpoint.empty())
+        return out;
+    if (mountpoint == root) {
+        out.is_mounted = out.failed == 0 && out.is_mount;
+        return out;
+    }
+    const unique_fd point = open_directory_at(mountpoint, cached);
+    if (!point && errno == EAGAIN)
+        out.failed = EAGAIN;
+    const root_look at = point ? look_at_open(point.get(), cached) : root_look();
+    out.is_mounted = at.failed == 0 && at.is_mount;
+    return out;
+}
+
+bool is_still_mounted(std::uint64_t id)
+{
+    std::ifstream in("/proc/self/mountinfo");
+    if (!in)
+        return true;
+    std::string line;
+    while (std::getline(in, line)) {
+        std::istringstream fields(line);
+        std::uint64_t found = 0;
+        if (fields >> found && found == id)
+            return true;
+    }
+    return false;
+}
+
+} // namespace verbena::posixfs
