@@ -28,6 +28,8 @@
 namespace verbena::rpc {
 namespace {
 
+constexpr const char* no_such_transport =
+    "no such transport: write tcp://HOST:PORT, iwarp://HOST:PORT or rdma://HOST:PORT";
 constexpr unsigned device_threads = 2; // work on RDMA devices, and connects by them
 
 // How long what a client yielded may hold its buffers when it has gone.
@@ -250,6 +252,10 @@ result<void> client::parts::check(const result<net::transport_url>& where) const
                                                   "the scope that ends it and is joined before they go");
     if (where->scheme == "loop")
         return {};
+    // Before the address: whose scheme is misspelt may well have left out a port that he takes for the usual one.
+    if (options.provider == nullptr && where->scheme != "tcp" && where->scheme != "iwarp" &&
+        where->scheme != "rdma")
+        return error(std::errc::invalid_argument, no_such_transport);
     // Digits are no question for the resolver, and of what stands in brackets it would not say what is wrong.
     const auto digits = net::endpoint::parse(where->address);
     if (!digits && where->address.starts_with('['))
@@ -292,8 +298,7 @@ result<verbs::context*> client::parts::provider(std::string_view scheme)
     if (scheme == "loop")
         return error(std::errc::invalid_argument,
                      "loop:// is within one process: name the host's device in connect_options::provider");
-    return error(std::errc::invalid_argument,
-                 "no such transport: write tcp://HOST:PORT, iwarp://HOST:PORT or rdma://HOST:PORT");
+    return error(std::errc::invalid_argument, no_such_transport);
 }
 
 result<std::unique_ptr<client_transport>> client::parts::make(const net::transport_url& where)

@@ -156,7 +156,7 @@ private:
         if (!pulled && pulled.error() == std::errc::not_enough_memory)
             co_return said(c, kv::status::busy);
         if (!pulled)
-            co_return rpc::outcome::drop; // the connection is ending
+            co_return pulled.error(); // the connection is ending, and the caller's repeat runs
         auto bytes = std::make_shared<std::vector<std::byte>>();
         bytes->reserve(pulled->size());
         for (const auto piece : pulled->pieces())

@@ -155,8 +155,10 @@ std::string mount_line(const listen_place& l, std::span<const listen_place> all,
     const std::string host = named.is_wildcard() ? host_name() : bracketed(named.address());
     const std::string port = std::to_string(l.where.port());
     // Neither siw nor rxe connects to it: rdma_resolve_addr() finds no device.
+    const bool has_tcp = std::ranges::any_of(all, [](const listen_place& p) { return p.transport == "tcp"; });
     if (l.transport != "tcp" && named.is_loopback())
         return "RDMA devices reach no loopback address: here mount " + printable(e.pseudo) + " by TCP" +
+               (has_tcp ? "" : " (add --listen tcp://" + bracketed(l.where.address()) + ":2049)") +
                (l.transport == "iwarp" ? ", or use nfs+iwarp://" + host + ':' + port : "") +
                "; for other hosts add " +
                (l.where.is_loopback() ? listen_everywhere(l.transport) + ", " : std::string()) +

@@ -1,8 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "argument_lost.hpp"
+
 #include <verbena/protocols/rpc/auth_sys.hpp>
 #include <verbena/protocols/rpc/program.hpp>
 
 namespace verbena::rpc {
+namespace {
+
+class argument_category final : public std::error_category {
+public:
+    const char* name() const noexcept override { return "rpc argument"; }
+    std::string message(int) const override
+    {
+        return std::make_error_code(std::errc::connection_aborted).message();
+    }
+    std::error_condition default_error_condition(int) const noexcept override
+    {
+        return std::errc::connection_aborted;
+    }
+};
+
+} // namespace
+
+std::error_code argument_lost() noexcept
+{
+    static const argument_category category;
+    return {1, category};
+}
 
 auth_status call::authenticate() noexcept
 {

@@ -215,10 +215,13 @@ task<bool> service_dispatcher::dispatch(call& c)
     } catch (...) {
         // A fault of the program's, which costs one call.
         stats.exceptions.add();
+        const std::string_view name = entry->program.procedure_name(header.version, header.procedure);
         log_limited(exceptions_logged_, log_level::error, "rpc", "a procedure threw an exception",
                     {{"program", entry->program.name()},
                      {"version", header.version},
-                     {"procedure", header.procedure},
+                     {"number", header.procedure},
+                     {"procedure", name.empty() ? "unknown" : name},
+                     {"client", c.from().name},
                      {"exception", what_of(std::current_exception())}});
     }
     if (how == outcome::success && !complete(c, c.results()))

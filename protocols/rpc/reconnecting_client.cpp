@@ -393,7 +393,9 @@ task<void> reconnecting_client::connect_while_wanted()
                 fail_all(last_error_);
             const duration lasted = shard_.now() - begun;
             if (wanted() && is_stranger(lasted))
-                fail_all(error(std::errc::connection_reset, "the peer ends connections without a reply"));
+                fail_all(error(std::errc::connection_reset,
+                               "the peer ends connections without a reply: is this "
+                               "its transport and port?"));
             if (lasted >= healthy_connection) {
                 delay = options_.reconnect_delay;
                 continue;

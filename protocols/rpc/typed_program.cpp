@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/rpc/typed_program.hpp>
 
+#include "argument_lost.hpp"
+
 #include <stdexcept>
 #include <string>
 
@@ -38,6 +40,8 @@ outcome procedure_handler::outcome_of(const error& e) noexcept
         return outcome::proc_unavail;
     if (e == make_error_code(auth_status::too_weak))
         return outcome::auth_too_weak;
+    if (e == argument_lost())
+        return outcome::drop; // the connection is gone: the caller's repeat runs
     try {
         log_limited(failures_logged_, log_level::error, "rpc", "a procedure failed",
                     {{"program", definition.program.name},

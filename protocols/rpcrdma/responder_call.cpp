@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "responder_connection.hpp"
 
+#include "../rpc/argument_lost.hpp"
+
 #include <algorithm>
 
 namespace verbena::rpcrdma {
@@ -52,7 +54,7 @@ task<result<rpc::payload>> responder_call::pull(xdr::payload_ref ref)
     connection_.charge(*this, brought_);
     const bool read = co_await connection_.read_chunk(*this, chunk, memory.data());
     if (!read)
-        co_return error(std::errc::connection_aborted, "an RDMA Read of the argument failed");
+        co_return error(rpc::argument_lost(), "an RDMA Read of the argument failed");
     const std::span<const std::byte> bytes(memory.data(), ref.length);
     co_return rpc::payload(std::move(memory), bytes);
 }

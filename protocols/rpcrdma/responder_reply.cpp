@@ -185,8 +185,9 @@ task<void> responder_connection::reply(responder_call& c)
         co_return;
     }
     if (!build_reply(c, form, invalidate)) {
-        // The requester's estimate was too small. It may try again with more room, under a new XID.
-        log_limited(stats_.refusals_logged, log_level::info, "rpcrdma",
+        // The requester's estimate was too small, as that of a typed client for its first large results. It tries again
+        // with more room, under a new XID.
+        log_limited(stats_.refusals_logged, log_level::debug, "rpcrdma",
                     "reply does not fit the requester's chunks",
                     {{"peer", peer_name_}, {"bytes", c.results_.position()}});
         c.attached_.clear();

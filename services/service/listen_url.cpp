@@ -109,8 +109,8 @@ std::string cure_of_listening(const error& e, const listen_url& url)
 {
     switch (e.errno_value()) {
     case EADDRINUSE:
-        return "another server has it; choose another port, as in --listen " + url.scheme + "://" +
-               (url.host.find(':') == std::string::npos ? url.host : "[" + url.host + "]") + ":" +
+        return "another server has it; choose another port (listen, or --listen), as in " + url.scheme +
+               "://" + (url.host.find(':') == std::string::npos ? url.host : "[" + url.host + "]") + ":" +
                std::to_string(url.port + 10000U > 65535U ? url.port - 10000U : url.port + 10000U);
     case EADDRNOTAVAIL: return "the address is not of this host; `ip address` lists those that are";
     case EACCES: return "ports below 1024 need CAP_NET_BIND_SERVICE";

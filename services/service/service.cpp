@@ -173,6 +173,7 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     struct hook {
         shards_hook opens;
         shards_hook closes;
+        shards_hook drains;
     };
 
     runtime& shards() noexcept override { return *rt; }
@@ -195,7 +196,7 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     void configure_protocol(std::string_view name, protocol_module& m);
     void start();
     void start_runtime();
-    void close(const hook& h);
+    void call(const shards_hook& h, const char* failure);
     void take_down(std::chrono::milliseconds limit);
     void give_up(const char* why);
     bool stop_within(std::chrono::milliseconds drain, std::chrono::milliseconds grace);
@@ -217,6 +218,7 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     std::list<own_protocol> own_protocols;
     std::vector<hook> hooks;
     std::size_t opened = 0; // of hooks, those whose opens() was called
+    std::size_t open = 0;   // those whose opens() has returned
     setting_values values;
     metric_registry registry;          // outlives all that register there
     std::optional<peer_shares> shares; // outlives all that charge peers
@@ -420,6 +422,7 @@ void service::impl::start()
         ++opened;
         if (h.opens)
             h.opens(*rt);
+        ++open;
     }
     std::vector<std::vector<planned_listener>> listeners;
     server::options total;
@@ -486,14 +489,14 @@ void service::impl::start()
 }
 
 // What follows it ends all the same.
-void service::impl::close(const hook& h)
+void service::impl::call(const shards_hook& h, const char* failure)
 {
-    const auto failed = [](const char* why) {
-        log(log_level::error, "service", "what lives across the shards did not close", {{"exception", why}});
+    const auto failed = [failure](const char* why) {
+        log(log_level::error, "service", failure, {{"exception", why}});
     };
     try {
-        if (h.closes)
-            h.closes(*rt);
+        if (h)
+            h(*rt);
     } catch (const std::exception& e) {
         failed(e.what());
     } catch (...) {
@@ -512,6 +515,9 @@ void service::impl::take_down(std::chrono::milliseconds limit)
             m->closing();
         }
     }
+    stopping = this_program;
+    while (open != 0)
+        call(hooks[--open].drains, "what lives across the shards did not hear of the drain");
     stopping = nullptr;
     // Side by side: the time to drain is everybody's.
     std::vector<std::future<void>> ends;
@@ -533,7 +539,7 @@ void service::impl::take_down(std::chrono::milliseconds limit)
     }
     stopping = this_program;
     while (opened != 0)
-        close(hooks[--opened]);
+        call(hooks[--opened].closes, "what lives across the shards did not close");
     stopping = nullptr;
     started.clear();
     exporter.reset();
@@ -681,11 +687,11 @@ void service::serve(std::string name, std::vector<std::string> listen, make_prog
     set(own.name + ".listen", std::move(listen));
 }
 
-void service::across_shards(shards_hook opens, shards_hook closes)
+void service::across_shards(shards_hook opens, shards_hook closes, shards_hook drains)
 {
     if (impl_->began)
         throw std::logic_error("across_shards() comes before start()");
-    impl_->hooks.push_back({std::move(opens), std::move(closes)});
+    impl_->hooks.push_back({std::move(opens), std::move(closes), std::move(drains)});
 }
 
 runtime& service::shards()

@@ -322,6 +322,9 @@ class CommandLine(daemon.DaemonTest):
         _, lines = self.lines_of("iwarp://127.0.0.1:0", exports=[":/t,backend=memfs"])
         self.assertFalse([line for line in lines if line.startswith(("mount ", "nolock"))])
         self.assertTrue([line for line in lines if "add --listen tcp://127.0.0.1:2049" in line], lines)
+        _, lines = self.lines_of("iwarp://127.0.0.1:0", exports=[":/t,backend=memfs"], versions=("4.2",))
+        wanted = "here mount /t by TCP (add --listen tcp://127.0.0.1:2049), or use nfs+iwarp://127.0.0.1:"
+        self.assertTrue([line for line in lines if wanted in line], lines)
 
     def test_clients_that_cannot_come_are_told_of(self):
         _, lines = self.lines_of("tcp://127.0.0.1:0", "iwarp://127.0.0.1:0",

@@ -11,6 +11,7 @@
 #include <verbena/core/task/event.hpp>
 #include <verbena/core/task/left_behind.hpp>
 #include <verbena/core/task/scope.hpp>
+#include <verbena/core/task/sleep.hpp>
 #include <verbena/core/task/yield.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpc/typed_program.hpp>
@@ -286,6 +287,7 @@ BOOST_AUTO_TEST_CASE(addresses_that_can_t_work_fail_at_once_and_say_why)
         {"iwarp://2001:db8::1:7000", std::errc::invalid_argument, "stands in brackets"},
         {"tcp://127.0.0.1:7000/x", std::errc::invalid_argument, "nothing may stand beside"},
         {"udp://127.0.0.1:7000", std::errc::invalid_argument, "tcp://HOST:PORT, iwarp://HOST:PORT"},
+        {"iwrap://server", std::errc::invalid_argument, "no such transport"},
         {"tcp://[fe80::1%nosuch]:7000", std::errc::no_such_device, "no network interface of the name"},
         {"tcp://[localhost]:7000", std::errc::invalid_argument, "not a numeric address"},
         {"loop://server", std::errc::invalid_argument, "connect_options::provider"},
@@ -327,6 +329,7 @@ BOOST_AUTO_TEST_CASE(of_a_server_that_ends_connections_a_call_says_so)
         BOOST_TEST_REQUIRE(bool(made));
         const auto six = co_await ask(*made);
         BOOST_TEST((!six && six.error() == std::errc::connection_reset));
+        BOOST_TEST(six.error().message().find("is this its transport and port?") != std::string::npos);
         BOOST_TEST(made->connections() == 3u);
         co_await made->close();
     });
@@ -622,12 +625,11 @@ BOOST_AUTO_TEST_CASE(who_waits_for_memory_is_told_when_the_keeper_stops)
             co_await yield();
         BOOST_TEST(!held.empty());
         BOOST_TEST(!told);
-        const time_point begun = w.clock().now();
         keeper.request_stop();
-        co_await waiters.join();
+        co_await sleep_for(1s);
         BOOST_TEST(told);
-        BOOST_TEST((w.clock().now() - begun < 10s));
-        held.clear();
+        held.clear(); // now there is memory, for who still waits for some
+        co_await waiters.join();
         co_await keeper.join();
         co_await server.close();
     };

@@ -5,6 +5,7 @@
 
 #include "nfs4_user_names.hpp"
 
+#include <verbena/clients/connect.hpp>
 #include <verbena/core/memory/buffer.hpp>
 #include <verbena/core/reactor/shard.hpp>
 #include <verbena/core/task/combine.hpp>
@@ -13,7 +14,11 @@
 #include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/nfs/user_groups.hpp>
 #include <verbena/protocols/nfs/user_names.hpp>
+#include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpc/reconnecting_client.hpp>
+#include <verbena/protocols/rpc/typed_program.hpp>
+#include <verbena/protocols/rpcrdma/responder.hpp>
+#include <verbena/transports/loop.hpp>
 
 #include <cstdlib>
 #include <memory>
@@ -208,6 +213,85 @@ BOOST_AUTO_TEST_CASE(a_call_goes_out_though_there_was_no_memory_to_connect)
         co_await w.client.close();
     };
     each_frame_fails_in_its_turn<world_of_calls>(asks, asks_again);
+}
+
+namespace {
+
+constexpr rpc::program_definition nulls{"nulls", 0x20000099, 1};
+struct null_program final : rpc::typed_program {
+    null_program() : typed_program(nulls) {}
+};
+
+/// A client by URL whose buffers are all in use. A second later they are given back.
+struct world_of_buffers : world {
+    static constexpr std::size_t size = std::size_t(4) << 20;
+
+    world_of_buffers()
+    {
+        const auto connect = [this]() -> task<void> {
+            rpc::connect_options o;
+            o.keeper = &keeper;
+            o.provider = client_device.get();
+            o.buffers = &*pool;
+            auto made = co_await rpc::connect("loop://server", std::move(o));
+            BOOST_TEST_REQUIRE(bool(made));
+            client.emplace(std::move(*made));
+            for (lease one = pool->try_acquire(size); one; one = pool->try_acquire(size))
+                held.push_back(std::move(one));
+        };
+        calls.add(program);
+        serving.spawn(
+            [this] { return rpcrdma::serve(*server_device, *listener, server_pool, calls, options, stats); });
+        run_until_complete(*r, connect());
+        BOOST_TEST_REQUIRE(!held.empty());
+        tasks->spawn([this]() -> task<void> {
+            (void)co_await sleep_for(1s);
+            held.clear();
+        });
+    }
+    task<void> end()
+    {
+        co_await client->close();
+        client.reset();
+        (void)co_await sleep_for(1min);
+        BOOST_TEST_REQUIRE(keeper.live() == 0U); // nobody counts as waiting for memory any more
+        co_await keeper.join();
+        BOOST_TEST(pool->outstanding() == 0U);
+        listener->close();
+        co_await serving.join();
+    }
+    memory_budget server_budget{16 << 20};
+    buffer_pool server_pool{server_budget, r.get()};
+    std::unique_ptr<loop::fabric> fabric = loop::make_fabric(*r);
+    std::unique_ptr<loop::context> server_device = fabric->make_context();
+    std::unique_ptr<loop::context> client_device = fabric->make_context();
+    std::unique_ptr<verbs::listener> listener = server_device->listen("server").value();
+    null_program program;
+    rpc::service_dispatcher calls{*r};
+    const rpcrdma::responder_options options;
+    rpcrdma::responder_stats stats;
+    scope serving{*r};
+    scope keeper{*r};
+    std::vector<lease> held;
+    std::optional<rpc::client> client;
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(who_had_no_memory_to_wait_for_buffers_is_not_waited_for)
+{
+    const auto asks = [](world_of_buffers& w) -> task<void> {
+        const lease got = co_await w.client->acquire(w.size);
+        BOOST_TEST(bool(got));
+    };
+    const auto asks_again = [](world_of_buffers& w) -> task<void> {
+        {
+            const lease got = co_await w.client->acquire(w.size);
+            BOOST_TEST(bool(got));
+        }
+        co_await w.end();
+    };
+    each_frame_fails_in_its_turn<world_of_buffers>(asks, asks_again);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

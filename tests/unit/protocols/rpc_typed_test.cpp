@@ -13,6 +13,7 @@
 #include <verbena/protocols/rpcrdma/responder.hpp>
 #include <verbena/protocols/rpcstream/stream_client.hpp>
 #include <verbena/protocols/rpcstream/stream_server.hpp>
+#include <verbena/testing/world.hpp>
 #include <verbena/transports/iwarp.hpp>
 #include <verbena/transports/loop.hpp>
 #include <verbena/transports/stream.hpp>
@@ -90,6 +91,7 @@ constexpr rpc::procedure<void, sum_result> who{shop, 10, "WHO", rpc::effect::non
 constexpr rpc::procedure<many_args, void> breaks{shop, 11, "BREAKS", rpc::effect::changes};
 constexpr rpc::procedure<many_args, most_result> most_of_all{shop, 12, "MOST", rpc::effect::none};
 constexpr rpc::procedure<many_args, fetch_result, trouble> take{shop, 13, "TAKE", rpc::effect::changes};
+constexpr rpc::procedure<store_args, void, trouble> send{shop, 14, "SEND", rpc::effect::changes};
 constexpr rpc::procedure<void, void> unserved{shop, 63, "UNSERVED", rpc::effect::none};
 
 std::uint32_t check_of(std::span<const std::byte> bytes)
@@ -147,6 +149,16 @@ public:
             return trouble::not_found;
         });
         on(store, &shop_program::keep);
+        on(send, [this](rpc::call& c, const store_args& a) -> task<rpc::answer<void, trouble>> {
+            ++begun;
+            if (before_pull)
+                before_pull();
+            const auto bytes = co_await a.data.pull(c);
+            if (!bytes)
+                co_return bytes.error();
+            ++pulled;
+            co_return trouble::none;
+        });
         on(fetch, &shop_program::give);
         on(count, [this] { return sum_result{++counted}; });
         on(most_of_all, [](rpc::call& c, many_args a) -> task<result<most_result>> {
@@ -161,6 +173,8 @@ public:
                 throw std::runtime_error("half done");
             if (a.count == 1)
                 return error(std::errc::io_error);
+            if (a.count == 3)
+                return error(std::errc::connection_aborted, "of a connection of its own");
             c.refuse();
             throw std::runtime_error("not begun");
         });
@@ -187,7 +201,9 @@ public:
 
     std::map<std::string, std::vector<std::byte>, std::less<>> kept;
     std::int64_t counted = 0;
+    int begun = 0;
     int pulled = 0;
+    std::function<void()> before_pull; // of SEND
     inline static std::string from;
 
 private:
@@ -460,6 +476,7 @@ BOOST_AUTO_TEST_CASE(errors_of_the_rpc_layer_are_as_ever)
     over_each([](world& w) -> task<void> {
         const auto gone = co_await unserved(*w.client);
         BOOST_TEST((!gone && gone.error() == make_error_code(rpc::accept_status::procedure_unavailable)));
+        BOOST_TEST(gone.error().message().starts_with("UNSERVED: "), gone.error().message());
         constexpr rpc::program_definition next{"shop", shop.number, 4};
         constexpr rpc::procedure<void, void> later{next, 1, "LATER", rpc::effect::none};
         const auto other = co_await later(*w.client);
@@ -767,6 +784,59 @@ BOOST_AUTO_TEST_CASE(a_repeat_of_what_changed_something_and_failed_fails_as_it_d
     BOOST_TEST(repeated(0) == 1);
     BOOST_TEST(repeated(1) == 1);
     BOOST_TEST(repeated(2) == 3); // it was refused
+    BOOST_TEST(repeated(3) == 1);
+}
+
+namespace {
+
+task<void> send_once(testing::world& w, testing::host& here, testing::host& there, shop_program& program)
+{
+    rpc::duplicate_request_cache duplicates(1);
+    rpc::service_dispatcher calls(w.shard(), &duplicates);
+    calls.add(program);
+    const rpcrdma::responder_options options;
+    rpcrdma::responder_stats stats;
+    auto listener = here.device->listen(here.name).value();
+    scope tasks(w.shard());
+    tasks.spawn([&] { return rpcrdma::serve(*here.device, *listener, here.buffers, calls, options, stats); });
+    const auto client = rpcrdma::make_requester(*there.device, there.buffers, here.name);
+    auto bytes = co_await rpc::copy_payload(*client, pattern(200'000));
+    BOOST_REQUIRE(bytes);
+    store_args args{"cup", false, std::move(*bytes)};
+    const auto done = co_await send(*client, std::move(args));
+    BOOST_TEST(done.has_value(), (done ? std::string() : done.error().message()));
+    BOOST_TEST(client->connections() == 2U);
+    co_await client->close();
+    listener->close();
+    co_await tasks.join();
+}
+
+} // namespace
+
+// Nothing was changed, and the caller calls again: so neither an answer nor a failure is kept for it.
+BOOST_AUTO_TEST_CASE(a_call_whose_bulk_was_lost_with_its_connection_runs_again)
+{
+    std::string lines;
+    set_log_capture(
+        [](void* to, std::string_view line) { static_cast<std::string*>(to)->append(line).append("\n"); },
+        &lines);
+    {
+        testing::world w;
+        testing::host& client = w.add_host("client");
+        shop_program program;
+        program.before_pull = [&] {
+            if (program.begun > 1)
+                return;
+            client.device->remove_device(); // and its connections with it
+            client.device->return_device();
+        };
+        w.run(send_once(w, w.add_host("server"), client, program));
+        BOOST_TEST(program.begun == 2);
+        BOOST_TEST(program.pulled == 1);
+        BOOST_TEST(w.left_over() == "");
+    }
+    set_log_capture(nullptr, nullptr);
+    BOOST_TEST(lines.find("a procedure failed") == std::string::npos, lines);
 }
 
 BOOST_AUTO_TEST_CASE(names_and_errors_are_metrics)

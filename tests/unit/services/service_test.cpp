@@ -159,6 +159,12 @@ BOOST_AUTO_TEST_CASE(what_lives_across_the_shards_outlives_their_programs)
                 said.push_back(std::string(name) + " closes " + std::to_string(where) +
                                std::to_string(alive));
                 throw std::runtime_error("of a hook"); // costs the others nothing
+            },
+            [&said, &alive, &s, name](runtime& rt) {
+                BOOST_TEST((&rt == &s.shards()));
+                const bool open = answers(place_of(s.start_text(), "tcp"));
+                said.push_back(std::string(name) + " drains " + std::to_string(open) + std::to_string(alive));
+                throw std::runtime_error("of a hook");
             });
     }
     s.serve("null", {"tcp://127.0.0.1:0"}, [&](shard&) {
@@ -172,8 +178,8 @@ BOOST_AUTO_TEST_CASE(what_lives_across_the_shards_outlives_their_programs)
     BOOST_TEST(alive == 2);
     BOOST_TEST(answers(place_of(s.start_text(), "tcp")));
     BOOST_TEST(s.stop().has_value());
-    const std::vector<std::string> expected{"first opens 10", "second opens 10", "second closes 10",
-                                            "first closes 10"};
+    const std::vector<std::string> expected{"first opens 10",  "second opens 10",  "second drains 12",
+                                            "first drains 12", "second closes 10", "first closes 10"};
     BOOST_TEST(said == expected, boost::test_tools::per_element());
     BOOST_CHECK_THROW(s.across_shards({}, {}), std::logic_error);
     BOOST_CHECK_THROW((void)s.shards(), std::logic_error);
@@ -199,9 +205,10 @@ BOOST_AUTO_TEST_CASE(a_hook_that_throws_ends_the_start_and_what_began_before_it)
     std::atomic<int> alive{0};
     service s("test", "1");
     s.across_shards({}, [&](runtime&) { said.emplace_back("first"); });
+    const auto drains = [&](runtime&) { said.emplace_back("drains"); };
     s.across_shards([](runtime&) { throw std::runtime_error("no store"); },
-                    [&](runtime&) { said.emplace_back("second"); });
-    s.across_shards({}, [&](runtime&) { said.emplace_back("third"); });
+                    [&](runtime&) { said.emplace_back("second"); }, drains);
+    s.across_shards({}, [&](runtime&) { said.emplace_back("third"); }, drains);
     s.serve("null", {"tcp://127.0.0.1:0"}, [&](shard&) {
         std::vector<std::unique_ptr<rpc::program>> programs;
         programs.push_back(std::make_unique<null_program>(alive));

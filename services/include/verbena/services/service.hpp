@@ -54,8 +54,13 @@ public:
     /// are gone, and the shards still run, so that tasks may end on them (runtime::run()); what it throws is logged. It is called
     /// if `opens` was, in the reverse order of several. `opens` on the thread that calls start(), `closes` on one of stop()'s; neither
     /// is a shard, so both may wait. Before start().
+    ///
+    /// `drains`, if there is one, is called when the stop begins and before the time to drain does, on a thread of
+    /// stop()'s: it wakes calls that wait for something to come, so that they answer and the stop need not wait for them.
+    /// Listeners are still open, and calls still come. It is called if `opens` has returned, in the reverse order of
+    /// several; what it throws is logged.
     using shards_hook = std::function<void(runtime&)>;
-    void across_shards(shards_hook opens, shards_hook closes);
+    void across_shards(shards_hook opens, shards_hook closes, shards_hook drains = {});
 
     /// One setting, by its path: set("daemon.shards", 2). Before configure() without values. What it may be is checked there. Throws
     /// config_error with the place where a file has something else in place of a table of the path.

@@ -41,8 +41,9 @@ public:
     /// What it was made from, or came in results. Empty in arguments.
     const payload& bytes() const noexcept { return bytes_; }
     payload take() noexcept { return std::move(bytes_); }
-    /// Brings the bytes of `c`'s arguments here, once. Completes when: call::pull() does. On cancel: as there. Errors: as there.
-    /// Lifetime: `c` outlives the task. Shard: that of `c`.
+    /// Brings the bytes of `c`'s arguments here, once. Completes when: call::pull() does. On cancel: as there. Errors: as
+    /// there; a handler returns them as its own (typed_program::on()). Lifetime: `c` outlives the task. Shard: that of
+    /// `c`.
     task<result<payload>> pull(call& c) const { return c.pull(ref_); }
 
 private:

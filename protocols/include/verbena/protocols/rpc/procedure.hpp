@@ -148,12 +148,13 @@ public:
 
     /// Calls it, and yields what it answered.
     ///
-    /// Completes when: the reply is there. On cancel and on a deadline: as client_transport::call(). Errors: an error of the
-    /// program's own, of category_of<Error>(); those of client_transport::call(); EMSGSIZE for arguments that their types don't
-    /// allow, and for a bulk over call_options::max_bulk; EBADMSG for results that these types don't allow; ENOMEM when the wait for memory for the call was stopped. The
-    /// context of an error made here is the procedure's name. Lifetime: `server`, and what `options` point at, outlive the call;
-    /// the arguments are its own, and the results the caller's. Shard: that of `server`. Room for the reply, which RDMA wants
-    /// offered, follows from the types.
+    /// Completes when: the reply is there. On cancel and on a deadline: as client_transport::call(). Errors: an error of
+    /// the program's own, of category_of<Error>(); those of client_transport::call(); EMSGSIZE for arguments that their
+    /// types don't allow, and for a bulk over call_options::max_bulk; EBADMSG for results that these types don't allow;
+    /// ENOMEM when the wait for memory for the call was stopped. The context of an error made here, and of a rejection by
+    /// the server, is the procedure's name. Lifetime: `server`, and what `options` point at, outlive the call; the
+    /// arguments are its own, and the results the caller's. Shard: that of `server`. Room for the reply, which RDMA
+    /// wants offered, follows from the types.
     template<class A = Args>
         requires(!std::is_void_v<A>)
     task<result<Results>> operator()(client_transport& server, std::type_identity_t<A> args,
@@ -203,6 +204,15 @@ namespace detail {
 inline constexpr std::uint32_t first_bulk_room = std::uint32_t(64) << 10;
 call_header header_of(const procedure_definition& what, const call_options& options) noexcept;
 error bad_results(const procedure_definition& what, const xdr::decoder& in) noexcept;
+/// `e`, which says what was called where it is the server's answer: "PUT: system error". What went wrong on the way has
+/// a context that says more.
+inline error of_call(const procedure_definition& what, const error& e) noexcept
+{
+    const std::error_category& c = e.code().category();
+    const bool answered = c == make_error_code(accept_status::success).category() ||
+                          c == make_error_code(auth_status::ok).category();
+    return answered ? error(e.code(), what.name, e.detail()) : e;
+}
 } // namespace detail
 
 template<class Args, class Results, class Error>
@@ -232,7 +242,7 @@ task<result<Results>> procedure<Args, Results, Error>::invoke(client_transport& 
     }
     result<reply> answer = co_await server.call(out);
     if (!answer)
-        co_return answer.error();
+        co_return detail::of_call(what, answer.error());
     xdr::decoder& in = answer->results();
     if constexpr (detail::has_error<Error>) {
         Error status{};

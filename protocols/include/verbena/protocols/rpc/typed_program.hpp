@@ -305,7 +305,9 @@ protected:
     /// Lifetime: `f` is kept; `c` and the arguments outlive the task, so it may take them by reference. A text or list in them is
     /// the handler's own; an rpc::bulk comes when it is pulled. The task of a procedure of effect::none is asked to
     /// stop when its caller is gone; one of effect::sets or changes goes on to its end (program::goes_on_alone()). Room
-    /// for results is there before `f` runs. An exception is SYSTEM_ERR, and is logged. What a procedure of
+    /// for results is there before `f` runs. An exception is SYSTEM_ERR, and is logged. A handler that could not pull an
+    /// rpc::bulk returns that error: where the connection has ended, the call is then dropped, and the caller's repeat
+    /// runs, also of effect::changes. What a procedure of
     /// effect::changes answers is kept for repeats, errors and failures (SYSTEM_ERR) too, unless the handler says
     /// c.refuse(). Throws std::logic_error for a procedure of another program, or one that has a handler.
     template<class Args, class Results, class Error, class F>
