@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/core/log.hpp>
 
+#include "log_sink.hpp"
+
 #include <spdlog/logger.h>
-#include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/stdout_sinks.h>
 
 #include <array>
 #include <charconv>
@@ -37,11 +37,10 @@ spdlog::level::level_enum to_spdlog(log_level level) noexcept
 spdlog::logger& logger()
 {
     static spdlog::logger& instance = []() -> spdlog::logger& {
-        auto* made = new spdlog::logger("verbena", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+        auto* made = new spdlog::logger("verbena", detail::make_log_sink());
         made->set_level(spdlog::level::trace);
-        made->set_formatter(std::make_unique<spdlog::pattern_formatter>("%Y-%m-%dT%H:%M:%S.%eZ %l %v",
-                                                                        spdlog::pattern_time_type::utc));
-        made->flush_on(spdlog::level::trace);
+        made->set_error_handler(
+            [](const std::string&) {}); // its own writes to the standard error, and waits for it
         return *made;
     }();
     return instance;
@@ -132,7 +131,8 @@ void write_if_possible(log_level level, std::string_view component, std::string_
 {
     try {
         write(level, component, message, fields, suppressed);
-    } catch (...) { // nobody to tell
+    } catch (...) {
+        detail::count_lost_line();
     }
 }
 

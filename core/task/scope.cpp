@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/core/task/scope.hpp>
 
+#include "../last_words.hpp"
 #include "../reactor/late_parts.hpp"
 
 #include <verbena/core/log.hpp>
+#include <verbena/core/queued_log.hpp>
 #include <verbena/core/task/exception.hpp>
 #include <verbena/core/task/left_behind.hpp>
 
 #include <cassert>
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <functional>
@@ -32,8 +33,6 @@ void detail::root_record::enter_group() noexcept { group_.enter(context()->shard
 
 namespace {
 
-void write_error(const std::string& text) noexcept { std::fputs(text.c_str(), stderr); }
-
 std::string described(const char* name, std::size_t live)
 {
     return std::string("scope ") + (name != nullptr ? '"' + std::string(name) + "\" " : "(without a name) ") +
@@ -48,10 +47,10 @@ void detail::scope_goes_with_children(reactor& shard, const char* name, std::siz
 {
     const std::string what = described(name, live);
     if (std::uncaught_exceptions() == 0) {
-        write_error("verbena: " + what + " is destroyed; " + rule);
+        write_last_words("verbena: " + what + " is destroyed; " + rule);
         std::abort();
     }
-    write_error("verbena: an exception leaves " + what + "; " + rule);
+    write_to_log(log_level::error, "verbena: an exception leaves " + what + "; " + rule);
     left_scope::note(shard, name, live);
 }
 
@@ -69,16 +68,17 @@ void detail::left_scope::note(reactor& r, const char* name, std::size_t live) no
 
 void detail::left_scope::end(const reactor& r, const std::string& exception) noexcept
 {
-    write_error("verbena: the exception that left " + described(r.left_scope_, r.left_children_) + exception +
-                "\n");
+    write_last_words("verbena: the exception that left " + described(r.left_scope_, r.left_children_) +
+                     exception + "\n");
     std::abort();
 }
 
 void detail::left_scope::never_ended(const reactor& r) noexcept
 {
     if (any(r))
-        write_error("verbena: the shard goes; the children of a " +
-                    described(r.left_scope_, r.left_children_) + " that an exception left never ended\n");
+        write_to_log(log_level::error, "verbena: the shard goes; the children of a " +
+                                           described(r.left_scope_, r.left_children_) +
+                                           " that an exception left never ended\n");
 }
 
 void detail::run_to_the_end(driver& d, scope& s, const bool& ended)
@@ -89,10 +89,9 @@ void detail::run_to_the_end(driver& d, scope& s, const bool& ended)
     s.request_stop();
     while (!ended) {
         if (d.run() == run_end::nothing_left && !ended) {
-            std::fputs("verbena: run_until_complete: the task waits for something that can't happen, and is "
-                       "deaf to a stop; what "
-                       "it refers to would go before it\n",
-                       stderr);
+            detail::write_last_words(
+                "verbena: run_until_complete: the task waits for something that can't happen, and is "
+                "deaf to a stop; what it refers to would go before it\n");
             std::abort();
         }
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/core/task/task.hpp>
 
+#include "../last_words.hpp"
 #include "../module/symbols.hpp"
 
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <string>
 
@@ -22,7 +22,7 @@ std::string name_of(const void* frame)
 
 [[noreturn]] void end(const std::string& text) noexcept
 {
-    std::fputs(text.c_str(), stderr);
+    write_last_words(text);
     std::abort();
 }
 

@@ -307,8 +307,8 @@ task<void> server_path::inform(std::uint32_t length)
     half_made_.give_back();
     if (!home_.connections().front()->post({&send, 1}))
         co_return;
-    log(log_level::info, "rtrs", "path connected",
-        {{"session", session_.name()}, {"peer", peer_}, {"connections", std::uint64_t(expected_)}});
+    log_limited(shared().stats.begins_logged, log_level::info, "rtrs", "path connected",
+                {{"session", session_.name()}, {"peer", peer_}, {"connections", std::uint64_t(expected_)}});
     tasks_.spawn(&server_path::heartbeats, this);
 }
 

@@ -249,9 +249,12 @@ parsed_command_line parse_command_line(int argc, const char* const* argv, servic
 
     std::string file;
     bool check = false;
+    bool quiet = false;
     CLI::App* serve = app.add_subcommand("serve", "Serve what a configuration file describes");
     serve->add_option("CONFIG.toml", file, "The configuration file")->required();
-    serve->add_flag("--check", check, "Print the effective configuration and exit");
+    CLI::Option* const check_option =
+        serve->add_flag("--check", check, "Print the effective configuration and exit");
+    serve->add_flag("--quiet", quiet, "With --check: print nothing but what is wrong")->needs(check_option);
     command_options of_serve;
     of_serve.add(*serve, "daemon", log_level);
 
@@ -287,6 +290,7 @@ parsed_command_line parse_command_line(int argc, const char* const* argv, servic
         of_serve.store(wanted.settings);
         if (check)
             wanted.kind = command_kind::check;
+        wanted.quiet = quiet;
     }
     for (const auto& [app_of, options] : protocols) {
         if (!app_of->parsed())

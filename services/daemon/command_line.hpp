@@ -21,6 +21,7 @@ enum class command_kind : std::uint8_t {
 
 struct command {
     command_kind kind = command_kind::serve;
+    bool quiet = false;             ///< of check: print nothing but what is wrong
     setting_values settings;        ///< for service::configure()
     std::vector<std::string> files; ///< of check_module
 };

@@ -7,6 +7,7 @@
 
 #include <verbena/core/module/start_error.hpp>
 #include <verbena/core/printable.hpp>
+#include <verbena/core/queued_log.hpp>
 #include <verbena/services/config_file.hpp>
 #include <verbena/services/service.hpp>
 
@@ -42,10 +43,17 @@ int run(verbena::service& service, int argc, char** argv)
     }
     service.configure(std::move(line.wanted->settings));
     if (line.wanted->kind == command_kind::check) {
-        verbena::print("%s", to_toml(service.effective()).c_str());
+        if (!line.wanted->quiet)
+            verbena::print("%s", to_toml(service.effective()).c_str());
         return finish(0);
     }
     return service.run();
+}
+
+// In the journal as an error, and, of a service that has started, behind what it logged.
+void complain(const std::string& what)
+{
+    (void)verbena::write_to_log(verbena::log_level::error, "verbenad: " + what + '\n');
 }
 
 int run_and_complain(verbena::service& service, int argc, char** argv)
@@ -56,13 +64,13 @@ int run_and_complain(verbena::service& service, int argc, char** argv)
         std::fprintf(stderr, "verbenad: %s\n", verbena::printable_lines(e.what()).c_str());
         return 1;
     } catch (const verbena::config_error& e) {
-        std::fprintf(stderr, "verbenad: %s\n", verbena::printable_lines(e.what()).c_str());
+        complain(verbena::printable_lines(e.what()));
         return 2;
     } catch (const std::exception& e) {
-        std::fprintf(stderr, "verbenad: %s\n", verbena::printable_lines(e.what()).c_str());
+        complain(verbena::printable_lines(e.what()));
         return 1;
     } catch (...) {
-        std::fprintf(stderr, "verbenad: a module threw something that is no std::exception\n");
+        complain("a module threw something that is no std::exception");
         return 1;
     }
 }
@@ -76,7 +84,8 @@ int main(int argc, char** argv)
     // A call that does not return keeps threads that can't be waited for. The static objects that they use must not be
     // destroyed.
     if (!service.unfinished().empty()) {
-        std::fflush(nullptr);
+        verbena::flush_log();
+        std::fflush(stdout);
         std::_Exit(status);
     }
     return status;

@@ -18,6 +18,7 @@
 #include <verbena/core/net/peer_shares.hpp>
 #include <verbena/core/net/refusals.hpp>
 #include <verbena/core/printable.hpp>
+#include <verbena/core/queued_log.hpp>
 #include <verbena/core/reactor/runtime.hpp>
 #include <verbena/core/suggestion.hpp>
 
@@ -50,8 +51,8 @@ constexpr std::uint64_t mebibytes_per_shard = 4;
 constexpr std::chrono::milliseconds default_grace = std::chrono::seconds(5);
 // A call is taken to be one that does not return after this time.
 constexpr std::chrono::seconds stuck_after{5};
-// How long whoever reads the standard error may take for all tasks.
-constexpr std::chrono::seconds dump_patience{2};
+// How long whoever reads the standard output may take for the start text.
+constexpr std::chrono::seconds text_patience{5};
 
 // Whose hook does not return, in place of a module's name.
 constexpr const char* this_program = "of this program (across_shards)";
@@ -195,6 +196,7 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     void configure_protocols();
     void configure_protocol(std::string_view name, protocol_module& m);
     void start();
+    void start_log_writer();
     void start_runtime();
     void call(const shards_hook& h, const char* failure);
     void take_down(std::chrono::milliseconds limit);
@@ -220,8 +222,9 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     std::size_t opened = 0; // of hooks, those whose opens() was called
     std::size_t open = 0;   // those whose opens() has returned
     setting_values values;
-    metric_registry registry;          // outlives all that register there
-    std::optional<peer_shares> shares; // outlives all that charge peers
+    std::optional<queued_log> log_writer; // outlives all that logs, if it ends in its time
+    metric_registry registry;             // outlives all that register there
+    std::optional<peer_shares> shares;    // outlives all that charge peers
     std::unique_ptr<verbena::iwarp::device> iwarp =
         verbena::iwarp::make_device(); // outlives all that its connections may touch
 #ifdef VERBENA_HAS_RDMA
@@ -391,6 +394,17 @@ runtime_options service::impl::options() const
     return o;
 }
 
+void service::impl::start_log_writer()
+{
+    const setting_values& d = values.table("daemon");
+    try {
+        log_writer.emplace(d.flag("pin") ? static_cast<unsigned>(d.number("shards")) : 0);
+    } catch (const std::system_error& e) {
+        throw std::runtime_error(std::string("the thread that writes the log does not start: ") + e.what() +
+                                 "; raise the limit of threads (ulimit -u, TasksMax=)");
+    }
+}
+
 void service::impl::start_runtime()
 {
     auto made = runtime::start(options());
@@ -404,6 +418,11 @@ void service::impl::start_runtime()
         d.find("peer_connections") == nullptr ? 0
                                               : static_cast<std::uint32_t>(d.number("peer_connections"))});
     registrations = metrics::expose_process(registry);
+    registrations.push_back(registry.add(
+        {"verbena_log_dropped_lines_total",
+         "Log lines that were dropped, since the standard error was not read in time or there was no memory.",
+         metric_type::counter, "lines"},
+        [](metric_sink& out) { out.value({}, double(dropped_log_lines())); }));
     append(registrations, expose(registry, *shares));
     append(registrations, expose_refusals(registry));
     rt->expose(registry);
@@ -415,6 +434,7 @@ void service::impl::start()
     log_level level = log_level::info;
     parse_log_level(values.table("daemon").text("log_level"), level);
     set_log_level(level);
+    start_log_writer();
     for (module* m : order)
         ask(table, *m, [&] { m->prepare(); });
     start_runtime();
@@ -567,6 +587,7 @@ service::~service()
         log(log_level::error, "service", "the end of a service failed");
     }
     impl_->leave_behind();
+    impl_->log_writer.reset();
 }
 
 module_table& service::modules() noexcept { return impl_->table; }
@@ -787,6 +808,7 @@ bool service::impl::stop_within(std::chrono::milliseconds drain, std::chrono::mi
         unfinished = still_running();
         log(log_level::error, "service", "not stopped in time; what still runs goes on by itself",
             {{"seconds", std::chrono::duration<double>(drain + grace).count()}});
+        flush_log(); // whoever hears of it may end the process
         return false;
     }
     stopper.join();
@@ -833,12 +855,14 @@ void service::impl::leave_behind() noexcept
 
 namespace {
 
-// On the thread that waits for SIGTERM: neither a standard error that nobody reads nor a lack of memory may keep it.
+// On the thread that waits for SIGTERM, which a lack of memory must not end.
 void write_tasks(runtime& rt) noexcept
 {
     try {
-        const std::string tasks = rt.describe_tasks();
-        write_carefully(STDERR_FILENO, tasks, dump_patience);
+        if (!write_to_log(log_level::info, rt.describe_tasks()))
+            log(log_level::warning, "service",
+                "SIGUSR1: the tasks are not written, since those of the last one wait to be read, or the log "
+                "does");
     } catch (const std::exception&) { // there is no memory for what tells of it either
     }
 }
@@ -942,8 +966,9 @@ int service::run()
         raise_soft_limit(resource);
     start();
     const std::string said = impl_->text + "ready\n";
-    std::fwrite(said.data(), 1, said.size(), stdout);
     std::fflush(stdout);
+    if (write_carefully(STDOUT_FILENO, said, text_patience) < said.size())
+        log(log_level::warning, "service", "the standard output did not take the text of the start");
     const std::string serving = impl_->served_text();
     notify_manager("READY=1\nSTATUS=" + serving);
     heartbeat beats(*impl_->rt, serving);

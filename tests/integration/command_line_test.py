@@ -47,6 +47,17 @@ class CommandLine(daemon.DaemonTest):
             self.assertEqual(done.returncode, 1, (arguments, done.stderr))
             self.assertIn("the standard output did not take all that was printed", done.stderr)
 
+    def test_a_quiet_check_tells_faults_alone(self):
+        path = self.folder + "/verbenad.toml"
+        for text, status in (("", 0), ("reed_only = true\n", 2)):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(f'[[nfs.export]]\ndirectory = "{self.data}"\n{text}')
+            done = self.run_binary("serve", "--check", "--quiet", path)
+            self.assertEqual((done.returncode, done.stdout), (status, ""), done.stderr)
+            self.assertEqual("reed_only" in done.stderr, status != 0, done.stderr)
+            self.assertEqual(bool(done.stderr), status != 0, done.stderr)
+        self.refuses("serve", "--quiet", path, saying="--quiet requires --check")
+
     def test_every_option_is_documented(self):
         with open(os.path.join(daemon.SOURCES, "docs/reference/cli.md"), encoding="utf-8") as file:
             section = file.read().split("\n## verbenad\n")[1]
@@ -86,7 +97,7 @@ class CommandLine(daemon.DaemonTest):
         self.refuses("serve", "/no/such/file.toml", saying="/no/such/file.toml")
         self.refuses("serve", "/tmp", saying="/tmp: is a directory: name the configuration file in it")
         self.refuses("serve", "/tmp", "--shards", "3", saying="no option --shards of serve, only of block, nfs; known: --help "
-                                                              "--check --log-level; all else stands in the file\n")
+                                                              "--check --quiet --log-level; all else stands in the file\n")
         self.refuses("nfs", "--export", "/a", "--zzzzzzzz", "1", saying="no option --zzzzzzzz; known: --help --listen ")
 
     def serve_with_state(self, state, options=""):

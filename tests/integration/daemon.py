@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 import urllib.request
 
@@ -95,6 +96,15 @@ class Daemon:
     def log(self):
         with open(os.path.join(self.folder, "stderr"), encoding="utf-8", errors="replace") as file:
             return file.read()
+
+    def log_with(self, pattern):
+        """The log once it has what `pattern` says. A thread of the daemon writes it, some time after the line was made."""
+        end = time.monotonic() + STOP_LIMIT
+        while not re.search(pattern, text := self.log()):
+            if time.monotonic() > end:
+                raise AssertionError(f"no line with {pattern}: {text}")
+            time.sleep(0.01)
+        return text
 
     def port(self, transport):
         for line in self.lines:

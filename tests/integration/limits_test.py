@@ -40,14 +40,15 @@ directory = "{self.data}"
         return self.run_daemon("serve", config, folder=folder)
 
     def threads(self, d):
-        """Of lanes, and of what has no name of its own but the program's. Not those of shards, scrapes, or a sanitizer."""
+        """Of lanes, and of what has no name of its own but the program's. Not those of shards, scrapes, the log, or a sanitizer."""
         names = []
         for thread in os.listdir(f"/proc/{d.process.pid}/task"):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError): # it has ended
                 with open(f"/proc/{d.process.pid}/task/{thread}/comm", encoding="utf-8") as name:
                     names.append(name.read().strip())
         self.assertIn("shard 0", names)
-        own = [name for name in names if not name.startswith(("shard ", "civetweb-"))]
+        self.assertEqual(names.count("log"), 1)
+        own = [name for name in names if name != "log" and not name.startswith(("shard ", "civetweb-"))]
         self.assertIn("blocking start", own) # which starts those of lanes
         return len(own)
 

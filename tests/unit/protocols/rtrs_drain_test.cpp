@@ -258,4 +258,32 @@ BOOST_AUTO_TEST_CASE(a_server_that_ends_does_not_tell_of_clients_that_have_gone)
     BOOST_TEST(lines.find("device taken back") == std::string::npos, lines);
 }
 
+// Whoever connects again and again fills no disk.
+BOOST_AUTO_TEST_CASE(lines_of_clients_that_come_and_go_are_limited)
+{
+    fixture f;
+    const test::log_at all(log_level::info); // the fixture turns it off
+    std::string lines;
+    set_log_capture(
+        [](void* to, std::string_view line) { static_cast<std::string*>(to)->append(line).append("\n"); },
+        &lines);
+    f.run([&](rtrs::client&, rnbd::device&) -> task<void> {
+        for (int i = 0; i < 20; ++i) {
+            rtrs::client_options o;
+            o.session = "client " + std::to_string(i);
+            rtrs::client other(*f.shard, *f.pool, std::move(o), f.client_stats);
+            const auto added = co_await other.add_path(*f.client_device, "server");
+            BOOST_REQUIRE(added);
+            co_await other.close();
+        }
+    });
+    set_log_capture(nullptr, nullptr);
+    for (const std::string_view kind : {"path connected", "path ended"}) {
+        unsigned count = 0;
+        for (std::size_t at = 0; (at = lines.find(kind, at)) != std::string::npos; ++at)
+            ++count;
+        BOOST_TEST(count == 5u, lines);
+    }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -87,7 +87,8 @@ public:
 
     /// Starts shards, modules and listeners, in this order, each module behind what it needs. The process keeps its umask, limits
     /// and signals: files are made with modes that the umask cuts (run() clears it). Throws config_error, or what a
-    /// module throws; all that was started is then stopped, as by stop(). Once, after configure().
+    /// module throws; all that was started is then stopped, as by stop(). From here on until this is destroyed a thread writes
+    /// the log (queued_log). Once, after configure().
     void start();
     /// Lines for people: what is served, where, and how it is reached.
     const std::string& start_text() const noexcept;
@@ -105,8 +106,7 @@ public:
     const std::string& unfinished() const noexcept;
 
     /// main() of a daemon: blocks signals, clears the umask, raises soft limits of descriptors and locked memory, starts, prints start_text() and "ready", tells the service manager, waits for SIGTERM or
-    /// SIGINT, stops. SIGUSR1 meanwhile: writes runtime::describe_tasks() to the standard error, as far as whoever
-    /// reads it takes it within 2 s. Calls configure() first if nobody did. Returns 0, or 1 if stop() gave up: main()
+    /// SIGINT, stops. SIGUSR1 meanwhile: writes runtime::describe_tasks() to the log, and waits for nobody who reads it. Calls configure() first if nobody did. Returns 0, or 1 if stop() gave up: main()
     /// then leaves by std::_Exit(1). To be called before the process has threads of its own. Throws what start()
     /// throws.
     int run();

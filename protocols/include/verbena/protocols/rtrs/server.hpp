@@ -114,6 +114,7 @@ struct server_stats {
     counter exceptions;  ///< that left a service
     path_series by_path; ///< what each path did since it was connected
     log_limiter refusals_logged;
+    log_limiter begins_logged;
     log_limiter ends_logged;
     log_limiter exceptions_logged;
 };
