@@ -194,8 +194,7 @@ task<result<storage::change>> backend::clone(const storage::request& r, const st
     const std::uint64_t held = kept_blocks(t, to_offset, count * unit);
     if (come + held > gone && come + held - gone > free_bytes() / unit)
         co_return fails(ENOSPC, "clone");
-    t.data.share(s.data, from_offset / unit, to_offset / unit, count);
-    t.reached_behind_end |= s.reached_behind_end;
+    t.data.share(s.data, size, from_offset / unit, to_offset / unit, count);
     grow(t, to_offset, to_offset + length);
     note_change(t, r);
     out.after = seen(t);

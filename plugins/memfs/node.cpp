@@ -178,7 +178,8 @@ std::uint64_t file_data::find(storage::extent what, std::uint64_t offset, std::u
     return std::min(size, std::max(offset, next * block_size));
 }
 
-void file_data::share(file_data& other, std::uint64_t from, std::uint64_t to, std::uint64_t count)
+void file_data::share(file_data& other, std::uint64_t size, std::uint64_t from, std::uint64_t to,
+                      std::uint64_t count)
 {
     // Owners of what is taken until it is all there.
     file_data taken(*memory_);
@@ -189,6 +190,9 @@ void file_data::share(file_data& other, std::uint64_t from, std::uint64_t to, st
             continue;
         if (memory_->is_pinned(at->second)) {
             here->second = taken.copy_of(at->second, taken.before(here), count - (at->first - from));
+            // A peer may have written behind the end of that file.
+            if (const std::uint64_t left = size - at->first * block_size; left < block_size)
+                taken.zero(here, left, block_size);
         } else {
             memory_->share(at->second);
             here->second = at->second;

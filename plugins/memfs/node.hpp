@@ -60,9 +60,11 @@ public:
     std::uint64_t find(storage::extent what, std::uint64_t offset, std::uint64_t size) const noexcept;
     /// How many there are among `count` places.
     std::uint64_t blocks(std::uint64_t first, std::uint64_t count) const noexcept;
-    /// Has `count` places from `to` on hold what `other`, which may be this, has from `from` on. None of those from `to` on is pinned. Throws
-    /// std::bad_alloc before anything is changed.
-    void share(file_data& other, std::uint64_t from, std::uint64_t to, std::uint64_t count);
+    /// Has `count` places from `to` on hold what `other`, which may be this, has from `from` on: bytes of its file,
+    /// which ends at `size`, and zeros behind that. None of the places from `to` on is pinned. Throws std::bad_alloc
+    /// before anything is changed.
+    void share(file_data& other, std::uint64_t size, std::uint64_t from, std::uint64_t to,
+               std::uint64_t count);
     /// Forgets what lies behind `size`, of which nothing is pinned but in the block that `size` is in.
     void truncate(std::uint64_t size);
     std::uint64_t blocks() const noexcept { return blocks_.size(); }

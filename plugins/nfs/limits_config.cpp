@@ -78,7 +78,7 @@ std::vector<setting> limit_settings()
         setting::number("owner_names_mib_per_client", of_mib, state.owner_names_per_client / mib,
                         "Of that, what one client may have"),
         setting::number("peer_percent", {1, 100}, state.peer_percent,
-                        "The part in percent of opens, locks, lock_owners and owner_names_mib that "
+                        "The part in percent of opens, locks, lock_owners, layouts and owner_names_mib that "
                         "one peer's clients may have together"),
     };
 }

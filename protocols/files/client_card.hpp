@@ -33,6 +33,7 @@ struct use_of_all : use_counts {
 struct peer_use : use_counts {
     explicit peer_use(std::uint64_t n) noexcept : number(n) {}
     const std::uint64_t number;
+    std::atomic<std::size_t> others{0}; // client_card::others and fences
     std::size_t clients = 0, hosts = 0; // hosts are some of the clients. The book's
 };
 
@@ -188,6 +189,13 @@ struct client_card {
         (all.*what).fetch_add(n, std::memory_order_relaxed);
         if (peer != nullptr)
             (peer.get()->*what).fetch_add(n, std::memory_order_relaxed);
+    }
+    /// Of `others` or `fences`.
+    void count(std::atomic<std::size_t> client_card::* what, std::ptrdiff_t by) noexcept
+    {
+        (this->*what).fetch_add(std::size_t(by));
+        if (peer != nullptr)
+            peer->others.fetch_add(std::size_t(by));
     }
     bool may_be_granted(share keeps_out) const noexcept { return record.covers(keeps_out, silent); }
     /// Whether its stateids are all that it hears by that something was taken.

@@ -58,7 +58,7 @@ void state_table::begin_fence(std::unique_ptr<fence_entry> made) noexcept
     by_->fences.push_back(e.by_age);
     e.use->waiting.push_back(e.by_turn);
     ++e.use->fences;
-    ++e.use->card->fences;
+    e.use->card->count(&client_card::fences, 1);
     ++e.use->of.fences_;
     stats_.fences.add(1);
     take_a_turn(*e.use);
@@ -74,7 +74,7 @@ void state_table::end_fence(fence_entry& e) noexcept
     const std::shared_ptr<kind_use> use = e.use;
     give_up_place(e);
     --use->fences;
-    --use->card->fences;
+    use->card->count(&client_card::fences, -1);
     --use->of.fences_;
     file_entry& f = e.file;
     delete &e; // which takes it off its lists

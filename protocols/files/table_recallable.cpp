@@ -177,6 +177,14 @@ result<void> state_table::may_have_more(const hold_request& r, client_entry& c, 
     // With what was revoked and is not freed. At all tables, of which others may be at it just now: some more than that are no harm.
     if (c.card.others + c.card.fences + c.card.revoked >= r.kind->most_of_client())
         return refuse({limited::other_states, limit_of::client}, errc::too_many_locks);
+    if (const peer_use* const peer = c.card.peer.get(); peer != nullptr) {
+        const std::size_t has = peer->others, own = c.card.others + c.card.fences;
+        if (has >= r.kind->most() * options_.limits.peer_percent / 100) {
+            ask_back(*r.kind, c, c.card.others * 3 / 4);
+            return refuse({limited::other_states, has == own ? limit_of::client : limit_of::peer},
+                          errc::too_many_locks);
+        }
+    }
     if (r.kind->held_ + r.kind->fences_ >= r.kind->most()) {
         const error full = refuse({limited::other_states, limit_of::all}, errc::too_many_locks);
         // Fences end by themselves: nobody's state is to be taken for them.
@@ -268,7 +276,7 @@ result<stateid> state_table::hold(const hold_request& r)
     use->unfenced.push_back(o->unfenced);
     ++use->held;
     ++f->others;
-    ++(*c)->card.others;
+    (*c)->card.count(&client_card::others, 1);
     ++r.kind->held_;
     stats_.other_states.add(1);
     return states_->id_of(*o);
@@ -580,7 +588,7 @@ void state_table::leave_file(recallable_entry& r) noexcept
     } else {
         auto& o = static_cast<other_entry&>(r);
         --f.others;
-        --r.client.card.others;
+        r.client.card.count(&client_card::others, -1);
         --o.use->held;
         --o.of.held_;
         stats_.other_states.add(-1);

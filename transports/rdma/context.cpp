@@ -293,6 +293,30 @@ void context_impl::each_on(const rdma::device& d, F f) noexcept
     }
 }
 
+template<class F>
+void context_impl::each_of(const verbs::protection_domain& d, const ibv_context* on, F f) noexcept
+{
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+        queue_pair* const q = slots_[i].owner;
+        if (q != nullptr && q->made() && q->on().verbs() == on && &q->domain() == &d)
+            f(*q);
+    }
+}
+
+void context_impl::end_pairs(const verbs::protection_domain& d, const ibv_context* on) noexcept
+{
+    each_of(d, on, [](queue_pair& q) {
+        q.end(end_cause::local, error(std::errc::io_error, "a key of the peer could not be taken back"));
+    });
+}
+
+bool context_impl::has_pairs(const verbs::protection_domain& d, const ibv_context* on) noexcept
+{
+    bool any = false;
+    each_of(d, on, [&any](const queue_pair& q) { any = any || !q.over(); });
+    return any;
+}
+
 void context_impl::lose(ibv_context* verbs) noexcept
 {
     shared_devices::mark_removed(verbs);
@@ -465,6 +489,17 @@ result<void> context_impl::as_chosen(const rdma_cm_id& id) const
     return {};
 }
 
+namespace {
+
+error stuck_domain() noexcept
+{
+    return error(
+        std::errc::device_or_resource_busy,
+        "the kernel does not take away a region of this domain, which a peer could reach by a queue pair");
+}
+
+} // namespace
+
 task<result<std::unique_ptr<queue_pair>>> context_impl::make_pair(rdma_cm_id* id, domain& d,
                                                                   const verbs::queue_pair_options& o,
                                                                   std::string name, std::string address)
@@ -496,7 +531,11 @@ task<result<std::unique_ptr<queue_pair>>> context_impl::make_pair(rdma_cm_id* id
         co_return failed(room.error());
     auto q = std::make_unique<queue_pair>(*this, d, *part, **room, std::move(hold), o, std::move(name),
                                           std::move(address));
-    auto work = [p = q.get(), id] { return p->create(id); };
+    auto work = [p = q.get(), id, all = &d.whole(), verbs = (*on)->verbs()]() -> result<void> {
+        if (!all->settle(verbs))
+            return stuck_domain();
+        return p->create(id);
+    };
     const result<void> made = co_await lanes_.work.run(std::move(work));
     if (!made) {
         q->disown();
@@ -510,6 +549,11 @@ task<result<std::unique_ptr<queue_pair>>> context_impl::make_pair(rdma_cm_id* id
     if ((*room)->retired) {
         q->give_up();
         co_return error(std::errc::io_error, "the completion queue broke");
+    }
+    // From here on end_pairs() finds it.
+    if (d.whole().is_stuck((*on)->verbs())) {
+        q->give_up();
+        co_return stuck_domain();
     }
     if (o.shared_receives != nullptr)
         (*on)->note(*q, q->number());

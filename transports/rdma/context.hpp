@@ -95,6 +95,10 @@ public:
     void remove(rdma::listener& l) noexcept { std::erase(listeners_, &l); }
     /// The device was taken away: its queue pairs end, and what this shard has of it goes.
     void lose(ibv_context* verbs) noexcept;
+    /// Has this shard's queue pairs of a domain and a device end, on pool threads.
+    void end_pairs(const verbs::protection_domain& d, const ibv_context* on) noexcept;
+    /// Whether one of them is not over yet.
+    bool has_pairs(const verbs::protection_domain& d, const ibv_context* on) noexcept;
     /// What a device said, whichever shard read it. Outside of polls of the device.
     void on_notice(const device_notice& n) noexcept;
 
@@ -112,6 +116,8 @@ private:
     result<rdma::device*> note(ibv_context* verbs, const device_limits& limits);
     template<class F>
     void each_on(const rdma::device& d, F f) noexcept;
+    template<class F>
+    void each_of(const verbs::protection_domain& d, const ibv_context* on, F f) noexcept;
 
     std::unique_ptr<host_impl> own_; // nullptr where the host has contexts on several shards
     host_impl& host_;

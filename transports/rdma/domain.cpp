@@ -164,8 +164,12 @@ void memory_grant::revoke() noexcept
     }
     scope_ = nullptr;
     if (ibv_mr* const region = std::exchange(region_, nullptr);
-        region != nullptr && ::ibv_dereg_mr(region) != 0)
+        region != nullptr && ::ibv_dereg_mr(region) != 0) {
+        ibv_context* const on = region->context;
         domain_.whole().hold(region, std::exchange(keep_, {}));
+        // Queue pairs of other shards stay. Whoever needs a fence revokes the grant instead.
+        domain_.owner().end_pairs(domain_.whole(), on);
+    }
     standing_ = false;
     unlink();
 }
@@ -428,6 +432,15 @@ result<void> domain::check_receives(std::span<const verbs::receive_request> batc
             return error(std::errc::bad_address, "a receive outside of the memory that its key names");
     }
     return {};
+}
+
+void domain::note_pair_over() noexcept
+{
+    for (pairs_watch* w = watches_.front(); w != nullptr;) {
+        pairs_watch* const next = watches_.next(*w);
+        w->on_pair_over();
+        w = next;
+    }
 }
 
 void domain::invalidated(std::uint32_t key, std::size_t part) noexcept

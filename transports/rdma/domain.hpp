@@ -120,6 +120,16 @@ private:
     ibv_mr* region_ = nullptr;
 };
 
+/// Waits for queue pairs of a domain to be over, on their shard.
+class pairs_watch : public list_hook {
+public:
+    /// One of them is. It may unlink itself.
+    virtual void on_pair_over() noexcept = 0;
+
+protected:
+    ~pairs_watch() = default;
+};
+
 /// What one shard has of a whole_domain.
 class domain {
 public:
@@ -150,6 +160,9 @@ public:
     bool find_key(const verbs::segment& s, std::size_t part, std::uint32_t& key) const noexcept;
     /// Whether find_key() finds all of a batch.
     result<void> check_receives(std::span<const verbs::receive_request> batch, std::size_t part) const;
+    void watch_pairs(pairs_watch& w) noexcept { watches_.push_back(w); }
+    /// One of its queue pairs is closed: its peer reaches nothing any more.
+    void note_pair_over() noexcept;
     /// A peer invalidated `key` of the device of `part`.
     void invalidated(std::uint32_t key, std::size_t part) noexcept;
 
@@ -183,6 +196,7 @@ private:
     std::map<const std::byte*, registered_memory*> by_address_; // several may begin alike: the last is found
     std::vector<registered_memory*> by_id_;                     // number id - 1
     std::vector<std::unique_ptr<pool_memory>> pools_;
+    intrusive_list<pairs_watch> watches_;
 };
 
 /// As errno says, with the cure where there is one.

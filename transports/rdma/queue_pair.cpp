@@ -517,6 +517,7 @@ void queue_pair::finish() noexcept
         g->scope_ = nullptr;
     }
     home_.moved.set();
+    domain_.note_pair_over();
     hold_.end();
     owner_.count(end_);
     std::uint64_t index = sends_.head();

@@ -68,6 +68,8 @@ public:
     bool connected() const noexcept override { return state_ == state::open; }
     /// It is being taken down; until that is over, the peer may use what is granted to it.
     bool ending() const noexcept { return state_ == state::ending; }
+    /// It is closed: its peer has no way to memory.
+    bool over() const noexcept { return state_ == state::closed; }
     /// Waits, holding the shard, until the peer of an ending one has no way to memory any more. Its handler hears of
     /// the end as it would have.
     void cut_off() noexcept;

@@ -18,28 +18,76 @@ whole_domain::~whole_domain()
     for (const auto& each : held_)
         (void)::ibv_dereg_mr(each.region);
     assert(away_.load() == 0 && "a grant that another shard dropped outlives its domain: revoke it");
-    for (const auto& [verbs, pd] : devices_)
-        ::ibv_dealloc_pd(pd);
+    for (const auto& each : devices_)
+        ::ibv_dealloc_pd(each.pd);
 }
 
 void whole_domain::hold(ibv_mr* region, verbs::memory_owner keep) noexcept
 {
+    note_stuck(region->context, true);
+    const std::size_t bytes = region->length;
+    const char* const device = ::ibv_get_device_name(region->context->device);
+    try {
+        const std::scoped_lock held(memory_lock_);
+        held_.reserve(held_.size() + 1);
+        held_.push_back({region, std::move(keep)});
+    } catch (const std::bad_alloc&) {
+        // There is no memory for a note of the owner, which must not go before the region: so it never goes.
+        alignas(verbs::memory_owner) std::byte for_ever[sizeof(verbs::memory_owner)];
+        ::new (static_cast<void*>(for_ever)) verbs::memory_owner(std::move(keep));
+    }
     try {
         log(log_level::error, "rdma",
             "the kernel does not take away a region that a peer was given: its memory stays in use",
-            {{"bytes", region->length}, {"device", ::ibv_get_device_name(region->context->device)}});
-        const std::scoped_lock held(memory_lock_);
-        held_.push_back({region, std::move(keep)});
-    } catch (const std::bad_alloc&) { // without memory for a note of it
+            {{"bytes", bytes}, {"device", device}});
+    } catch (const std::bad_alloc&) {
     }
+}
+
+void whole_domain::note_stuck(const ibv_context* verbs, bool is_one_more) noexcept
+{
+    const std::scoped_lock held(devices_lock_);
+    const auto there = std::ranges::find(devices_, verbs, &device_part::on);
+    assert(there != devices_.end());
+    there->stuck += is_one_more ? 1 : std::size_t(-1);
+}
+
+bool whole_domain::is_stuck(const ibv_context* verbs) const noexcept
+{
+    const std::scoped_lock held(devices_lock_);
+    const auto there = std::ranges::find(devices_, verbs, &device_part::on);
+    return there != devices_.end() && there->stuck != 0;
+}
+
+bool whole_domain::settle(const ibv_context* verbs) noexcept
+{
+    while (is_stuck(verbs)) {
+        memory_grant::left_behind one;
+        {
+            const std::scoped_lock held(memory_lock_);
+            const auto found = std::ranges::find_if(
+                held_, [verbs](const auto& each) { return each.region->context == verbs; });
+            if (found == held_.end()) // somebody else asks for it
+                return false;
+            one = std::exchange(*found, std::move(held_.back()));
+            held_.pop_back();
+        }
+        if (::ibv_dereg_mr(one.region) != 0) {
+            hold(one.region, std::move(one.keep));
+            note_stuck(verbs, false); // the one before
+            return false;
+        }
+        note_stuck(verbs, false);
+    }
+    return true;
 }
 
 result<ibv_pd*> whole_domain::device_domain(ibv_context* verbs) noexcept
 {
     const std::scoped_lock held(devices_lock_);
-    for (const auto& [on, pd] : devices_) {
-        if (on == verbs)
-            return pd;
+    for (const auto& each : devices_) {
+        if (each.on == verbs)
+            return each.pd;
     }
     try {
         devices_.reserve(devices_.size() + 1);
@@ -49,7 +97,7 @@ result<ibv_pd*> whole_domain::device_domain(ibv_context* verbs) noexcept
     ibv_pd* const made = ::ibv_alloc_pd(verbs);
     if (made == nullptr)
         return error::from_errno(errno, "ibv_alloc_pd");
-    devices_.emplace_back(verbs, made);
+    devices_.push_back({verbs, made});
     return made;
 }
 
@@ -200,6 +248,10 @@ task<void> whole_domain::revoke(std::span<verbs::grant> batch)
         (*there)->add(slot);
     }
     left = errands.size();
+    std::vector<task<void>> taking;
+    taking.reserve(errands.size());
+    for (const auto& e : errands)
+        taking.push_back(take_away(e->left_behind(), e->pool()));
     // Nothing throws from here on, so that none of them is anybody's twice.
     for (auto& g : batch) {
         if (is_ours(g))
@@ -210,16 +262,101 @@ task<void> whole_domain::revoke(std::span<verbs::grant> batch)
     for (const auto& e : errands)
         e->go();
     co_await done.wait_shielded();
-    for (const auto& e : errands) {
-        auto work = [this, &regions = e->left_behind()] {
-            for (auto& each : regions)
-                if (each.region != nullptr && ::ibv_dereg_mr(each.region) != 0)
-                    hold(each.region, std::move(each.keep));
-        };
-        co_await e->pool().run(std::move(work));
-    }
+    for (task<void>& each : taking)
+        co_await each;
     if (own != nullptr)
         co_await own->revoke(ours);
+}
+
+// Goes from one shard of the domain to the next, ends the queue pairs of a device there and waits until they are over;
+// then it goes home. It is one message, so that nothing is allocated on the way. Where it has been, make_pair() makes no
+// new ones.
+class whole_domain::pairs_end final : public remote_message, private pairs_watch {
+public:
+    pairs_end(const whole_domain& all, const ibv_context* on, reactor& home) noexcept
+        : all_(all), on_(on), home_(home)
+    {
+    }
+    void go() noexcept
+    {
+        at_ = all_.share_behind(at_);
+        (at_ != nullptr ? at_->owner().shard() : home_).post_remote(*this);
+    }
+    event over;
+
+private:
+    void deliver() noexcept override
+    {
+        if (at_ == nullptr) {
+            over.set();
+            return;
+        }
+        at_->owner().end_pairs(all_, on_);
+        at_->watch_pairs(*this);
+        on_pair_over();
+    }
+    void on_pair_over() noexcept override
+    {
+        if (at_->owner().has_pairs(all_, on_))
+            return;
+        unlink();
+        go();
+    }
+    const whole_domain& all_;
+    const ibv_context* const on_;
+    reactor& home_;
+    domain* at_ = nullptr;
+};
+
+domain* whole_domain::share_behind(const domain* last) const noexcept
+{
+    const std::scoped_lock held(lock_);
+    auto at = shares_.begin();
+    if (last != nullptr)
+        at = std::next(std::ranges::find(shares_, last, [](const share& s) { return s.part.get(); }));
+    return at != shares_.end() ? at->part.get() : nullptr;
+}
+
+task<void> whole_domain::take_away(std::vector<memory_grant::left_behind>& regions, blocking_pool& pool)
+{
+    // Nothing here allocates memory: an exception would let go of memory that a peer still reaches.
+    bool is_refused = false;
+    auto ask = [this, &regions, &is_refused] {
+        for (auto& each : regions) {
+            if (each.region == nullptr)
+                continue;
+            if (ibv_context* const on = each.region->context; ::ibv_dereg_mr(each.region) == 0) {
+                each.region = nullptr;
+            } else {
+                note_stuck(on, true);
+                is_refused = true;
+            }
+        }
+    };
+    co_await pool.run(std::move(ask));
+    if (!is_refused)
+        co_return;
+    const task_context& here = co_await current_context();
+    reactor& home = *here.shard;
+    for (const auto& each : regions) {
+        if (each.region == nullptr)
+            continue;
+        pairs_end end(*this, each.region->context, home);
+        end.go();
+        co_await end.over.wait_shielded();
+    }
+    auto ask_again = [this, &regions] {
+        for (auto& each : regions) {
+            if (each.region == nullptr)
+                continue;
+            ibv_context* const on = each.region->context;
+            if (::ibv_dereg_mr(each.region) != 0)
+                hold(each.region, std::move(each.keep));
+            each.region = nullptr;
+            note_stuck(on, false); // by hold() it is once more
+        }
+    };
+    co_await pool.run(std::move(ask_again));
 }
 
 ibv_mr* whole_domain::find_elsewhere(const domain& asking, std::span<const std::byte> memory,

@@ -38,8 +38,20 @@ public:
     /// The device's, made now if it has to be. Any thread; blocks.
     result<ibv_pd*> device_domain(ibv_context* verbs) noexcept;
 
-    /// A region that the kernel did not take away: a peer may reach its memory, which stays with `keep` as long as the domain. Any thread.
+    /// Has the kernel take regions away, on a thread of `pool`. Where the kernel refuses, the domain's queue pairs on
+    /// that device end, on all shards, and the kernel is asked once more.
+    ///
+    /// Completes when: no peer reaches the memory; a region that the kernel keeps stays with its owner. On cancel: it
+    /// goes on. Errors: none; the call may throw std::bad_alloc, co_await does not. Lifetime: `regions` outlives it,
+    /// and may be filled until it is awaited. Shard: any.
+    task<void> take_away(std::vector<memory_grant::left_behind>& regions, blocking_pool& pool);
+    /// Keeps a region that the kernel did not take away: its memory stays with `keep` until the kernel does, or as long
+    /// as the domain, and the domain has no new queue pairs on that device until then. Any thread.
     void hold(ibv_mr* region, verbs::memory_owner keep) noexcept;
+    /// Whether a peer that connects by the device reaches memory that should be out of reach. Any thread.
+    bool is_stuck(const ibv_context* verbs) const noexcept;
+    /// Asks the kernel once more for what hold() has of a device: !is_stuck(). Any thread; blocks.
+    bool settle(const ibv_context* verbs) noexcept;
 
     /// Grants that were dropped and are on their way to the shard that made them.
     std::atomic<int>& away() noexcept { return away_; }
@@ -58,6 +70,15 @@ private:
         std::unique_ptr<domain> part;
     };
     class errand;
+    class pairs_end;
+    struct device_part {
+        ibv_context* on;
+        ibv_pd* pd;
+        std::size_t stuck = 0; ///< regions that the kernel has refused to take away
+    };
+    void note_stuck(const ibv_context* verbs, bool is_one_more) noexcept;
+    /// The one behind `last`, the first behind nullptr; or nullptr. They come in the order in which they were made.
+    domain* share_behind(const domain* last) const noexcept;
     result<domain*> here();
     domain* known_here() const noexcept;
 
@@ -65,8 +86,8 @@ private:
     const std::string device_;
     mutable std::mutex lock_; // for who has what
     std::vector<share> shares_;
-    std::mutex devices_lock_;
-    std::vector<std::pair<ibv_context*, ibv_pd*>> devices_;
+    mutable std::mutex devices_lock_;
+    std::vector<device_part> devices_;
     mutable std::mutex memory_lock_;
     std::vector<memory_grant::left_behind> held_; // under it
     std::atomic<int> away_{0};

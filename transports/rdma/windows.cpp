@@ -263,6 +263,7 @@ task<void> domain::revoke(std::span<verbs::grant> batch)
         }
         rest = rest.subspan(count);
     }
+    task<void> taking = all_.take_away(regions, context_.pool());
     for (memory_grant* g : kernels) {
         if (g->region_ != nullptr)
             regions.push_back({std::exchange(g->region_, nullptr), std::exchange(g->keep_, {})});
@@ -271,11 +272,10 @@ task<void> domain::revoke(std::span<verbs::grant> batch)
         g->over_ = nullptr;
         g->standing_ = false;
     }
-    if (!regions.empty() || !windows.empty()) {
-        auto work = [this, &regions, &windows] {
-            for (auto& each : regions)
-                if (::ibv_dereg_mr(each.region) != 0)
-                    all_.hold(each.region, std::move(each.keep));
+    if (!regions.empty())
+        co_await taking;
+    if (!windows.empty()) {
+        auto work = [&windows] {
             for (ibv_mw* mw : windows)
                 ::ibv_dealloc_mw(mw);
         };

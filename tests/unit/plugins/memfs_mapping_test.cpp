@@ -364,15 +364,47 @@ BOOST_FIXTURE_TEST_CASE(a_peer_of_a_file_that_was_cut_writes_behind_the_end, map
     BOOST_TEST(get(me, f, 200, 6) == std::string(6, '\0'));
 }
 
+// Whoever has the source's memory may have written behind its end; the clone's end may move in three ways.
 BOOST_FIXTURE_TEST_CASE(a_peers_write_behind_the_end_shows_in_no_clone, mappings)
 {
     const handle f = make_file("f", "abc");
-    const handle g = make_file("g");
     const mapping m = map(f, 0, block);
     poke(m, 100, "garbage");
-    must(fs->clone(me, f, 0, g, 0, 3));
-    cut(g, 200);
-    BOOST_TEST(get(me, g, 100, 7) == std::string(7, '\0'));
+    const auto clone_of_f = [&](const char* name) {
+        const handle g = make_file(name);
+        must(fs->clone(me, f, 0, g, 0, 3));
+        return g;
+    };
+    const std::string zeros(7, '\0');
+    const handle longer = clone_of_f("longer");
+    cut(longer, 200);
+    BOOST_TEST(get(me, longer, 100, 7) == zeros);
+    const handle seen = clone_of_f("seen");
+    const mapping by_reader = map(seen, 0, 3, map_use::read);
+    BOOST_TEST(text(by_reader.parts[0], 0, 3) == "abc");
+    BOOST_TEST(text(by_reader.parts[0], 100, 7) == zeros);
+    put(me, seen, 150, "x");
+    BOOST_TEST(get(me, seen, 100, 7) == zeros);
+    const handle told = clone_of_f("told");
+    const mapping by_writer = map(told, 0, block);
+    must(fs->note_written(me, told, 200));
+    BOOST_TEST(get(me, told, 100, 7) == zeros);
+    // The peer of the source has lost nothing.
+    must(fs->note_written(me, f, 107));
+    BOOST_TEST(get(me, f, 100, 7) == "garbage");
+}
+
+// Whole blocks and then a part of one, at another place of the file itself.
+BOOST_FIXTURE_TEST_CASE(a_clone_within_a_file_ends_with_zeros, mappings)
+{
+    const handle f = make_file("f", std::string(block + 3, 'a'));
+    const mapping m = map(f, 0, 2 * block);
+    poke(m, block + 100, "garbage");
+    must(fs->clone(me, f, 0, f, 3 * block, block + 3));
+    must(fs->note_written(me, f, 5 * block));
+    BOOST_TEST(get(me, f, 4 * block, 4) == std::string("aaa\0", 4));
+    BOOST_TEST(get(me, f, 4 * block + 100, 7) == std::string(7, '\0'));
+    BOOST_TEST(get(me, f, 4 * block - 1, 1) == "a");
 }
 
 BOOST_FIXTURE_TEST_CASE(random_walk_of_files_and_their_memory, mappings)
@@ -403,24 +435,48 @@ BOOST_FIXTURE_TEST_CASE(random_walk_of_files_and_their_memory, mappings)
                     });
                 });
             };
+            const auto is_written = [](const file& f, std::uint64_t at) {
+                return std::ranges::any_of(f.held, [&](const holding& held) {
+                    return held.use == map_use::write &&
+                           std::ranges::any_of(held.m.parts, [&](const mapping::part& p) {
+                               return p.offset <= at && at - p.offset < p.memory.size();
+                           });
+                });
+            };
+            // Behind the end there is what peers write that still have it, and nobody else's bytes.
+            const auto has_zeros_behind = [&is_written](const file& f, const mapping& m) {
+                return std::ranges::all_of(m.parts, [&](const mapping::part& p) {
+                    const std::uint64_t size = f.content.size();
+                    const std::uint64_t end = p.offset + p.memory.size();
+                    return end <= size || is_written(f, size) ||
+                           std::ranges::all_of(p.memory.subspan(size - p.offset),
+                                               [](std::byte b) { return b == std::byte(0); });
+                });
+            };
             for (int step = 0; step < 300; ++step) {
                 file& f = files[below(files.size())];
                 const std::uint64_t at = below(2) == 0 ? below(most) : below(12) * block;
                 const std::uint64_t length = 1 + below(below(2) == 0 ? 300 : 3 * block);
-                switch (below(9)) {
-                case 0: { // WRITE
-                    const std::string text(length, char('a' + below(26)));
-                    const std::size_t end = f.content.size();
-                    if (end < at + length)
-                        f.content.resize(at + length);
-                    // What peers have written between the end and there stays.
+                // What there is from the end to there: zeros, and what peers that still have it have written.
+                const auto grow_to = [&f](std::uint64_t end) {
+                    const std::size_t before = f.content.size();
+                    f.content.resize(std::max<std::size_t>(before, end));
                     for (const holding& held : f.held) {
+                        if (held.use == map_use::read)
+                            continue;
                         for (const mapping::part& p : held.m.parts) {
-                            for (std::uint64_t i = std::max<std::uint64_t>(end, p.offset);
-                                 i < std::min(at, p.offset + p.memory.size()); ++i)
+                            for (std::uint64_t i = std::max<std::uint64_t>(before, p.offset);
+                                 i < std::min<std::uint64_t>(end, p.offset + p.memory.size()); ++i)
                                 f.content[i] = char(p.memory[i - p.offset]);
                         }
                     }
+                };
+                switch (below(12)) {
+                case 0: { // WRITE
+                    const std::string text(length, char('a' + below(26)));
+                    grow_to(at);
+                    if (f.content.size() < at + length)
+                        f.content.resize(at + length);
                     put(me, f.h, at, text);
                     f.content.replace(at, length, text);
                     break;
@@ -441,21 +497,46 @@ BOOST_FIXTURE_TEST_CASE(random_walk_of_files_and_their_memory, mappings)
                         f.content.replace(at, n, std::string(n, '\0'));
                     }
                     break;
-                case 3: { // CLONE of whole blocks
+                case 3: { // CLONE of whole blocks, or up to the end
                     const file& from = files[below(files.size())];
-                    if (&from == &f || from.content.size() < block)
+                    if (&from == &f || from.content.empty())
                         break;
-                    const std::uint64_t count = 1 + below(from.content.size() / block);
-                    const std::uint64_t source = below(from.content.size() / block - count + 1) * block;
+                    const std::uint64_t size = from.content.size();
+                    const std::uint64_t source = below((size + block - 1) / block) * block;
                     const std::uint64_t to = below(8) * block;
-                    const bool refused = is_held(f, to, to + count * block);
-                    BOOST_TEST(fails(fs->clone(me, from.h, source, f.h, to, count * block)) ==
+                    std::uint64_t count = size - source;
+                    if (to + count < f.content.size() || below(2) == 0)
+                        count = count / block * block;
+                    if (count == 0)
+                        break;
+                    const bool refused = is_held(f, to, to + (count + block - 1) / block * block);
+                    BOOST_TEST(fails(fs->clone(me, from.h, source, f.h, to, count)) ==
                                (refused ? EAGAIN : 0));
                     if (refused)
                         break;
-                    if (f.content.size() < to + count * block)
-                        f.content.resize(to + count * block);
-                    f.content.replace(to, count * block, from.content.substr(source, count * block));
+                    if (f.content.size() < to + count)
+                        f.content.resize(to + count);
+                    f.content.replace(to, count, from.content.substr(source, count));
+                    break;
+                }
+                case 9: // LAYOUTCOMMIT
+                    must(fs->note_written(me, f.h, at));
+                    grow_to(at);
+                    break;
+                case 10: // ALLOCATE
+                    must(fs->allocate(me, f.h, at, length));
+                    f.content.resize(std::max<std::size_t>(f.content.size(), at + length));
+                    break;
+                case 11: { // COPY
+                    const file& from = files[below(files.size())];
+                    const std::uint64_t source = below(most);
+                    if (&from == &f || source >= from.content.size())
+                        break;
+                    const std::uint64_t count = std::min<std::uint64_t>(length, from.content.size() - source);
+                    must(fs->copy(me, from.h, source, f.h, at, count));
+                    if (f.content.size() < at + count)
+                        f.content.resize(at + count);
+                    f.content.replace(at, count, from.content.substr(source, count));
                     break;
                 }
                 case 4:
@@ -490,6 +571,7 @@ BOOST_FIXTURE_TEST_CASE(random_walk_of_files_and_their_memory, mappings)
                 for (const file& each : files) {
                     BOOST_TEST_REQUIRE((get(me, each.h, 0, 2 * most) == each.content));
                     for (const auto& [use, m] : each.held) {
+                        BOOST_TEST_REQUIRE((use == map_use::write || has_zeros_behind(each, m)));
                         for (const mapping::part& p : m.parts) {
                             const std::uint64_t n =
                                 p.offset >= each.content.size()

@@ -74,6 +74,48 @@ BOOST_FIXTURE_TEST_CASE(who_may_not_have_it_is_told, fixture)
     BOOST_TEST(refused.value(limited::other_states, limit_of::all) == 1u);
 }
 
+// However many clients a host makes of itself.
+BOOST_FIXTURE_TEST_CASE(clients_of_one_peer_have_a_part_of_what_all_may_have, fixture)
+{
+    memory.limit = 8; // of which a peer may have a quarter
+    const auto of_peer = [&](std::string_view key, std::uint64_t peer) {
+        const client_id c = *book->add_client(key, peer);
+        BOOST_REQUIRE(book->set_callable(c, true));
+        BOOST_REQUIRE(run(book->record(c, both)));
+        BOOST_REQUIRE(run(book->reclaim_complete(c)));
+        return c;
+    };
+    const client_id hoarder = of_peer("hoarder", 1), twin = of_peer("twin", 1), other = of_peer("other", 2);
+    const auto take = [&](client_id c, std::string_view file) {
+        const auto o = open(c, "o", file, both);
+        BOOST_REQUIRE(o);
+        return table->hold(asks(c, o->id, all_bytes, lock_type::write, file));
+    };
+    BOOST_TEST(take(hoarder, "1").has_value());
+    const auto second = take(twin, "2");
+    BOOST_REQUIRE(second);
+    BOOST_TEST(memory.asked.empty());
+    BOOST_TEST(is(take(twin, "3"), errc::peer_is_full));
+    // It may have some to spare.
+    BOOST_TEST_REQUIRE(memory.asked.size() == 1u);
+    BOOST_TEST((memory.asked[0] == std::pair(twin, std::size_t(0))));
+    BOOST_TEST(take(other, "4").has_value());
+    BOOST_TEST(take(a, "5").has_value());
+    // What is in a client's reach until it is fenced counts on.
+    BOOST_TEST(gives_back(twin, *second, "2"));
+    BOOST_TEST(is(take(hoarder, "6"), errc::peer_is_full));
+    beside_tend([&]() -> task<void> {
+        (void)co_await sleep_for(1s);
+        BOOST_TEST(memory.ended.size() == 1u);
+        BOOST_TEST(take(hoarder, "7").has_value());
+        // All of it is its own: that of others of its peer is not waited for.
+        BOOST_TEST(is(take(hoarder, "8"), errc::too_many_locks));
+    });
+    const limit_counters& refused = table->stats().refused_limits;
+    BOOST_TEST(refused.value(limited::other_states, limit_of::peer) == 2u);
+    BOOST_TEST(refused.value(limited::other_states, limit_of::client) == 1u);
+}
+
 BOOST_FIXTURE_TEST_CASE(it_is_recalled_for_who_wants_the_file, fixture)
 {
     const stateid held = only_memory(a);

@@ -642,6 +642,32 @@ BOOST_AUTO_TEST_CASE(a_client_near_its_limit_is_asked_for_layouts)
     BOOST_TEST(f.second_way->calls.empty());
 }
 
+// Who has all that it may have gets no more by another name, and others get theirs.
+BOOST_AUTO_TEST_CASE(a_host_of_many_clients_leaves_layouts_to_other_hosts)
+{
+    layout_fixture f;
+    f.layout_options.layouts.layouts = 8;
+    f.state_limits.peer_percent = 50;
+    f.start_layouts();
+    f.connect(f.first);
+    client4 third(f, "third");
+    f.connect(third);
+    f.from.address = "127.0.0.2";
+    f.way = f.second_way;
+    f.connect(f.second);
+    const auto take = [&](client4& c, int i) {
+        const std::string name = "f" + std::to_string(i);
+        const auto file = f.make(c, name, "text");
+        return f.get(c, file, f.asking(file.id, mode::read)).status;
+    };
+    for (int i = 0; i < 4; ++i)
+        BOOST_TEST(take(i % 2 == 0 ? f.first : third, i) == nfsstat4::ok);
+    for (int i = 4; i < 10; ++i)
+        BOOST_TEST(take(i % 2 == 0 ? f.first : third, i) == nfsstat4::layouttrylater);
+    for (int i = 10; i < 14; ++i)
+        BOOST_TEST(take(f.second, i) == nfsstat4::ok);
+}
+
 BOOST_FIXTURE_TEST_CASE(a_commit_that_makes_no_sense_is_refused, layout_fixture)
 {
     begin();

@@ -46,7 +46,10 @@ public:
                                          std::uint64_t offset, std::uint32_t count) override
     {
         ++commits;
-        return below().commit(r, file, offset, count);
+        if (fails != 0)
+            co_return error::from_errno(fails, "commit");
+        auto committing = below().commit(r, file, offset, count);
+        co_return co_await committing;
     }
     task<result<storage::change>> note_written(const storage::request& r, const storage::handle& file,
                                                storage::peer_writes what) override
@@ -58,6 +61,7 @@ public:
     }
     duration before_write{}, after_read{}, before_commit{};
     int turn = 0, maps = 0, commits = 0;
+    int fails = 0; ///< an errno of commits
     storage::filesystem_info own;
     std::set<int> turns; ///< in which there were maps
 };
@@ -987,6 +991,33 @@ BOOST_AUTO_TEST_CASE(a_server_without_an_export_of_layouts_is_none)
     BOOST_TEST((out.good<EXCHANGE_ID4res>().flags & exchgid4::mask_pnfs) == exchgid4::use_non_pnfs);
     const auto file = f.make(f.first, "f", "text");
     BOOST_TEST(f.get(f.first, file, f.asking(file.id, mode::read)).status == nfsstat4::layoutunavailable);
+}
+
+// The device has nothing to do with that.
+BOOST_FIXTURE_TEST_CASE(files_that_can_not_be_mapped_have_none, fixture)
+{
+    slow->own.map_block = 0;
+    begin();
+    const auto file = make(first, "f", "text");
+    BOOST_TEST(get(first, file, asking(file.id, mode::read)).status == nfsstat4::layoutunavailable);
+    BOOST_TEST(program->counters().layouts_unavailable.value() == 1u);
+    BOOST_TEST(program->counters().layouts_beyond_device.value() == 0u);
+}
+
+// As COMMIT: a client forgets what it has written once this is answered.
+BOOST_FIXTURE_TEST_CASE(a_layoutcommit_is_answered_when_the_file_is_durable, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "text");
+    const auto made = get(first, file, mode::rw);
+    const int before = slow->commits;
+    BOOST_TEST(commit(first, file, committing(made.id, 5)).status == nfsstat4::ok);
+    BOOST_TEST(slow->commits == before + 1);
+    slow->fails = EIO;
+    BOOST_TEST(commit(first, file, committing(made.id)).status == nfsstat4::io);
+    slow->fails = 0;
+    BOOST_TEST(commit(first, file, committing(made.id)).status == nfsstat4::ok);
+    BOOST_TEST(slow->commits == before + 3);
 }
 
 BOOST_FIXTURE_TEST_CASE(attributes_tell_of_layouts, fixture)

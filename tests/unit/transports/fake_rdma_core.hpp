@@ -74,6 +74,8 @@ struct fake {
     std::atomic<const ibv_context*> registered_with{nullptr}; // the last one
     std::function<void()> before_taken_away;
     int stuck_regions = 0;             // so many ibv_dereg_mr fail
+    const ibv_mr* stuck = nullptr;     // the last one
+    std::function<void()> before_pair; // in rdma_create_qp, on a pool thread
     std::thread::id taken_away_by;     // of the region that went last
     std::optional<int> refused_region; // an errno of ibv_reg_mr
     int windows = 0;
@@ -347,6 +349,8 @@ void rdma_destroy_event_channel(rdma_event_channel* c)
 int rdma_get_cm_event(rdma_event_channel*, rdma_cm_event**) { return -1; }
 int rdma_create_qp(rdma_cm_id* id, ibv_pd*, ibv_qp_init_attr*)
 {
+    if (verbena::rdma_test::it().before_pair)
+        verbena::rdma_test::it().before_pair();
     verbena::rdma_test::it().qp.qp_num = 17;
     verbena::rdma_test::it().qp.context = id->verbs;
     id->qp = &verbena::rdma_test::it().qp;
@@ -449,6 +453,7 @@ int ibv_dereg_mr(ibv_mr* mr)
         f.before_taken_away();
     if (f.stuck_regions > 0) {
         --f.stuck_regions;
+        f.stuck = mr;
         return EBUSY;
     }
     delete mr;

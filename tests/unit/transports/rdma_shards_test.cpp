@@ -8,9 +8,11 @@
 #include <verbena/protocols/rpcrdma/responder.hpp>
 
 #include <array>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <semaphore>
 #include <source_location>
 #include <vector>
 
@@ -66,15 +68,47 @@ struct two_shards {
         until([&] { return over; });
     }
     void connect_b() { connect(b, queue_pair); }
+    // Before it is accepted.
+    task<result<std::unique_ptr<rdma::queue_pair>>> new_pair(side& s)
+    {
+        auto* const id = new rdma_cm_id{};
+        id->verbs = &it().verbs();
+        id->port_num = 1;
+        auto& c = static_cast<context_impl&>(*s.context);
+        auto& part = static_cast<whole_domain&>(*domain).at(c);
+        const verbs::queue_pair_options o;
+        auto made = co_await c.make_pair(id, part, o, "peer:1", "peer");
+        if (!made)
+            delete id;
+        co_return std::move(made);
+    }
+    error refusal(side& s)
+    {
+        error out;
+        run(s, [&]() -> task<void> {
+            auto made = co_await new_pair(s);
+            BOOST_REQUIRE(!made);
+            out = made.error();
+        });
+        return out;
+    }
+    // All of `bytes`, by a region of its own.
+    verbs::grant_request grant_of_a(std::shared_ptr<const void> keep)
+    {
+        verbs::grant_request r;
+        r.memory = bytes;
+        r.own_region = true;
+        r.keep = std::move(keep);
+        run(a, [&]() -> task<void> {
+            auto made = co_await domain->make_grants({&r, 1});
+            BOOST_REQUIRE_MESSAGE(made, why(made));
+        });
+        return r;
+    }
     void connect(side& s, std::unique_ptr<rdma::queue_pair>& into)
     {
         run(s, [&]() -> task<void> {
-            auto* const id = new rdma_cm_id{};
-            id->verbs = &it().verbs();
-            id->port_num = 1;
-            auto& c = static_cast<context_impl&>(*s.context);
-            auto& part = static_cast<whole_domain&>(*domain).at(c);
-            auto made = co_await c.make_pair(id, part, {}, "peer:1", "peer");
+            auto made = co_await new_pair(s);
             BOOST_REQUIRE_MESSAGE(made, why(made));
             into = std::move(*made);
             into->set_handler(&handler);
@@ -90,7 +124,7 @@ struct two_shards {
     }
 
     std::unique_ptr<rdma::host> all = rdma::make_host();
-    blocking_pool pool{1};
+    blocking_pool pool{2};
     side a{*all, pool};
     side b{*all, pool};
     std::unique_ptr<verbs::protection_domain> domain = std::move(*all->make_domain());
@@ -183,21 +217,21 @@ BOOST_FIXTURE_TEST_CASE(a_grant_with_a_region_of_its_own_needs_no_other_and_take
     BOOST_TEST(it().regions == 0);
 }
 
-// Its peer may still reach the memory, which must not become another's.
+// Its peer may still reach the memory, which must not become another's. What was dropped stays until the kernel is asked
+// again.
 BOOST_FIXTURE_TEST_CASE(memory_that_the_kernel_does_not_take_away_stays_with_its_domain, two_shards)
 {
-    connect_b();
     const auto kept = std::make_shared<int>();
+    std::unique_ptr<rdma::queue_pair> own;
     for (const int revoked_by : {0, 1, 2}) {
-        verbs::grant_request r;
-        r.memory = bytes;
-        r.own_region = true;
-        r.keep = kept;
-        run(a, [&]() -> task<void> {
-            auto made = co_await domain->make_grants({&r, 1});
-            BOOST_REQUIRE_MESSAGE(made, why(made));
-        });
-        it().stuck_regions = 1;
+        queue_pair.reset();
+        own.reset();
+        it().stuck_regions = 0;
+        connect(a, own);
+        connect_b();
+        BOOST_TEST(it().regions == 0);
+        verbs::grant_request r = grant_of_a(kept);
+        it().stuck_regions = 2;
         if (revoked_by == 2)
             run(a, [&]() -> task<void> {
                 r.made = verbs::grant(); // dropped
@@ -205,14 +239,112 @@ BOOST_FIXTURE_TEST_CASE(memory_that_the_kernel_does_not_take_away_stays_with_its
             });
         else
             run(revoked_by == 0 ? a : b, [&]() -> task<void> { co_await domain->revoke({&r.made, 1}); });
-        BOOST_TEST(it().stuck_regions == 0);
-        BOOST_TEST(it().regions == revoked_by + 1);
-        BOOST_TEST(kept.use_count() == revoked_by + 2);
+        until([&] { return own->over(); });
+        BOOST_TEST(it().stuck_regions == (revoked_by == 2 ? 1 : 0));
+        BOOST_TEST(it().regions == 1);
+        BOOST_TEST(kept.use_count() == 2);
     }
     queue_pair.reset();
+    own.reset();
+    it().stuck_regions = 0;
     domain.reset();
     BOOST_TEST(it().regions == 0);
     BOOST_TEST(kept.use_count() == 1);
+}
+
+// A key that the kernel leaves is of no use: whoever has revoked a grant may count on it.
+BOOST_FIXTURE_TEST_CASE(no_peer_has_a_connection_with_a_key_that_was_not_taken_away, two_shards)
+{
+    const auto kept = std::make_shared<int>();
+    std::unique_ptr<verbs::protection_domain> another = std::move(*all->make_domain());
+    std::unique_ptr<rdma::queue_pair> stays, own;
+    ends of_another;
+    std::swap(domain, another);
+    connect(a, stays);
+    stays->set_handler(&of_another);
+    std::swap(domain, another);
+    for (const bool is_revoked_by_a : {true, false}) {
+        for (const int refusals : {1, 2}) {
+            handler.count = 0;
+            connect(a, own);
+            connect_b();
+            const unsigned destroyed = it().destroyed;
+            verbs::grant_request r = grant_of_a(kept);
+            it().stuck_regions = refusals;
+            run(is_revoked_by_a ? a : b, [&]() -> task<void> {
+                co_await domain->revoke({&r.made, 1});
+                BOOST_TEST(it().destroyed - destroyed == 2u);
+                BOOST_TEST(own->over());
+                BOOST_TEST(queue_pair->over());
+            });
+            BOOST_TEST(handler.count == 2u);
+            BOOST_TEST((handler.last == std::errc::io_error));
+            // Without connections the kernel takes it away, as a rule. Where it does not, there are no new ones.
+            BOOST_TEST(it().regions == refusals - 1);
+            BOOST_TEST(kept.use_count() == refusals);
+            own.reset();
+            queue_pair.reset();
+            if (refusals == 2) {
+                it().stuck_regions = 1;
+                BOOST_TEST((refusal(b) == std::errc::device_or_resource_busy));
+                BOOST_TEST(it().regions == 1);
+            }
+        }
+    }
+    connect_b();
+    BOOST_TEST(it().regions == 0);
+    BOOST_TEST(kept.use_count() == 1);
+    BOOST_TEST(stays->connected());
+    BOOST_TEST(of_another.count == 0u);
+    run(a, [&]() -> task<void> {
+        stays.reset();
+        co_return;
+    });
+}
+
+// Its maker hears of it, or it ends like the others.
+BOOST_FIXTURE_TEST_CASE(a_connection_that_is_being_made_has_no_key_that_was_not_taken_away, two_shards)
+{
+    const auto kept = std::make_shared<int>();
+    connect_b();
+    verbs::grant_request r = grant_of_a(kept);
+    std::unique_ptr<rdma::queue_pair> begun;
+    run(a, [&]() -> task<void> {
+        auto made = co_await new_pair(a);
+        BOOST_REQUIRE_MESSAGE(made, why(made));
+        begun = std::move(*made); // and not accepted
+    });
+    it().stuck_regions = 2;
+    run(b, [&]() -> task<void> {
+        co_await domain->revoke({&r.made, 1});
+        BOOST_TEST(begun->over());
+    });
+    begun.reset();
+    // And one that nobody could end, as there is no queue pair yet.
+    it().stuck_regions = 0;
+    queue_pair.reset();
+    connect_b();
+    r = grant_of_a(kept);
+    std::binary_semaphore go_on{0};
+    std::atomic<bool> is_there{false};
+    it().before_pair = [&] {
+        is_there = true;
+        go_on.acquire();
+    };
+    bool over = false;
+    a.tasks->spawn([&]() -> task<void> {
+        auto made = co_await new_pair(a);
+        BOOST_TEST((!made && made.error() == std::errc::device_or_resource_busy));
+        over = true;
+    });
+    until([&] { return is_there.load(); });
+    it().stuck_regions = 2;
+    run(b, [&]() -> task<void> { co_await domain->revoke({&r.made, 1}); });
+    BOOST_TEST(!over);
+    go_on.release();
+    until([&] { return over; });
+    it().before_pair = nullptr;
+    queue_pair.reset();
 }
 
 // Chunks of RTRS are: any connection of a path takes a key away and gives the next one.

@@ -45,7 +45,8 @@ struct limits {
     std::size_t waiters_per_file = 64;           ///< likewise
     /// Comparisons of waiters with holders in one go when bytes come free. tend() does the rest.
     std::size_t waiter_steps = 4096;
-    /// Of opens, lock_states, locks and owner_names clients of one peer have no more than this part of all together.
+    /// Clients of one peer together have no more than this part of all opens, lock_states, locks, owner_names, and of
+    /// what a recallable_kind has at most.
     /// Hosts of one peer take no more than this part of `clients`, as hosts don't go by time.
     unsigned peer_percent = 25;
     std::size_t owner_bytes = 1024; ///< of an owner's name, RFC 8881 NFS4_OPAQUE_LIMIT

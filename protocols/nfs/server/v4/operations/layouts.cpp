@@ -277,7 +277,6 @@ task<nfsstat4> serve_layoutget(compound& k, bool& is_beyond_device)
     auto got = co_await getting;
     if (!got) {
         status = status_of_layouts(got.error(), args.minlength);
-        is_beyond_device = status == nfsstat4::layoutunavailable;
         // READ finds the bytes all the same: it takes no room to copy what they share with others.
         const bool is_full = status == nfsstat4::nospc || status == nfsstat4::dquot;
         if (is_full && args.iomode == layoutiomode4::read)
