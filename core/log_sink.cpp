@@ -11,13 +11,15 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <charconv>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -56,10 +58,6 @@ constexpr std::size_t queue_size = std::size_t(1) << 20;
 // What is longer does not fill the queue, but waits beside it.
 constexpr std::size_t longest_in_queue = std::size_t(64) << 10;
 
-constexpr log_patience no_patience{std::chrono::milliseconds(0), std::chrono::milliseconds(0)};
-// Lines that are not queued wait for whoever reads, but not once a queue has ended with lines that nobody read.
-std::atomic<bool> waits_for_readers{true};
-
 bool is_journal() noexcept
 {
     static const bool is = detail::is_stream(STDERR_FILENO, std::getenv("JOURNAL_STREAM"));
@@ -92,50 +90,70 @@ std::unique_ptr<spdlog::formatter> make_formatter()
     return made;
 }
 
-// It keeps the text of the second that it formatted last, so that one thread at a time may use it.
+constinit std::mutex format_mutex;
+
+// The formatter keeps the text of the second that it formatted last, so that one thread at a time may use it.
 void format(const spdlog::details::log_msg& msg, spdlog::memory_buf_t& out)
 {
-    static auto& mutex = *new std::mutex;
-    static auto& formatter = *make_formatter().release();
-    const std::lock_guard lock(mutex);
-    formatter.format(msg, out);
+    const std::lock_guard lock(format_mutex);
+    static constinit spdlog::formatter* formatter = nullptr; // never destroyed
+    if (formatter == nullptr)
+        formatter = make_formatter().release();
+    formatter->format(msg, out);
 }
 
+// As the formatter would, but without memory and without its lock, since the queue's is held.
 std::size_t format_lost_line(std::uint64_t lost, std::span<char> out) noexcept
 {
-    try {
-        const std::string text =
-            "log: lines were dropped, since the standard error was not read in time lines=" +
-            std::to_string(lost);
-        spdlog::memory_buf_t line;
-        format({spdlog::source_loc(), "verbena", spdlog::level::warn, text}, line);
-        const std::size_t size = std::min(line.size(), out.size());
-        std::copy_n(line.data(), size, out.data());
-        return size;
-    } catch (const std::exception&) { // the metric tells it
-        return 0;
+    namespace chrono = std::chrono;
+    std::array<char, 96> time = {"<4>"};
+    if (!is_journal()) {
+        const auto now = chrono::floor<chrono::milliseconds>(chrono::system_clock::now());
+        const auto day = chrono::floor<chrono::days>(now);
+        const chrono::year_month_day date(day);
+        const chrono::hh_mm_ss clock(now - day);
+        std::snprintf(time.data(), time.size(), "%04d-%02u-%02uT%02d:%02d:%02d.%03dZ ", int(date.year()),
+                      unsigned(date.month()), unsigned(date.day()), int(clock.hours().count()),
+                      int(clock.minutes().count()), int(clock.seconds().count()),
+                      int(clock.subseconds().count()));
     }
+    const int size = std::snprintf(out.data(), out.size(),
+                                   "%swarning log: lines were dropped, since the standard error did not take "
+                                   "them in time lines=%llu\n",
+                                   time.data(), static_cast<unsigned long long>(lost));
+    return std::min(static_cast<std::size_t>(std::max(size, 0)), out.size());
 }
 
-// Never destroyed: threads may log while the process exits, and the writer may hang in write(2).
-detail::log_queue& process_queue()
+// In static storage, so that the first line needs no memory for it. Never destroyed: threads may log while the process exits, and
+// the writer may hang in write(2).
+detail::log_queue& process_queue() noexcept
 {
-    static const auto& queue = []() -> const std::shared_ptr<detail::log_queue>& {
-        const auto* made = new std::shared_ptr<detail::log_queue>(
-            std::make_shared<detail::log_queue>(STDERR_FILENO, queue_size, format_lost_line));
-        ::pthread_atfork(nullptr, nullptr, [] { process_queue().forget(); });
-        return *made;
-    }();
-    return *queue;
+    alignas(detail::log_queue) static constinit std::array<std::byte, sizeof(detail::log_queue)> storage{};
+    static detail::log_queue& queue =
+        *new (storage.data()) detail::log_queue(STDERR_FILENO, queue_size, format_lost_line);
+    return queue;
 }
 
-void write_now(std::string_view lines) noexcept
+void write_directly(std::string_view lines) noexcept
 {
-    if (waits_for_readers.load(std::memory_order_relaxed))
-        (void)std::fwrite(lines.data(), 1, lines.size(),
-                          stderr); // unbuffered; each call is one piece among threads
-    else if (detail::write_within(STDERR_FILENO, lines, no_patience) < lines.size())
-        process_queue().count_dropped(static_cast<std::uint64_t>(std::ranges::count(lines, '\n')));
+    // Unbuffered; each call is one piece among threads.
+    lines.remove_prefix(std::fwrite(lines.data(), 1, lines.size(), stderr));
+    process_queue().count_dropped(static_cast<std::uint64_t>(std::ranges::count(lines, '\n')));
+}
+
+// Hands each line of `text` to `append`, in the journal behind its priority.
+template<class Append>
+void mark_lines(log_level level, std::string_view text, const Append& append)
+{
+    while (!text.empty()) {
+        const std::size_t end = std::min(text.find('\n'), text.size() - 1) + 1;
+        if (is_journal()) {
+            const std::array<char, 3> prefix = {'<', priorities[static_cast<std::size_t>(level)], '>'};
+            append(std::string_view(prefix.data(), prefix.size()));
+        }
+        append(text.substr(0, end));
+        text.remove_prefix(end);
+    }
 }
 
 class standard_error final : public spdlog::sinks::sink {
@@ -147,8 +165,8 @@ public:
             format(msg, line);
             const std::string_view text(line.data(), line.size());
             if (process_queue().push(text, msg.level >= spdlog::level::warn) ==
-                detail::log_queue::outcome::not_running)
-                write_now(text);
+                detail::log_queue::outcome::direct)
+                write_directly(text);
         } catch (const std::bad_alloc&) {
             detail::count_lost_line();
         }
@@ -158,8 +176,40 @@ public:
     void set_formatter(std::unique_ptr<spdlog::formatter>) override {}
 };
 
-std::mutex users_mutex;
-unsigned users = 0;
+constinit std::mutex users_mutex;
+unsigned users = 0; // a child of fork() has those of its parent, which it destroys
+
+// A child of fork() may log, whatever the other threads of its parent were about.
+[[maybe_unused]] const int fork_handlers = ::pthread_atfork(
+    [] {
+        format_mutex.lock();
+        process_queue().before_fork();
+    },
+    [] {
+        process_queue().after_fork_in_parent();
+        format_mutex.unlock();
+    },
+    [] {
+        process_queue().after_fork_in_child();
+        format_mutex.unlock();
+        std::construct_at(
+            &users_mutex); // not locked before, since the end of a queued_log has it for seconds
+    });
+
+std::terminate_handler terminate_before = nullptr;
+
+void flush_before_the_end()
+{
+    static const bool once = [] {
+        (void)std::atexit([] { flush_log(); });
+        terminate_before = std::set_terminate([] {
+            flush_log();
+            terminate_before();
+        });
+        return true;
+    }();
+    (void)once;
+}
 
 } // namespace
 
@@ -169,14 +219,30 @@ void detail::count_lost_line() noexcept { process_queue().count_dropped(1); }
 
 void detail::write_last_words(std::string_view text) noexcept
 {
-    process_queue().flush(log_patience());
-    write_within(STDERR_FILENO, text, log_patience());
+    std::array<char, 4096> lines;
+    std::size_t size = 0;
+    mark_lines(log_level::error, text, [&](std::string_view part) {
+        size += part.copy(lines.data() + size, lines.size() - 1 - size);
+    });
+    if (size != 0 && lines[size - 1] != '\n')
+        lines[size++] = '\n';
+    const std::string_view words(lines.data(), size);
+    detail::log_queue& queue = process_queue();
+    // By the writer, if there is one: this thread must get to its abort(), and never into a write(2) that hangs.
+    const bool is_read = queue.flush(log_patience());
+    if (queue.push(words, true) == detail::log_queue::outcome::direct)
+        write_within(STDERR_FILENO, words, log_patience());
+    else if (is_read)
+        queue.flush(log_patience());
 }
 
 queued_log::queued_log(unsigned pinned_cpus)
 {
     const std::lock_guard lock(users_mutex);
-    if (users == 0)
+    flush_before_the_end();
+    if (process_queue().is_queued())
+        process_queue().keep_off(pinned_cpus);
+    else
         process_queue().start(pinned_cpus);
     ++users;
 }
@@ -185,7 +251,7 @@ queued_log::~queued_log()
 {
     const std::lock_guard lock(users_mutex);
     if (--users == 0)
-        waits_for_readers.store(process_queue().stop(log_patience()), std::memory_order_relaxed);
+        process_queue().stop(log_patience());
 }
 
 std::uint64_t dropped_log_lines() noexcept { return process_queue().dropped(); }
@@ -198,20 +264,16 @@ bool write_to_log(log_level level, std::string text) noexcept
     try {
         if (is_journal()) {
             std::string marked;
-            for (std::string_view rest = text; !rest.empty();) {
-                const std::size_t end = std::min(rest.find('\n'), rest.size() - 1) + 1;
-                marked += {'<', priorities[static_cast<std::size_t>(level)], '>'};
-                marked += rest.substr(0, end);
-                rest.remove_prefix(end);
-            }
+            mark_lines(level, text, [&](std::string_view part) { marked += part; });
             text = std::move(marked);
         }
         detail::log_queue& queue = process_queue();
         const outcome done = text.size() <= longest_in_queue ? queue.push(text, true) : queue.hand_over(text);
-        if (done == outcome::not_running)
-            write_now(text);
+        if (done == outcome::direct)
+            write_directly(text);
         return done != outcome::dropped;
     } catch (const std::bad_alloc&) {
+        process_queue().count_dropped(static_cast<std::uint64_t>(std::ranges::count(text, '\n')));
         return false;
     }
 }

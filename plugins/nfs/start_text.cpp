@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "start_text.hpp"
 
+#include <verbena/core/log.hpp>
 #include <verbena/core/printable.hpp>
 
 #include <verbena/core/net/ip_address.hpp>
@@ -228,8 +229,12 @@ std::string start_text(std::span<const exported_as> exports, std::span<const lis
             text += "  " + printable(e.notes) + '\n';
         if (!e.warning.empty())
             text += "  " + printable(e.warning) + '\n';
-        if (const std::string why = nobody_comes(e, listeners, of_host); !why.empty())
+        if (const std::string why = nobody_comes(e, listeners, of_host); !why.empty()) {
             text += "  warning: " + why + '\n';
+            // Whoever looks for warnings in the journal looks at no standard output.
+            log(log_level::warning, "nfs", "an export can't be reached by those whom it is for",
+                {{"export", e.pseudo}, {"why", why}});
+        }
     }
     bool mountable = false;
     for (const auto& l : listeners) {

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <list>
+#include <sstream>
 
 namespace verbena::daemon {
 
@@ -274,7 +275,13 @@ parsed_command_line parse_command_line(int argc, const char* const* argv, servic
     } catch (const CLI::ParseError& e) {
         if (const std::string said = unknown_word(app); e.get_exit_code() != 0 && !said.empty())
             throw config_error(said + (serve->parsed() ? "; all else stands in the file" : ""));
-        return {{}, app.exit(e) == 0 ? 0 : 2};
+        if (e.get_exit_code() == 0)
+            return {{}, app.exit(e)};
+        std::ostringstream out, said; // CLI11 would write it by itself, which the journal takes for no error
+        app.exit(e, out, said);
+        std::string text = said.str();
+        text.erase(text.find_last_not_of('\n') + 1);
+        throw config_error(text);
     }
 
     if (modules->parsed()) {

@@ -17,7 +17,7 @@ namespace {
 std::size_t room_of(int fd) noexcept
 {
     pollfd writable{fd, POLLOUT, 0};
-    if (::poll(&writable, 1, 0) == 0)
+    if (::poll(&writable, 1, 0) <= 0) // a signal may interrupt it, and then nothing is known
         return 0;
     const int size = ::fcntl(fd, F_GETPIPE_SZ);
     int unread = 0;

@@ -808,7 +808,6 @@ bool service::impl::stop_within(std::chrono::milliseconds drain, std::chrono::mi
         unfinished = still_running();
         log(log_level::error, "service", "not stopped in time; what still runs goes on by itself",
             {{"seconds", std::chrono::duration<double>(drain + grace).count()}});
-        flush_log(); // whoever hears of it may end the process
         return false;
     }
     stopper.join();

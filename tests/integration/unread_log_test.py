@@ -134,14 +134,24 @@ backend = "nullblk"
         self.assertTrue([line for line in lines if line.startswith("<7>trace rpc: call served")], lines)
         self.assertTrue([line for line in lines if line.startswith("<6>shard 0: ")], lines)
 
+    def test_the_journal_hears_of_an_export_that_nobody_reaches(self):
+        _, environment = self.journal()
+        d = self.start(export=",clients=198.51.100.0/24", environment=environment)
+        self.assertEqual(d.stop(), 0)
+        self.assertRegex(d.log(), r'(?m)^<4>warning nfs: an export can.t be reached by those whom it is for '
+                                  r'export=\S+ why="nobody of clients=198\.51\.100\.0/24')
+
     def test_the_journal_hears_why_nothing_starts(self):
-        path, environment = self.journal()
-        with open(path, "ab") as errors:
-            done = subprocess.run([daemon.BINARY, "serve", "/no/such/file.toml"], stderr=errors, check=False,
-                                  timeout=daemon.START_LIMIT, env={**os.environ, **environment})
-        self.assertEqual(done.returncode, 2)
-        with open(path, encoding="utf-8") as said:
-            self.assertRegex(said.read(), r"\A<3>verbenad: /no/such/file\.toml")
+        for words, says in ((["serve", "/no/such/file.toml"], r"<3>verbenad: /no/such/file\.toml.*\n"),
+                            (["serve", "--quiet", "file.toml"], r"<3>verbenad: --quiet requires --check\n"
+                                                                r"<3>Run with --help for more information\.\n")):
+            path, environment = self.journal()
+            with open(path, "ab") as errors:
+                done = subprocess.run([daemon.BINARY, *words], stderr=errors, check=False,
+                                      timeout=daemon.START_LIMIT, env={**os.environ, **environment})
+            self.assertEqual(done.returncode, 2)
+            with open(path, encoding="utf-8") as said:
+                self.assertRegex(said.read(), rf"\A{says}\Z")
 
 
 if __name__ == "__main__":

@@ -370,9 +370,8 @@ struct files_model {
             for (const m_lock& l : locks_)
                 if (l.file == d.file && l.by == m_lock::no_open)
                     for (const char byte : l.bytes)
-                        SIM_REQUIRE((byte == '-' ||
-                                     !conflicts(d.type,
-                                                byte == 'r' ? operation::lock_read : operation::lock_write)));
+                        SIM_REQUIRE((byte == '-' || !conflicts(d.type, byte == 'r' ? operation::lock_read
+                                                                                   : operation::lock_write)));
         }
         for (const m_passage& p : passages_)
             for (const m_open& o : opens_)

@@ -4,9 +4,8 @@
 //   log(log_level::info, "nfs", "client mounted", {{"client", address}, {"export", path}});
 //   2026-01-02T03:04:05.678Z info nfs: client mounted client=192.0.2.7 export=/data
 //
-// One log per process, written to standard error: by the calling thread, or, while a queued_log lives, by
-// a thread of its own (queued_log.hpp). What a peer can cause goes through a log_limiter, so that nobody
-// fills the disk.
+// One log per process, written to the standard error: by the calling thread, or, while a queued_log lives, by a thread
+// of the log (queued_log.hpp). What a peer can cause goes through a log_limiter, so that nobody fills the disk.
 #pragma once
 
 #include <atomic>
@@ -51,7 +50,8 @@ void set_log_level(log_level level) noexcept;
 log_level current_log_level() noexcept;
 inline bool log_enabled(log_level level) noexcept { return level >= current_log_level(); }
 
-/// Writes one line. Any thread; may block on a slow standard error, unless a queued_log lives.
+/// Writes one line. Any thread. While a queued_log lives it waits for no reader, and drops and counts a line for which
+/// there is no room. Otherwise it may block on a slow standard error. A line for which there is no memory is counted.
 void log(log_level level, std::string_view component, std::string_view message,
          std::initializer_list<log_field> fields = {});
 
