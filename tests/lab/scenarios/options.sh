@@ -48,7 +48,10 @@ port=$(sed -n 's/.*\<port=\([0-9]*\).*/\1/p' <<<",${mount_options//mountport/}")
 mount_server mounted nconnect=4
 timed 'four connections' python3 "$files" processes "$PWD/mounted" 4 5
 count=$(connections)
-[[ $count == 4 ]] || fail "nconnect=4 made $count connections"
+# Linux makes one connection to a server of version 4 by RDMA, whatever nconnect says (nfs4_set_client()).
+several=4
+[[ ${3:-} != vers=4* || $2 == lo ]] || several=1
+[[ $count == "$several" ]] || fail "nconnect=4 made $count connections"
 umount mounted
 
 # A server that says nothing: soft fails, hard goes on when it speaks again. How long a kernel of version 4 goes on with OPEN and CLOSE of a soft mount is its
