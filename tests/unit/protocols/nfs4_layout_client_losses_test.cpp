@@ -10,7 +10,7 @@ using namespace verbena;
 using namespace verbena::test;
 
 // Rule 8: after a restart nothing is read from where it was written; it is written again by NFS.
-BOOST_FIXTURE_TEST_CASE(what_a_restart_leaves_in_doubt_is_written_by_nfs, layout_world)
+BOOST_FIXTURE_TEST_CASE(rule_8_what_a_restart_leaves_in_doubt_is_written_by_nfs, layout_world)
 {
     join(holder);
     const auto what = make("f", letters(2 * block));
@@ -47,6 +47,14 @@ BOOST_FIXTURE_TEST_CASE(a_data_server_that_does_not_answer_is_given_up, layout_w
     loop::conditions silent;
     silent.latency = 1h;
     fabric->set_conditions(silent);
+    std::vector<device_error4> told;
+    holder.wire.on_call = [&](const sent_compound&, std::vector<std::byte>& message) {
+        each_sent<LAYOUTERROR4args>(message, [&](const LAYOUTERROR4args& args) {
+            BOOST_TEST((args.offset == 0u && args.length == UINT64_MAX));
+            for (const device_error4 each : args.errors)
+                told.push_back(each);
+        });
+    };
     const auto begun = clock.now();
     std::string got;
     tasks.spawn([&]() -> task<void> {
@@ -59,12 +67,18 @@ BOOST_FIXTURE_TEST_CASE(a_data_server_that_does_not_answer_is_given_up, layout_w
     BOOST_TEST((clock.now() - begun >= 30s));
     BOOST_TEST(counts().lost == 1u);
     BOOST_TEST(f->last_reason() == by_nfs::lost);
+    // The server hears of it as the layout goes back.
+    BOOST_TEST_REQUIRE(told.size() == 1u);
+    BOOST_TEST((told[0].status == nfsstat4::io));
+    BOOST_TEST(told[0].opnum == std::uint32_t(nfs_opnum4::read));
+    BOOST_TEST(service->layouts().counts().segments == 0);
     fabric->set_conditions({});
     close(*f);
+    BOOST_TEST(told.size() == 1u);
 }
 
 // Rule 11: an I/O error means that the layout is gone.
-BOOST_FIXTURE_TEST_CASE(a_layout_that_was_fenced_is_given_up, layout_world)
+BOOST_FIXTURE_TEST_CASE(rule_11_a_layout_that_was_fenced_is_given_up, layout_world)
 {
     join(holder);
     const std::string text = letters(4 * block);

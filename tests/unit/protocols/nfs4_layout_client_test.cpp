@@ -2,6 +2,8 @@
 // Files that our client reads and writes by RDMA layouts of our own server: the client's rules of the draft.
 #include "nfs4_layout_user.hpp"
 
+#include <algorithm>
+
 BOOST_AUTO_TEST_SUITE(nfs4_layout_client_test)
 
 using namespace verbena;
@@ -53,7 +55,7 @@ BOOST_FIXTURE_TEST_CASE(a_file_is_written_by_rdma_and_grows, layout_world)
 }
 
 // Rule 3 of the client's: what is not there reads as zeros, without I/O.
-BOOST_FIXTURE_TEST_CASE(a_hole_reads_as_zeros_without_io, layout_world)
+BOOST_FIXTURE_TEST_CASE(rule_3_a_hole_reads_as_zeros_without_io, layout_world)
 {
     join(holder);
     const auto what = make("f", "");
@@ -133,8 +135,50 @@ BOOST_FIXTURE_TEST_CASE(bytes_without_an_extent_take_another_layout, layout_worl
     BOOST_TEST((there(what) == text.substr(0, 3) + other_text + text.substr(5 * block + 3)));
 }
 
+namespace {
+
+struct kept_files : layout_world {
+    kept_files() : layout_world(loop::options().profile, files_are::in_snapshots) {}
+};
+
+} // namespace
+
+// A snapshot has the file's blocks, so that the client writes copies of them.
+BOOST_FIXTURE_TEST_CASE(rule_1_part_of_a_block_is_merged_and_the_old_memory_never_read_again, kept_files)
+{
+    join(holder);
+    const std::string old = letters(3 * block);
+    const auto what = make("f", old);
+    const auto place = good([&] { return holder.user.walk(top, "/.snapshot", true); }).handle;
+    (void)good([&] { return holder.user.mkdir(place, "s", {}); });
+    auto f = open(what);
+    const auto extents = good([&] { return f->extents(layoutiomode4::rw); });
+    for (const auto state : {pnfs_rdma_extent_state4::read_data, pnfs_rdma_extent_state4::invalid_data})
+        BOOST_TEST(std::ranges::count(extents, state, &pnfs_rdma_extent4::state) == 1);
+    std::string now = old;
+    const auto change = [&](std::uint64_t at, std::string_view text) {
+        write(*f, at, text);
+        now.replace(static_cast<std::size_t>(at), text.size(), text);
+    };
+    change(block + 10, "new");
+    BOOST_TEST((whole(*f) == now));
+    BOOST_TEST((there(what) == old)); // until it is committed
+    change(block, "next");            // what is merged already is not read from the old block again
+    BOOST_TEST((whole(*f) == now));
+    commit(*f);
+    BOOST_TEST((there(what) == now));
+    change(3 * block - 2, "x"); // a block beside it
+    BOOST_TEST((whole(*f) == now));
+    close(*f);
+    BOOST_TEST(counts().written_by_nfs == 0u);
+    BOOST_TEST(counts().read_by_nfs == 0u);
+    BOOST_TEST(counts().lost == 0u);
+    BOOST_TEST((there(what) == now));
+    BOOST_TEST((there(good([&] { return holder.user.walk(place, "/s/f", true); })) == old));
+}
+
 // Rules 1 and 2: of uninitialized blocks whole ones are written, with what lay beneath, or zeros.
-BOOST_FIXTURE_TEST_CASE(a_write_to_uninitialized_memory_fills_its_blocks, layout_world)
+BOOST_FIXTURE_TEST_CASE(rule_2_a_write_to_uninitialized_memory_fills_its_blocks, layout_world)
 {
     join(holder);
     const auto what = make("f", std::string(3 * block, 'o'));
@@ -232,7 +276,7 @@ BOOST_FIXTURE_TEST_CASE(blocks_that_one_layoutcommit_can_not_tell_of_take_severa
 }
 
 // Rule 7: the body of LAYOUTRETURN is empty. And it names the newest number of the stateid.
-BOOST_FIXTURE_TEST_CASE(what_goes_back_has_no_body_and_the_newest_number, layout_world)
+BOOST_FIXTURE_TEST_CASE(rule_7_what_goes_back_has_no_body_and_the_newest_number, layout_world)
 {
     join(holder);
     const auto what = make("f", letters(1000));
@@ -260,8 +304,64 @@ BOOST_FIXTURE_TEST_CASE(what_goes_back_has_no_body_and_the_newest_number, layout
     BOOST_TEST(returned[0].seqid == 2u);
 }
 
+// RFC 7862 15.7. It costs no call.
+BOOST_FIXTURE_TEST_CASE(what_goes_back_tells_how_much_went_by_rdma, layout_world)
+{
+    join(holder);
+    const auto what = make("f", letters(1000));
+    std::vector<LAYOUTSTATS4args> told;
+    holder.wire.on_call = [&](const sent_compound&, std::vector<std::byte>& message) {
+        each_sent<LAYOUTSTATS4args>(message, [&](const LAYOUTSTATS4args& args) {
+            BOOST_TEST((args.offset == 0u && args.length == UINT64_MAX));
+            BOOST_TEST((args.layout_type == layouttype4::rdma));
+            BOOST_TEST(args.update_body.empty());
+            BOOST_TEST((args.deviceid != deviceid4()));
+            told.push_back(args);
+        });
+    };
+    auto f = open(what);
+    holder.wire.sent.clear();
+    BOOST_TEST(read(*f, 0, 10) == letters(10));
+    BOOST_TEST(read(*f, 10, 20) == letters(30).substr(10));
+    write(*f, 0, "new");
+    BOOST_TEST(told.empty());
+    close(*f);
+    BOOST_TEST_REQUIRE(told.size() == 1u);
+    BOOST_TEST((told[0].read.count == 2u && told[0].read.bytes == 30u));
+    BOOST_TEST((told[0].write.count == 1u && told[0].write.bytes == 3u));
+    BOOST_TEST(holder.wire.count(nfs_opnum4::layoutreturn) == 1u);
+    BOOST_TEST(program->counters().layout_bytes_read.value() == 30u);
+    BOOST_TEST(program->counters().layout_bytes_written.value() == 3u);
+    // Each byte once, and nothing of a layout by which none went.
+    f = open(what);
+    BOOST_TEST(read(*f, 0, 5).size() == 5u);
+    close(*f);
+    BOOST_TEST_REQUIRE(told.size() == 2u);
+    BOOST_TEST((told[1].read.bytes == 5u && told[1].write.count == 0u));
+    (void)device_of(what);
+    BOOST_TEST(told.size() == 2u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_server_that_does_not_count_bytes_is_told_once, layout_world)
+{
+    join(holder);
+    const auto what = make("f", letters(1000));
+    holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.has(nfs_opnum4::layoutstats))
+            refuse_at(reply, 2, nfsstat4::notsupp);
+    };
+    for (const std::size_t returns : {2u, 3u}) { // again, without it, the first time
+        auto f = open(what);
+        BOOST_TEST(read(*f, 0, 10) == letters(10));
+        close(*f);
+        BOOST_TEST(holder.wire.count(nfs_opnum4::layoutreturn) == returns);
+        BOOST_TEST(holder.wire.count(nfs_opnum4::layoutstats) == 1u);
+        BOOST_TEST(service->layouts().counts().segments == 0);
+    }
+}
+
 // Rule 10: each user is authorised by OPEN.
-BOOST_FIXTURE_TEST_CASE(a_file_that_is_open_to_read_is_not_written, layout_world)
+BOOST_FIXTURE_TEST_CASE(rule_10_a_file_that_is_open_to_read_is_not_written, layout_world)
 {
     join(holder);
     const auto what = make("f", letters(1000));
@@ -275,7 +375,7 @@ BOOST_FIXTURE_TEST_CASE(a_file_that_is_open_to_read_is_not_written, layout_world
 }
 
 // Rule 9.
-BOOST_FIXTURE_TEST_CASE(a_server_that_says_later_is_asked_again_and_then_let_rest, layout_world)
+BOOST_FIXTURE_TEST_CASE(rule_9_a_server_that_says_later_is_asked_again_and_then_let_rest, layout_world)
 {
     join(holder);
     const std::string text = letters(1000);
@@ -324,7 +424,76 @@ BOOST_FIXTURE_TEST_CASE(a_server_that_says_later_is_asked_again_and_then_let_res
     close(*f);
 }
 
-BOOST_FIXTURE_TEST_CASE(a_file_that_the_server_gives_no_layout_of_is_asked_for_once_per_open, layout_world)
+// The server has a recall under way that has not come yet, and gives nothing before what it recalls is back.
+BOOST_FIXTURE_TEST_CASE(rule_9_a_recall_is_done_with_before_a_layout_is_asked_for_again, layout_world)
+{
+    join(holder);
+    const std::string text = letters(1000);
+    const auto what = make("f", text);
+    auto f = open(what);
+    BOOST_TEST(read(*f, 0, 100) == text.substr(0, 100)); // by a layout to read
+    int left = 1;
+    holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.has(nfs_opnum4::layoutget) && left-- > 0)
+            refuse_layout(reply, nfsstat4::recallconflict);
+    };
+    holder.wire.sent.clear();
+    write(*f, 0, "new");
+    BOOST_TEST(counts().written_by_rdma == 3u);
+    std::string order;
+    for (const sent_compound& each : holder.wire.sent)
+        order += each.has(nfs_opnum4::layoutget)      ? "get "
+                 : each.has(nfs_opnum4::layoutreturn) ? "return "
+                                                      : "";
+    BOOST_TEST(order == "get return get ");
+    close(*f);
+    BOOST_TEST(there(what).substr(0, 10) == "new" + text.substr(3, 7));
+}
+
+BOOST_FIXTURE_TEST_CASE(rule_9_a_server_in_grace_or_amid_a_recall_is_asked_again_and_then_let_rest,
+                        layout_world)
+{
+    join(holder);
+    const std::string text = letters(1000);
+    const auto what = make("f", text);
+    for (const nfsstat4 status : {nfsstat4::recallconflict, nfsstat4::grace})
+        BOOST_TEST_CONTEXT(to_string(status))
+        {
+            int left = 2;
+            holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+                if (call.has(nfs_opnum4::layoutget) && left-- > 0)
+                    refuse_layout(reply, status);
+            };
+            auto f = open(what, share4::access_read);
+            holder.wire.sent.clear();
+            const auto begun = clock.now();
+            const auto before = counts();
+            BOOST_TEST(read(*f, 0, 100) == text.substr(0, 100));
+            BOOST_TEST(holder.wire.count(nfs_opnum4::layoutget) == 3u);
+            BOOST_TEST((clock.now() - begun >= 6ms));
+            BOOST_TEST(counts().read_by_rdma == before.read_by_rdma + 100);
+            close(*f);
+            // In vain: NFS, at once, and for a second without asking.
+            left = 1000;
+            f = open(what, share4::access_read);
+            holder.wire.sent.clear();
+            const auto now = clock.now();
+            BOOST_TEST(read(*f, 0, 100) == text.substr(0, 100));
+            BOOST_TEST(read(*f, 0, 100) == text.substr(0, 100));
+            BOOST_TEST((clock.now() - now < 100ms));
+            BOOST_TEST(holder.wire.count(nfs_opnum4::layoutget) == 5u);
+            BOOST_TEST(counts().read_by_nfs == before.read_by_nfs + 200);
+            BOOST_TEST(f->last_reason() == by_nfs::later);
+            left = 0;
+            pass(2s);
+            BOOST_TEST(read(*f, 0, 100) == text.substr(0, 100));
+            BOOST_TEST(counts().read_by_rdma == before.read_by_rdma + 200);
+            close(*f);
+        }
+}
+
+BOOST_FIXTURE_TEST_CASE(rule_9_a_file_that_the_server_gives_no_layout_of_is_asked_for_once_per_open,
+                        layout_world)
 {
     join(holder);
     const std::string text = letters(1000);

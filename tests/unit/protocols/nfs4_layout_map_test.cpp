@@ -51,7 +51,7 @@ bool add(layout_map& m, std::vector<pnfs_rdma_extent4> extents, layoutiomode4 mo
 
 } // namespace
 
-BOOST_AUTO_TEST_CASE(without_an_extent_there_is_no_io)
+BOOST_AUTO_TEST_CASE(rule_4_without_an_extent_there_is_no_io)
 {
     layout_map m;
     BOOST_TEST(told(m.to_read(0)) == "none");
@@ -63,7 +63,7 @@ BOOST_AUTO_TEST_CASE(without_an_extent_there_is_no_io)
     BOOST_TEST(told(m.to_read(12288)) == "none");
 }
 
-BOOST_AUTO_TEST_CASE(what_is_given_to_read_is_not_written)
+BOOST_AUTO_TEST_CASE(rule_4_what_is_given_to_read_is_not_written)
 {
     layout_map m;
     BOOST_TEST(add(m, {extent(state::read_data, 0, 4096), extent(state::none_data, 4096, 4096)}, reads));
@@ -71,7 +71,7 @@ BOOST_AUTO_TEST_CASE(what_is_given_to_read_is_not_written)
     BOOST_TEST(told(m.to_write(4096)) == "none");
 }
 
-BOOST_AUTO_TEST_CASE(a_hole_reads_as_zeros_without_io)
+BOOST_AUTO_TEST_CASE(rule_3_a_hole_reads_as_zeros_without_io)
 {
     layout_map m;
     BOOST_TEST(add(m, {extent(state::none_data, 0, 8192), extent(state::read_data, 8192, 4096)}, reads));
@@ -104,7 +104,7 @@ BOOST_AUTO_TEST_CASE(what_was_given_to_write_since_hides_what_was_a_hole)
     BOOST_TEST(told(m.to_read(4 * block)) == "4096 of 1 at 16384");
 }
 
-BOOST_AUTO_TEST_CASE(uninitialized_memory_reads_as_what_lies_beneath_or_zeros)
+BOOST_AUTO_TEST_CASE(rule_3_uninitialized_memory_reads_as_what_lies_beneath_or_zeros)
 {
     layout_map m;
     BOOST_TEST(add(m,
@@ -117,7 +117,7 @@ BOOST_AUTO_TEST_CASE(uninitialized_memory_reads_as_what_lies_beneath_or_zeros)
     BOOST_TEST(told(m.to_write(block + 1)) == "12287 uninitialized of 2 at 4097");
 }
 
-BOOST_AUTO_TEST_CASE(after_a_write_the_old_extent_is_never_read)
+BOOST_AUTO_TEST_CASE(rule_1_after_a_write_the_old_extent_is_never_read)
 {
     layout_map m;
     BOOST_TEST(add(m,
@@ -134,7 +134,7 @@ BOOST_AUTO_TEST_CASE(after_a_write_the_old_extent_is_never_read)
     BOOST_TEST(told(m.to_write(3 * block)) == "4096 uninitialized of 2 at 12288");
 }
 
-BOOST_AUTO_TEST_CASE(the_commit_list_is_whole_blocks_in_order_that_do_not_touch)
+BOOST_AUTO_TEST_CASE(rule_6_the_commit_list_is_whole_blocks_in_order_that_do_not_touch)
 {
     layout_map m;
     BOOST_TEST(add(m, {extent(state::invalid_data, 0, 16 * block)}, writes));
@@ -168,7 +168,7 @@ BOOST_AUTO_TEST_CASE(uninitialized_extents_are_of_whole_blocks)
 }
 
 // The server still takes them for uninitialized, until a LAYOUTCOMMIT tells.
-BOOST_AUTO_TEST_CASE(what_is_filled_up_stays_so_whatever_the_server_gives_again)
+BOOST_AUTO_TEST_CASE(rule_5_what_is_filled_up_stays_so_whatever_the_server_gives_again)
 {
     layout_map m;
     const std::vector<pnfs_rdma_extent4> given = {extent(state::read_data, 0, 4 * block, 1),

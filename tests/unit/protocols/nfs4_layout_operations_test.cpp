@@ -9,7 +9,7 @@ using namespace verbena;
 using namespace verbena::test;
 using mode = layoutiomode4;
 
-BOOST_FIXTURE_TEST_CASE(a_client_reads_and_writes_a_file_without_calls, layout_fixture)
+BOOST_FIXTURE_TEST_CASE(rule_8_a_client_reads_and_writes_a_file_without_calls, layout_fixture)
 {
     begin();
     const auto file = make(first, "f", "written by a call");
@@ -270,7 +270,7 @@ BOOST_FIXTURE_TEST_CASE(clients_reach_memory_by_the_device_they_call_by, layout_
 
 // --- LAYOUTGET: what is given
 
-BOOST_FIXTURE_TEST_CASE(a_layout_to_read_tells_data_and_holes, layout_fixture)
+BOOST_FIXTURE_TEST_CASE(rule_1_a_layout_to_read_tells_data_and_holes, layout_fixture)
 {
     begin();
     const auto file = make(first, "f", "");
@@ -293,7 +293,7 @@ BOOST_FIXTURE_TEST_CASE(a_layout_to_read_tells_data_and_holes, layout_fixture)
     BOOST_TEST(first.read(file, file.id, 4) == std::string(4, '\0'));
 }
 
-BOOST_FIXTURE_TEST_CASE(a_layout_to_write_has_memory_for_each_byte, layout_fixture)
+BOOST_FIXTURE_TEST_CASE(rule_2_a_layout_to_write_has_memory_for_each_byte, layout_fixture)
 {
     begin();
     const auto file = make(first, "f", "");
@@ -305,7 +305,7 @@ BOOST_FIXTURE_TEST_CASE(a_layout_to_write_has_memory_for_each_byte, layout_fixtu
     BOOST_TEST(size_of(first, file) == 0u); // until LAYOUTCOMMIT says so
 }
 
-BOOST_FIXTURE_TEST_CASE(fewer_bytes_than_the_minimum_are_none, layout_fixture)
+BOOST_FIXTURE_TEST_CASE(rule_4_fewer_bytes_than_the_minimum_are_none, layout_fixture)
 {
     begin();
     const auto file = make(first, "f", "text");
@@ -432,7 +432,7 @@ BOOST_FIXTURE_TEST_CASE(an_open_to_read_gives_none_to_write, layout_fixture)
     BOOST_TEST(get(second, writes, asking(writes.id, mode::read)).status == nfsstat4::openmode);
 }
 
-BOOST_FIXTURE_TEST_CASE(the_callers_own_rights_count, layout_fixture)
+BOOST_FIXTURE_TEST_CASE(rule_19_the_callers_own_rights_count, layout_fixture)
 {
     begin();
     const auto file = make(first, "f", "text"); // with mode 0
@@ -449,7 +449,7 @@ BOOST_FIXTURE_TEST_CASE(the_callers_own_rights_count, layout_fixture)
     BOOST_TEST(get(first, file, asking(file.id, mode::rw)).status == nfsstat4::ok);
 }
 
-BOOST_FIXTURE_TEST_CASE(an_export_to_read_gives_none_to_write, layout_fixture)
+BOOST_FIXTURE_TEST_CASE(rule_19_an_export_to_read_gives_none_to_write, layout_fixture)
 {
     storage::set_attributes set;
     set.mode = 0666;
@@ -668,7 +668,7 @@ BOOST_AUTO_TEST_CASE(a_host_of_many_clients_leaves_layouts_to_other_hosts)
         BOOST_TEST(take(f.second, i) == nfsstat4::ok);
 }
 
-BOOST_FIXTURE_TEST_CASE(a_commit_that_makes_no_sense_is_refused, layout_fixture)
+BOOST_FIXTURE_TEST_CASE(rule_10_a_commit_that_makes_no_sense_is_refused, layout_fixture)
 {
     begin();
     const auto file = make(first, "f", "text");

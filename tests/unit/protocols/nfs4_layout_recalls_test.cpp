@@ -150,7 +150,7 @@ struct fixture : layout_fixture {
 
 // --- CB_LAYOUTRECALL
 
-BOOST_FIXTURE_TEST_CASE(a_layout_is_recalled_before_its_file_is_cut, fixture)
+BOOST_FIXTURE_TEST_CASE(rule_13_a_layout_is_recalled_before_its_file_is_cut, fixture)
 {
     begin();
     const auto file = make(first, "f", "text");
@@ -317,37 +317,6 @@ BOOST_FIXTURE_TEST_CASE(a_layout_to_write_that_is_revoked_changes_its_file, fixt
     BOOST_TEST(!change_after(mode::read, "read"));
     BOOST_TEST(change_after(mode::rw, "written"));
     BOOST_TEST(stats().revocations.value() == 2u);
-}
-
-BOOST_FIXTURE_TEST_CASE(an_open_that_denies_others_waits_for_layouts, fixture)
-{
-    begin();
-    const auto file = make(first, "f", "text");
-    const auto made = get(first, file, mode::read);
-    close(first, file); // the layout stays
-    OPEN4args denying =
-        second.opening("f", share4::access_both | share4::want_no_delegation, share4::deny_both);
-    const auto opening = layout_fixture::called_fixture::begin(second.sequence(), PUTROOTFH4args(),
-                                                               LOOKUP4args{"export"}, denying);
-    BOOST_TEST(!opening->is_done);
-    BOOST_TEST_REQUIRE(first_way->calls.size() == 1u);
-    BOOST_TEST(give_back(first, file, returning(first_way->calls[0].id)).status == nfsstat4::ok);
-    turns();
-    BOOST_TEST(status_of(*opening) == nfsstat4::ok);
-}
-
-BOOST_FIXTURE_TEST_CASE(none_is_given_of_what_others_deny, fixture)
-{
-    begin();
-    const auto file = make(first, "f", "text");
-    OPEN4args denying =
-        second.opening("f", share4::access_read | share4::want_no_delegation, share4::deny_write);
-    close(first, file);
-    BOOST_TEST_REQUIRE(second.open(denying).status == nfsstat4::ok);
-    const auto reads = open(first, "f", share4::access_read);
-    // Who may not open the file to write gets no layout to write either.
-    BOOST_TEST(get(first, reads, asking(reads.id, mode::rw)).status == nfsstat4::openmode);
-    BOOST_TEST(get(first, reads, asking(reads.id, mode::read)).status == nfsstat4::ok);
 }
 
 BOOST_FIXTURE_TEST_CASE(what_a_client_had_is_out_of_reach_when_it_is_gone, fixture)
@@ -740,6 +709,7 @@ BOOST_FIXTURE_TEST_CASE(a_layout_is_committed_before_it_is_fenced, fixture)
     pass(200ms);
     BOOST_TEST(status_of(*returning_it) == nfsstat4::ok);
     BOOST_TEST(status_of(*committing_it) == nfsstat4::ok);
+    BOOST_TEST(slow->commits == 1); // it is durable
     BOOST_TEST(status_of(*cutting) == nfsstat4::ok);
     BOOST_TEST(size_of(first, file) == 0u);
     BOOST_TEST(segments() == 0);
@@ -816,7 +786,7 @@ BOOST_FIXTURE_TEST_CASE(a_layouts_holder_fills_its_own_holes, fixture)
     BOOST_TEST(first_way->calls.empty());
 }
 
-BOOST_FIXTURE_TEST_CASE(a_layout_to_write_recalls_layouts_that_tell_of_holes, fixture)
+BOOST_FIXTURE_TEST_CASE(rule_12_a_layout_to_write_recalls_layouts_that_tell_of_holes, fixture)
 {
     begin();
     const auto file = make(first, "f", "");
@@ -1127,7 +1097,7 @@ struct restarted : fixture {
 } // namespace
 
 // RFC 8881 18.42.3. Others may have cut the file since, and a commit would give it its old length back, in zeros.
-BOOST_FIXTURE_TEST_CASE(what_was_placed_before_a_restart_is_to_be_written_again, restarted)
+BOOST_FIXTURE_TEST_CASE(rule_17_what_was_placed_before_a_restart_is_to_be_written_again, restarted)
 {
     come_back();
     BOOST_TEST(reclaim(first, 3).status == nfsstat4::reclaim_bad);

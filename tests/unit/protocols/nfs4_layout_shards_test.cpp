@@ -124,7 +124,7 @@ std::string text_of(spread_client& c, const spread_client::opened& file, std::ui
 
 } // namespace
 
-BOOST_AUTO_TEST_CASE(nothing_is_written_once_the_layout_is_back)
+BOOST_AUTO_TEST_CASE(rule_9_nothing_is_written_once_the_layout_is_back)
 {
     for (std::uint64_t seed = 1; seed <= layout_orders; ++seed) {
         BOOST_TEST_CONTEXT("seed " << seed)
@@ -176,7 +176,7 @@ BOOST_AUTO_TEST_CASE(nothing_is_written_once_the_layout_is_back)
     }
 }
 
-BOOST_AUTO_TEST_CASE(nothing_is_written_once_the_layout_is_revoked)
+BOOST_AUTO_TEST_CASE(rule_9_nothing_is_written_once_the_layout_is_revoked)
 {
     for (std::uint64_t seed = 1; seed <= layout_orders; ++seed) {
         BOOST_TEST_CONTEXT("seed " << seed)

@@ -42,7 +42,8 @@ struct disk_of {
 
 // A client of ours.
 struct world : layout_world {
-    explicit world(const verbs::capabilities& profile = loop::options().profile) : layout_world(profile, true)
+    explicit world(const verbs::capabilities& profile = loop::options().profile)
+        : layout_world(profile, files_are::in_stores)
     {
     }
     ~world()

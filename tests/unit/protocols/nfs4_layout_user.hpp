@@ -126,6 +126,9 @@ struct layout_client_of_ours {
     std::optional<layout_user> layouts;
 };
 
+/// Of an export with layouts.
+enum class files_are { in_memory, in_stores, in_snapshots };
+
 struct layout_world : nfs4_fixture {
     static constexpr std::uint64_t block = 64 << 10;
     using one = layout_client_of_ours;
@@ -142,12 +145,18 @@ struct layout_world : nfs4_fixture {
         BOOST_REQUIRE_MESSAGE(got, (got ? std::string() : got.error().message()));
         return std::move(*got);
     }
-    /// `in_stores`: the files of the export are no memory.
     explicit layout_world(const verbs::capabilities& profile = loop::options().profile,
-                          bool in_stores = false)
+                          files_are where = files_are::in_memory)
     {
-        if (in_stores)
+        if (where == files_are::in_stores)
             options[0].backend = &stored;
+        if (where == files_are::in_snapshots) {
+            memfs::memfs_options memory;
+            memory.root_mode = 0777;
+            memory.snapshots = true;
+            snapshots = std::move(*memfs::open_memfs(memory, lane));
+            options[0].backend = snapshots.get();
+        }
         store = &kept;
         options[0].pnfs = true;
         options[0].local_writers = false;
@@ -393,6 +402,7 @@ struct layout_world : nfs4_fixture {
     buffer_pool little_pool{little, shard.get()};
     kept_store kept;
     storing_backend stored{*files};
+    std::unique_ptr<storage::file_backend> snapshots;
     std::unique_ptr<loop::fabric> fabric;
     std::unique_ptr<loop::device> device, client_device;
     std::unique_ptr<loop::context> context, client_context;

@@ -152,6 +152,21 @@ struct fixture : layout_fixture {
         return {reinterpret_cast<const char*>(res.data.inline_bytes.data()), res.data.inline_bytes.size()};
     }
     std::uint64_t held() { return memfs::snapshot_counts_of(*snapshots).held_bytes; }
+    std::uint64_t free_bytes()
+    {
+        turns();
+        std::uint64_t bytes = 0;
+        const auto asking_it = [&]() -> task<void> {
+            const storage::request me;
+            const storage::handle root = snapshots->root();
+            auto looking = snapshots->statfs(me, root);
+            const auto space = co_await looking;
+            BOOST_REQUIRE(space);
+            bytes = space->free_bytes;
+        };
+        run_until_complete(*shard, asking_it());
+        return bytes;
+    }
     std::int64_t segments()
     {
         turns();
@@ -375,7 +390,7 @@ BOOST_FIXTURE_TEST_CASE(files_get_no_rest_behind_a_recall_for_a_snapshot, fixtur
 
 // --- Copy-on-write by the client
 
-BOOST_FIXTURE_TEST_CASE(rule_2_4_1_shared_bytes_come_as_read_data_under_invalid_data, fixture)
+BOOST_FIXTURE_TEST_CASE(rule_2_shared_bytes_come_as_read_data_under_invalid_data, fixture)
 {
     begin();
     const auto f = make_kept(first, "f", 3);
@@ -418,20 +433,56 @@ BOOST_FIXTURE_TEST_CASE(memory_that_was_used_before_is_zeros_when_it_is_granted,
     BOOST_TEST(take(p, made.memory(1), 0, block) == std::string(block, '\0'));
 }
 
-BOOST_FIXTURE_TEST_CASE(rule_2_4_1_without_a_minimum_all_can_be_written_as_it_is, fixture)
+// With one the same bytes are READ_DATA beneath INVALID_DATA, as above.
+BOOST_FIXTURE_TEST_CASE(rule_7_without_a_minimum_all_can_be_written_as_it_is, fixture)
 {
     begin();
-    const auto f = make_kept(first, "f", 2);
-    const auto made = get(first, f, asking(f.id, mode::rw, 0, 2 * block, 0));
-    BOOST_TEST_REQUIRE(made.extents.size() == 1u);
-    BOOST_TEST(made.extents[0].state == extent_state::read_write_data);
+    const auto f = make_kept(first, "f", 3);
+    BOOST_TEST(first.write(f, "own", f.id, block) == nfsstat4::ok);
+    const auto made = get(first, f, asking(f.id, mode::rw, 0, 3 * block, 0));
+    BOOST_TEST_REQUIRE(!made.extents.empty());
+    BOOST_TEST((made.offset == 0u && made.length == 3 * block));
+    for (const pnfs_rdma_extent4& e : made.extents)
+        BOOST_TEST(e.state == extent_state::read_write_data);
     rdma_peer& p = connect_to(first, made);
     BOOST_TEST(put(p, made.memory(), 0, "new"));
     BOOST_TEST(read_at(first, f, 0, 4) == "newa");
     BOOST_TEST(read_at(second, open_kept(second, "of f", "f"), 0, 4) == "aaaa");
 }
 
-BOOST_FIXTURE_TEST_CASE(rule_2_4_5_what_is_committed_is_the_files_and_the_rest_is_dropped, fixture)
+// Memory that is no part of the file goes with the fence, and so not before the layout is back.
+BOOST_FIXTURE_TEST_CASE(rule_14_invalid_blocks_behind_a_new_end_are_freed_after_their_recall, fixture)
+{
+    begin();
+    const auto f = make_kept(first, "f", 3);
+    const std::uint64_t before = free_bytes();
+    const auto made = get(first, f, asking(f.id, mode::rw, 0, 3 * block));
+    BOOST_TEST_REQUIRE(made.extents.size() == 2u);
+    BOOST_TEST(made.extents[1].state == extent_state::invalid_data);
+    BOOST_TEST(free_bytes() == before - 3 * block);
+    rdma_peer& p = connect_to(first, made);
+    attributes values;
+    values.size = block;
+    values.present.set(attribute::size);
+    const encoded size(values);
+    const auto mine = open(second, "f");
+    const auto cutting = begin_of(second, mine, SETATTR4args{mine.id, size.raw});
+    turns();
+    BOOST_TEST(!cutting->is_done);
+    BOOST_TEST_REQUIRE(first_way->calls.size() == 1u);
+    BOOST_TEST((first_way->calls[0].operation == nfs_cb_opnum4::layoutrecall));
+    BOOST_TEST(put(p, made.memory(1), 2 * block, "behind the end to be"));
+    BOOST_TEST(take(p, made.memory(1), 2 * block, 6) == "behind");
+    BOOST_TEST(free_bytes() == before - 3 * block);
+    BOOST_TEST(give_back(first, f, returning(first_way->calls[0].id)).status == nfsstat4::ok);
+    turns();
+    BOOST_TEST(status_of(*cutting) == nfsstat4::ok);
+    BOOST_TEST(free_bytes() == before);
+    BOOST_TEST(!put(p, made.memory(1), 2 * block, "lost"));
+    BOOST_TEST(size_of(second, f) == block);
+}
+
+BOOST_FIXTURE_TEST_CASE(rule_10_what_is_committed_is_the_files_and_the_rest_is_dropped, fixture)
 {
     begin();
     const auto f = make_kept(first, "f", 3);
@@ -552,7 +603,7 @@ BOOST_FIXTURE_TEST_CASE(who_has_memory_that_is_not_the_files_yet_gets_it_anew, f
 }
 
 // The rest of the last block reads as zeros when the file grows, whatever its holder wrote there.
-BOOST_FIXTURE_TEST_CASE(rule_2_4_7_bytes_behind_the_end_are_not_the_files, fixture)
+BOOST_FIXTURE_TEST_CASE(rule_13_bytes_behind_the_end_are_not_the_files, fixture)
 {
     begin();
     const auto f = make(first, "f", "text");

@@ -47,6 +47,7 @@ void file_layout::forget_layout() noexcept
     map.clear();
     id.reset();
     unplaced.clear();
+    failure.reset();
     reserve.reset();
 }
 

@@ -92,6 +92,11 @@ struct file_layout : std::enable_shared_from_this<file_layout> {
         std::uint32_t handle = 0;
         std::uint64_t address = 0;
     };
+    /// By RDMA, of which the server has not been told yet.
+    struct moved_bytes {
+        io_info4 read, written;
+        deviceid4 device{}; ///< that of the last ones
+    };
     struct recall {
         layoutiomode4 mode = layoutiomode4::any;
         std::uint64_t offset = 0;
@@ -145,6 +150,12 @@ struct file_layout : std::enable_shared_from_this<file_layout> {
     /// LAYOUTRETURN, for who has the turn, has shut and has a layout. Fails where it is not known to be returned, as the server can't be asked, or puts it
     /// off.
     task<result<void>> give_back_in_turn(recall what);
+    /// That call. Yields the layout's stateid, if the server has kept some of it.
+    task<result<std::optional<stateid4>>> send_return(const LAYOUTRETURN4args& args);
+    /// The same, with `said` before it in the same COMPOUND.
+    template<class Said>
+    task<result<std::optional<stateid4>>> send_return_behind(const Said& said, const LAYOUTRETURN4args& args,
+                                                             bool& is_taken, nfsstat4& refusal);
     /// Commits, and gives back all that there is.
     task<result<void>> give_back();
     task<void> give_recalled_back();
@@ -190,7 +201,8 @@ struct file_layout : std::enable_shared_from_this<file_layout> {
                                     rpc::payload data, by_nfs why);
     task<result<std::shared_ptr<data_connection>>> connection_to(deviceid4 device);
     /// I/O by that connection has failed.
-    void note_failure(const std::shared_ptr<data_connection>& by, const error& why);
+    void note_failure(const std::shared_ptr<data_connection>& by, const deviceid4& device, nfs_opnum4 what,
+                      const error& why);
     /// Of the first bytes that lie somewhere.
     std::optional<deviceid4> device_to_read(std::uint64_t offset, std::uint32_t count) const noexcept;
     void note_written(const std::shared_ptr<layout_sharer>& who, std::uint64_t offset,
@@ -233,6 +245,9 @@ struct file_layout : std::enable_shared_from_this<file_layout> {
     std::uint64_t number = 0;     // of the next one
     std::size_t uncommitted = 0;
     std::vector<unflushed> unplaced;
+    moved_bytes moved;
+    std::optional<device_error4>
+        failure;                 ///< of a connection to a device, of which the server has not been told yet
     std::vector<recall> recalls; // that were answered with OK
     bool is_giving_back = false;
     event gave_back; // while it is not

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace verbena::nfs::v4::pnfs {
 namespace {
@@ -190,6 +191,64 @@ task<result<void>> file_layout::flush()
     co_return result<void>();
 }
 
+template<class Said>
+task<result<std::optional<stateid4>>> file_layout::send_return_behind(const Said& said,
+                                                                      const LAYOUTRETURN4args& args,
+                                                                      bool& is_taken, nfsstat4& refusal)
+{
+    operations call(PUTFH4args{node.handle.bytes()}, said, args);
+    call.once().not_later().only_in(incarnation).written_into(reserve);
+    auto ran = co_await of.session().run(call);
+    refusal = call.template get<1>().status;
+    if (!ran) {
+        // No server that has none of it is asked again.
+        if (refusal == nfsstat4::notsupp || answers_with(ran.error(), nfsstat4::op_illegal))
+            is_taken = false;
+        co_return ran.error();
+    }
+    co_return call.template get<2>().stateid;
+}
+
+// LAYOUTERROR and LAYOUTSTATS (7862 15.6, 15.7) go with it: they cost no call, and no I/O waits for them. Whatever the server has against them, the layout
+// goes back, by a call of its own.
+task<result<std::optional<stateid4>>> file_layout::send_return(const LAYOUTRETURN4args& args)
+{
+    const bool has_them = of.session().minor_version() >= 2;
+    nfsstat4 refusal = nfsstat4::ok;
+    if (has_them && failure && user.takes_errors_) {
+        const std::optional<device_error4> told = std::exchange(failure, std::nullopt);
+        LAYOUTERROR4args said;
+        said.length = whole_file;
+        said.stateid = args.layoutreturn.stateid;
+        said.errors = std::span<const device_error4>(&*told, 1);
+        auto ran = co_await send_return_behind(said, args, user.takes_errors_, refusal);
+        if (refusal == nfsstat4::old_stateid)
+            failure = told;
+        if (ran || !is_a_status(ran.error()) || answers_with(ran.error(), nfsstat4::old_stateid))
+            co_return ran;
+    } else if (has_them && moved.read.count + moved.written.count != 0 && user.takes_stats_) {
+        const moved_bytes told = std::exchange(moved, moved_bytes());
+        LAYOUTSTATS4args said;
+        said.length = whole_file;
+        said.stateid = args.layoutreturn.stateid;
+        said.read = told.read;
+        said.write = told.written;
+        said.deviceid = told.device;
+        said.layout_type = layouttype4::rdma;
+        auto ran = co_await send_return_behind(said, args, user.takes_stats_, refusal);
+        if (refusal == nfsstat4::old_stateid)
+            moved = told;
+        if (ran || !is_a_status(ran.error()) || answers_with(ran.error(), nfsstat4::old_stateid))
+            co_return ran;
+    }
+    operations call(PUTFH4args{node.handle.bytes()}, args);
+    call.once().only_in(incarnation).written_into(reserve);
+    auto ran = co_await of.session().run(call);
+    if (!ran)
+        co_return ran.error();
+    co_return call.get<1>().stateid;
+}
+
 // Where nobody heard an answer, or the server puts it off, what was had stays on its list, and is used no more: the caller may try again.
 task<result<void>> file_layout::give_back_in_turn(recall what)
 {
@@ -203,15 +262,13 @@ task<result<void>> file_layout::give_back_in_turn(recall what)
         args.layoutreturn.offset = what.offset;
         args.layoutreturn.length = what.length;
         args.layoutreturn.stateid = *id;
-        operations call(PUTFH4args{node.handle.bytes()}, args);
-        call.once().only_in(incarnation).written_into(reserve);
-        auto ran = co_await of.session().run(call);
+        auto ran = co_await send_return(args);
         if (!id)
             co_return result<void>();
         if (ran) {
             ++user.counts_.returned;
-            if (call.get<1>().stateid && !is_all)
-                take_number(*call.get<1>().stateid);
+            if (*ran && !is_all)
+                take_number(**ran);
             else
                 forget_layout();
             co_return result<void>();

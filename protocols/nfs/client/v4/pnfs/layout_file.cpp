@@ -225,12 +225,15 @@ task<result<std::shared_ptr<data_connection>>> file_layout::connection_to(device
     co_return std::move(found.connection);
 }
 
-void file_layout::note_failure(const std::shared_ptr<data_connection>& by, const error& why)
+void file_layout::note_failure(const std::shared_ptr<data_connection>& by, const deviceid4& device,
+                               nfs_opnum4 what, const error& why)
 {
-    if (!is_cancelled(why))
+    if (!is_cancelled(why)) {
         lose(by_nfs::lost);
-    else if (std::ranges::find(given_up, by) == given_up.end())
+        failure = {device, nfsstat4::io, static_cast<std::uint32_t>(what)};
+    } else if (std::ranges::find(given_up, by) == given_up.end()) {
         given_up.push_back(by);
+    }
 }
 
 task<result<lease>> file_layout::memory_of(std::size_t size)
@@ -362,9 +365,13 @@ task<result<v4::file::read_result>> file_layout::read_by_layout(std::uint64_t of
     if (n != 0) {
         auto got = co_await by->read(std::span(pieces).first(n), memory);
         if (!got) {
-            note_failure(by, got.error());
+            note_failure(by, *device, nfs_opnum4::read, got.error());
             co_return got.error();
         }
+        ++moved.read.count;
+        for (const data_connection::piece& each : std::span(pieces).first(n))
+            moved.read.bytes += each.here.size();
+        moved.device = *device;
     }
     v4::file::read_result out;
     const std::span<const std::byte> bytes = memory.bytes().first(done);
@@ -465,6 +472,9 @@ void file_layout::note_written(const std::shared_ptr<layout_sharer>& who, std::u
                                const std::shared_ptr<data_connection>& by, const deviceid4& device,
                                const data_connection::piece& last_piece)
 {
+    ++moved.written.count;
+    moved.written.bytes += end - begin;
+    moved.device = device;
     const std::uint64_t mine = number++;
     pending.emplace_back(mine, offset, slice(data, begin, end), who);
     uncommitted += end - begin;
@@ -549,7 +559,7 @@ task<result<std::size_t>> file_layout::write_by_layout(const std::shared_ptr<lay
         user.counts_.written_by_rdma += end - begin;
     }
     if (!done) {
-        note_failure(by, done.error());
+        note_failure(by, device, nfs_opnum4::write, done.error());
         co_return done.error();
     }
     co_return end - begin;
@@ -598,7 +608,7 @@ task<result<std::size_t>> file_layout::write_blocks(const std::shared_ptr<layout
                 }
                 auto got = co_await below->read(std::span(&piece, 1), memory);
                 if (!got) {
-                    note_failure(below, got.error());
+                    note_failure(below, place->device, nfs_opnum4::read, got.error());
                     co_return got.error();
                 }
             }
@@ -614,7 +624,7 @@ task<result<std::size_t>> file_layout::write_blocks(const std::shared_ptr<layout
     auto done = co_await by->write(std::span(&out, 1), blocks);
     if (!done) {
         // Whether the blocks are data now, nobody knows.
-        note_failure(by, done.error());
+        note_failure(by, device, nfs_opnum4::write, done.error());
         lose(by_nfs::lost);
         co_return done.error();
     }

@@ -71,7 +71,6 @@ nfsstat4 status_of_layouts(const error& why, std::uint64_t minimum) noexcept
         case files::errc::peer_is_full:
         case files::errc::all_is_full:
         case files::errc::too_many_locks: return nfsstat4::layouttrylater;
-        case files::errc::share_denied: return nfsstat4::locked;
         default: return status_of_state(why);
         }
     }

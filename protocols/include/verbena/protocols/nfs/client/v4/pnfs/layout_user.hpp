@@ -107,6 +107,8 @@ private:
     std::vector<file_layout*> files_;       // each once, however often it is open
     std::vector<file_system> file_systems_; // that were looked at
     bool is_in_doubt_ = false;              // whether the server has given layouts that nobody heard of
+    bool takes_stats_ = true;               // whether it has LAYOUTSTATS
+    bool takes_errors_ = true;              // likewise LAYOUTERROR
     std::size_t lanes_ = 0;
     std::uint64_t uses_ = 0;
     layout_user_counts counts_;
