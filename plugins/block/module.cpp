@@ -5,6 +5,7 @@
 #include <verbena/core/module/start_error.hpp>
 #include <verbena/plugins/modules.hpp>
 
+#include <verbena/core/module/control.hpp>
 #include <verbena/core/module/protocol_module.hpp>
 #include <verbena/core/net/peer_shares.hpp>
 #include <verbena/core/printable.hpp>
@@ -50,7 +51,32 @@ std::string whom(const device_config& d)
 
 std::string mib(std::size_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
 
-class block_module final : public verbs::protocol_module {
+// Those whose home is one shard, path by path.
+class list_of_sessions final : public control_list {
+public:
+    list_of_sessions(const rtrs::server& of, unsigned shard) : of_(of), shard_(shard) {}
+    bool next(std::vector<control_row>& rows, std::size_t most) override
+    {
+        constexpr std::size_t paths = 8; // of a session, at most
+        const auto some = of_.sessions_behind(last_, std::max<std::size_t>(most / paths, 1));
+        for (const rtrs::session_report& s : some) {
+            for (const rtrs::session_report::path& p : s.paths)
+                rows.push_back({s.name.empty() ? control_value() : control_value(s.name), p.peer,
+                                std::uint64_t(p.connections), std::uint64_t(shard_), std::string(p.state)});
+        }
+        if (some.empty())
+            return false;
+        last_ = some.back().id;
+        return true;
+    }
+
+private:
+    const rtrs::server& of_;
+    const unsigned shard_;
+    std::optional<rtrs::uuid> last_;
+};
+
+class block_module final : public verbs::protocol_module, public controlled {
 public:
     std::vector<setting> settings() const override
     {
@@ -187,6 +213,7 @@ public:
     {
         return sessions_->shard_of(private_data, shards);
     }
+    std::vector<control_command> control_commands() override;
     void stop() noexcept override
     {
         metrics_.clear();
@@ -215,6 +242,47 @@ private:
     metric_registry* registry_ = nullptr;
     metric_registrations metrics_;
 };
+
+std::vector<control_command> block_module::control_commands()
+{
+    control_command c;
+    c.name = "devices";
+    c.help = "What block devices are served, to whom and how";
+    c.columns = {"name",    "source",  "size",    "block_size", "read_only",
+                 "filters", "clients", "session", "warning"};
+    c.answer = [this](const control_arguments&) {
+        const auto or_nothing = [](const std::string& text) {
+            return text.empty() ? control_value() : control_value(text);
+        };
+        control_answer all;
+        for (std::size_t i = 0; i < opened_.size(); ++i) {
+            const device_config& d = configured_[i];
+            const storage::opened_block& o = opened_[i];
+            std::vector<std::string> filters;
+            for (const device_config::filter& f : d.filters)
+                filters.push_back(f.name);
+            const auto& is = o.device->properties();
+            all.rows.push_back(
+                {d.name, o.source, std::uint64_t(is.size), std::uint64_t(is.block_size), d.read_only,
+                 std::move(filters),
+                 d.clients.local_only() ? std::vector<std::string>{"this host only"} : d.clients.texts(),
+                 or_nothing(d.session), or_nothing(o.warning)});
+        }
+        return all;
+    };
+    control_command sessions;
+    sessions.name = "sessions";
+    sessions.help = "Sessions of block clients, path by path";
+    sessions.columns = {"session", "peer", "connections", "shard", "state"};
+    sessions.list = [this](shard& s, const control_arguments&) -> std::unique_ptr<control_list> {
+        const auto& part = parts_[s.index()]; // made when the first listener is served there
+        return part ? std::make_unique<list_of_sessions>(part->sessions, s.index()) : nullptr;
+    };
+    std::vector<control_command> commands;
+    commands.push_back(std::move(c));
+    commands.push_back(std::move(sessions));
+    return commands;
+}
 
 void block_module::open_device(module_host& host, const device_config& d)
 {

@@ -11,6 +11,7 @@
 #include <verbena/core/module/start_error.hpp>
 #include <verbena/plugins/modules.hpp>
 
+#include <verbena/core/module/control.hpp>
 #include <verbena/core/printable.hpp>
 #include <verbena/core/task/already_made.hpp>
 #include <verbena/protocols/files/recovery_database.hpp>
@@ -24,7 +25,9 @@
 #include <verbena/protocols/rpc/module.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <sys/resource.h>
@@ -81,7 +84,47 @@ std::string who(const client_list& clients)
     return clients.local_only() ? "this host only" : join(clients.texts(), " ");
 }
 
-class nfs_module final : public rpc::program_module, public served_exports {
+// Of minor versions 1 and 2, at their home.
+class list_of_clients final : public control_list {
+public:
+    explicit list_of_clients(v4::server_commons& commons) : commons_(commons) {}
+    bool next(std::vector<control_row>& rows, std::size_t most) override
+    {
+        const auto some = commons_.sessions.clients_behind(last_, most / 2); // a name has two at most
+        files::client_book& book = commons_.state.clients();
+        const time_point now = commons_.state.now();
+        for (const v4::session_table::client_report& c : some) {
+            const auto lease = book.state_of(c.state);
+            const auto in_use = book.is_in_use(c.state);
+            std::array<char, 17> id{};
+            std::snprintf(id.data(), id.size(), "%016llx", static_cast<unsigned long long>(c.client));
+            rows.push_back({std::string(id.data()), c.name, c.from, c.confirmed, std::uint64_t(c.sessions),
+                            std::chrono::duration<double>(std::max(now - c.heard, duration::zero())).count(),
+                            lease ? control_value(std::string(word_of(*lease))) : control_value(),
+                            in_use && *in_use, book.has_delegations(c.state)});
+        }
+        if (some.empty())
+            return false;
+        last_ = some.back().name;
+        return true;
+    }
+
+private:
+    static const char* word_of(files::client_state s) noexcept
+    {
+        switch (s) {
+        case files::client_state::active: return "active";
+        case files::client_state::courtesy: return "courtesy";
+        case files::client_state::expired: return "expired";
+        case files::client_state::revoked: return "revoked";
+        }
+        return "?";
+    }
+    v4::server_commons& commons_;
+    std::optional<std::string> last_;
+};
+
+class nfs_module final : public rpc::program_module, public served_exports, public controlled {
 public:
     std::vector<setting> settings() const override
     {
@@ -222,6 +265,8 @@ public:
     void closing() noexcept override { rpcbind_.reset(); }
     // Back ends have timers on the shards: they go with this object, when the shards have ended.
     void stop() noexcept override { rpcbind_.reset(); }
+
+    std::vector<control_command> control_commands() override;
 
     const export_table& exports() const noexcept override { return table_; }
     const handle_key& key() const noexcept override { return key_; }
@@ -533,6 +578,38 @@ void nfs_module::open_export(module_host& host, const export_config& e)
     if (const auto added = table_.add(std::move(options)); !added)
         throw config_error(name + ": " + added.error().message());
     exported_as_.push_back(std::move(as));
+}
+
+std::vector<control_command> nfs_module::control_commands()
+{
+    control_command c;
+    c.name = "exports";
+    c.help = "What is exported, to whom and how";
+    c.columns = {"path", "source", "backend", "options", "clients", "transports", "warning"};
+    c.answer = [this](const control_arguments&) {
+        control_answer all;
+        for (std::size_t i = 0; i < exported_as_.size(); ++i) {
+            const exported_as& e = exported_as_[i];
+            all.rows.push_back({e.pseudo, e.source, exports_[i].backend_name, e.options, e.clients,
+                                e.transports,
+                                e.warning.empty() ? control_value() : control_value(e.warning)});
+        }
+        return all;
+    };
+    std::vector<control_command> commands;
+    commands.push_back(std::move(c));
+    if (commons_) {
+        control_command clients;
+        clients.name = "clients";
+        clients.help = "Clients of NFS 4.1 and 4.2";
+        clients.columns = {"client_id",    "name",  "address", "confirmed",  "sessions",
+                           "idle_seconds", "lease", "in_use",  "delegations"};
+        clients.list = [this](shard& s, const control_arguments&) {
+            return commons_->state.is_home(s) ? std::make_unique<list_of_clients>(*commons_) : nullptr;
+        };
+        commands.push_back(std::move(clients));
+    }
+    return commands;
 }
 
 void nfs_module::warn_of_shared_trees()

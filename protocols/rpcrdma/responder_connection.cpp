@@ -81,7 +81,8 @@ task<void> responder_connection::run(std::unique_ptr<verbs::connect_request> req
             state_.to(connection_state::serving, "accepted");
         else if (state_ == connection_state::setting_up_late)
             state_.to(connection_state::draining, "accepted");
-        heard_ = provider_.shard().now();
+        since_ = heard_ = provider_.shard().now();
+        join(options_.connections);
         if (!provider_.query().notices_dead_peers)
             provider_.shard().timers().arm(silence_, heard_ + options_.probe_after);
         end_if_drained();
@@ -89,6 +90,7 @@ task<void> responder_connection::run(std::unique_ptr<verbs::connect_request> req
             close("the server stops");
         // The provider forces an end that the peer delays, so this one is certain.
         co_await ended_.wait_shielded();
+        leave();
         stats_.connections.add(-1);
     } else if (queue_pair_) {
         // Destroyed when its end is over, which may take its time on a device.
@@ -98,6 +100,11 @@ task<void> responder_connection::run(std::unique_ptr<verbs::connect_request> req
     calls_scope_.request_stop();
     co_await calls_scope_.join();
     queue_pair_.reset();
+}
+
+connection_report responder_connection::report() const
+{
+    return {peer_name_, peer_.transport, since_, heard_, calls_in_use(), state_.name()};
 }
 
 // Sets the connection up; false if that failed.

@@ -52,6 +52,7 @@ class responder_connection final : private verbs::completion_handler,
                                    private timer,
                                    private exception_handler,
                                    private reverse_link,
+                                   private listed_connection,
                                    private grown_object {
 public:
     responder_connection(verbs::context& provider, buffer_pool& buffers, rpc::dispatcher& dispatcher,
@@ -106,6 +107,9 @@ private:
     void after_silence() noexcept;
     // exception_handler: of a call, or of what else the connection has under way
     void on_exception(const std::exception_ptr& e) noexcept override;
+
+    // listed_connection
+    connection_report report() const override;
 
     // grown_object: calls that it had at once
     bool shrink() noexcept override;
@@ -235,6 +239,7 @@ private:
     std::uint32_t reads_out_ = 0;
     time_point read_progress_;
     duration paused_{0}; // until then: verbs::receive_pauses::over
+    time_point since_;   // when it was accepted
     time_point heard_;   // when a completion came last
     silence silence_{*this};
     bool probing_ = false;

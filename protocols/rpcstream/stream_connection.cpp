@@ -60,7 +60,8 @@ stream_connection::stream_connection(server& s, net::unique_fd socket, const net
       share_(s.shares, peer_group(address_, s.peers.options().v6_prefix)),
       reader_(s.pool, {.max_record = s.options.max_record, .share = this}),
       output_(s.pool, s.stats.payload_copied_bytes),
-      last_call_(s.shard.now())
+      since_(s.shard.now()),
+      last_call_(since_)
 {
     peer_.address = address_;
     peer_.name = name_;
@@ -79,7 +80,13 @@ stream_connection::~stream_connection()
 void stream_connection::start() noexcept
 {
     server_.live.push_back(member_);
+    join(server_.options.connections);
     want_read(true);
+}
+
+connection_report stream_connection::report() const
+{
+    return {name_, peer_.transport, since_, last_call_, calls_, state_.name()};
 }
 
 bool stream_connection::on_readable() noexcept
@@ -532,6 +539,7 @@ void stream_connection::end(stream_end cause) noexcept
     if (state_ == stream_state::ended)
         return;
     state_.to(stream_state::ended, text_of(cause));
+    leave();
     result_waiter_.unlink(); // first: what it leaves there is for others
     caller_gone_.request_stop();
     close_reverse();

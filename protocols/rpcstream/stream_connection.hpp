@@ -18,6 +18,7 @@
 #include "stream_state.hpp"
 
 #include <verbena/core/log.hpp>
+#include <verbena/core/net/connection_list.hpp>
 #include <verbena/core/net/net.hpp>
 #include <verbena/core/reactor/io_watch.hpp>
 #include <verbena/core/reactor/ring.hpp>
@@ -39,7 +40,7 @@ namespace verbena::rpc {
 /// to_string(), as a literal.
 const char* text_of(stream_end cause) noexcept;
 
-class stream_connection final : io_watch, large_record_share, stream_reverse_link {
+class stream_connection final : io_watch, large_record_share, stream_reverse_link, listed_connection {
 public:
     using server = stream_server::impl;
 
@@ -122,6 +123,9 @@ private:
     bool take(std::size_t bytes) noexcept override;
     void give_back(std::size_t bytes) noexcept override;
 
+    // listed_connection
+    connection_report report() const override;
+
     // stream_reverse_link
     void send_reverse(lease bytes, std::size_t length) override;
 
@@ -186,6 +190,7 @@ private:
     std::size_t turn_used_ = 0;               // of stream_options::turn_share
     std::size_t wanted_ = 0;                  // of share_, since it was refused; 0: it was not
     std::size_t granted_ = 0;                 // of share_, to be taken: its turn has come
+    const time_point since_;                  // the connect
     time_point last_call_;                    // or the connect
     time_point output_progress_;              // of the output that waits
     std::optional<time_point> record_begun_;  // of the record of which the rest must come; only while reading

@@ -122,6 +122,21 @@ server::server(reactor& shard, buffer_pool& buffers, service& s, server_group& g
 
 server::~server() = default;
 
+std::vector<session_report> server::sessions_behind(const std::optional<uuid>& id, std::size_t most) const
+{
+    const auto& sessions = impl_->shared.sessions;
+    std::vector<session_report> all;
+    auto at = id ? sessions.upper_bound(*id) : sessions.begin();
+    for (; all.size() < most && at != sessions.end(); ++at) {
+        session_report& one = all.emplace_back();
+        one.id = at->first;
+        one.name = at->second->name();
+        for (const auto& [name, path] : at->second->paths())
+            one.paths.push_back({path->peer(), path->expected_connections(), path->state_name()});
+    }
+    return all;
+}
+
 // Its session's. Of a group that spreads sessions.
 const server_group::impl::member& server::impl::home_of(const connect_request& m) const noexcept
 {

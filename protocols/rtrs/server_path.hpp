@@ -66,6 +66,8 @@ public:
     void part_drained() noexcept;
     void part_ended() noexcept;
 
+    std::uint16_t expected_connections() const noexcept { return expected_; }
+    const char* state_name() const noexcept { return state_.name(); }
     bool connected() const noexcept { return state_ == server_path_state::connected || draining(); }
     bool draining() const noexcept { return state_ == server_path_state::draining; }
     bool closing() const noexcept { return state_ == server_path_state::closing; }

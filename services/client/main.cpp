@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "admin.hpp"
 #include "block.hpp"
 #include "commands.hpp"
 
@@ -13,6 +14,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -120,10 +122,10 @@ int run_command(int argc, char** argv)
     app.set_version_flag("--version", "verbena " VERBENA_VERSION);
     app.fallthrough();
     global_options global;
-    app.add_flag(
-        "--json", global.json,
-        "machine-readable output (ping, ls, stat, layout, df, mounts, cp, doctor, conform, block info, block "
-        "verify, block bench)");
+    app.add_flag("--json", global.json,
+                 "machine-readable output (ping, ls, stat, layout, df, mounts, cp, doctor, conform, admin, "
+                 "block info, "
+                 "block verify, block bench)");
     app.add_flag("-q,--quiet", global.quiet, "no progress and no summary");
     app.add_flag("--soft", global.soft, "fail when the server stays silent, instead of waiting for it");
     app.add_option("--timeout", global.timeout_seconds,
@@ -297,6 +299,27 @@ int run_command(int argc, char** argv)
                          "a server to look at too; with a path, its export is mounted; of a device "
                          "(rnbd+iwarp://), it is opened");
     doctor_c->callback([&] { run = [&](runtime& r) { return cli::doctor(r, first); }; });
+
+    CLI::App* admin_c =
+        app.add_subcommand("admin", "Ask a running daemon of this host, by its control socket");
+    admin_options admin_o;
+    admin_c
+        ->add_option("command", admin_o.words,
+                     "what to ask, and its arguments: status, connections, loglevel debug; help lists all")
+        ->required();
+    admin_c
+        ->add_option(
+            "--socket", admin_o.socket,
+            "the daemon's control socket (default: the first that answers of $RUNTIME_DIRECTORY/control, "
+            "/run/verbena/control and control in the user's state directory)")
+        ->type_name("PATH");
+    admin_c->callback([&] {
+        at_once = [&] {
+            admin_o.json = global.json;
+            admin_o.patience = std::chrono::seconds(global.timeout_seconds);
+            return cli::admin(admin_o);
+        };
+    });
 
     block_options block_o;
     std::string block_length;

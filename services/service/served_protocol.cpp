@@ -432,6 +432,11 @@ std::vector<device_choice> server::devices() const
     return all;
 }
 
+connection_list& server::connections(std::size_t shard) noexcept
+{
+    return impl_->servers[shard]->connections();
+}
+
 const std::vector<listen_place>& server::places() const noexcept { return impl_->places; }
 
 void server::stop(std::chrono::milliseconds limit) { impl_->take_down(limit); }

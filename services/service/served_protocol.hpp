@@ -7,6 +7,7 @@
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/module/protocol_module.hpp>
 #include <verbena/core/module/settings.hpp>
+#include <verbena/core/net/connection_list.hpp>
 #include <verbena/core/reactor/runtime.hpp>
 #include <verbena/protocols/rpc/module.hpp>
 #include <verbena/transports/iwarp.hpp>
@@ -84,6 +85,8 @@ public:
     void start(verbs::protocol_module& protocol, metric_registry& registry);
 
     const std::vector<listen_place>& places() const noexcept;
+    /// The connections that calls come by, of one shard. On that shard, from start() to stop().
+    connection_list& connections(std::size_t shard) noexcept;
     /// The devices that its rdma:// listeners name; a choice without a name for one that names none.
     std::vector<device_choice> devices() const;
 

@@ -4,7 +4,10 @@
 #include <verbena/services/service.hpp>
 
 #include "careful_write.hpp"
+#include "control_server.hpp"
+#include "control_socket.hpp"
 #include "notify.hpp"
+#include "own_commands.hpp"
 #include "rdma_port_metrics.hpp"
 #include "served_protocol.hpp"
 #include "shard_server.hpp"
@@ -101,6 +104,11 @@ std::vector<setting> daemon_settings()
         setting::word("log_level", {"trace", "debug", "info", "warning", "error", "off"}, "info",
                       "trace, debug, info (default), warning, error or off")
             .form("NAME"),
+        setting::text(
+            "control", "",
+            "Unix socket for `verbena admin`, or off (default: control in $RUNTIME_DIRECTORY, else in "
+            "the state directory where that is used)")
+            .form("PATH"),
     };
 }
 
@@ -198,6 +206,8 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     void start();
     void start_log_writer();
     void start_runtime();
+    std::string control_path() const;
+    void start_control();
     void call(const shards_hook& h, const char* failure);
     void take_down(std::chrono::milliseconds limit);
     void give_up(const char* why);
@@ -236,6 +246,8 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     module_table table; // modules go when the shards have ended, and before what the host has for them
     metric_registrations registrations;
     std::optional<metrics::server> exporter;
+    std::vector<control_command> own_commands; // of add_command()
+    std::optional<control_server> control;
     std::vector<served> protocols;
     std::vector<module*> order;
     std::vector<module*> started; // or tried to
@@ -248,6 +260,7 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     bool configured = false;
     bool began = false;
     bool running = false;
+    bool runs = false;   // run() waits for signals
     std::thread stopper; // runs take_down()
     std::future<void> stopped;
     std::string unfinished;
@@ -506,6 +519,87 @@ void service::impl::start()
         }
     }
     text += exporter ? "metrics at " + exporter->url() + '\n' : std::string("no metrics\n");
+    start_control();
+}
+
+// Empty: there is none.
+std::string service::impl::control_path() const
+{
+    const setting_values& d = values.table("daemon");
+    const std::string& said = d.text("control");
+    if (said == "off")
+        return {};
+    if (!said.empty() && !has_control_server())
+        throw config_error(
+            d.place("control"),
+            "control: this build has no control socket, since Asio (libasio-dev) was missing; leave "
+            "the setting out, or build verbena with it");
+    if (!said.empty())
+        return std::filesystem::absolute(said).lexically_normal().string();
+    if (!has_control_server())
+        return {};
+    if (const auto path = runtime_control_path())
+        return *path;
+    const std::string path = has_state ? d.text("state") + "/control" : std::string();
+    if (fits_a_socket(path))
+        return path;
+    log(log_level::warning, "service",
+        "there is no control socket, since the path of the state directory is too long for one; set [daemon] "
+        "control",
+        {{"state", d.text("state")}});
+    return {};
+}
+
+// When all else has started.
+void service::impl::start_control()
+{
+    control_options o;
+    o.path = control_path();
+    if (o.path.empty()) {
+        text += has_control_server() ? "no control socket\n" : "no control socket: built without Asio\n";
+        return;
+    }
+    const setting_values& d = values.table("daemon");
+    told_of_service told;
+    told.program = program;
+    told.version = version;
+    told.policy = d.text("policy");
+    told.state = has_state ? d.text("state") : std::string();
+    told.metrics = exporter ? exporter->url() : std::string();
+    for (const served& s : protocols) {
+        for (const listen_place& l : s.server->places())
+            told.places.push_back(s.name + " at " + l.url());
+        told.protocols.push_back({s.name, [of = s.server.get()](std::size_t shard) -> connection_list& {
+                                      return of->connections(shard);
+                                  }});
+    }
+    told.shards = rt.get();
+    told.modules = &table;
+    told.drain_seconds = d.number("drain_seconds");
+    if (runs)
+        told.drain = [] { ::kill(::getpid(), SIGTERM); };
+    control_table commands;
+    for (control_command& c : own_commands)
+        commands.add(std::move(c));
+    for (module* m : started) {
+        if (auto* const has = dynamic_cast<controlled*>(m); has != nullptr)
+            ask(table, *m, [&] {
+                for (control_command& c : has->control_commands())
+                    commands.add(std::move(c));
+            });
+    }
+    add_own_commands(commands, std::move(told));
+    try {
+        at_place(d.place("control"), [&] { control.emplace(*rt, std::move(commands), o); });
+    } catch (const config_error& e) {
+        // Nobody asked for it: version 3 alone may be served from a state directory that another daemon has, too.
+        if (!d.text("control").empty() || runtime_control_path())
+            throw;
+        log(log_level::warning, "service", "there is no control socket", {{"cause", e.what()}});
+        text += "no control socket: " + printable(e.what()) + '\n';
+        return;
+    }
+    text += "control at " + printable(o.path) + '\n';
 }
 
 // What follows it ends all the same.
@@ -526,6 +620,7 @@ void service::impl::call(const shards_hook& h, const char* failure)
 
 void service::impl::take_down(std::chrono::milliseconds limit)
 {
+    control.reset(); // its lists refer to what goes now
     const auto name_of = [this](const module& m) { return table.name_of(m).data(); };
     for (served& s : protocols) {
         for (protocol_module* m : s.all) {
@@ -713,6 +808,13 @@ void service::across_shards(shards_hook opens, shards_hook closes, shards_hook d
     if (impl_->began)
         throw std::logic_error("across_shards() comes before start()");
     impl_->hooks.push_back({std::move(opens), std::move(closes), std::move(drains)});
+}
+
+void service::add_command(control_command command)
+{
+    if (impl_->began)
+        throw std::logic_error("add_command() comes before start()");
+    impl_->own_commands.push_back(std::move(command));
 }
 
 runtime& service::shards()
@@ -963,6 +1065,7 @@ int service::run()
     ::umask(0); // modes in requests are meant as they stand
     for (const auto resource : {RLIMIT_NOFILE, RLIMIT_MEMLOCK})
         raise_soft_limit(resource);
+    impl_->runs = true;
     start();
     const std::string said = impl_->text + "ready\n";
     std::fflush(stdout);

@@ -61,7 +61,7 @@ std::size_t connections_of_shard(const server_options& own, std::size_t room)
     return own.connections == 0 ? room : (own.connections - 1) / own.shards + 1;
 }
 
-rpc::stream_options stream_options(const server_options& own, std::size_t budget)
+rpc::stream_options stream_options(const server_options& own, std::size_t budget, connection_list& all)
 {
     rpc::stream_options o;
     o.max_connections = connections_of_shard(own, o.max_connections);
@@ -72,6 +72,7 @@ rpc::stream_options stream_options(const server_options& own, std::size_t budget
     o.max_peer_connections = peer_connections(own, o.max_connections, budget / 4 / one / own.shards);
     o.max_peer_left_bytes = std::max<std::uint64_t>(budget / 4, least_share);
     o.peers = own.peers;
+    o.connections = &all;
     return o;
 }
 
@@ -152,7 +153,8 @@ shard_server::shard_server(shard& s, const server_options& o,
       reactor_(s.reactor()),
       buffers_(s.buffers()),
       dispatcher_(s.reactor(), &duplicates),
-      streams_(s.reactor(), s.buffers(), dispatcher_, stream_options(o, s.buffers().budget().limit())),
+      streams_(s.reactor(), s.buffers(), dispatcher_,
+               stream_options(o, s.buffers().budget().limit(), connections_)),
       iwarp_(o.iwarp->make_context(s.reactor(), iwarp_options(o))),
 #ifdef VERBENA_HAS_RDMA
       device_(o.device),
@@ -170,6 +172,7 @@ shard_server::shard_server(shard& s, const server_options& o,
     rdma_options_.max_peer_connections = static_cast<std::uint32_t>(std::min<std::size_t>(
         peer_connections(o, rdma_options_.max_connections, rdma_options_.max_connections / 4), UINT32_MAX));
     rdma_options_.peers = o.peers;
+    rdma_options_.connections = &connections_;
     rdma_options_.max_address_chunk_bytes = address_share(budget, o.shards, o.listeners);
     rdma_options_.read_limit = o.read_limit;
 }

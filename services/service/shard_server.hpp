@@ -7,6 +7,7 @@
 #include <verbena/core/log.hpp>
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/module/protocol_module.hpp>
+#include <verbena/core/net/connection_list.hpp>
 #include <verbena/core/net/net.hpp>
 #include <verbena/core/net/peer_shares.hpp>
 #include <verbena/core/reactor/runtime.hpp>
@@ -95,6 +96,9 @@ public:
     /// Starts no more calls, lets those in flight finish until `deadline`, and ends the connections.
     task<void> shut_down(time_point deadline);
 
+    /// Those that calls come by.
+    connection_list& connections() noexcept { return connections_; }
+
     // Any thread:
     reactor& where() const noexcept { return reactor_; }
     const rpc::service_dispatcher& calls() const noexcept { return dispatcher_; }
@@ -118,6 +122,7 @@ private:
     reactor& reactor_;
     buffer_pool& buffers_;
     verbs::protocol_module* verbs_protocol_ = nullptr; // in place of programs
+    connection_list connections_;
     std::vector<std::unique_ptr<rpc::program>> programs_;
     rpc::service_dispatcher dispatcher_;
     rpc::stream_server streams_;

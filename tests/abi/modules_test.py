@@ -231,7 +231,7 @@ class Modules(unittest.TestCase):
         # The end of a start that failed is bounded, too.
         path = pathlib.Path(self.config('[odd]\nway = "stop_stalls"\n'))
         path.write_text(path.read_text("utf-8").replace('"off"', '"192.0.2.1:9464"'), encoding="utf-8")
-        done = self.refuses("serve", str(path), saying=("metrics 192.0.2.1:9464: can't listen there", "module=odd"), status=2)
+        done = self.refuses("serve", str(path), saying=("metrics 192.0.2.1:9464: can't listen there", "module=odd"), status=1)
 
     def test_programs_that_cannot_be_served(self):
         for way, saying in (("no_program", "make_programs() gave no program"), ("null_program", "a program that is null"),

@@ -84,7 +84,7 @@ class Echo(daemon.DaemonTest):
             stranger, friend = self.connect("192.0.2.1"), self.connect()
         self.assertTrue(stranger.flags & REJECTED)
         self.comes_back(friend, b"here")
-        self.daemon.log_with("nothing is served to its address")
+        self.daemon.log_with(r"turned away peer=192\.0\.2\.1 connection=iwarp reason=address")
 
 
 if __name__ == "__main__":

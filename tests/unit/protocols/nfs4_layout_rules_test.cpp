@@ -423,6 +423,7 @@ BOOST_AUTO_TEST_CASE(others_get_layouts_while_one_client_hoards_them)
     fixture f;
     f.layout_options.layouts.layouts = 16;
     f.layout_options.layouts.layouts_of_client = 8;
+    f.state_limits.peer_percent = 100; // hosts have no part: that of a client is in question
     const auto as = [&f](client4& c) -> client4& {
         f.from.address = &c == &f.first ? "127.0.0.1" : "127.0.0.2";
         return c;

@@ -656,16 +656,36 @@ bool session_table::lost_all_ways_to(clientid4 id) const noexcept
 time_point session_table::last_heard(files::client_id state) const noexcept
 {
     const std::lock_guard held(lock_);
-    time_point last = time_point::min();
     const auto named = by_state_.find(state);
     const client* const c = named == by_state_.end() ? nullptr : find_client(named->second);
-    if (c == nullptr)
-        return last;
-    for (const sessionid4& id : c->sessions) {
+    return c == nullptr ? time_point::min() : heard_from(*c);
+}
+
+time_point session_table::heard_from(const client& c) const noexcept
+{
+    time_point last = time_point::min();
+    for (const sessionid4& id : c.sessions) {
         if (const auto found = sessions_.find(id); found != sessions_.end())
             last = std::max(last, found->second->last_heard());
     }
     return last;
+}
+
+std::vector<session_table::client_report>
+session_table::clients_behind(const std::optional<std::string>& name, std::size_t most) const
+{
+    std::vector<client_report> all;
+    const std::lock_guard held(lock_);
+    auto at = name ? owners_.upper_bound(*name) : owners_.begin();
+    for (std::size_t i = 0; i < most && at != owners_.end(); ++i, ++at) {
+        for (const clientid4 id : {at->second.confirmed, at->second.unconfirmed}) {
+            const client* const c = find_client(id);
+            if (c != nullptr)
+                all.push_back({at->first, c->id, c->from, c->confirmed, c->sessions.size(),
+                               std::max(heard_from(*c), c->exchanged), c->state});
+        }
+    }
+    return all;
 }
 
 nfsstat4 session_table::destroy_session(const sessionid4& id, principal_digest who, unsigned own)

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <verbena/core/metrics.hpp>
+#include <verbena/core/module/control.hpp>
 #include <verbena/core/module/module.hpp>
 #include <verbena/core/module/settings.hpp>
 #include <verbena/core/reactor/runtime.hpp>
@@ -61,6 +62,10 @@ public:
     /// several; what it throws is logged.
     using shards_hook = std::function<void(runtime&)>;
     void across_shards(shards_hook opens, shards_hook closes, shards_hook drains = {});
+
+    /// A command of this program's own, for `verbena admin`, beside those of its modules (controlled). What it refers to lives until
+    /// stop() has returned. Before start(), which throws config_error for a name that breaks a rule or is taken.
+    void add_command(control_command command);
 
     /// One setting, by its path: set("daemon.shards", 2). Before configure() without values. What it may be is checked there. Throws
     /// config_error with the place where a file has something else in place of a table of the path.

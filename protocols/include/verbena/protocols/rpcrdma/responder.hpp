@@ -9,6 +9,7 @@
 #include <verbena/core/log.hpp>
 #include <verbena/core/memory/buffer.hpp>
 #include <verbena/core/metrics.hpp>
+#include <verbena/core/net/connection_list.hpp>
 #include <verbena/core/net/peer_shares.hpp>
 #include <verbena/core/task/scope.hpp>
 #include <verbena/core/verbs/side_connections.hpp>
@@ -54,6 +55,8 @@ struct responder_options {
     std::uint32_t max_peer_connections = UINT32_MAX;
     /// Outlives the service; nullptr: a listener counts its own connections alone.
     peer_shares* peers = nullptr;
+    /// Where connections stand from when they are accepted until they end. Of the listener's shard, outlives the task; nullptr: nowhere.
+    connection_list* connections = nullptr;
     std::uint32_t read_depth = 32; ///< RDMA Reads outstanding per connection (ORD), if the peer allows
     /// Bytes that the calls of one connection may move through chunks at once, or hold in buffers; more calls wait. So a
     /// peer that takes or gives nothing holds no more of the budget.

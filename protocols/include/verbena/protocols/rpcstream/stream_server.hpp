@@ -8,6 +8,7 @@
 
 #include <verbena/core/memory/buffer.hpp>
 #include <verbena/core/metrics.hpp>
+#include <verbena/core/net/connection_list.hpp>
 #include <verbena/core/net/net.hpp>
 #include <verbena/core/net/peer_shares.hpp>
 #include <verbena/core/reactor/reactor.hpp>
@@ -66,6 +67,8 @@ struct stream_options {
     std::size_t max_strangers = 64;
     /// Outlives the server; nullptr: it counts its own streams alone.
     peer_shares* peers = nullptr;
+    /// Where streams stand until they end. Of the server's shard, outlives the server; nullptr: nowhere.
+    connection_list* connections = nullptr;
     /// Calls that programs may have outstanding to the client of one stream (call::reverse()); further ones wait. 0: they
     /// can't call back.
     std::size_t max_reverse_calls = 16;

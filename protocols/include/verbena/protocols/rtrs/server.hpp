@@ -274,6 +274,18 @@ private:
     std::string text_;
 };
 
+/// A session, for people.
+struct session_report {
+    uuid id{};
+    std::string name; ///< empty until its first path has said it
+    struct path {
+        std::string peer;
+        std::uint16_t connections = 0; ///< that it is to have
+        const char* state = "";        ///< a literal
+    };
+    std::vector<path> paths;
+};
+
 /// The sessions whose home is one shard, and the connections there of those whose home is another one.
 class server {
 public:
@@ -291,6 +303,9 @@ public:
     /// immediate, or what always_invalidate needs (renewable_grants, send_with_immediate). Lifetime: `d` and `l`
     /// outlive it. Shard: the server's.
     task<void> serve(verbs::context& d, verbs::listener& l);
+    /// Up to `most` sessions whose home is here, in the order of their ids, from the one behind `id` on or from the first one on. Empty: there
+    /// are no more. Shard: the server's.
+    std::vector<session_report> sessions_behind(const std::optional<uuid>& id, std::size_t most) const;
 
 private:
     struct impl;

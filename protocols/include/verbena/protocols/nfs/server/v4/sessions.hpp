@@ -390,6 +390,19 @@ public:
     name name_of(files::client_id state) const;
     /// The names in the state layer of a peer group's clients.
     std::vector<files::client_id> states_of(std::string_view from) const;
+    /// A client, for people.
+    struct client_report {
+        std::string name; ///< its own for itself: any octets
+        clientid4 client = 0;
+        std::string from; ///< the address that it came from
+        bool confirmed = false;
+        std::size_t sessions = 0;
+        time_point heard{}; ///< last, over one of its sessions; or when it said its name
+        files::client_id state = files::nobody;
+    };
+    /// Up to `most` names in their order, from the one behind `name` on or from the first one on, each with the client that has it,
+    /// and the one that is about to take its place. Empty: there are no more. Holds the table for as long. Any thread.
+    std::vector<client_report> clients_behind(const std::optional<std::string>& name, std::size_t most) const;
     /// Whose limits the peer at `from` shares.
     std::string group_of(std::string_view from) const { return peer_group(from, limits_.v6_prefix); }
     /// Whether it is time to look for what can be given back: once a second for each peer group, and once for all.
@@ -434,6 +447,7 @@ private:
         clientid4 unconfirmed = 0;
     };
     bool runs_something(const client& c) const noexcept;
+    time_point heard_from(const client& c) const noexcept;
     static void refuse(client& c, const CREATE_SESSION4args& args, nfsstat4 why) noexcept;
     static nfsstat4 stands_against(const client& holder, const verifier4& verifier,
                                    const std::string& group) noexcept;

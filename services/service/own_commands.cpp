@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "own_commands.hpp"
+
+#include <verbena/core/log.hpp>
+
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <unistd.h>
+#include <utility>
+
+namespace verbena::services {
+
+namespace {
+
+std::string words_of(const control_command& c)
+{
+    std::string text;
+    for (const control_argument& a : c.arguments) {
+        std::string what = a.name;
+        if (!a.words.empty()) {
+            what.clear();
+            for (const std::string& word : a.words)
+                what += (what.empty() ? "" : "|") + word;
+        }
+        text += (text.empty() ? "" : " ") + (a.required ? what : '[' + what + ']');
+    }
+    return text;
+}
+
+control_command status_command(const std::shared_ptr<const told_of_service>& told)
+{
+    control_command c;
+    c.name = "status";
+    c.help = "What runs here, since when, and whether each shard answers";
+    c.columns = {"program",   "version",     "pid",          "uptime_seconds", "shards",  "policy",
+                 "log_level", "memory_used", "memory_limit", "state",          "metrics", "serves"};
+    c.single = true;
+    c.answer = [told, began = std::chrono::steady_clock::now()](const control_arguments&) {
+        const auto up =
+            std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - began);
+        const auto or_nothing = [](const std::string& text) {
+            return text.empty() ? control_value() : control_value(text);
+        };
+        control_row row;
+        row.emplace_back(told->program);
+        row.push_back(or_nothing(told->version));
+        row.emplace_back(std::int64_t(::getpid()));
+        row.emplace_back(std::int64_t(up.count()));
+        row.emplace_back(std::uint64_t(told->shards->size()));
+        row.emplace_back(told->policy);
+        row.emplace_back(std::string(to_string(current_log_level())));
+        row.emplace_back(std::uint64_t(told->shards->budget().used()));
+        row.emplace_back(std::uint64_t(told->shards->budget().limit()));
+        row.push_back(or_nothing(told->state));
+        row.push_back(or_nothing(told->metrics));
+        row.emplace_back(told->places);
+        return control_answer{{std::move(row)}, {}};
+    };
+    // Nothing is there, but each shard says so.
+    c.list = [](shard&, const control_arguments&) { return std::unique_ptr<control_list>(); };
+    return c;
+}
+
+double seconds_of(duration d) { return std::chrono::duration_cast<std::chrono::duration<double>>(d).count(); }
+
+// Those of one shard, protocol by protocol.
+class list_of_connections final : public control_list {
+public:
+    list_of_connections(shard& s, std::shared_ptr<const told_of_service> told)
+        : shard_(s), told_(std::move(told))
+    {
+    }
+    bool next(std::vector<control_row>& rows, std::size_t most) override
+    {
+        const time_point now = shard_.reactor().now();
+        for (std::size_t n = 0; n < most;) {
+            if (!reader_ && at_ == told_->protocols.size())
+                return false;
+            if (!reader_)
+                reader_.emplace(told_->protocols[at_++].connections(shard_.index()));
+            const listed_connection* const c = reader_->next();
+            if (c == nullptr) {
+                reader_.reset();
+                continue;
+            }
+            const connection_report r = c->report();
+            rows.push_back({r.peer, told_->protocols[at_ - 1].name, std::string(r.transport),
+                            std::uint64_t(shard_.index()), seconds_of(now - r.since),
+                            seconds_of(now - r.last_call), std::uint64_t(r.calls), std::string(r.state)});
+            ++n;
+        }
+        return true;
+    }
+
+private:
+    shard& shard_;
+    const std::shared_ptr<const told_of_service> told_;
+    std::size_t at_ = 0; // of protocols, behind that of reader_
+    std::optional<connection_list::reader> reader_;
+};
+
+control_command connections_command(const std::shared_ptr<const told_of_service>& told)
+{
+    control_command c;
+    c.name = "connections";
+    c.help = "The connections that calls come by";
+    c.columns = {"peer", "protocol", "transport", "shard", "age_seconds", "idle_seconds", "calls", "state"};
+    c.list = [told](shard& s, const control_arguments&) {
+        return std::make_unique<list_of_connections>(s, told);
+    };
+    return c;
+}
+
+control_command modules_command(const std::shared_ptr<const told_of_service>& told)
+{
+    control_command c;
+    c.name = "modules";
+    c.help = "The modules that are built in or loaded, and which of them are in use";
+    c.columns = {"name", "version", "role", "in_use", "from", "summary"};
+    c.answer = [told](const control_arguments&) {
+        const auto text = [](const char* words) {
+            return words == nullptr ? control_value() : control_value(std::string(words));
+        };
+        control_answer all;
+        for (const module_table::entry& e : told->modules->all())
+            all.rows.push_back({std::string(e.name()), text(e.descriptor->version),
+                                std::string(e.object->role()), e.used, e.from, text(e.descriptor->summary)});
+        return all;
+    };
+    return c;
+}
+
+control_command log_level_command()
+{
+    control_command c;
+    c.name = "loglevel";
+    c.help = "The level of the log; with LEVEL, sets it until the next start";
+    c.columns = {"log_level"};
+    c.arguments = {{.name = "level",
+                    .help = "The lowest level that is written",
+                    .words = {"trace", "debug", "info", "warning", "error", "off"}}};
+    c.single = true;
+    c.answer = [](const control_arguments& said) {
+        log_level wanted = current_log_level();
+        if (const std::string* const level = said.find("level"); level != nullptr) {
+            parse_log_level(*level, wanted);
+            set_log_level(wanted);
+        }
+        control_answer own;
+        own.rows.push_back({std::string(to_string(current_log_level()))});
+        return own;
+    };
+    return c;
+}
+
+control_command drain_command(const std::shared_ptr<const told_of_service>& told)
+{
+    control_command c;
+    c.name = "drain";
+    c.help = "Begins the orderly stop, as SIGTERM does";
+    c.columns = {"draining", "drain_seconds"};
+    c.single = true;
+    c.answer = [told](const control_arguments&) {
+        if (!told->drain)
+            throw std::runtime_error(
+                "drain: " + told->program +
+                " does not leave its end to service::run(), which alone can be asked to stop: "
+                "end it in its own way");
+        control_answer own;
+        own.rows.push_back({true, told->drain_seconds});
+        own.afterwards = told->drain;
+        return own;
+    };
+    return c;
+}
+
+} // namespace
+
+void add_own_commands(control_table& table, told_of_service told)
+{
+    const auto shared = std::make_shared<const told_of_service>(std::move(told));
+    table.add(status_command(shared));
+    table.add(connections_command(shared));
+    table.add(modules_command(shared));
+    table.add(log_level_command());
+    table.add(drain_command(shared));
+    control_command help;
+    help.name = "help";
+    help.help = "The commands that there are";
+    help.columns = {"command", "arguments", "help"};
+    auto rows = std::make_shared<std::vector<control_row>>();
+    help.answer = [rows](const control_arguments&) { return control_answer{*rows, {}}; };
+    table.add(std::move(help));
+    for (const control_command& c : table.all())
+        rows->push_back({c.name, words_of(c), c.help});
+}
+
+} // namespace verbena::services
