@@ -6,9 +6,9 @@
 packages_for() {
     case $1 in
     build) words clang-19 lld-19 meson ninja-build pkg-config python3 libstdc++-12-dev liburing-dev \
-        libspdlog-dev libcli11-dev libtomlplusplus-dev prometheus-cpp-dev nlohmann-json3-dev \
+        libspdlog-dev libcli11-dev libtomlplusplus-dev prometheus-cpp-dev nlohmann-json3-dev libasio-dev \
         libssl-dev libisal-dev libsqlite3-dev libibverbs-dev librdmacm-dev ;;
-    tests) words libboost-test-dev libnfs-dev cpp rpcsvc-proto libtirpc-dev libuv1-dev libasio-dev libarchive-dev systemd gdb binutils abigail-tools \
+    tests) words libboost-test-dev libnfs-dev cpp rpcsvc-proto libtirpc-dev libuv1-dev libarchive-dev systemd gdb binutils abigail-tools \
         nbdkit nbdkit-plugin-dev libnbd-bin qemu-utils ;;
     gcc) words g++-12 llvm-19 ;;
     sanitizers) words libclang-rt-19-dev llvm-19 llvm-19-dev ;;
