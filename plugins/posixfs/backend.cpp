@@ -10,6 +10,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/openat2.h>
 #include <mutex>
 #include <optional>
@@ -84,6 +85,9 @@ result<std::unique_ptr<standing_root>> open_root(const posixfs_options& options,
     struct statfs of_root{};
     if (::fstatfs(root, &of_root) == 0)
         info.clone_block = static_cast<std::uint32_t>(of_root.f_bsize);
+    // There a directory is born again when something beneath it is first written, or has no birth until then.
+    if (of_root.f_type == OVERLAYFS_SUPER_MAGIC || of_root.f_type == FUSE_SUPER_MAGIC)
+        out->at.born = 0;
     info.map_block = mapped_block;
     info.maps_stores = true;
     info.acls = has_acls(root);

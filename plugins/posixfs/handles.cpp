@@ -7,6 +7,7 @@
 #include "fnv1a.hpp"
 #include "identity.hpp"
 #include "kernel_buffer.hpp"
+#include "root_look.hpp"
 
 #include <verbena/core/log.hpp>
 
@@ -81,6 +82,8 @@ std::string unescape(const std::string& text)
 // Entries that are looked at for the number of one: others wait for a scan of the mounts.
 constexpr unsigned most_listed = 65536;
 
+} // namespace
+
 // What a listing tells as the number of `path`: where something is mounted, that of the directory beneath, which no other call tells. 0 if it
 // is not found.
 std::uint64_t number_listed(const std::string& path)
@@ -97,8 +100,6 @@ std::uint64_t number_listed(const std::string& path)
     }
     return 0;
 }
-
-} // namespace
 
 bool is_without_handles(const error& e) noexcept
 {

@@ -33,6 +33,31 @@ bool differs_from_above(int fd, const struct statx& own) noexcept
            st.st_dev != makedev(own.stx_dev_major, own.stx_dev_minor);
 }
 
+// systemd's ReadWritePaths= binds a folder onto itself: what is seen there is what lay beneath, and nobody has mounted a disk.
+// Such a folder is listed above by its own number, and what something else is mounted on by that of what lies beneath.
+bool is_bound_onto_itself(const std::string& path, int fd, const root_look& look)
+{
+    const unique_fd above(::openat(fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC));
+    struct stat st{};
+    return above && ::fstat(above.get(), &st) == 0 && st.st_dev == look.dev &&
+           number_listed(path) == look.ino;
+}
+
+// The root of a file system that somebody has mounted there.
+bool is_mounted_at(const std::string& path, int fd, const root_look& look, bool cached) noexcept
+{
+    try {
+        return look.failed == 0 && look.is_mount && (cached || !is_bound_onto_itself(path, fd, look));
+    } catch (const std::bad_alloc&) {
+        return false; // the next look
+    }
+}
+
+bool is_of_this_process(int failed) noexcept
+{
+    return failed == EMFILE || failed == ENFILE || failed == ENOMEM;
+}
+
 } // namespace
 
 root_look look_at_open(int fd, bool cached) noexcept
@@ -63,25 +88,28 @@ root_look look_at_root(const std::string& root, const std::string& mountpoint, b
         out = look_at_open(fd.get(), cached);
     else
         out.failed = errno;
+    out.is_mount = fd && is_mounted_at(root, fd.get(), out, cached);
     if (mountpoint.empty())
         return out;
     if (mountpoint == root) {
-        out.is_mounted = out.failed == 0 && out.is_mount;
+        out.is_mounted = out.is_mount;
         return out;
     }
     const unique_fd point = open_directory_at(mountpoint, cached);
-    if (!point && errno == EAGAIN)
-        out.failed = EAGAIN;
-    const root_look at = point ? look_at_open(point.get(), cached) : root_look();
-    out.is_mounted = at.failed == 0 && at.is_mount;
+    if (!point && (errno == EAGAIN || is_of_this_process(errno)))
+        out.failed = errno;
+    out.is_mounted =
+        point && is_mounted_at(mountpoint, point.get(), look_at_open(point.get(), cached), cached);
     return out;
 }
+
+bool says_nothing(const root_look& look) noexcept { return is_of_this_process(look.failed); }
 
 bool is_still_mounted(std::uint64_t id)
 {
     std::ifstream in("/proc/self/mountinfo");
     if (!in)
-        return true;
+        return false;
     std::string line;
     while (std::getline(in, line)) {
         std::istringstream fields(line);

@@ -15,13 +15,15 @@ struct root_look {
     ino_t ino = 0;         ///< likewise
     std::int64_t born = 0; ///< in ns since 1970: a number is given away again, which this tells; 0: not known
     std::uint64_t mount = 0; ///< the kernel's id of its mount
-    bool is_mount = false;   ///< it is the root of a mount
-    bool is_mounted = true;  ///< what has to be a mount point is one
+    bool is_mount =
+        false; ///< it is the root of a mount; without `cached`, not of a directory that is bound onto itself
+    bool is_mounted = true; ///< what has to be a mount point is one
 
     /// The same directory.
     bool is_same_directory(const root_look& other) const noexcept
     {
-        return failed == 0 && other.failed == 0 && dev == other.dev && ino == other.ino && born == other.born;
+        return failed == 0 && other.failed == 0 && dev == other.dev && ino == other.ino &&
+               (born == 0 || other.born == 0 || born == other.born);
     }
     /// The same directory of the same mount.
     bool is_same(const root_look& other) const noexcept
@@ -36,7 +38,13 @@ root_look look_at_root(const std::string& root, const std::string& mountpoint, b
 /// Looks at the directory that is open as `fd`. `cached`: by what the kernel knows of it, without asking another host. Any thread.
 root_look look_at_open(int fd, bool cached = false) noexcept;
 
-/// True if a mount of this id is in the mount table of this process; also where the table can't be read. Any thread.
+/// By which number the directory above lists what is at `path`, beneath all that is mounted there; 0 if it does not. Waits for its disk.
+std::uint64_t number_listed(const std::string& path);
+
+/// Whether a look failed for want of descriptors or memory, which says nothing about what stands there.
+bool says_nothing(const root_look& look) noexcept;
+
+/// True if a mount of this id is in the mount table of this process; false where the table can't be read. Any thread.
 bool is_still_mounted(std::uint64_t id);
 
 } // namespace verbena::posixfs

@@ -32,6 +32,12 @@ private:
     const std::shared_ptr<watched_root> of_;
 };
 
+namespace {
+
+constexpr std::uint64_t no_mount = UINT64_MAX; // the number of none
+
+} // namespace
+
 watched_root::watched_root(const posixfs_options& options, blocking_pool& lane, owner& of,
                            const standing_root& at)
     : options_(options),
@@ -86,6 +92,9 @@ void watched_root::go_down(const root_look& now)
 {
     is_up_.store(false, std::memory_order_relaxed);
     owner_->stand_down();
+    // The kernel gives the number of a mount that is gone to the next one.
+    if (!is_still_mounted(at_.mount))
+        at_.mount = no_mount;
     if (!is_good(now)) // else what is there now is opened first
         tell_down(why(now));
 }
@@ -98,6 +107,7 @@ bool watched_root::may_be_served(const root_look& now, const standing_root& open
     const bool is_known = !served_ || *served_ == opened.handles->root_mount().identity;
     if (is_known || now.is_mount || !mountpoint_.empty() || is_still_mounted(at_.mount))
         return true;
+    at_.mount = no_mount; // for good: its number may be another's tomorrow
     tell_down("the file system that " + root_ +
               " was on is unmounted, and what lay beneath is not served: mount it, or restart to serve that");
     return false;
@@ -142,6 +152,8 @@ void watched_root::settle() noexcept
 void watched_root::settle_or_throw()
 {
     const root_look now = look_at_root(root_, mountpoint_, false);
+    if (says_nothing(now))
+        return; // the next look
     std::optional<std::uint64_t> unmarked;
     {
         const std::lock_guard lock(mutex_);
@@ -169,8 +181,9 @@ void watched_root::settle_or_throw()
         root.reset(::fcntl((*opened)->handles->root_mount().fd.get(), F_DUPFD_CLOEXEC, 0));
         asks_others_ = !(*opened)->handles->root_mount().local;
         const bool is_another = served_ && *served_ != identity;
+        root_look at = (*opened)->at;
         owner_->stand_up(std::move(*opened));
-        at_ = now;
+        at_ = at;
         served_ = identity;
         if (!first_)
             first_ = identity;

@@ -238,18 +238,30 @@ public:
         if (ended_)
             return;
         ended_ = true;
+        const auto self = shared_from_this();
+        core_->connections.remove(self);
         for (const auto& part : parts_)
             part->give_up();
         parts_.clear();
         idle_.cancel();
         asio::error_code ignored;
         socket_.close(ignored);
-        if (const auto then = std::exchange(afterwards_, nullptr))
-            then();
-        core_->connections.remove(shared_from_this());
+        do_what_follows();
     }
 
 private:
+    // Of a module or a program, which may throw.
+    void do_what_follows() noexcept
+    {
+        const auto then = std::exchange(afterwards_, nullptr);
+        if (!then)
+            return;
+        try {
+            then();
+        } catch (...) {
+            log(log_level::error, "control", "what follows an answer ended by an exception");
+        }
+    }
     void note_progress()
     {
         if (ended_)
@@ -401,8 +413,7 @@ private:
     {
         if (answering_ || !out_.empty())
             return flush();
-        if (const auto then = std::exchange(afterwards_, nullptr))
-            then();
+        do_what_follows();
         if (last_)
             return end();
         next_request();

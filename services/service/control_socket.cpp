@@ -66,6 +66,14 @@ void remove_stale(const std::string& path)
     }
     if (!S_ISSOCK(s.st_mode))
         refuse_path(path, "something else than a socket is there, which is left alone");
+    // The lock keeps daemons of verbena apart, and another program knows nothing of it.
+    const unique_fd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    sockaddr_un there{};
+    there.sun_family = AF_UNIX;
+    std::memcpy(there.sun_path, path.c_str(), path.size() + 1);
+    if (probe && (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&there), sizeof there) == 0 ||
+                  errno == EAGAIN))
+        refuse_path(path, "another program listens there");
     if (::unlink(path.c_str()) != 0)
         refuse_by_errno(path, "the socket of a dead daemon can't be removed");
 }

@@ -591,9 +591,9 @@ void service::impl::start_control()
     add_own_commands(commands, std::move(told));
     try {
         at_place(d.place("control"), [&] { control.emplace(*rt, std::move(commands), o); });
-    } catch (const config_error& e) {
-        // Nobody asked for it: version 3 alone may be served from a state directory that another daemon has, too.
-        if (!d.text("control").empty() || runtime_control_path())
+    } catch (const std::exception& e) {
+        // Where nobody asked for it, a start that needs no socket does not fail for it.
+        if (!d.text("control").empty())
             throw;
         log(log_level::warning, "service", "there is no control socket", {{"cause", e.what()}});
         text += "no control socket: " + printable(e.what()) + '\n';
@@ -990,8 +990,10 @@ public:
         for (;;) {
             const auto now = clock::now();
             if (now >= next_) {
-                beat();
-                next_ = now + *interval_ / 2;
+                // A shard that was late is asked again soon: at the next half of the time it could be too late for systemd.
+                const bool all = beat();
+                next_ = now + (all ? *interval_ / 2
+                                   : std::min<clock::duration>(*interval_ / 20, std::chrono::seconds(1)));
             }
             const auto left = std::chrono::ceil<std::chrono::nanoseconds>(next_ - now);
             const timespec time{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
@@ -1002,7 +1004,7 @@ public:
 
 private:
     using clock = std::chrono::steady_clock;
-    void beat()
+    bool beat()
     {
         const bool all = shards_->ask();
         if (all)
@@ -1010,6 +1012,7 @@ private:
         if (std::exchange(well_, all) != all)
             notify_manager(all ? "STATUS=" + serving_
                                : std::string("STATUS=a shard does not run its tasks; the log says which"));
+        return all;
     }
     const std::string& serving_;
     const std::optional<std::chrono::microseconds> interval_;

@@ -85,7 +85,7 @@ class Admin(daemon.DaemonTest):
         rows = self.rows("connections")
         self.assertEqual(sorted(row["peer"] for row in rows), sorted("127.0.0.1:%d" % c.socket.getsockname()[1] for c in callers))
         self.assertEqual({(row["protocol"], row["transport"], row["calls"]) for row in rows}, {("nfs", "tcp", 0)})
-        self.assertEqual({row["shard"] for row in rows}, {0, 1})
+        self.assertGreater(len({row["shard"] for row in rows}), 1)
         self.assertTrue(all(0 <= row["idle_seconds"] <= row["age_seconds"] for row in rows), rows)
         for caller in callers:
             caller.close()

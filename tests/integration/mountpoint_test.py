@@ -68,6 +68,15 @@ class MountPoint(daemon.DaemonTest):
         self.daemon.log_with("a client can't mount an export whose root is not there")
         self.assertEqual(self.mnt(caller, "/export"), 0)
 
+        # As ReadWritePaths= of systemd does where the disk is not there: what is seen is what lay beneath.
+        self.run_tool("mount", "--bind", self.disk, self.disk)
+        caller.mount("/export")
+        end = time.monotonic() + 2.5 # the watch looks each second
+        while time.monotonic() < end:
+            self.assertEqual((self.mnt(caller), self.up()), (NOENT, 0))
+            time.sleep(0.1)
+        self.unmount()
+
         self.mount()
         self.until(lambda: self.mnt(caller) == 0, "it is served")
         self.assertEqual(self.up(), 1)
