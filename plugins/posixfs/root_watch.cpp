@@ -141,6 +141,7 @@ void watched_root::look(clock::time_point now) noexcept
 void watched_root::settle() noexcept
 {
     try {
+        const std::lock_guard turn(settling_);
         settle_or_throw();
     } catch (const std::bad_alloc&) { // the next look
     }

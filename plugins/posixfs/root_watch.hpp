@@ -70,6 +70,7 @@ private:
     blocking_pool& lane_;
     std::atomic<bool> is_up_;
     std::atomic<bool> answers_{true};
+    std::mutex settling_;      // who settles has it from his look on, so that none goes by an old one
     mutable std::mutex mutex_; // of all that follows; nothing waits for a disk under it
     owner* owner_;
     root_look at_;                        // what is served, or was last
