@@ -620,7 +620,8 @@ void service::impl::call(const shards_hook& h, const char* failure)
 
 void service::impl::take_down(std::chrono::milliseconds limit)
 {
-    control.reset(); // its lists refer to what goes now
+    if (control)
+        control->finish(); // what it lists and works on goes now
     const auto name_of = [this](const module& m) { return table.name_of(m).data(); };
     for (served& s : protocols) {
         for (protocol_module* m : s.all) {
@@ -971,6 +972,11 @@ void write_tasks(runtime& rt) noexcept
 // Answers the service manager's watchdog while each shard turns. On the thread that waits for SIGTERM.
 class heartbeat {
 public:
+    for (const std::string& name : control ? control->works() : std::vector<std::string>()) {
+        lines += "the operator's command " + name + '\n';
+        log(log_level::error, "service", "stopped without waiting for an operator's command",
+            {{"command", name}});
+    }
     /// `serving`: its status otherwise.
     heartbeat(runtime& rt, const std::string& serving) : serving_(serving), interval_(watchdog_interval())
     {
