@@ -244,7 +244,7 @@ suite_quickstart() {
 # The large directory has as many entries as are promised, and the block daemon as many sessions.
 suite_plain() {
     built_plain && VERBENA_TEST_ENTRIES=100000 VERBENA_TEST_SESSIONS=64 meson_suites build "$limit" unit sim integration &&
-        verdict flags tests/embed/run.sh flags build
+        verdict flags tests/embed/run.sh flags build && verdict tutorial tests/embed/run.sh tutorial build
 }
 # -O0 is an embedder's Meson default, and where g++ 12 has no tail calls at all.
 suite_gcc() {
