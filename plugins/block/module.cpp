@@ -33,6 +33,7 @@ struct shard_part {
           metrics(rtrs::expose(registry, session_stats))
     {
         append(metrics, rnbd::expose(registry, device_stats[s.index()]));
+        s.reactor().requests().expect("block");
     }
     rtrs::server_stats session_stats;
     rnbd::server devices_served;

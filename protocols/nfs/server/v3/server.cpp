@@ -142,6 +142,8 @@ nfsstat3 server::open(rpc::call& c, const nfs_fh3& handle, purpose why, target& 
     // Who may not use an export must not push out what is kept for those who may.
     if (status != nfsstat3::ok)
         c.refuse();
+    else
+        c.set_detail(&to); // of the procedure's frame
     return status;
 }
 

@@ -54,6 +54,9 @@ struct export_options {
     std::uint32_t space = 0;
 };
 
+/// For people: the export, and the file by the name that its back end gave it, which costs no system call.
+void describe(const export_options& exported, const storage::handle& file, request_report& into) noexcept;
+
 class export_table;
 
 /// Why a peer may not use an export.
