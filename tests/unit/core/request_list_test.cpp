@@ -5,7 +5,9 @@
 #include "../log_at.hpp"
 
 #include <verbena/core/reactor/request_list.hpp>
+#include <verbena/core/reactor/simulated_shards.hpp>
 #include <verbena/core/task/event.hpp>
+#include <verbena/core/task/in_context.hpp>
 #include <verbena/core/task/scope.hpp>
 #include <verbena/core/task/sleep.hpp>
 #include <verbena/core/task/trace_name.hpp>
@@ -269,6 +271,55 @@ BOOST_AUTO_TEST_CASE(what_a_request_waits_for_is_what_its_innermost_task_waits_f
     auto join = [](scope& all) -> task<void> { co_await all.join(); };
     run_until_complete(*b.r, join(s));
     BOOST_TEST(!one.is_listed());
+}
+
+// The shard that serves it knows no more than where it is.
+BOOST_AUTO_TEST_CASE(what_a_request_waits_for_on_another_shard_is_listed_there)
+{
+    virtual_clock clock;
+    memory_budget budget{std::size_t(4) << 20, 2};
+    simulated_shards all(clock, 1);
+    shard& home = all.add(budget);
+    shard& other = all.add(budget);
+    request one(1);
+    const auto look = [](shard& of) {
+        std::vector<std::string> told;
+        request_list::reader reader(of.reactor().requests());
+        while (const listed_request* const r = reader.next()) {
+            request_report report;
+            r->report(report);
+            told.push_back(std::string(trace_name(report.trace).view()) + ' ' +
+                           std::string(report.operation.view()) + ": " +
+                           of.reactor().requests().waits_for(*r));
+        }
+        return told;
+    };
+    const auto sleeps = []() -> task<void> { (void)co_await sleep_for(5s); };
+    const auto serves = [&](shard& there, std::uint64_t trace) -> task<void> {
+        task_context context = co_await current_context();
+        context.trace_id = trace;
+        const task<void> away = there.run(sleeps);
+        detail::in_context<void> traced(away, context);
+        co_await traced;
+    };
+    const auto both = [&](shard& here, shard& there) -> task<void> {
+        here.reactor().requests().begin(one);
+        served_by runner(one);
+        co_await runner;
+        scope s(here.reactor());
+        s.spawn(serves, std::ref(there), trace_of(7, 1));
+        s.spawn(serves, std::ref(there), std::uint64_t(0)); // of nobody's request
+        (void)co_await sleep_for(1s);
+        BOOST_TEST(look(here) == std::vector<std::string>{"7.00000001 READ: "},
+                   boost::test_tools::per_element());
+        const std::vector<std::string> far = co_await there.run(look, std::ref(there));
+        BOOST_TEST(far == std::vector<std::string>{"7.00000001 for shard 0: a sleep, 4.000 s left"},
+                   boost::test_tools::per_element());
+        co_await s.join();
+        const std::vector<std::string> none = co_await there.run(look, std::ref(there));
+        BOOST_TEST(none.empty());
+    };
+    all.run(home, both(home, other));
 }
 
 BOOST_AUTO_TEST_CASE(a_request_that_lasts_too_long_is_told_of_once)
