@@ -40,6 +40,8 @@ struct peer {
     std::string_view name;      ///< address with port
     std::string_view transport; ///< "tcp", "iwarp", "rdma", "loop"
     std::uint16_t port = 0;     ///< the peer's port, 0 if it has none
+    /// The client that the connection's calls named last, by a number of its program's; 0: none. For whoever ends a client.
+    mutable std::uint64_t client = 0;
 };
 
 /// One call being served. Made by a transport, alive until its reply was handed over. Shard-local.
