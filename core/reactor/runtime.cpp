@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <verbena/core/reactor/request_list.hpp>
 #include <verbena/core/reactor/runtime.hpp>
+#include <verbena/core/resource_metrics.hpp>
 #include <verbena/core/task/left_behind.hpp>
 
 #include "signals_blocked.hpp"
@@ -304,6 +306,21 @@ void runtime::expose(metric_registry& registry)
     };
     static constexpr double nanosecond = 1e-9;
 
+    metrics_.push_back(registry.add({"verbena_slow_requests_total",
+                                     "Requests that had not been answered after [daemon] slow_seconds.",
+                                     metric_type::counter,
+                                     "requests",
+                                     {"protocol"},
+                                     2 * request_list::max_protocols},
+                                    [this](metric_sink& out) {
+                                        for (auto& w : shards_) {
+                                            const reactor& r = w->view->reactor();
+                                            r.requests().for_each_slow(
+                                                [&](std::string_view protocol, const counter& slow) {
+                                                    out.value({protocol}, value_of(slow));
+                                                });
+                                        }
+                                    }));
     metrics_.push_back(registry.add(
         {"verbena_shard_policy_seconds_total",
          "Time a shard spent working, spinning without work, and asleep.",
@@ -356,6 +373,9 @@ void runtime::expose(metric_registry& registry)
           [this] { return budget_.limit(); });
     level("verbena_memory_registered_bytes", "Buffer memory that is taken from the budget.", "bytes",
           [this] { return budget_.used(); });
+    metric_group resources(registry);
+    add_resource(resources, "memory", [this] { return budget_.used(); }, [this] { return budget_.limit(); });
+    append(metrics_, resources.take());
     const auto per_kind = [&](const char* name, const char* help, const char* unit, auto read) {
         metrics_.push_back(registry.add(
             {name, help, metric_type::gauge, unit, {"kind"}, slab_kind_count}, [read](metric_sink& out) {

@@ -7,6 +7,7 @@
 #include "rpcbind.hpp"
 #include "shared_trees.hpp"
 #include "start_text.hpp"
+#include "state_commands.hpp"
 
 #include <verbena/core/module/start_error.hpp>
 #include <verbena/plugins/modules.hpp>
@@ -17,6 +18,7 @@
 #include <verbena/protocols/files/recovery_database.hpp>
 #include <verbena/protocols/nfs/nsswitch_groups.hpp>
 #include <verbena/protocols/nfs/nsswitch_names.hpp>
+#include <verbena/protocols/nfs/server/export_room.hpp>
 #include <verbena/protocols/nfs/server/served_exports.hpp>
 #include <verbena/protocols/nfs/server/v3/server.hpp>
 #include <verbena/protocols/nfs/server/v4/commons.hpp>
@@ -28,7 +30,9 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <deque>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -84,47 +88,21 @@ std::string who(const client_list& clients)
     return clients.local_only() ? "this host only" : join(clients.texts(), " ");
 }
 
-// Of minor versions 1 and 2, at their home.
-class list_of_clients final : public control_list {
-public:
-    explicit list_of_clients(v4::server_commons& commons) : commons_(commons) {}
-    bool next(std::vector<control_row>& rows, std::size_t most) override
+// What the metrics of an export tell of.
+struct watched_export {
+    watched_export(storage::file_backend& of, std::size_t shards)
+        : files(&of), traffic(std::make_shared<export_traffic>(shards))
     {
-        const auto some = commons_.sessions.clients_behind(last_, most / 2); // a name has two at most
-        files::client_book& book = commons_.state.clients();
-        const time_point now = commons_.state.now();
-        for (const v4::session_table::client_report& c : some) {
-            const auto lease = book.state_of(c.state);
-            const auto in_use = book.is_in_use(c.state);
-            std::array<char, 17> id{};
-            std::snprintf(id.data(), id.size(), "%016llx", static_cast<unsigned long long>(c.client));
-            rows.push_back({std::string(id.data()), c.name, c.from, c.confirmed, std::uint64_t(c.sessions),
-                            std::chrono::duration<double>(std::max(now - c.heard, duration::zero())).count(),
-                            lease ? control_value(std::string(word_of(*lease))) : control_value(),
-                            in_use && *in_use, book.has_delegations(c.state)});
-        }
-        if (some.empty())
-            return false;
-        last_ = some.back().name;
-        return true;
     }
-
-private:
-    static const char* word_of(files::client_state s) noexcept
-    {
-        switch (s) {
-        case files::client_state::active: return "active";
-        case files::client_state::courtesy: return "courtesy";
-        case files::client_state::expired: return "expired";
-        case files::client_state::revoked: return "revoked";
-        }
-        return "?";
-    }
-    v4::server_commons& commons_;
-    std::optional<std::string> last_;
+    storage::file_backend* files; // beneath all filters
+    std::shared_ptr<export_traffic> traffic;
+    export_room room;
 };
 
-class nfs_module final : public rpc::program_module, public served_exports, public controlled {
+class nfs_module final : public rpc::program_module,
+                         public served_exports,
+                         public controlled,
+                         public evicting {
 public:
     std::vector<setting> settings() const override
     {
@@ -241,6 +219,10 @@ public:
             tend_files(s);
         if (group_source_ && !groups_)
             make_groups(s);
+        if (s.index() == 0) {
+            for (watched_export& e : watched_)
+                s.tasks().spawn(already_made, e.room.tend(*e.files));
+        }
         if (serves3_)
             programs.push_back(
                 std::make_unique<v3::server>(table_, key_, serves4_ ? &commons_->state : nullptr, &s));
@@ -267,6 +249,18 @@ public:
     void stop() noexcept override { rpcbind_.reset(); }
 
     std::vector<control_command> control_commands() override;
+    std::vector<evictable> find_clients(const std::string& who, std::size_t most) override
+    {
+        return commons_ ? nfs::find_clients(*commons_, who, most) : std::vector<evictable>();
+    }
+    bool keep_out(const std::string& name, std::chrono::seconds time) override
+    {
+        return !commons_ || nfs::keep_out(*commons_, name, time);
+    }
+    evicted end(const evictable& client, std::chrono::milliseconds patience) override
+    {
+        return nfs::end_client(*commons_, client, patience);
+    }
 
     const export_table& exports() const noexcept override { return table_; }
     const handle_key& key() const noexcept override { return key_; }
@@ -291,6 +285,7 @@ private:
 
     std::vector<export_config> exports_;
     std::vector<listen_target> targets_;
+    std::deque<watched_export> watched_;          // likewise; outlives the metrics of opened_
     std::vector<storage::opened_backend> opened_; // in the order of exports_
     std::vector<exported_as> exported_as_;
     export_table table_;
@@ -541,6 +536,7 @@ void nfs_module::open_export(module_host& host, const export_config& e)
     if (e.all_squash)
         context.everybody = storage::open_context::ids{e.anonuid, e.anongid};
     storage::opened_backend backend = e.backend->open(e.values, context);
+    watched_export& watched = watched_.emplace_back(*backend.files, host.shards().size());
     for (auto f = e.filters.rbegin(); f != e.filters.rend(); ++f)
         f->module->put_on(backend, f->values, context);
     if (e.pnfs && backend.files->info().map_block == 0)
@@ -560,6 +556,7 @@ void nfs_module::open_export(module_host& host, const export_config& e)
     options.read_only = e.read_only || backend.read_only;
     options.local_writers = e.local_writers && backend.local_writers;
     options.pnfs = e.pnfs;
+    options.traffic = watched.traffic;
     exported_as as{e.pseudo,     backend.source, option_text(e, backend), who(options.clients),
                    e.transports, backend.notes,  backend.warning,         options.clients,
                    e.secure};
@@ -573,6 +570,8 @@ void nfs_module::open_export(module_host& host, const export_config& e)
                                                  [label = e.pseudo, is_up = backend.is_up](metric_sink& to) {
                                                      to.value({label}, !is_up || is_up() ? 1 : 0);
                                                  }));
+    append(backend.metrics, expose(host.metrics(), *watched.traffic, e.pseudo));
+    append(backend.metrics, expose(host.metrics(), watched.room, e.pseudo));
     // Kept first: the table's entry points to it.
     opened_.push_back(std::move(backend));
     if (const auto added = table_.add(std::move(options)); !added)
@@ -598,17 +597,8 @@ std::vector<control_command> nfs_module::control_commands()
     };
     std::vector<control_command> commands;
     commands.push_back(std::move(c));
-    if (commons_) {
-        control_command clients;
-        clients.name = "clients";
-        clients.help = "Clients of NFS 4.1 and 4.2";
-        clients.columns = {"client_id",    "name",  "address", "confirmed",  "sessions",
-                           "idle_seconds", "lease", "in_use",  "delegations"};
-        clients.list = [this](shard& s, const control_arguments&) {
-            return commons_->state.is_home(s) ? std::make_unique<list_of_clients>(*commons_) : nullptr;
-        };
-        commands.push_back(std::move(clients));
-    }
+    if (commons_)
+        std::ranges::move(state_commands(*commons_, table_), std::back_inserter(commands));
     return commands;
 }
 

@@ -24,7 +24,7 @@ namespace verbena::nfs::v4 {
 inline constexpr std::uint64_t last_offset = ~std::uint64_t(0) >> 1;
 
 /// One COMPOUND while it runs. Operations are functions over it.
-struct compound : call_context {
+struct compound final : call_context, private request_detail {
     compound(server_parts& of, rpc::call& from, compound_arguments& arguments, std::size_t most) noexcept
         : call_context(from, arguments.head().minorversion),
           server(of),
@@ -33,7 +33,15 @@ struct compound : call_context {
           limit(most),
           results(from.results(), arguments.head().tag, most)
     {
+        c.set_detail(this);
     }
+    ~compound()
+    {
+        c.served([this] { return std::string_view(to_string(results.status())); });
+        c.set_detail(nullptr);
+    }
+    /// The operation that runs, and the file that is the current one.
+    void describe(request_report& into) const noexcept override;
 
     /// Bytes that an operation finds for its results, unless there is no memory. Those that need more say so.
     static constexpr std::size_t least_room = 1536;
@@ -54,6 +62,7 @@ struct compound : call_context {
     bool answered = false;               // the operation has written its failure itself
     state_home::io_terms terms;          // of the last check_io()
     bool may_delegate = false;           // of OPEN in minor version 0: see v40_state::begun
+    time_point ended{};                  // when the last operation ended that is_timed(); nothing if none did
     bool client_sought = false;          // in minor version 0: see learn_client()
     const xdr::decoder* whole = nullptr; // the COMPOUND from its beginning, in minor version 0
 
@@ -65,6 +74,12 @@ struct compound : call_context {
     object current, saved;
     std::optional<stateid4> current_id, saved_id;
 
+    /// Who calls, and by which connection.
+    void is_of(files::client_id who) noexcept
+    {
+        client = who;
+        c.from().client = who;
+    }
     files::under_way& next_doing() noexcept
     {
         assert(doing_count < doing.size() && "an operation on three files");
@@ -82,6 +97,13 @@ struct compound : call_context {
             doing[--doing_count].end();
             opened[doing_count].reset();
         }
+    }
+    /// Now. Kept, since the end of the last operation is the end of the COMPOUND.
+    time_point end_time() noexcept { return ended = server.here.reactor().clock().now(); }
+    /// What counts for the export of the current handle; nullptr if nothing does.
+    export_counters* counters_of_current() const noexcept
+    {
+        return current.is_pseudo() ? nullptr : current.exported->counters(server.here.index());
     }
     bitmap4 supported(const object& of) const noexcept { return supported_attributes_of(of, minor()); }
     bool is_last() const noexcept { return args.index() == args.head().operations; }

@@ -205,11 +205,11 @@ task<rpc::outcome> serve_in_session(server_parts& server, rpc::call& c, compound
         co_return rpc::outcome::success;
     }
     k.session = s;
-    k.client = s->state();
+    k.is_of(s->state());
     k.slot = &slot;
     task<void> running = run_operations(k);
     co_await running;
-    s->heard(server.here.reactor().clock().now());
+    s->heard(k.ended != time_point() ? k.ended : server.here.reactor().clock().now());
     if (k.dropped && !k.changed)
         co_return rpc::outcome::drop;
     if (!k.results.ok())

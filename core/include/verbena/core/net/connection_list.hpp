@@ -9,6 +9,7 @@
 #include <verbena/core/reactor/clock.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -18,14 +19,26 @@ namespace verbena {
 
 class connection_list;
 
+/// A number that no other connection of the process got before, whatever its transport: from 1 on. Any thread.
+std::uint32_t new_connection_number() noexcept;
+
 /// What people are told of a connection.
 struct connection_report {
+    std::uint32_t number = 0;   ///< new_connection_number(): its calls are named by it (trace_name)
     std::string peer;           ///< "192.0.2.7:1021"
     std::string_view transport; ///< "tcp", "iwarp"; a literal
     time_point since;           ///< when it was taken
     time_point last_call;       ///< or taken
     std::size_t calls = 0;      ///< that are being served
     const char* state = "";     ///< a literal
+};
+
+/// Whose a connection is. Texts live as long as it.
+struct connection_party {
+    std::string_view address; ///< canonical, without port
+    std::uint64_t client = 0; ///< rpc::peer::client
+    std::size_t calls = 0;    ///< that are being served
+    bool has_ended = false;   ///< or ends: it is there for its calls alone
 };
 
 /// A connection's entry. Made, used and destroyed on the list's shard; leaves the list when it is destroyed.
@@ -35,6 +48,10 @@ public:
     listed_connection(const listed_connection&) = delete;
 
     virtual connection_report report() const = 0;
+    virtual connection_party party() const noexcept = 0;
+    /// Ends it now. No call of its begins any more, and those that run hear that their caller is gone. It stays in the list until all of
+    /// them have ended.
+    virtual void end_now() noexcept = 0;
     /// Of a list that outlives this; nullptr: of none.
     inline void join(connection_list* list) noexcept;
     /// Idempotent.
