@@ -42,6 +42,9 @@ public:
     bool is_of_this_epoch(const stateid& id) const noexcept;
     stateid id_of(const state_entry& state) const noexcept;
     std::size_t size() const noexcept { return slots_.size() - free_.size(); }
+    /// Places that there are, and what has one; nullptr: nobody.
+    std::size_t places() const noexcept { return slots_.size(); }
+    state_entry* at(std::size_t place) const noexcept { return slots_[place].state.get(); }
 
 private:
     struct slot {

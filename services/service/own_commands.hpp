@@ -30,7 +30,7 @@ struct told_of_service {
     std::vector<served> protocols;
     runtime* shards = nullptr;
     const module_table* modules = nullptr;
-    std::uint64_t drain_seconds = 0;
+    std::function<std::uint64_t()> drain_seconds;
     /// Begins the orderly stop; empty if nobody waits for that.
     std::function<void()> drain;
 };
