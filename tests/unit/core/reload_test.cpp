@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(each_setting_that_differs_is_named_with_both_values)
                    .say("inner.depth", {std::int64_t(2)})
                    .changes() ==
                "x.fast: false, was true!\nx.count: 7, was 5!\nx.shards: 2, was nothing!\n"
-               "x.name: a\\x1b, was nothing!\nx.clients: one, two, was nothing!\nx.inner.depth: 2, was 1!\n");
+               "x.name: a\\033, was nothing!\nx.clients: one, two, was nothing!\nx.inner.depth: 2, was 1!\n");
     value exports{value::tables(1)};
     BOOST_TEST(words().say("export", std::move(exports)).changes() == "x.export: changed!\n");
 }

@@ -141,7 +141,6 @@ BOOST_FIXTURE_TEST_CASE(exports_of_one_tree_have_one_space, fixture)
     for (const auto& row : rows) {
         auto made = options(row.pseudo);
         made.backend = row.backend;
-        made.space = 99; // is not asked for
         BOOST_REQUIRE(table.add(made));
     }
     for (const auto& row : rows)
