@@ -213,9 +213,9 @@ public:
     /// Parallel LAYOUTGETs bear one number (RFC 8881 12.5.3).
     std::uint32_t most_behind() const noexcept override { return 64; }
     /// Of what is given from now on. Any thread.
-    void set_most(std::size_t layouts, std::size_t of_client) noexcept
+    void set_most(std::size_t of_all, std::size_t of_client) noexcept
     {
-        limits_.layouts = layouts;
+        limits_.layouts = of_all;
         limits_.layouts_of_client = of_client;
     }
     std::size_t most() const noexcept override { return limits_.layouts; }
