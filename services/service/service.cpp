@@ -221,6 +221,7 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     void give_up(const char* why);
     bool stop_within(std::chrono::milliseconds drain, std::chrono::milliseconds grace);
     std::string still_running() const;
+    std::string in_clear_text() const;
     std::string served_text(const setting_values& values) const;
     void prepare_reloads();
     void reload_by_signal();
@@ -543,7 +544,23 @@ void service::impl::start()
     }
     prepare_reloads();
     text += exporter ? "metrics at " + exporter->url() + '\n' : std::string("no metrics\n");
+    text += in_clear_text();
     start_control();
+}
+
+// What others than this host can hear and say.
+std::string service::impl::in_clear_text() const
+{
+    std::string urls;
+    for (const served& s : protocols) {
+        for (const listen_place& l : s.server->places()) {
+            if (!l.where.is_loopback())
+                urls += ' ' + l.url();
+        }
+    }
+    return urls.empty() ? urls
+                        : "not encrypted, and callers are who they say they are:" + urls +
+                              "; let only a network that you trust reach that\n";
 }
 
 // For /healthz and /readyz.

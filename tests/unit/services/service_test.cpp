@@ -190,6 +190,38 @@ BOOST_AUTO_TEST_CASE(what_lives_across_the_shards_outlives_their_programs)
     BOOST_CHECK_THROW((void)s.shards(), std::logic_error);
 }
 
+BOOST_AUTO_TEST_CASE(what_goes_in_clear_beyond_this_host_is_told)
+{
+    std::atomic<int> alive{0};
+    service s("test", "1");
+    s.serve("null", {"tcp://0.0.0.0:0", "tcp://127.0.0.1:0", "iwarp://[::]:0"}, [&](shard&) {
+        std::vector<std::unique_ptr<rpc::program>> programs;
+        programs.push_back(std::make_unique<null_program>(alive));
+        return programs;
+    });
+    quiet(s);
+    s.configure();
+    s.start();
+    const std::string& text = s.start_text();
+    const std::size_t at = text.find("not encrypted, and callers are who they say they are:");
+    BOOST_REQUIRE(at != std::string::npos);
+    const std::string line = text.substr(at, text.find('\n', at) - at);
+    BOOST_TEST(line.find("tcp://0.0.0.0:") != std::string::npos);
+    BOOST_TEST(line.find("iwarp://[::]:") != std::string::npos);
+    BOOST_TEST(line.find("127.0.0.1") == std::string::npos);
+
+    service within("test", "1");
+    within.serve("null", {"tcp://127.0.0.1:0", "tcp://[::1]:0"}, [&](shard&) {
+        std::vector<std::unique_ptr<rpc::program>> programs;
+        programs.push_back(std::make_unique<null_program>(alive));
+        return programs;
+    });
+    quiet(within);
+    within.configure();
+    within.start();
+    BOOST_TEST(within.start_text().find("not encrypted") == std::string::npos);
+}
+
 BOOST_AUTO_TEST_CASE(an_operators_command_ends_before_anything_is_taken_down)
 {
     if (!services::has_control_server())
