@@ -34,6 +34,7 @@ struct shard_part {
     {
         append(metrics, rnbd::expose(registry, device_stats[s.index()]));
         s.reactor().requests().expect("block");
+        s.reactor().requests().expect("rtrs"); // of what is no operation: a device is opened or closed
     }
     rtrs::server_stats session_stats;
     rnbd::server devices_served;
