@@ -7,6 +7,7 @@
 #include "rpcbind.hpp"
 #include "shared_trees.hpp"
 #include "start_text.hpp"
+#include "suspensions.hpp"
 
 #include <verbena/core/module/start_error.hpp>
 #include <verbena/plugins/modules.hpp>
@@ -288,6 +289,8 @@ private:
     void warn_of_shared_trees();
     void refuse_public() const;
     void refuse_exported_state(const std::string& state) const;
+    std::string state_of(std::size_t number) const;
+    control_value suspended_since(std::size_t number) const;
 
     std::vector<export_config> exports_;
     std::vector<listen_target> targets_;
@@ -310,6 +313,7 @@ private:
     data_places iwarp_places_, rdma_places_;
     std::optional<v4::pnfs::service> layouts_;    // outlives what commons_ knows of layouts
     std::unique_ptr<v4::server_commons> commons_; // goes when the shards have ended
+    suspensions suspensions_{[this] { return commons_ ? &commons_->state : nullptr; }};
     runtime* shards_ = nullptr;
     metric_registry* metrics_ = nullptr;
     metric_registrations registrations_;
@@ -563,6 +567,18 @@ void nfs_module::open_export(module_host& host, const export_config& e)
     exported_as as{e.pseudo,     backend.source, option_text(e, backend), who(options.clients),
                    e.transports, backend.notes,  backend.warning,         options.clients,
                    e.secure};
+    if (backend.suspension != nullptr)
+        backend.metrics.push_back(
+            host.metrics().add({"verbena_export_suspended",
+                                "1 while an operator has the export suspended: verbena_export_up is 0 then.",
+                                metric_type::gauge,
+                                "",
+                                {"export"},
+                                export_table::max_exports},
+                               [this, label = e.pseudo](metric_sink& to) {
+                                   const storage::suspension* const by = suspensions_.of(label);
+                                   to.value({label}, by != nullptr && by->since() ? 1 : 0);
+                               }));
     backend.metrics.push_back(host.metrics().add({"verbena_export_up",
                                                   "1 while what is exported is there; 0 while nothing is "
                                                   "mounted there, it is gone or does not answer.",
@@ -577,7 +593,24 @@ void nfs_module::open_export(module_host& host, const export_config& e)
     opened_.push_back(std::move(backend));
     if (const auto added = table_.add(std::move(options)); !added)
         throw config_error(name + ": " + added.error().message());
+    suspensions_.add(table_.all().back(), opened_.back().suspension);
     exported_as_.push_back(std::move(as));
+}
+
+// "served", "away" where its disk is not mounted or does not answer, or how far it is on its way to `suspended` and back.
+std::string nfs_module::state_of(std::size_t number) const
+{
+    const storage::suspension* const by = suspensions_.of(exported_as_[number].pseudo);
+    if (by != nullptr && by->now() != storage::suspension::state::served)
+        return std::string(to_string(by->now()));
+    return !opened_[number].is_up || opened_[number].is_up() ? "served" : "away";
+}
+
+control_value nfs_module::suspended_since(std::size_t number) const
+{
+    const storage::suspension* const by = suspensions_.of(exported_as_[number].pseudo);
+    const auto since = by != nullptr ? by->since() : std::nullopt;
+    return since ? control_value(utc_text(*since)) : control_value();
 }
 
 std::vector<control_command> nfs_module::control_commands()
@@ -585,19 +618,23 @@ std::vector<control_command> nfs_module::control_commands()
     control_command c;
     c.name = "exports";
     c.help = "What is exported, to whom and how";
-    c.columns = {"path", "source", "backend", "options", "clients", "transports", "warning"};
+    c.columns = {"path",       "source",  "backend", "options",        "clients",
+                 "transports", "warning", "state",   "suspended_since"};
     c.answer = [this](const control_arguments&) {
         control_answer all;
         for (std::size_t i = 0; i < exported_as_.size(); ++i) {
             const exported_as& e = exported_as_[i];
             all.rows.push_back({e.pseudo, e.source, exports_[i].backend_name, e.options, e.clients,
                                 e.transports,
-                                e.warning.empty() ? control_value() : control_value(e.warning)});
+                                e.warning.empty() ? control_value() : control_value(e.warning),
+                                state_of(i), suspended_since(i)});
         }
         return all;
     };
     std::vector<control_command> commands;
     commands.push_back(std::move(c));
+    for (control_command& one : suspensions_.commands())
+        commands.push_back(std::move(one));
     if (commons_) {
         control_command clients;
         clients.name = "clients";

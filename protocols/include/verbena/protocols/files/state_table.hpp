@@ -21,9 +21,13 @@
 #include <verbena/protocols/files/under_way.hpp>
 #include <verbena/protocols/storage/file_lease.hpp>
 #include <verbena/protocols/storage/open_file.hpp>
+#include <verbena/protocols/storage/suspension.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -329,6 +333,23 @@ public:
     /// Lifetime: the table outlives it. Shard: the table's, where tend() runs.
     task<void> end_recallable();
 
+    // --- While the file system of an export is let go: storage::suspension
+    //
+    // These hold the shard for some hundred files at a time. Completes when: all files of the space were looked at. On cancel: it ends
+    // early. Lifetime: the table outlives it, and what it is given. Shard: the table's. Errors: none.
+
+    /// Locks of bytes are no more locks of the file system, though their owners have them. New ones are busy. It ends early where `goes_on`
+    /// becomes false.
+    task<void> let_go_of_local_locks(std::uint32_t space, const std::atomic<bool>& goes_on);
+    /// They are again. What a process of this host has locked meanwhile is taken from its owners, whose stateids of these locks answer
+    /// admin_revoked. `to.later` counts files that could not be asked: it is to be called again for them.
+    task<void> lock_locally_again(std::uint32_t space, storage::restored_state& to);
+    /// Looks for all files of the space that clients have open. `is_there(key)` fails with ESTALE or errc::bad_handle for one that is gone:
+    /// then all state of it goes, and its stateids answer admin_revoked.
+    task<void> drop_lost_files(std::uint32_t space,
+                               const std::function<task<result<void>>(const storage::handle&)>& is_there,
+                               storage::restored_state& to);
+
     table_commons& commons() const noexcept { return commons_; }
     client_book& book() const noexcept { return book_; }
     /// Any thread.
@@ -527,6 +548,14 @@ private:
     void let_go_locally(detail::file_entry& f) noexcept;
     void let_go_again() noexcept;
     void give_way_locally(detail::client_entry& c) noexcept;
+
+    // While a file system is let go: table_suspension.cpp.
+    template<class F>
+    task<std::deque<storage::handle>> files_where(std::uint32_t space, F concerns);
+    void lose_locks(detail::file_entry& f, const storage::lock_range& bytes, const std::string& why,
+                    storage::restored_state& to);
+    void lose_file(detail::file_entry& f, storage::restored_state& to);
+    void note_lost(detail::state_entry& s) noexcept;
     void wait_locally(const pending_lock& p);
     void look_soon(detail::file_entry& f);
     task<bool> look_locally(detail::file_entry& f);

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "suspensions.hpp"
+
+#include <verbena/core/log.hpp>
+#include <verbena/core/printable.hpp>
+#include <verbena/core/task/sleep.hpp>
+#include <verbena/protocols/files/under_way.hpp>
+
+#include <atomic>
+#include <ctime>
+#include <stdexcept>
+#include <utility>
+
+namespace verbena::nfs {
+
+namespace {
+
+/// Runs a task on a shard for a thread that is none. Owned by itself, as whoever waits for it may give up.
+class errand final : public remote_message {
+public:
+    using work = std::function<task<void>()>;
+
+    static storage::suspension_step begin(shard& on, work what)
+    {
+        const auto made = std::make_shared<errand>(on, std::move(what));
+        made->self_ = made;
+        on.reactor().post_remote(*made);
+        return [made]() -> std::optional<std::string> {
+            if (!made->is_over_.load(std::memory_order_acquire))
+                return std::nullopt;
+            return made->failed_;
+        };
+    }
+    errand(shard& on, work what) : on_(on), what_(std::move(what)) {}
+    ~errand() = default;
+    void deliver() noexcept override
+    {
+        std::shared_ptr<errand> here = std::move(self_);
+        try {
+            on_.tasks().spawn(&errand::run, std::move(here));
+        } catch (const std::exception&) {
+            end("no memory");
+        }
+    }
+
+private:
+    static task<void> run(std::shared_ptr<errand> e)
+    {
+        std::string failed;
+        try {
+            task<void> doing = e->what_();
+            co_await doing;
+        } catch (const std::exception& x) {
+            failed = x.what();
+        }
+        e->end(std::move(failed));
+    }
+    void end(std::string failed)
+    {
+        failed_ = std::move(failed);
+        is_over_.store(true, std::memory_order_release);
+    }
+
+    shard& on_;
+    const work what_;
+    std::shared_ptr<errand> self_; // as a message
+    std::string failed_;
+    std::atomic<bool> is_over_{false};
+};
+
+bool is_served(const storage::suspension* s) noexcept
+{
+    using state = storage::suspension::state;
+    return s == nullptr || (s->now() != state::suspended && s->now() != state::coming_back);
+}
+
+} // namespace
+
+std::string utc_text(std::int64_t seconds_since_1970)
+{
+    const auto at = static_cast<std::time_t>(seconds_since_1970);
+    std::tm parts{};
+    char text[32] = "";
+    if (::gmtime_r(&at, &parts) != nullptr)
+        std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts);
+    return text;
+}
+
+/// What the state layer does. Its steps are tasks of the clients' home, which visit the homes of files one after the other.
+class suspensions::state_side final : public storage::suspension_side {
+public:
+    state_side(const suspensions& of, const entry& mine) : of_(of), mine_(mine) {}
+    storage::suspension_step recall() override;
+    storage::suspension_step let_go_of_locks() override;
+    storage::suspension_step restore(std::shared_ptr<storage::restored_state> to) override;
+
+private:
+    const suspensions& of_;
+    const entry& mine_;
+    // Of the last let_go_of_locks().
+    std::shared_ptr<std::atomic<bool>> goes_on_;
+    storage::suspension_step letting_go_;
+};
+
+struct suspensions::entry {
+    entry(const suspensions& all, const export_options& e, storage::suspendable* back_end)
+        : exported(e), side(all, *this)
+    {
+        if (back_end != nullptr)
+            by.emplace(*back_end, &side, storage::suspension::options(), storage::suspension::asleep());
+    }
+    const export_options& exported;
+    state_side side;
+    std::optional<storage::suspension> by;
+};
+
+namespace {
+
+task<void> recall_layouts(state_home* state, std::uint32_t space)
+{
+    const task_context& context = co_await current_context();
+    const time_point until = context.shard->clock().now() + state->options().recall_time +
+                             state->options().fence_time;
+    const std::function<bool(const storage::handle&)> all = [](const storage::handle&) { return true; };
+    task<result<void>> making = state->make_way_in(space, files::operation::set_attributes, all, until);
+    const result<void> made = co_await making;
+    if (!made)
+        throw std::runtime_error("clients have not given their layouts back: " + made.error().message());
+}
+
+task<void> let_go(state_home* state, std::uint32_t space, std::shared_ptr<std::atomic<bool>> goes_on)
+{
+    for (unsigned i = 0; i < state->homes() && *goes_on; ++i) {
+        files::state_table* const table = &state->table(i);
+        const auto call = [table, space, on = goes_on.get()] { return table->let_go_of_local_locks(space, *on); };
+        task<void> going = state->where(i).run(call);
+        co_await going;
+    }
+}
+
+task<void> take_again(state_home* state, const export_options* exported,
+                      std::shared_ptr<storage::restored_state> to, storage::suspension_step before)
+{
+    // The locks of a file are taken behind their end, which may be late.
+    while (before && !before())
+        if (const bool goes_on = co_await sleep_for(std::chrono::milliseconds(5)); !goes_on)
+            co_return;
+    const auto is_there = [exported](const storage::handle& key) -> task<result<void>> {
+        const auto named = files::open_file_key(key);
+        storage::request asking;
+        task<result<storage::attributes>> looking = exported->backend->getattr(asking, named->file);
+        const auto seen = co_await looking;
+        if (!seen)
+            co_return seen.error();
+        co_return result<void>();
+    };
+    const std::function<task<result<void>>(const storage::handle&)> look = is_there;
+    for (unsigned i = 0; i < state->homes(); ++i) {
+        files::state_table* const table = &state->table(i);
+        const std::uint32_t space = exported->space;
+        const auto files = [table, space, l = &look, t = to.get()] { return table->drop_lost_files(space, *l, *t); };
+        task<void> looking = state->where(i).run(files);
+        co_await looking;
+        const auto locks = [table, space, t = to.get()] { return table->lock_locally_again(space, *t); };
+        task<void> locking = state->where(i).run(locks);
+        co_await locking;
+    }
+}
+
+} // namespace
+
+storage::suspension_step suspensions::state_side::recall()
+{
+    state_home* const state = of_.state_();
+    if (state == nullptr || !mine_.exported.pnfs)
+        return storage::ended_step();
+    return errand::begin(state->home(),
+                         [state, space = mine_.exported.space] { return recall_layouts(state, space); });
+}
+
+// Exports of one tree have their locks together, so the last of them lets go.
+storage::suspension_step suspensions::state_side::let_go_of_locks()
+{
+    state_home* const state = of_.state_();
+    goes_on_ = nullptr;
+    if (state == nullptr || !of_.others_of(mine_).empty())
+        return storage::ended_step();
+    goes_on_ = std::make_shared<std::atomic<bool>>(true);
+    letting_go_ = errand::begin(state->home(), [state, space = mine_.exported.space, on = goes_on_] {
+        return let_go(state, space, on);
+    });
+    return letting_go_;
+}
+
+storage::suspension_step
+suspensions::state_side::restore(std::shared_ptr<storage::restored_state> to)
+{
+    state_home* const state = of_.state_();
+    if (state == nullptr)
+        return storage::ended_step();
+    if (goes_on_)
+        goes_on_->store(false);
+    return errand::begin(state->home(),
+                         [state, exported = &mine_.exported, to = std::move(to),
+                          before = std::exchange(letting_go_, nullptr)] {
+                             return take_again(state, exported, to, before);
+                         });
+}
+
+suspensions::suspensions(std::function<state_home*()> state) : state_(std::move(state)) {}
+
+suspensions::~suspensions() = default;
+
+void suspensions::add(const export_options& exported, storage::suspendable* of)
+{
+    entries_.push_back(std::make_unique<entry>(*this, exported, of));
+}
+
+const storage::suspension* suspensions::of(std::string_view pseudo) const noexcept
+{
+    for (const auto& e : entries_)
+        if (e->exported.pseudo == pseudo)
+            return e->by ? &*e->by : nullptr;
+    return nullptr;
+}
+
+suspensions::entry& suspensions::find(const control_arguments& told)
+{
+    const std::string& wanted = *told.find("export");
+    std::string names;
+    for (const auto& e : entries_) {
+        if (e->exported.pseudo == wanted && e->by)
+            return *e;
+        if (e->exported.pseudo == wanted)
+            throw std::runtime_error("export " + printable(wanted) +
+                                     ": its back end has no file system to let go; posixfs has one");
+        names += (names.empty() ? "" : ", ") + printable(e->exported.pseudo);
+    }
+    throw std::runtime_error("no export " + printable(wanted) + "; there are " + names);
+}
+
+// Those of the same tree that are served: what they have open keeps the file system, too.
+std::vector<std::string> suspensions::others_of(const entry& e) const
+{
+    std::vector<std::string> names;
+    for (const auto& other : entries_)
+        if (other.get() != &e && other->exported.space == e.exported.space &&
+            is_served(other->by ? &*other->by : nullptr))
+            names.push_back(other->exported.pseudo);
+    return names;
+}
+
+control_answer suspensions::suspend(const control_arguments& told)
+{
+    entry& e = find(told);
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock)
+        throw std::runtime_error("an export is just being suspended or resumed: wait until that is over");
+    try {
+        e.by->suspend();
+    } catch (const storage::suspension_failure& failed) {
+        throw std::runtime_error("export " + printable(e.exported.pseudo) + ": " + failed.what());
+    }
+    log(log_level::warning, "nfs", "an export is suspended, and its clients wait until it is resumed",
+        {{"export", e.exported.pseudo}});
+    control_answer out;
+    const auto since = e.by->since();
+    out.rows.push_back({e.exported.pseudo, since ? control_value(utc_text(*since)) : control_value(), others_of(e)});
+    return out;
+}
+
+control_answer suspensions::resume(const control_arguments& told)
+{
+    entry& e = find(told);
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock)
+        throw std::runtime_error("an export is just being suspended or resumed: wait until that is over");
+    storage::restored_state has;
+    try {
+        has = e.by->resume();
+    } catch (const storage::suspension_failure& failed) {
+        throw std::runtime_error("export " + printable(e.exported.pseudo) + ": " + failed.what());
+    }
+    log(log_level::info, "nfs", "an export is resumed",
+        {{"export", e.exported.pseudo}, {"lost_files", has.lost_files}, {"lost_locks", has.lost_locks}});
+    control_answer out;
+    out.rows.push_back({e.exported.pseudo, std::uint64_t(has.files), std::uint64_t(has.locks),
+                        std::uint64_t(has.lost_files), std::uint64_t(has.lost_locks), has.lost,
+                        std::uint64_t(has.later)});
+    return out;
+}
+
+std::vector<control_command> suspensions::commands()
+{
+    std::vector<control_command> all;
+    control_command suspend;
+    suspend.name = "suspend";
+    suspend.help = "Lets the file system of an export go, so that it can be unmounted, while clients wait";
+    suspend.columns = {"export", "suspended_since", "kept_by_exports"};
+    suspend.arguments = {{"export", "the path of the export, as clients mount it", true}};
+    suspend.single = true;
+    suspend.answer = [this](const control_arguments& told) { return this->suspend(told); };
+    all.push_back(std::move(suspend));
+    control_command resume;
+    resume.name = "resume";
+    resume.help = "Serves an export again that was suspended, and says what clients have lost";
+    resume.columns = {"export", "files", "locks", "lost_files", "lost_locks", "lost", "later"};
+    resume.arguments = {{"export", "the path of the export, as clients mount it", true}};
+    resume.single = true;
+    resume.answer = [this](const control_arguments& told) { return this->resume(told); };
+    all.push_back(std::move(resume));
+    return all;
+}
+
+} // namespace verbena::nfs

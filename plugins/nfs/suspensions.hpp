@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exports that are suspended, and the commands `suspend` and `resume` (docs/internals/control.md).
+#pragma once
+
+#include <verbena/core/module/control.hpp>
+#include <verbena/protocols/nfs/server/exports.hpp>
+#include <verbena/protocols/nfs/server/state_home.hpp>
+#include <verbena/protocols/storage/suspension.hpp>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace verbena::nfs {
+
+/// Any thread, once all exports were added.
+class suspensions {
+public:
+    /// `state` yields the state layer, or nullptr where no version has one; it is asked while calls are served.
+    explicit suspensions(std::function<state_home*()> state);
+    ~suspensions();
+    suspensions(const suspensions&) = delete;
+
+    /// An export of the table. `of`: nullptr if its back end can't let go. It outlives this.
+    void add(const export_options& exported, storage::suspendable* of);
+    std::vector<control_command> commands();
+    /// nullptr if the export can't be suspended.
+    const storage::suspension* of(std::string_view pseudo) const noexcept;
+
+private:
+    class state_side;
+    struct entry;
+    entry& find(const control_arguments& told);
+    std::vector<std::string> others_of(const entry& e) const;
+    control_answer suspend(const control_arguments& told);
+    control_answer resume(const control_arguments& told);
+
+    const std::function<state_home*()> state_;
+    std::vector<std::unique_ptr<entry>> entries_;
+    std::mutex mutex_; // of who suspends or resumes: one at a time
+};
+
+/// "2026-11-30T18:00:00Z"
+std::string utc_text(std::int64_t seconds_since_1970);
+
+} // namespace verbena::nfs
