@@ -14,6 +14,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -22,6 +24,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <system_error>
+#include <unistd.h>
 #include <utility>
 
 namespace verbena::cli {
@@ -247,6 +250,29 @@ int complain_of_shards(const answer& a)
     return code;
 }
 
+// A command that takes long, for who looks at a terminal.
+class wait_told {
+public:
+    wait_told() = default;
+    wait_told(const wait_told&) = delete;
+    ~wait_told()
+    {
+        if (told_)
+            std::fputs("\r\033[K", stderr);
+    }
+    void at(const std::string& command, const ordered& part)
+    {
+        if (::isatty(STDERR_FILENO) != 1)
+            return;
+        told_ = true;
+        std::fprintf(stderr, "\r%s: %lld s", printable(command).c_str(),
+                     static_cast<long long>(part["working_seconds"].get<std::int64_t>()));
+    }
+
+private:
+    bool told_ = false;
+};
+
 std::string request_of(const std::vector<std::string>& words)
 {
     ordered request;
@@ -299,6 +325,7 @@ int admin(const admin_options& o)
     (void)send_all(to->socket.get(), request_of(o.words));
     answer all;
     answer_reader lines(to->socket.get(), o.patience);
+    std::optional<wait_told> waits(std::in_place);
     for (bool more = true; more;) {
         std::string line;
         switch (lines.next(line)) {
@@ -312,10 +339,13 @@ int admin(const admin_options& o)
             if (!part.is_object())
                 return broken("what answers there is no verbena daemon");
             more = all.add(part);
+            if (part.contains("working_seconds"))
+                waits->at(all.command, part);
         } catch (const ordered::exception&) {
             return broken("what answers there is no daemon of this version");
         }
     }
+    waits.reset();
     if (!all.refused.empty())
         return complain(printable_lines(all.refused), exit_failed);
     if (o.json)

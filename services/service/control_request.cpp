@@ -168,6 +168,15 @@ std::string control_head(const control_command& c)
     return line_of(head);
 }
 
+std::string control_patience(std::chrono::seconds since)
+{
+    ordered part;
+    part["version"] = control_version;
+    part["working_seconds"] = since.count();
+    part["more"] = true;
+    return line_of(part);
+}
+
 std::string control_rows(const control_command& c, std::span<const control_row> rows)
 {
     ordered part;

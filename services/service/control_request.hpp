@@ -4,6 +4,7 @@
 
 #include <verbena/core/module/control.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -32,6 +33,9 @@ struct control_request {
     control_arguments arguments;
 };
 
+/// As an operator would write it: "evict 10.0.0.7 60".
+std::string told_of(const control_request& r);
+
 /// All commands of a service. Throws config_error for a name that breaks a rule or stands there already.
 class control_table {
 public:
@@ -52,6 +56,8 @@ std::variant<control_request, control_refusal> read_control_request(std::string_
 
 /// The first one.
 std::string control_head(const control_command& c);
+/// Between them: the answer is being worked on, for that long.
+std::string control_patience(std::chrono::seconds since);
 /// At most rows_of_a_part of them.
 std::string control_rows(const control_command& c, std::span<const control_row> rows);
 /// The last one: which shards did not answer in time, and what others failed with.

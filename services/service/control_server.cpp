@@ -2,6 +2,9 @@
 #include "control_server.hpp"
 
 #include "control_socket.hpp"
+#include "control_work.hpp"
+
+#include "../../core/reactor/signals_blocked.hpp"
 
 #include <verbena/core/log.hpp>
 #include <verbena/core/reactor/reactor.hpp>
@@ -75,6 +78,7 @@ struct control_server::core : std::enable_shared_from_this<core> {
     log_limiter refusals_logged;
     std::list<std::shared_ptr<connection>> connections;
     std::thread thread;
+    work_threads works;
 };
 
 // What one command lists of one shard. It goes there with a request and comes back with rows. The list itself is made, used and
@@ -218,7 +222,7 @@ private:
 class control_server::core::connection final : public std::enable_shared_from_this<connection> {
 public:
     connection(std::shared_ptr<core> c, local::stream_protocol::socket peer)
-        : core_(std::move(c)), socket_(std::move(peer)), idle_(core_->io)
+        : core_(std::move(c)), socket_(std::move(peer)), idle_(core_->io), beat_(core_->io)
     {
     }
     void start()
@@ -243,7 +247,9 @@ public:
         for (const auto& part : parts_)
             part->give_up();
         parts_.clear();
+        work_.reset();
         idle_.cancel();
+        beat_.cancel();
         asio::error_code ignored;
         socket_.close(ignored);
         do_what_follows();
@@ -274,7 +280,7 @@ private:
     }
     void is_idle()
     {
-        if (waiting_for_ != 0) // shards, which have a patience of their own
+        if (waiting_for_ != 0 || work_) // shards, which have a patience of their own, or what may take long
             note_progress();
         else
             end();
@@ -327,6 +333,9 @@ private:
             return say(control_error(*why));
         request_ = std::make_shared<const control_request>(std::move(std::get<control_request>(read)));
         const control_command& c = *request_->command;
+        ended_parts_ = {};
+        if (c.work)
+            return begin_work(c);
         control_answer own;
         try {
             if (c.answer)
@@ -335,10 +344,7 @@ private:
             return say(control_error({"failed", std::string(what_of(std::current_exception()))}));
         }
         answering_ = true;
-        rows_ = std::move(own.rows);
-        rows_said_ = 0;
-        afterwards_ = std::move(own.afterwards);
-        ended_parts_ = {};
+        take_answer(std::move(own));
         out_ += control_head(c);
         if (c.list) {
             for (std::size_t i = 0; i < core_->rt.size(); ++i) {
@@ -346,6 +352,64 @@ private:
                 parts_.push_back(std::make_shared<shard_part>(core_->shared_from_this(), s, request_));
                 ask(parts_.back());
             }
+        }
+        flush();
+    }
+    void take_answer(control_answer own)
+    {
+        rows_ = std::move(own.rows);
+        rows_said_ = 0;
+        afterwards_ = std::move(own.afterwards);
+    }
+    void begin_work(const control_command& c)
+    {
+        auto begun = core_->works.begin(request_, [core = core_.get(), weak = weak_from_this()] {
+            try {
+                asio::post(core->io, [weak] {
+                    if (const auto self = weak.lock())
+                        self->look_at_work();
+                });
+            } catch (const std::exception&) { // no memory: the next beat sees it
+            }
+        });
+        if (const auto* why = std::get_if<control_refusal>(&begun))
+            return say(control_error(*why));
+        log(log_level::info, "control", "an operator's command", {{"command", told_of(*request_)}});
+        answering_ = true;
+        take_answer({});
+        work_ = std::move(std::get<0>(begun));
+        out_ += control_head(c);
+        flush();
+        await_work();
+    }
+    void await_work()
+    {
+        beat_.expires_after(core_->options.beat);
+        beat_.async_wait([weak = weak_from_this()](asio::error_code e) {
+            const auto self = weak.lock();
+            if (e || !self || !self->work_)
+                return;
+            self->look_at_work();
+            if (!self->work_)
+                return;
+            // One that does not read is told nothing more until it does.
+            if (!self->writing_)
+                self->say(control_patience(std::chrono::duration_cast<std::chrono::seconds>(
+                    std::chrono::steady_clock::now() - self->work_->since)));
+            self->await_work();
+        });
+    }
+    void look_at_work()
+    {
+        if (ended_ || !work_ || !work_->done.load(std::memory_order_acquire))
+            return;
+        const auto done = std::exchange(work_, nullptr);
+        beat_.cancel();
+        if (done->failure) {
+            answering_ = false;
+            out_ += control_error({"failed", *done->failure});
+        } else {
+            take_answer(std::move(done->answer));
         }
         flush();
     }
@@ -420,7 +484,7 @@ private:
     }
     void refill()
     {
-        if (!answering_)
+        if (!answering_ || work_)
             return;
         if (rows_said_ < rows_.size()) {
             const std::size_t n = std::min(rows_of_a_part, rows_.size() - rows_said_);
@@ -444,6 +508,7 @@ private:
     const std::shared_ptr<core> core_;
     local::stream_protocol::socket socket_;
     asio::steady_timer idle_;
+    asio::steady_timer beat_;
     char part_[read_size];
     std::string in_;      // at most max_control_line and read_size
     std::string out_;     // at most a part of each shard
@@ -455,6 +520,7 @@ private:
     // The answer under way.
     bool answering_ = false;
     std::shared_ptr<const control_request> request_;
+    std::shared_ptr<control_work> work_; // that it waits for
     std::vector<control_row> rows_;
     std::size_t rows_said_ = 0;
     std::function<void()> afterwards_;
@@ -530,6 +596,7 @@ void control_server::core::end()
     acceptor.close(ignored);
     where.reset();
     retry.cancel();
+    works.stop();
     while (!connections.empty()) {
         const auto one = connections.front();
         one->end();
@@ -541,6 +608,7 @@ bool has_control_server() noexcept { return true; }
 control_server::control_server(runtime& rt, control_table commands, control_options o)
     : core_(std::make_shared<core>(rt, std::move(commands), std::move(o)))
 {
+    const detail::signals_blocked blocked; // they are for whoever runs the service
     core_->thread = std::thread([c = core_.get()] {
         for (bool again = true; again;) {
             again = false;
@@ -556,7 +624,7 @@ control_server::control_server(runtime& rt, control_table commands, control_opti
     });
 }
 
-control_server::~control_server() { close(); }
+control_server::~control_server() { finish(); }
 
 void control_server::close() noexcept
 {
@@ -565,6 +633,14 @@ void control_server::close() noexcept
     asio::post(core_->io, [c = core_] { c->end(); });
     core_->thread.join();
 }
+
+void control_server::finish() noexcept
+{
+    close();
+    core_->works.finish();
+}
+
+std::vector<std::string> control_server::works() const { return core_->works.under_way(); }
 
 const std::string& control_server::path() const noexcept { return core_->options.path; }
 

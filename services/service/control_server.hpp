@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace verbena::services {
 
@@ -17,7 +18,9 @@ struct control_options {
     std::string path;
     std::chrono::milliseconds patience{1000}; ///< with a shard, for each part of its list
     std::size_t max_connections = 16;         ///< more are told so, and closed
-    std::chrono::milliseconds idle{60'000};   ///< without a byte either way, while no shard is waited for
+    std::chrono::milliseconds idle{
+        60'000}; ///< without a byte either way, while neither a shard nor a work is waited for
+    std::chrono::milliseconds beat{1000}; ///< how often who asked for a work that goes on is told so
 };
 
 /// False where the build has no Asio: no control_server can be made then.
@@ -33,8 +36,12 @@ public:
     control_server(const control_server&) = delete;
 
     /// Ends all connections and the thread. Waits for no shard: lists that are on one are ended there, before whatever
-    /// else is sent there from now on. Idempotent.
+    /// else is sent there from now on. Asks works to end. Idempotent.
     void close() noexcept;
+    /// close(), and waits for works, for as long as they take. Idempotent.
+    void finish() noexcept;
+    /// Names of commands whose work goes on. Any thread.
+    std::vector<std::string> works() const;
     const std::string& path() const noexcept;
 
 private:

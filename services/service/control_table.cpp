@@ -22,6 +22,16 @@ bool is_name(std::string_view text, char joint)
 
 } // namespace
 
+std::string told_of(const control_request& r)
+{
+    std::string text = r.command->name;
+    for (const control_argument& a : r.command->arguments) {
+        if (const std::string* said = r.arguments.find(a.name); said != nullptr)
+            text += ' ' + printable(*said);
+    }
+    return text;
+}
+
 void control_table::add(control_command c)
 {
     if (!is_name(c.name, '-'))
@@ -35,6 +45,10 @@ void control_table::add(control_command c)
             throw config_error("the control command " + c.name + " has a column \"" + printable(column) +
                                "\": write up to 32 lower-case letters, digits and '_'");
     }
+    if (c.work && (c.answer || c.list))
+        throw config_error("the control command " + c.name +
+                           " has work, and an answer or a list beside it: "
+                           "let the work give all rows");
     all_.push_back(std::move(c));
 }
 

@@ -2,24 +2,38 @@
 #include <verbena/core/module/start_error.hpp>
 #include <verbena/services/metrics.hpp>
 
+#include "http_server.hpp"
+#include "scrape_stats.hpp"
+
 #include <verbena/core/module/settings.hpp>
 #include <verbena/core/net/net.hpp>
 
-#include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <limits>
-#include <prometheus/collectable.h>
-#include <prometheus/exposer.h>
+#include <optional>
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
+#include <string_view>
 #include <system_error>
-#include <thread>
+#include <utility>
 
 namespace verbena::metrics {
 
 namespace {
 
+using services::http_answer;
+using services::http_server;
+
 constexpr double nanosecond = 1e-9;
+
+constexpr const char* plain_text = "text/plain; charset=utf-8";
+constexpr std::string_view front_page =
+    "<!DOCTYPE html><html lang=\"en\"><title>verbena</title><h1>verbena</h1><ul>"
+    "<li><a href=\"/metrics\">metrics</a>, for Prometheus"
+    "<li><a href=\"/healthz\">healthz</a>: whether each shard turns"
+    "<li><a href=\"/readyz\">readyz</a>: whether it serves</ul></html>\n";
 
 // One bucket per octave: the four steps inside it are for quantiles that we compute ourselves.
 prometheus::ClientMetric::Histogram to_prometheus(const histogram_snapshot& from)
@@ -80,15 +94,6 @@ std::vector<prometheus::MetricFamily> to_prometheus(const metric_registry& regis
     return all;
 }
 
-class registry_snapshot final : public prometheus::Collectable {
-public:
-    explicit registry_snapshot(const metric_registry& registry) : registry_(registry) {}
-    std::vector<prometheus::MetricFamily> Collect() const override { return to_prometheus(registry_); }
-
-private:
-    const metric_registry& registry_;
-};
-
 // What may be bound; the name is for people, and every host has it.
 result<net::endpoint> place_of(const std::string& endpoint)
 {
@@ -97,79 +102,81 @@ result<net::endpoint> place_of(const std::string& endpoint)
                                                            : endpoint);
 }
 
-// The library that answers says only that it can't.
-std::string why_not(const std::string& endpoint)
+std::string why_not(const error& e)
 {
-    const auto where = place_of(endpoint);
-    const auto tried = where ? net::open_listener(*where) : result<net::unique_fd>(where.error());
-    switch (tried ? 0 : tried.error().errno_value()) {
+    switch (e.errno_value()) {
     case EADDRINUSE:
         return "another program listens there; end it, or choose another ADDR:PORT, or port 0 for a free one";
     case EADDRNOTAVAIL:
         return "the address is not of this host; choose one that `ip address` shows, or 127.0.0.1";
     case EACCES: return "ports below 1024 need root or CAP_NET_BIND_SERVICE; choose a higher one";
-    case 0: return "no socket or no thread could be had; look at the limits of open files and of processes";
-    default: return tried.error().message() + "; choose another ADDR:PORT";
+    default: return e.message() + "; choose another ADDR:PORT";
     }
 }
 
 } // namespace
 
 struct server::impl {
-    impl(const metric_registry& registry, const std::string& endpoint)
-        : snapshot(std::make_shared<registry_snapshot>(registry)),
-          // A connection that says nothing holds a thread until the time-out, so there are some to hold:
-          // 100 at once keep a scrape waiting for 6 s, which Prometheus bears (10 s).
-          exposer(std::vector<std::string>{"listening_ports", endpoint, "num_threads", "32",
-                                           "request_timeout_ms", "2000"})
+    impl(const metric_registry& r, const std::string& e, serve_options o) : registry(r), options(std::move(o))
     {
-        exposer.RegisterCollectable(snapshot);
-        address =
-            endpoint.substr(0, endpoint.rfind(':') + 1) + std::to_string(exposer.GetListeningPorts().at(0));
-        url = "http://" + address + "/metrics";
+        const auto refuse = [&](const std::string& why) {
+            throw start_error("metrics " + e + ": can't listen there: " + why);
+        };
+        own_figures = services::expose(own, stats);
+        auto listener =
+            net::open_listener(place_of(e).value(), {.backlog = http_server::connections_at_once});
+        if (!listener)
+            refuse(why_not(listener.error()));
+        try {
+            http.emplace(std::move(*listener), [this](std::string_view path) { return answer(path); });
+        } catch (const std::system_error& failed) {
+            refuse(std::string(failed.what()) + "; look at the limits of open files and of processes");
+        }
+        url = "http://" + e.substr(0, e.rfind(':') + 1) + std::to_string(http->port()) + "/metrics";
     }
-    std::shared_ptr<registry_snapshot> snapshot;
-    prometheus::Exposer exposer;
-    std::string address;
+
+    http_answer answer(std::string_view path)
+    {
+        if (path == "/metrics")
+            return metrics();
+        if (path == "/healthz")
+            return tell(options.health);
+        if (path == "/readyz")
+            return tell(options.ready);
+        if (path == "/")
+            return {200, "text/html; charset=utf-8", std::string(front_page)};
+        return {404, plain_text, "there are /metrics, /healthz and /readyz\n"};
+    }
+    http_answer metrics()
+    {
+        const auto begun = std::chrono::steady_clock::now();
+        http_answer all{200, "text/plain; version=0.0.4; charset=utf-8", to_text(registry)};
+        all.body += to_text(own);
+        stats.scrapes.add();
+        stats.bytes.add(all.body.size());
+        stats.seconds.observe(static_cast<std::uint64_t>((std::chrono::steady_clock::now() - begun).count()));
+        return all;
+    }
+    static http_answer tell(const std::function<probe()>& ask)
+    {
+        const probe said = ask ? ask() : probe{};
+        return {said.good ? 200U : 503U, plain_text, said.text + '\n'};
+    }
+
+    const metric_registry& registry;
+    const serve_options options;
+    // Of the thread that answers.
+    services::scrape_stats stats;
+    metric_registry own;
+    metric_registrations own_figures;
     std::string url;
+    std::optional<http_server> http; // goes first
 };
-
-namespace {
-
-// The HTTP server looks whether it shall stop only when a connection or a time-out of two seconds wakes it.
-template<class Impl>
-void stop(std::unique_ptr<Impl> running) noexcept
-{
-    if (!running)
-        return;
-    std::atomic<bool> stopped{false};
-    std::thread knocker;
-    try {
-        knocker = std::thread([&stopped, where = net::resolve(running->address)] {
-            while (where && !stopped.load(std::memory_order_relaxed)) {
-                const auto knock = net::start_connect(where->front());
-                std::this_thread::sleep_for(std::chrono::milliseconds(5));
-            }
-        });
-    } catch (const std::exception&) { // it takes the two seconds then
-    }
-    running.reset();
-    stopped.store(true, std::memory_order_relaxed);
-    if (knocker.joinable())
-        knocker.join();
-}
-
-} // namespace
 
 server::server(std::unique_ptr<impl> made) noexcept : impl_(std::move(made)) {}
 server::server(server&& other) noexcept = default;
-server& server::operator=(server&& other) noexcept
-{
-    if (this != &other)
-        stop(std::exchange(impl_, std::move(other.impl_)));
-    return *this;
-}
-server::~server() { stop(std::move(impl_)); }
+server& server::operator=(server&& other) noexcept = default;
+server::~server() = default;
 
 const std::string& server::url() const noexcept
 {
@@ -177,27 +184,17 @@ const std::string& server::url() const noexcept
     return impl_ ? impl_->url : none;
 }
 
-server serve(const metric_registry& registry, const std::string& endpoint)
+server serve(const metric_registry& registry, const std::string& endpoint, serve_options options)
 {
     check_endpoint(endpoint);
-    try {
-        return server(std::make_unique<server::impl>(registry, endpoint));
-    } catch (const std::exception&) {
-        throw start_error("metrics " + endpoint + ": can't listen there: " + why_not(endpoint));
-    }
+    return server(std::make_unique<server::impl>(registry, endpoint, std::move(options)));
 }
 
 void check_endpoint(const std::string& endpoint)
 {
-    const auto where = place_of(endpoint);
-    if (!where)
+    if (!place_of(endpoint))
         throw config_error("metrics " + endpoint +
-                           ": must be a numeric IPv4 address with a port, as in 127.0.0.1:9464");
-    // The library that answers scrapes may be built without IPv6, and nothing tells.
-    if (endpoint.front() == '[')
-        throw config_error("metrics " + endpoint + ": metrics are served over IPv4 only; write " +
-                           (where->is_wildcard() ? "0.0.0.0:" : "127.0.0.1:") +
-                           std::to_string(where->port()) + " or another IPv4 address of this host");
+                           ": must be a numeric address with a port, as in 127.0.0.1:9464 or [::1]:9464");
 }
 
 std::string to_text(const metric_registry& registry)
@@ -206,3 +203,21 @@ std::string to_text(const metric_registry& registry)
 }
 
 } // namespace verbena::metrics
+
+verbena::metric_registrations verbena::services::expose(metric_registry& registry, const scrape_stats& stats)
+{
+    metric_registrations all;
+    all.push_back(registry.add(
+        {"verbena_scrapes_total", "Scrapes answered.", metric_type::counter, "scrapes"}, stats.scrapes));
+    all.push_back(registry.add(
+        {"verbena_scrape_bytes_total", "Bytes of the answers to scrapes.", metric_type::counter, "bytes"},
+        stats.bytes));
+    all.push_back(registry.add({"verbena_scrape_seconds", "Time to put the answer to a scrape together.",
+                                metric_type::histogram, "seconds"},
+                               [&stats](metric_sink& out) {
+                                   histogram_snapshot h;
+                                   stats.seconds.add_to(h);
+                                   out.histogram({}, h);
+                               }));
+    return all;
+}

@@ -18,6 +18,8 @@ control_server::control_server(runtime&, control_table, control_options)
 }
 control_server::~control_server() = default;
 void control_server::close() noexcept {}
+void control_server::finish() noexcept {}
+std::vector<std::string> control_server::works() const { return {}; }
 const std::string& control_server::path() const noexcept { return core_->path; }
 
 } // namespace verbena::services

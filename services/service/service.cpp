@@ -54,6 +54,8 @@ constexpr std::uint64_t mebibytes_per_shard = 4;
 constexpr std::chrono::milliseconds default_grace = std::chrono::seconds(5);
 // A call is taken to be one that does not return after this time.
 constexpr std::chrono::seconds stuck_after{5};
+// A shard that has been asked and has run nothing for that long does not work (/healthz).
+constexpr std::chrono::seconds hangs_after{2};
 // How long whoever reads the standard output may take for the start text.
 constexpr std::chrono::seconds text_patience{5};
 
@@ -206,6 +208,7 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     void start();
     void start_log_writer();
     void start_runtime();
+    metrics::serve_options probes();
     std::string control_path() const;
     void start_control();
     void call(const shards_hook& h, const char* failure);
@@ -245,6 +248,8 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     std::atomic<bool> has_shards{false};
     module_table table; // modules go when the shards have ended, and before what the host has for them
     metric_registrations registrations;
+    std::optional<shard_watchdog> health; // asked by the exporter's thread
+    std::atomic<const char*> not_ready{"starting"};
     std::optional<metrics::server> exporter;
     std::vector<control_command> own_commands; // of add_command()
     std::optional<control_server> control;
@@ -501,8 +506,9 @@ void service::impl::start()
             devices.push_back(d);
     }
     registrations.push_back(expose_rdma_ports(registry, std::move(devices)));
+    health.emplace(*rt);
     if (const std::string& where = values.table("metrics").text("listen"); where != "off")
-        or_off([&] { exporter.emplace(metrics::serve(registry, where)); });
+        or_off([&] { exporter.emplace(metrics::serve(registry, where, probes())); });
 
     const setting_values& d = values.table("daemon");
     const std::uint64_t count = d.number("shards");
@@ -520,6 +526,25 @@ void service::impl::start()
     }
     text += exporter ? "metrics at " + exporter->url() + '\n' : std::string("no metrics\n");
     start_control();
+}
+
+// For /healthz and /readyz.
+metrics::serve_options service::impl::probes()
+{
+    metrics::serve_options o;
+    o.health = [this] {
+        const auto silent = health->longest_silence();
+        if (silent < hangs_after)
+            return metrics::probe{};
+        const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(silent).count();
+        return metrics::probe{false, "a shard has run no task for " + std::to_string(seconds) +
+                                         " s; SIGUSR1 has what each shard is doing logged"};
+    };
+    o.ready = [this] {
+        const char* const why = not_ready;
+        return why == nullptr ? metrics::probe{} : metrics::probe{false, why};
+    };
+    return o;
 }
 
 // Empty: there is none.
@@ -620,7 +645,8 @@ void service::impl::call(const shards_hook& h, const char* failure)
 
 void service::impl::take_down(std::chrono::milliseconds limit)
 {
-    control.reset(); // its lists refer to what goes now
+    if (control)
+        control->finish(); // what it lists and works on goes now
     const auto name_of = [this](const module& m) { return table.name_of(m).data(); };
     for (served& s : protocols) {
         for (protocol_module* m : s.all) {
@@ -700,12 +726,12 @@ std::vector<setting> service::settings() const
                                  {setting::word("huge_pages", {"auto", "no"}, "auto",
                                                 "auto: buffers lie on huge pages where there are any")},
                                  "Buffers"));
-    all.push_back(setting::table(
-        "metrics",
-        {setting::text("listen", "127.0.0.1:9464",
-                       "Serve metrics to Prometheus here, over IPv4, or off (default: 127.0.0.1:9464)")
-             .form("ADDR:PORT")},
-        "Prometheus"));
+    all.push_back(
+        setting::table("metrics",
+                       {setting::text("listen", "127.0.0.1:9464",
+                                      "Serve metrics to Prometheus here, or off (default: 127.0.0.1:9464)")
+                            .form("ADDR:PORT")},
+                       "Prometheus"));
     for (const module_table::entry& e : impl_->table.all()) {
         const auto* m = dynamic_cast<const protocol_module*>(e.object.get());
         if (m == nullptr)
@@ -854,6 +880,7 @@ void service::start()
         throw std::logic_error("a service is started once, after configure()");
     try {
         impl_->start();
+        impl_->not_ready = nullptr;
     } catch (const std::exception& e) {
         impl_->give_up(e.what());
         throw;
@@ -888,6 +915,7 @@ const std::string& service::unfinished() const noexcept { return impl_->unfinish
 bool service::impl::stop_within(std::chrono::milliseconds drain, std::chrono::milliseconds grace)
 {
     if (std::exchange(running, false)) {
+        not_ready = "stopping";
         std::promise<void> done;
         stopped = done.get_future();
         try {
@@ -943,6 +971,11 @@ std::string service::impl::still_running() const
         lines += std::string("the module ") + module + ", which does not return from its end\n";
         log(log_level::error, "service", "stopped without waiting for a module that does not return",
             {{"module", module}});
+    }
+    for (const std::string& name : control ? control->works() : std::vector<std::string>()) {
+        lines += "the operator's command " + name + '\n';
+        log(log_level::error, "service", "stopped without waiting for an operator's command",
+            {{"command", name}});
     }
     return lines.empty() ? "the shards\n" : lines;
 }

@@ -3,6 +3,7 @@
 
 #include <verbena/core/log.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <cstdint>
@@ -54,11 +55,14 @@ public:
     bool has_answered() const noexcept { return !is_asked_.load(std::memory_order_acquire); }
     static void ask(const std::shared_ptr<pulse>& p) noexcept
     {
+        p->asked_at = std::chrono::steady_clock::now();
         p->is_asked_.store(true, std::memory_order_relaxed);
         p->self_ = p;
         p->shard_.post_remote(*p);
     }
+    // Of the thread that asks.
     bool is_told = false;
+    std::chrono::steady_clock::time_point asked_at{};
 
 private:
     reactor& shard_;
@@ -73,6 +77,18 @@ shard_watchdog::shard_watchdog(runtime& rt)
 }
 
 shard_watchdog::~shard_watchdog() = default;
+
+std::chrono::steady_clock::duration shard_watchdog::longest_silence() noexcept
+{
+    std::chrono::steady_clock::duration longest{0};
+    for (const std::shared_ptr<pulse>& p : pulses_) {
+        if (p->has_answered())
+            pulse::ask(p);
+        else
+            longest = std::max(longest, std::chrono::steady_clock::now() - p->asked_at);
+    }
+    return longest;
+}
 
 bool shard_watchdog::ask() noexcept
 {

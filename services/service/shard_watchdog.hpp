@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether each shard turns, for a service manager that restarts what hangs (sd_watchdog_enabled(3)).
+// Whether each shard turns, for a service manager that restarts what hangs (sd_watchdog_enabled(3)), and for /healthz.
 #pragma once
 
 #include <verbena/core/reactor/runtime.hpp>
@@ -28,6 +28,8 @@ public:
     /// Asks each shard to run something, and tells whether all have since they were asked before. The log names one that has
     /// not, once until it has.
     bool ask() noexcept;
+    /// Asks the shards that have answered again, and tells for how long the slowest of the others has been silent: 0 if all had answered.
+    std::chrono::steady_clock::duration longest_silence() noexcept;
 
 private:
     class pulse;

@@ -89,8 +89,8 @@ class CommandLine(daemon.DaemonTest):
         self.refuses("nfs", "--export", "/a:/m,backend=memfs", saying="the back end memfs takes nothing in front of the pseudo-path")
         self.refuses("bogus", saying="no command bogus; known: block nfs serve")
         self.refuses("nfs", "--export", "/a", "--polcy", "event", saying="no option --polcy; did you mean --policy?")
-        self.refuses("nfs", "--export", "/a", "--metrics", "nonsense", saying="must be a numeric IPv4 address")
-        self.refuses("nfs", "--export", "/a", "--metrics", "[::1]:9464", saying="over IPv4 only; write 127.0.0.1:9464")
+        self.refuses("nfs", "--export", "/a", "--metrics", "nonsense", saying="must be a numeric address")
+        self.refuses("nfs", "--export", "/a", "--metrics", "::1:9464", saying="must be a numeric address with a port, as in 127.0.0.1:9464 or [::1]:9464")
         self.refuses("nfs", "--export", "/a,clients=10.0.0.0/40", saying="export of /a: clients=10.0.0.0/40: ")
         self.refuses("nfs", "--export", self.data, "--state", self.folder + "/state", "--listen",
                      "tcp://no-such-host.invalid:1", "--metrics", "off", saying="an address or a name of this host", status=1)

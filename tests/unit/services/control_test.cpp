@@ -4,6 +4,7 @@
 
 #include "control_server.hpp"
 #include "control_socket.hpp"
+#include "control_work.hpp"
 #include "own_commands.hpp"
 
 #include <verbena/core/log.hpp>
@@ -15,6 +16,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -23,6 +25,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <sys/socket.h>
@@ -234,6 +237,55 @@ std::size_t rows_in(const std::vector<std::string>& lines)
     }
     return n;
 }
+
+// A command that works until it is released; its name may be chosen.
+class held_work {
+public:
+    control_command command(std::string name = "toil")
+    {
+        control_command c;
+        c.name = std::move(name);
+        c.columns = {"text"};
+        c.arguments = {{.name = "text", .help = ""}};
+        c.work = [this](const control_arguments& said, const std::stop_token& stop) {
+            began_.fetch_add(1);
+            began_.notify_all();
+            const std::stop_callback asked(stop, [this] {
+                asked_to_end_ = true;
+                release();
+            });
+            released_.wait(false);
+            if (const std::string* text = said.find("text"); text != nullptr && *text == "fail")
+                throw std::runtime_error("toil: that fails; say another");
+            sigset_t blocked;
+            ::pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+            control_answer own;
+            own.rows.push_back(
+                {std::string(::sigismember(&blocked, SIGTERM) == 1 ? "done" : "signals come")});
+            ended_ = true;
+            return own;
+        };
+        return c;
+    }
+    void await_begun(int n = 1)
+    {
+        for (int now = began_; now < n; now = began_)
+            began_.wait(now);
+    }
+    void release()
+    {
+        released_ = true;
+        released_.notify_all();
+    }
+    bool has_ended() const { return ended_; }
+    bool was_asked_to_end() const { return asked_to_end_; }
+
+private:
+    std::atomic<int> began_ = 0;
+    std::atomic<bool> released_ = false;
+    std::atomic<bool> ended_ = false;
+    std::atomic<bool> asked_to_end_ = false;
+};
 
 // Keeps a shard from all else, from the constructor to the destructor.
 class held_shard {
@@ -708,6 +760,107 @@ BOOST_AUTO_TEST_CASE(every_service_has_these_commands)
     BOOST_TEST((current_log_level() == log_level::error));
     set_log_level(before);
     BOOST_TEST(has(p.ask("status").at(1), "\"shards\":2"));
+}
+
+BOOST_AUTO_TEST_CASE(a_work_holds_up_nobody_and_tells_that_it_goes_on)
+{
+    const folder in;
+    rt_of rt(1);
+    held_work toil;
+    control_server server(*rt, table_of({toil.command(), echo_command()}),
+                          {.path = in.socket(), .beat = 1ms});
+    peer waiting(in.socket());
+    waiting.send("{\"version\":1,\"command\":\"toil\"}\n");
+    BOOST_TEST(*waiting.line() ==
+               R"({"version":1,"command":"toil","columns":["text"],"single":false,"more":true})");
+    for (int i = 0; i < 3; ++i)
+        BOOST_TEST(has(*waiting.line(), R"("working_seconds":)"));
+    BOOST_TEST((server.works() == std::vector<std::string>{"toil"}));
+    peer other(in.socket());
+    other.send("{\"version\":1,\"command\":\"echo\",\"arguments\":[\"here\"]}\n");
+    BOOST_TEST(has(other.answer().at(1), "here"));
+    toil.release();
+    const auto rows_of = [](const std::vector<std::string>& lines) { // among those that tell that it goes on
+        std::string rows;
+        for (const std::string& line : lines)
+            rows += has(line, "rows") ? line : "";
+        return rows;
+    };
+    const std::string done = R"({"version":1,"rows":[{"text":"done"}],"more":true})";
+    BOOST_TEST(rows_of(waiting.answer()) == done);
+    BOOST_TEST(server.works().empty());
+    BOOST_TEST(rows_of(waiting.ask("toil")) == done); // again, and on the same connection
+}
+
+BOOST_AUTO_TEST_CASE(a_work_that_throws_fails_with_its_message)
+{
+    const folder in;
+    rt_of rt(1);
+    held_work toil;
+    toil.release();
+    control_server server(*rt, table_of({toil.command()}), {.path = in.socket()});
+    peer p(in.socket());
+    p.send("{\"version\":1,\"command\":\"toil\",\"arguments\":[\"fail\"]}\n");
+    BOOST_TEST(
+        p.answer().back() ==
+        R"({"version":1,"error":{"code":"failed","message":"toil: that fails; say another"},"more":false})");
+    BOOST_TEST(has(p.ask("toil").at(1), "done"));
+}
+
+BOOST_AUTO_TEST_CASE(one_work_of_a_name_and_eight_of_all)
+{
+    const folder in;
+    rt_of rt(1);
+    held_work toil;
+    std::vector<control_command> commands;
+    for (std::size_t i = 0; i <= work_threads::most; ++i)
+        commands.push_back(toil.command("toil" + std::to_string(i)));
+    control_server server(*rt, table_of(std::move(commands)), {.path = in.socket()});
+    std::vector<peer> peers;
+    for (std::size_t i = 0; i < work_threads::most; ++i)
+        peers.emplace_back(in.socket())
+            .send("{\"version\":1,\"command\":\"toil" + std::to_string(i) + "\"}\n");
+    toil.await_begun(int(work_threads::most));
+    peer late(in.socket());
+    const std::string again = late.ask("toil0").back();
+    BOOST_TEST(has(again, R"("code":"busy")"));
+    BOOST_TEST(has(again, "toil0 is under way since "));
+    late.send("{\"version\":1,\"command\":\"toil8\"}\n");
+    BOOST_REQUIRE(has(*late.line(), "there are 8 commands under way"));
+    toil.release();
+    for (peer& p : peers)
+        BOOST_TEST(has(p.answer().back(), "shards_silent"));
+    BOOST_TEST(has(late.ask("toil8").at(1), "done"));
+}
+
+BOOST_AUTO_TEST_CASE(a_work_goes_on_without_its_peer_and_ends_before_the_service)
+{
+    const folder in;
+    rt_of rt(1);
+    held_work toil;
+    control_server server(*rt, table_of({toil.command(), echo_command()}), {.path = in.socket()});
+    {
+        peer gone(in.socket());
+        gone.send("{\"version\":1,\"command\":\"toil\"}\n");
+        toil.await_begun();
+    }
+    BOOST_TEST(has(peer(in.socket()).ask("toil").back(), "under way"));
+    BOOST_TEST(!toil.was_asked_to_end());
+    server.close();
+    BOOST_TEST(toil.was_asked_to_end());
+    toil.release();
+    server.finish();
+    BOOST_TEST(toil.has_ended());
+    BOOST_TEST(server.works().empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_command_has_work_or_the_rest)
+{
+    held_work toil;
+    control_command both = toil.command();
+    both.answer = [](const control_arguments&) { return control_answer(); };
+    BOOST_CHECK_EXCEPTION(table_of({both}), config_error,
+                          [](const config_error& e) { return has(e.what(), "let the work give all rows"); });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <service/rdma_port_metrics.hpp>
+#include <service/scrape_stats.hpp>
 #include <service/shard_server.hpp>
 
 #include <verbena/core/net/refusals.hpp>
@@ -66,6 +67,8 @@ std::vector<metric_family> all_families()
 {
     metric_registry registry;
     auto process = metrics::expose_process(registry);
+    const services::scrape_stats scrapes;
+    append(process, services::expose(registry, scrapes));
     auto rt = runtime::start();
     BOOST_REQUIRE(rt.has_value());
     (*rt)->expose(registry);

@@ -11,7 +11,9 @@
 #include <cstdlib>
 #include <optional>
 #include <poll.h>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <sys/socket.h>
 #include <thread>
 #include <utility>
@@ -39,19 +41,28 @@ net::unique_fd connected(const net::endpoint& where)
     return fd;
 }
 
-// The whole answer; empty if nobody listens.
-std::string get(const net::endpoint& where, const std::string& path = "/metrics")
+// All that is answered; empty if nobody listens. The server may close before it has read all.
+std::string say(const net::endpoint& where, std::string_view request)
 {
     const net::unique_fd fd = connected(where);
     if (!fd)
         return {};
-    const std::string request = "GET " + path + " HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
-    BOOST_REQUIRE(::send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL) == ssize_t(request.size()));
+    while (!request.empty()) {
+        const ssize_t n = ::send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL);
+        if (n <= 0)
+            break;
+        request.remove_prefix(std::size_t(n));
+    }
     std::string answer;
     char part[4096];
     for (ssize_t n = 0; (n = ::recv(fd.get(), part, sizeof part, 0)) > 0;)
         answer.append(part, std::size_t(n));
     return answer;
+}
+
+std::string get(const net::endpoint& where, const std::string& path = "/metrics")
+{
+    return say(where, "GET " + path + " HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
 }
 
 std::string refusal(const metric_registry& registry, const std::string& endpoint)
@@ -115,6 +126,69 @@ BOOST_AUTO_TEST_CASE(a_scrape_gets_what_is_counted_now)
     BOOST_TEST(has(answer, "\ntest_calls_total 7\n"));
     BOOST_TEST(has(answer, metrics::to_text(registry)));
     BOOST_TEST(!has(get(where, "/"), "test_calls_total"));
+    // What answering took, of the scrapes before.
+    BOOST_TEST(has(answer, "\nverbena_scrapes_total 1\n"));
+    BOOST_TEST(has(answer, "\nverbena_scrape_seconds_count 1\n"));
+}
+
+BOOST_AUTO_TEST_CASE(a_scrape_comes_over_ipv6)
+{
+    metric_registry registry;
+    counter calls;
+    const auto one = registry.add({"test_calls_total", "Calls.", metric_type::counter, "calls"}, calls);
+    const metrics::server s = metrics::serve(registry, "[::1]:0");
+    BOOST_TEST(s.url().starts_with("http://[::1]:"));
+    BOOST_TEST(place_of(s).family() == AF_INET6);
+    BOOST_TEST(has(get(place_of(s)), "\ntest_calls_total 0\n"));
+}
+
+BOOST_AUTO_TEST_CASE(pages_of_health_say_what_the_program_says)
+{
+    const metric_registry registry;
+    const metrics::server plain = metrics::serve(registry, "127.0.0.1:0");
+    BOOST_TEST(get(place_of(plain), "/healthz").starts_with("HTTP/1.1 200 OK\r\n"));
+    BOOST_TEST(get(place_of(plain), "/readyz?verbose").ends_with("\r\n\r\nok\n"));
+    std::atomic<bool> well{true};
+    const metrics::server s = metrics::serve(
+        registry, "127.0.0.1:0",
+        {.health = [&] { return well ? metrics::probe{} : metrics::probe{false, "shard 1 hangs"}; },
+         .ready = []() -> metrics::probe { throw std::runtime_error("no"); }});
+    BOOST_TEST(get(place_of(s), "/healthz").starts_with("HTTP/1.1 200 OK\r\n"));
+    well = false;
+    const std::string answer = get(place_of(s), "/healthz");
+    BOOST_TEST(answer.starts_with("HTTP/1.1 503 Service Unavailable\r\n"));
+    BOOST_TEST(answer.ends_with("\r\n\r\nshard 1 hangs\n"));
+    BOOST_TEST(get(place_of(s), "/readyz").starts_with("HTTP/1.1 500 "));
+    BOOST_TEST(get(place_of(s), "/metrics").starts_with("HTTP/1.1 200 "));
+    BOOST_TEST(get(place_of(s), "/etc/passwd").starts_with("HTTP/1.1 404 "));
+    BOOST_TEST(get(place_of(s), "/metrics/").starts_with("HTTP/1.1 404 "));
+    BOOST_TEST(has(get(place_of(s), "/"), "<a href=\"/metrics\">"));
+}
+
+BOOST_AUTO_TEST_CASE(what_is_no_get_costs_its_connection_alone)
+{
+    metric_registry registry;
+    counter calls;
+    const auto one = registry.add({"test_calls_total", "Calls.", metric_type::counter, "calls"}, calls);
+    const metrics::server s = metrics::serve(registry, "127.0.0.1:0");
+    const net::endpoint where = place_of(s);
+    BOOST_TEST(has(
+        say(where,
+            "POST /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: 5\r\n\r\nabcde"),
+        "HTTP/1.1 405 "));
+    const std::string head = say(where, "HEAD /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+    BOOST_TEST(head.starts_with("HTTP/1.1 200 OK\r\n"));
+    BOOST_TEST(!has(head, "test_calls_total"));
+    // Two requests in one write, on one connection.
+    const std::string twice = say(where, "GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n"
+                                         "GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+    BOOST_TEST(has(twice, "ok\n"));
+    BOOST_TEST(has(twice, "test_calls_total 0"));
+    // No HTTP, a line without end, headers without end.
+    BOOST_TEST(!has(say(where, "\x16\x03\x01 what is this\r\n\r\n"), "test_calls_total"));
+    (void)say(where, std::string(1 << 20, 'a'));
+    (void)say(where, "GET /metrics HTTP/1.1\r\n" + std::string(1 << 20, 'b'));
+    BOOST_TEST(has(get(where), "test_calls_total 0"));
 }
 
 BOOST_AUTO_TEST_CASE(a_port_that_is_taken_is_told_with_the_cure)
@@ -140,10 +214,12 @@ BOOST_AUTO_TEST_CASE(what_can_be_no_endpoint_is_refused)
     // 192.0.2.0/24 is for documentation (RFC 5737): no host has it.
     BOOST_TEST(has(refusal(registry, "192.0.2.1:0"), "the address is not of this host; choose"));
     for (const char* bad : {"", "9464", "127.0.0.1", "example.org:9464", "127.0.0.1:70000",
-                            "127.0.0.1:1,127.0.0.1:2", "127.0.0.1:9464s"})
-        BOOST_TEST(has(refusal(registry, bad), "must be a numeric IPv4 address with a port"), bad);
-    BOOST_TEST(has(refusal(registry, "[::1]:9464"), "IPv4 only; write 127.0.0.1:9464"));
-    BOOST_CHECK_THROW(metrics::check_endpoint("[::1]:9464"), config_error);
+                            "127.0.0.1:1,127.0.0.1:2", "127.0.0.1:9464s", "[::1]", "::1:9464"})
+        BOOST_TEST(has(refusal(registry, bad),
+                       "must be a numeric address with a port, as in 127.0.0.1:9464 or [::1]:9464"),
+                   bad);
+    BOOST_CHECK_THROW(metrics::check_endpoint("localhost"), config_error);
+    BOOST_CHECK_NO_THROW(metrics::check_endpoint("[2001:db8::1]:9464"));
     BOOST_CHECK_NO_THROW(metrics::check_endpoint("192.0.2.1:9464"));
 }
 

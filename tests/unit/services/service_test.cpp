@@ -2,6 +2,8 @@
 // A service of a program's own: its programs on every shard, over TCP and iWARP, its metrics, its end.
 #include <boost/test/unit_test.hpp>
 
+#include <service/control_server.hpp>
+
 #include <verbena/services/service.hpp>
 
 #include <verbena/core/net/ip_address.hpp>
@@ -20,9 +22,12 @@
 #include <poll.h>
 #include <semaphore>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
+#include <string_view>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <thread>
 #include <unistd.h>
 
@@ -183,6 +188,55 @@ BOOST_AUTO_TEST_CASE(what_lives_across_the_shards_outlives_their_programs)
     BOOST_TEST(said == expected, boost::test_tools::per_element());
     BOOST_CHECK_THROW(s.across_shards({}, {}), std::logic_error);
     BOOST_CHECK_THROW((void)s.shards(), std::logic_error);
+}
+
+BOOST_AUTO_TEST_CASE(an_operators_command_ends_before_anything_is_taken_down)
+{
+    if (!services::has_control_server())
+        return;
+    const std::string path = "/tmp/verbena_service_test." + std::to_string(::getpid()) + ".control";
+    std::atomic<bool> begun{false}, ended{false};
+    std::atomic<int> alive{0};
+    service s("test", "1");
+    control_command toil;
+    toil.name = "toil";
+    toil.work = [&](const control_arguments&, const std::stop_token& stop) {
+        begun = true;
+        begun.notify_all();
+        std::binary_semaphore asked(0);
+        const std::stop_callback ask(stop, [&] { asked.release(); });
+        asked.acquire();
+        ended = true;
+        return control_answer();
+    };
+    s.add_command(std::move(toil));
+    bool ended_before = false, gone_before = false;
+    s.across_shards({}, {}, [&](runtime&) {
+        ended_before = ended;
+        gone_before = ::access(path.c_str(), F_OK) != 0;
+    });
+    s.serve("null", {"tcp://127.0.0.1:0"}, [&](shard&) {
+        std::vector<std::unique_ptr<rpc::program>> programs;
+        programs.push_back(std::make_unique<null_program>(alive));
+        return programs;
+    });
+    quiet(s);
+    s.set("daemon.control", path);
+    s.configure();
+    s.start();
+    const net::unique_fd operators(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un where{};
+    where.sun_family = AF_UNIX;
+    path.copy(where.sun_path, sizeof where.sun_path - 1);
+    BOOST_REQUIRE(::connect(operators.get(), reinterpret_cast<const sockaddr*>(&where), sizeof where) == 0);
+    const std::string_view request = "{\"version\":1,\"command\":\"toil\"}\n";
+    BOOST_REQUIRE(::send(operators.get(), request.data(), request.size(), MSG_NOSIGNAL) ==
+                  ssize_t(request.size()));
+    begun.wait(false);
+    BOOST_TEST(s.stop().has_value());
+    BOOST_TEST(ended_before);
+    BOOST_TEST(gone_before);
+    ::unlink((path + ".lock").c_str());
 }
 
 BOOST_AUTO_TEST_CASE(a_hook_may_throw_anything)

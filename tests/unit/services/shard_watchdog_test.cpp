@@ -13,13 +13,16 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdlib>
+#include <future>
 #include <latch>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -139,6 +142,39 @@ BOOST_AUTO_TEST_CASE(a_shard_that_runs_nothing_is_named_once)
     BOOST_TEST(log.count("shard=1") == 1);
     answered();
     BOOST_TEST(watchdog.ask());
+    rt->stop();
+}
+
+BOOST_AUTO_TEST_CASE(the_longest_silence_is_of_a_shard_that_was_asked_and_has_not_answered)
+{
+    runtime_options options;
+    options.shards = 2;
+    auto rt = runtime::start(options).value();
+    shard_watchdog watchdog(*rt);
+    BOOST_TEST((watchdog.longest_silence() == std::chrono::seconds(0)));
+    for (std::size_t i = 0; i < rt->size(); ++i)
+        rt->call(i, [](shard&) {});
+    std::promise<void> held, may_go;
+    std::thread holds([&] {
+        rt->call(1, [&](shard&) {
+            held.set_value();
+            may_go.get_future().wait();
+        });
+    });
+    held.get_future().wait();
+    BOOST_TEST((watchdog.longest_silence() == std::chrono::seconds(0))); // it had answered, and is asked anew
+    const auto some = std::chrono::milliseconds(2);
+    std::this_thread::sleep_for(some);
+    rt->call(0, [](shard&) {});
+    const auto silent = watchdog.longest_silence();
+    BOOST_TEST((silent >= some));
+    std::this_thread::sleep_for(some);
+    BOOST_TEST((watchdog.longest_silence() >= silent + some)); // since it was asked first
+    may_go.set_value();
+    holds.join();
+    for (std::size_t i = 0; i < rt->size(); ++i)
+        rt->call(i, [](shard&) {});
+    BOOST_TEST((watchdog.longest_silence() == std::chrono::seconds(0)));
     rt->stop();
 }
 

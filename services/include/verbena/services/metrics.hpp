@@ -6,6 +6,7 @@
 
 #include <verbena/core/metrics.hpp>
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -13,7 +14,21 @@
 
 namespace verbena::metrics {
 
-/// Answers GET /metrics from serve() until it is destroyed, on threads of its own.
+/// What a page of health says.
+struct probe {
+    bool good = true;        ///< 200, else 503
+    std::string text = "ok"; ///< a line for people
+};
+
+struct serve_options {
+    /// GET /healthz: whether the program works; if not, a manager may end it. Empty: it does.
+    std::function<probe()> health = {};
+    /// GET /readyz: whether it wants calls. Empty: it does.
+    std::function<probe()> ready = {};
+    // Both on the server's thread: they wait for nothing.
+};
+
+/// Answers GET /metrics, /healthz, /readyz and / from serve() until it is destroyed, on a thread of its own, over HTTP/1.1.
 ///
 /// May be moved and destroyed on any thread, one at a time. The destructor waits for scrapes that are under way: no collector runs
 /// after it. So it takes milliseconds, or as long as a collector does, and must run neither on a shard nor in a collector.
@@ -28,7 +43,7 @@ public:
     const std::string& url() const noexcept;
 
 private:
-    friend server serve(const metric_registry& registry, const std::string& endpoint);
+    friend server serve(const metric_registry& registry, const std::string& endpoint, serve_options options);
     struct impl;
     explicit server(std::unique_ptr<impl> made) noexcept;
     std::unique_ptr<impl> impl_;
@@ -36,11 +51,11 @@ private:
 
 /// Serves `registry` to Prometheus, without password or TLS, so `endpoint` is an address that only Prometheus reaches.
 ///
-/// `endpoint` is "ADDR:PORT" with a numeric IPv4 address or localhost; port 0 takes a free one. `registry` outlives what is returned;
-/// what registers there need not. Collectors run on the server's threads, one scrape at a time. Throws config_error with the cure when
+/// `endpoint` is "ADDR:PORT" with a numeric address ("[::1]:9464" for IPv6) or localhost; port 0 takes a free one. `registry` outlives what is returned;
+/// what registers there need not. Collectors run on the server's thread, one scrape at a time. Throws config_error with the cure when
 /// the endpoint can't be had: another program listens there, the address is none of this host's, the port needs rights.
 /// Blocks for as long as a socket takes to open: for set-up, not for a shard.
-server serve(const metric_registry& registry, const std::string& endpoint);
+server serve(const metric_registry& registry, const std::string& endpoint, serve_options options = {});
 
 /// Throws the config_error of serve() for an endpoint that could be had on no host. Opens nothing.
 void check_endpoint(const std::string& endpoint);

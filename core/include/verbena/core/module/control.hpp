@@ -4,13 +4,15 @@
 //
 // A command answers with rows of a table. What it knows by itself it says on the thread of the control plane (`answer`); what lies on
 // shards it lists there, a few entries at a time (`list`). So a command with 10,000 entries holds no shard for long, and a
-// shard that hangs keeps no command from its answer. docs/internals/control.md.
+// shard that hangs keeps no command from its answer. What has to wait for a disk or for shards has a thread of its own meanwhile
+// (`work`). docs/internals/control.md.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -80,11 +82,16 @@ struct control_command {
     bool single = false; ///< it has one row, which people are shown line by line
     /// Called once for each request, on the thread of the control plane, which it must not hold up: it never waits for a shard or a
     /// disk. What it throws fails the command with its message, which names the thing, the rule and the cure. Either of the
-    /// two may be empty.
+    /// two may be empty, and both are if there is `work`.
     std::function<control_answer(const control_arguments&)> answer = {};
     /// Called on each shard, side by side. nullptr: nothing is there. Throws as control_list::next() does. Must stay callable until
     /// the service stops; no list is left then.
     std::function<std::unique_ptr<control_list>(shard&, const control_arguments&)> list = {};
+    /// Called once for each request, on a thread of its own that blocks all signals: it may wait for disks and shards. One of each
+    /// command is under way at a time, and 8 of all; others are refused meanwhile. It goes on when whoever asked is gone. The stop of
+    /// the service waits for it, before modules are taken down, and asks the token: it returns soon then. What it throws fails the
+    /// command with its message, as in `answer`; its control_answer::afterwards is called only if whoever asked is still there.
+    std::function<control_answer(const control_arguments&, std::stop_token)> work = {};
 };
 
 /// A module that has commands implements this too.
