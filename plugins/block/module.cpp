@@ -354,7 +354,7 @@ std::vector<control_command> block_module::control_commands()
                            false,
                            {"shrink"}}};
     resizing.single = true;
-    resizing.answer = [this](const control_arguments& told) { return resize(told); };
+    resizing.work = [this](const control_arguments& told, const std::stop_token&) { return resize(told); };
     commands.push_back(std::move(c));
     commands.push_back(std::move(sessions));
     commands.push_back(std::move(resizing));

@@ -250,14 +250,14 @@ std::vector<std::string> suspensions::others_of(const entry& e) const
     return names;
 }
 
-control_answer suspensions::suspend(const control_arguments& told)
+control_answer suspensions::suspend(const control_arguments& told, std::stop_token stop)
 {
     entry& e = find(told);
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock)
         throw std::runtime_error("an export is just being suspended or resumed: wait until that is over");
     try {
-        e.by->suspend();
+        e.by->suspend(std::move(stop));
     } catch (const storage::suspension_failure& failed) {
         throw std::runtime_error("export " + printable(e.exported.pseudo) + ": " + failed.what());
     }
@@ -269,7 +269,7 @@ control_answer suspensions::suspend(const control_arguments& told)
     return out;
 }
 
-control_answer suspensions::resume(const control_arguments& told)
+control_answer suspensions::resume(const control_arguments& told, std::stop_token stop)
 {
     entry& e = find(told);
     const std::unique_lock lock(mutex_, std::try_to_lock);
@@ -277,7 +277,7 @@ control_answer suspensions::resume(const control_arguments& told)
         throw std::runtime_error("an export is just being suspended or resumed: wait until that is over");
     storage::restored_state has;
     try {
-        has = e.by->resume();
+        has = e.by->resume(std::move(stop));
     } catch (const storage::suspension_failure& failed) {
         throw std::runtime_error("export " + printable(e.exported.pseudo) + ": " + failed.what());
     }
@@ -299,7 +299,7 @@ std::vector<control_command> suspensions::commands()
     suspend.columns = {"export", "suspended_since", "kept_by_exports"};
     suspend.arguments = {{"export", "the path of the export, as clients mount it", true}};
     suspend.single = true;
-    suspend.answer = [this](const control_arguments& told) { return this->suspend(told); };
+    suspend.work = [this](const control_arguments& told, std::stop_token stop) { return this->suspend(told, std::move(stop)); };
     all.push_back(std::move(suspend));
     control_command resume;
     resume.name = "resume";
@@ -307,7 +307,7 @@ std::vector<control_command> suspensions::commands()
     resume.columns = {"export", "files", "locks", "lost_files", "lost_locks", "lost", "later"};
     resume.arguments = {{"export", "the path of the export, as clients mount it", true}};
     resume.single = true;
-    resume.answer = [this](const control_arguments& told) { return this->resume(told); };
+    resume.work = [this](const control_arguments& told, std::stop_token stop) { return this->resume(told, std::move(stop)); };
     all.push_back(std::move(resume));
     return all;
 }

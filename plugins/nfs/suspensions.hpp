@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,8 +37,8 @@ private:
     struct entry;
     entry& find(const control_arguments& told);
     std::vector<std::string> others_of(const entry& e) const;
-    control_answer suspend(const control_arguments& told);
-    control_answer resume(const control_arguments& told);
+    control_answer suspend(const control_arguments& told, std::stop_token stop);
+    control_answer resume(const control_arguments& told, std::stop_token stop);
 
     const std::function<state_home*()> state_;
     std::vector<std::unique_ptr<entry>> entries_;

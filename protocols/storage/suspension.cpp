@@ -57,6 +57,13 @@ std::optional<std::int64_t> suspension::since() const noexcept
     return since == 0 ? std::nullopt : std::optional(since);
 }
 
+void suspension::pause()
+{
+    if (stop_.stop_requested())
+        throw suspension_failure("this program stops");
+    waiting_.wait(options_.pause);
+}
+
 void suspension::finish(const suspension_step& step, duration patience, const char* what)
 {
     const time_point until = waiting_.now() + patience;
@@ -69,7 +76,7 @@ void suspension::finish(const suspension_step& step, duration patience, const ch
         if (waiting_.now() >= until)
             throw suspension_failure(std::string(what) + " has not ended within " + seconds(patience) +
                                      "; does its disk hang?");
-        waiting_.wait(options_.pause);
+        pause();
     }
 }
 
@@ -84,7 +91,7 @@ void suspension::ask_leases_back()
     of_.want_leases();
     for (const time_point until = waiting_.now() + options_.lease_patience;
          of_.leases() != 0 && waiting_.now() < until;)
-        waiting_.wait(options_.pause);
+        pause();
 }
 
 void suspension::drain()
@@ -101,7 +108,7 @@ void suspension::drain()
                 text += " Shard " + std::to_string(shard) + " does not answer.";
             throw suspension_failure(text);
         }
-        waiting_.wait(options_.pause);
+        pause();
     }
 }
 
@@ -113,15 +120,16 @@ void suspension::let_go()
         try {
             return finish(of_.still_open(), options_.patience, "a look at what is open there");
         } catch (const suspension_failure&) {
-            if (waiting_.now() >= until)
+            if (waiting_.now() >= until || stop_.stop_requested())
                 throw;
         }
-        waiting_.wait(options_.pause);
+        pause();
     }
 }
 
-void suspension::suspend()
+void suspension::suspend(std::stop_token stop)
 {
+    stop_ = std::move(stop);
     if (now() != state::served)
         throw suspension_failure("it is not served now, but " + std::string(to_string(now())) +
                                  (now() == state::suspended ? ": resume it first" : ": wait"));
@@ -204,8 +212,9 @@ restored_state suspension::restore()
     return *told;
 }
 
-restored_state suspension::resume()
+restored_state suspension::resume(std::stop_token stop)
 {
+    stop_ = std::move(stop);
     if (now() != state::suspended)
         throw suspension_failure("it is not suspended, but " + std::string(to_string(now())));
     try {

@@ -601,6 +601,7 @@ void service::impl::start_control()
     told.shards = rt.get();
     told.modules = &table;
     told.drain_seconds = d.number("drain_seconds");
+    told.config = [text = to_toml(without_secrets(values))] { return text; };
     if (runs)
         told.drain = [] { ::kill(::getpid(), SIGTERM); };
     control_table commands;

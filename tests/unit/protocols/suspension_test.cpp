@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <random>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -333,6 +334,23 @@ BOOST_AUTO_TEST_CASE(what_comes_back_late_changes_nothing)
     BOOST_TEST(f.is_suspended());
     (void)s.resume();
     BOOST_TEST(f.is_served());
+}
+
+BOOST_AUTO_TEST_CASE(a_stop_of_the_program_ends_every_wait)
+{
+    for (const char* const step : {"find_nameless", "recall", "sync", "let_go_of_locks", "still_open"}) {
+        fake f;
+        f.plans[step] = {never, ""};
+        std::stop_source stop;
+        const auto wait = [&](duration d) {
+            stop.request_stop();
+            f.wait(d);
+        };
+        suspension s(f, &f, {}, {f.waiting().now, wait});
+        const time_point before = f.now;
+        BOOST_CHECK_THROW(s.suspend(stop.get_token()), suspension_failure);
+        BOOST_TEST((f.now - before < std::chrono::seconds(1)), step);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(only_what_is_served_is_suspended_and_the_other_way_round)

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -130,9 +131,9 @@ public:
     /// `side` may be nullptr. Both outlive this.
     suspension(suspendable& of, suspension_side* side, options o, waiting w);
 
-    /// Both block, on a thread that is no shard; one at a time. Throw suspension_failure.
-    void suspend();
-    restored_state resume();
+    /// Both block, on a thread that is no shard; one at a time. Throw suspension_failure, also soon after `stop` was asked for.
+    void suspend(std::stop_token stop = {});
+    restored_state resume(std::stop_token stop = {});
 
     /// Any thread.
     state now() const noexcept { return state_.load(std::memory_order_acquire); }
@@ -141,6 +142,7 @@ public:
 
 private:
     void finish(const suspension_step& step, duration patience, const char* what);
+    void pause();
     void hold();
     void ask_leases_back();
     void drain();
@@ -153,6 +155,7 @@ private:
     suspension_side* const side_;
     const options options_;
     const waiting waiting_;
+    std::stop_token stop_; // of the call
     std::atomic<state> state_{state::served};
     std::atomic<std::int64_t> since_{0};
 };
