@@ -311,7 +311,7 @@ private:
     rtrs::server_options options_;
     const memory_budget* budget_ = nullptr;
     rtrs::session_memory memory_;
-    std::uint64_t of_one_host_ = 0; // sessions
+    std::uint64_t of_one_host_ = 0;         // sessions
     std::vector<device_config> configured_; // at the start
     setting_values running_;
     std::map<std::string, blocking_pool*> lanes_; // by device: one that comes back has its own again
@@ -349,8 +349,9 @@ std::vector<control_command> block_module::control_commands()
     resizing.help = "Serves a device in the size that its file or block device has now";
     resizing.columns = {"device", "size", "size_before", "open_by"};
     resizing.arguments = {{"device", "the name of the device", true},
-                          {"how", "shrink: makes it smaller though clients have it open, whose requests behind "
-                                  "its end fail then",
+                          {"how",
+                           "shrink: makes it smaller though clients have it open, whose requests behind "
+                           "its end fail then",
                            false,
                            {"shrink"}}};
     resizing.single = true;
@@ -507,8 +508,9 @@ std::unique_ptr<reload_plan> block_module::plan_reload(setting_values& values, m
             out->changes.push_back({d.told, "added", false});
             for (const auto& leaving : leaving_)
                 if (leaving.device->config.name == d.name)
-                    throw config_error(d.place, d.told + ": it was removed, and operations on it have not ended "
-                                                         "yet: try again later");
+                    throw config_error(d.place, d.told +
+                                                    ": it was removed, and operations on it have not ended "
+                                                    "yet: try again later");
             if (!looks_only)
                 out->added.push_back(open_device(d));
             continue;
@@ -522,8 +524,8 @@ std::unique_ptr<reload_plan> block_module::plan_reload(setting_values& values, m
             (is_changeable(s.name) ? may_change : fixed).push_back(s);
         note_changes(fixed, is.values, d.values, d.told + " ", true, out->changes);
         // It was opened so that nobody can write.
-        const bool was_opened_to_read = is.read_only && !d.read_only &&
-                                        (*there)->block->device->properties().read_only;
+        const bool was_opened_to_read =
+            is.read_only && !d.read_only && (*there)->block->device->properties().read_only;
         const std::size_t before = out->changes.size();
         note_changes(may_change, is.values, d.values, d.told + " ", false, out->changes);
         if (out->changes.size() == before)
@@ -585,7 +587,8 @@ void block_module::apply(plan& what) noexcept
             std::erase(served_, gone);
         }
         for (plan::change& c : what.changed) {
-            if (const auto done = devices_.change(c.of->number, options_of(c.to, *c.of->block->device)); !done) {
+            if (const auto done = devices_.change(c.of->number, options_of(c.to, *c.of->block->device));
+                !done) {
                 what.late.push_back(c.to.told + ": " + done.error().message() + ": restart for that");
                 continue;
             }

@@ -625,8 +625,7 @@ std::vector<control_command> nfs_module::control_commands()
         for (std::size_t i = 0; i < exported_as_.size(); ++i) {
             const exported_as& e = exported_as_[i];
             all.rows.push_back({e.pseudo, e.source, exports_[i].backend_name, e.options, e.clients,
-                                e.transports,
-                                e.warning.empty() ? control_value() : control_value(e.warning),
+                                e.transports, e.warning.empty() ? control_value() : control_value(e.warning),
                                 state_of(i), suspended_since(i)});
         }
         return all;

@@ -35,9 +35,9 @@ public:
     ~errand() = default;
     void deliver() noexcept override
     {
-        std::shared_ptr<errand> here = std::move(self_);
+        const std::shared_ptr<errand> here = std::move(self_);
         try {
-            on_.tasks().spawn(&errand::run, std::move(here));
+            on_.tasks().spawn(&errand::run, here);
         } catch (const std::exception&) {
             end("no memory");
         }
@@ -119,8 +119,8 @@ namespace {
 task<void> recall_layouts(state_home* state, std::uint32_t space)
 {
     const task_context& context = co_await current_context();
-    const time_point until = context.shard->clock().now() + state->options().recall_time +
-                             state->options().fence_time;
+    const time_point until =
+        context.shard->clock().now() + state->options().recall_time + state->options().fence_time;
     const std::function<bool(const storage::handle&)> all = [](const storage::handle&) { return true; };
     task<result<void>> making = state->make_way_in(space, files::operation::set_attributes, all, until);
     const result<void> made = co_await making;
@@ -132,7 +132,9 @@ task<void> let_go(state_home* state, std::uint32_t space, std::shared_ptr<std::a
 {
     for (unsigned i = 0; i < state->homes() && *goes_on; ++i) {
         files::state_table* const table = &state->table(i);
-        const auto call = [table, space, on = goes_on.get()] { return table->let_go_of_local_locks(space, *on); };
+        const auto call = [table, space, on = goes_on.get()] {
+            return table->let_go_of_local_locks(space, *on);
+        };
         task<void> going = state->where(i).run(call);
         co_await going;
     }
@@ -158,7 +160,9 @@ task<void> take_again(state_home* state, const export_options* exported,
     for (unsigned i = 0; i < state->homes(); ++i) {
         files::state_table* const table = &state->table(i);
         const std::uint32_t space = exported->space;
-        const auto files = [table, space, l = &look, t = to.get()] { return table->drop_lost_files(space, *l, *t); };
+        const auto files = [table, space, l = &look, t = to.get()] {
+            return table->drop_lost_files(space, *l, *t);
+        };
         task<void> looking = state->where(i).run(files);
         co_await looking;
         const auto locks = [table, space, t = to.get()] { return table->lock_locally_again(space, *t); };
@@ -192,19 +196,17 @@ storage::suspension_step suspensions::state_side::let_go_of_locks()
     return letting_go_;
 }
 
-storage::suspension_step
-suspensions::state_side::restore(std::shared_ptr<storage::restored_state> to)
+storage::suspension_step suspensions::state_side::restore(std::shared_ptr<storage::restored_state> to)
 {
     state_home* const state = of_.state_();
     if (state == nullptr)
         return storage::ended_step();
     if (goes_on_)
         goes_on_->store(false);
-    return errand::begin(state->home(),
-                         [state, exported = &mine_.exported, to = std::move(to),
-                          before = std::exchange(letting_go_, nullptr)] {
-                             return take_again(state, exported, to, before);
-                         });
+    return errand::begin(state->home(), [state, exported = &mine_.exported, to = std::move(to),
+                                         before = std::exchange(letting_go_, nullptr)] {
+        return take_again(state, exported, to, before);
+    });
 }
 
 suspensions::suspensions(std::function<state_home*()> state) : state_(std::move(state)) {}
@@ -265,7 +267,8 @@ control_answer suspensions::suspend(const control_arguments& told, std::stop_tok
         {{"export", e.exported.pseudo}});
     control_answer out;
     const auto since = e.by->since();
-    out.rows.push_back({e.exported.pseudo, since ? control_value(utc_text(*since)) : control_value(), others_of(e)});
+    out.rows.push_back(
+        {e.exported.pseudo, since ? control_value(utc_text(*since)) : control_value(), others_of(e)});
     return out;
 }
 
@@ -299,7 +302,9 @@ std::vector<control_command> suspensions::commands()
     suspend.columns = {"export", "suspended_since", "kept_by_exports"};
     suspend.arguments = {{"export", "the path of the export, as clients mount it", true}};
     suspend.single = true;
-    suspend.work = [this](const control_arguments& told, std::stop_token stop) { return this->suspend(told, std::move(stop)); };
+    suspend.work = [this](const control_arguments& told, std::stop_token stop) {
+        return this->suspend(told, std::move(stop));
+    };
     all.push_back(std::move(suspend));
     control_command resume;
     resume.name = "resume";
@@ -307,7 +312,9 @@ std::vector<control_command> suspensions::commands()
     resume.columns = {"export", "files", "locks", "lost_files", "lost_locks", "lost", "later"};
     resume.arguments = {{"export", "the path of the export, as clients mount it", true}};
     resume.single = true;
-    resume.work = [this](const control_arguments& told, std::stop_token stop) { return this->resume(told, std::move(stop)); };
+    resume.work = [this](const control_arguments& told, std::stop_token stop) {
+        return this->resume(told, std::move(stop));
+    };
     all.push_back(std::move(resume));
     return all;
 }

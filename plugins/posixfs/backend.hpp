@@ -245,7 +245,7 @@ private:
         std::atomic<bool> is_under_way{false};
         std::atomic<std::size_t> calls{0};      ///< at its last visit that shard had so many files in use
         std::atomic<std::uint64_t> answered{0}; ///< backend::rounds_ then
-        std::shared_ptr<departure> on_its_way; // itself, as a message
+        std::shared_ptr<departure> on_its_way;  // itself, as a message
     };
     enum class use : std::uint8_t { read, write };
     /// The calling shard's thread may act for `who` on `f`: that asks no other host, and it may take his rights for the
@@ -564,8 +564,8 @@ private:
     blocking_pool& pool_;
     std::vector<std::unique_ptr<standing_root>> roots_; ///< all that there were; of watched_root's calls
     std::atomic<const standing_root*> root_;
-    std::atomic<std::uint64_t> standing_; ///< how often the root went and came; odd: it is not there
-    std::atomic<bool> shut_{false};       ///< new calls are put off, as it is suspended
+    std::atomic<std::uint64_t> standing_;  ///< how often the root went and came; odd: it is not there
+    std::atomic<bool> shut_{false};        ///< new calls are put off, as it is suspended
     std::atomic<std::uint64_t> rounds_{0}; ///< how often it was shut
     // Of who suspends.
     std::vector<std::uint64_t> held_mounts_;

@@ -84,8 +84,8 @@ std::vector<pin_table::kept_file> pin_table::kept() const
         for (; at < end; ++at)
             for (auto e = entries_.begin(at); e != entries_.end(at); ++e)
                 if (e->second.opens != 0 && e->second.fd)
-                    all.push_back({e->second.fd, e->second.opener != nullptr ? e->second.opener->first
-                                                                             : std::string()});
+                    all.push_back({e->second.fd,
+                                   e->second.opener != nullptr ? e->second.opener->first : std::string()});
         if (at == entries_.bucket_count())
             return all;
     }

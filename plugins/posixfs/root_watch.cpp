@@ -269,9 +269,9 @@ std::string watched_root::why_not_it(const standing_root& opened) const
     std::snprintf(is, sizeof(is), "%016llx", static_cast<unsigned long long>(mount.identity));
     std::snprintf(was, sizeof(was), "%016llx", static_cast<unsigned long long>(*served_));
     if (mount.identity != *served_)
-        return "another file system is at " + root_ + " (id " + is + ", device " + device_text(opened.at.dev) +
-               ") than was suspended (id " + was + ", device " + device_text(at_.dev) +
-               "): mount that one, or restart to serve what is there";
+        return "another file system is at " + root_ + " (id " + is + ", device " +
+               device_text(opened.at.dev) + ") than was suspended (id " + was + ", device " +
+               device_text(at_.dev) + "): mount that one, or restart to serve what is there";
     if (!mount.has_own_id && !opened.at.is_same(at_))
         return "the file system at " + root_ +
                " has no id of its own, so after it was unmounted nobody can tell whether it is the same: "

@@ -133,7 +133,8 @@ std::string tell_still_open(const std::vector<std::uint64_t>& mounts, const std:
         if (name == root || name.starts_with(beneath))
             names.add(std::move(name));
     }
-    return names.empty() ? std::string() : "it could not be let go, since this is still open: " + names.text();
+    return names.empty() ? std::string()
+                         : "it could not be let go, since this is still open: " + names.text();
 }
 
 } // namespace
@@ -222,7 +223,9 @@ void backend::let_go() noexcept
 storage::suspension_step backend::still_open()
 {
     visit_shards(); // it may have been on its way to one that had not heard of let_go() yet
-    auto work = [mounts = held_mounts_, root = handles_->root_path()] { return tell_still_open(mounts, root); };
+    auto work = [mounts = held_mounts_, root = handles_->root_path()] {
+        return tell_still_open(mounts, root);
+    };
     return on_lane(pool_, std::move(work));
 }
 

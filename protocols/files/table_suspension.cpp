@@ -21,10 +21,7 @@ constexpr std::size_t buckets_at_once = 256;
 // Files of which the end of locks is awaited together.
 constexpr std::size_t files_at_once = 64;
 
-bool is_gone(const error& e) noexcept
-{
-    return e.errno_value() == ESTALE || e == storage::errc::bad_handle;
-}
+bool is_gone(const error& e) noexcept { return e.errno_value() == ESTALE || e == storage::errc::bad_handle; }
 
 void tell_lost(const std::string& text, storage::restored_state& to)
 {
@@ -154,9 +151,10 @@ void state_table::lose_locks(file_entry& f, const storage::lock_range& bytes, co
         unlocked(f);
 }
 
-task<void> state_table::drop_lost_files(
-    std::uint32_t space, const std::function<task<result<void>>(const storage::handle&)>& is_there,
-    storage::restored_state& to)
+task<void>
+state_table::drop_lost_files(std::uint32_t space,
+                             const std::function<task<result<void>>(const storage::handle&)>& is_there,
+                             storage::restored_state& to)
 {
     auto finding = files_where(space, [](const file_entry& f) { return f.states != 0; });
     const std::deque<storage::handle> files = co_await finding;

@@ -33,7 +33,7 @@ public:
         closed,
         open,
         closing, ///< no more requests begin
-        taken,   ///< this server has closed it; its number is not another device's before its client has closed it, too
+        taken, ///< this server has closed it; its number is not another device's before its client has closed it, too
     };
 
     /// `home` is the session's; nullptr: all is on one shard.
@@ -75,7 +75,7 @@ public:
     /// It counts as open in the table.
     bool is_in_use() const noexcept { return now() == state::open || now() == state::closing; }
     bool takes_away = false; ///< it is closed by this server, not by its client
-    event closed; ///< others may open it
+    event closed;            ///< others may open it
     /// The session goes, whose requests have ended.
     void forget_owner() noexcept { owner_ = nullptr; }
 

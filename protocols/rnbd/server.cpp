@@ -379,7 +379,8 @@ refused server_session::reason_of(const error& why, std::string_view device) con
     }
     for (std::size_t i = 0; i < owner_.devices_.size(); ++i) {
         const device_options& o = owner_.devices_.at(i);
-        if (!owner_.devices_.is_removed(i) && o.name == device && !o.session.empty() && o.session != who_.name)
+        if (!owner_.devices_.is_removed(i) && o.name == device && !o.session.empty() &&
+            o.session != who_.name)
             return refused::device_session;
     }
     return refused::device_address;
@@ -469,16 +470,15 @@ bool server_session::may_have(const open_device& d) const
     if (owner_.devices_.is_removed(d.in_table) ||
         (d.mode != access_mode::read_only && owner_.devices_.at(d.in_table).read_only))
         return false;
-    return std::ranges::all_of(
-        paths_, [&](const std::string& path) { return admits(d.in_table, path).has_value(); });
+    return std::ranges::all_of(paths_,
+                               [&](const std::string& path) { return admits(d.in_table, path).has_value(); });
 }
 
 // Of devices that it has had open, and that nobody uses by it now.
 void server_session::forget_removed() noexcept
 {
     std::erase_if(ours_, [this](const auto& one) {
-        return owner_.devices_.is_removed(one.first) &&
-               std::ranges::none_of(places_, [&](const auto& d) {
+        return owner_.devices_.is_removed(one.first) && std::ranges::none_of(places_, [&](const auto& d) {
                    return d->is_in_use() && d->in_table == one.first;
                });
     });

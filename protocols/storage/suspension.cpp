@@ -186,8 +186,9 @@ void suspension::come_back_after(const std::string& why)
     } catch (const suspension_failure& e) {
         since_ = seconds_since_1970();
         state_ = state::suspended;
-        throw suspension_failure(why + ". It is suspended now all the same, since it could not be served again: " +
-                                 e.what() + ". Resume it when that is mended");
+        throw suspension_failure(
+            why + ". It is suspended now all the same, since it could not be served again: " + e.what() +
+            ". Resume it when that is mended");
     }
     (void)restore();
     throw suspension_failure(why);

@@ -7,7 +7,6 @@
 
 #include "../standard_output.hpp"
 
-#include <verbena/core/net/ip_address.hpp>
 #include <verbena/core/printable.hpp>
 #include <verbena/core/unique_fd.hpp>
 
@@ -58,8 +57,8 @@ constexpr const char* log_lines = "5000";
 
 // Commands that only tell, of verbena's own: those of others may do anything.
 constexpr std::array<std::string_view, 17> listing_commands = {
-    "help",    "status",   "config",  "connections", "modules",     "loglevel", "exports",  "clients", "opens",
-    "locks",   "devices",  "sessions", "paths",      "requests",    "slow",     "limits",   "refusals"};
+    "help",  "status",  "config",   "connections", "modules",  "loglevel", "exports", "clients", "opens",
+    "locks", "devices", "sessions", "paths",       "requests", "slow",     "limits",  "refusals"};
 
 /// One file of the archive.
 struct part {
@@ -120,7 +119,8 @@ part host_part()
     if (::uname(&name) == 0)
         out.text += std::string("kernel: ") + name.sysname + ' ' + name.release + ' ' + name.version + ' ' +
                     name.machine + '\n';
-    out.text += "verbena: " VERBENA_VERSION "\nprocessors: " + std::to_string(::sysconf(_SC_NPROCESSORS_ONLN)) + '\n';
+    out.text +=
+        "verbena: " VERBENA_VERSION "\nprocessors: " + std::to_string(::sysconf(_SC_NPROCESSORS_ONLN)) + '\n';
     const std::time_t now = std::time(nullptr);
     std::tm parts{};
     char text[40] = "";
@@ -171,33 +171,34 @@ part program_part(std::string name, std::vector<std::string> words, std::size_t 
 
 // --- Metrics
 
-unique_fd connect_tcp(const std::string& host, const std::string& port, clock::time_point until, std::string& failed)
+unique_fd connect_tcp(const std::string& host, const std::string& port, clock::time_point until,
+                      std::string& failed)
 {
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
     addrinfo* found = nullptr;
-    if (const int error = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
-        failed = ::gai_strerror(error);
+    if (const int code = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found); code != 0) {
+        failed = ::gai_strerror(code);
         return {};
     }
     unique_fd fd(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const bool begun =
         fd && (::connect(fd.get(), found->ai_addr, found->ai_addrlen) == 0 || errno == EINPROGRESS);
     ::freeaddrinfo(found);
-    int error = begun ? 0 : errno;
+    int number = begun ? 0 : errno;
     if (begun) {
         const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - clock::now()).count();
         pollfd one{fd.get(), POLLOUT, 0};
-        socklen_t size = sizeof error;
+        socklen_t size = sizeof number;
         if (::poll(&one, 1, static_cast<int>(std::max<std::int64_t>(left, 0))) != 1)
-            error = ETIMEDOUT;
+            number = ETIMEDOUT;
         else
-            (void)::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+            (void)::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &number, &size);
     }
-    if (error == 0)
+    if (number == 0)
         return fd;
-    failed = why(error);
+    failed = why(number);
     return {};
 }
 
@@ -252,8 +253,9 @@ part command_part(const admin_options& o, const std::string& command)
 const ordered* first_row(const ordered& all)
 {
     const auto rows = all.find("rows");
-    return rows != all.end() && rows->is_array() && !rows->empty() && rows->front().is_object() ? &rows->front()
-                                                                                                 : nullptr;
+    return rows != all.end() && rows->is_array() && !rows->empty() && rows->front().is_object()
+               ? &rows->front()
+               : nullptr;
 }
 
 std::string text_of(const ordered& row, const char* name)
@@ -323,10 +325,10 @@ std::vector<part> collect(const admin_options& o)
     }
     all.push_back(file_part("limits.txt", ("/proc/" + pid + "/limits").c_str()));
     all.push_back(file_part("process.txt", ("/proc/" + pid + "/status").c_str()));
-    all.push_back(program_part("log.txt",
-                               {"journalctl", "--no-pager", "--quiet", "--output=short-iso", "--lines", log_lines,
-                                "_PID=" + pid},
-                               most_of_a_log));
+    all.push_back(program_part(
+        "log.txt",
+        {"journalctl", "--no-pager", "--quiet", "--output=short-iso", "--lines", log_lines, "_PID=" + pid},
+        most_of_a_log));
     return all;
 }
 
@@ -388,7 +390,8 @@ std::string default_name()
     utsname name{};
     std::string host = ::uname(&name) == 0 ? name.nodename : "host";
     std::ranges::replace_if(
-        host, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '.'; }, '_');
+        host, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '.'; },
+        '_');
     const std::time_t now = std::time(nullptr);
     std::tm parts{};
     char text[32] = "";
@@ -433,8 +436,9 @@ int bundle(const admin_options& o)
         }
     } catch (const std::system_error& e) {
         return complain(printable(path) + ": " + e.code().message() +
-                            (e.code() == std::errc::file_exists ? "; name another file, as none is overwritten"
-                                                                : "; name another file: verbena admin bundle FILE"),
+                            (e.code() == std::errc::file_exists
+                                 ? "; name another file, as none is overwritten"
+                                 : "; name another file: verbena admin bundle FILE"),
                         exit_failed);
     }
     bool is_whole = true;

@@ -216,7 +216,8 @@ BOOST_AUTO_TEST_CASE(another_file_system_is_not_resumed)
         check(has(s.resume(), "another file system is at"), "what lay beneath");
         check(::mount("none", p.root.c_str(), "tmpfs", 0, "size=1m") == 0, "another one");
         check(has(s.resume(), "another file system is at"), "is not it");
-        check(s.getattr(file) == ENOMEDIUM && root_state_of(*s.fs) == root_state::suspended, "clients wait on");
+        check(s.getattr(file) == ENOMEDIUM && root_state_of(*s.fs) == root_state::suspended,
+              "clients wait on");
         check(p.unmount(), "nothing of it is open");
         p.mount();
         check(s.resume().empty() && s.getattr(file) == 0, "this is it");

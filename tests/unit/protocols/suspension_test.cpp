@@ -27,7 +27,7 @@ constexpr duration never = std::chrono::hours(1000);
 struct fake final : suspendable, suspension_side {
     struct plan {
         duration takes{};
-        std::string fails; ///< with that
+        std::string fails;        ///< with that
         unsigned times = 1000000; ///< so often; then it goes well at once
     };
 
@@ -186,8 +186,9 @@ BOOST_AUTO_TEST_CASE(all_steps_in_their_order)
     BOOST_TEST((s.now() == state::suspended));
     BOOST_TEST(s.since().has_value());
     BOOST_TEST(f.is_suspended());
-    BOOST_TEST(f.all == (std::vector<std::string>{"hold", "find_nameless", "recall", "want_leases", "shut", "sync",
-                                                  "find_nameless", "let_go_of_locks", "let_go", "still_open"}));
+    BOOST_TEST(f.all ==
+               (std::vector<std::string>{"hold", "find_nameless", "recall", "want_leases", "shut", "sync",
+                                         "find_nameless", "let_go_of_locks", "let_go", "still_open"}));
     f.all.clear();
     BOOST_TEST(s.resume().files == 7u);
     BOOST_TEST(f.all == (std::vector<std::string>{"come_back", "restore"}));
@@ -378,8 +379,8 @@ BOOST_AUTO_TEST_CASE(a_look_for_what_clients_had_that_hangs_keeps_nobody_from_be
 // Whatever fails, hangs or comes late: it is served or suspended as a whole, and says which.
 BOOST_AUTO_TEST_CASE(nothing_is_ever_half_suspended)
 {
-    const std::vector<std::string> steps = {"find_nameless",   "recall",     "sync",
-                                            "let_go_of_locks", "still_open", "come_back", "restore"};
+    const std::vector<std::string> steps = {"find_nameless", "recall",    "sync",   "let_go_of_locks",
+                                            "still_open",    "come_back", "restore"};
     for (unsigned seed = 0; seed < 2000; ++seed) {
         std::mt19937 random(seed);
         const auto below = [&](unsigned n) { return unsigned(random() % n); };

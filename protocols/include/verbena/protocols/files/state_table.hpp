@@ -335,17 +335,21 @@ public:
 
     // --- While the file system of an export is let go: storage::suspension
     //
-    // These hold the shard for some hundred files at a time. Completes when: all files of the space were looked at. On cancel: it ends
-    // early. Lifetime: the table outlives it, and what it is given. Shard: the table's. Errors: none.
+    // These hold the shard for some hundred files at a time.
 
-    /// Locks of bytes are no more locks of the file system, though their owners have them. New ones are busy. It ends early where `goes_on`
-    /// becomes false.
+    /// Locks of bytes are no more locks of the file system, though their owners have them. New ones are busy.
+    /// Completes when: all files of the space were looked at, or `goes_on` is false. On cancel: it ends early. Errors: none; throws
+    /// std::bad_alloc. Lifetime: the table and `goes_on` outlive it. Shard: the table's.
     task<void> let_go_of_local_locks(std::uint32_t space, const std::atomic<bool>& goes_on);
     /// They are again. What a process of this host has locked meanwhile is taken from its owners, whose stateids of these locks answer
     /// admin_revoked. `to.later` counts files that could not be asked: it is to be called again for them.
+    /// Completes when: all that was let go is locked again, or counted. On cancel: it ends early. Errors: none; throws std::bad_alloc.
+    /// Lifetime: the table and `to` outlive it. Shard: the table's.
     task<void> lock_locally_again(std::uint32_t space, storage::restored_state& to);
     /// Looks for all files of the space that clients have open. `is_there(key)` fails with ESTALE or errc::bad_handle for one that is gone:
     /// then all state of it goes, and its stateids answer admin_revoked.
+    /// Completes when: all files of the space were looked for. On cancel: it ends early. Errors: none; throws what `is_there` does.
+    /// Lifetime: the table, `is_there` and `to` outlive it. Shard: the table's.
     task<void> drop_lost_files(std::uint32_t space,
                                const std::function<task<result<void>>(const storage::handle&)>& is_there,
                                storage::restored_state& to);

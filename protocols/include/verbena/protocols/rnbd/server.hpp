@@ -46,7 +46,8 @@ struct device_options {
 class device_table {
 public:
     static constexpr std::size_t max_devices = 4096;
-    static constexpr std::size_t max_changes = 1024; ///< of one device: what it was stays in memory, as somebody may look at it
+    static constexpr std::size_t max_changes =
+        1024; ///< of one device: what it was stays in memory, as somebody may look at it
 
     device_table();
     ~device_table();
@@ -57,7 +58,10 @@ public:
     result<void> change(std::size_t i, device_options o);
     /// Nobody opens it from now on. Its back end is used for as long as users_of() tells of any, and until every server has looked again.
     void remove(std::size_t i) noexcept;
-    bool is_removed(std::size_t i) const noexcept { return slot(i).is_removed.load(std::memory_order_acquire); }
+    bool is_removed(std::size_t i) const noexcept
+    {
+        return slot(i).is_removed.load(std::memory_order_acquire);
+    }
     /// Nothing if there is none, or it was removed.
     std::optional<std::size_t> find(std::string_view name) const noexcept;
     /// All that there ever were.

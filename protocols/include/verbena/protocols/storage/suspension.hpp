@@ -73,11 +73,12 @@ protected:
 
 /// What clients had, and what has become of it.
 struct restored_state {
-    std::size_t files = 0; ///< open ones that are there again
-    std::size_t locks = 0; ///< ranges that are locked again
+    std::size_t files = 0;         ///< open ones that are there again
+    std::size_t locks = 0;         ///< ranges that are locked again
     std::vector<std::string> lost; ///< what was taken from clients, in words; the first most_told of them
     std::size_t lost_files = 0, lost_locks = 0;
-    std::size_t later = 0; ///< files whose locks could not be taken now; they are when another export of the tree comes back
+    std::size_t later =
+        0; ///< files whose locks could not be taken now; they are when another export of the tree comes back
     static constexpr std::size_t most_told = 64;
 };
 
@@ -115,7 +116,8 @@ public:
     };
     struct options {
         duration patience = std::chrono::seconds(10); ///< with each step
-        duration recall_patience = std::chrono::seconds(100); ///< with clients: no less than they have for a recall
+        duration recall_patience =
+            std::chrono::seconds(100); ///< with clients: no less than they have for a recall
         duration lease_patience = std::chrono::seconds(5);
         duration restore_patience = std::chrono::seconds(60);
         duration pause = std::chrono::milliseconds(5); ///< between two looks at a step
