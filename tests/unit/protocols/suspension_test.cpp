@@ -186,12 +186,14 @@ BOOST_AUTO_TEST_CASE(all_steps_in_their_order)
     BOOST_TEST((s.now() == state::suspended));
     BOOST_TEST(s.since().has_value());
     BOOST_TEST(f.is_suspended());
-    BOOST_TEST(f.all ==
-               (std::vector<std::string>{"hold", "find_nameless", "recall", "want_leases", "shut", "sync",
-                                         "find_nameless", "let_go_of_locks", "let_go", "still_open"}));
+    const std::vector<std::string> there = {"hold",   "find_nameless", "recall",        "want_leases",
+                                            "shut",   "sync",          "find_nameless", "let_go_of_locks",
+                                            "let_go", "still_open"};
+    BOOST_TEST((f.all == there));
     f.all.clear();
     BOOST_TEST(s.resume().files == 7u);
-    BOOST_TEST(f.all == (std::vector<std::string>{"come_back", "restore"}));
+    const std::vector<std::string> back = {"come_back", "restore"};
+    BOOST_TEST((f.all == back));
     BOOST_TEST((s.now() == state::served));
     BOOST_TEST(!s.since());
     BOOST_TEST(f.is_served());
