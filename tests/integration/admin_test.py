@@ -169,12 +169,14 @@ class Admin(daemon.DaemonTest):
 
     def test_one_archive_for_a_report(self):
         state = self.start("--shards", "2")
-        TcpPeer(state.port("tcp")).mount()
+        caller = TcpPeer(state.port("tcp"))
+        self.addCleanup(caller.close)
+        caller.mount()
         secret = b"what a file holds"
         with open(os.path.join(self.data, "file"), "wb") as file:
             file.write(secret)
         made = os.path.join(self.folder, "bundle.tar.gz")
-        client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
+        client = os.path.join(os.path.dirname(os.path.abspath(daemon.BINARY)), "verbena")
 
         def bundle(file, *more):
             return subprocess.run([client, *more, "admin", "--socket", self.path(), "bundle", file], capture_output=True,
