@@ -145,6 +145,46 @@ class Suspend(MountPoint):
         fcntl.lockf(local["taken"], fcntl.LOCK_UN)
         self.lock(client, handle, opened, 20, 5)
 
+    def test_a_disk_that_is_checked_and_comes_back_as_another_device(self):
+        disks = [os.path.join(self.folder, name) for name in ("image", "other")]
+        for disk in disks:
+            with open(disk, "wb") as file:
+                file.truncate(16 << 20)
+            self.run_tool("mke2fs", "-q", "-t", "ext4", disk)
+
+        def attach(disk):
+            device = self.run_tool("losetup", "--find", "--show", disk).decode().strip()
+            self.addCleanup(subprocess.run, ["losetup", "--detach", device], check=False, capture_output=True)
+            return device
+        device = attach(disks[0])
+        self.run_tool("mount", device, self.disk)
+        number = os.stat(self.disk).st_dev
+        self.serve("root_squash=no")
+        client = self.client()
+        handle, stateid = client.open(client.look_up(b"disk"), b"file")
+        client.write(handle, stateid, 0, b"kept")
+        locked = self.lock(client, handle, stateid, 0, 10)
+        self.admin("suspend", "/disk")
+        self.unmount_at_once()
+        self.run_tool("e2fsck", "-f", "-n", device) # nobody has it: all is written
+        self.run_tool("losetup", "--detach", device)
+        attach(disks[1]) # has its number by now
+        self.run_tool("mount", attach(disks[1]), self.disk)
+        told = self.admin("resume", "/disk", status=1)
+        self.assertRegex(told, r"another file system is at \S+ \(id [0-9a-f]{16}, device \d+:\d+\) than was suspended")
+        self.unmount_at_once()
+        self.run_tool("mount", attach(disks[0]), self.disk)
+        self.assertNotEqual(os.stat(self.disk).st_dev, number)
+        row, = self.admin("resume", "/disk")
+        self.assertEqual((row["locks"], row["lost"]), (1, []))
+        self.assertEqual(client.read(handle, stateid, 0, 4), b"kept")
+        client.write(handle, locked, 4, b"more")
+        with open(os.path.join(self.disk, "file"), "r+b") as file, self.assertRaises(BlockingIOError):
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 5)
+        client.shut(handle, stateid)
+        self.assertEqual(self.daemon.stop(), 0)
+        self.unmount_at_once()
+
     def test_a_disk_whose_layouts_are_out(self):
         self.mount()
         self.serve("pnfs,root_squash=no")
