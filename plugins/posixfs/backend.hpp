@@ -569,7 +569,6 @@ private:
     std::atomic<std::uint64_t> rounds_{0}; ///< how often it was shut
     // Of who suspends.
     std::vector<std::uint64_t> held_mounts_;
-    bool has_let_go_ = false;
     const current_handles handles_{root_};
     unique_fd self_; ///< /proc/self/fd
     std::uint64_t verifier_;

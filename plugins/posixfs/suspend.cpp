@@ -144,10 +144,14 @@ std::optional<std::string> backend::hold()
     auto held = watched_->hold();
     if (!held || !held->empty())
         return held;
-    has_let_go_ = false;
-    held_mounts_.clear();
-    for (const unique_fd& fd : handles_->duplicates())
-        held_mounts_.push_back(look_at_open(fd.get(), true).mount);
+    try {
+        held_mounts_.clear();
+        for (const unique_fd& fd : handles_->duplicates())
+            held_mounts_.push_back(look_at_open(fd.get(), true).mount);
+    } catch (...) {
+        release();
+        throw;
+    }
     return held;
 }
 
@@ -211,7 +215,6 @@ storage::suspension_step backend::sync()
 
 void backend::let_go() noexcept
 {
-    has_let_go_ = true;
     standing_.fetch_add(1, std::memory_order_acq_rel);
     handles_->let_go();
     pins_.let_go(false);
@@ -231,11 +234,6 @@ storage::suspension_step backend::still_open()
 
 storage::suspension_step backend::come_back()
 {
-    if (!has_let_go_) {
-        unshut();
-        release();
-        return storage::ended_step();
-    }
     auto work = [of = watched_, attempt = watched_->begin_coming_back()] { return of->come_back(attempt); };
     return on_lane(pool_, std::move(work));
 }

@@ -33,6 +33,18 @@ std::int64_t seconds_since_1970()
     return std::chrono::duration_cast<std::chrono::seconds>(now).count();
 }
 
+// What is to be said of it behind something else that failed.
+template<class F>
+std::string what_failed(F f)
+{
+    try {
+        (void)f();
+    } catch (const std::exception& e) {
+        return std::string(". ") + e.what();
+    }
+    return {};
+}
+
 std::string seconds(duration d)
 {
     return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(d).count()) + " s";
@@ -134,7 +146,7 @@ void suspension::suspend(std::stop_token stop)
         throw suspension_failure("it is not served now, but " + std::string(to_string(now())) +
                                  (now() == state::suspended ? ": resume it first" : ": wait"));
     hold();
-    bool is_open_again = false;
+    enum class undone_by : std::uint8_t { opening, locking_again, coming_back } how = undone_by::opening;
     try {
         finish(of_.find_nameless(), options_.patience, "a look for files without names");
         if (side_ != nullptr)
@@ -147,21 +159,21 @@ void suspension::suspend(std::stop_token stop)
         // Nobody but processes of this host has taken a name since.
         finish(of_.find_nameless(), options_.patience, "a look for files without names");
         state_ = state::letting_go;
-        is_open_again = true; // from here on by come_back_after()
-        try {
-            if (side_ != nullptr)
-                finish(side_->let_go_of_locks(), options_.patience, "the end of locks");
-            let_go();
-        } catch (const suspension_failure& e) {
+        how = undone_by::locking_again;
+        if (side_ != nullptr)
+            finish(side_->let_go_of_locks(), options_.patience, "the end of locks");
+        how = undone_by::coming_back;
+        let_go();
+    } catch (const std::exception& e) { // std::bad_alloc among them
+        if (how == undone_by::coming_back)
             come_back_after(e.what());
-        }
-    } catch (const suspension_failure&) {
-        if (!is_open_again) {
-            of_.unshut();
-            of_.release();
-            state_ = state::served;
-        }
-        throw;
+        of_.unshut();
+        of_.release();
+        std::string why = e.what();
+        if (how == undone_by::locking_again)
+            why += what_failed([this] { return restore(); });
+        state_ = state::served;
+        throw suspension_failure(why);
     }
     since_ = seconds_since_1970();
     state_ = state::suspended;
@@ -172,7 +184,7 @@ void suspension::come_back()
     state_ = state::coming_back;
     try {
         finish(of_.come_back(), options_.patience, "the look at its root");
-    } catch (const suspension_failure&) {
+    } catch (const std::exception&) {
         if (of_.give_up())
             throw;
     }
@@ -183,15 +195,14 @@ void suspension::come_back_after(const std::string& why)
 {
     try {
         come_back();
-    } catch (const suspension_failure& e) {
+    } catch (const std::exception& e) {
         since_ = seconds_since_1970();
         state_ = state::suspended;
         throw suspension_failure(
             why + ". It is suspended now all the same, since it could not be served again: " + e.what() +
             ". Resume it when that is mended");
     }
-    (void)restore();
-    throw suspension_failure(why);
+    throw suspension_failure(why + what_failed([this] { return restore(); }));
 }
 
 restored_state suspension::restore()
@@ -202,7 +213,7 @@ restored_state suspension::restore()
     if (side_ != nullptr) {
         try {
             finish(side_->restore(told), options_.restore_patience, "the look for what clients had");
-        } catch (const suspension_failure& e) {
+        } catch (const std::exception& e) {
             failed = e.what();
         }
     }
@@ -220,9 +231,9 @@ restored_state suspension::resume(std::stop_token stop)
         throw suspension_failure("it is not suspended, but " + std::string(to_string(now())));
     try {
         come_back();
-    } catch (const suspension_failure&) {
+    } catch (const std::exception& e) {
         state_ = state::suspended;
-        throw;
+        throw suspension_failure(e.what());
     }
     return restore();
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <new>
 #include <random>
 #include <stop_token>
 #include <string>
@@ -115,6 +116,8 @@ struct fake final : suspendable, suspension_side {
     suspension_step step(const std::string& name, std::function<void(bool)> effect = {})
     {
         did(name);
+        if (name == throws)
+            throw std::bad_alloc();
         plan& p = plans[name];
         const bool is_planned = p.times > 0;
         p.times -= is_planned;
@@ -150,7 +153,7 @@ struct fake final : suspendable, suspension_side {
 
     time_point now{std::chrono::hours(1)};
     time_point looking_until{}, leases_until{}, silent_until{}, calls_until{};
-    std::string gone;
+    std::string gone, throws;
     std::map<std::string, plan> plans;
     std::vector<std::function<bool()>> under_way;
     std::vector<std::string> all;
@@ -337,6 +340,28 @@ BOOST_AUTO_TEST_CASE(what_comes_back_late_changes_nothing)
     BOOST_TEST(f.is_suspended());
     (void)s.resume();
     BOOST_TEST(f.is_served());
+}
+
+// As where there is no memory for one.
+BOOST_AUTO_TEST_CASE(a_step_that_throws_leaves_all_as_it_was)
+{
+    for (const char* const step : {"find_nameless", "recall", "sync", "let_go_of_locks", "still_open"}) {
+        fake f;
+        f.throws = step;
+        suspension s(f, &f, {}, f.waiting());
+        BOOST_TEST(!failure(s).empty(), step);
+        BOOST_TEST(f.is_served(), step);
+        BOOST_TEST((s.now() == state::served), step);
+    }
+    fake f;
+    suspension s(f, &f, {}, f.waiting());
+    s.suspend();
+    f.throws = "come_back";
+    BOOST_TEST(!failure(s, true).empty());
+    BOOST_TEST((s.now() == state::suspended));
+    f.throws = "restore";
+    BOOST_TEST(!failure(s, true).empty());
+    BOOST_TEST((s.now() == state::served));
 }
 
 BOOST_AUTO_TEST_CASE(a_stop_of_the_program_ends_every_wait)
