@@ -133,6 +133,7 @@ private:
 struct leaving_device {
     std::shared_ptr<served_device> device;
     std::vector<std::shared_ptr<session_visit>> visits;
+    bool is_visited = false; // `visits` are of all shards
 };
 
 class block_module final : public verbs::protocol_module, public controlled, public reloadable {
@@ -474,7 +475,6 @@ public:
     };
     served_list added, removed;
     std::vector<change> changed;
-    setting_values wanted;
 
 private:
     block_module& of_;
@@ -547,7 +547,6 @@ std::unique_ptr<reload_plan> block_module::plan_reload(setting_values& values, m
         }
         out->changed.push_back({*there, std::move(to)});
     }
-    out->wanted = values;
     return out;
 }
 
@@ -560,9 +559,12 @@ void block_module::have_sessions_look_again(plan& what)
     for (std::size_t i = 0; i < parts_.size(); ++i)
         if (parts_[i])
             visits[i] = session_visit::begin(*parts_[i], shards_->at(i).reactor());
-    for (const auto& gone : what.removed)
-        leaving_.push_back({gone, visits});
-    what.removed.clear();
+    for (leaving_device& gone : leaving_) {
+        if (gone.is_visited)
+            continue;
+        gone.visits = visits;
+        gone.is_visited = true;
+    }
     const auto until = std::chrono::steady_clock::now() + patience;
     for (std::size_t i = 0; i < visits.size(); ++i) {
         while (visits[i] && !visits[i]->is_over() && std::chrono::steady_clock::now() < until)
@@ -581,7 +583,10 @@ void block_module::have_sessions_look_again(plan& what)
 void block_module::apply(plan& what) noexcept
 {
     try {
+        // Whatever has no memory behind this, sessions that use a device have it: a later reload visits them.
+        leaving_.reserve(leaving_.size() + what.removed.size());
         for (const auto& gone : what.removed) {
+            leaving_.push_back({gone, {}});
             devices_.remove(gone->number);
             const std::lock_guard lock(served_mutex_);
             std::erase(served_, gone);
@@ -606,7 +611,6 @@ void block_module::apply(plan& what) noexcept
                 what.late.push_back(e.what());
             }
         }
-        running_ = what.wanted;
         have_sessions_look_again(what);
     } catch (const std::exception& e) { // no memory
         try {
@@ -619,7 +623,7 @@ void block_module::apply(plan& what) noexcept
 bool block_module::is_used(const leaving_device& d) const noexcept
 {
     const rnbd::device_table::users users = devices_.users_of(d.device->number);
-    return users.writers + users.readers != 0 ||
+    return !d.is_visited || users.writers + users.readers != 0 ||
            std::ranges::any_of(d.visits, [](const auto& v) { return v && !v->is_over(); });
 }
 

@@ -593,7 +593,9 @@ void nfs_module::open_export(module_host& host, const export_config& e)
     opened_.push_back(std::move(backend));
     if (const auto added = table_.add(std::move(options)); !added)
         throw config_error(name + ": " + added.error().message());
-    suspensions_.add(table_.all().back(), opened_.back().suspension);
+    // A client that does not answer loses them after a lease, and a fence has its time.
+    suspensions_.add(table_.all().back(), opened_.back().suspension,
+                     lease_ + files::state_options().fence_time + std::chrono::seconds(20));
     exported_as_.push_back(std::move(as));
 }
 

@@ -6,6 +6,7 @@
 #include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/files/under_way.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <ctime>
 #include <stdexcept>
@@ -68,6 +69,8 @@ private:
     std::atomic<bool> is_over_{false};
 };
 
+constexpr duration most_pause = std::chrono::seconds(1);
+
 bool is_served(const storage::suspension* s) noexcept
 {
     using state = storage::suspension::state;
@@ -100,19 +103,85 @@ private:
     // Of the last let_go_of_locks().
     std::shared_ptr<std::atomic<bool>> goes_on_;
     storage::suspension_step letting_go_;
+    std::shared_ptr<std::atomic<bool>> restores_; // of the last restore()
+};
+
+/// The back end as one of those that have one file system open: only the last of them lets it go as a whole, and sees to it that nothing
+/// is left. Others' locks, and what they have open beneath its root, keep it until then.
+class suspensions::member final : public storage::suspendable {
+public:
+    member(const suspensions& all, const entry& mine, storage::suspendable& own)
+        : all_(all), mine_(mine), own_(own)
+    {
+    }
+    std::optional<std::string> hold() override { return own_.hold(); }
+    void release() noexcept override { own_.release(); }
+    storage::suspension_step find_nameless() override { return own_.find_nameless(); }
+    void want_leases() noexcept override { own_.want_leases(); }
+    std::size_t leases() noexcept override { return own_.leases(); }
+    void shut() noexcept override { own_.shut(); }
+    void unshut() noexcept override { own_.unshut(); }
+    calls calls_under_way() override { return own_.calls_under_way(); }
+    storage::suspension_step sync() override { return own_.sync(); }
+    void let_go() noexcept override;
+    storage::suspension_step still_open() override;
+    storage::suspension_step come_back() override { return own_.come_back(); }
+    bool give_up() noexcept override { return own_.give_up(); }
+
+private:
+    const suspensions& all_;
+    const entry& mine_;
+    storage::suspendable& own_;
 };
 
 struct suspensions::entry {
-    entry(const suspensions& all, const export_options& e, storage::suspendable* back_end)
-        : exported(e), side(all, *this)
+    entry(const suspensions& all, const export_options& e, storage::suspendable* of, duration recall_patience)
+        : exported(e), side(all, *this), back_end(of)
     {
-        if (back_end != nullptr)
-            by.emplace(*back_end, &side, storage::suspension::options(), storage::suspension::asleep());
+        if (back_end == nullptr)
+            return;
+        as_member.emplace(all, *this, *back_end);
+        storage::suspension::options o;
+        o.recall_patience = recall_patience;
+        by.emplace(*as_member, &side, o, storage::suspension::asleep());
     }
     const export_options& exported;
     state_side side;
+    storage::suspendable* const back_end;
+    std::optional<member> as_member;
     std::optional<storage::suspension> by;
 };
+
+// Through another export a file of one that is suspended already may have been opened again.
+void suspensions::member::let_go() noexcept
+{
+    if (!all_.has_served_others(mine_))
+        for (const auto& other : all_.entries_)
+            if (other.get() != &mine_ && other->exported.space == mine_.exported.space &&
+                other->back_end != nullptr)
+                other->back_end->let_go();
+    own_.let_go();
+}
+
+storage::suspension_step suspensions::member::still_open()
+{
+    if (all_.has_served_others(mine_))
+        return storage::ended_step();
+    std::vector<storage::suspension_step> steps = {own_.still_open()};
+    for (const auto& other : all_.entries_)
+        if (other.get() != &mine_ && other->exported.space == mine_.exported.space &&
+            other->back_end != nullptr)
+            steps.push_back(other->back_end->still_open());
+    return [left = std::move(steps)]() mutable -> std::optional<std::string> {
+        while (!left.empty()) {
+            const auto ended = left.back()();
+            if (!ended || !ended->empty())
+                return ended;
+            left.pop_back();
+        }
+        return std::string();
+    };
+}
 
 namespace {
 
@@ -140,13 +209,17 @@ task<void> let_go(state_home* state, std::uint32_t space, std::shared_ptr<std::a
     }
 }
 
+// `may_retry`: false while an export of the tree is suspended still, whose end is another look.
 task<void> take_again(state_home* state, const export_options* exported,
-                      std::shared_ptr<storage::restored_state> to, storage::suspension_step before)
+                      std::shared_ptr<storage::restored_state> to, storage::suspension_step before,
+                      std::shared_ptr<std::atomic<bool>> goes_on, std::function<bool()> may_retry)
 {
     // The locks of a file are taken behind their end, which may be late.
-    while (before && !before())
-        if (const bool goes_on = co_await sleep_for(std::chrono::milliseconds(5)); !goes_on)
+    while (before && !before()) {
+        const bool goes_on = co_await sleep_for(std::chrono::milliseconds(5));
+        if (!goes_on)
             co_return;
+    }
     const auto is_there = [exported](const storage::handle& key) -> task<result<void>> {
         const auto named = files::open_file_key(key);
         storage::request asking;
@@ -165,9 +238,22 @@ task<void> take_again(state_home* state, const export_options* exported,
         };
         task<void> looking = state->where(i).run(files);
         co_await looking;
-        const auto locks = [table, space, t = to.get()] { return table->lock_locally_again(space, *t); };
-        task<void> locking = state->where(i).run(locks);
-        co_await locking;
+    }
+    // Where a back end could not be asked at once, as its lane was full, it is asked until it answers.
+    for (duration pause = std::chrono::milliseconds(50);; pause = std::min<duration>(2 * pause, most_pause)) {
+        to->later = 0;
+        for (unsigned i = 0; i < state->homes() && *goes_on; ++i) {
+            files::state_table* const table = &state->table(i);
+            const std::uint32_t space = exported->space;
+            const auto locks = [table, space, t = to.get()] { return table->lock_locally_again(space, *t); };
+            task<void> locking = state->where(i).run(locks);
+            co_await locking;
+        }
+        if (to->later == 0 || !*goes_on || !may_retry())
+            co_return;
+        const bool may_go_on = co_await sleep_for(pause);
+        if (!may_go_on)
+            co_return;
     }
 }
 
@@ -176,6 +262,8 @@ task<void> take_again(state_home* state, const export_options* exported,
 storage::suspension_step suspensions::state_side::recall()
 {
     state_home* const state = of_.state_();
+    if (restores_)
+        restores_->store(false); // what it has not done yet, the next restore() does
     if (state == nullptr || !mine_.exported.pnfs)
         return storage::ended_step();
     return errand::begin(state->home(),
@@ -187,7 +275,7 @@ storage::suspension_step suspensions::state_side::let_go_of_locks()
 {
     state_home* const state = of_.state_();
     goes_on_ = nullptr;
-    if (state == nullptr || !of_.others_of(mine_).empty())
+    if (state == nullptr || of_.has_served_others(mine_))
         return storage::ended_step();
     goes_on_ = std::make_shared<std::atomic<bool>>(true);
     letting_go_ = errand::begin(state->home(), [state, space = mine_.exported.space, on = goes_on_] {
@@ -203,19 +291,22 @@ storage::suspension_step suspensions::state_side::restore(std::shared_ptr<storag
         return storage::ended_step();
     if (goes_on_)
         goes_on_->store(false);
-    return errand::begin(state->home(), [state, exported = &mine_.exported, to = std::move(to),
-                                         before = std::exchange(letting_go_, nullptr)] {
-        return take_again(state, exported, to, before);
-    });
+    restores_ = std::make_shared<std::atomic<bool>>(true);
+    errand::work work = [state, exported = &mine_.exported, to = std::move(to), goes_on = restores_,
+                         before = std::exchange(letting_go_, nullptr), all = &of_, mine = &mine_] {
+        return take_again(state, exported, to, before, goes_on,
+                          [all, mine] { return !all->has_suspended_others(*mine); });
+    };
+    return errand::begin(state->home(), std::move(work));
 }
 
 suspensions::suspensions(std::function<state_home*()> state) : state_(std::move(state)) {}
 
 suspensions::~suspensions() = default;
 
-void suspensions::add(const export_options& exported, storage::suspendable* of)
+void suspensions::add(const export_options& exported, storage::suspendable* of, duration recall_patience)
 {
-    entries_.push_back(std::make_unique<entry>(*this, exported, of));
+    entries_.push_back(std::make_unique<entry>(*this, exported, of, recall_patience));
 }
 
 const storage::suspension* suspensions::of(std::string_view pseudo) const noexcept
@@ -250,6 +341,22 @@ std::vector<std::string> suspensions::others_of(const entry& e) const
             is_served(other->by ? &*other->by : nullptr))
             names.push_back(other->exported.pseudo);
     return names;
+}
+
+bool suspensions::has_served_others(const entry& e) const noexcept
+{
+    return std::ranges::any_of(entries_, [&e](const auto& other) {
+        return other.get() != &e && other->exported.space == e.exported.space &&
+               is_served(other->by ? &*other->by : nullptr);
+    });
+}
+
+bool suspensions::has_suspended_others(const entry& e) const noexcept
+{
+    return std::ranges::any_of(entries_, [&e](const auto& other) {
+        return other.get() != &e && other->exported.space == e.exported.space &&
+               !is_served(other->by ? &*other->by : nullptr);
+    });
 }
 
 control_answer suspensions::suspend(const control_arguments& told, std::stop_token stop)

@@ -27,16 +27,20 @@ public:
     suspensions(const suspensions&) = delete;
 
     /// An export of the table. `of`: nullptr if its back end can't let go. It outlives this.
-    void add(const export_options& exported, storage::suspendable* of);
+    /// `recall_patience`: how long clients have to give back what they use without calls.
+    void add(const export_options& exported, storage::suspendable* of, duration recall_patience);
     std::vector<control_command> commands();
     /// nullptr if the export can't be suspended.
     const storage::suspension* of(std::string_view pseudo) const noexcept;
 
 private:
     class state_side;
+    class member;
     struct entry;
     entry& find(const control_arguments& told);
     std::vector<std::string> others_of(const entry& e) const;
+    bool has_served_others(const entry& e) const noexcept;
+    bool has_suspended_others(const entry& e) const noexcept;
     control_answer suspend(const control_arguments& told, std::stop_token stop);
     control_answer resume(const control_arguments& told, std::stop_token stop);
 

@@ -88,7 +88,10 @@ public:
     std::string_view kind() const noexcept override { return "posixfs"; }
     const storage::filesystem_info& info() const noexcept override;
     storage::handle root() const noexcept override { return handles_->root(); }
-    std::uint64_t write_verifier() const noexcept override { return verifier_ + syncs_.failures(); }
+    std::uint64_t write_verifier() const noexcept override
+    {
+        return verifier_ + syncs_.failures() + late_losses_->load();
+    }
     std::string describe() const;
     open_file_counters counters() const noexcept { return pins_.counters(); }
     unseen_lock_counters unseen_locks_counters() const noexcept { return unseen_->counters(); }
@@ -569,6 +572,9 @@ private:
     std::atomic<std::uint64_t> rounds_{0}; ///< how often it was shut
     // Of who suspends.
     std::vector<std::uint64_t> held_mounts_;
+    /// Syncs of a suspension that failed, also when nobody waited for them any more. Outlives the back end.
+    const std::shared_ptr<std::atomic<std::uint64_t>> late_losses_ =
+        std::make_shared<std::atomic<std::uint64_t>>(0);
     const current_handles handles_{root_};
     unique_fd self_; ///< /proc/self/fd
     std::uint64_t verifier_;

@@ -21,6 +21,7 @@
 #include <linux/openat2.h>
 #include <span>
 #include <sstream>
+#include <stdexcept>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/statfs.h>
@@ -196,8 +197,9 @@ std::vector<unique_fd> handle_source::duplicates()
     std::vector<unique_fd> all;
     const auto add = [&all](const mount_point& m) {
         unique_fd fd(::fcntl(m.fd.get(), F_DUPFD_CLOEXEC, 0));
-        if (fd)
-            all.push_back(std::move(fd));
+        if (!fd)
+            throw std::runtime_error("no descriptor is left: raise the limit of descriptors (LimitNOFILE=)");
+        all.push_back(std::move(fd));
     };
     add(*root_mount_);
     const std::shared_lock lock(mutex_);

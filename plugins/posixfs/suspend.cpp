@@ -198,24 +198,23 @@ storage::suspendable::calls backend::calls_under_way()
 storage::suspension_step backend::sync()
 {
     auto mounts = std::make_shared<std::vector<unique_fd>>(handles_->duplicates());
-    auto work = [mounts] {
+    auto work = [mounts, losses = late_losses_] {
         for (const unique_fd& fd : *mounts)
-            if (::syncfs(fd.get()) != 0)
-                return "what was written could not be synced (" + std::string(std::strerror(errno)) +
+            if (::syncfs(fd.get()) != 0) {
+                const int failed = errno;
+                losses->fetch_add(1); // here: whoever waits may have given up, and the kernel says it once
+                return "what was written could not be synced (" + std::string(std::strerror(failed)) +
                        "): clients that wait for it write it again";
+            }
         return std::string();
     };
-    return [this, step = on_lane(pool_, std::move(work))] {
-        auto ended = step();
-        if (ended && !ended->empty())
-            syncs_.lost();
-        return ended;
-    };
+    return on_lane(pool_, std::move(work));
 }
 
 void backend::let_go() noexcept
 {
-    standing_.fetch_add(1, std::memory_order_acq_rel);
+    if ((standing_.load(std::memory_order_acquire) & 1) == 0)
+        standing_.fetch_add(1, std::memory_order_acq_rel);
     handles_->let_go();
     pins_.let_go(false);
     if (leases_)

@@ -119,6 +119,7 @@ task<void> state_table::lock_locally_again(std::uint32_t space, storage::restore
             }
         }
         if (!is_asked) {
+            locks->keep(everything.offset, everything.last, {}); // all or nothing, so that it is begun anew
             ++to.later;
             continue;
         }

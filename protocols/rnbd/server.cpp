@@ -459,10 +459,11 @@ task<result<void>> server_session::closed(open_device& d)
 
 void server_session::unused(open_device& d) noexcept
 {
-    if (owner_.devices_.is_removed(d.in_table))
-        ours_.erase(d.in_table); // before the back end goes
-    owner_.devices_.close(d.in_table, d.mode);
+    const std::size_t number = d.in_table;
     d.end_close();
+    if (owner_.devices_.is_removed(number))
+        forget_removed(); // before the back end goes, but not beneath another place of the session
+    owner_.devices_.close(number, d.mode);
 }
 
 bool server_session::may_have(const open_device& d) const

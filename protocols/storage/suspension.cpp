@@ -152,8 +152,13 @@ void suspension::suspend(std::stop_token stop)
         if (side_ != nullptr)
             finish(side_->recall(), options_.recall_patience, "the recall of what clients use without calls");
         ask_leases_back();
+        // What is dirty by now takes its time while nobody waits.
+        finish(of_.sync(), options_.recall_patience, "a sync of its file system");
         state_ = state::draining;
         drain();
+        // Clients may have taken some of that again meanwhile, by which they write past calls.
+        if (side_ != nullptr)
+            finish(side_->recall(), options_.patience, "the recall of what clients took again meanwhile");
         state_ = state::syncing;
         finish(of_.sync(), options_.patience, "a sync of its file system");
         // Nobody but processes of this host has taken a name since.

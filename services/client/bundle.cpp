@@ -32,6 +32,7 @@
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <system_error>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -66,6 +67,7 @@ struct part {
     std::string text;
     std::string failed; // why it is not what it should be
     bool is_cut = false;
+    bool may_lack = false; // many hosts have none such
 };
 
 std::string why(int number) { return std::generic_category().message(number); }
@@ -102,7 +104,7 @@ void read_all(int fd, std::size_t most, clock::time_point until, part& to)
 
 part file_part(std::string name, const char* path)
 {
-    part out{std::move(name), {}, {}, false};
+    part out{std::move(name), {}, {}, false, false};
     const unique_fd fd(::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!fd)
         out.failed = std::string(path) + ": " + why(errno);
@@ -114,7 +116,7 @@ part file_part(std::string name, const char* path)
 // Of this host and this program.
 part host_part()
 {
-    part out{"host.txt", {}, {}, false};
+    part out{"host.txt", {}, {}, false, false};
     utsname name{};
     if (::uname(&name) == 0)
         out.text += std::string("kernel: ") + name.sysname + ' ' + name.release + ' ' + name.version + ' ' +
@@ -133,7 +135,7 @@ part host_part()
 
 part program_part(std::string name, std::vector<std::string> words, std::size_t most)
 {
-    part out{std::move(name), {}, {}, false};
+    part out{std::move(name), {}, {}, false, false};
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) {
         out.failed = why(errno);
@@ -161,9 +163,16 @@ part program_part(std::string name, std::vector<std::string> words, std::size_t 
     read_all(from.get(), most, clock::now() + patience_with_a_part, out);
     if (!out.failed.empty() || out.is_cut)
         ::kill(child, SIGKILL);
+    // One that hangs in the kernel does not even end when it is killed.
     int status = 0;
-    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    pid_t ended = 0;
+    for (int i = 0; i < 100 && ended == 0; ++i) {
+        ended = ::waitpid(child, &status, WNOHANG);
+        if (ended == 0)
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
+    if (ended != child)
+        out.failed = words[0] + " has not ended";
     if (out.failed.empty() && !out.is_cut && (!WIFEXITED(status) || WEXITSTATUS(status) != 0))
         out.failed = words[0] + " failed";
     return out;
@@ -205,14 +214,16 @@ unique_fd connect_tcp(const std::string& host, const std::string& port, clock::t
 // `url`: "http://127.0.0.1:9464/metrics"
 part metrics_part(const std::string& url)
 {
-    part out{"metrics.txt", {}, {}, false};
+    part out{"metrics.txt", {}, {}, false, false};
     constexpr std::string_view scheme = "http://";
     const std::size_t slash = url.find('/', scheme.size());
     const std::string authority =
         url.starts_with(scheme) ? url.substr(scheme.size(), slash - scheme.size()) : std::string();
     const std::size_t colon = authority.rfind(':');
-    if (authority.empty() || colon == std::string::npos) {
+    const bool is_odd = std::ranges::any_of(url, [](char c) { return c <= ' ' || c > '~'; });
+    if (authority.empty() || colon == std::string::npos || is_odd) {
         out.failed = url.empty() ? "the daemon serves no metrics" : "no URL of metrics: " + url;
+        out.may_lack = url.empty();
         return out;
     }
     std::string host = authority.substr(0, colon);
@@ -247,7 +258,8 @@ part command_part(const admin_options& o, const std::string& command)
     asking.words = {command};
     asking.patience = std::min<std::chrono::seconds>(o.patience, patience_with_a_part);
     admin_reply told = ask_admin(asking, most_of_a_part);
-    return {"commands/" + command + ".json", std::move(told.json), std::move(told.complaint), told.is_cut};
+    return {"commands/" + command + ".json", std::move(told.json), std::move(told.complaint), told.is_cut,
+            false};
 }
 
 const ordered* first_row(const ordered& all)
@@ -279,7 +291,7 @@ std::set<std::string> known_commands(const part& help)
 // As the file that it would be.
 part config_part(const part& told)
 {
-    part out{"config.toml", {}, told.failed, told.is_cut};
+    part out{"config.toml", {}, told.failed, told.is_cut, false};
     const ordered all = ordered::parse(told.text, nullptr, false);
     if (all.is_object())
         if (const auto rows = all.find("rows"); rows != all.end() && rows->is_array())
@@ -320,7 +332,7 @@ std::vector<part> collect(const admin_options& o)
     }
     all.push_back(metrics_part(metrics));
     if (pid.empty()) {
-        all.push_back({"log.txt", {}, "no daemon has said which process it is", false});
+        all.push_back({"log.txt", {}, "no daemon has said which process it is", false, false});
         return all;
     }
     all.push_back(file_part("limits.txt", ("/proc/" + pid + "/limits").c_str()));
@@ -329,6 +341,7 @@ std::vector<part> collect(const admin_options& o)
         "log.txt",
         {"journalctl", "--no-pager", "--quiet", "--output=short-iso", "--lines", log_lines, "_PID=" + pid},
         most_of_a_log));
+    all.back().may_lack = true;
     return all;
 }
 
@@ -342,6 +355,10 @@ public:
     {
         if (!fd_)
             throw std::system_error(errno, std::generic_category());
+    }
+    /// Before the first add().
+    void begin()
+    {
         to_ = ::archive_write_new();
         if (to_ == nullptr)
             throw std::bad_alloc();
@@ -419,6 +436,7 @@ int bundle(const admin_options& o)
     try {
         archive_file to(path);
         try {
+            to.begin();
             parts = collect(o);
             std::string list;
             for (const part& p : parts) {
@@ -445,7 +463,7 @@ int bundle(const admin_options& o)
     std::vector<std::vector<std::string>> rows;
     ordered told = ordered::array();
     for (const part& p : parts) {
-        is_whole &= p.failed.empty();
+        is_whole &= p.failed.empty() || p.may_lack;
         const std::string note = note_of(p);
         rows.push_back({p.name, std::to_string(p.text.size()), note.empty() ? "-" : note});
         told.push_back({{"part", p.name},

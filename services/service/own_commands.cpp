@@ -153,7 +153,8 @@ control_command config_command(const std::shared_ptr<const told_of_service>& tol
 
 bool is_secret(std::string_view name)
 {
-    constexpr std::string_view secrets[] = {"password", "passphrase", "secret", "token", "key", "credential"};
+    constexpr std::string_view secrets[] = {"password", "passwd", "passphrase", "secret", "token",
+                                            "key",      "keytab", "credential", "psk",    "auth"};
     for (std::size_t at = 0; at <= name.size();) {
         const std::size_t end = std::min(name.find_first_of("_-.", at), name.size());
         std::string_view word = name.substr(at, end - at);

@@ -141,9 +141,10 @@ class Suspend(MountPoint):
         self.refused(ADMIN_REVOKED, client.write, handle, locked, 0, b"lost")
         client.write(handle, opened, 0, b"open")
         self.daemon.log_with(r"a client has lost what it had")
-        # Whoever waits for the lock has it when the local process is done.
+        with self.assertRaises(Refused):
+            self.lock(client, handle, opened, 0, 10)
         fcntl.lockf(local["taken"], fcntl.LOCK_UN)
-        self.lock(client, handle, opened, 20, 5)
+        self.lock(client, handle, opened, 0, 10)
 
     def test_a_disk_that_is_checked_and_comes_back_as_another_device(self):
         disks = [os.path.join(self.folder, name) for name in ("image", "other")]
@@ -184,6 +185,33 @@ class Suspend(MountPoint):
         client.shut(handle, stateid)
         self.assertEqual(self.daemon.stop(), 0)
         self.unmount_at_once()
+
+    def test_exports_of_one_file_system(self):
+        self.mount()
+        os.mkdir(os.path.join(self.kept, "inner"))
+        self.serve("root_squash=no", "--export", f"{self.disk}/inner:/inner,root_squash=no", "--export",
+                   f"{self.disk}:/again,ro")
+        client = self.client()
+        handle, stateid = client.open(client.look_up(b"disk"), b"file")
+        locked = self.lock(client, handle, stateid, 0, 10)
+        inner, opened = client.open(client.look_up(b"inner"), b"other")
+        client.write(inner, opened, 0, b"kept")
+        left = ["/again", "/disk", "/inner"]
+        for export in ("/disk", "/inner", "/again"):
+            with self.assertRaises(subprocess.CalledProcessError):
+                self.unmount_at_once()
+            row, = self.admin("suspend", export)
+            left.remove(export)
+            self.assertEqual(sorted(row["kept_by_exports"]), left)
+        self.unmount_at_once()
+        self.mount()
+        for export in ("/again", "/inner", "/disk"):
+            row, = self.admin("resume", export)
+            self.assertEqual(row["lost"], [])
+        with open(os.path.join(self.kept, "file"), "r+b") as file, self.assertRaises(BlockingIOError):
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 5)
+        client.write(handle, locked, 0, b"mine")
+        self.assertEqual(client.read(inner, opened, 0, 4), b"kept")
 
     def test_a_disk_whose_layouts_are_out(self):
         self.mount()

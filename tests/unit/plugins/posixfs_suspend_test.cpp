@@ -26,12 +26,15 @@ using namespace verbena::posixfs;
 namespace {
 
 std::atomic<int> syncfs_fails{0};
+std::atomic<bool> syncfs_waits{false};
 
 } // namespace
 
 extern "C" int syncfs(int fd)
 {
     static const auto real = reinterpret_cast<int (*)(int)>(::dlsym(RTLD_NEXT, "syncfs"));
+    while (syncfs_waits)
+        ::usleep(1000);
     if (syncfs_fails != 0) {
         errno = syncfs_fails;
         return -1;
@@ -258,6 +261,42 @@ BOOST_AUTO_TEST_CASE(a_sync_that_fails_refuses_and_has_clients_write_again)
         syncfs_fails = 0;
         check(s.fs->write_verifier() != verifier, "clients write again");
         check(root_state_of(*s.fs) == root_state::up && s.text_of(file) == "there", "it is served as before");
+        check(s.suspend().empty() && p.unmount(), "later it goes");
+    });
+}
+
+// The kernel says it once, and nobody waits for that sync any more.
+BOOST_AUTO_TEST_CASE(a_sync_that_fails_late_has_clients_write_again)
+{
+    needs_root("to mount");
+    in_child([] {
+        const place p;
+        served s(p.options);
+        const handle file = s.create("file");
+        check(s.write_unstably(file, "there") == 0, "it is written");
+        const std::uint64_t verifier = s.fs->write_verifier();
+        syncfs_waits = true;
+        suspension by(s.tree, nullptr, served::quick(),
+                      {[&] { return s.now; },
+                       [&](duration) {
+                           ::usleep(1000);
+                           s.now += std::chrono::seconds(5);
+                           s.shard->turn();
+                       }});
+        std::string why;
+        try {
+            by.suspend();
+        } catch (const suspension_failure& e) {
+            why = e.what();
+        }
+        check(has(why, "a sync of its file system has not ended"), why.c_str());
+        check(s.fs->write_verifier() == verifier, "nothing is known yet");
+        syncfs_fails = EIO;
+        syncfs_waits = false;
+        for (int i = 0; i < 60'000 && s.fs->write_verifier() == verifier; ++i)
+            ::usleep(1000);
+        check(s.fs->write_verifier() != verifier, "clients write again");
+        syncfs_fails = 0;
         check(s.suspend().empty() && p.unmount(), "later it goes");
     });
 }
