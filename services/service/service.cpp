@@ -632,7 +632,7 @@ void service::impl::start_control()
     }
     add_own_commands(commands, std::move(told));
     try {
-        at_place(d.place("control"), [&] { control.emplace(*rt, std::move(commands), o); });
+        at_place_of_start(d.place("control"), [&] { control.emplace(*rt, std::move(commands), o); });
     } catch (const std::exception& e) {
         // Where nobody asked for it, a start that needs no socket does not fail for it.
         if (!d.text("control").empty())

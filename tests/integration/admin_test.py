@@ -159,7 +159,7 @@ class Admin(daemon.DaemonTest):
         first = self.start("--versions", "3", "--control", self.folder + "/c")
         done = self.run_binary("nfs", "--versions", "3", "--export", self.data, "--state", self.folder + "/other", "--listen",
                                "tcp://127.0.0.1:0", "--metrics", "off", "--rpcbind", "no", "--control", self.folder + "/c")
-        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertEqual(done.returncode, 1, done.stderr) # it may end: the service manager tries again
         self.assertIn(f"control socket {self.folder}/c: it is that of another daemon that is running; choose another path",
                       done.stderr)
         # Where nobody asked for it, one that shares the state folder does without.
