@@ -155,7 +155,7 @@ void backend::measure()
     } else if (!measured->wait_for(patience_with_size)) {
         log(log_level::warning, "posixfs",
             "the file system makes no file yet, so its largest file size is not known; is it frozen?",
-            {{"export", handles_->root_path()}});
+            {{"export", options_.name}, {"directory", handles_->root_path()}});
     }
 }
 
@@ -167,8 +167,8 @@ backend::backend(const posixfs_options& options, blocking_pool& pool, std::uniqu
       syncs_(pool),
       pins_(pool, removals_,
             options.most_kept_files != 0 ? options.most_kept_files : pin_table::usual_bound(),
-            root->handles->root_path()),
-      unseen_(std::make_shared<unseen_locks>(root->handles->root_path())),
+            root->handles->root_path(), options.name),
+      unseen_(std::make_shared<unseen_locks>(options.name, root->handles->root_path())),
       lock_lane_(options.local_locks ? std::make_shared<lock_lane>(pool) : nullptr)
 {
     std::random_device random;
@@ -257,9 +257,10 @@ void backend::stand_up(std::unique_ptr<standing_root> root)
     } else {
         if (roots_.size() >= most_roots) {
             static log_limiter limit(1, std::chrono::hours(1));
-            log_limited(limit, log_level::error, "posixfs",
-                        "an export is not served: its root was exchanged as often as may be; restart",
-                        {{"export", handles_->root_path()}, {"roots", roots_.size()}});
+            log_limited(
+                limit, log_level::error, "posixfs",
+                "an export is not served: its root was exchanged as often as may be; restart",
+                {{"export", options_.name}, {"directory", handles_->root_path()}, {"roots", roots_.size()}});
             throw std::bad_alloc();
         }
         roots_.push_back(std::move(root));
@@ -543,6 +544,9 @@ result<std::unique_ptr<storage::file_backend>> open_posixfs(const posixfs_option
     if (capabilities::get().lends && !options.callers_are_daemon)
         return error(std::errc::operation_not_permitted,
                      "without CAP_SETUID and CAP_SETGID all callers would have the rights of this process");
+    posixfs_options named = options;
+    if (named.name.empty())
+        named.name = options.root.string();
     std::unique_ptr<standing_root> root;
     if (options.watch && !options.mountpoint.empty() &&
         !look_at_root(options.root.string(), options.mountpoint.string(), false).is_mounted) {
@@ -553,7 +557,7 @@ result<std::unique_ptr<storage::file_backend>> open_posixfs(const posixfs_option
             return opened.error();
         root = std::move(*opened);
     }
-    auto made = std::make_unique<backend>(options, pool, std::move(root));
+    auto made = std::make_unique<backend>(named, pool, std::move(root));
     if (auto ready = made->start(); !ready)
         return ready.error();
     return std::unique_ptr<storage::file_backend>(std::move(made));

@@ -103,6 +103,7 @@ public:
     {
         posixfs_options options;
         options.root = values.text("directory");
+        options.name = context.label;
         options.async = values.flag("async");
         options.crossmnt = values.flag("crossmnt");
         options.leases = values.flag("leases");

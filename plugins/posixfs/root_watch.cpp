@@ -85,7 +85,7 @@ void watched_root::tell_down(const std::string& reason)
         return;
     log(log_level::warning, "posixfs",
         "an export is not served, and its clients wait, until its root is there",
-        {{"export", root_}, {"why", reason}});
+        {{"export", options_.name}, {"directory", root_}, {"why", reason}});
 }
 
 void watched_root::go_down(const root_look& now)
@@ -120,7 +120,8 @@ void watched_root::look(clock::time_point now) noexcept
         if (is_looking_) {
             if (now - since_ >= patience && answers_.exchange(false, std::memory_order_relaxed))
                 log(log_level::warning, "posixfs",
-                    "the root of an export does not answer; look at what is beneath", {{"export", root_}});
+                    "the root of an export does not answer; look at what is beneath",
+                    {{"export", options_.name}, {"directory", root_}});
             return;
         }
         const root_look seen = look_at_root(root_, mountpoint_, true);
@@ -193,7 +194,7 @@ void watched_root::settle_or_throw()
         log(log_level::info, "posixfs",
             is_another ? "an export is served by another file system: handles of the one before are stale"
                        : "an export is served",
-            {{"export", root_}});
+            {{"export", options_.name}, {"directory", root_}});
     }
     // A frozen file system holds this up, and nobody else.
     if (options_.read_only || !root)

@@ -67,6 +67,8 @@ struct posixfs_options {
     std::size_t most_lock_files = 0;
     /// Most files the path table remembers; handles of the longest unused ones become stale.
     std::size_t path_table_entries = std::size_t(1) << 20;
+    /// What is exported is called so in the log, as in `export=/data`; empty: as `root`.
+    std::string name = {};
 };
 
 /// Opens the tree. Capabilities that the process needs to act for its callers: CAP_SETUID and CAP_SETGID
