@@ -36,6 +36,26 @@ namespace {
 
 constexpr std::uint64_t no_mount = UINT64_MAX; // the number of none
 
+// What cures that its root can't be looked at.
+std::string cure_of_root(int failed)
+{
+    switch (failed) {
+    case ENOENT:
+    case ENOTDIR: return "make it again, or mount what it is on";
+    case EACCES:
+    case EPERM: return "let this process's user in";
+    // Of a mount that was ended by force, or whose disk, server or process is gone.
+    case ECONNABORTED:
+    case ENOTCONN:
+    case ESHUTDOWN:
+    case ESTALE:
+    case EIO:
+    case ENODEV:
+    case ENXIO: return "its file system is gone: unmount what is left of it (umount -l), and mount it again";
+    default: return "look at the file system that it is on";
+    }
+}
+
 } // namespace
 
 watched_root::watched_root(const posixfs_options& options, blocking_pool& lane, owner& of,
@@ -74,8 +94,7 @@ std::string watched_root::why(const root_look& now) const
     if (!mountpoint_.empty() && !now.is_mounted)
         return "nothing is mounted at " + mountpoint_ + ": mount it, or leave out mountpoint";
     if (now.failed != 0)
-        return root_ + ": " + std::generic_category().message(now.failed) +
-               ": make it again, or mount what it is on";
+        return root_ + ": " + std::generic_category().message(now.failed) + "; " + cure_of_root(now.failed);
     return root_ + " is another directory";
 }
 
