@@ -9,6 +9,7 @@
 #include "start_text.hpp"
 
 #include <verbena/core/module/start_error.hpp>
+#include <verbena/core/reactor/run_within.hpp>
 #include <verbena/plugins/modules.hpp>
 
 #include <verbena/core/module/control.hpp>
@@ -41,6 +42,9 @@ namespace {
 constexpr unsigned name_threads = 4;
 // The same of users' groups, which have threads of their own: calls can do without names, but not without these.
 constexpr unsigned group_threads = user_groups_options().most_at_once;
+
+// For the folder of an export, which may hang.
+constexpr std::chrono::seconds resolve_patience{5};
 
 std::int64_t seconds_since_1970()
 {
@@ -292,6 +296,7 @@ private:
     std::vector<export_config> exports_;
     std::vector<listen_target> targets_;
     std::vector<storage::opened_backend> opened_; // in the order of exports_
+    std::vector<blocking_pool*> lanes_;           // likewise
     std::vector<exported_as> exported_as_;
     export_table table_;
     handle_key key_{};
@@ -573,6 +578,7 @@ void nfs_module::open_export(module_host& host, const export_config& e)
                                                  [label = e.pseudo, is_up = backend.is_up](metric_sink& to) {
                                                      to.value({label}, !is_up || is_up() ? 1 : 0);
                                                  }));
+    lanes_.push_back(*lane);
     // Kept first: the table's entry points to it.
     opened_.push_back(std::move(backend));
     if (const auto added = table_.add(std::move(options)); !added)
@@ -656,8 +662,13 @@ void nfs_module::refuse_exported_state(const std::string& directory) const
         const storage::opened_backend& opened = opened_[i];
         if (opened.local_tree.empty() || !(opened.as_process || !e.root_squash || e.anonuid == 0))
             continue;
-        // Of one that is not mounted yet a part is not there.
-        const auto exported = std::filesystem::weakly_canonical(opened.local_tree, status);
+        // Of one that is not mounted yet a part is not there, and one that hangs is known by its name alone.
+        auto resolve = [tree = opened.local_tree] {
+            std::error_code ignored;
+            return std::filesystem::weakly_canonical(tree, ignored);
+        };
+        const auto exported = run_within(*lanes_[i], resolve_patience, std::move(resolve))
+                                  .value_or(std::filesystem::path(opened.local_tree).lexically_normal());
         if (std::ranges::mismatch(exported, state).in1 == exported.end())
             throw config_error(
                 "state " + directory + ": lies beneath the export " + e.pseudo +

@@ -4,6 +4,7 @@
 #include "acls.hpp"
 
 #include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/reactor/run_within.hpp>
 
 #include <atomic>
 #include <cassert>
@@ -103,11 +104,11 @@ result<std::unique_ptr<standing_root>> open_root(const posixfs_options& options,
     return out;
 }
 
-std::unique_ptr<standing_root> no_root(const posixfs_options& options)
+std::unique_ptr<standing_root> no_root(const posixfs_options& options, int why)
 {
     auto out = std::make_unique<standing_root>();
     out->handles = handle_source::nowhere(options);
-    out->at.failed = ENOMEDIUM;
+    out->at.failed = why;
     out->info.map_block = mapped_block;
     out->info.maps_stores = true;
     out->info.leases = options.leases;
@@ -538,6 +539,26 @@ task<result<storage::filesystem_stat>> backend::statfs(const storage::request&, 
     co_return co_await pool_.try_run(std::move(job));
 }
 
+namespace {
+
+// A disk that hangs holds up this export, and not the start of all: what it answers later is for watched_root to serve.
+result<std::unique_ptr<standing_root>> first_root(const posixfs_options& options, blocking_pool& lane)
+{
+    auto look = [options]() -> result<std::unique_ptr<standing_root>> {
+        if (!options.mountpoint.empty() &&
+            !look_at_root(options.root.string(), options.mountpoint.string(), false).is_mounted)
+            return no_root(options, ENOMEDIUM);
+        return open_root(options);
+    };
+    const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(watched_root::patience);
+    auto opened = run_within(lane, patience, std::move(look));
+    if (!opened)
+        return no_root(options, ETIMEDOUT);
+    return std::move(*opened);
+}
+
+} // namespace
+
 result<std::unique_ptr<storage::file_backend>> open_posixfs(const posixfs_options& options,
                                                             blocking_pool& pool)
 {
@@ -547,17 +568,10 @@ result<std::unique_ptr<storage::file_backend>> open_posixfs(const posixfs_option
     posixfs_options named = options;
     if (named.name.empty())
         named.name = options.root.string();
-    std::unique_ptr<standing_root> root;
-    if (options.watch && !options.mountpoint.empty() &&
-        !look_at_root(options.root.string(), options.mountpoint.string(), false).is_mounted) {
-        root = no_root(options);
-    } else {
-        auto opened = open_root(options);
-        if (!opened)
-            return opened.error();
-        root = std::move(*opened);
-    }
-    auto made = std::make_unique<backend>(named, pool, std::move(root));
+    auto root = options.watch ? first_root(named, pool) : open_root(named);
+    if (!root)
+        return root.error();
+    auto made = std::make_unique<backend>(named, pool, std::move(*root));
     if (auto ready = made->start(); !ready)
         return ready.error();
     return std::unique_ptr<storage::file_backend>(std::move(made));

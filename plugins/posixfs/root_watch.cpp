@@ -35,6 +35,7 @@ private:
 namespace {
 
 constexpr std::uint64_t no_mount = UINT64_MAX; // the number of none
+constexpr const char* unanswered = " does not answer: look at what is beneath; when it answers it is served";
 
 // What cures that its root can't be looked at.
 std::string cure_of_root(int failed)
@@ -72,7 +73,9 @@ watched_root::watched_root(const posixfs_options& options, blocking_pool& lane, 
         first_ = served_ = at.handles->root_mount().identity;
         asks_others_ = !at.handles->root_mount().local;
     } else {
-        tell_down(why(look_at_root(root_, mountpoint_, false)));
+        // One that did not answer is not asked again by whoever waits for the start.
+        tell_down(at.at.failed == ETIMEDOUT ? root_ + unanswered
+                                            : why(look_at_root(root_, mountpoint_, false)));
     }
 }
 

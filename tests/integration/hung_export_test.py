@@ -74,6 +74,47 @@ pseudo = "/hung"
             disk.close()
             d.stop()
 
+    def test_a_disk_that_hangs_holds_up_no_start(self):
+        folder = os.path.join(self.folder, "hung")
+        os.mkdir(folder)
+        disk = hung_disk.HungDisk(folder)
+        self.addCleanup(disk.close)
+        disk.hang()
+        d = self.start("--export", folder + ":/hung,root_squash=no", "--shards", "1")
+        d.log_with(r"an export is not served, and its clients wait, until its root is there export=/hung "
+                   rf"directory={folder} why=\"{folder} does not answer: look at what is beneath; when it answers it is served\"")
+        self.assertEqual((d.metric('verbena_export_up{export="/hung"}'), d.metric('verbena_export_up{export="/export"}')), (0, 1))
+        caller = TcpPeer(d.port("tcp"))
+        root = caller.mount()
+        self.assertEqual(caller.nfs(GETATTR, peers.opaque(root)).nfs_status(), 0)
+        disk.go_on()
+        end = time.monotonic() + peers.LIMIT
+        while d.metric('verbena_export_up{export="/hung"}') != 1:
+            self.assertLess(time.monotonic(), end, d.log())
+            time.sleep(0.05)
+        hung = caller.mount("/hung")
+        self.assertEqual(caller.nfs(GETATTR, peers.opaque(hung)).nfs_status(), 0)
+        disk.break_off()
+        d.log_with(rf'export=/hung directory={folder} why="{folder}: [^;]+; its file system is gone: unmount what is left of it')
+        caller.close()
+
+    def test_a_start_with_a_disk_that_hangs_can_be_stopped(self):
+        folder = os.path.join(self.folder, "hung")
+        os.mkdir(folder)
+        disk = hung_disk.HungDisk(folder)
+        self.addCleanup(disk.close)
+        disk.hang()
+        d = daemon.Daemon("nfs", "--export", folder + ":/hung", "--state", os.path.join(self.folder, "state"),
+                          "--listen", "tcp://127.0.0.1:0", "--metrics", "127.0.0.1:0", "--rpcbind", "no", folder=self.folder)
+        try:
+            d.process.send_signal(signal.SIGTERM)
+            d.log_with(r"stopped without waiting for calls that do not return; .* lane=\"export /hung\"")
+            disk.close()
+            self.assertEqual(d.stop(), 1, d.log())
+        finally:
+            disk.close()
+            d.stop()
+
     def test_connections_leave_descriptors_to_files(self):
         def few():
             resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))

@@ -42,7 +42,8 @@ struct posixfs_options {
     std::filesystem::path mountpoint = {};
     /// Looks each second, and whenever something is mounted, whether `root` is still what was opened. While it is not, operations
     /// fail with ENOMEDIUM; once it is there again, it is opened and served, whatever file system it is on. So is what is not mounted yet
-    /// as the back end is opened. Handles of another file system than before are stale. One thread of the process looks.
+    /// as the back end is opened, and what does not answer within 5 s then. Handles of another file system than before are stale. One
+    /// thread of the process looks.
     bool watch = false;
     /// Files held open per shard; 0: an eighth of RLIMIT_NOFILE. All shards and exports together keep within half of
     /// that limit in descriptors. Raise it before.
