@@ -292,6 +292,8 @@ private:
     void warn_of_shared_trees();
     void refuse_public() const;
     void refuse_exported_state(const std::string& state) const;
+    control_value state_of(std::size_t number) const;
+    control_value why_down(std::size_t number) const;
 
     std::vector<export_config> exports_;
     std::vector<listen_target> targets_;
@@ -586,19 +588,33 @@ void nfs_module::open_export(module_host& host, const export_config& e)
     exported_as_.push_back(std::move(as));
 }
 
+control_value nfs_module::state_of(std::size_t number) const
+{
+    const storage::opened_backend& of = opened_[number];
+    return control_value(std::string(!of.is_up || of.is_up() ? "up" : "down"));
+}
+
+control_value nfs_module::why_down(std::size_t number) const
+{
+    const storage::opened_backend& of = opened_[number];
+    const std::string why = of.why_down ? of.why_down() : std::string();
+    return why.empty() ? control_value() : control_value(why);
+}
+
 std::vector<control_command> nfs_module::control_commands()
 {
     control_command c;
     c.name = "exports";
     c.help = "What is exported, to whom and how";
-    c.columns = {"path", "source", "backend", "options", "clients", "transports", "warning"};
+    c.columns = {"path",       "source",  "backend", "options", "clients",
+                 "transports", "warning", "state",   "why_down"};
     c.answer = [this](const control_arguments&) {
         control_answer all;
         for (std::size_t i = 0; i < exported_as_.size(); ++i) {
             const exported_as& e = exported_as_[i];
             all.rows.push_back({e.pseudo, e.source, exports_[i].backend_name, e.options, e.clients,
-                                e.transports,
-                                e.warning.empty() ? control_value() : control_value(e.warning)});
+                                e.transports, e.warning.empty() ? control_value() : control_value(e.warning),
+                                state_of(i), why_down(i)});
         }
         return all;
     };

@@ -589,6 +589,12 @@ root_state root_state_of(const storage::file_backend& b)
     return ours != nullptr ? ours->state() : root_state::up;
 }
 
+std::string root_trouble_of(const storage::file_backend& b)
+{
+    const auto* ours = dynamic_cast<const backend*>(&b);
+    return ours != nullptr ? ours->trouble() : std::string();
+}
+
 std::string describe(const storage::file_backend& b)
 {
     const auto* ours = dynamic_cast<const backend*>(&b);

@@ -90,6 +90,7 @@ public:
     open_file_counters counters() const noexcept { return pins_.counters(); }
     unseen_lock_counters unseen_locks_counters() const noexcept { return unseen_->counters(); }
     root_state state() const noexcept { return watched_ ? watched_->state() : root_state::up; }
+    std::string trouble() const { return watched_ ? watched_->trouble() : std::string(); }
     /// Looks at the root at once, on the calling thread, which may wait. Nothing without posixfs_options::watch.
     void look_at_root() noexcept
     {

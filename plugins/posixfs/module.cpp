@@ -139,6 +139,7 @@ public:
                                          ? "mountpoint"
                                          : "mountpoint=" + options.mountpoint.string());
         out.is_up = [files = out.files.get()] { return root_state_of(*files) == root_state::up; };
+        out.why_down = [files = out.files.get()] { return root_trouble_of(*files); };
         out.notes = describe(*out.files);
         if (options.async)
             out.warning = "async is unsafe: what a client was told is written may be lost when power fails";

@@ -86,6 +86,16 @@ root_state watched_root::state() const noexcept
     return answers_.load(std::memory_order_relaxed) ? root_state::up : root_state::no_answer;
 }
 
+std::string watched_root::trouble() const
+{
+    if (state() == root_state::no_answer)
+        return root_ + unanswered;
+    if (is_up_.load(std::memory_order_relaxed))
+        return {};
+    const std::lock_guard lock(mutex_);
+    return told_.empty() ? root_ + " is being opened" : told_;
+}
+
 void watched_root::leave() noexcept
 {
     const std::lock_guard lock(mutex_);

@@ -53,6 +53,8 @@ public:
     void leave() noexcept;
 
     root_state state() const noexcept;
+    /// Why it is not up, for people; empty while it is.
+    std::string trouble() const;
 
 private:
     class job;

@@ -138,6 +138,8 @@ enum class root_state : std::uint8_t {
 };
 /// `backend` must come from open_posixfs(), and is up unless it is watched. Any thread.
 root_state root_state_of(const storage::file_backend& backend);
+/// Why it is not up, and what cures that, for people; empty while it is up. Waits for no disk. As root_state_of().
+std::string root_trouble_of(const storage::file_backend& backend);
 
 /// One line for the start-up log: whose rights requests run with, what handles survive, what is unsafe.
 /// `backend` must come from open_posixfs().

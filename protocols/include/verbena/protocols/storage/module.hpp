@@ -57,6 +57,8 @@ struct opened_backend {
     bool as_process = false;
     /// Whether what is exported is there now; empty where it always is. Any thread, as long as `files` is there.
     std::function<bool()> is_up;
+    /// Why it is not, for people; empty while it is. As is_up.
+    std::function<std::string()> why_down;
 };
 
 /// A module that opens back ends. Its settings stand in the table of what it is opened for: in an export's.
