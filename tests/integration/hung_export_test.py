@@ -6,6 +6,7 @@ import resource
 import signal
 import socket
 import time
+import urllib.parse
 
 import daemon
 import hung_disk
@@ -66,6 +67,23 @@ pseudo = "/hung"
             give_up = time.monotonic() + daemon.STOP_LIMIT
             while "not stopped in time" not in d.log() and time.monotonic() < give_up:
                 time.sleep(0.05)
+            # It has ended, but for what waits for the disk: what the next one needs is named, or free.
+            def is_left():
+                with open(f"/proc/{d.process.pid}/stat", encoding="utf-8") as file:
+                    return file.read().rpartition(")")[2].split()[0] == "Z"
+            while not is_left():
+                self.assertLess(time.monotonic(), give_up, d.log())
+                time.sleep(0.05)
+            with self.assertRaises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", urllib.parse.urlsplit(d.metrics_url()).port))
+            with open(config, encoding="utf-8") as file:
+                text = file.read()
+            with open(config, "w", encoding="utf-8") as file:
+                file.write(text[:text.rindex("[[nfs.export]]")])
+            second = self.run_binary("serve", config)
+            self.assertEqual(second.returncode, 1, second)
+            self.assertRegex(second.stderr, rf"another process has it open, PID {d.process.pid} \(verbenad\), which has ended but for calls "
+                             r"that a disk does not answer: unmount that disk by force")
             disk.close()
             self.assertEqual(d.stop(), 1, d.log())
             self.assertRegex(d.log(), r"calls that do not return.*lane=.?export /hung")
