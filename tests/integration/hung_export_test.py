@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import socket
+import threading
 import time
 import urllib.parse
 
@@ -98,6 +99,10 @@ pseudo = "/hung"
         disk = hung_disk.HungDisk(folder)
         self.addCleanup(disk.close)
         disk.hang()
+        # Whoever waits for it can't be killed.
+        late = threading.Timer(daemon.START_LIMIT, disk.close)
+        late.start()
+        self.addCleanup(late.cancel)
         d = self.start("--export", folder + ":/hung,root_squash=no", "--shards", "1")
         d.log_with(r"an export is not served, and its clients wait, until its root is there export=/hung "
                    rf"directory={folder} why=\"{folder} does not answer: look at what is beneath; when it answers it is served\"")
