@@ -4,6 +4,7 @@
 #include "acls.hpp"
 
 #include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/reactor/run_within.hpp>
 
 #include <atomic>
 #include <cassert>
@@ -103,11 +104,11 @@ result<std::unique_ptr<standing_root>> open_root(const posixfs_options& options,
     return out;
 }
 
-std::unique_ptr<standing_root> no_root(const posixfs_options& options)
+std::unique_ptr<standing_root> no_root(const posixfs_options& options, int why)
 {
     auto out = std::make_unique<standing_root>();
     out->handles = handle_source::nowhere(options);
-    out->at.failed = ENOMEDIUM;
+    out->at.failed = why;
     out->info.map_block = mapped_block;
     out->info.maps_stores = true;
     out->info.leases = options.leases;
@@ -155,20 +156,21 @@ void backend::measure()
     } else if (!measured->wait_for(patience_with_size)) {
         log(log_level::warning, "posixfs",
             "the file system makes no file yet, so its largest file size is not known; is it frozen?",
-            {{"export", handles_->root_path()}});
+            {{"export", options_.name}, {"directory", handles_->root_path()}});
     }
 }
 
 backend::backend(const posixfs_options& options, blocking_pool& pool, std::unique_ptr<standing_root> root)
     : options_(options),
+      refuses_changes_(options.read_only),
       pool_(pool),
       root_(root.get()),
       standing_(root->at.failed == 0 ? 0 : 1),
       syncs_(pool),
       pins_(pool, removals_,
             options.most_kept_files != 0 ? options.most_kept_files : pin_table::usual_bound(),
-            root->handles->root_path()),
-      unseen_(std::make_shared<unseen_locks>(root->handles->root_path())),
+            root->handles->root_path(), options.name),
+      unseen_(std::make_shared<unseen_locks>(options.name, root->handles->root_path())),
       lock_lane_(options.local_locks ? std::make_shared<lock_lane>(pool) : nullptr)
 {
     std::random_device random;
@@ -200,6 +202,19 @@ backend::~backend()
             s->leaving->at = nullptr;
         delete s;
     }
+}
+
+// The rest goes with the back end, on whatever thread that is: files are closed there, which a shard would be held for.
+void backend::leave_shard() noexcept
+{
+    const reactor* const here = reactor::current();
+    shard* const s = here != nullptr && here->index() < max_shards
+                         ? shards_[here->index()].load(std::memory_order_acquire)
+                         : nullptr;
+    if (s == nullptr)
+        return;
+    s->leaving->at = nullptr;
+    s->files.rest();
 }
 
 result<void> backend::start()
@@ -235,6 +250,12 @@ void backend::stand_down() noexcept
     if (leases_)
         leases_->want_all_of(pool_);
     syncs_.lost(); // what was written unstably may be
+    visit_shards();
+}
+
+// They hear that the root has gone, or that they are to say what calls they have.
+void backend::visit_shards() noexcept
+{
     for (auto& slot : shards_) {
         shard* const s = slot.load(std::memory_order_acquire);
         if (s == nullptr || s->leaving->is_under_way.exchange(true, std::memory_order_acq_rel))
@@ -257,18 +278,19 @@ void backend::stand_up(std::unique_ptr<standing_root> root)
     } else {
         if (roots_.size() >= most_roots) {
             static log_limiter limit(1, std::chrono::hours(1));
-            log_limited(limit, log_level::error, "posixfs",
-                        "an export is not served: its root was exchanged as often as may be; restart",
-                        {{"export", handles_->root_path()}, {"roots", roots_.size()}});
+            log_limited(
+                limit, log_level::error, "posixfs",
+                "an export is not served: its root was exchanged as often as may be; restart",
+                {{"export", options_.name}, {"directory", handles_->root_path()}, {"roots", roots_.size()}});
             throw std::bad_alloc();
         }
         roots_.push_back(std::move(root));
         root_.store(roots_.back().get(), std::memory_order_release);
     }
-    if (!is_same_device)
-        pins_.let_go(true);
+    pins_.let_go(!is_same_device); // also what was opened since by a call that was under way
     pins_.share(root_now().info.file_space, handles_->root_mount());
     standing_.fetch_add(1, std::memory_order_acq_rel);
+    shut_.store(false);
 }
 
 backend::shard& backend::at(reactor& home)
@@ -473,7 +495,7 @@ task<result<unsigned>> backend::access(const storage::request& r, const storage:
     struct stat st{};
     if (auto live = co_await stat_live(s, *f, f->path.get(), st); !live)
         co_return live.error();
-    if (options_.read_only)
+    if (refuses_changes())
         wanted &= ~unsigned(W_OK);
     wanted &= R_OK | W_OK | X_OK;
     // Nobody executes a file without such a bit, root neither, and what an ACL allows is no more than its mask, which the mode shows. Clients
@@ -537,23 +559,39 @@ task<result<storage::filesystem_stat>> backend::statfs(const storage::request&, 
     co_return co_await pool_.try_run(std::move(job));
 }
 
+namespace {
+
+// A disk that hangs holds up this export, and not the start of all: what it answers later is for watched_root to serve.
+result<std::unique_ptr<standing_root>> first_root(const posixfs_options& options, blocking_pool& lane)
+{
+    auto look = [options]() -> result<std::unique_ptr<standing_root>> {
+        if (!options.mountpoint.empty() &&
+            !look_at_root(options.root.string(), options.mountpoint.string(), false).is_mounted)
+            return no_root(options, ENOMEDIUM);
+        return open_root(options);
+    };
+    const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(watched_root::patience);
+    auto opened = run_within(lane, patience, std::move(look));
+    if (!opened)
+        return no_root(options, ETIMEDOUT);
+    return std::move(*opened);
+}
+
+} // namespace
+
 result<std::unique_ptr<storage::file_backend>> open_posixfs(const posixfs_options& options,
                                                             blocking_pool& pool)
 {
     if (capabilities::get().lends && !options.callers_are_daemon)
         return error(std::errc::operation_not_permitted,
                      "without CAP_SETUID and CAP_SETGID all callers would have the rights of this process");
-    std::unique_ptr<standing_root> root;
-    if (options.watch && !options.mountpoint.empty() &&
-        !look_at_root(options.root.string(), options.mountpoint.string(), false).is_mounted) {
-        root = no_root(options);
-    } else {
-        auto opened = open_root(options);
-        if (!opened)
-            return opened.error();
-        root = std::move(*opened);
-    }
-    auto made = std::make_unique<backend>(options, pool, std::move(root));
+    posixfs_options named = options;
+    if (named.name.empty())
+        named.name = options.root.string();
+    auto root = options.watch ? first_root(named, pool) : open_root(named);
+    if (!root)
+        return root.error();
+    auto made = std::make_unique<backend>(named, pool, std::move(*root));
     if (auto ready = made->start(); !ready)
         return ready.error();
     return std::unique_ptr<storage::file_backend>(std::move(made));
@@ -565,10 +603,28 @@ open_file_counters counters_of(const storage::file_backend& b)
     return ours != nullptr ? ours->counters() : open_file_counters();
 }
 
+bool has_local_locks(const storage::file_backend& b)
+{
+    const auto* ours = dynamic_cast<const backend*>(&b);
+    return ours != nullptr && ours->has_local_locks();
+}
+
+storage::suspendable* suspension_of(storage::file_backend& b)
+{
+    auto* const ours = dynamic_cast<backend*>(&b);
+    return ours != nullptr ? ours->suspension() : nullptr;
+}
+
 root_state root_state_of(const storage::file_backend& b)
 {
     const auto* ours = dynamic_cast<const backend*>(&b);
     return ours != nullptr ? ours->state() : root_state::up;
+}
+
+std::string root_trouble_of(const storage::file_backend& b)
+{
+    const auto* ours = dynamic_cast<const backend*>(&b);
+    return ours != nullptr ? ours->trouble() : std::string();
 }
 
 std::string describe(const storage::file_backend& b)

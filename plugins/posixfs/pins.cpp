@@ -72,6 +72,25 @@ void pin_table::let_go(bool nameless) noexcept
     }
 }
 
+// Under the lock for some of them at a time, as shards wait for it. Where files come or go meanwhile, some may be missing: whoever
+// asks has put off all opens.
+std::vector<pin_table::kept_file> pin_table::kept() const
+{
+    constexpr std::size_t buckets_at_once = 256;
+    std::vector<kept_file> all;
+    for (std::size_t at = 0;;) {
+        const std::lock_guard lock(mutex_);
+        const std::size_t end = std::min(at + buckets_at_once, entries_.bucket_count());
+        for (; at < end; ++at)
+            for (auto e = entries_.begin(at); e != entries_.end(at); ++e)
+                if (e->second.opens != 0 && e->second.fd)
+                    all.push_back({e->second.fd,
+                                   e->second.opener != nullptr ? e->second.opener->first : std::string()});
+        if (at == entries_.bucket_count())
+            return all;
+    }
+}
+
 pin_table::entry& pin_table::entry_of(const known_file& file)
 {
     const auto [at, is_new] = entries_.try_emplace(file.handle, *this, file.mount);
@@ -196,7 +215,9 @@ int pin_table::try_to_give(entry& e, const known_file& file) noexcept
             closed_logged_, log_level::warning, "posixfs",
             "a file that a client has open has no descriptor, and will be lost if somebody removes or moves "
             "it here: there is none left: raise the limit of descriptors (LimitNOFILE=)",
-            {{"export", root_}, {"error", std::error_code(failed, std::system_category()).message()}});
+            {{"export", name_},
+             {"directory", root_},
+             {"error", std::error_code(failed, std::system_category()).message()}});
     } catch (const std::bad_alloc&) { // the count tells it
     }
     return failed;
@@ -265,7 +286,7 @@ result<pin_table::removal> pin_table::removing(const known_file& file)
               "names as one may have: raise the limit of descriptors (LimitNOFILE=)"
             : "a file is not removed, because a client has it open and posixfs has no descriptor left that "
               "would keep it: raise the limit of descriptors (LimitNOFILE=)",
-        {{"export", root_}});
+        {{"export", name_}, {"directory", root_}});
     // Who has those open may keep them for good, so that nobody is told to come again.
     return error::from_errno(EBUSY, "as many open files without names as there may be");
 }
@@ -315,7 +336,7 @@ void pin_table::missed(const storage::handle& file) noexcept
         "a file that a client has open is gone: somebody removed or moved it here while posixfs had closed "
         "it, as more files are open than it "
         "may have descriptors for: raise the limit of descriptors (LimitNOFILE=)",
-        {{"export", root_}});
+        {{"export", name_}, {"directory", root_}});
 }
 
 void pin_table::end(entry& e, std::size_t entry::* count) noexcept

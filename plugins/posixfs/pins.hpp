@@ -86,9 +86,10 @@ public:
         bool keeps() noexcept;
     };
 
-    /// `most`: the bound of descriptors. `root`: for the log.
-    pin_table(blocking_pool& pool, removal_log& removals, std::size_t most, std::string root)
-        : pool_(pool), removals_(removals), most_(most), root_(std::move(root))
+    /// `most`: the bound of descriptors. `root`, and the export's `name`: for the log.
+    pin_table(blocking_pool& pool, removal_log& removals, std::size_t most, std::string root,
+              std::string name = {})
+        : pool_(pool), removals_(removals), most_(most), root_(std::move(root)), name_(std::move(name))
     {
     }
     ~pin_table();
@@ -100,6 +101,13 @@ public:
     /// Closes the descriptors of what is open, which stays open by its handle; but not those of files that are known to have no
     /// name, unless `nameless`.
     void let_go(bool nameless) noexcept;
+    /// A file that is open, and who has opened it.
+    struct kept_file {
+        std::shared_ptr<const shared_fd> fd;
+        std::string client; ///< the address, or its network; empty: not known
+    };
+    /// Those of this table that have a descriptor.
+    std::vector<kept_file> kept() const;
 
     /// Without a free descriptor the file is open all the same, by its handle alone. But while a name of it
     /// is being removed that is refused: EAGAIN at the bound, or why there is no descriptor. ESTALE if it has no
@@ -193,6 +201,7 @@ private:
     removal_log& removals_;
     const std::size_t most_;
     const std::string root_;
+    const std::string name_;
     std::uint64_t space_ = 0;
     const mount_point* mount_ = nullptr; // where all of them have their files, if there is a space
     std::unordered_map<storage::handle, entry, handle_hash> entries_;

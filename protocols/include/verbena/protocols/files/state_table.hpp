@@ -21,9 +21,13 @@
 #include <verbena/protocols/files/under_way.hpp>
 #include <verbena/protocols/storage/file_lease.hpp>
 #include <verbena/protocols/storage/open_file.hpp>
+#include <verbena/protocols/storage/suspension.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -283,6 +287,28 @@ public:
     /// `is_known`: and what one hold() left open is known now. What is gone, or being taken, is left as it is: false.
     bool note_told(const stateid& id, told what, bool is_known = false) noexcept;
 
+    // --- Exports that go
+
+    enum class export_state : bool { all, layouts };
+    struct export_losses {
+        std::size_t opens = 0;
+        std::size_t locks = 0;
+        std::size_t delegations = 0;
+        std::size_t layouts = 0;
+    };
+    /// Takes a part of what clients got by an export: what is recallable is recalled, so that its clients hear of it, and gone at once;
+    /// fences begin, and are not awaited. The client finds out by the file's handle, which nobody takes any more. False: `place`, which begins at 0,
+    /// has come to the end. What is given meanwhile may stay, so who wants all of it begins once more when nobody asks for more.
+    bool drop_export(std::uint32_t via, export_state what, std::size_t& place, export_losses& lost);
+    bool has_fences_by(std::uint32_t via) const noexcept;
+    /// Looks at a part of the files that there is something of, locks of the file system among it, or that somebody is at work on. Nothing:
+    /// it has found none of `space` yet, and goes on from `at` the next time.
+    struct file_search {
+        std::size_t next = 0;
+        std::size_t buckets = 0;
+    };
+    std::optional<bool> has_files_in(std::uint32_t space, file_search& at) const;
+
     // --- Stateids
 
     /// Whose state a stateid is, for a protocol whose calls name no client; its number is not looked at. Errors: bad_stateid, stale_stateid;
@@ -328,6 +354,27 @@ public:
     /// Completes when: all of it is fenced, or state_options::fence_time is over. On cancel: at once; the fences go on. Errors: none.
     /// Lifetime: the table outlives it. Shard: the table's, where tend() runs.
     task<void> end_recallable();
+
+    // --- While the file system of an export is let go: storage::suspension
+    //
+    // These hold the shard for some hundred files at a time.
+
+    /// Locks of bytes are no more locks of the file system, though their owners have them. New ones are busy.
+    /// Completes when: all files of the space were looked at, or `goes_on` is false. On cancel: it ends early. Errors: none; throws
+    /// std::bad_alloc. Lifetime: the table and `goes_on` outlive it. Shard: the table's.
+    task<void> let_go_of_local_locks(std::uint32_t space, const std::atomic<bool>& goes_on);
+    /// They are again. What a process of this host has locked meanwhile is taken from its owners, whose stateids of these locks answer
+    /// admin_revoked. `to.later` counts files that could not be asked: it is to be called again for them.
+    /// Completes when: all that was let go is locked again, or counted. On cancel: it ends early. Errors: none; throws std::bad_alloc.
+    /// Lifetime: the table and `to` outlive it. Shard: the table's.
+    task<void> lock_locally_again(std::uint32_t space, storage::restored_state& to);
+    /// Looks for all files of the space that clients have open. `is_there(key)` fails with ESTALE or errc::bad_handle for one that is gone:
+    /// then all state of it goes, and its stateids answer admin_revoked.
+    /// Completes when: all files of the space were looked for. On cancel: it ends early. Errors: none; throws what `is_there` does.
+    /// Lifetime: the table, `is_there` and `to` outlive it. Shard: the table's.
+    task<void> drop_lost_files(std::uint32_t space,
+                               const std::function<task<result<void>>(const storage::handle&)>& is_there,
+                               storage::restored_state& to);
 
     table_commons& commons() const noexcept { return commons_; }
     client_book& book() const noexcept { return book_; }
@@ -463,6 +510,8 @@ private:
     static std::shared_ptr<detail::kind_use> use_of(detail::client_entry& c, recallable_kind& kind);
     void return_at_close(detail::client_entry& c, std::uint32_t via, detail::file_entry& f) noexcept;
 
+    void stop_waiting_by(std::uint32_t via) noexcept;
+
     // Fences: table_fences.cpp.
     void fence_now(detail::recallable_entry& r, loss why) noexcept;
     void begin_fence(std::unique_ptr<detail::fence_entry> made) noexcept;
@@ -528,6 +577,14 @@ private:
     void let_go_locally(detail::file_entry& f) noexcept;
     void let_go_again() noexcept;
     void give_way_locally(detail::client_entry& c) noexcept;
+
+    // While a file system is let go: table_suspension.cpp.
+    template<class F>
+    task<std::deque<storage::handle>> files_where(std::uint32_t space, F concerns);
+    void lose_locks(detail::file_entry& f, const storage::lock_range& bytes, const std::string& why,
+                    storage::restored_state& to);
+    void lose_file(detail::file_entry& f, storage::restored_state& to);
+    void note_lost(detail::state_entry& s) noexcept;
     void wait_locally(const pending_lock& p);
     void look_soon(detail::file_entry& f);
     task<bool> look_locally(detail::file_entry& f);

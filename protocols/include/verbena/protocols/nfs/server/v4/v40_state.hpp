@@ -31,6 +31,14 @@ public:
 
     /// Of a COMPOUND.
     std::uint32_t most_operations() const noexcept { return limits_.operations; }
+    /// Any thread.
+    void set_limits(const session_limits& limits) noexcept
+    {
+        limits_ = limits;
+        clients_.set_limits(limits);
+        owners_.set_limits(limits);
+        paths_.set_limits(limits);
+    }
 
     // --- Clients
 
@@ -47,6 +55,8 @@ public:
     };
     task<confirmed> confirm_client(const SETCLIENTID_CONFIRM4args& args, principal_digest who,
                                    std::uint64_t peer);
+    /// The peer that the client which is called so in the state layer came from; empty for none. On the clients' home.
+    std::string address_of(files::client_id state) const { return std::string(clients_.peer_of(state)); }
     /// Its lease begins anew. cb_path_down: likewise, and it has delegations and can't be called.
     /// `client` is who it is then.
     task<nfsstat4> renew(clientid4 id, files::client_id& client);
@@ -152,7 +162,7 @@ private:
                                  state_home::io_terms* terms);
 
     state_home& state_;
-    const session_limits limits_;
+    session_limits limits_;
     v40_clients clients_;
     v40_owners owners_;
     callback_paths paths_;
