@@ -3,6 +3,8 @@
 #include <verbena/core/module/module_file.hpp>
 #include <verbena/core/unique_fd.hpp>
 
+#include "module_directory.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>

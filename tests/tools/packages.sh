@@ -12,6 +12,8 @@ packages_for() {
         nbdkit nbdkit-plugin-dev libnbd-bin qemu-utils ;;
     gcc) words g++-12 llvm-19 ;;
     sanitizers) words libclang-rt-19-dev llvm-19 llvm-19-dev ;;
+    package) words lowdown dpkg-dev ;;
+    package_test) words mmdebstrap man-db ;;
     format) words clang-format-19 ;;
     tidy) words clang-tidy-19 ;;
     reuse) words reuse ;;
