@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# run.sh installed BUILD | flags BUILD | shared BUILD | subproject BUILD: builds examples as an embedder would, in a folder of its own.
+# run.sh installed BUILD | flags BUILD | shared BUILD | tutorial BUILD | subproject BUILD: builds examples as an embedder would, in a folder of its own.
 #
 # installed   with what `meson install` puts down and pkg-config tells; runs them
 # flags       the same by other compilers, levels of optimisation and flags than the library's: no warning comes out of a header, no
 #             class has another layout, and what is built works
 # shared      with libverbena.so, of a build with -Dshared=enabled
+# tutorial    the service of docs/howto/tutorial.md, from the files and by the commands that the page shows
 # subproject  verbena is a Meson subproject with an embedder's defaults (-O0, g++); compiles the examples, links and runs them. The
 #             libraries are those of BUILD, which was built in the same way: to build them here again takes minutes
 set -euo pipefail
@@ -137,6 +138,31 @@ CPP
     compile "${CXX:-clang++-19}" -O2 -DNDEBUG "$work/own.cpp" verbena-service
     "$work/own" "$work/own.toml"
     ;;
+tutorial)
+    install_from "$2"
+    # Meson knows no --define-variable.
+    sed -i "s|^prefix=.*|prefix=$prefix|" "${PKG_CONFIG_PATH}"/verbena*.pc
+    PATH=$prefix/bin:$PATH
+    export PATH CXX=${CXX:-clang++-19}
+    mkdir "$work/votes"
+    python3 "$source/tests/embed/tutorial.py" files "$work/votes"
+    # The page's ports are fixed: in a network of its own nobody else has them.
+    # shellcheck disable=SC2016
+    unshare --net bash -c 'ip link set lo up && exec python3 "$1" run "$2"' bash "$source/tests/embed/tutorial.py" "$work/votes"
+    # What the page says of its own test: without the cache of replies it fails.
+    sed -i 's/calls(w.shard(), &kept);/calls(w.shard());/' "$work/votes/test.cpp"
+    meson compile -C "$work/votes/build" faults >"$work/log" || { cat "$work/log"; exit 1; }
+    if "$work/votes/build/faults" 2>"$work/log"; then echo 'votes count once without the cache, too'; exit 1; fi
+    grep -E '^seed [0-9]+: [0-9]+ votes of 100$' "$work/log"
+    # What is installed is found by the unit, and systemd takes that.
+    DESTDIR=$work/target meson install -C "$work/votes/build" --no-rebuild --quiet
+    unit=$work/target/usr/local/lib/systemd/system/votes.service
+    read -r program configuration < <(sed -n 's/^ExecStart=//p' "$unit")
+    [[ -x $work/target$program && -f $work/target$configuration ]]
+    sed "s|^ExecStart=.*|ExecStart=$work/target$program|" "$unit" >"$work/votes.service"
+    systemd-analyze verify --man=no "$work/votes.service" 2>&1 | tee "$work/log" >&2
+    if grep -q votes "$work/log"; then exit 1; fi # it tells of other units of the machine, too
+    ;;
 subproject)
     mkdir -p "$work/app/subprojects"
     ln -s "$source" "$work/app/subprojects/verbena"
@@ -175,6 +201,12 @@ MESON
         echo 'a subproject has the library for services only if it is asked to'
         exit 1
     fi
+    # The tutorial's meson.build finds verbena there, with the library for services.
+    mkdir "$work/votes"
+    python3 "$source/tests/embed/tutorial.py" files "$work/votes"
+    ln -s "$work/app/subprojects" "$work/votes/subprojects"
+    CXX=${CXX:-g++-12} meson setup --force-fallback-for=verbena "$work/votes/build" "$work/votes" >"$work/log" || { cat "$work/log"; exit 1; }
+    ninja -C "$work/votes/build" -t query votes-server | grep -q 'subprojects/verbena/.*libverbena_service\.a'
     # By Meson's own command, which has what the libraries need besides.
     libraries=$(realpath "$2")
     for program in greeter service asio; do
@@ -188,7 +220,7 @@ MESON
     serves
     ;;
 *)
-    echo 'run.sh installed BUILD | flags BUILD | shared BUILD | subproject BUILD' >&2
+    echo 'run.sh installed BUILD | flags BUILD | shared BUILD | tutorial BUILD | subproject BUILD' >&2
     exit 2
     ;;
 esac

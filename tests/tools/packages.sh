@@ -17,6 +17,7 @@ packages_for() {
     format) words clang-format-19 ;;
     tidy) words clang-tidy-19 ;;
     reuse) words reuse ;;
+    site) words doxygen python3-sphinx python3-myst-parser furo ;;
     nfs_tools) words libnfs-utils curl prometheus rpcbind iproute2 ;;
     wireshark) words tshark iproute2 ;;
     block_tools) words fio ;;

@@ -269,6 +269,11 @@ def no_owning_temporary_inside_co_await():
             # Arguments of tests are values of the wire, which own nothing.
             if form != "braces" or not name.startswith("tests/"):
                 yield f"{name}:{line}: {coroutines.FORMS[form]}"
+    for name in listed("*.md"):
+        page = text(name)
+        for block in re.finditer(r"^```cpp[^\n]*\n(.*?)^```$", page, re.M | re.S):
+            for line, form in coroutines.findings(block[1]):
+                yield f"{name}:{page.count(chr(10), 0, block.start(1)) + line}: {coroutines.FORMS[form]}"
 
 
 def handlers_take_whole_batches():

@@ -18,6 +18,7 @@ plain        all    build,tests,gcc,nfs_tools,wireshark,block_tools 900 -  unit,
 gcc          all    build,tests,gcc             600    -  unit, built by g++ 12 at -O0 and -O2 without precompiled headers, as an embedder builds; libverbena.so
 no_rdma      all    build,tests                 300    -  unit, built with -Drdma=disabled
 tsan_full    all    build,tests,sanitizers,nfs_tools,wireshark 1500 -  unit and integration under TSan
+site         all    site                        300    -  docs/site.sh: pages and API reference as HTML, without a warning, a broken link or anything from elsewhere
 tidy         all    build,tests,tidy           1500    -  clang-tidy 19 over what is not a test
 coverage     all    build,tests,sanitizers      300    -  what decodes a stranger's bytes, format by format: 95 % of the lines of each file
 fuzz         all    build,tests,sanitizers      900    -  each target of tests/fuzz with drawn seeds and the corpus kept from earlier runs
@@ -245,7 +246,7 @@ suite_quickstart() {
 # The large directory has as many entries as are promised, and the block daemon as many sessions.
 suite_plain() {
     built_plain && VERBENA_TEST_ENTRIES=100000 VERBENA_TEST_SESSIONS=64 meson_suites build "$limit" unit sim integration &&
-        verdict flags tests/embed/run.sh flags build
+        verdict flags tests/embed/run.sh flags build && verdict tutorial tests/embed/run.sh tutorial build
 }
 # -O0 is an embedder's Meson default, and where g++ 12 has no tail calls at all.
 suite_gcc() {
@@ -256,6 +257,7 @@ suite_gcc() {
     gcc_build built_in 2 && meson_suites build-gcc-O2 "$limit" unit
 }
 suite_no_rdma() { no_rdma_build built_in && meson_suites build-no-rdma "$limit" unit; }
+suite_site() { verdict site docs/site.sh; }
 suite_tsan_full() { tsan_build built_in && under_tsan meson_suites build-tsan "$limit" unit integration; }
 begin_tidy() { "$1" "$2" tidy tests/tools/tidy.sh build; }
 suite_tidy() {

@@ -367,6 +367,7 @@ inline constexpr use_task_t use_task{};
 
 } // namespace verbena
 
+/// @cond
 template<class R, class... Args>
 class asio::async_result<verbena::use_task_t, R(Args...)> {
     using values = verbena::detail::use_task_arguments<std::decay_t<Args>...>;
@@ -408,5 +409,6 @@ private:
             return verbena::detail::no_executor();
     }
 };
+/// @endcond
 
 #pragma GCC visibility pop

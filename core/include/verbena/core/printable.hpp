@@ -14,7 +14,7 @@ namespace verbena {
 std::size_t utf8_character(std::string_view text) noexcept;
 bool is_utf8(std::string_view text) noexcept;
 
-/// Control characters, those of UTF-8's second block too, and octets that are no UTF-8 as \ooo, and a backslash as two, as
+/// Control characters, those of UTF-8's second block too, and octets that are no UTF-8 as `\ooo`, and a backslash as two, as
 /// `ls -b` writes them. Whoever can make a file can put there what a terminal obeys.
 std::string printable(std::string_view name);
 /// Likewise, line by line: the ends of lines, and backslashes, are ours.

@@ -64,7 +64,7 @@ struct named_owner {
 /// Nothing for what nobody can be called: without an @, with nothing before or behind it, with a name of more than 256 bytes, with
 /// octets that are no UTF-8, or with control characters (a NUL would end the name for who looks it up).
 std::optional<named_owner> split_owner(std::string_view text) noexcept;
-/// Whether `text` may stand behind the @: up to 120 letters, digits, '-', '_' and '.'.
+/// Whether `text` may stand behind the `@`: up to 120 letters, digits, '-', '_' and '.'.
 bool is_id_domain(std::string_view text) noexcept;
 /// Domains differ in more than the case of ASCII letters.
 bool is_same_domain(std::string_view a, std::string_view b) noexcept;

@@ -215,6 +215,7 @@ inline error of_call(const procedure_definition& what, const error& e) noexcept
 }
 } // namespace detail
 
+/// @cond
 template<class Args, class Results, class Error>
 template<class A>
 task<result<Results>> procedure<Args, Results, Error>::invoke(client_transport& server,
@@ -272,6 +273,7 @@ task<result<Results>> procedure<Args, Results, Error>::invoke(client_transport& 
     else
         co_return result<Results>(std::move(results));
 }
+/// @endcond
 
 } // namespace verbena::rpc
 
