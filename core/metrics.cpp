@@ -26,10 +26,18 @@ std::string mark_of(std::string_view whole)
     return mark;
 }
 
+// What printable() changes nothing of, as nearly all values are: a scrape has tens of thousands.
+bool is_plain(std::string_view text) noexcept
+{
+    return std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~' && c != '\\'; });
+}
+
 // Each label's value of each sample is made here, as a peer, a path, a configuration or a device may have chosen its bytes. A scrape that
 // holds one octet which is no UTF-8 is refused as a whole, and a NUL ends it.
 std::string label_value(std::string_view given)
 {
+    if (given.size() <= max_label_value && is_plain(given))
+        return std::string(given);
     std::string value = printable(given);
     if (value.size() <= max_label_value)
         return value;
@@ -192,9 +200,13 @@ void metric_registry::remove(std::uint64_t id) noexcept
 {
     const std::lock_guard lock(mutex_);
     for (auto at = sources_.begin(); at != sources_.end(); ++at) {
-        if (at->second.remove_if([id](const source& s) { return s.id == id; }) == 0)
+        // By their ids, from the first on: of thousands that go in the order in which they came, each is found at once.
+        std::list<source>& same = at->second;
+        const auto found = std::ranges::find_if(same, [id](const source& s) { return s.id >= id; });
+        if (found == same.end() || found->id != id)
             continue;
-        if (at->second.empty())
+        same.erase(found);
+        if (same.empty())
             sources_.erase(at);
         return;
     }

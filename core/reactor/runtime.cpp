@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/core/reactor/runtime.hpp>
+#include <verbena/core/resource_metrics.hpp>
 #include <verbena/core/task/left_behind.hpp>
 
 #include "signals_blocked.hpp"
@@ -356,6 +357,9 @@ void runtime::expose(metric_registry& registry)
           [this] { return budget_.limit(); });
     level("verbena_memory_registered_bytes", "Buffer memory that is taken from the budget.", "bytes",
           [this] { return budget_.used(); });
+    metric_group resources(registry);
+    add_resource(resources, "memory", [this] { return budget_.used(); }, [this] { return budget_.limit(); });
+    append(metrics_, resources.take());
     const auto per_kind = [&](const char* name, const char* help, const char* unit, auto read) {
         metrics_.push_back(registry.add(
             {name, help, metric_type::gauge, unit, {"kind"}, slab_kind_count}, [read](metric_sink& out) {

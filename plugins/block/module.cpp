@@ -3,6 +3,7 @@
 #include "device_config.hpp"
 
 #include <verbena/core/module/start_error.hpp>
+#include <verbena/core/resource_metrics.hpp>
 #include <verbena/plugins/modules.hpp>
 
 #include <verbena/core/module/control.hpp>
@@ -33,6 +34,12 @@ struct shard_part {
           metrics(rtrs::expose(registry, session_stats))
     {
         append(metrics, rnbd::expose(registry, device_stats[s.index()]));
+        // The sessions of all shards together have one limit.
+        metric_group resources(registry);
+        add_resource(
+            resources, "block_sessions", [this] { return session_stats.sessions.value(); },
+            [most = s.index() == 0 ? o.max_sessions : 0] { return most; });
+        append(metrics, resources.take());
     }
     rtrs::server_stats session_stats;
     rnbd::server devices_served;

@@ -17,6 +17,7 @@
 #include <verbena/protocols/files/recovery_database.hpp>
 #include <verbena/protocols/nfs/nsswitch_groups.hpp>
 #include <verbena/protocols/nfs/nsswitch_names.hpp>
+#include <verbena/protocols/nfs/server/export_room.hpp>
 #include <verbena/protocols/nfs/server/served_exports.hpp>
 #include <verbena/protocols/nfs/server/v3/server.hpp>
 #include <verbena/protocols/nfs/server/v4/commons.hpp>
@@ -28,6 +29,7 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <deque>
 #include <filesystem>
 #include <optional>
 #include <sys/resource.h>
@@ -122,6 +124,17 @@ private:
     }
     v4::server_commons& commons_;
     std::optional<std::string> last_;
+};
+
+// What the metrics of an export tell of.
+struct watched_export {
+    watched_export(storage::file_backend& of, std::size_t shards)
+        : files(&of), traffic(std::make_shared<export_traffic>(shards))
+    {
+    }
+    storage::file_backend* files; // beneath all filters
+    std::shared_ptr<export_traffic> traffic;
+    export_room room;
 };
 
 class nfs_module final : public rpc::program_module, public served_exports, public controlled {
@@ -241,6 +254,10 @@ public:
             tend_files(s);
         if (group_source_ && !groups_)
             make_groups(s);
+        if (s.index() == 0) {
+            for (watched_export& e : watched_)
+                s.tasks().spawn(already_made, e.room.tend(*e.files));
+        }
         if (serves3_)
             programs.push_back(
                 std::make_unique<v3::server>(table_, key_, serves4_ ? &commons_->state : nullptr, &s));
@@ -291,6 +308,7 @@ private:
 
     std::vector<export_config> exports_;
     std::vector<listen_target> targets_;
+    std::deque<watched_export> watched_;          // likewise; outlives the metrics of opened_
     std::vector<storage::opened_backend> opened_; // in the order of exports_
     std::vector<exported_as> exported_as_;
     export_table table_;
@@ -541,6 +559,7 @@ void nfs_module::open_export(module_host& host, const export_config& e)
     if (e.all_squash)
         context.everybody = storage::open_context::ids{e.anonuid, e.anongid};
     storage::opened_backend backend = e.backend->open(e.values, context);
+    watched_export& watched = watched_.emplace_back(*backend.files, host.shards().size());
     for (auto f = e.filters.rbegin(); f != e.filters.rend(); ++f)
         f->module->put_on(backend, f->values, context);
     if (e.pnfs && backend.files->info().map_block == 0)
@@ -560,6 +579,7 @@ void nfs_module::open_export(module_host& host, const export_config& e)
     options.read_only = e.read_only || backend.read_only;
     options.local_writers = e.local_writers && backend.local_writers;
     options.pnfs = e.pnfs;
+    options.traffic = watched.traffic;
     exported_as as{e.pseudo,     backend.source, option_text(e, backend), who(options.clients),
                    e.transports, backend.notes,  backend.warning,         options.clients,
                    e.secure};
@@ -573,6 +593,8 @@ void nfs_module::open_export(module_host& host, const export_config& e)
                                                  [label = e.pseudo, is_up = backend.is_up](metric_sink& to) {
                                                      to.value({label}, !is_up || is_up() ? 1 : 0);
                                                  }));
+    append(backend.metrics, expose(host.metrics(), *watched.traffic, e.pseudo));
+    append(backend.metrics, expose(host.metrics(), watched.room, e.pseudo));
     // Kept first: the table's entry points to it.
     opened_.push_back(std::move(backend));
     if (const auto added = table_.add(std::move(options)); !added)

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <verbena/core/resource_metrics.hpp>
 #include <verbena/services/metrics.hpp>
 
+#include <chrono>
 #include <ctime>
 #include <dirent.h>
 #include <fstream>
+#include <mutex>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -26,7 +29,7 @@ double resident_bytes()
     return resident * double(::sysconf(_SC_PAGESIZE));
 }
 
-double open_descriptors()
+double count_descriptors()
 {
     DIR* directory = ::opendir("/proc/self/fd");
     if (directory == nullptr)
@@ -36,6 +39,22 @@ double open_descriptors()
         ++n;
     ::closedir(directory);
     return n;
+}
+
+// To count thousands takes a millisecond, and two families of a scrape want to know.
+double open_descriptors()
+{
+    static std::mutex mutex;
+    static std::chrono::steady_clock::time_point counted_at{};
+    static double count = 0;
+    const std::lock_guard lock(mutex);
+    const auto now = std::chrono::steady_clock::now();
+    if (counted_at == std::chrono::steady_clock::time_point() ||
+        now - counted_at > std::chrono::milliseconds(200)) {
+        count = count_descriptors();
+        counted_at = now;
+    }
+    return count;
 }
 
 double most_descriptors()
@@ -62,6 +81,9 @@ metric_registrations expose_process(metric_registry& registry)
         most_descriptors);
     add("process_start_time_seconds", "When the process started, in seconds since the epoch.",
         metric_type::gauge, "seconds", [start = double(std::time(nullptr))] { return start; });
+    metric_group resources(registry);
+    add_resource(resources, "descriptors", open_descriptors, most_descriptors);
+    append(all, resources.take());
     all.push_back(registry.add(
         {"verbena_build_info", "Always 1; the label tells the version.", metric_type::gauge, "", {"version"}},
         [](metric_sink& out) { out.value({VERBENA_VERSION}, 1); }));

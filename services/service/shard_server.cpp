@@ -163,6 +163,8 @@ shard_server::shard_server(shard& s, const server_options& o,
       unhandled_(o.name),
       rdma_tasks_(s.reactor(), nullptr, &unhandled_, "RDMA listeners")
 {
+    most_streams_ = std::min<std::size_t>(connections_of_shard(o, rpc::stream_options().max_connections),
+                                          std::max<std::size_t>(o.most_connections / o.shards, 1));
     for (rpc::program_module* m : modules)
         add_programs(*m);
     const std::size_t budget = s.buffers().budget().limit();
@@ -175,6 +177,16 @@ shard_server::shard_server(shard& s, const server_options& o,
     rdma_options_.connections = &connections_;
     rdma_options_.max_address_chunk_bytes = address_share(budget, o.shards, o.listeners);
     rdma_options_.read_limit = o.read_limit;
+}
+
+std::uint64_t shard_server::rdma_connections() const noexcept
+{
+    std::uint64_t all = iwarp_->counters().active.load(std::memory_order_relaxed);
+#ifdef VERBENA_HAS_RDMA
+    if (rdma_)
+        all += rdma_->counters().active.load(std::memory_order_relaxed);
+#endif
+    return all;
 }
 
 namespace {

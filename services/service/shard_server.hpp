@@ -106,6 +106,15 @@ public:
     const std::vector<std::unique_ptr<rpc::program>>& programs() const noexcept { return programs_; }
     const rpcrdma::responder_stats& rdma() const noexcept { return rdma_stats_; }
     const iwarp::stats& iwarp() const noexcept { return iwarp_->counters(); }
+    /// Whether it has programs, and thus the connections of which the following tell; once nothing listens anew.
+    bool serves_calls() const noexcept { return !programs_.empty(); }
+    std::size_t most_streams() const noexcept { return most_streams_; }
+    /// By RPC-over-RDMA; what comes for others by the same listeners counts, too.
+    std::uint64_t rdma_connections() const noexcept;
+    std::size_t most_rdma() const noexcept
+    {
+        return (iwarp_listeners_.size() + rdma_listeners_.size()) * rdma_options_.max_connections;
+    }
 
 private:
     iwarp::options iwarp_options(const server_options& own);
@@ -123,6 +132,7 @@ private:
     buffer_pool& buffers_;
     verbs::protocol_module* verbs_protocol_ = nullptr; // in place of programs
     connection_list connections_;
+    std::size_t most_streams_ = 0;
     std::vector<std::unique_ptr<rpc::program>> programs_;
     rpc::service_dispatcher dispatcher_;
     rpc::stream_server streams_;

@@ -143,13 +143,13 @@ class TcpRecords(BadPeers):
         refused = self.adds_to('verbena_rpc_refusals_total{reason="auth_error"}', lambda: peer.call(
             peers.GETATTR, opaque(root), credential=struct.pack(">I", 1) + opaque(bytes(401))))
         self.assertEqual((refused.denied, refused.status, refused.why), (1, 1, 1))
-        errors = 'verbena_nfs_errors_total{status="NFS3ERR_%s"}'
+        errors = 'verbena_nfs_errors_total{version="3",operation="%s",status="NFS3ERR_%s"}'
         forged = bytes([root[0]]) + bytes(b ^ 1 for b in root[1:])
         reply = self.adds_to('verbena_nfs_refusals_total{reason="handle"}',
-                             lambda: self.adds_to(errors % "BADHANDLE",
+                             lambda: self.adds_to(errors % ("GETATTR", "BADHANDLE"),
                                                   lambda: peer.call(peers.GETATTR, opaque(forged))))
         self.assertEqual(reply.nfs_status(), 10001)
-        reply = self.adds_to(errors % "FBIG", lambda: peer.call(
+        reply = self.adds_to(errors % ("WRITE", "FBIG"), lambda: peer.call(
             peers.WRITE, peers.write_arguments(file, (1 << 64) - 2, b"data")))
         self.assertEqual(reply.nfs_status(), 27)
         # Beyond the end there is nothing; a count beyond all limits is cut.

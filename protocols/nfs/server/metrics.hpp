@@ -4,7 +4,9 @@
 
 #include <verbena/core/metrics.hpp>
 #include <verbena/protocols/nfs/server/exports.hpp>
+#include <verbena/protocols/nfs/server/status_counts.hpp>
 
+#include <cstdint>
 #include <string_view>
 
 namespace verbena::nfs {
@@ -38,6 +40,30 @@ inline metric_family refusals()
 inline void show(metric_sink& out, std::string_view reason, const counter& count)
 {
     out.value({reason}, static_cast<double>(count.value()));
+}
+
+inline metric_family errors()
+{
+    return {"verbena_nfs_errors_total",
+            "Operations of NFS (procedures of version 3) that were answered with another status than OK, by "
+            "version, "
+            "operation and status; refusals and answers such as NOENT included.",
+            metric_type::counter,
+            "operations",
+            {"version", "operation", "status"},
+            1024};
+}
+
+/// `names(operation, status)` has the words of both.
+template<class Names>
+void show(metric_sink& out, std::string_view version, const status_counts& errors, Names names)
+{
+    errors.each([&](std::uint32_t operation, std::uint32_t status, std::uint64_t count) {
+        const auto [what, why] = names(operation, status);
+        out.value({version, what, why}, static_cast<double>(count));
+    });
+    if (const std::uint64_t others = errors.others(); others != 0)
+        out.value({version, "other", "other"}, static_cast<double>(others));
 }
 
 inline void show(metric_sink& out, const access_counters& refused)

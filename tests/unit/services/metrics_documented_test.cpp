@@ -12,6 +12,8 @@
 #include <verbena/plugins/ramblk.hpp>
 #include <verbena/protocols/nfs/nsswitch_groups.hpp>
 #include <verbena/protocols/nfs/nsswitch_names.hpp>
+#include <verbena/protocols/nfs/server/export_room.hpp>
+#include <verbena/protocols/nfs/server/export_traffic.hpp>
 #include <verbena/protocols/nfs/server/v3/mount.hpp>
 #include <verbena/protocols/nfs/server/v3/server.hpp>
 #include <verbena/protocols/nfs/server/v4/commons.hpp>
@@ -106,6 +108,10 @@ std::vector<metric_family> all_families()
     const nfs::v3::server program(exports, {});
     const nfs::mount3::server mount(exports, {}, mounts);
     auto files = program.expose(registry);
+    const nfs::export_traffic traffic(1);
+    auto of_export = nfs::expose(registry, traffic, "/a");
+    const nfs::export_room room;
+    append(of_export, nfs::expose(registry, room, "/a"));
     memory_budget budget(1 << 20);
     buffer_pool buffers(budget, r.get());
     scope tasks(*r);

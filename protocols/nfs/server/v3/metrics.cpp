@@ -19,16 +19,11 @@ metric_registrations v3::server::expose(metric_registry& registry) const
         show(out, "read_only", nfs.refused_read_only);
         show(out, "mount", nfs.refused_mount);
     }));
-    made.push_back(registry.add({"verbena_nfs_errors_total",
-                                 "NFS calls answered with an error of NFS, by status; refusals included.",
-                                 metric_type::counter,
-                                 "calls",
-                                 {"status"},
-                                 v3::error_statuses.size()},
-                                [&nfs](metric_sink& out) {
-                                    for (std::size_t i = 0; i < v3::error_statuses.size(); ++i)
-                                        show(out, v3::to_string(v3::error_statuses[i]), nfs.errors.of(i));
-                                }));
+    made.push_back(registry.add(errors(), [&nfs](metric_sink& out) {
+        show(out, "3", nfs.errors, [](std::uint32_t procedure, std::uint32_t status) {
+            return std::pair(v3::to_string(v3::procedure(procedure)), v3::to_string(v3::nfsstat3(status)));
+        });
+    }));
     return made;
 }
 

@@ -181,7 +181,7 @@ task<rpc::outcome> server::read(rpc::call& c)
             res.data.external = true;
             const rpc::outcome outcome = reply(c, res);
             c.attach(std::move(there->bytes));
-            counters_.bytes_read.add(res.count);
+            count_read(c, res.count);
             co_return outcome;
         }
     }
@@ -204,7 +204,7 @@ task<rpc::outcome> server::read(rpc::call& c)
     res.data.external = true;
     const rpc::outcome outcome = reply(c, res);
     c.attach(rpc::payload(std::move(buffer), space.first(res.count)));
-    counters_.bytes_read.add(res.count);
+    count_read(c, res.count);
     co_return outcome;
 }
 
@@ -269,6 +269,8 @@ task<rpc::outcome> server::write(rpc::call& c)
     res.count = done->count;
     res.committed = stable_how(done->committed);
     counters_.bytes_written.add(done->count);
+    if (export_counters* const of_export = counters_of(c))
+        of_export->bytes_written.add(done->count);
     co_return reply(c, res);
 }
 

@@ -22,7 +22,7 @@ template<class Results>
 rpc::outcome server::reply(rpc::call& c, const Results& res) noexcept
 {
     if (res.status != nfsstat3::ok)
-        counters_.errors.note(res.status);
+        count_error(c, res.status);
     encode(c.results(), res);
     return c.results().ok() ? rpc::outcome::success : rpc::outcome::system_error;
 }

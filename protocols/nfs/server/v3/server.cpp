@@ -6,11 +6,39 @@
 
 namespace verbena::nfs::v3 {
 
-void server_counters::error_counts::note(nfsstat3 status) noexcept
+void server::begin_counting(rpc::call& c, const export_options& of) noexcept
 {
-    const auto found = std::ranges::find(error_statuses, status);
-    if (found != error_statuses.end())
-        counts_[static_cast<std::size_t>(found - error_statuses.begin())].add();
+    export_counters* const counters = c.noted() == nullptr ? of.counters(index_) : nullptr;
+    if (counters == nullptr)
+        return;
+    c.note(counters);
+    switch (procedure(c.header().procedure)) {
+    case procedure::read: counters->reads.add(); break;
+    case procedure::write: counters->writes.add(); break;
+    default: counters->others.add(); break;
+    }
+}
+
+void server::count_read(const rpc::call& c, std::uint32_t bytes) noexcept
+{
+    counters_.bytes_read.add(bytes);
+    if (export_counters* const of_export = counters_of(c))
+        of_export->bytes_read.add(bytes);
+}
+
+void server::count_error(const rpc::call& c, nfsstat3 status) noexcept
+{
+    counters_.errors.note(c.header().procedure, static_cast<std::uint32_t>(status));
+    export_counters* const of_export = counters_of(c);
+    if (of_export == nullptr)
+        return;
+    switch (status) {
+    case nfsstat3::nospc: of_export->no_space.add(); break;
+    case nfsstat3::dquot: of_export->no_quota.add(); break;
+    case nfsstat3::io:
+    case nfsstat3::nxio: of_export->io_errors.add(); break;
+    default: break;
+    }
 }
 
 std::uint32_t server::number() const noexcept { return v3::program; }
@@ -142,6 +170,8 @@ nfsstat3 server::open(rpc::call& c, const nfs_fh3& handle, purpose why, target& 
     // Who may not use an export must not push out what is kept for those who may.
     if (status != nfsstat3::ok)
         c.refuse();
+    else
+        begin_counting(c, *to.exported);
     return status;
 }
 

@@ -54,6 +54,7 @@ struct compound : call_context {
     bool answered = false;               // the operation has written its failure itself
     state_home::io_terms terms;          // of the last check_io()
     bool may_delegate = false;           // of OPEN in minor version 0: see v40_state::begun
+    time_point ended{};                  // when the last operation ended that is_timed(); nothing if none did
     bool client_sought = false;          // in minor version 0: see learn_client()
     const xdr::decoder* whole = nullptr; // the COMPOUND from its beginning, in minor version 0
 
@@ -82,6 +83,13 @@ struct compound : call_context {
             doing[--doing_count].end();
             opened[doing_count].reset();
         }
+    }
+    /// Now. Kept, since the end of the last operation is the end of the COMPOUND.
+    time_point end_time() noexcept { return ended = server.here.reactor().clock().now(); }
+    /// What counts for the export of the current handle; nullptr if nothing does.
+    export_counters* counters_of_current() const noexcept
+    {
+        return current.is_pseudo() ? nullptr : current.exported->counters(server.here.index());
     }
     bitmap4 supported(const object& of) const noexcept { return supported_attributes_of(of, minor()); }
     bool is_last() const noexcept { return args.index() == args.head().operations; }

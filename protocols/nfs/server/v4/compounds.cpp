@@ -28,6 +28,7 @@ task<nfsstat4> run(compound& k, nfs_opnum4 operation)
 task<rpc::outcome> serve_alone(server_parts& server, rpc::call& c, compound_arguments& args)
 {
     compound k(server, c, args, SIZE_MAX);
+    const time_point begun = server.here.reactor().now();
     const nfs_opnum4 operation = args.opcode();
     nfsstat4 status = nfsstat4::ok;
     nfs_opnum4 as = operation;
@@ -41,11 +42,29 @@ task<rpc::outcome> serve_alone(server_parts& server, rpc::call& c, compound_argu
     } else {
         task<nfsstat4> running = run(k, operation);
         status = co_await running;
+        server.counters.note_time(operation, k.end_time() - begun);
     }
     server.counters.note(as, status);
     if (status != nfsstat4::ok && !k.answered)
         k.results.fail(as, status);
     co_return k.results.ok() ? rpc::outcome::success : rpc::outcome::system_error;
+}
+
+void count(export_counters& of, nfs_opnum4 operation, nfsstat4 status) noexcept
+{
+    switch (operation) {
+    case nfs_opnum4::read:
+    case nfs_opnum4::read_plus: of.reads.add(); break;
+    case nfs_opnum4::write: of.writes.add(); break;
+    default: of.others.add(); break;
+    }
+    switch (status) {
+    case nfsstat4::nospc: of.no_space.add(); break;
+    case nfsstat4::dquot: of.no_quota.add(); break;
+    case nfsstat4::io:
+    case nfsstat4::nxio: of.io_errors.add(); break;
+    default: break;
+    }
 }
 
 // What has no better place: the rule of an export that all changes ask, and limits of minor version 0, whose answer has no other cause.
@@ -155,6 +174,9 @@ task<rpc::outcome> serve_compound(server_parts& server, rpc::call& c)
 
 task<void> run_operations(compound& k)
 {
+    // The clock is read once for each operation that has a time of its own: where one ends the next one begins. What the others wait
+    // for is nobody's: it ends in a later turn, whose time the reactor knows.
+    time_point since = k.server.here.reactor().now();
     for (;;) {
         const std::size_t begun = k.c.args().position();
         const std::span<const std::byte> bytes = k.c.args().rest();
@@ -168,6 +190,9 @@ task<void> run_operations(compound& k)
             k.results.fail(nfs_opnum4::illegal, nfsstat4::op_illegal);
             co_return;
         }
+        const bool is_counted = is_timed(operation);
+        if (is_counted)
+            since = std::max(since, k.server.here.reactor().now());
         if (k.c.results().room() < compound::least_room)
             k.lacks_memory = !co_await k.c.reserve_results(usual_results);
         nfsstat4 status = nfsstat4::ok;
@@ -206,6 +231,13 @@ task<void> run_operations(compound& k)
                 k.slot->counts();
         }
         k.server.counters.note(operation, status);
+        if (is_counted) {
+            const time_point end = k.end_time();
+            k.server.counters.note_time(operation, end - since);
+            since = end;
+            if (export_counters* const of_export = k.counters_of_current())
+                count(*of_export, operation, status);
+        }
         if (status != nfsstat4::ok) {
             tell_of(k, operation, status);
             if (!std::exchange(k.answered, false))

@@ -3,6 +3,7 @@
 
 #include "server_parts.hpp"
 
+#include <verbena/core/resource_metrics.hpp>
 #include <verbena/protocols/nfs/server/v4/pnfs/service.hpp>
 #include <verbena/protocols/nfs/server/v4/server.hpp>
 
@@ -141,6 +142,37 @@ void expose_layouts(metric_registry& registry, const v4::server_commons& commons
                                 })));
 }
 
+// Limits of [nfs.limits] beside what clients have.
+void expose_resources(metric_registry& registry, const v4::server_commons& commons,
+                      metric_registrations& made)
+{
+    metric_group group(registry);
+    const state_home& state = commons.state;
+    const v4::session_table& sessions = commons.sessions;
+    using stats = files::state_stats;
+    using limits = files::limits;
+    add_resource(
+        group, "nfs4_clients",
+        [&state] { return state.stats().clients.value() - state.stats().hosts.value(); },
+        [&sessions] { return sessions.limits().clients; });
+    add_resource(
+        group, "nfs4_sessions", [&sessions] { return sessions.sessions(); },
+        [&sessions] { return sessions.limits().sessions; });
+    add_resource(
+        group, "nfs4_slot_memory", [&sessions] { return sessions.slot_bytes(); },
+        [&sessions] { return sessions.limits().slot_bytes; });
+    const auto of_state = [&](const char* name, gauge stats::* used, std::size_t limits::* most) {
+        add_resource(
+            group, name, [&state, used] { return state.total(used); },
+            [&state, most] { return state.options().limits.*most; });
+    };
+    of_state("nfs4_opens", &stats::opens, &limits::opens);
+    of_state("nfs4_locks", &stats::locks, &limits::locks);
+    of_state("nfs4_lock_owners", &stats::lock_states, &limits::lock_states);
+    of_state("nfs4_owner_names_memory", &stats::owner_names, &limits::owner_names);
+    append(made, group.take());
+}
+
 // What a count of the state layer is over all homes.
 template<class Count>
 metric_registry::collector total_of(const state_home& state, Count files::state_stats::* what)
@@ -184,6 +216,30 @@ metric_registrations v4::server::expose(metric_registry& registry) const
                 }
             }
         }));
+    made.push_back(registry.add(errors(), [&nfs](metric_sink& out) {
+        show(out, "4", nfs.errors, [](std::uint32_t operation, std::uint32_t status) {
+            return std::pair(
+                v4::to_string(operation == 0 ? v4::nfs_opnum4::illegal : v4::nfs_opnum4(operation)),
+                v4::to_string(v4::nfsstat4(status)));
+        });
+    }));
+    made.push_back(registry.add({"verbena_nfs4_operation_seconds",
+                                 "How long operations of version 4 took: from the end of the one before in "
+                                 "the COMPOUND, or from the call, to the "
+                                 "operation's end. Those that only name what the next one is about, such as "
+                                 "PUTFH, and SEQUENCE are not there.",
+                                 metric_type::histogram,
+                                 "seconds",
+                                 {"operation"},
+                                 server_counters::kinds},
+                                [&nfs](metric_sink& out) {
+                                    for (std::size_t i = 0; i < server_counters::kinds; ++i) {
+                                        histogram_snapshot h;
+                                        nfs.times[i].add_to(h);
+                                        if (h.count() != 0)
+                                            out.histogram({v4::to_string(v4::nfs_opnum4(i))}, h);
+                                    }
+                                }));
     made.push_back(registry.add(
         {"verbena_nfs4_replays_total",
          "Calls of version 4.1 that were repeats and were answered with the reply that their slot had kept.",
@@ -499,6 +555,7 @@ metric_registrations v4::server_commons::expose(metric_registry& registry) const
     made.push_back(
         registry.add(limit_refusals(), [this](metric_sink& out) { show_limits(out, v40.refused_limits()); }));
     expose_layouts(registry, *this, made);
+    expose_resources(registry, *this, made);
     return made;
 }
 

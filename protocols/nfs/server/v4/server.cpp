@@ -20,6 +20,8 @@ void server_counters::note(nfs_opnum4 operation, nfsstat4 status) noexcept
                              : later                ? result_class::later
                                                     : result_class::failed;
     operations[kind][static_cast<std::size_t>(how)].add();
+    if (status != nfsstat4::ok)
+        errors.note(static_cast<std::uint32_t>(kind), static_cast<std::uint32_t>(status));
 }
 
 server::server(server_commons& commons, const shard& here)

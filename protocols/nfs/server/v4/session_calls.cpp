@@ -209,7 +209,7 @@ task<rpc::outcome> serve_in_session(server_parts& server, rpc::call& c, compound
     k.slot = &slot;
     task<void> running = run_operations(k);
     co_await running;
-    s->heard(server.here.reactor().clock().now());
+    s->heard(k.ended != time_point() ? k.ended : server.here.reactor().clock().now());
     if (k.dropped && !k.changed)
         co_return rpc::outcome::drop;
     if (!k.results.ok())

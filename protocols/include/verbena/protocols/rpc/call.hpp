@@ -127,6 +127,9 @@ public:
     /// Says that the call was refused and has changed nothing, whatever results() say: its reply need not be kept for repeats.
     void refuse() noexcept { refused_ = true; }
     bool refused() const noexcept { return refused_; }
+    /// What the program keeps for itself while it serves the call. Nobody else looks at it.
+    void note(void* what) noexcept { noted_ = what; }
+    void* noted() const noexcept { return noted_; }
     /// Says that the call may change something from now on: a failure is kept for repeats as results are, of a program that is
     /// non_idempotent() here. Else a repeat of what failed runs again. refuse() takes it back.
     void keep_failure() noexcept { keeps_failure_ = true; }
@@ -184,6 +187,7 @@ protected:
     bool keeps_failure_ = false;
     bool is_call_ = true;
     std::size_t most_kept_ = SIZE_MAX;
+    void* noted_ = nullptr;
     stop_token caller_gone_;
     stop_token server_stop_;
     const rpc::peer* peer_ = nullptr;

@@ -14,6 +14,13 @@ namespace verbena::nfs::v4::operations {
 
 namespace {
 
+void count_read(compound& k, std::size_t bytes) noexcept
+{
+    k.server.counters.bytes_read.add(bytes);
+    if (export_counters* const of_export = k.counters_of_current())
+        of_export->bytes_read.add(bytes);
+}
+
 // Below that the two copies cost less than what spares them.
 constexpr std::uint32_t least_sent_from_file = 65536;
 // eof and the length word, with opcode and status.
@@ -69,7 +76,7 @@ task<nfsstat4> read(compound& k)
             status = k.add(res);
             if (status == nfsstat4::ok) {
                 k.c.attach(std::move(there->bytes));
-                k.server.counters.bytes_read.add(res.data.length);
+                count_read(k, res.data.length);
             }
             co_return status;
         }
@@ -94,7 +101,7 @@ task<nfsstat4> read(compound& k)
     status = k.add(res);
     if (status != nfsstat4::ok)
         co_return status;
-    k.server.counters.bytes_read.add(bytes.size());
+    count_read(k, bytes.size());
     if (attaches)
         k.c.attach(rpc::payload(std::move(buffer), bytes));
     co_return nfsstat4::ok;
@@ -138,6 +145,8 @@ task<nfsstat4> write(compound& k)
     res.count = done->count;
     res.committed = stable_how4(done->committed);
     k.server.counters.bytes_written.add(done->count);
+    if (export_counters* const of_export = k.counters_of_current())
+        of_export->bytes_written.add(done->count);
     co_return k.add(res);
 }
 

@@ -9,6 +9,7 @@
 #include <verbena/core/net/client_list.hpp>
 #include <verbena/core/net/ip_address.hpp>
 #include <verbena/core/result.hpp>
+#include <verbena/protocols/nfs/server/export_traffic.hpp>
 #include <verbena/protocols/rpc/call.hpp>
 #include <verbena/protocols/rpc/principal.hpp>
 #include <verbena/protocols/storage/file_backend.hpp>
@@ -17,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -49,9 +51,17 @@ struct export_options {
     /// Files of it are also reached by layouts (server_commons::pnfs), where the back end can map them.
     bool pnfs = false;
     bool secure = false; ///< the peer's port must be below 1024; RDMA clients have none such
+    /// Counts what calls do to it; nullptr: nobody wants to know.
+    std::shared_ptr<export_traffic> traffic;
     /// Set by export_table::add(). Exports of one space are those of one tree: what clients have open, locked and
     /// delegated by one of them counts for all. It is the id of the first of them.
     std::uint32_t space = 0;
+
+    /// Where `shard` counts; nullptr where nothing is counted.
+    export_counters* counters(unsigned shard) const noexcept
+    {
+        return traffic ? traffic->on(shard) : nullptr;
+    }
 };
 
 class export_table;

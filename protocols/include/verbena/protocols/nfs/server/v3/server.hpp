@@ -8,11 +8,11 @@
 #include <verbena/protocols/nfs/server/exports.hpp>
 #include <verbena/protocols/nfs/server/file_handle.hpp>
 #include <verbena/protocols/nfs/server/state_home.hpp>
+#include <verbena/protocols/nfs/server/status_counts.hpp>
 #include <verbena/protocols/nfs/wire/v3/arguments.hpp>
 #include <verbena/protocols/nfs/wire/v3/results.hpp>
 #include <verbena/protocols/rpc/program.hpp>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -25,16 +25,6 @@ namespace verbena::nfs::v3 {
 
 /// What one shard's program has done. Written by its shard, read from any thread.
 struct server_counters {
-    /// Calls answered with an error, by status.
-    class error_counts {
-    public:
-        void note(nfsstat3 status) noexcept;
-        const counter& of(std::size_t index) const noexcept { return counts_[index]; } ///< as error_statuses
-
-    private:
-        std::array<counter, error_statuses.size()> counts_;
-    };
-
     counter bytes_read;
     counter bytes_written;
     access_counters refused;
@@ -42,7 +32,7 @@ struct server_counters {
     counter refused_export;    ///< a good handle of an export that is gone
     counter refused_read_only; ///< a change to a read-only export
     counter refused_mount;     ///< a mount beneath an export that doesn't follow them
-    error_counts errors;
+    status_counts errors;      ///< by procedure and status
 };
 
 /// One shard's program. Calls of all of the shard's connections go through it, whatever their
@@ -59,12 +49,13 @@ public:
 
     /// `state`, which outlives it, is what clients of version 4 have of the same files. What is in the way of that waits for it or comes
     /// again; so does, after a restart, what might contradict what they have still to take back (RFC 8881 8.4.2). nullptr: there is none.
-    /// `here` is the program's shard, to be given with it.
+    /// `here` is the program's shard, to be given with it, and where there are several.
     server(const export_table& exports, const handle_key& key, state_home* state = nullptr,
            const shard* here = nullptr)
         : exports_(exports),
           key_(key),
           state_(state),
+          index_(here != nullptr ? here->index() : 0),
           covered_(exports, here),
           under_way_(state != nullptr ? &state->operations().on(*here) : nullptr)
     {
@@ -102,6 +93,14 @@ private:
     task<nfsstat3> may_change(rpc::call& c, const target& directory, std::string_view name);
     bool is_in_grace() const noexcept;
     bool is_in_grace(files::operation op) const noexcept;
+    // A call counts for the first export whose object it names.
+    void begin_counting(rpc::call& c, const export_options& of) noexcept;
+    static export_counters* counters_of(const rpc::call& c) noexcept
+    {
+        return static_cast<export_counters*>(c.noted());
+    }
+    void count_read(const rpc::call& c, std::uint32_t bytes) noexcept;
+    void count_error(const rpc::call& c, nfsstat3 status) noexcept;
     // What a back end's failure is to a caller. A rule of the export is counted here, so that none is missed.
     nfsstat3 status_of(const error& failure) noexcept;
     // Before anything is changed.
@@ -173,6 +172,7 @@ private:
     const export_table& exports_;
     handle_key key_;
     state_home* state_;
+    const unsigned index_; // of the shard
     covered_directories covered_;
     files::operations_here* under_way_; // if state_
     caller_groups groups_;

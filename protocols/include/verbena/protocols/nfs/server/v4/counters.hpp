@@ -3,17 +3,36 @@
 #pragma once
 
 #include <verbena/core/metrics.hpp>
+#include <verbena/core/reactor/clock.hpp>
 #include <verbena/protocols/files/options.hpp>
 #include <verbena/protocols/nfs/server/exports.hpp>
+#include <verbena/protocols/nfs/server/status_counts.hpp>
 #include <verbena/protocols/nfs/wire/v4/types.hpp>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
 #pragma GCC visibility push(default)
 
 namespace verbena::nfs::v4 {
+
+/// Whether an operation does something to an object of an export or to what a client has. Those that only say which object the next one is
+/// about, and SEQUENCE, have no time of their own, which would cost as much as they do, and count for no export.
+constexpr bool is_timed(nfs_opnum4 operation) noexcept
+{
+    switch (operation) {
+    case nfs_opnum4::getfh:
+    case nfs_opnum4::putfh:
+    case nfs_opnum4::putpubfh:
+    case nfs_opnum4::putrootfh:
+    case nfs_opnum4::restorefh:
+    case nfs_opnum4::savefh:
+    case nfs_opnum4::sequence: return false;
+    default: return operation <= last_operation;
+    }
+}
 
 /// What one shard's program has done. Written by its shard, read from any thread.
 struct server_counters {
@@ -22,9 +41,17 @@ struct server_counters {
     static constexpr std::size_t kinds = static_cast<std::size_t>(last_operation) + 1;
 
     void note(nfs_opnum4 operation, nfsstat4 status) noexcept;
+    /// Of an operation that is_timed().
+    void note_time(nfs_opnum4 operation, duration took) noexcept
+    {
+        times[static_cast<std::size_t>(operation)].observe(
+            static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(took).count()));
+    }
 
     /// By number; 0 counts those that are none.
     std::array<std::array<counter, classes>, kinds> operations;
+    status_counts errors; ///< by operation and status; operation 0 is any number that is none
+    std::array<log_linear_histogram, kinds> times;
     counter bytes_read;
     counter bytes_written;
     access_counters refused;

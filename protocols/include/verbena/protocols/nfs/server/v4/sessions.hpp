@@ -302,6 +302,8 @@ public:
     /// is not confirmed is kept.
     session_table(const siphash_key& key, std::uint32_t epoch, duration lease, session_limits limits = {});
 
+    const session_limits& limits() const noexcept { return limits_; }
+
     /// Which limit was met: what its owner can do without may be given back, and the question asked again.
     enum class shortage : std::uint8_t { none, of_peer, of_all };
     struct exchanged {

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much room the file system of an export has.
+#pragma once
+
+#include <verbena/core/metrics.hpp>
+#include <verbena/core/reactor/clock.hpp>
+#include <verbena/core/task/task.hpp>
+#include <verbena/protocols/storage/file_backend.hpp>
+#include <verbena/protocols/storage/types.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#pragma GCC visibility push(default)
+
+namespace verbena::nfs {
+
+/// What the back end said last, and when. A scrape reads that and asks nobody, so that a disk which hangs holds up neither a scrape nor a
+/// shard: what was said before stays, and grows old.
+class export_room {
+public:
+    /// How long after an answer the back end is asked again. While it does not answer it is not asked twice.
+    static constexpr duration interval = std::chrono::seconds(10);
+
+    /// Asks `files` at once, and then each `interval`. Both outlive it.
+    ///
+    /// Completes when: it was asked to stop, or end() was called. On cancel: it ends, after the answer that it waits for. Errors: none; a back end that fails is
+    /// asked again. Lifetime: this and `files` outlive it. Shard: any, one task at a time.
+    task<void> tend(storage::file_backend& files);
+    /// Has tend() end: at once while it waits for an answer and has it, else when it would ask again. Any thread.
+    void end() noexcept { ends_.store(true, std::memory_order_relaxed); }
+    /// Whether tend() has ended and uses the back end no more. Any thread.
+    bool has_ended() const noexcept { return has_ended_.load(std::memory_order_acquire); }
+
+    struct look {
+        storage::filesystem_stat room;
+        duration age; ///< since the back end said so
+    };
+    /// Nothing before the first answer. Any thread.
+    std::optional<look> last() const noexcept;
+
+private:
+    void keep(const storage::filesystem_stat& said, const clock_source& clock) noexcept;
+
+    // Each by itself: two numbers of different answers do no harm.
+    std::atomic<std::uint64_t> total_bytes_{0}, free_bytes_{0}, available_bytes_{0};
+    std::atomic<std::uint64_t> total_files_{0}, free_files_{0}, available_files_{0};
+    std::atomic<time_point::rep> answered_{0};
+    std::atomic<const clock_source*> clock_{nullptr}; // set last
+    std::atomic<bool> ends_{false};
+    std::atomic<bool> has_ended_{false};
+};
+
+/// Registers what `room`, which outlives the registrations, knows of the export at `pseudo`.
+metric_registrations expose(metric_registry& registry, const export_room& room, const std::string& pseudo);
+
+} // namespace verbena::nfs
+
+#pragma GCC visibility pop

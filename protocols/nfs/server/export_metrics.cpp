@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// The families verbena_export_*: what is done to each export, and what room it has.
+#include <verbena/protocols/nfs/server/export_room.hpp>
+#include <verbena/protocols/nfs/server/export_traffic.hpp>
+#include <verbena/protocols/nfs/server/exports.hpp>
+
+#include <chrono>
+
+namespace verbena::nfs {
+
+namespace {
+
+metric_family of_exports(const char* name, const char* help, metric_type type, const char* unit)
+{
+    return {name, help, type, unit, {"export"}, export_table::max_exports};
+}
+
+metric_family of_exports(const char* name, const char* help, const char* unit, const char* label,
+                         std::size_t values)
+{
+    return {name, help, metric_type::counter, unit, {"export", label}, export_table::max_exports * values};
+}
+
+} // namespace
+
+metric_registrations expose(metric_registry& registry, const export_traffic& traffic,
+                            const std::string& pseudo)
+{
+    using c = export_counters;
+    metric_group group(registry);
+    const auto sum = [&traffic](counter c::* which) { return static_cast<double>(traffic.total(which)); };
+    group.add(of_exports(
+                  "verbena_export_operations_total",
+                  "Operations of NFS on what is in an export: procedures of version 3, and the operations of "
+                  "version 4 that verbena_nfs4_operation_seconds has. They are reads, writes or others.",
+                  "operations", "kind", 3),
+              [sum, pseudo](metric_sink& out) {
+                  out.value({pseudo, "read"}, sum(&c::reads));
+                  out.value({pseudo, "write"}, sum(&c::writes));
+                  out.value({pseudo, "other"}, sum(&c::others));
+              });
+    group.add(of_exports("verbena_export_bytes_total",
+                         "Bytes of files that READ returned and WRITE took, by export.", "bytes", "direction",
+                         2),
+              [sum, pseudo](metric_sink& out) {
+                  out.value({pseudo, "read"}, sum(&c::bytes_read));
+                  out.value({pseudo, "write"}, sum(&c::bytes_written));
+              });
+    group.add(
+        of_exports("verbena_export_errors_total",
+                   "Operations that failed by the file system of an export: space (NOSPC: it is full), quota "
+                   "(DQUOT), or io (IO, NXIO).",
+                   "operations", "error", 3),
+        [sum, pseudo](metric_sink& out) {
+            out.value({pseudo, "space"}, sum(&c::no_space));
+            out.value({pseudo, "quota"}, sum(&c::no_quota));
+            out.value({pseudo, "io"}, sum(&c::io_errors));
+        });
+    return group.take();
+}
+
+metric_registrations expose(metric_registry& registry, const export_room& room, const std::string& pseudo)
+{
+    metric_group group(registry);
+    const auto level = [&](const char* name, const char* help, const char* unit, auto of) {
+        group.add(of_exports(name, help, metric_type::gauge, unit), [&room, of, pseudo](metric_sink& out) {
+            if (const auto last = room.last())
+                out.value({pseudo}, of(*last));
+        });
+    };
+    using look = export_room::look;
+    level("verbena_export_size_bytes", "Size of the file system of an export.", "bytes",
+          [](const look& l) { return double(l.room.total_bytes); });
+    level("verbena_export_free_bytes", "Of that, what is free.", "bytes",
+          [](const look& l) { return double(l.room.free_bytes); });
+    level("verbena_export_available_bytes", "Of that, what users other than root may take.", "bytes",
+          [](const look& l) { return double(l.room.available_bytes); });
+    level("verbena_export_files",
+          "Files that the file system of an export has room for (inodes); 0 where it has no limit.", "files",
+          [](const look& l) { return double(l.room.total_files); });
+    level("verbena_export_free_files", "Of these, how many are free.", "files",
+          [](const look& l) { return double(l.room.free_files); });
+    level("verbena_export_room_age_seconds",
+          "How long ago the file system of an export said how much room it has. It is asked each 10 s; while "
+          "it hangs or is "
+          "not there this grows, and the old numbers stay.",
+          "seconds", [](const look& l) { return std::chrono::duration<double>(l.age).count(); });
+    return group.take();
+}
+
+} // namespace verbena::nfs

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// Times and failures of operations of version 4, and what they count for the export.
+#include "nfs4_server.hpp"
+
+#include <verbena/core/task/sleep.hpp>
+#include <verbena/protocols/nfs/server/export_traffic.hpp>
+#include <verbena/protocols/storage/forwarding_backend.hpp>
+
+#include <cerrno>
+#include <map>
+#include <utility>
+
+BOOST_AUTO_TEST_SUITE(nfs4_counts_test)
+
+using namespace verbena;
+using namespace verbena::test;
+
+namespace {
+
+using pairs = std::map<std::pair<nfs_opnum4, nfsstat4>, std::uint64_t>;
+
+/// READ takes 7 ms, GETATTR 2 ms.
+struct slow_files final : storage::forwarding_backend {
+    explicit slow_files(storage::file_backend& files)
+        : forwarding_backend(files, storage::filter_bytes::may_differ)
+    {
+    }
+    task<result<storage::read_result>> read(const storage::request& r, const storage::handle& file,
+                                            std::uint64_t offset, std::span<std::byte> out) override
+    {
+        if (is_slow)
+            (void)co_await sleep_for(7ms);
+        co_return co_await below().read(r, file, offset, out);
+    }
+    task<result<storage::attributes>> getattr(const storage::request& r, const storage::handle& file) override
+    {
+        if (is_slow)
+            (void)co_await sleep_for(2ms);
+        co_return co_await below().getattr(r, file);
+    }
+    task<result<storage::write_result>> write(const storage::request& r, const storage::handle& file,
+                                              std::uint64_t offset,
+                                              std::span<const std::span<const std::byte>> data,
+                                              storage::stability stable) override
+    {
+        if (failure != 0)
+            co_return error::from_errno(failure);
+        co_return co_await below().write(r, file, offset, data, stable);
+    }
+    bool is_slow = false;
+    int failure = 0;
+};
+
+struct counting : nfs4_fixture {
+    counting()
+    {
+        options[0].backend = &slow;
+        options[0].traffic = std::make_shared<nfs::export_traffic>(1);
+        options[1].traffic = std::make_shared<nfs::export_traffic>(1);
+        client.connect();
+    }
+    histogram_snapshot time_of(nfs_opnum4 operation) const
+    {
+        histogram_snapshot h;
+        program->counters().times[std::size_t(operation)].add_to(h);
+        return h;
+    }
+    pairs errors() const
+    {
+        pairs all;
+        program->counters().errors.each(
+            [&](std::uint32_t operation, std::uint32_t status, std::uint64_t count) {
+                all[{nfs_opnum4(operation), nfsstat4(status)}] = count;
+            });
+        return all;
+    }
+    nfs::export_counters& counted(std::size_t number) { return *options[number].traffic->on(0); }
+    slow_files slow{*files};
+    client4 client{*this, "a"};
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(each_operation_has_its_own_time, counting)
+{
+    const auto file = client.open(client.creating("f"));
+    BOOST_TEST_REQUIRE(file.status == nfsstat4::ok);
+    BOOST_TEST_REQUIRE((client.write(file, "content") == nfsstat4::ok));
+    const auto before = time_of(nfs_opnum4::getattr);
+    slow.is_slow = true;
+    answer4 out = client.call(PUTFH4args{client4::handle_of(file)}, READ4args{file.id, 0, 4},
+                              GETATTR4args{{attribute::size}}, READ4args{file.id, 0, 4});
+    BOOST_TEST_REQUIRE((out.status() == nfsstat4::ok));
+    const auto read = time_of(nfs_opnum4::read), getattr = time_of(nfs_opnum4::getattr);
+    BOOST_TEST(read.count() == 2u);
+    BOOST_TEST(read.sum_nanoseconds == 14'000'000u);
+    BOOST_TEST(getattr.count() == before.count() + 1);
+    BOOST_TEST(getattr.sum_nanoseconds - before.sum_nanoseconds == 2'000'000u);
+    // What only names the object has none.
+    for (const nfs_opnum4 none :
+         {nfs_opnum4::sequence, nfs_opnum4::putfh, nfs_opnum4::getfh, nfs_opnum4::putrootfh})
+        BOOST_TEST(time_of(none).count() == 0u);
+    BOOST_TEST(time_of(nfs_opnum4::open).count() == 1u);
+    BOOST_TEST(time_of(nfs_opnum4::exchange_id).count() == 1u);
+    BOOST_TEST(time_of(nfs_opnum4::create_session).count() == 1u);
+}
+
+BOOST_FIXTURE_TEST_CASE(failures_have_operation_and_status, counting)
+{
+    const pairs before = errors();
+    BOOST_TEST((before == pairs()));
+    BOOST_TEST((client.call(PUTROOTFH4args(), LOOKUP4args{"export"}, LOOKUP4args{"absent"}).status() ==
+                nfsstat4::noent));
+    BOOST_TEST((client.call(PUTROOTFH4args(), LOOKUP4args{"export"}, LOOKUP4args{"absent"}).status() ==
+                nfsstat4::noent));
+    BOOST_TEST((client.call(GETATTR4args{{attribute::size}}).status() == nfsstat4::nofilehandle));
+    BOOST_TEST((errors() == pairs{{{nfs_opnum4::lookup, nfsstat4::noent}, 2},
+                                  {{nfs_opnum4::getattr, nfsstat4::nofilehandle}, 1}}));
+    metric_registry registry;
+    const auto made = program->expose(registry);
+    bool is_told = false;
+    for (const metric_snapshot& f : registry.collect())
+        for (const auto& series : f.samples)
+            is_told = is_told || (f.family.name == "verbena_nfs_errors_total" && series.value == 2 &&
+                                  series.labels == std::vector<std::string>{"4", "LOOKUP", "NFS4ERR_NOENT"});
+    BOOST_TEST(is_told);
+}
+
+BOOST_FIXTURE_TEST_CASE(operations_count_for_the_export_that_they_are_on, counting)
+{
+    const auto file = client.open(client.creating("f"));
+    BOOST_TEST_REQUIRE(file.status == nfsstat4::ok);
+    BOOST_TEST_REQUIRE((client.write(file, "content") == nfsstat4::ok));
+    BOOST_TEST(client.read(file, file.id) == "content");
+    nfs::export_counters& here = counted(0);
+    BOOST_TEST(here.reads.value() == 1u);
+    BOOST_TEST(here.writes.value() == 1u);
+    BOOST_TEST(here.bytes_read.value() == 7u);
+    BOOST_TEST(here.bytes_written.value() == 7u);
+    BOOST_TEST(here.others.value() == 2u); // OPEN, and the LOOKUP that led to the export
+    for (const int failure : {ENOSPC, EDQUOT, EIO, ENXIO, ENOSPC, EACCES}) {
+        slow.failure = failure;
+        BOOST_TEST((client.write(file, "content") != nfsstat4::ok));
+    }
+    BOOST_TEST(here.writes.value() == 7u);
+    BOOST_TEST(here.bytes_written.value() == 7u);
+    BOOST_TEST(here.no_space.value() == 2u);
+    BOOST_TEST(here.no_quota.value() == 1u);
+    BOOST_TEST(here.io_errors.value() == 2u);
+    BOOST_TEST((client
+                    .call(PUTROOTFH4args(), LOOKUP4args{"deep"}, LOOKUP4args{"other"},
+                          GETATTR4args{{attribute::size}})
+                    .status() == nfsstat4::ok));
+    // The first LOOKUP stayed in the pseudo file system.
+    BOOST_TEST(counted(1).others.value() == 2u);
+    BOOST_TEST(counted(1).no_space.value() == 0u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is counted by operation, status and export, and what room an export has.
+#include <boost/test/unit_test.hpp>
+
+#include "nfs3_server.hpp"
+
+#include <verbena/core/task/event.hpp>
+#include <verbena/core/task/scope.hpp>
+#include <verbena/protocols/nfs/server/export_room.hpp>
+#include <verbena/protocols/nfs/server/export_traffic.hpp>
+#include <verbena/protocols/nfs/server/status_counts.hpp>
+#include <verbena/protocols/storage/forwarding_backend.hpp>
+
+#include <chrono>
+#include <map>
+#include <utility>
+
+BOOST_AUTO_TEST_SUITE(nfs_counts_test)
+
+using namespace verbena;
+using namespace verbena::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+using pairs = std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t>;
+
+pairs told(const nfs::status_counts& counts)
+{
+    pairs all;
+    counts.each([&](std::uint32_t operation, std::uint32_t status, std::uint64_t count) {
+        BOOST_TEST(all.emplace(std::pair(operation, status), count).second, "a pair is told twice");
+    });
+    return all;
+}
+
+/// The only sample, or the one of these labels behind the first.
+double sample(const metric_registry& registry, std::string_view family, std::string_view label = {})
+{
+    for (const metric_snapshot& f : registry.collect()) {
+        for (const auto& series : f.samples) {
+            if (f.family.name == family && (label.empty() || series.labels.back() == label))
+                return series.value;
+        }
+    }
+    return -1;
+}
+
+struct one_export : nfs3_fixture {
+    one_export()
+    {
+        first.traffic = std::make_shared<nfs::export_traffic>(1);
+        second.traffic = std::make_shared<nfs::export_traffic>(1);
+        id = files.add(1, "f", storage::file_type::regular);
+        files[id].data = pattern(1000);
+    }
+    const nfs::export_counters& counted(const nfs::export_options& of) { return *of.traffic->on(0); }
+    nfsstat3 write(std::span<const std::byte> bytes)
+    {
+        WRITE3args args;
+        args.file = handle(id);
+        args.count = args.data.length = std::uint32_t(bytes.size());
+        args.data.inline_bytes = bytes;
+        return call<WRITE3res>(procedure::write, args).status;
+    }
+    std::uint64_t id = 0;
+};
+
+/// statfs() waits until it is let go on.
+struct slow_disk final : storage::forwarding_backend {
+    using forwarding_backend::forwarding_backend;
+    task<result<storage::filesystem_stat>> statfs(const storage::request& r,
+                                                  const storage::handle& file) override
+    {
+        ++asked;
+        who = r.who.uid;
+        if (hangs)
+            co_await answers.wait();
+        co_return co_await below().statfs(r, file);
+    }
+    int asked = 0;
+    std::uint32_t who = 1;
+    bool hangs = false;
+    event answers;
+};
+
+struct room_fixture {
+    static std::unique_ptr<reactor> make_reactor(virtual_clock& c)
+    {
+        reactor_options o;
+        o.clock = &c;
+        return std::move(*reactor::create(o));
+    }
+    ~room_fixture()
+    {
+        disk.answers.set();
+        tasks.request_stop();
+        while (tasks.live() != 0)
+            shard->turn();
+    }
+    void pass(duration d)
+    {
+        for (const time_point end = clock.now() + d; clock.now() < end;
+             clock.advance(std::min<duration>(1s, end - clock.now())))
+            turns();
+        turns();
+    }
+    void turns()
+    {
+        for (int i = 0; i < 5; ++i)
+            shard->turn();
+    }
+    double seconds_old() const { return std::chrono::duration<double>(room.last().value().age).count(); }
+    virtual_clock clock;
+    std::unique_ptr<reactor> shard = make_reactor(clock);
+    scope tasks{*shard};
+    fake_backend files;
+    slow_disk disk{files};
+    nfs::export_room room;
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(each_pair_has_a_count_of_its_own)
+{
+    auto counts = std::make_unique<nfs::status_counts>();
+    counts->note(25, 70);
+    counts->note(25, 10008);
+    counts->note(25, 70);
+    counts->note(0, 10044);
+    BOOST_TEST((told(*counts) == pairs{{{25, 70}, 2}, {{25, 10008}, 1}, {{0, 10044}, 1}}));
+    BOOST_TEST(counts->others() == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(pairs_beyond_the_bound_are_counted_together)
+{
+    auto counts = std::make_unique<nfs::status_counts>();
+    for (int round = 0; round < 2; ++round)
+        for (std::uint32_t i = 0; i < nfs::status_counts::most + 10; ++i)
+            counts->note(i % 76, 10000 + i / 76);
+    const pairs all = told(*counts);
+    BOOST_TEST(all.size() == nfs::status_counts::most);
+    for (const auto& [pair, count] : all)
+        BOOST_TEST(count == 2u);
+    BOOST_TEST(counts->others() == 20u);
+}
+
+BOOST_FIXTURE_TEST_CASE(calls_of_version_3_count_for_their_export, one_export)
+{
+    READ3args read;
+    read.file = handle(id);
+    read.count = 400;
+    BOOST_TEST((call<READ3res>(procedure::read, read).status == nfsstat3::ok));
+    const auto bytes = pattern(70);
+    BOOST_TEST((write(bytes) == nfsstat3::ok));
+    GETATTR3args getattr;
+    getattr.object = handle(fake_backend::root_id, &second);
+    BOOST_TEST((call<GETATTR3res>(procedure::getattr, getattr).status == nfsstat3::ok));
+    // Both names are of one call.
+    RENAME3args rename;
+    rename.from = in_root("f");
+    rename.to = in_root("g");
+    BOOST_TEST((call<RENAME3res>(procedure::rename, rename).status == nfsstat3::ok));
+    const nfs::export_counters& here = counted(first);
+    BOOST_TEST(here.reads.value() == 1u);
+    BOOST_TEST(here.writes.value() == 1u);
+    BOOST_TEST(here.others.value() == 1u);
+    BOOST_TEST(here.bytes_read.value() == 400u);
+    BOOST_TEST(here.bytes_written.value() == 70u);
+    BOOST_TEST(counted(second).others.value() == 1u);
+    BOOST_TEST(counted(second).bytes_read.value() == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(failures_of_version_3_are_counted_by_procedure_status_and_export, one_export)
+{
+    const auto bytes = pattern(70);
+    (void)handle(id);
+    for (const int failure : {ENOSPC, EDQUOT, EIO, ENXIO, ENOSPC, EACCES}) {
+        files.fail = error::from_errno(failure);
+        BOOST_TEST((write(bytes) != nfsstat3::ok));
+    }
+    constexpr std::uint32_t of_write = 7;
+    BOOST_TEST((told(program.counters().errors) == pairs{{{of_write, 28}, 2},
+                                                         {{of_write, 69}, 1},
+                                                         {{of_write, 5}, 1},
+                                                         {{of_write, 6}, 1},
+                                                         {{of_write, 13}, 1}}));
+    BOOST_TEST(counted(first).no_space.value() == 2u);
+    BOOST_TEST(counted(first).no_quota.value() == 1u);
+    BOOST_TEST(counted(first).io_errors.value() == 2u);
+    BOOST_TEST(counted(first).bytes_written.value() == 0u);
+
+    metric_registry registry;
+    const auto of_program = program.expose(registry);
+    const auto of_export = nfs::expose(registry, *first.traffic, "/export");
+    BOOST_TEST(sample(registry, "verbena_nfs_errors_total", "NFS3ERR_NOSPC") == 2);
+    BOOST_TEST(sample(registry, "verbena_export_errors_total", "space") == 2);
+    BOOST_TEST(sample(registry, "verbena_export_errors_total", "quota") == 1);
+    BOOST_TEST(sample(registry, "verbena_export_errors_total", "io") == 2);
+    BOOST_TEST(sample(registry, "verbena_export_operations_total", "write") == 6);
+    // There from the start: a rule that asks for a rate sees the first failure.
+    const auto of_other = nfs::expose(registry, *second.traffic, "/other");
+    for (const metric_snapshot& f : registry.collect())
+        if (f.family.name == "verbena_export_errors_total")
+            BOOST_TEST(f.samples.size() == 6u);
+}
+
+BOOST_FIXTURE_TEST_CASE(room_is_asked_for_and_grows_old_while_a_disk_hangs, room_fixture)
+{
+    metric_registry registry;
+    const auto registrations = nfs::expose(registry, room, "/export");
+    BOOST_TEST(!room.last().has_value());
+    BOOST_TEST(sample(registry, "verbena_export_size_bytes") == -1);
+    tasks.spawn([this] { return room.tend(disk); });
+    turns();
+    BOOST_TEST(disk.asked == 1);
+    BOOST_TEST(disk.who == 0u); // all users are told of the same room
+    BOOST_TEST(sample(registry, "verbena_export_size_bytes") == 1000);
+    BOOST_TEST(sample(registry, "verbena_export_free_bytes") == 600);
+    BOOST_TEST(sample(registry, "verbena_export_available_bytes") == 500);
+    BOOST_TEST(sample(registry, "verbena_export_files") == 100);
+    BOOST_TEST(sample(registry, "verbena_export_free_files") == 60);
+    BOOST_TEST(sample(registry, "verbena_export_room_age_seconds") == 0);
+    pass(9s);
+    BOOST_TEST(seconds_old() == 9);
+    pass(2s);
+    BOOST_TEST(disk.asked == 2);
+    BOOST_TEST(seconds_old() <= 2);
+    // Asked once, and not again while it hangs.
+    disk.hangs = true;
+    pass(60s);
+    BOOST_TEST(disk.asked == 3);
+    BOOST_TEST(seconds_old() >= 50);
+    BOOST_TEST(sample(registry, "verbena_export_size_bytes") == 1000);
+    BOOST_TEST(sample(registry, "verbena_export_room_age_seconds") >= 50);
+    disk.hangs = false;
+    disk.answers.set();
+    turns();
+    BOOST_TEST(seconds_old() <= 1);
+    // What fails keeps the old numbers, too.
+    files.fail = error::from_errno(EIO);
+    pass(30s);
+    BOOST_TEST(disk.asked >= 5);
+    BOOST_TEST(seconds_old() >= 30);
+    BOOST_TEST(room.last()->room.available_files == 50u);
+    // Its back end is to go.
+    BOOST_TEST(!room.has_ended());
+    room.end();
+    pass(11s);
+    BOOST_TEST(room.has_ended());
+    BOOST_TEST(tasks.live() == 0u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
