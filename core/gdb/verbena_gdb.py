@@ -154,7 +154,8 @@ class Tasks:
             if integer(record + self.record_context) != context:
                 context = integer(record + self.record_context)
                 trace = integer(context + self.context_trace)
-                line += f", trace {trace}" if trace != 0 else ""
+                name = f"{trace >> 32}.{trace & 0xffffffff:08x}" if trace >> 32 else str(trace) # as trace_name
+                line += f", trace {name}" if trace != 0 else ""
             if kind not in (NOTHING, TASK):
                 line += " waits for " + self.describe(kind, awaited)
             below = kind == SCOPE and awaited not in self.shown

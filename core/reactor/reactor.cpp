@@ -8,6 +8,7 @@
 #include <verbena/core/log.hpp>
 #include <verbena/core/reactor/io_watch.hpp>
 #include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/reactor/request_list.hpp>
 #include <verbena/core/task/left_behind.hpp>
 
 #include <algorithm>
@@ -121,7 +122,8 @@ reactor::reactor(const reactor_options& options)
       kernel_thread_(::gettid()),
       clock_(options.clock != nullptr ? options.clock : &system_clock()),
       order_(options.seed),
-      seeded_(options.seed)
+      seeded_(options.seed),
+      requests_(std::make_unique<request_list>(*this))
 {
     run_queue_.reserve(1024);
     detail::debug_layout::enlist(*this);

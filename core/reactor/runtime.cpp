@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <verbena/core/reactor/request_list.hpp>
 #include <verbena/core/reactor/runtime.hpp>
 #include <verbena/core/resource_metrics.hpp>
 #include <verbena/core/task/left_behind.hpp>
@@ -305,6 +306,21 @@ void runtime::expose(metric_registry& registry)
     };
     static constexpr double nanosecond = 1e-9;
 
+    metrics_.push_back(registry.add({"verbena_slow_requests_total",
+                                     "Requests that had not been answered after [daemon] slow_seconds.",
+                                     metric_type::counter,
+                                     "requests",
+                                     {"protocol"},
+                                     2 * request_list::max_protocols},
+                                    [this](metric_sink& out) {
+                                        for (auto& w : shards_) {
+                                            const reactor& r = w->view->reactor();
+                                            r.requests().for_each_slow(
+                                                [&](std::string_view protocol, const counter& slow) {
+                                                    out.value({protocol}, value_of(slow));
+                                                });
+                                        }
+                                    }));
     metrics_.push_back(registry.add(
         {"verbena_shard_policy_seconds_total",
          "Time a shard spent working, spinning without work, and asleep.",

@@ -1,9 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/core/reactor/shard.hpp>
 
+#include <verbena/core/reactor/request_list.hpp>
 #include <verbena/core/task/already_made.hpp>
 
 namespace verbena {
+namespace {
+
+// What a request does here that another shard serves: who lists them sees by its name what it waits for there.
+class part_of_request final : public listed_request {
+public:
+    part_of_request(std::uint64_t trace, unsigned home) noexcept : trace_(trace), home_(home) {}
+    void report(request_report& into) const noexcept override
+    {
+        into.trace = trace_;
+        into.protocol.append("shard");
+        into.operation.append("for shard ").append(home_);
+    }
+
+private:
+    const std::uint64_t trace_;
+    const unsigned home_;
+};
+
+} // namespace
 
 shard_stopped::shard_stopped() : std::runtime_error("shard::run: the shard had been asked to stop") {}
 
@@ -62,6 +82,13 @@ void remote_run::begin() noexcept
 
 task<void> remote_run::serve()
 {
+    part_of_request part(trace_id_, home_->index());
+    served_by here(part);
+    if (trace_id_ != 0) {
+        shard_.requests().begin(part);
+        part.may_take_long(); // the request itself is told of
+        co_await here;
+    }
     try {
         task_context context = co_await current_context();
         context.deadline = deadline_;

@@ -2,12 +2,12 @@
 #include <verbena/core/task/task_dump.hpp>
 
 #include "../module/symbols.hpp"
+#include "wait_text.hpp"
 
-#include <verbena/core/reactor/blocking.hpp>
 #include <verbena/core/reactor/reactor.hpp>
-#include <verbena/core/reactor/timer.hpp>
 #include <verbena/core/task/scope.hpp>
 #include <verbena/core/task/task.hpp>
+#include <verbena/core/task/trace_name.hpp>
 #include <verbena/core/task/wait_record.hpp>
 
 #include <algorithm>
@@ -29,26 +29,9 @@ using detail::wait_record;
 // Nested deeper than this, lines stand below each other.
 constexpr unsigned deepest_indent = 40;
 
-template<class... Values>
-std::string format(const char* how, Values... values)
-{
-    std::array<char, 160> text;
-    std::snprintf(text.data(), text.size(), how, values...);
-    return text.data();
-}
-
 std::string counted(std::size_t n, const char* thing)
 {
     return std::to_string(n) + ' ' + thing + (n == 1 ? "" : "s");
-}
-
-std::string seconds(duration d) { return format("%.3f s", std::chrono::duration<double>(d).count()); }
-
-std::string name_of(const task_group& g)
-{
-    if (g.name() == nullptr)
-        return format("scope %p", static_cast<const void*>(&g));
-    return format("scope \"%s\" %p", g.name(), static_cast<const void*>(&g));
 }
 
 // The ABI of both GCC and clang: a frame begins with the function that resumes it.
@@ -95,16 +78,16 @@ private:
         const time_point now = reactor_.clock().now();
         for (state_record* s = all.front(); s != nullptr; s = all.next(*s)) {
             line(2, [&] {
-                return format("%s %p: %s for ", s->machine(), static_cast<const void*>(s),
-                              s->name(s->now())) +
-                       seconds(now - s->since());
+                return detail::format("%s %p: %s for ", s->machine(), static_cast<const void*>(s),
+                                      s->name(s->now())) +
+                       detail::seconds(now - s->since());
             });
             for (std::size_t i = 0; i < s->changes(); ++i) {
                 const state_record::change& c = s->at(i);
                 line(3, [&] {
-                    return seconds(now - c.when) + format(" ago: %s%s -> %s (%s)",
-                                                          c.refused ? "refused, " : "", s->name(c.from),
-                                                          s->name(c.to), c.why);
+                    return detail::seconds(now - c.when) +
+                           detail::format(" ago: %s%s -> %s (%s)", c.refused ? "refused, " : "",
+                                          s->name(c.from), s->name(c.to), c.why);
                 });
             }
         }
@@ -128,7 +111,8 @@ private:
             ++out_.left_out_;
         else
             out_.lines_.push_back(
-                {depth, nullptr, name_of(g) + ": " + (n == 1 ? "1 child" : std::to_string(n) + " children")});
+                {depth, nullptr,
+                 detail::name_of(g) + ": " + (n == 1 ? "1 child" : std::to_string(n) + " children")});
         roots(g, depth + 1);
     }
 
@@ -157,7 +141,7 @@ private:
                 if (r->context() != nullptr && r->context() != context)
                     text = about(*r->context());
                 if (r->kind() != wait_kind::task && r->kind() != wait_kind::nothing)
-                    text += " waits for " + awaited(*r);
+                    text += " waits for " + detail::awaited_by(*r, reactor_);
                 if (below != nullptr && below->shown)
                     text += ", see above";
                 out_.lines_.push_back({depth, code_of(*r), std::move(text)});
@@ -172,40 +156,15 @@ private:
     {
         std::string text;
         if (c.trace_id != 0)
-            text += ", trace " + std::to_string(c.trace_id);
+            text.append(", trace ").append(trace_name(c.trace_id).view());
         if (c.deadline != time_point::max()) {
             const duration left = c.deadline - reactor_.clock().now();
-            text += left > duration::zero() ? ", deadline in " + seconds(left)
-                                            : ", deadline passed " + seconds(-left) + " ago";
+            text += left > duration::zero() ? ", deadline in " + detail::seconds(left)
+                                            : ", deadline passed " + detail::seconds(-left) + " ago";
         }
         if (c.stop.stop_requested())
             text += ", asked to stop";
         return text;
-    }
-
-    std::string awaited(const wait_record& r) const
-    {
-        const void* object = r.awaited();
-        switch (r.kind()) {
-        case wait_kind::nothing:
-        case wait_kind::task: break;
-        case wait_kind::scope: return name_of(*static_cast<const task_group*>(object));
-        case wait_kind::event: return format("event %p", object);
-        case wait_kind::semaphore: return format("semaphore %p", object);
-        case wait_kind::sleep:
-            return "a sleep, " +
-                   seconds(std::max(static_cast<const timer*>(object)->when() - reactor_.clock().now(),
-                                    duration::zero())) +
-                   " left";
-        case wait_kind::buffer: return "memory for a buffer";
-        case wait_kind::blocking_call:
-            return "a blocking call in lane " + static_cast<const blocking_pool*>(object)->name();
-        case wait_kind::file_read: return "a read by the ring";
-        case wait_kind::other_shard:
-            return "a call on shard " + std::to_string(static_cast<const reactor*>(object)->index());
-        case wait_kind::other: return static_cast<const char*>(object);
-        }
-        return "?";
     }
 
     task_dump& out_;

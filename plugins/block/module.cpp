@@ -40,6 +40,7 @@ struct shard_part {
             resources, "block_sessions", [this] { return session_stats.sessions.value(); },
             [most = s.index() == 0 ? o.max_sessions : 0] { return most; });
         append(metrics, resources.take());
+        s.reactor().requests().expect("block");
     }
     rtrs::server_stats session_stats;
     rnbd::server devices_served;

@@ -25,6 +25,11 @@ public:
     std::string_view kind() const noexcept override { return "memfs"; }
     const storage::filesystem_info& info() const noexcept override { return info_; }
     storage::handle root() const noexcept override { return handle_of(root_id); }
+    std::optional<std::uint64_t> number_in(const storage::handle& file) const noexcept override
+    {
+        const auto id = id_of(file);
+        return id ? std::optional(*id) : std::nullopt;
+    }
     std::uint64_t write_verifier() const noexcept override { return instance_; }
 
     task<result<storage::attributes>> getattr(const storage::request& r,

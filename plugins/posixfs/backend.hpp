@@ -85,6 +85,10 @@ public:
     std::string_view kind() const noexcept override { return "posixfs"; }
     const storage::filesystem_info& info() const noexcept override;
     storage::handle root() const noexcept override { return handles_->root(); }
+    std::optional<std::uint64_t> number_in(const storage::handle& file) const noexcept override
+    {
+        return inode_in(file);
+    }
     std::uint64_t write_verifier() const noexcept override { return verifier_ + syncs_.failures(); }
     std::string describe() const;
     open_file_counters counters() const noexcept { return pins_.counters(); }

@@ -30,6 +30,7 @@ namespace verbena::posixfs {
 namespace {
 
 constexpr std::byte root_kind{1};
+constexpr std::byte path_kind{3}; // of path_table
 constexpr std::byte mount_kind{4};
 constexpr std::byte nowhere_kind{5};
 constexpr std::size_t key_size = sizeof(std::uint32_t);
@@ -415,6 +416,34 @@ result<handle_source::opened> handle_source::open_handle(const storage::handle& 
     if (!canonical || !(*canonical == h))
         return error(storage::errc::bad_handle, "not the handle that the file has");
     return opened(std::move(fd), m);
+}
+
+// As fs/exportfs, mm/shmem, fs/xfs and fs/btrfs of Linux write them, in the host's byte order.
+std::optional<std::uint64_t> inode_in(const storage::handle& h) noexcept
+{
+    std::span<const std::byte> bytes = h.bytes();
+    const auto number = [&](std::size_t at, std::size_t size) {
+        std::uint64_t n =
+            0; // both ends of a number of 4 are the same in one of 8, as hosts are little-endian
+        std::memcpy(&n, bytes.data() + at, size);
+        return n;
+    };
+    if (bytes.size() < 2)
+        return std::nullopt;
+    if (bytes[0] == path_kind)
+        return bytes.size() >= 13 ? std::optional(number(5, 8)) : std::nullopt;
+    if (bytes[0] != root_kind && bytes[0] != mount_kind)
+        return std::nullopt;
+    const auto type = std::to_integer<unsigned>(bytes[1]);
+    bytes = bytes.subspan(std::min(bytes.size(), bytes[0] == mount_kind ? 2 + key_size : 2));
+    constexpr unsigned inode_and_generation = 0x01, inode64_and_generation = 0x81, of_btrfs = 0x4d;
+    if (type == inode_and_generation && bytes.size() == 8)
+        return number(0, 4);
+    if (type == inode_and_generation && bytes.size() == 12) // of tmpfs, whose generation stands in front
+        return number(4, 8);
+    if ((type == inode64_and_generation && bytes.size() == 12) || (type == of_btrfs && bytes.size() >= 20))
+        return number(0, 8);
+    return std::nullopt;
 }
 
 // Subvolumes of btrfs, which are no mounts, each have a device and an id (statfs(2)), and a root of the same number. By path, mounts

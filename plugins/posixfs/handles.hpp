@@ -108,4 +108,7 @@ private:
     std::condition_variable_any scan_ended_;
 };
 
+/// The inode's number, where the handle has it in a form that is known: ext4, xfs, tmpfs and btrfs do.
+std::optional<std::uint64_t> inode_in(const storage::handle& h) noexcept;
+
 } // namespace verbena::posixfs

@@ -129,7 +129,7 @@ task<result<void>> operations_here::ended(storage::handle key, share access, dur
     const task_context& context = co_await current_context();
     endings_.push_back(waits);
     context.shard->timers().arm(waits, context.shard->now() + patience);
-    const bool goes_on = co_await waits.over.wait();
+    const bool goes_on = co_await waits.over.wait("operations on the file that are under way");
     if (waits.left == 0)
         co_return result<void>();
     if (!goes_on)

@@ -104,6 +104,31 @@ private:
     gauge& gauge_;
 };
 
+// What an operation does, while it does it.
+class described_io final : private request_detail {
+public:
+    described_io(rtrs::request& r, const io_request& m, std::string_view device) noexcept
+        : request_(r), message_(m), device_(device)
+    {
+        request_.set_detail(this);
+    }
+    described_io(const described_io&) = delete;
+    ~described_io()
+    {
+        request_.served(status_);
+        request_.set_detail(nullptr);
+    }
+    void failed(std::string_view status) noexcept { status_ = status; }
+
+private:
+    void describe(request_report& into) const noexcept override;
+
+    rtrs::request& request_;
+    const io_request& message_;
+    const std::string_view device_;
+    std::string_view status_ = "ok";
+};
+
 failure failure_of(const error& e) noexcept
 {
     switch (e.errno_value()) {
@@ -134,7 +159,7 @@ const char* cure_of(const error& e) noexcept
 }
 
 void log_failure(device_counters& counters, std::string_view device, std::string_view session,
-                 storage::block_operation kind, const error& why) noexcept
+                 const rtrs::request& r, storage::block_operation kind, const error& why) noexcept
 {
     const char* const cure = cure_of(why);
     if (cure == nullptr)
@@ -144,6 +169,7 @@ void log_failure(device_counters& counters, std::string_view device, std::string
                     {{"device", device},
                      {"operation", to_string(kind)},
                      {"session", session},
+                     {"call", trace_name(r.trace())},
                      {"cause", why.message()},
                      {"cure", cure}});
     } catch (const std::bad_alloc&) { // the count tells it
@@ -161,6 +187,21 @@ std::optional<storage::block_operation> kind_of(operation o) noexcept
     case operation::write_zeroes: return storage::block_operation::write_zeroes;
     default: return std::nullopt;
     }
+}
+
+void described_io::describe(request_report& into) const noexcept
+{
+    into.protocol.clear();
+    into.protocol.append("block");
+    into.operation.clear();
+    const auto kind = kind_of(message_.operation);
+    into.operation.append(kind ? to_string(*kind) : std::string_view("unknown"));
+    if (kind != storage::block_operation::flush)
+        into.operation.append(" ")
+            .append(message_.bytes)
+            .append(" at ")
+            .append(message_.sector * sector_size);
+    into.object.append(device_);
 }
 
 counter* counter_of(server_stats& s, operation o) noexcept
@@ -518,6 +559,7 @@ task<result<void>> server_session::io(const io_request& m, rtrs::request& r)
     const clock_source& clock = here.clock();
     const time_point began = clock.now();
     const under_way counted(counters.in_flight);
+    described_io described(r, m, counters.name);
     result<void> done = error(std::errc::read_only_file_system, "the device is open to read");
     if (!d.read_only || !is_change(m.operation)) {
         if (counter* const all = counter_of(stats, m.operation))
@@ -532,8 +574,9 @@ task<result<void>> server_session::io(const io_request& m, rtrs::request& r)
     if (!done) {
         stats.failed.add();
         counters.failed[std::size_t(failure_of(done.error()))].add();
+        described.failed(to_string(failure_of(done.error())));
         if (const auto kind = kind_of(m.operation))
-            log_failure(counters, owner_.devices_.at(d.in_table).name, who_.name, *kind, done.error());
+            log_failure(counters, owner_.devices_.at(d.in_table).name, who_.name, r, *kind, done.error());
     } else if (m.operation == operation::read) {
         stats.read_bytes.add(m.bytes);
         counters.read_bytes.add(m.bytes);

@@ -28,6 +28,23 @@ std::error_code argument_lost() noexcept
     return {1, category};
 }
 
+void call::report(request_report& into) const noexcept
+{
+    into.trace = trace();
+    into.peer.append(peer_->name);
+    into.transport.append(peer_->transport);
+    if (program_ == nullptr) {
+        into.protocol.append("rpc");
+        return;
+    }
+    into.protocol.append(program_->name());
+    into.version.append(header_.version);
+    const std::string_view name = program_->procedure_name(header_.version, header_.procedure);
+    into.operation.append(name.empty() ? "unknown" : name);
+    if (detail() != nullptr)
+        detail()->describe(into);
+}
+
 auth_status call::authenticate() noexcept
 {
     who_ = principal(); // of a call that this object was before

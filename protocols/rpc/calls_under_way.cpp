@@ -14,24 +14,36 @@ error calls_under_way::gone() noexcept
 task<bool> calls_under_way::room()
 {
     moved_.reset();
-    co_return co_await moved_.wait();
+    co_return co_await moved_.wait("earlier callbacks on the connection");
 }
 
 task<result<reply>> calls_under_way::reply_to(std::uint32_t xid)
 {
     if (closed_)
         co_return gone();
-    waiting w;
+    waiting w(to_, xid);
+    shard_.requests().begin(w);
+    served_by here(w);
+    co_await here;
     sent_.push_back({xid, shard_.now() + limit_, &w});
     if (!timer::is_armed())
         shard_.timers().arm(*this, sent_.front().until);
-    (void)co_await w.done.wait();
+    (void)co_await w.done.wait("the reply of the client");
     // A reply may have come between the stop and this resumption.
     if (!w.outcome) {
         std::ranges::find(sent_, &w, &sent_call::caller)->caller = nullptr;
         co_return error(std::errc::operation_canceled, "stopped while waiting for the reply");
     }
     co_return std::move(*w.outcome);
+}
+
+void calls_under_way::waiting::report(request_report& into) const noexcept
+{
+    into.trace = trace_of(to.connection, xid);
+    into.peer.append(to.name);
+    into.transport.append(to.transport);
+    into.protocol.append("rpc");
+    into.operation.append("callback");
 }
 
 bool calls_under_way::has(std::uint32_t xid) const noexcept
@@ -51,6 +63,8 @@ void calls_under_way::end(std::vector<sent_call>::iterator call, result<reply> o
     waiting* const caller = call->caller;
     sent_.erase(call);
     if (caller != nullptr) {
+        caller->served(outcome ? "ok" : "failed");
+        caller->leave(); // its peer may go now
         caller->outcome.emplace(std::move(outcome));
         caller->done.set();
     }

@@ -4,8 +4,10 @@
 
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/reactor/request_list.hpp>
 #include <verbena/core/reactor/timer.hpp>
 #include <verbena/core/task/event.hpp>
+#include <verbena/protocols/rpc/call.hpp>
 #include <verbena/protocols/rpc/client.hpp>
 
 #include <cstddef>
@@ -19,9 +21,9 @@ namespace verbena::rpc {
 class calls_under_way final : private timer {
 public:
     /// A call has no reply for longer than `limit`: it fails with ETIMEDOUT, counts in `timeouts` and makes room. `most` are sent at once;
-    /// the owner sees to that.
-    calls_under_way(reactor& shard, duration limit, std::size_t most, counter& timeouts)
-        : shard_(shard), limit_(limit), timeouts_(timeouts)
+    /// the owner sees to that. `to` is used until close().
+    calls_under_way(reactor& shard, duration limit, std::size_t most, counter& timeouts, const peer& to)
+        : shard_(shard), limit_(limit), timeouts_(timeouts), to_(to)
     {
         sent_.reserve(most);
     }
@@ -44,7 +46,12 @@ public:
     static error gone() noexcept;
 
 private:
-    struct waiting {
+    struct waiting final : listed_request {
+        waiting(const peer& p, std::uint32_t x) noexcept : to(p), xid(x) {}
+        void report(request_report& into) const noexcept override;
+
+        const peer& to;
+        const std::uint32_t xid;
         event done;
         std::optional<result<reply>> outcome;
     };
@@ -59,6 +66,7 @@ private:
     reactor& shard_;
     const duration limit_;
     counter& timeouts_;
+    const peer& to_;
     std::uint32_t next_xid_ = 1;
     std::vector<sent_call> sent_; // in this order
     event moved_;

@@ -44,6 +44,19 @@ reply_header header_of(outcome o, std::uint32_t xid) noexcept
     return reply_header::accepted_with(xid, accept_status::system_error);
 }
 
+std::string_view text_of(outcome o) noexcept
+{
+    switch (o) {
+    case outcome::success: return "ok";
+    case outcome::proc_unavail: return "PROC_UNAVAIL";
+    case outcome::garbage_args: return "GARBAGE_ARGS";
+    case outcome::auth_too_weak: return "AUTH_TOOWEAK";
+    case outcome::system_error: return "SYSTEM_ERR";
+    case outcome::drop: return "dropped";
+    }
+    return {};
+}
+
 /// True if a transport can frame what the procedure left.
 bool complete(const call& c, const xdr::encoder& results) noexcept
 {
@@ -113,6 +126,7 @@ bool service_dispatcher::admits(const peer& from)
 void service_dispatcher::add(program& p)
 {
     programs_.push_back(&p);
+    shard_.requests().expect(p.name());
     for (std::uint32_t version = p.low_version(); version <= p.high_version(); ++version)
         versions_.push_back(std::make_unique<version_entry>(p, version));
 }
@@ -189,6 +203,7 @@ task<bool> service_dispatcher::dispatch(call& c)
     }
 
     encode(c.results(), reply_header::accepted_with(header.xid, accept_status::success));
+    c.set_program(&entry->program);
     procedure_stats& stats = stats_of(*entry, c.from().transport, header.procedure);
     outcome how = outcome::system_error;
     try {
@@ -222,14 +237,17 @@ task<bool> service_dispatcher::dispatch(call& c)
                      {"number", header.procedure},
                      {"procedure", name.empty() ? "unknown" : name},
                      {"client", c.from().name},
+                     {"call", trace_name(c.trace())},
                      {"exception", what_of(std::current_exception())}});
     }
+    c.set_detail(nullptr); // it lay in the program's frame
     if (how == outcome::success && !complete(c, c.results()))
         how = outcome::system_error;
     if (how == outcome::proc_unavail)
         refusals_.procedure_unavailable.add();
     if (how != outcome::success && how != outcome::drop)
         answer(c, header_of(how, header.xid));
+    c.served([how] { return text_of(how); });
 
     stats.calls.add();
     stats.bytes_in.add(c.args().position());
@@ -243,10 +261,9 @@ task<bool> service_dispatcher::dispatch(call& c)
     const auto took = std::chrono::duration_cast<std::chrono::nanoseconds>(shard_.clock().now() - begun);
     stats.latency.observe(static_cast<std::uint64_t>(took.count()));
     if (log_enabled(log_level::trace)) {
-        const task_context& context = co_await current_context();
         const auto name = entry->program.procedure_name(header.version, header.procedure);
         log(log_level::trace, "rpc", "call served",
-            {{"trace", context.trace_id},
+            {{"call", trace_name(c.trace())},
              {"client", c.from().name},
              {"transport", c.from().transport},
              {"xid", header.xid},

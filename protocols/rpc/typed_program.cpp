@@ -32,7 +32,7 @@ error bad_results(const procedure_definition& what, const xdr::decoder& in) noex
     return error(std::errc::bad_message, what.name, in.position());
 }
 
-outcome procedure_handler::outcome_of(const error& e) noexcept
+outcome procedure_handler::outcome_of(const call& c, const error& e) noexcept
 {
     if (e == make_error_code(accept_status::garbage_arguments))
         return outcome::garbage_args;
@@ -46,6 +46,8 @@ outcome procedure_handler::outcome_of(const error& e) noexcept
         log_limited(failures_logged_, log_level::error, "rpc", "a procedure failed",
                     {{"program", definition.program.name},
                      {"procedure", definition.name},
+                     {"client", c.from().name},
+                     {"call", trace_name(c.trace())},
                      {"error", e.code() ? e.message()
                                         : std::string("it said that it succeeded, and has no results")}});
     } catch (const std::bad_alloc&) { // the caller hears of it all the same

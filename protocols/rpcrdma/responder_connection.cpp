@@ -9,14 +9,6 @@
 namespace verbena::rpcrdma {
 namespace {
 
-// What all calls of a connection have for a trace.
-task_context traced(reactor& shard) noexcept
-{
-    task_context context;
-    context.trace_id = shard.next_trace_id();
-    return context;
-}
-
 // For dumps; what an error says of itself is a literal.
 const char* why_of(const error& cause) noexcept
 {
@@ -34,8 +26,7 @@ responder_connection::responder_connection(verbs::context& provider, buffer_pool
       dispatcher_(dispatcher),
       options_(options),
       stats_(stats),
-      trace_(traced(provider.shard())),
-      calls_scope_(provider.shard(), &trace_, this, "calls of an RDMA connection"),
+      calls_scope_(provider.shard(), nullptr, this, "calls of an RDMA connection"),
       share_(std::move(share)),
       commons_(commons),
       receives_(commons.receives),
@@ -104,7 +95,7 @@ task<void> responder_connection::run(std::unique_ptr<verbs::connect_request> req
 
 connection_report responder_connection::report() const
 {
-    return {peer_name_, peer_.transport, since_, heard_, calls_in_use(), state_.name()};
+    return {peer_.connection, peer_name_, peer_.transport, since_, heard_, calls_in_use(), state_.name()};
 }
 
 // Sets the connection up; false if that failed.
@@ -116,6 +107,7 @@ task<bool> responder_connection::take(std::unique_ptr<verbs::connect_request> re
     peer_.address = peer_address_;
     peer_.name = peer_name_;
     peer_.transport = provider_.query().provider;
+    peer_.connection = new_connection_number();
 
     private_message mine;
     mine.remote_invalidation = provider_.query().remote_invalidate;
@@ -280,10 +272,12 @@ void responder_connection::after_silence() noexcept
     provider_.shard().timers().arm(silence_, next);
 }
 
-void responder_connection::log_refusal(const char* rule) noexcept
+void responder_connection::log_refusal(const responder_call& c, const char* rule) noexcept
 {
     log_limited(stats_.refusals_logged, log_level::warning, "rpcrdma", "message refused",
-                {{"peer", peer_name_}, {"rule", rule}});
+                {{"peer", peer_name_},
+                 {"call", trace_name(trace_of(peer_.connection, c.transport_.xid))},
+                 {"rule", rule}});
 }
 
 // On a device the end takes a while; what comes meanwhile is not served.
@@ -326,8 +320,9 @@ std::shared_ptr<rpc::reverse_channel> responder_connection::reverse()
         reverse_sends_.resize(sends);
         for (std::uint32_t i = 0; i < sends; ++i)
             free_reverse_sends_.push_back(i);
-        reverse_ = std::make_shared<reverse_requester>(static_cast<reverse_link&>(*this), provider_.shard(),
-                                                       buffers_, options_, stats_, terms_.send_threshold);
+        reverse_ =
+            std::make_shared<reverse_requester>(static_cast<reverse_link&>(*this), provider_.shard(),
+                                                buffers_, options_, stats_, terms_.send_threshold, peer_);
     }
     return reverse_;
 }

@@ -158,7 +158,7 @@ private:
     }
     void arrive(std::uint32_t slot, std::uint32_t length) noexcept;
     void overrun(std::size_t messages) noexcept;
-    void log_refusal(const char* rule) noexcept;
+    void log_refusal(const responder_call& c, const char* rule) noexcept;
     void give_up(const error& cause) noexcept;
     task<void> serve(responder_call& c, std::size_t header_size, std::uint32_t length);
     enum class assembly : std::uint8_t {
@@ -214,8 +214,7 @@ private:
     rpc::dispatcher& dispatcher_;
     const responder_options& options_;
     responder_stats& stats_;
-    const task_context trace_; // what calls inherit
-    stop_token server_stop_;   // what calls that go on without their caller see
+    stop_token server_stop_; // what calls that go on without their caller see
     scope calls_scope_;
     std::unique_ptr<verbs::queue_pair> queue_pair_;
     connection_terms terms_;

@@ -187,9 +187,9 @@ task<void> responder_connection::reply(responder_call& c)
     if (!build_reply(c, form, invalidate)) {
         // The requester's estimate was too small, as that of a typed client for its first large results. It tries again
         // with more room, under a new XID.
-        log_limited(stats_.refusals_logged, log_level::debug, "rpcrdma",
-                    "reply does not fit the requester's chunks",
-                    {{"peer", peer_name_}, {"bytes", c.results_.position()}});
+        log_limited(
+            stats_.refusals_logged, log_level::debug, "rpcrdma", "reply does not fit the requester's chunks",
+            {{"peer", peer_name_}, {"call", trace_name(c.trace())}, {"bytes", c.results_.position()}});
         c.attached_.clear();
         co_await reply_error(c, error_kind::chunk);
         co_return;

@@ -3,6 +3,7 @@
 #include "responder_connection.hpp"
 
 #include <verbena/core/log.hpp>
+#include <verbena/core/task/in_context.hpp>
 #include <verbena/protocols/rpc/message.hpp>
 
 #include <algorithm>
@@ -123,7 +124,7 @@ void responder_connection::begin_call(lease message, std::uint32_t length)
     const std::span<const std::byte> bytes(c.received_.data(), length);
     const decoded_header d = decode(bytes, c.transport_);
     const auto refuse = [&](const char* rule, error_kind kind) {
-        log_refusal(rule);
+        log_refusal(c, rule);
         calls_scope_.spawn(&responder_connection::refuse_call, this, std::ref(c), kind);
     };
     switch (d.action) {
@@ -155,6 +156,8 @@ void responder_connection::begin_call(lease message, std::uint32_t length)
         refuse("Read chunks of a requester that answers no RDMA Reads (IRD 0)", error_kind::chunk);
         return;
     }
+    c.start_header(c.transport_.xid);
+    provider_.shard().requests().begin(c);
     stats_.calls.add();
     stats_.credits_wanted.add(c.transport_.credits);
     count_call(c.transport_.credits);
@@ -167,7 +170,7 @@ task<bool> responder_connection::send_queue_room(std::uint32_t entries)
 {
     while (!down() && send_queue_used_ + entries > send_depth) {
         send_queue_moved_.reset();
-        const bool moved = co_await send_queue_moved_.wait();
+        const bool moved = co_await send_queue_moved_.wait("room in the send queue of its connection");
         if (!moved)
             co_return false;
     }
@@ -229,7 +232,8 @@ task<bool> responder_connection::read_chunk(responder_call& c, std::span<const r
         c.read_failed_ = true;
     }
     if (--c.reads_pending_ != 0)
-        co_await c.reads_done_.wait_shielded(); // the memory is the provider's until then
+        co_await c.reads_done_.wait_shielded(
+            "RDMA Reads from the peer"); // the memory is the provider's until then
     if (failure)
         std::rethrow_exception(failure);
     if (c.read_failed_)
@@ -283,7 +287,7 @@ task<bool> responder_connection::chunk_room(responder_call& c, std::uint64_t wan
            rpc::exceeds_share(share_->bytes, wanted, options_.max_address_chunk_bytes)) {
         stats_.chunk_waits.add();
         share_->freed.reset();
-        const bool freed = co_await share_->freed.wait();
+        const bool freed = co_await share_->freed.wait("other calls of its host that move data by RDMA");
         if (!freed || down())
             co_return false;
     }
@@ -358,6 +362,8 @@ task<void> responder_connection::refuse_call(responder_call& c, error_kind kind)
 
 task<void> responder_connection::serve(responder_call& c, std::size_t header_size, std::uint32_t length)
 {
+    served_by here(c);
+    co_await here;
     const std::uint64_t chunk_bytes = std::max(chunk_bytes_of(c.transport_), least_charge());
     if (chunk_bytes != 0 && !co_await chunk_room(c, chunk_bytes)) {
         release(c);
@@ -373,10 +379,14 @@ task<void> responder_connection::serve(responder_call& c, std::size_t header_siz
         release(c);
         co_return;
     }
-    const bool answer = co_await dispatcher_.dispatch(c);
+    task_context traced = calls_scope_.context();
+    traced.trace_id = c.trace();
+    const task<bool> dispatching = dispatcher_.dispatch(c);
+    verbena::detail::in_context<bool> with_trace(dispatching, traced);
+    const bool answer = co_await with_trace;
     // RFC 8166 4.5.2: a Read chunk cuts the call's header, or what came is none.
     if (!answer && !c.is_call() && !down()) {
-        log_refusal(c.args().failure().context());
+        log_refusal(c, c.args().failure().context());
         co_await reply_error(c, error_kind::chunk);
         co_return;
     }

@@ -27,12 +27,13 @@ class reverse_requester final : public rpc::reverse_channel {
 public:
     /// `link` and what it gave are used until closed(). `threshold` is the largest message that the peer receives.
     reverse_requester(reverse_link& link, reactor& shard, buffer_pool& buffers,
-                      const responder_options& options, responder_stats& stats, std::uint32_t threshold)
+                      const responder_options& options, responder_stats& stats, std::uint32_t threshold,
+                      const rpc::peer& to)
         : link_(&link),
           buffers_(buffers),
           wanted_(options.reverse_credits),
           threshold_(threshold),
-          sent_(shard, options.reverse_limit, wanted_, stats.reverse_timeouts)
+          sent_(shard, options.reverse_limit, wanted_, stats.reverse_timeouts, to)
     {
     }
     task<result<rpc::reply>> call(rpc::request& r) override;

@@ -3,6 +3,8 @@
 
 #include "stream_connection.hpp"
 
+#include <verbena/protocols/xdr/byte_order.hpp>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -13,6 +15,9 @@ stream_call::stream_call(stream_connection& connection, record&& message,
                          const task_context& context) noexcept
     : connection_(connection), message_(std::move(message)), context_(context)
 {
+    if (message_.first.size() >= 4)
+        start_header(xdr::load_u32(message_.first.data()));
+    context_.trace_id = trace_of(connection.peer().connection, header_.xid);
     peer_ = &connection.peer();
     buffers_ = &connection.buffers();
     server_stop_ = connection.server_stop();

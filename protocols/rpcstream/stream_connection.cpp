@@ -24,6 +24,7 @@ public:
     public:
         explicit promise_type(stream_call& c) noexcept : root_record(c.connection().call_group(), c.context())
         {
+            c.set_runner(this);
         }
         static void* operator new(std::size_t size) { return allocate_frame(size); }
         static void operator delete(void* frame, std::size_t size) noexcept { release_frame(frame, size); }
@@ -67,6 +68,7 @@ stream_connection::stream_connection(server& s, net::unique_fd socket, const net
     peer_.name = name_;
     peer_.transport = transport;
     peer_.port = peer.port();
+    peer_.connection = new_connection_number();
     // The first time needs a place among the shard's timers, later ones have it.
     watch_until(last_call_ + server_.options.first_call_limit);
 }
@@ -86,7 +88,7 @@ void stream_connection::start() noexcept
 
 connection_report stream_connection::report() const
 {
-    return {name_, peer_.transport, since_, last_call_, calls_, state_.name()};
+    return {peer_.connection, name_, peer_.transport, since_, last_call_, calls_, state_.name()};
 }
 
 bool stream_connection::on_readable() noexcept
@@ -234,6 +236,7 @@ void stream_connection::serve(record&& message) noexcept
     ++calls_;
     call_bytes_ += made->size();
     turn_used_ += 1 + made->size() / server_.options.turn_unit;
+    shard().requests().begin(*made);
     stream_call& c = *made.release(); // which its tasks own, unless they can't begin
     try {
         run(c);
@@ -245,6 +248,7 @@ void stream_connection::serve(record&& message) noexcept
 
 void stream_connection::complete(std::unique_ptr<stream_call> c, bool reply) noexcept
 {
+    c->leave();
     server_.stats.calls_in_flight.add(-1);
     --calls_;
     call_bytes_ -= c->size();
@@ -306,7 +310,7 @@ std::shared_ptr<reverse_channel> stream_connection::reverse()
     if (!reverse_ && server_.options.max_reverse_calls != 0 &&
         !state_.is_in(stream_state::finishing, stream_state::ended))
         reverse_ = std::make_shared<stream_reverse>(static_cast<stream_reverse_link&>(*this), shard(),
-                                                    server_.pool, server_.options, server_.stats);
+                                                    server_.pool, server_.options, server_.stats, peer_);
     return reverse_;
 }
 

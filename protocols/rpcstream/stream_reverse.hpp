@@ -29,12 +29,12 @@ class stream_reverse final : public reverse_channel {
 public:
     /// `link` and what it gave are used until closed().
     stream_reverse(stream_reverse_link& link, reactor& shard, buffer_pool& buffers,
-                   const stream_options& options, stream_stats& stats)
+                   const stream_options& options, stream_stats& stats, const peer& to)
         : link_(&link),
           buffers_(buffers),
           stats_(stats),
           most_(options.max_reverse_calls),
-          sent_(shard, options.reverse_limit, most_, stats.reverse_timeouts)
+          sent_(shard, options.reverse_limit, most_, stats.reverse_timeouts, to)
     {
     }
     task<result<reply>> call(request& r) override;

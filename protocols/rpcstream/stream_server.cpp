@@ -59,7 +59,6 @@ task_context stream_server::impl::context_of_a_call(stop_source& caller_gone) no
     task_context context;
     context.shard = &shard;
     context.stop = caller_gone.token();
-    context.trace_id = shard.next_trace_id();
     return context;
 }
 

@@ -4,9 +4,11 @@
 #include "path_part.hpp"
 #include "server_chunk.hpp"
 #include "server_memory.hpp"
+#include "server_path.hpp"
 #include "server_session.hpp"
 #include "server_shared.hpp"
 
+#include <verbena/core/net/connection_list.hpp>
 #include <verbena/core/task/already_made.hpp>
 #include <verbena/core/task/yield.hpp>
 
@@ -35,8 +37,24 @@ std::uint16_t code_of(const error& e) noexcept
 
 } // namespace
 
+void request::report(request_report& into) const noexcept
+{
+    into.trace = trace();
+    if (from_ != nullptr) {
+        into.peer.append(from_->peer);
+        into.transport.append(from_->transport);
+    }
+    into.protocol.append("rtrs");
+    into.operation.append("message");
+    if (detail() != nullptr)
+        detail()->describe(into);
+}
+
 server_connection::server_connection(path_part& path, std::uint16_t number, connection_charges charged)
-    : connection(number), path_(path), charged_(std::move(charged))
+    : connection(number),
+      path_(path),
+      charged_(std::move(charged)),
+      origin_{path.whole().peer(), path.device().query().provider, new_connection_number()}
 {
     path_.shared().stats.connections.add(1);
 }
@@ -303,6 +321,10 @@ task<void> server_connection::serve(std::uint32_t number, io_header header, std:
     if (!header.is_write)
         size = header.sink ? header.sink->length : 0;
     request r(header.is_write, memory.first(size), memory.subspan(data_size, header.user_size));
+    r.came_by(origin_, ++requests_);
+    path_.shared().shard.requests().begin(r);
+    served_by here(r);
+    co_await here;
     std::uint16_t code = EIO;
     try {
         const auto done = co_await session.handler().serve(r);
@@ -310,7 +332,9 @@ task<void> server_connection::serve(std::uint32_t number, io_header header, std:
     } catch (...) {
         stats.exceptions.add();
         log_limited(stats.exceptions_logged, log_level::error, "rtrs", "an exception left a service",
-                    {{"session", session.name()}, {"exception", what_of(std::current_exception())}});
+                    {{"session", session.name()},
+                     {"call", trace_name(r.trace())},
+                     {"exception", what_of(std::current_exception())}});
     }
     if (!header.is_write) {
         size = code == 0 ? r.produced() : 0;
@@ -321,6 +345,7 @@ task<void> server_connection::serve(std::uint32_t number, io_header header, std:
         for (unsent = clear_some(unsent); !unsent.empty(); unsent = clear_some(unsent))
             co_await yield();
     }
+    r.served(code == 0 ? std::string_view("ok") : std::string_view("failed"));
     (header.is_write ? stats.writes : stats.reads).add();
     (header.is_write ? stats.write_bytes : stats.read_bytes).add(code == 0 ? size : 0);
     if (code != 0)

@@ -5,6 +5,7 @@
 #include "connection.hpp"
 #include "connection_charges.hpp"
 
+#include <verbena/protocols/rtrs/server.hpp>
 #include <verbena/protocols/rtrs/wire.hpp>
 
 #include <cstddef>
@@ -54,7 +55,9 @@ private:
     const connection_charges charged_;
     std::uint32_t send_depth_ = 0;
     std::uint32_t unsignalled_ = 0;
-    std::size_t handled_ = 0; // of handling_
+    const request::origin origin_;
+    std::uint32_t requests_ = 0; // that came
+    std::size_t handled_ = 0;    // of handling_
     bool accepted_ = false;
     enum class heartbeat_answer : std::uint8_t {
         none,

@@ -18,6 +18,11 @@ handle forwarding_backend::root() const noexcept { return below_.root(); }
 
 std::uint64_t forwarding_backend::write_verifier() const noexcept { return below_.write_verifier(); }
 
+std::optional<std::uint64_t> forwarding_backend::number_in(const handle& file) const noexcept
+{
+    return below_.number_in(file);
+}
+
 task<result<attributes>> forwarding_backend::getattr(const request& r, const handle& file)
 {
     return below_.getattr(r, file);

@@ -176,6 +176,7 @@ struct answer {
     std::string command;
     std::vector<std::string> columns;
     bool single = false;
+    std::string largest_first; // a column of numbers, or none
     ordered rows = ordered::array();
     ordered silent = ordered::array();
     ordered failed = ordered::array();
@@ -190,6 +191,7 @@ struct answer {
             command = part.value("command", "");
             columns = part["columns"].get<std::vector<std::string>>();
             single = part.value("single", false);
+            largest_first = part.value("largest_first", "");
         }
         if (part.contains("rows"))
             for (const ordered& row : part["rows"])
@@ -197,6 +199,18 @@ struct answer {
         silent = part.value("shards_silent", silent);
         failed = part.value("shards_failed", failed);
         return part.value("more", false);
+    }
+    // Each shard has sent its own in their order.
+    void sort()
+    {
+        if (largest_first.empty())
+            return;
+        const auto number = [&](const ordered& row) {
+            const auto found = row.find(largest_first);
+            return found != row.end() && found->is_number() ? found->get<double>() : 0.0;
+        };
+        std::sort(rows.begin(), rows.end(),
+                  [&](const ordered& a, const ordered& b) { return number(a) > number(b); });
     }
     std::vector<std::vector<std::string>> cells() const
     {
@@ -348,6 +362,7 @@ int admin(const admin_options& o)
     waits.reset();
     if (!all.refused.empty())
         return complain(printable_lines(all.refused), exit_failed);
+    all.sort();
     if (o.json)
         show_as_json(all);
     else

@@ -164,6 +164,8 @@ std::string control_head(const control_command& c)
     head["command"] = c.name;
     head["columns"] = c.columns;
     head["single"] = c.single;
+    if (!c.largest_first.empty())
+        head["largest_first"] = c.largest_first;
     head["more"] = true;
     return line_of(head);
 }

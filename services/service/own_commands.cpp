@@ -2,6 +2,8 @@
 #include "own_commands.hpp"
 
 #include <verbena/core/log.hpp>
+#include <verbena/core/reactor/request_list.hpp>
+#include <verbena/core/task/trace_name.hpp>
 
 #include <memory>
 #include <optional>
@@ -85,9 +87,10 @@ public:
                 continue;
             }
             const connection_report r = c->report();
-            rows.push_back({r.peer, told_->protocols[at_ - 1].name, std::string(r.transport),
-                            std::uint64_t(shard_.index()), seconds_of(now - r.since),
-                            seconds_of(now - r.last_call), std::uint64_t(r.calls), std::string(r.state)});
+            rows.push_back({std::uint64_t(r.number), r.peer, told_->protocols[at_ - 1].name,
+                            std::string(r.transport), std::uint64_t(shard_.index()),
+                            seconds_of(now - r.since), seconds_of(now - r.last_call), std::uint64_t(r.calls),
+                            std::string(r.state)});
             ++n;
         }
         return true;
@@ -105,9 +108,107 @@ control_command connections_command(const std::shared_ptr<const told_of_service>
     control_command c;
     c.name = "connections";
     c.help = "The connections that calls come by";
-    c.columns = {"peer", "protocol", "transport", "shard", "age_seconds", "idle_seconds", "calls", "state"};
+    c.columns = {"connection",  "peer",         "protocol", "transport", "shard",
+                 "age_seconds", "idle_seconds", "calls",    "state"};
     c.list = [told](shard& s, const control_arguments&) {
         return std::make_unique<list_of_connections>(s, told);
+    };
+    return c;
+}
+
+// To the microsecond, which people can still read.
+double milliseconds_of(duration d)
+{
+    return double(std::chrono::duration_cast<std::chrono::microseconds>(d).count()) / 1000;
+}
+
+// The columns of a request that are the same while it is served and afterwards.
+control_row begin_row(const request_report& r, const shard& where)
+{
+    const auto or_nothing = [](std::string_view text) {
+        return text.empty() ? control_value() : control_value(std::string(text));
+    };
+    std::string protocol(r.protocol.view());
+    if (!r.version.empty())
+        protocol.append(" ").append(r.version.view());
+    return {std::string(trace_name(r.trace).view()),
+            std::string(r.peer.view()),
+            std::move(protocol),
+            std::string(r.transport.view()),
+            std::uint64_t(where.index()),
+            or_nothing(r.operation),
+            or_nothing(r.object)};
+}
+
+// Those of one shard, the oldest first.
+class list_of_requests final : public control_list {
+public:
+    explicit list_of_requests(shard& s) : shard_(s), reader_(s.reactor().requests()) {}
+    bool next(std::vector<control_row>& rows, std::size_t most) override
+    {
+        request_list& all = shard_.reactor().requests();
+        const time_point now = shard_.reactor().now();
+        for (std::size_t n = 0; n < most; ++n) {
+            const listed_request* const r = reader_.next();
+            if (r == nullptr)
+                return false;
+            request_report what;
+            r->report(what);
+            control_row row = begin_row(what, shard_);
+            row.emplace_back(milliseconds_of(now - r->since()));
+            std::string waits = all.waits_for(*r);
+            row.push_back(waits.empty() ? control_value() : control_value(std::move(waits)));
+            row.resize(row.size() + 2); // of those that have ended
+            rows.push_back(std::move(row));
+        }
+        return true;
+    }
+
+private:
+    shard& shard_;
+    request_list::reader reader_;
+};
+
+// The slowest that ended on one shard of late.
+class list_of_slowest final : public control_list {
+public:
+    explicit list_of_slowest(shard& s) : shard_(s), all_(s.reactor().requests().slowest()) {}
+    bool next(std::vector<control_row>& rows, std::size_t most) override
+    {
+        const time_point now = shard_.reactor().now();
+        for (std::size_t n = 0; n < most && at_ < all_.size(); ++n, ++at_) {
+            const request_list::ended& one = all_[at_];
+            control_row row = begin_row(one.what, shard_);
+            row.emplace_back(milliseconds_of(one.took));
+            row.emplace_back(); // it waits for nothing any more
+            row.emplace_back(std::string(one.what.status.view()));
+            row.emplace_back(seconds_of(now - one.when));
+            rows.push_back(std::move(row));
+        }
+        return at_ < all_.size();
+    }
+
+private:
+    shard& shard_;
+    const std::vector<request_list::ended> all_;
+    std::size_t at_ = 0;
+};
+
+control_command requests_command()
+{
+    control_command c;
+    c.name = "requests";
+    c.help =
+        "The calls and block operations under way, the oldest first; with slowest, those that ended of late";
+    c.columns = {"call",   "peer",   "protocol",  "transport", "shard",        "operation",
+                 "object", "age_ms", "waits_for", "status",    "ended_seconds"};
+    c.arguments = {
+        {.name = "which", .help = "slowest: the slowest of the last minutes", .words = {"slowest"}}};
+    c.largest_first = "age_ms";
+    c.list = [](shard& s, const control_arguments& said) -> std::unique_ptr<control_list> {
+        if (said.find("which") != nullptr)
+            return std::make_unique<list_of_slowest>(s);
+        return std::make_unique<list_of_requests>(s);
     };
     return c;
 }
@@ -182,6 +283,7 @@ void add_own_commands(control_table& table, told_of_service told)
     const auto shared = std::make_shared<const told_of_service>(std::move(told));
     table.add(status_command(shared));
     table.add(connections_command(shared));
+    table.add(requests_command());
     table.add(modules_command(shared));
     table.add(log_level_command());
     table.add(drain_command(shared));

@@ -35,7 +35,7 @@ struct told_of_service {
     std::function<void()> drain;
 };
 
-/// help, status, connections, modules, loglevel, drain. `table` has help's list, too.
+/// help, status, connections, requests, modules, loglevel, drain. `table` has help's list, too.
 void add_own_commands(control_table& table, told_of_service told);
 
 } // namespace verbena::services

@@ -22,6 +22,7 @@
 #include <verbena/core/net/refusals.hpp>
 #include <verbena/core/printable.hpp>
 #include <verbena/core/queued_log.hpp>
+#include <verbena/core/reactor/request_list.hpp>
 #include <verbena/core/reactor/runtime.hpp>
 #include <verbena/core/suggestion.hpp>
 
@@ -103,6 +104,8 @@ std::vector<setting> daemon_settings()
         setting::number("blocking_threads", {1, blocking_pool::max_threads}, 8,
                         "Most threads for calls that block, of each export and device"),
         setting::number("drain_seconds", {0, 3600}, 10, "How long calls in flight may take after SIGTERM"),
+        setting::number("slow_seconds", {0, 86400}, 10,
+                        "A call or a block operation that takes longer has a line in the log; 0: none has"),
         setting::word("log_level", {"trace", "debug", "info", "warning", "error", "off"}, "info",
                       "trace, debug, info (default), warning, error or off")
             .form("NAME"),
@@ -445,6 +448,9 @@ void service::impl::start_runtime()
     append(registrations, expose(registry, *shares));
     append(registrations, expose_refusals(registry));
     rt->expose(registry);
+    const std::chrono::seconds slow(d.number("slow_seconds"));
+    for (std::size_t i = 0; i < rt->size(); ++i)
+        rt->call(i, [slow](shard& s) { s.reactor().requests().set_slow(slow); });
 }
 
 void service::impl::start()

@@ -98,7 +98,7 @@ class Admin(daemon.DaemonTest):
             self.assertEqual(reader.stdout.read(1), b"\0")
             rows = [row for row in self.rows("connections") if row["transport"] == "iwarp"]
             self.assertTrue(rows)
-            self.assertRegex(self.admin("connections"), r"(?m)^127\.0\.0\.1:\d+ +nfs +iwarp +[01] +\d")
+            self.assertRegex(self.admin("connections"), r"(?m)^\d+ +127\.0\.0\.1:\d+ +nfs +iwarp +[01] +\d")
             row, = self.rows("clients")
             self.assertEqual((row["address"], row["confirmed"], row["sessions"], row["lease"], row["in_use"]),
                              ("127.0.0.1", True, 1, "active", True), row)

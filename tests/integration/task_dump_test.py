@@ -68,7 +68,7 @@ metadata_milliseconds = {delay_milliseconds}
         chain = re.search(r'^  scope "calls that came over streams" 0x[0-9a-f]+: 1 child\n(    .*\n)+', text, re.M)
         self.assertIsNotNone(chain, text)
         lines = chain[0].splitlines()[1:]
-        self.assertRegex(lines[0], r"^    verbena::rpc::service_dispatcher::dispatch, trace \d+$", text)
+        self.assertRegex(lines[0], r"^    verbena::rpc::service_dispatcher::dispatch, trace \d+\.00000001$", text)
         for above, below in zip(lines, lines[1:]):
             self.assertEqual(len(above) - len(above.lstrip()) + 2, len(below) - len(below.lstrip()), text)
         self.assertIn("verbena::nfs::v3::server::getattr", chain[0], text)

@@ -194,7 +194,7 @@ task<void> covered_directories::look(const export_options& outer)
 
 task<result<bool>> covered_directories::until_over(std::shared_ptr<round> r)
 {
-    const bool ended = co_await r->over.wait();
+    const bool ended = co_await r->over.wait("a look at what exports cover");
     co_return ended;
 }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/nfs/server/exports.hpp>
+
+#include <verbena/core/reactor/request_list.hpp>
 #include <verbena/protocols/nfs/server/file_handle.hpp>
 
 #include <algorithm>
@@ -40,6 +42,22 @@ std::string_view path_within(std::string_view outer, std::string_view inner) noe
 }
 
 } // namespace
+
+void describe(const export_options& exported, const storage::handle& file, request_report& into) noexcept
+{
+    into.object.append(exported.pseudo);
+    if (file == exported.backend->root())
+        return;
+    if (const auto number = exported.backend->number_in(file)) {
+        into.object.append(" inode ").append(*number);
+        return;
+    }
+    into.object.append(" handle ");
+    for (const std::byte b : file.bytes()) {
+        const auto value = std::to_integer<unsigned>(b);
+        into.object.append(value >> 4, 16).append(value & 15, 16);
+    }
+}
 
 std::string_view next_component(std::string_view& path) noexcept
 {

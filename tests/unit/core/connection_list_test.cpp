@@ -17,7 +17,7 @@ namespace {
 
 struct connection final : listed_connection {
     explicit connection(std::string n, connection_list* list) : name(std::move(n)) { join(list); }
-    connection_report report() const override { return {name, "test", {}, {}, 0, ""}; }
+    connection_report report() const override { return {1, name, "test", {}, {}, 0, ""}; }
     std::string name;
 };
 

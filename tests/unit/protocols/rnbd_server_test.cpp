@@ -4,6 +4,7 @@
 
 #include "../log_at.hpp"
 #include "../refusals_since.hpp"
+#include "requests_in.hpp"
 #include "rnbd_world.hpp"
 #include "rtrs_by_hand.hpp"
 
@@ -168,6 +169,34 @@ struct fixture : rnbd_test::served_world {
 };
 
 } // namespace
+
+// --- who waits for what ------------------------------------------------------------------------------
+
+BOOST_AUTO_TEST_CASE(an_operation_is_listed_with_its_device_until_it_is_over)
+{
+    fixture f;
+    f.run([&]() -> task<void> {
+        const auto s = co_await f.open("stuck");
+        BOOST_TEST(test::requests_in(*f.shard).empty());
+        scope tasks(*f.shard);
+        tasks.spawn([&]() -> task<void> { BOOST_TEST(co_await f.io(*s, operation::write, 0, 3, 512) == 0); });
+        co_await sleep_for(5ms);
+        const auto listed = test::requests_in(*f.shard);
+        BOOST_REQUIRE(listed.size() == 1u);
+        BOOST_TEST(listed[0].ends_with(" loop block write 512 at 1536 stuck waits for event"), listed[0]);
+        // Its number is that of its connection's requests: the first one opened the device.
+        BOOST_TEST(test::calls_in(*f.shard).front().size() == 8u);
+        f.stuck.over.set();
+        co_await tasks.join();
+        BOOST_TEST(test::requests_in(*f.shard).empty());
+        const auto slow = f.shard->requests().slowest();
+        const auto found = std::ranges::find_if(slow, [](const request_list::ended& e) {
+            return e.what.object.view() == "stuck" && e.what.status.view() == "ok" && e.took >= 4ms;
+        });
+        BOOST_TEST((found != slow.end()));
+        co_await s->close();
+    });
+}
 
 // --- what a device is told to do -------------------------------------------------------------------
 

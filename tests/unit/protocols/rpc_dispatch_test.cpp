@@ -65,9 +65,10 @@ BOOST_FIXTURE_TEST_CASE(each_call_is_a_line_at_level_trace, fixture)
     set_log_level(before);
     set_log_capture(nullptr, nullptr);
     const std::size_t second = lines.find('\n') + 1;
-    BOOST_TEST(lines.find("trace=2 ") < second, lines);
-    BOOST_TEST(lines.find("trace=3 ", second) != std::string::npos, lines);
-    for (const auto* part : {"trace rpc: call served", "xid=287454020", "procedure=NULL", "rpc_success=true"})
+    BOOST_TEST(lines.find(".11223344 client=") < second, lines); // behind the number of its connection
+    BOOST_TEST(lines.find(".00000009 client=", second) != std::string::npos, lines);
+    for (const auto* part :
+         {"trace rpc: call served call=", "xid=287454020", "procedure=NULL", "rpc_success=true"})
         BOOST_TEST(lines.substr(0, second).find(part) != std::string::npos, part << " in " << lines);
     BOOST_TEST(lines.find("procedure=unknown rpc_success=false", second) != std::string::npos, lines);
 }

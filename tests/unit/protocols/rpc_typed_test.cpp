@@ -564,8 +564,9 @@ BOOST_AUTO_TEST_CASE(what_a_handler_fails_with_is_what_the_rpc_layer_has_for_it)
     BOOST_TEST(s.reply_to(3, "00000005 656d7074 79000000") == system_error);
     set_log_capture(nullptr, nullptr);
     set_log_level(before);
-    for (const auto* part : {"exception=boom", "program=shop procedure=FAIL error=\"the disk: ",
-                             "procedure=FIND error=\"it said"})
+    for (const auto* part :
+         {"exception=boom", "program=shop procedure=FAIL client=127.0.0.1:700 call=4660 error=\"the disk: ",
+          "procedure=FIND client=127.0.0.1:700 call=4660 error=\"it said"})
         BOOST_TEST(lines.find(part) != std::string::npos, part << " in " << lines);
 }
 

@@ -2,6 +2,7 @@
 // What the responder allows one requester, and how it ends.
 #include <boost/test/unit_test.hpp>
 
+#include "requests_in.hpp"
 #include "rpcrdma_by_hand.hpp"
 
 BOOST_AUTO_TEST_SUITE(rpcrdma_responder_test)
@@ -35,8 +36,68 @@ BOOST_FIXTURE_TEST_CASE(reads_that_are_answered_slowly_do_not, fixture)
         shard->turn();
     }
     BOOST_TEST(dispatcher.pulled == 3u);
-    BOOST_TEST(dispatcher.trace == 1u); // the connection's
+    BOOST_TEST(std::uint32_t(dispatcher.trace) == 3u); // the XID, behind the number of the connection
+    BOOST_TEST((dispatcher.trace >> 32) != 0u);
     BOOST_TEST(stats.stalled_reads.value() == 0u);
+}
+
+// From its message on, so that a peer that answers no Read is seen to be the one that is waited for.
+BOOST_FIXTURE_TEST_CASE(a_call_is_listed_until_it_is_answered, fixture)
+{
+    using texts = std::vector<std::string>;
+    start();
+    call_at_position_zero(0x3fa0c11d, 4); // nothing of it is here
+    const bytes request = receive();
+    BOOST_TEST(test::requests_in(*shard) == texts{"iwarp rpc waits for RDMA Reads from the peer"},
+               boost::test_tools::per_element());
+    BOOST_TEST(test::calls_in(*shard) == texts{"3fa0c11d"}, boost::test_tools::per_element());
+    bytes message = call_head(0x3fa0c11d, 4);
+    put(message, {0x61626364});
+    answer(request, message);
+    BOOST_TEST(receive().size() > 18u + 28u); // the reply
+    BOOST_TEST(test::requests_in(*shard).empty());
+    // The same object serves another call, whose connection ends.
+    call(2);
+    (void)receive();
+    BOOST_TEST(test::calls_in(*shard) == texts{"00000002"}, boost::test_tools::per_element());
+    ::shutdown(peer, SHUT_RDWR);
+    ending = true;
+    until([&] { return provider->counters().active == 0; });
+    BOOST_TEST(test::requests_in(*shard).empty());
+}
+
+BOOST_FIXTURE_TEST_CASE(a_call_whose_dispatcher_throws_is_listed_no_more, fixture)
+{
+    dispatcher.throws = true;
+    start();
+    inline_call(1);
+    until([&] { return stats.exceptions.value() == 1; });
+    BOOST_TEST(test::requests_in(*shard).empty());
+}
+
+// A call back to a client is listed as well: what it waits for is the client.
+BOOST_FIXTURE_TEST_CASE(a_call_back_is_listed_until_its_reply_or_the_end, fixture)
+{
+    options.reverse_credits = 2;
+    dispatcher.keeps_channel = true;
+    start();
+    inline_call(1);
+    (void)receive();
+    tasks->spawn([&] { return call_back(); });
+    const std::uint32_t xid = called_back();
+    BOOST_TEST(test::requests_in(*shard) ==
+                   std::vector<std::string>{"iwarp rpc callback waits for the reply of the client"},
+               boost::test_tools::per_element());
+    answer_call_back(xid, 2);
+    until([&] { return outcome == "a reply"; });
+    BOOST_TEST(test::requests_in(*shard).empty());
+    tasks->spawn([&] { return call_back(); });
+    (void)called_back();
+    BOOST_TEST(test::requests_in(*shard).size() == 1u);
+    ::shutdown(peer, SHUT_RDWR);
+    ending = true;
+    until([&] { return provider->counters().active == 0; });
+    BOOST_TEST(test::requests_in(*shard).empty());
 }
 
 BOOST_FIXTURE_TEST_CASE(a_requester_that_ignores_its_credits_is_sent_away, fixture)

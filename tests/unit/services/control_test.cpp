@@ -9,6 +9,8 @@
 
 #include <verbena/core/log.hpp>
 #include <verbena/core/module/settings.hpp>
+#include <verbena/core/reactor/request_list.hpp>
+#include <verbena/core/task/trace_name.hpp>
 #include <verbena/core/unique_fd.hpp>
 
 #include <algorithm>
@@ -750,7 +752,7 @@ BOOST_AUTO_TEST_CASE(every_service_has_these_commands)
     std::string all;
     for (const std::string& line : p.ask("help"))
         all += line;
-    for (const char* name : {"status", "modules", "loglevel", "drain", "help"})
+    for (const char* name : {"status", "requests", "modules", "loglevel", "drain", "help"})
         BOOST_TEST(has(all, "\"command\":\"" + std::string(name) + '"'), name);
     BOOST_TEST(has(all, "[trace|debug|info|warning|error|off]"));
     BOOST_TEST(has(p.ask("drain").back(), "does not leave its end to service::run()"));
@@ -861,6 +863,66 @@ BOOST_AUTO_TEST_CASE(a_command_has_work_or_the_rest)
     both.answer = [](const control_arguments&) { return control_answer(); };
     BOOST_CHECK_EXCEPTION(table_of({both}), config_error,
                           [](const config_error& e) { return has(e.what(), "let the work give all rows"); });
+}
+
+namespace {
+
+class listed final : public listed_request {
+public:
+    void report(request_report& into) const noexcept override
+    {
+        into.trace = trace_of(3, 1);
+        into.peer.append("192.0.2.1:700");
+        into.protocol.append("test");
+    }
+};
+
+std::size_t count(const std::string& text, const std::string& what)
+{
+    std::size_t n = 0;
+    for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += what.size())
+        ++n;
+    return n;
+}
+
+} // namespace
+
+// However many there are, the shard is held for a part of them.
+BOOST_AUTO_TEST_CASE(requests_are_listed_in_parts)
+{
+    const folder in;
+    rt_of rt(1);
+    control_table table;
+    told_of_service told;
+    told.program = "test";
+    told.shards = &*rt;
+    const module_table modules;
+    told.modules = &modules;
+    add_own_commands(table, told);
+    std::vector<std::unique_ptr<listed>> all;
+    (*rt).call(0, [&](shard& s) {
+        for (unsigned i = 0; i < 250; ++i)
+            s.reactor().requests().begin(*all.emplace_back(std::make_unique<listed>()));
+    });
+    {
+        control_server server(*rt, std::move(table), {.path = in.socket()});
+        peer p(in.socket());
+        const auto lines = p.ask("requests");
+        BOOST_TEST(has(lines.front(), R"("largest_first":"age_ms")"), lines.front());
+        std::size_t rows = 0;
+        for (const std::string& line : lines) {
+            BOOST_TEST(count(line, R"("call":"3.00000001")") <= rows_of_a_part);
+            rows += count(line, R"("call":"3.00000001")");
+        }
+        BOOST_TEST(rows == 250U);
+        BOOST_TEST(
+            has(lines.at(1),
+                R"("peer":"192.0.2.1:700","protocol":"test","transport":"","shard":0,"operation":null)"),
+            lines.at(1));
+        p.send("{\"version\":1,\"command\":\"requests\",\"arguments\":[\"slowest\"]}\n");
+        BOOST_TEST(!has(p.answer().at(1), "\"call\"")); // none has ended
+    }
+    (*rt).call(0, [&](shard&) { all.clear(); });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -23,6 +23,7 @@ rpc::outcome server::reply(rpc::call& c, const Results& res) noexcept
 {
     if (res.status != nfsstat3::ok)
         count_error(c, res.status);
+    c.served([&res] { return std::string_view(to_string(res.status)); });
     encode(c.results(), res);
     return c.results().ok() ? rpc::outcome::success : rpc::outcome::system_error;
 }

@@ -168,10 +168,12 @@ nfsstat3 server::open(rpc::call& c, const nfs_fh3& handle, purpose why, target& 
 {
     const nfsstat3 status = find(c, handle, why, to);
     // Who may not use an export must not push out what is kept for those who may.
-    if (status != nfsstat3::ok)
+    if (status != nfsstat3::ok) {
         c.refuse();
-    else
+    } else {
         begin_counting(c, *to.exported);
+        c.set_detail(&to); // of the procedure's frame
+    }
     return status;
 }
 

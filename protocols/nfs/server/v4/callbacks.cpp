@@ -301,7 +301,7 @@ task<result<held_attributes>> callback_sender::ask(files::client_id holder, cons
         note(std::move(told));
     }
     ++q->waiting;
-    const bool goes_on = co_await q->over.wait();
+    const bool goes_on = co_await q->over.wait("the attributes that the holder of a delegation knows");
     --q->waiting;
     if (const auto asked = questions_.find(id.other);
         asked != questions_.end() && asked->second == q && (q->waiting == 0 || q->over.is_set()))
@@ -564,7 +564,7 @@ task<callback_sender::outcome> callback_sender::call(session& s, const notice& n
     back_channel& back = s.back();
     std::optional<std::uint32_t> slot;
     while (!(slot = back.take_slot())) {
-        const bool goes_on = co_await back.freed.wait();
+        const bool goes_on = co_await back.freed.wait("a slot of the session's back channel");
         if (!goes_on)
             co_return outcome::unanswered;
     }

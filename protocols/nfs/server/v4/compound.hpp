@@ -24,7 +24,7 @@ namespace verbena::nfs::v4 {
 inline constexpr std::uint64_t last_offset = ~std::uint64_t(0) >> 1;
 
 /// One COMPOUND while it runs. Operations are functions over it.
-struct compound : call_context {
+struct compound final : call_context, private request_detail {
     compound(server_parts& of, rpc::call& from, compound_arguments& arguments, std::size_t most) noexcept
         : call_context(from, arguments.head().minorversion),
           server(of),
@@ -33,7 +33,15 @@ struct compound : call_context {
           limit(most),
           results(from.results(), arguments.head().tag, most)
     {
+        c.set_detail(this);
     }
+    ~compound()
+    {
+        c.served([this] { return std::string_view(to_string(results.status())); });
+        c.set_detail(nullptr);
+    }
+    /// The operation that runs, and the file that is the current one.
+    void describe(request_report& into) const noexcept override;
 
     /// Bytes that an operation finds for its results, unless there is no memory. Those that need more say so.
     static constexpr std::size_t least_room = 1536;

@@ -85,6 +85,23 @@ void tell_of(const compound& k, nfs_opnum4 operation, nfsstat4 status) noexcept
 
 } // namespace
 
+void compound::describe(request_report& into) const noexcept
+{
+    into.version.clear();
+    into.version.append("4.").append(minor());
+    if (args.index() == 0)
+        return; // it is a COMPOUND, and that is all
+    into.operation.clear();
+    into.operation.append(to_string(args.opcode())).append(", ").append(args.index()).append(" of ");
+    into.operation.append(args.head().operations);
+    if (current.none())
+        return;
+    if (current.is_pseudo())
+        into.object.append("the pseudo file system");
+    else
+        nfs::describe(*current.exported, current.file, into);
+}
+
 // What a repeat may not do again. WRITE may, but what came after it must not be undone by that.
 bool changes_something(nfs_opnum4 operation) noexcept
 {

@@ -62,7 +62,7 @@ task<nfsstat4> root_looks::values_of(call_context& k, const object& root, bitmap
     here_.tasks().spawn(already_made, run(asked));
     if (const time_point now = here_.reactor().now(); !asked->over.is_set() && now < until) {
         const auto wait = [](std::shared_ptr<look> of) -> task<result<bool>> {
-            const bool ended = co_await of->over.wait();
+            const bool ended = co_await of->over.wait("a look at the roots of exports");
             co_return ended;
         };
         task<result<bool>> waiting = wait(asked);

@@ -80,6 +80,8 @@ struct control_command {
     std::vector<std::string> columns; ///< names as in JSON: lower-case letters, digits and '_'
     std::vector<control_argument> arguments = {};
     bool single = false; ///< it has one row, which people are shown line by line
+    std::string largest_first =
+        {}; ///< a column of numbers by which people are shown the rows sorted; none: as they come
     /// Called once for each request, on the thread of the control plane, which it must not hold up: it never waits for a shard or a
     /// disk. What it throws fails the command with its message, which names the thing, the rule and the cure. Either of the
     /// two may be empty, and both are if there is `work`.

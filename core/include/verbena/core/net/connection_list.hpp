@@ -9,6 +9,7 @@
 #include <verbena/core/reactor/clock.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -18,8 +19,12 @@ namespace verbena {
 
 class connection_list;
 
+/// A number that no other connection of the process got before, whatever its transport: from 1 on. Any thread.
+std::uint32_t new_connection_number() noexcept;
+
 /// What people are told of a connection.
 struct connection_report {
+    std::uint32_t number = 0;   ///< new_connection_number(): its calls are named by it (trace_name)
     std::string peer;           ///< "192.0.2.7:1021"
     std::string_view transport; ///< "tcp", "iwarp"; a literal
     time_point since;           ///< when it was taken

@@ -31,6 +31,7 @@ namespace verbena {
 
 class io_watch;
 class log_limiter;
+class request_list;
 class simulated_shards;
 class stall_watch;
 class wake_descriptor;
@@ -221,13 +222,18 @@ public:
     time_point now() const noexcept { return now_; }
     unsigned index() const noexcept { return options_.index; }
     wait_policy policy() const noexcept { return options_.policy; }
-    /// For task_context::trace_id: no call of this shard or another one got it before. Shard only.
-    std::uint64_t next_trace_id() noexcept { return std::uint64_t(index()) << 48 | ++last_trace_; }
     const reactor_stats& stats() const noexcept { return stats_; }
     /// Those that have tasks now: scopes, and what else starts tasks. Shard only.
     intrusive_list<detail::task_group>& task_groups() noexcept { return task_groups_; }
     /// Of the objects that have a named_state. Shard only.
     intrusive_list<detail::state_record>& named_states() noexcept { return named_states_; }
+    /// What is served now. Shard only.
+    request_list& requests() noexcept
+    {
+        assert(is_here() && "reactor::requests() on another thread or in another shard's turn");
+        return *requests_;
+    }
+    const request_list& requests() const noexcept { return *requests_; } ///< for what any thread may ask
     /// For named_state. Shard only.
     void count_illegal_transition() noexcept;
 
@@ -270,7 +276,6 @@ private:
     reactor* next_ = nullptr;
     intrusive_list<detail::task_group> task_groups_;
     intrusive_list<detail::state_record> named_states_;
-    std::uint64_t last_trace_ = 0;
     clock_source* clock_;
     std::unique_ptr<ring> ring_;
     std::unique_ptr<waker> waker_;
@@ -299,6 +304,7 @@ private:
     std::atomic<bool> stop_{false};
     reactor_stats stats_;
     std::unique_ptr<log_limiter> long_turns_; // in the log; made for the first
+    std::unique_ptr<request_list> requests_;
 };
 
 } // namespace verbena

@@ -13,34 +13,36 @@ class event {
 public:
     class [[nodiscard("co_await it: nothing waits here otherwise")]] awaiter {
     public:
-        explicit awaiter(event& e) noexcept : event_(e) {}
+        explicit awaiter(event& e, const char* what) noexcept : event_(e), what_(what) {}
         bool await_ready() const noexcept { return event_.set_; }
         template<class Promise>
         bool await_suspend(std::coroutine_handle<Promise> h) noexcept
         {
-            return waiter_.suspend(event_.waiters_, h, wait_kind::event, &event_);
+            return waiter_.suspend(event_.waiters_, h, kind_of(what_), object_of(event_, what_));
         }
         /// True if the event happened, false if the wait was stopped.
         bool await_resume() const noexcept { return !waiter_.stopped(); }
 
     private:
         event& event_;
+        const char* const what_;
         detail::waiter waiter_;
     };
 
     class [[nodiscard("co_await it: nothing waits here otherwise")]] shielded_awaiter {
     public:
-        explicit shielded_awaiter(event& e) noexcept : event_(e) {}
+        explicit shielded_awaiter(event& e, const char* what) noexcept : event_(e), what_(what) {}
         bool await_ready() const noexcept { return event_.set_; }
         template<class Promise>
         void await_suspend(std::coroutine_handle<Promise> h) noexcept
         {
-            waiter_.suspend_shielded(event_.waiters_, h, wait_kind::event, &event_);
+            waiter_.suspend_shielded(event_.waiters_, h, kind_of(what_), object_of(event_, what_));
         }
         void await_resume() const noexcept {}
 
     private:
         event& event_;
+        const char* const what_;
         detail::waiter waiter_;
     };
 
@@ -55,12 +57,24 @@ public:
     void reset() noexcept { set_ = false; }
     /// `co_await e.wait()`. Completes when: the event is set, or at once if it is; the task then goes on in the shard's run queue, so
     /// that a reset() may come before. On cancel: it ends and yields false, else true. Errors: none. Lifetime: the event outlives
-    /// the wait. Shard: that of the task, one for all that wait here.
-    awaiter wait() noexcept { return awaiter(*this); }
+    /// the wait. Shard: that of the task, one for all that wait here. `what`, a literal, says in dumps what happens then, behind
+    /// "waits for".
+    awaiter wait(const char* what = nullptr) noexcept { return awaiter(*this, what); }
     /// The same, deaf to the stop: for an end that is certain to come.
-    shielded_awaiter wait_shielded() noexcept { return shielded_awaiter(*this); }
+    shielded_awaiter wait_shielded(const char* what = nullptr) noexcept
+    {
+        return shielded_awaiter(*this, what);
+    }
 
 private:
+    static wait_kind kind_of(const char* what) noexcept
+    {
+        return what != nullptr ? wait_kind::other : wait_kind::event;
+    }
+    static const void* object_of(const event& e, const char* what) noexcept
+    {
+        return what != nullptr ? static_cast<const void*>(what) : &e;
+    }
     bool set_ = false;
     intrusive_list<detail::waiter> waiters_;
 };

@@ -10,9 +10,11 @@
 #include <verbena/core/memory/buffer.hpp>
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/reactor/file_range.hpp>
+#include <verbena/core/reactor/request_list.hpp>
 #include <verbena/core/task/in_context.hpp>
 #include <verbena/core/task/stop.hpp>
 #include <verbena/core/task/task.hpp>
+#include <verbena/core/task/trace_name.hpp>
 #include <verbena/protocols/rpc/message.hpp>
 #include <verbena/protocols/rpc/payload.hpp>
 #include <verbena/protocols/rpc/principal.hpp>
@@ -31,23 +33,34 @@
 
 namespace verbena::rpc {
 
+class program;
 class reverse_channel;
 
 /// One peer, as seen by access rules, the duplicate-request cache and logs. Owned by the
 /// connection; lives as long as its calls.
 struct peer {
-    std::string_view address;   ///< canonical text without port
-    std::string_view name;      ///< address with port
-    std::string_view transport; ///< "tcp", "iwarp", "rdma", "loop"
-    std::uint16_t port = 0;     ///< the peer's port, 0 if it has none
+    std::string_view address;     ///< canonical text without port
+    std::string_view name;        ///< address with port
+    std::string_view transport;   ///< "tcp", "iwarp", "rdma", "loop"
+    std::uint16_t port = 0;       ///< the peer's port, 0 if it has none
+    std::uint32_t connection = 0; ///< new_connection_number() of its connection
 };
 
 /// One call being served. Made by a transport, alive until its reply was handed over. Shard-local.
 ///
 /// This holds for its tasks. Lifetime: the call outlives them. Shard: that of the call.
-class call {
+///
+/// Its transport says when it begins and ends (request_list). What only the program knows it says by set_detail() and served().
+class call : public listed_request {
 public:
     virtual ~call() = default;
+
+    /// With the names that the program has for it, once the dispatcher has found that.
+    void report(request_report& into) const noexcept final;
+    /// For task_context::trace_id, and for lines of the log; for transports before decode_header(), too, if they said start_header().
+    std::uint64_t trace() const noexcept { return trace_of(peer_->connection, header_.xid); }
+    /// For the dispatcher, before the program sees the call; nullptr: it sees it no more.
+    void set_program(const program* serves) noexcept { program_ = serves; }
 
     /// Reads the call header from args(); for the dispatcher, once, first.
     call_verdict decode_header() noexcept
@@ -152,6 +165,7 @@ public:
     template<class T>
     task<T> while_awaited(task<T> t)
     {
+        may_take_long();
         task_context context = co_await current_context();
         context.stop = caller_gone_;
         verbena::detail::in_context<T> running(t, context);
@@ -181,8 +195,16 @@ public:
     virtual bool takes_files() const noexcept { return false; }
 
 protected:
+    /// For a transport, before the dispatcher has the call: all that is known is how the peer calls it.
+    void start_header(std::uint32_t xid) noexcept
+    {
+        header_.xid = xid;
+        program_ = nullptr;
+    }
+
     call_header header_;
     principal who_;
+    const program* program_ = nullptr;
     bool refused_ = false;
     bool keeps_failure_ = false;
     bool is_call_ = true;

@@ -157,7 +157,7 @@ public:
 
 protected:
     /// Of an answer that has neither results nor a status of its own.
-    outcome outcome_of(const error& e) noexcept;
+    outcome outcome_of(const call& c, const error& e) noexcept;
 
 private:
     log_limiter failures_logged_;
@@ -258,7 +258,7 @@ private:
         if (a.how() != outcome::success)
             return a.how();
         if (!a.results())
-            return outcome_of(a.error());
+            return outcome_of(c, a.error());
         if constexpr (has_error<Error>)
             c.results().u32(0);
         using wire_results = or_nothing<Results>;

@@ -12,8 +12,10 @@
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/net/peer_shares.hpp>
 #include <verbena/core/random.hpp>
+#include <verbena/core/reactor/request_list.hpp>
 #include <verbena/core/reactor/shard.hpp>
 #include <verbena/core/task/task.hpp>
+#include <verbena/core/task/trace_name.hpp>
 #include <verbena/core/verbs/verbs.hpp>
 #include <verbena/protocols/rtrs/path_end.hpp>
 #include <verbena/protocols/rtrs/path_series.hpp>
@@ -122,11 +124,30 @@ struct server_stats {
 /// A request, for the service, on the shard of the connection that brought it. Its memory is the session's and stays
 /// while the service's task runs, on whichever shard; the client can write into it at any time, and only harms itself by
 /// that. So what is checked is copied first.
-class request {
+class request final : public listed_request {
 public:
     request(bool is_write, std::span<std::byte> data, std::span<const std::byte> user) noexcept
         : data_(data), user_(user), is_write_(is_write)
     {
+    }
+    /// As the service says it (set_detail()), and who sent it.
+    void report(request_report& into) const noexcept override;
+    /// A connection, by new_connection_number().
+    struct origin {
+        std::string_view peer;
+        std::string_view transport;
+        std::uint32_t connection = 0;
+    };
+    /// The `number`-th request of a connection, which outlives it.
+    void came_by(const origin& connection, std::uint32_t number) noexcept
+    {
+        from_ = &connection;
+        number_ = number;
+    }
+    /// For task_context::trace_id, and for lines of the log.
+    std::uint64_t trace() const noexcept
+    {
+        return trace_of(from_ != nullptr ? from_->connection : 0, number_);
     }
     /// true: data() came from the client. false: data() is room for the answer, and holds what an earlier request
     /// left there.
@@ -151,6 +172,8 @@ private:
     std::span<std::byte> data_;
     std::span<const std::byte> user_;
     std::size_t produced_ = 0;
+    const origin* from_ = nullptr;
+    std::uint32_t number_ = 0;
     bool is_write_;
 };
 

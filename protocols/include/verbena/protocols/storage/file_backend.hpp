@@ -43,6 +43,8 @@ public:
     virtual handle root() const noexcept = 0;
     /// Changes whenever unstable data may have been lost: at each start (RFC 1813 3.3.7).
     virtual std::uint64_t write_verifier() const noexcept = 0;
+    /// What attributes::fileid is, where the handle alone says so: no disk is asked. For people. Nothing: it does not.
+    virtual std::optional<std::uint64_t> number_in(const handle&) const noexcept { return std::nullopt; }
 
     virtual task<result<attributes>> getattr(const request& r, const handle& file) = 0;
     /// `guard`: fails with errc::not_sync unless it equals the file's ctime.

@@ -46,6 +46,7 @@ public:
     const filesystem_info& info() const noexcept override;
     handle root() const noexcept override;
     std::uint64_t write_verifier() const noexcept override;
+    std::optional<std::uint64_t> number_in(const handle& file) const noexcept override;
 
     task<result<attributes>> getattr(const request& r, const handle& file) override;
     task<result<change>> setattr(const request& r, const handle& file, const set_attributes& set,

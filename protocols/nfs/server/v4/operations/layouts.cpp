@@ -635,6 +635,7 @@ task<nfsstat4> layouterror(compound& k)
         log_limited(k.server.commons.pnfs.load()->errors_logged, log_level::warning, "pnfs",
                     "a client failed to reach a file by its layout",
                     {{"peer", k.c.from().address},
+                     {"call", trace_name(k.c.trace())},
                      {"export", k.current.exported->pseudo},
                      {"error", to_string(each.status)},
                      {"operation", each.opnum}});

@@ -64,6 +64,9 @@ struct export_options {
     }
 };
 
+/// For people: the export, and the file by the name that its back end gave it, which costs no system call.
+void describe(const export_options& exported, const storage::handle& file, request_report& into) noexcept;
+
 class export_table;
 
 /// Why a peer may not use an export.

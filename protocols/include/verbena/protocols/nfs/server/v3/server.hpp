@@ -77,12 +77,13 @@ public:
 
 private:
     // A file that a caller named, once it was found that it may use that file's export.
-    struct target {
+    struct target final : request_detail {
         const export_options* exported = nullptr;
         storage::handle file;
         storage::request request;
 
         storage::file_backend& backend() const noexcept { return *exported->backend; }
+        void describe(request_report& into) const noexcept override { nfs::describe(*exported, file, into); }
     };
     enum class purpose : bool { reading, changing };
 
