@@ -28,6 +28,8 @@ constexpr std::array<refusal_rule, refused_count> rules{{
      "see what holds a shard (verbena_shard_stall_seconds_total)"},
     {"connection", "descriptors", "LimitNOFILE of the unit (ulimit -n)",
      "raise LimitNOFILE= of the unit or ulimit -n, and start again"},
+    {"connection", "evicted", "an operator keeps the address out",
+     "wait, or `verbena admin evict ADDRESS 0`"},
     {"export", "address", clients_of_export,
      "add the address to clients of the export ([[nfs.export]]; clients= of --export)"},
     {"export", "transport", "transports of the export",
@@ -50,6 +52,8 @@ constexpr std::array<refusal_rule, refused_count> rules{{
     {"client", "opens", "opens of [nfs.limits]", "raise opens of [nfs.limits]"},
     {"client", "locks", "locks of [nfs.limits]", "raise locks of [nfs.limits]"},
     {"client", "owner_names", "owner_names_mib of [nfs.limits]", "raise owner_names_mib of [nfs.limits]"},
+    {"client", "evicted", "an operator keeps the client out", "wait, or `verbena admin evict CLIENT 0`",
+     log_level::warning, false},
     {"layout", "stranger", "clients that have layouts",
      "see whether the client reaches the server by another address, or asks with layouts of an earlier "
      "start"},

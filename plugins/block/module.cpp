@@ -7,17 +7,22 @@
 #include <verbena/plugins/modules.hpp>
 
 #include <verbena/core/module/control.hpp>
+#include <verbena/core/module/evicting.hpp>
 #include <verbena/core/module/protocol_module.hpp>
 #include <verbena/core/net/peer_shares.hpp>
 #include <verbena/core/printable.hpp>
+#include <verbena/core/reactor/ask.hpp>
 #include <verbena/protocols/rnbd/server.hpp>
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -59,6 +64,35 @@ std::string whom(const device_config& d)
 
 std::string mib(std::size_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
 
+// Of a shard, before it is taken for one that hangs.
+constexpr std::chrono::milliseconds shard_patience{1000};
+
+std::string text_of(const rtrs::uuid& id)
+{
+    std::string text;
+    for (const std::byte b : id.bytes) {
+        static constexpr char digits[] = "0123456789abcdef";
+        text += digits[std::to_integer<unsigned>(b) >> 4];
+        text += digits[std::to_integer<unsigned>(b) & 15];
+    }
+    return text;
+}
+
+std::optional<rtrs::uuid> uuid_of(const std::string& text)
+{
+    rtrs::uuid id;
+    if (text.size() != 2 * id.bytes.size())
+        return std::nullopt;
+    for (std::size_t i = 0; i < id.bytes.size(); ++i) {
+        unsigned value = 0;
+        const char* const at = text.data() + 2 * i;
+        if (std::from_chars(at, at + 2, value, 16).ptr != at + 2)
+            return std::nullopt;
+        id.bytes[i] = std::byte(value);
+    }
+    return id;
+}
+
 // Those whose home is one shard, path by path.
 class list_of_sessions final : public control_list {
 public:
@@ -84,7 +118,7 @@ private:
     std::optional<rtrs::uuid> last_;
 };
 
-class block_module final : public verbs::protocol_module, public controlled {
+class block_module final : public verbs::protocol_module, public controlled, public evicting {
 public:
     std::vector<setting> settings() const override
     {
@@ -151,6 +185,7 @@ public:
     void start(module_host& host) override
     {
         registry_ = &host.metrics();
+        shards_ = &host.shards();
         sessions_.emplace(host.peers());
         budget_ = &host.shards().budget();
         memory_ = rtrs::memory_of_sessions(options_, *budget_, host.shards().size());
@@ -222,6 +257,10 @@ public:
         return sessions_->shard_of(private_data, shards);
     }
     std::vector<control_command> control_commands() override;
+    std::vector<evictable> find_clients(const std::string& who, std::size_t most) override;
+    // A session has a name for as long as it lives; its host is kept out.
+    bool keep_out(const std::string&, std::chrono::seconds) override { return true; }
+    evicted end(const evictable& client, std::chrono::milliseconds patience) override;
     void stop() noexcept override
     {
         metrics_.clear();
@@ -238,6 +277,7 @@ private:
     }
 
     rtrs::server_options options_;
+    runtime* shards_ = nullptr;
     const memory_budget* budget_ = nullptr;
     rtrs::session_memory memory_;
     std::uint64_t of_one_host_ = 0; // sessions
@@ -290,6 +330,71 @@ std::vector<control_command> block_module::control_commands()
     commands.push_back(std::move(c));
     commands.push_back(std::move(sessions));
     return commands;
+}
+
+// Each shard is asked for its sessions a few at a time.
+std::vector<evictable> block_module::find_clients(const std::string& who, std::size_t most)
+{
+    constexpr std::size_t at_once = 50;
+    std::vector<evictable> all;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+        std::optional<rtrs::uuid> last;
+        for (bool more = true; more && all.size() < most;) {
+            const auto look = [this, last](shard& s) {
+                const auto& part = parts_[s.index()];
+                return part ? part->sessions.sessions_behind(last, at_once)
+                            : std::vector<rtrs::session_report>();
+            };
+            const auto some = ask(shards_->at(i), look, shard_patience);
+            more = some && !some->empty();
+            if (!more)
+                break;
+            last = some->back().id;
+            for (const rtrs::session_report& s : *some) {
+                evictable one;
+                one.kind = "block session";
+                one.id = text_of(s.id);
+                one.name = s.name;
+                for (const rtrs::session_report::path& p : s.paths)
+                    if (std::ranges::find(one.kept_out_by, p.peer) == one.kept_out_by.end())
+                        one.kept_out_by.push_back(p.peer);
+                if (!one.kept_out_by.empty())
+                    one.address = one.kept_out_by.front();
+                const bool is_meant = who.empty() || who == one.id || who == one.name ||
+                                      std::ranges::find(one.kept_out_by, who) != one.kept_out_by.end();
+                if (is_meant && all.size() < most)
+                    all.push_back(std::move(one));
+            }
+        }
+    }
+    return all;
+}
+
+evicted block_module::end(const evictable& client, std::chrono::milliseconds patience)
+{
+    const auto until = std::chrono::steady_clock::now() + patience;
+    evicted out;
+    out.sessions = 1;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+        const auto end_there = [this, id = client.id](shard& s) {
+            const auto& part = parts_[s.index()];
+            const auto known = uuid_of(id);
+            return part && known && part->sessions.end_session(*known);
+        };
+        for (;;) {
+            const auto is_there = ask(shards_->at(i), end_there, shard_patience);
+            if (is_there && !*is_there)
+                break;
+            if (std::chrono::steady_clock::now() >= until) {
+                out.remains += (out.remains.empty() ? "" : "; ") +
+                               (is_there ? std::string("requests that have not ended, and may still write")
+                                         : "no answer of shard " + std::to_string(i));
+                break;
+            }
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+    }
+    return out;
 }
 
 void block_module::open_device(module_host& host, const device_config& d)

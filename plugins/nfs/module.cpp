@@ -7,6 +7,7 @@
 #include "rpcbind.hpp"
 #include "shared_trees.hpp"
 #include "start_text.hpp"
+#include "state_commands.hpp"
 
 #include <verbena/core/module/start_error.hpp>
 #include <verbena/plugins/modules.hpp>
@@ -31,6 +32,7 @@
 #include <cstdio>
 #include <deque>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -86,46 +88,6 @@ std::string who(const client_list& clients)
     return clients.local_only() ? "this host only" : join(clients.texts(), " ");
 }
 
-// Of minor versions 1 and 2, at their home.
-class list_of_clients final : public control_list {
-public:
-    explicit list_of_clients(v4::server_commons& commons) : commons_(commons) {}
-    bool next(std::vector<control_row>& rows, std::size_t most) override
-    {
-        const auto some = commons_.sessions.clients_behind(last_, most / 2); // a name has two at most
-        files::client_book& book = commons_.state.clients();
-        const time_point now = commons_.state.now();
-        for (const v4::session_table::client_report& c : some) {
-            const auto lease = book.state_of(c.state);
-            const auto in_use = book.is_in_use(c.state);
-            std::array<char, 17> id{};
-            std::snprintf(id.data(), id.size(), "%016llx", static_cast<unsigned long long>(c.client));
-            rows.push_back({std::string(id.data()), c.name, c.from, c.confirmed, std::uint64_t(c.sessions),
-                            std::chrono::duration<double>(std::max(now - c.heard, duration::zero())).count(),
-                            lease ? control_value(std::string(word_of(*lease))) : control_value(),
-                            in_use && *in_use, book.has_delegations(c.state)});
-        }
-        if (some.empty())
-            return false;
-        last_ = some.back().name;
-        return true;
-    }
-
-private:
-    static const char* word_of(files::client_state s) noexcept
-    {
-        switch (s) {
-        case files::client_state::active: return "active";
-        case files::client_state::courtesy: return "courtesy";
-        case files::client_state::expired: return "expired";
-        case files::client_state::revoked: return "revoked";
-        }
-        return "?";
-    }
-    v4::server_commons& commons_;
-    std::optional<std::string> last_;
-};
-
 // What the metrics of an export tell of.
 struct watched_export {
     watched_export(storage::file_backend& of, std::size_t shards)
@@ -137,7 +99,10 @@ struct watched_export {
     export_room room;
 };
 
-class nfs_module final : public rpc::program_module, public served_exports, public controlled {
+class nfs_module final : public rpc::program_module,
+                         public served_exports,
+                         public controlled,
+                         public evicting {
 public:
     std::vector<setting> settings() const override
     {
@@ -284,6 +249,18 @@ public:
     void stop() noexcept override { rpcbind_.reset(); }
 
     std::vector<control_command> control_commands() override;
+    std::vector<evictable> find_clients(const std::string& who, std::size_t most) override
+    {
+        return commons_ ? nfs::find_clients(*commons_, who, most) : std::vector<evictable>();
+    }
+    bool keep_out(const std::string& name, std::chrono::seconds time) override
+    {
+        return !commons_ || nfs::keep_out(*commons_, name, time);
+    }
+    evicted end(const evictable& client, std::chrono::milliseconds patience) override
+    {
+        return nfs::end_client(*commons_, client, patience);
+    }
 
     const export_table& exports() const noexcept override { return table_; }
     const handle_key& key() const noexcept override { return key_; }
@@ -620,17 +597,8 @@ std::vector<control_command> nfs_module::control_commands()
     };
     std::vector<control_command> commands;
     commands.push_back(std::move(c));
-    if (commons_) {
-        control_command clients;
-        clients.name = "clients";
-        clients.help = "Clients of NFS 4.1 and 4.2";
-        clients.columns = {"client_id",    "name",  "address", "confirmed",  "sessions",
-                           "idle_seconds", "lease", "in_use",  "delegations"};
-        clients.list = [this](shard& s, const control_arguments&) {
-            return commons_->state.is_home(s) ? std::make_unique<list_of_clients>(*commons_) : nullptr;
-        };
-        commands.push_back(std::move(clients));
-    }
+    if (commons_)
+        std::ranges::move(state_commands(*commons_, table_), std::back_inserter(commands));
     return commands;
 }
 

@@ -150,15 +150,16 @@ result<booked_client*> client_book::living(client_id id) noexcept
     return c;
 }
 
-result<client_id> client_book::add_client(std::string_view key, std::uint64_t peer)
+result<client_id> client_book::add_client(std::string_view key, std::uint64_t peer, client_label label)
 {
-    const auto made = make_client(key, peer, false);
+    const auto made = make_client(key, peer, std::move(label), false);
     if (!made)
         return made.error();
     return (*made)->card->id;
 }
 
-result<booked_client*> client_book::make_client(std::string_view key, std::uint64_t peer, bool is_host)
+result<booked_client*> client_book::make_client(std::string_view key, std::uint64_t peer, client_label label,
+                                                bool is_host)
 {
     if (key.size() > options_.limits.owner_bytes)
         return error(errc::invalid, "a client's name");
@@ -182,7 +183,7 @@ result<booked_client*> client_book::make_client(std::string_view key, std::uint6
         shared = known != peers_.end() ? known->second : std::make_shared<peer_use>(peer);
     }
     auto made = std::make_unique<booked_client>(
-        std::make_shared<client_card>(id, key, shared, commons_.clients().use, is_host));
+        std::make_shared<client_card>(id, key, shared, commons_.clients().use, std::move(label), is_host));
     booked_client& c = *made;
     if (shared != nullptr)
         peers_.try_emplace(peer, shared);
@@ -220,7 +221,7 @@ void client_book::leave_peer(client_card& c) noexcept
 
 result<client_id> client_book::add_host(std::string_view key, std::uint64_t peer, bool monitored)
 {
-    const auto made = make_client(key, peer, true);
+    const auto made = make_client(key, peer, client_label(), true);
     if (!made)
         return made.error();
     (*made)->card->silent = monitored;
@@ -330,6 +331,21 @@ void client_book::note_asked(client_id client) noexcept
 {
     if (const auto card = commons_.clients().find(client))
         card->asked_losses = card->told_losses.load();
+}
+
+time_point client_book::renewed(client_id client) noexcept
+{
+    const booked_client* const c = find(client);
+    return c == nullptr ? time_point::min() : c->renewed;
+}
+
+client_holdings client_book::holdings_of(client_id client) noexcept
+{
+    const booked_client* const c = find(client);
+    if (c == nullptr)
+        return {};
+    const client_card& card = *c->card;
+    return {card.use.opens, card.use.locks, card.delegations(), card.others, card.revoked, card.fences};
 }
 
 bool client_book::has_delegations(client_id client) noexcept

@@ -4,6 +4,7 @@
 
 #include <verbena/core/reactor/clock.hpp>
 #include <verbena/core/result.hpp>
+#include <verbena/protocols/files/client_book.hpp>
 #include <verbena/protocols/files/recovery.hpp>
 #include <verbena/protocols/files/requests.hpp>
 #include <verbena/protocols/files/types.hpp>
@@ -126,13 +127,15 @@ private:
 
 /// Any thread, but for what says otherwise. Those who refer to it own it together.
 struct client_card {
-    client_card(client_id i, std::string_view k, std::shared_ptr<peer_use> p, use_of_all& every, bool host)
-        : id(i), key(k), is_host(host), peer(std::move(p)), all(every)
+    client_card(client_id i, std::string_view k, std::shared_ptr<peer_use> p, use_of_all& every,
+                client_label who, bool host)
+        : id(i), key(k), label(std::move(who)), is_host(host), peer(std::move(p)), all(every)
     {
     }
 
     const client_id id;
     const std::string key;
+    const client_label label;
     const bool is_host;                   // has no lease: it stays active
     const std::shared_ptr<peer_use> peer; // nullptr: its own alone
     use_of_all& all;

@@ -13,6 +13,7 @@
 #include <cassert>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_set>
@@ -558,6 +559,7 @@ struct state_table::indexes {
         freed; // as tell_later() has it, by leases that are over
     intrusive_list<detail::member_of<detail::file_entry>> to_look, to_keep; // pinned
     std::unordered_set<detail::state_entry*, detail::state_hash, detail::state_equal> states;
+    std::map<std::uint64_t, detail::wait_entry*> waits; // all, by their numbers
 };
 
 /// Gives `made` its place, and has `all` find it. Without memory for either there is no such state: one that lies in no

@@ -457,8 +457,10 @@ void state_table::wait_for(client_entry& c, std::uint32_t via, file_entry& f,
         stats_.refused_limits.add(limited::waiters, of_client ? limit_of::client : limit_of::file);
         return;
     }
-    auto* w = new wait_entry(c, f, via, owner, bytes, type);
-    w->number = ++last_wait_;
+    auto made = std::make_unique<wait_entry>(c, f, via, owner, bytes, type);
+    made->number = ++last_wait_;
+    by_->waits.emplace_hint(by_->waits.end(), made->number, made.get());
+    wait_entry* const w = made.release();
     c.waiting.push_back(w->of_client);
     f.waits.push_back(w->of_file);
     ++c.card.waits;
@@ -486,6 +488,7 @@ void state_table::erase_wait(wait_entry& w) noexcept
     --w.file.waiting;
     --w.file.pins;
     stats_.lock_waiters.add(-1);
+    by_->waits.erase(w.number);
     delete &w;
 }
 

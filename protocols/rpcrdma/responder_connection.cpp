@@ -81,7 +81,6 @@ task<void> responder_connection::run(std::unique_ptr<verbs::connect_request> req
             close("the server stops");
         // The provider forces an end that the peer delays, so this one is certain.
         co_await ended_.wait_shielded();
-        leave();
         stats_.connections.add(-1);
     } else if (queue_pair_) {
         // Destroyed when its end is over, which may take its time on a device.
@@ -90,7 +89,14 @@ task<void> responder_connection::run(std::unique_ptr<verbs::connect_request> req
     }
     calls_scope_.request_stop();
     co_await calls_scope_.join();
+    leave(); // it is shown until its calls have ended
     queue_pair_.reset();
+}
+
+void responder_connection::end_now() noexcept
+{
+    close("evicted");
+    calls_scope_.request_stop();
 }
 
 connection_report responder_connection::report() const

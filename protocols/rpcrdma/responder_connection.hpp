@@ -110,6 +110,12 @@ private:
 
     // listed_connection
     connection_report report() const override;
+    connection_party party() const noexcept override
+    {
+        return {peer_address_, peer_.client, calls_in_use(),
+                !state_.is_in(connection_state::serving, connection_state::draining)};
+    }
+    void end_now() noexcept override;
 
     // grown_object: calls that it had at once
     bool shrink() noexcept override;

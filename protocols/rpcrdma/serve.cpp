@@ -140,8 +140,11 @@ task<void> take_connections(verbs::context& provider, verbs::listener& listener,
             // Charged, then admitted, before anything is made for it.
             peer_charge place = all.peers->charge((*request)->peer_address(), peer_use::rdma_connections, 1,
                                                   options.max_peer_connections);
-            const refused why = refusal_of(**request, provider, dispatcher, bool(place),
-                                           connections.live() >= options.max_connections);
+            const bool is_evicted =
+                all.peers->evicted().has((*request)->peer_address(), provider.shard().clock().now());
+            const refused why = is_evicted ? refused::connection_evicted
+                                           : refusal_of(**request, provider, dispatcher, bool(place),
+                                                        connections.live() >= options.max_connections);
             if (why != refused::count_) {
                 stats.rejected_connections.add();
                 tell(why, **request, provider, options);

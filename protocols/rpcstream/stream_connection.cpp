@@ -543,7 +543,8 @@ void stream_connection::end(stream_end cause) noexcept
     if (state_ == stream_state::ended)
         return;
     state_.to(stream_state::ended, text_of(cause));
-    leave();
+    if (calls_ == 0)
+        leave();             // else it is shown until they have ended
     result_waiter_.unlink(); // first: what it leaves there is for others
     caller_gone_.request_stop();
     close_reverse();

@@ -125,6 +125,11 @@ private:
 
     // listed_connection
     connection_report report() const override;
+    connection_party party() const noexcept override
+    {
+        return {address_, peer_.client, calls_, state_ == stream_state::ended};
+    }
+    void end_now() noexcept override { end(stream_end::evicted); }
 
     // stream_reverse_link
     void send_reverse(lease bytes, std::size_t length) override;

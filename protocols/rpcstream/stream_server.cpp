@@ -40,6 +40,7 @@ const char* text_of(stream_end cause) noexcept
     case stream_end::lost: return "lost";
     case stream_end::idle: return "idle";
     case stream_end::no_first_call: return "no_first_call";
+    case stream_end::evicted: return "evicted";
     case stream_end::slow_record: return "slow_record";
     case stream_end::output_not_taken: return "output_not_taken";
     case stream_end::record_too_long: return "record_too_long";
@@ -109,9 +110,11 @@ stream_server::~stream_server()
 }
 
 // Nothing: the stream is taken.
-std::optional<stream_server::impl::refusal> stream_server::impl::look_at(const peer_charge& place,
-                                                                         bool stranger) const
+std::optional<stream_server::impl::refusal>
+stream_server::impl::look_at(bool is_evicted, const peer_charge& place, bool stranger) const
 {
+    if (is_evicted)
+        return refusal{stream_end::refused, refused::connection_evicted, 0, {}};
     if (!place)
         return refusal{stream_end::refused, refused::connection_share, options.max_peer_connections, {}};
     if (!place.also(peer_use::calls_left, 0, options.max_peer_left_bytes))
@@ -148,7 +151,8 @@ void stream_server::impl::take(net::unique_fd socket, const net::endpoint& peer,
     // Charged, then admitted, before anything is made for it.
     peer_charge place = peers.charge(address, peer_use::streams, 1, options.max_peer_connections);
     const bool stranger = place && !calls.admits({address, name, transport, peer.port()});
-    if (const auto closed = look_at(place, stranger)) {
+    const bool is_evicted = peers.evicted().has(address, shard.clock().now());
+    if (const auto closed = look_at(is_evicted, place, stranger)) {
         stats.ended[static_cast<std::size_t>(closed->end)].add();
         if (closed->why == refused::count_)
             log_limited(refusals_logged, log_level::info, "rpc", "stream refused, as the server is ending",

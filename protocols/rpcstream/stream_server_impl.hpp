@@ -85,7 +85,7 @@ struct stream_server::impl {
         std::string_view said;
     };
 
-    std::optional<refusal> look_at(const peer_charge& place, bool stranger) const;
+    std::optional<refusal> look_at(bool is_evicted, const peer_charge& place, bool stranger) const;
     /// Serves it, or closes it and says why.
     void take(net::unique_fd socket, const net::endpoint& peer, std::string_view transport);
     void reap() noexcept;

@@ -137,6 +137,16 @@ std::vector<session_report> server::sessions_behind(const std::optional<uuid>& i
     return all;
 }
 
+bool server::end_session(const uuid& id)
+{
+    const auto found = impl_->shared.sessions.find(id);
+    if (found == impl_->shared.sessions.end())
+        return false;
+    for (const auto& [name, path] : found->second->paths())
+        path->close(path_end::refused);
+    return true;
+}
+
 // Its session's. Of a group that spreads sessions.
 const server_group::impl::member& server::impl::home_of(const connect_request& m) const noexcept
 {
@@ -146,6 +156,10 @@ const server_group::impl::member& server::impl::home_of(const connect_request& m
 // An errno, or 0. Nothing is made before the peer is charged and admitted, for each connection of each path.
 std::uint16_t server::impl::admit(const std::string& peer, connection_charges& charges) const
 {
+    if (shared.peers().evicted().has(peer, shared.shard.clock().now())) {
+        tell_refusal(refused::connection_evicted, {.peer = peer, .object = "rtrs"});
+        return EDQUOT;
+    }
     charges.place =
         shared.peers().charge(peer, peer_use::rtrs_connections, 1, shared.options.max_peer_connections);
     if (!charges.place) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "own_commands.hpp"
 
+#include "evict_command.hpp"
+
 #include <verbena/core/log.hpp>
 #include <verbena/core/reactor/request_list.hpp>
 #include <verbena/core/task/trace_name.hpp>
@@ -286,6 +288,7 @@ void add_own_commands(control_table& table, told_of_service told)
     table.add(requests_command());
     table.add(modules_command(shared));
     table.add(log_level_command());
+    table.add(evict_command(shared));
     table.add(drain_command(shared));
     control_command help;
     help.name = "help";

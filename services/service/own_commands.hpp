@@ -13,6 +13,10 @@
 #include <string>
 #include <vector>
 
+namespace verbena {
+class peer_shares;
+}
+
 namespace verbena::services {
 
 /// What they tell of the service, which outlives the commands.
@@ -30,12 +34,13 @@ struct told_of_service {
     std::vector<served> protocols;
     runtime* shards = nullptr;
     const module_table* modules = nullptr;
+    peer_shares* peers = nullptr;
     std::uint64_t drain_seconds = 0;
     /// Begins the orderly stop; empty if nobody waits for that.
     std::function<void()> drain;
 };
 
-/// help, status, connections, requests, modules, loglevel, drain. `table` has help's list, too.
+/// help, status, connections, requests, modules, loglevel, evict, drain. `table` has help's list, too.
 void add_own_commands(control_table& table, told_of_service told);
 
 } // namespace verbena::services

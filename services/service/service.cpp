@@ -623,6 +623,7 @@ void service::impl::start_control()
     }
     told.shards = rt.get();
     told.modules = &table;
+    told.peers = &*shares;
     told.drain_seconds = d.number("drain_seconds");
     if (runs)
         told.drain = [] { ::kill(::getpid(), SIGTERM); };

@@ -276,6 +276,11 @@ void mpa_listener::begin(net::unique_fd fd)
             context_.count(end_cause::peer_reset);
             return;
         }
+        if (o.peers->evicted().has(from->address(), context_.shard().clock().now())) {
+            context_.count(end_cause::startup_crowded);
+            tell_refusal(refused::connection_evicted, {.peer = from->address(), .object = "iwarp"});
+            return;
+        }
         charged = o.peers->charge(from->address(), peer_use::handshakes, 1, o.max_peer_starting);
         if (!charged) {
             context_.count(end_cause::startup_crowded);

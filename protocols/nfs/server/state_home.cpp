@@ -392,18 +392,20 @@ state_home::~state_home()
             static_cast<begun_open*>(left)->end();
 }
 
-task<result<state_home::added>> state_home::add_client(std::string_view key, std::uint64_t peer)
+task<result<state_home::added>> state_home::add_client(std::string_view key, std::uint64_t peer,
+                                                       const files::client_label& label)
 {
-    return at_clients([key, peer, this](client_book&) { return add_here(key, peer); });
+    return at_clients([key, peer, l = &label, this](client_book&) { return add_here(key, peer, l); });
 }
 
-task<result<state_home::added>> state_home::add_here(std::string_view key, std::uint64_t peer)
+task<result<state_home::added>> state_home::add_here(std::string_view key, std::uint64_t peer,
+                                                     const files::client_label* label)
 {
     // One that is still to be forgotten may have had the same name: the end of its record would be that of the new one's.
     co_await forget_abandoned();
     if (!abandoned_.empty())
         co_return error(errc::busy, "a client that is still to be forgotten");
-    const auto made = book_.add_client(key, peer);
+    const auto made = book_.add_client(key, peer, *label);
     if (!made)
         co_return answer_of(made.error());
     added out;

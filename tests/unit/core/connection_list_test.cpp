@@ -18,6 +18,8 @@ namespace {
 struct connection final : listed_connection {
     explicit connection(std::string n, connection_list* list) : name(std::move(n)) { join(list); }
     connection_report report() const override { return {1, name, "test", {}, {}, 0, ""}; }
+    connection_party party() const noexcept override { return {name, 0, 0, false}; }
+    void end_now() noexcept override {}
     std::string name;
 };
 

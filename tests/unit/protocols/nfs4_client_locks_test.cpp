@@ -536,4 +536,29 @@ BOOST_FIXTURE_TEST_CASE(closing_waits_for_a_lock_that_was_given_up, fixture)
     BOOST_TEST(lock(*theirs, 0, 9).has_value());
 }
 
+// `verbena admin evict`. A write under a lock that somebody else may have had since fails; a file that is open without one goes on.
+BOOST_FIXTURE_TEST_CASE(a_client_that_an_operator_ends_comes_back_without_its_locks, fixture)
+{
+    BOOST_TEST(lock(*mine, 0, 9).has_value());
+    auto second = open(holder, what, share4::access_both);
+    std::string id;
+    for (const known_client& c : run([&] { return commons->evicted.find("", 10); }))
+        if (commons->state.clients().holdings_of(c.state).locks == 1)
+            id = text_of_client(c.who.number);
+    const evicted_client had = run([&] { return commons->evicted.end(id, 5s); });
+    BOOST_TEST(had.had.locks == 1u);
+    BOOST_TEST(had.running == 0u);
+    BOOST_TEST(lock(*theirs, 0, 9).has_value()); // at once
+    BOOST_TEST((run([&] { return mine->write(0, bytes_of("mine")); }).error() == std::errc::io_error));
+    BOOST_TEST(text_of(*theirs) == "text");
+    BOOST_TEST(unlock(*theirs, 0, 9).has_value());
+    write(*second, "anew");
+    BOOST_TEST(text_of(*theirs) == "anew");
+    close(*second);
+    auto third = open(holder, what, share4::access_both);
+    write(*third, "then");
+    close(*third);
+    BOOST_TEST(text_of(*theirs) == "then");
+}
+
 BOOST_AUTO_TEST_SUITE_END()

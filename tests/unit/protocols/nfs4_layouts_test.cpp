@@ -212,6 +212,39 @@ BOOST_AUTO_TEST_CASE(a_fence_is_over_when_the_device_has_revoked)
     });
 }
 
+// As of a client that an operator ends (evictions::end()).
+BOOST_AUTO_TEST_CASE(a_client_whose_state_was_taken_reaches_nothing_by_rdma)
+{
+    data_server s;
+    s.run([&]() -> task<void> {
+        const auto f = co_await s.make("f", std::string(block, 'a'));
+        auto c = co_await s.connect("c");
+        auto d = co_await s.connect("d");
+        const auto opened = co_await s.open(c, f);
+        const auto got = co_await s.get(c, f, opened, lock_type::write, 0, block);
+        BOOST_TEST_REQUIRE(got.has_value());
+        const verbs::remote_segment there = got->extents[0].memory;
+        const bool early = co_await c.at[1]->write(there, 0, "b");
+        BOOST_TEST(early);
+        const auto g = co_await s.make("g", std::string(block, 'a'));
+        const auto of_d = co_await s.open(d, g);
+        const auto theirs = co_await s.get(d, g, of_d, lock_type::write, 0, block);
+        BOOST_TEST_REQUIRE(theirs.has_value());
+        const auto end = [&s, id = c.of->id] { return s.state->clients().revoke_client(id); };
+        auto ending = s.shards.at(0).run(end);
+        const auto gone = co_await ending;
+        BOOST_TEST(gone.has_value());
+        for (unsigned i = 0; i < 2; ++i) {
+            const bool late = co_await c.at[i]->write(there, 0, "late");
+            BOOST_TEST(!late);
+            const bool other = co_await d.at[i]->write(theirs->extents[0].memory, 0, "mine");
+            BOOST_TEST(other);
+        }
+        const auto seen = co_await s.text(f, 0, 4);
+        BOOST_TEST(seen == "baaa");
+    });
+}
+
 // Whatever is given back in whichever order, a key is gone with the last of its bytes, and works before.
 BOOST_AUTO_TEST_CASE(keys_go_with_the_last_of_their_bytes)
 {

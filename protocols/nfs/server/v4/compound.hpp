@@ -74,6 +74,12 @@ struct compound final : call_context, private request_detail {
     object current, saved;
     std::optional<stateid4> current_id, saved_id;
 
+    /// Who calls, and by which connection.
+    void is_of(files::client_id who) noexcept
+    {
+        client = who;
+        c.from().client = who;
+    }
     files::under_way& next_doing() noexcept
     {
         assert(doing_count < doing.size() && "an operation on three files");

@@ -205,7 +205,7 @@ task<rpc::outcome> serve_in_session(server_parts& server, rpc::call& c, compound
         co_return rpc::outcome::success;
     }
     k.session = s;
-    k.client = s->state();
+    k.is_of(s->state());
     k.slot = &slot;
     task<void> running = run_operations(k);
     co_await running;

@@ -680,12 +680,27 @@ session_table::clients_behind(const std::optional<std::string>& name, std::size_
     for (std::size_t i = 0; i < most && at != owners_.end(); ++i, ++at) {
         for (const clientid4 id : {at->second.confirmed, at->second.unconfirmed}) {
             const client* const c = find_client(id);
-            if (c != nullptr)
-                all.push_back({at->first, c->id, c->from, c->confirmed, c->sessions.size(),
-                               std::max(heard_from(*c), c->exchanged), c->state});
+            if (c == nullptr)
+                continue;
+            const auto first = c->sessions.empty() ? sessions_.end() : sessions_.find(c->sessions.front());
+            std::optional<std::uint32_t> minor;
+            if (first != sessions_.end())
+                minor = first->second->back().minor();
+            all.push_back({at->first, c->id, c->from, c->confirmed, c->sessions.size(),
+                           std::max(heard_from(*c), c->exchanged), c->state, minor});
         }
     }
     return all;
+}
+
+bool session_table::drop_unconfirmed(clientid4 id)
+{
+    const std::lock_guard held(lock_);
+    const client* const c = find_client(id);
+    if (c == nullptr || c->confirmed || c->creating)
+        return false;
+    erase(id);
+    return true;
 }
 
 nfsstat4 session_table::destroy_session(const sessionid4& id, principal_digest who, unsigned own)

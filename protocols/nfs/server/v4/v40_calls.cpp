@@ -108,6 +108,8 @@ task<void> learn_client(compound& k)
         k.client = co_await k.server.commons.v40.client_of(*named.number, k.c.from().address);
     else if (named.id)
         k.client = co_await k.server.commons.v40.holder_of(*named.id);
+    if (k.client != files::nobody)
+        k.is_of(k.client);
 }
 
 } // namespace verbena::nfs::v4

@@ -248,6 +248,8 @@ v40_clients::confirmation v40_clients::begin_confirming(clientid4 id, const veri
                 out.name = at->first;
             } else {
                 out.key = key_of(at->first);
+                out.name = at->first;
+                out.from = unconfirmed->from;
                 out.older = confirmed ? confirmed->state : files::nobody;
                 out.calls = unconfirmed->calls;
                 states place;
@@ -299,6 +301,17 @@ files::client_id v40_clients::state_of_name(std::span<const std::byte> name) con
 {
     const auto found = names_.find(std::string(reinterpret_cast<const char*>(name.data()), name.size()));
     return found == names_.end() || !found->second.confirmed ? files::nobody : found->second.confirmed->state;
+}
+
+std::vector<v40_clients::client_report> v40_clients::clients_behind(files::client_id last,
+                                                                    std::size_t most) const
+{
+    std::vector<client_report> all;
+    for (auto at = by_state_.upper_bound(last); at != by_state_.end() && all.size() < most; ++at) {
+        const record& r = *at->second->second.confirmed;
+        all.push_back({at->second->first, r.id, r.from, at->first});
+    }
+    return all;
 }
 
 std::vector<files::client_id> v40_clients::states_of(std::string_view from) const

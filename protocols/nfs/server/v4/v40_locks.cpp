@@ -173,6 +173,7 @@ task<nfsstat4> v40_state::check_io_here(stateid4 id, const files::exported_file*
     if (status == nfsstat4::ok) {
         const result<void> checked = co_await v4::check_io(state_, client, id, *file, op, *terms);
         status = status_of_state(checked);
+        terms->client = client;
     }
     if (status == nfsstat4::deleg_revoked)
         co_await hears_of_revoked(client, id);

@@ -143,20 +143,25 @@ task<v40_state::confirmed> v40_state::confirm_client_here(const SETCLIENTID_CONF
             co_return out;
         forget(made.older);
     }
-    const auto known = co_await state_.add_client(made.key, peer);
+    const files::client_label label{made.name, made.from, args->clientid};
+    const auto known = co_await state_.add_client(made.key, peer, label);
     out.status = status_of_state(known);
     out.is_full = !known && known.error() == files::errc::too_many_clients;
     if (!known)
         co_return out;
     (void)state_.clients().set_silent(known->client);
-    guard.state = known->client;
+    guard.state = out.client = known->client;
     paths_.set(known->client, made.calls);
     co_return out;
 }
 
-task<nfsstat4> v40_state::renew(clientid4 id)
+task<nfsstat4> v40_state::renew(clientid4 id, files::client_id& client)
 {
-    return state_.at_clients([this, id](files::client_book&) { return renew_and_tell_here(id); });
+    return state_.at_clients([this, id, to = &client](files::client_book&) {
+        if (const files::client_id known = clients_.state_of(id); known != files::nobody)
+            *to = known;
+        return renew_and_tell_here(id);
+    });
 }
 
 task<nfsstat4> v40_state::renew_client_here(clientid4 id)

@@ -33,6 +33,14 @@ struct connection_report {
     const char* state = "";     ///< a literal
 };
 
+/// Whose a connection is. Texts live as long as it.
+struct connection_party {
+    std::string_view address; ///< canonical, without port
+    std::uint64_t client = 0; ///< rpc::peer::client
+    std::size_t calls = 0;    ///< that are being served
+    bool has_ended = false;   ///< or ends: it is there for its calls alone
+};
+
 /// A connection's entry. Made, used and destroyed on the list's shard; leaves the list when it is destroyed.
 class listed_connection : private list_hook {
 public:
@@ -40,6 +48,10 @@ public:
     listed_connection(const listed_connection&) = delete;
 
     virtual connection_report report() const = 0;
+    virtual connection_party party() const noexcept = 0;
+    /// Ends it now. No call of its begins any more, and those that run hear that their caller is gone. It stays in the list until all of
+    /// them have ended.
+    virtual void end_now() noexcept = 0;
     /// Of a list that outlives this; nullptr: of none.
     inline void join(connection_list* list) noexcept;
     /// Idempotent.

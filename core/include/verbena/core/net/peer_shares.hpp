@@ -6,6 +6,7 @@
 #pragma once
 
 #include <verbena/core/metrics.hpp>
+#include <verbena/core/net/kept_out.hpp>
 
 #include <array>
 #include <cstddef>
@@ -81,12 +82,16 @@ public:
     std::uint64_t held(peer_use what) const noexcept { return look().held[std::size_t(what)]; }
     std::uint64_t refused(peer_use what) const noexcept;
     const peer_options& options() const noexcept;
+    /// Peers that an operator keeps out, by their addresses. Whoever takes connections asks it before it charges a peer, and refuses
+    /// with refused::connection_evicted.
+    kept_out& evicted() noexcept { return evicted_; }
 
 private:
     friend class peer_charge;
     struct impl;
     struct peer;
     static bool take(impl& all, peer& p, peer_use what, std::uint64_t amount, std::uint64_t most) noexcept;
+    kept_out evicted_;
     std::unique_ptr<impl> impl_;
 };
 

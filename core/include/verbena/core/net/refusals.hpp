@@ -32,6 +32,7 @@ enum class refused : std::uint8_t {
     connection_all,         ///< connections of all peers
     connection_waiting,     ///< the service takes connections too slowly
     connection_descriptors, ///< the process's descriptors
+    connection_evicted,     ///< an operator keeps the address out
     export_address,
     export_transport,
     export_port,
@@ -44,6 +45,7 @@ enum class refused : std::uint8_t {
     client_opens,        ///< opens, of the client, of its peer or of all
     client_locks,        ///< locks and their owners, likewise
     client_names,        ///< memory for names of owners, likewise
+    client_evicted,      ///< an operator keeps the client out
     layout_client,       ///< a data connection of a client that has no layouts
     layout_share,        ///< one client's share of data connections
     session_address,     ///< of RTRS: no device is for the address

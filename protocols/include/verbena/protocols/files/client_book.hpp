@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -40,6 +41,23 @@ struct member_of;
 namespace verbena::files {
 
 class state_table;
+
+/// Who a client is, for people. Its protocol says that once.
+struct client_label {
+    std::string name;         ///< its own for itself: any octets
+    std::string address;      ///< that it came from
+    std::uint64_t number = 0; ///< by which its protocol knows it
+};
+
+/// How much a client has, at all tables.
+struct client_holdings {
+    std::size_t opens = 0;
+    std::size_t locks = 0; ///< ranges
+    std::size_t delegations = 0;
+    std::size_t others = 0;  ///< of other kinds than delegations, such as layouts
+    std::size_t revoked = 0; ///< that it has not freed
+    std::size_t fences = 0;  ///< of what it lost, and may still reach
+};
 
 /// The clients of a process, on one shard, their home. Tables have what these have of files, each of the files whose home
 /// it is; they make themselves known to the book.
@@ -64,7 +82,7 @@ public:
     /// 0, have its share of limits (limits::peers). The protocol sees to it that of
     /// one name there is one (forget() for the older one). Errors: too_many_clients, where drop_courtesy() and forget() may help; invalid
     /// for a name beyond limits::owner_bytes.
-    result<client_id> add_client(std::string_view key, std::uint64_t peer = 0);
+    result<client_id> add_client(std::string_view key, std::uint64_t peer = 0, client_label label = {});
     /// A host, which locks by lock_by_owner() and has no lease (NLM). A host stays active however long it is silent.
     /// Nobody else's need takes anything from it: what it has goes by unlock_by_owner(), forget() or revoke_client()
     /// alone. The protocol calls forget() for SM_NOTIFY and NLM_FREE_ALL. `key` and `peer` are those of add_client().
@@ -102,6 +120,10 @@ public:
     bool has_lost_with_lease(client_id client) noexcept;
     /// It asks which of its stateids are good, or gives one up: it has heard of what it was told of. Any shard.
     void note_asked(client_id client) noexcept;
+    /// When its lease began anew; long ago of a client that there is not.
+    time_point renewed(client_id client) noexcept;
+    /// Nothing of a client that there is not.
+    client_holdings holdings_of(client_id client) noexcept;
     /// Whether it has delegations, but for those.
     bool has_delegations(client_id client) noexcept;
     /// Whether something of it is recalled, and neither returned yet nor revoked.
@@ -183,7 +205,8 @@ private:
     bool outlives(detail::booked_client& c, time_point t) noexcept;
     detail::booked_client* find(client_id id) noexcept;
     result<detail::booked_client*> living(client_id id) noexcept;
-    result<detail::booked_client*> make_client(std::string_view key, std::uint64_t peer, bool is_host);
+    result<detail::booked_client*> make_client(std::string_view key, std::uint64_t peer, client_label label,
+                                               bool is_host);
     void leave_peer(detail::client_card& c) noexcept;
     void to_state(detail::booked_client& c, client_state s) noexcept;
     static void wake(waiter_list& list) noexcept;

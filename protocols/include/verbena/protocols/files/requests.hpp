@@ -125,6 +125,7 @@ struct io_grant {
     /// Whether the client keeps others from writing: it has bytes of that file locked, or an open that denies writing, whatever the
     /// stateid. A delegation does not count: docs/internals/nfs4.md, "Data that are sent from the file", tells why.
     bool keeps_writers_out = false;
+    client_id client = nobody; ///< where the call named none, and the stateid tells
 };
 
 } // namespace verbena::files

@@ -345,6 +345,7 @@ private:
     struct lock_obstacle;
 
     friend class client_book;
+    friend class state_list;
 
     // Clients: table_clients.cpp.
     time_point now() const noexcept { return clock_.now(); }

@@ -100,8 +100,9 @@ enum class stream_end : std::uint8_t {
     shutdown,
     exception,    ///< left the dispatcher
     not_admitted, ///< max_strangers
+    evicted,      ///< by an operator
 };
-inline constexpr std::size_t stream_end_count = 12;
+inline constexpr std::size_t stream_end_count = 13;
 std::string_view to_string(stream_end cause) noexcept;
 
 /// Single-writer counts of one shard's streams; any thread may read them.

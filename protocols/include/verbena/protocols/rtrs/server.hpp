@@ -329,6 +329,9 @@ public:
     /// Up to `most` sessions whose home is here, in the order of their ids, from the one behind `id` on or from the first one on. Empty: there
     /// are no more. Shard: the server's.
     std::vector<session_report> sessions_behind(const std::optional<uuid>& id, std::size_t most) const;
+    /// Ends all paths of a session whose home is here, at once: no request of its begins any more, and its chunks are out of its reach. The
+    /// session goes when its requests under way have ended. False: there is none, any more. Shard: the server's.
+    bool end_session(const uuid& id);
 
 private:
     struct impl;

@@ -94,6 +94,9 @@ task<nfsstat4> exchange_id(compound& k)
         co_return nfsstat4::perm;
     }
     const task_context& context = co_await current_context();
+    if (k.server.commons.evicted.turns_away(args.clientowner.ownerid, k.c.from().address,
+                                            context.shard->clock().now()))
+        co_return nfsstat4::delay;
     const auto ask = [&](files::client_id yields) {
         return k.server.commons.sessions.exchange_id(
             args.clientowner, (args.flags & exchgid4::upd_confirmed_rec_a) != 0,
@@ -154,6 +157,12 @@ task<nfsstat4> make_session(compound& k, const CREATE_SESSION4args& args, const 
         co_return nfsstat4::noent;
     files::client_id state = made.state;
     bool must_reclaim = false;
+    const task_context& context = co_await current_context();
+    // It may have said its name before it was kept out.
+    if (made.confirms &&
+        k.server.commons.evicted.turns_away(std::as_bytes(std::span(made.key)), k.c.from().address,
+                                            context.shard->clock().now()))
+        co_return nfsstat4::delay;
     if (made.confirms) {
         // One name has one client, so the one before its restart goes first, with what it had open.
         nfsstat4 status = nfsstat4::ok;
@@ -171,11 +180,12 @@ task<nfsstat4> make_session(compound& k, const CREATE_SESSION4args& args, const 
             co_return status;
         const std::string group = k.server.commons.sessions.group_of(k.c.from().address);
         const std::uint64_t peer = siphash(k.server.commons.key, std::as_bytes(std::span(group)));
-        result<state_home::added> known = co_await k.server.state.add_client(made.key, peer);
+        const files::client_label label{made.key, std::string(k.c.from().address), args.clientid};
+        result<state_home::added> known = co_await k.server.state.add_client(made.key, peer, label);
         if (!known && known.error() == files::errc::too_many_clients) {
             const bool some = co_await k.server.commons.expire_lapsed_of_any();
             if (some)
-                known = co_await k.server.state.add_client(made.key, peer);
+                known = co_await k.server.state.add_client(made.key, peer, label);
         }
         if (!known) {
             if (known.error() == files::errc::too_many_clients)

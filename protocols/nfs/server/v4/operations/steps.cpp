@@ -34,6 +34,8 @@ task<nfsstat4> check_io_of(compound& k, object& of, stateid4 id, files::operatio
     nfsstat4 status = nfsstat4::ok;
     if (k.minor() == 0) {
         status = co_await k.server.commons.v40.check_io(id, file, op, k.terms);
+        if (k.terms.client != files::nobody)
+            k.c.from().client = k.terms.client;
     } else {
         const result<void> checked = co_await v4::check_io(k.server.state, k.client, id, file, op, k.terms);
         status = status_of_state(checked);

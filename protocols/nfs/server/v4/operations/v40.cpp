@@ -40,6 +40,9 @@ task<nfsstat4> setclientid(compound& k)
         k.server.handles.refuse(k.c.from());
         co_return nfsstat4::perm;
     }
+    const task_context& context = co_await current_context();
+    if (k.server.commons.evicted.turns_away(args.id, k.c.from().address, context.shard->clock().now()))
+        co_return nfsstat4::delay;
     const auto calls = callback_place::of(args, k.c.who(), k.c.from().address);
     v40_clients::made made = co_await k.server.commons.v40.set_client(args, caller_of(k.server.commons, k.c),
                                                                       k.c.from().address, calls);
@@ -88,6 +91,8 @@ task<nfsstat4> setclientid_confirm(compound& k)
         if (some)
             done = co_await k.server.commons.v40.confirm_client(args, caller_of(k.server.commons, k.c), peer);
     }
+    if (done.client != files::nobody)
+        k.c.from().client = done.client;
     if (done.is_full)
         tell_no_client(k, false);
     if (!done.held_by.empty())
@@ -101,7 +106,7 @@ task<nfsstat4> renew(compound& k)
     RENEW4args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
-    const nfsstat4 status = co_await k.server.commons.v40.renew(args.clientid);
+    const nfsstat4 status = co_await k.server.commons.v40.renew(args.clientid, k.c.from().client);
     co_return status == nfsstat4::ok ? k.add(RENEW4res()) : status;
 }
 
@@ -188,7 +193,7 @@ task<nfsstat4> open_v40(compound& k)
     // Wherever that comes from: a client may have several addresses, and is not to wait for what it has just been
     // given.
     if ((answer.rflags & open4_result::confirm) == 0)
-        k.client = turn.client;
+        k.is_of(turn.client);
     OPEN4res res;
     res.stateid = answer.id;
     res.cinfo = answer.cinfo;

@@ -153,7 +153,8 @@ public:
         bool must_reclaim = false; ///< it may, and is to say when it is done
     };
     /// Errors: too_many_clients, where all places are taken, of whichever version: another client has to go first.
-    task<result<added>> add_client(std::string_view key, std::uint64_t peer = 0);
+    task<result<added>> add_client(std::string_view key, std::uint64_t peer = 0,
+                                   const files::client_label& label = no_label());
     /// What a client has to hear of when it renews its lease.
     struct losses {
         bool revoked = false;    ///< it has something that was revoked, and has not freed it
@@ -299,6 +300,11 @@ public:
     task<void> settle(const storage::handle& file, files::back_end_locks& unsettled);
 
 private:
+    static const files::client_label& no_label() noexcept
+    {
+        static const files::client_label none;
+        return none;
+    }
     struct file_home {
         file_home(state_home& of, unsigned number, shard& s, files::state_handler& handler)
             : where(s), table(of.commons_, of.book_, number, s, handler)
@@ -315,7 +321,7 @@ private:
     }
     task<std::vector<result<void>>> test_at_each(files::client_id client,
                                                  std::span<const files::stateid> ids);
-    task<result<added>> add_here(std::string_view key, std::uint64_t peer);
+    task<result<added>> add_here(std::string_view key, std::uint64_t peer, const files::client_label* label);
     // An open of a file that is cut on its caller's shard. The caller owns it, and however the caller's task ends, it
     // comes home and ends there: that needs no memory.
     class begun_open;

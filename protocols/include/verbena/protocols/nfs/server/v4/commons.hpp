@@ -10,6 +10,7 @@
 #include <verbena/protocols/nfs/server/file_handle.hpp>
 #include <verbena/protocols/nfs/server/state_home.hpp>
 #include <verbena/protocols/nfs/server/v4/callbacks.hpp>
+#include <verbena/protocols/nfs/server/v4/evictions.hpp>
 #include <verbena/protocols/nfs/server/v4/pseudo_tree.hpp>
 #include <verbena/protocols/nfs/server/v4/sessions.hpp>
 #include <verbena/protocols/nfs/server/v4/v40_state.hpp>
@@ -88,6 +89,7 @@ struct server_commons {
     state_home state;
     session_table sessions;
     v40_state v40;
+    evictions evicted{*this};
 
 private:
     task<void> tend_once();

@@ -401,10 +401,13 @@ public:
         std::size_t sessions = 0;
         time_point heard{}; ///< last, over one of its sessions; or when it said its name
         files::client_id state = files::nobody;
+        std::optional<std::uint32_t> minor; ///< version of its first session
     };
     /// Up to `most` names in their order, from the one behind `name` on or from the first one on, each with the client that has it,
     /// and the one that is about to take its place. Empty: there are no more. Holds the table for as long. Any thread.
     std::vector<client_report> clients_behind(const std::optional<std::string>& name, std::size_t most) const;
+    /// The client goes if it is not confirmed. False: it is, or is about to be.
+    bool drop_unconfirmed(clientid4 client);
     /// Whose limits the peer at `from` shares.
     std::string group_of(std::string_view from) const { return peer_group(from, limits_.v6_prefix); }
     /// Whether it is time to look for what can be given back: once a second for each peer group, and once for all.

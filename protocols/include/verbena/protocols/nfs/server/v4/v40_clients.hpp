@@ -50,7 +50,9 @@ public:
         bool confirms =
             false; ///< a new one: `older` is to go, a client made with `key`, and end_confirming() called
         files::client_id rival = files::nobody; ///< as of set()
-        std::string held_by, name;              ///< likewise, and whose name it is
+        std::string held_by;                    ///< likewise
+        std::string name;                       ///< of that one, or of the new one
+        std::string from;                       ///< the address of the new one
         std::string key;                        ///< in the recovery store
         files::client_id older = files::nobody;
         files::client_id moved = files::nobody; ///< a known one, which is called elsewhere from now on
@@ -68,6 +70,15 @@ public:
     files::client_id state_of_name(std::span<const std::byte> name) const;
     /// Whether some client is that one in the state layer.
     bool knows(files::client_id state) const noexcept { return by_state_.contains(state); }
+    /// A confirmed one, for people.
+    struct client_report {
+        std::string name; ///< its own for itself: any octets
+        clientid4 client = 0;
+        std::string from; ///< the address that it came from
+        files::client_id state = files::nobody;
+    };
+    /// Up to `most` confirmed ones in the order of their names in the state layer, from the one behind `last` on.
+    std::vector<client_report> clients_behind(files::client_id last, std::size_t most) const;
     /// Confirmed ones of the group of `from`.
     std::vector<files::client_id> states_of(std::string_view from) const;
     /// Whose limits a confirmed one shares; empty where there is none.

@@ -42,12 +42,14 @@ public:
     struct confirmed {
         nfsstat4 status = nfsstat4::ok;
         bool is_full = false;
-        std::string held_by, name; ///< as of v40_clients::confirmation
+        std::string held_by, name;               ///< as of v40_clients::confirmation
+        files::client_id client = files::nobody; ///< a new one
     };
     task<confirmed> confirm_client(const SETCLIENTID_CONFIRM4args& args, principal_digest who,
                                    std::uint64_t peer);
     /// Its lease begins anew. cb_path_down: likewise, and it has delegations and can't be called.
-    task<nfsstat4> renew(clientid4 id);
+    /// `client` is who it is then.
+    task<nfsstat4> renew(clientid4 id, files::client_id& client);
 
     // --- Owners
 
