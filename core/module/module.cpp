@@ -107,6 +107,11 @@ void module_table::mark_used(std::string_view name)
 {
     for (entry& e : entries_) {
         if (e.name() == name && !e.used) {
+            if (has_begun_)
+                throw config_error(
+                    "the " + std::string(e.object->role()) + ' ' + std::string(name) +
+                    " was not in use when the program started, so nobody prepared it: restart the "
+                    "program to use it");
             e.used = true;
             for (const std::string_view need : needs_of(*e.descriptor))
                 mark_used(need);

@@ -253,6 +253,7 @@ void runtime::stop()
 result<blocking_pool*> runtime::add_lane(std::string name, unsigned threads, lane_rights rights)
 {
     assert(!on_own_shard() && "runtime::add_lane() on a shard, whose rights and CPUs its threads would have");
+    const std::lock_guard lock(lanes_mutex_);
     if (lanes_.size() == max_lanes)
         return error(std::errc::too_many_files_open, "lanes for calls that block", max_lanes);
     auto& crew = crews_[std::size_t(rights)];
@@ -269,13 +270,34 @@ result<blocking_pool*> runtime::add_lane(std::string name, unsigned threads, lan
     return lanes_.back().get();
 }
 
-std::vector<const blocking_pool*> runtime::stuck_lanes(std::chrono::steady_clock::duration limit) const
+void runtime::remove_lane(blocking_pool& lane) noexcept
 {
-    std::vector<const blocking_pool*> out;
+    assert(!on_own_shard() && "runtime::remove_lane() on a shard");
+    std::unique_ptr<blocking_pool> gone; // destroyed behind the lock
+    const std::lock_guard lock(lanes_mutex_);
+    const auto found = std::ranges::find(lanes_, &lane, [](const auto& each) { return each.get(); });
+    if (found == lanes_.end())
+        return;
+    try {
+        removed_.push_back(std::move(*found));
+    } catch (const std::bad_alloc&) { // it stays among the others
+        return;
+    }
+    lanes_.erase(found);
+    if (removed_.size() > most_removed) {
+        gone = std::move(removed_.front());
+        removed_.pop_front();
+    }
+}
+
+std::vector<runtime::stuck_lane> runtime::stuck_lanes(std::chrono::steady_clock::duration limit) const
+{
+    std::vector<stuck_lane> out;
+    const std::lock_guard lock(lanes_mutex_);
     for (const auto& lane : lanes_) {
         const blocking_pool::occupation now = lane->look();
         if (now.running != 0 && now.longest >= limit)
-            out.push_back(lane.get());
+            out.push_back({lane->name(), now});
     }
     return out;
 }
@@ -390,6 +412,7 @@ void runtime::expose(metric_registry& registry)
     const auto per_lane = [&](const char* name, const char* help, const char* unit, auto read) {
         metrics_.push_back(registry.add({name, help, metric_type::gauge, unit, {"lane"}, max_lanes},
                                         [this, read](metric_sink& out) {
+                                            const std::lock_guard lock(lanes_mutex_);
                                             for (const auto& lane : lanes_)
                                                 out.value({lane->name()}, double(read(*lane)));
                                         }));
@@ -400,6 +423,7 @@ void runtime::expose(metric_registry& registry)
                       "when they have nothing to do.",
                       metric_type::gauge, "threads"},
                      [this](metric_sink& out) {
+                         const std::lock_guard lock(lanes_mutex_);
                          std::size_t all = 0;
                          for (const auto& crew : crews_)
                              all += crew ? crew->threads() : 0;
@@ -410,6 +434,7 @@ void runtime::expose(metric_registry& registry)
                       "Times that no thread could be started for a blocking call, which went on waiting.",
                       metric_type::counter, "failures"},
                      [this](metric_sink& out) {
+                         const std::lock_guard lock(lanes_mutex_);
                          std::uint64_t all = 0;
                          for (const auto& crew : crews_)
                              all += crew ? crew->failures() : 0;
@@ -422,6 +447,7 @@ void runtime::expose(metric_registry& registry)
                                      {"lane"},
                                      max_lanes},
                                     [this](metric_sink& out) {
+                                        const std::lock_guard lock(lanes_mutex_);
                                         for (const auto& lane : lanes_)
                                             out.value({lane->name()}, double(lane->refused()));
                                     }));

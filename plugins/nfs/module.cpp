@@ -2,10 +2,10 @@
 // NFS as a module: exports, and the program on each shard.
 #include "data_places.hpp"
 #include "export_config.hpp"
+#include "export_set.hpp"
 #include "export_word.hpp"
 #include "limits_config.hpp"
 #include "rpcbind.hpp"
-#include "shared_trees.hpp"
 #include "start_text.hpp"
 #include "state_commands.hpp"
 
@@ -13,12 +13,12 @@
 #include <verbena/plugins/modules.hpp>
 
 #include <verbena/core/module/control.hpp>
+#include <verbena/core/module/reload.hpp>
 #include <verbena/core/printable.hpp>
 #include <verbena/core/task/already_made.hpp>
 #include <verbena/protocols/files/recovery_database.hpp>
 #include <verbena/protocols/nfs/nsswitch_groups.hpp>
 #include <verbena/protocols/nfs/nsswitch_names.hpp>
-#include <verbena/protocols/nfs/server/export_room.hpp>
 #include <verbena/protocols/nfs/server/served_exports.hpp>
 #include <verbena/protocols/nfs/server/v3/server.hpp>
 #include <verbena/protocols/nfs/server/v4/commons.hpp>
@@ -30,7 +30,6 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
-#include <deque>
 #include <filesystem>
 #include <iterator>
 #include <optional>
@@ -52,57 +51,11 @@ std::int64_t seconds_since_1970()
     return std::chrono::duration_cast<std::chrono::seconds>(now).count();
 }
 
-std::string join(const std::vector<std::string>& words, const char* between)
-{
-    std::string text;
-    for (const std::string& word : words)
-        text += (text.empty() ? "" : between) + word;
-    return text;
-}
-
-std::string option_text(const export_config& e, const storage::opened_backend& opened)
-{
-    std::vector<std::string> words = {e.read_only || opened.read_only ? "ro" : "rw"};
-    if (e.all_squash)
-        words.emplace_back("all_squash");
-    else if (opened.tells_callers_apart)
-        words.emplace_back(e.root_squash ? "root_squash" : "root_squash=no");
-    words.insert(words.end(), opened.options.begin(), opened.options.end());
-    if (e.secure)
-        words.emplace_back("secure");
-    if (e.pnfs)
-        words.emplace_back("pnfs");
-    if (!e.local_writers)
-        words.emplace_back("local_writers=no");
-    for (const std::string& t : e.transports)
-        words.push_back("transport=" + t);
-    for (const export_config::filter& f : e.filters)
-        words.push_back("filter=" + f.name);
-    return join(words, ",");
-}
-
-std::string who(const client_list& clients)
-{
-    if (clients.everybody())
-        return "everybody";
-    return clients.local_only() ? "this host only" : join(clients.texts(), " ");
-}
-
-// What the metrics of an export tell of.
-struct watched_export {
-    watched_export(storage::file_backend& of, std::size_t shards)
-        : files(&of), traffic(std::make_shared<export_traffic>(shards))
-    {
-    }
-    storage::file_backend* files; // beneath all filters
-    std::shared_ptr<export_traffic> traffic;
-    export_room room;
-};
-
 class nfs_module final : public rpc::program_module,
                          public served_exports,
                          public controlled,
-                         public evicting {
+                         public evicting,
+                         public reloadable {
 public:
     std::vector<setting> settings() const override
     {
@@ -168,36 +121,37 @@ public:
 
     void configure(setting_values& values, module_table& modules) override
     {
-        exports_ = read_exports(values, modules);
-        allow_public_ = values.flag("allow_public");
-        read_versions(values);
-        check_pnfs(exports_, minors_[1] || minors_[2]);
+        const versions wanted = read_versions(values);
+        serves3_ = wanted.three;
+        serves4_ = wanted.four;
+        minors_ = wanted.minors;
+        said_ = read(values, modules);
         lease_ = std::chrono::seconds(values.number("lease"));
         grace_ = values.written("grace") ? std::chrono::seconds(values.number("grace")) : lease_;
         limits_ = read_limits(values.table("limits"));
-        read_names(values);
+        names_ = read_names(values);
         manages_gids_ = values.flag("manage_gids");
         uses_rpcbind_ = values.text("rpcbind") == "auto";
     }
+    std::unique_ptr<reload_plan> plan_reload(setting_values& values, module_table& modules,
+                                             bool looks_only) override;
     void will_listen(std::span<const listen_target> targets) override
     {
         targets_.assign(targets.begin(), targets.end());
-        std::vector<std::string> transports;
-        for (const listen_target& t : targets)
-            transports.push_back(t.transport);
-        check_pnfs_listeners(exports_, transports);
+        check_pnfs_listeners(said_.exports, transports());
     }
     void start(module_host& host) override
     {
         shards_ = &host.shards();
         has_mount_ = host.modules().find("mount") != nullptr;
         limits_.sessions.v6_prefix = host.peers().options().v6_prefix;
-        for (const export_config& e : exports_)
-            at_place_of_start(e.place, [&] { open_export(host, e); });
-        warn_of_shared_trees();
-        refuse_public();
+        host_ = &host;
+        exports_.open(host, said_.exports, targets_);
+        if (!said_.allow_public)
+            refuse_public(exports_.all(), targets_);
         const std::string& state = host.state_directory();
-        refuse_exported_state(state);
+        state_ = state;
+        refuse_exported_state(exports_.all(), state);
         const auto loaded = load_or_create_key(state);
         if (!loaded)
             throw_start_failure(loaded.error(), "state " + state + ": " + loaded.error().message());
@@ -220,8 +174,8 @@ public:
         if (group_source_ && !groups_)
             make_groups(s);
         if (s.index() == 0) {
-            for (watched_export& e : watched_)
-                s.tasks().spawn(already_made, e.room.tend(*e.files));
+            for (const auto& e : exports_.all())
+                s.tasks().spawn(already_made, e->backend->room.tend(*e->backend->beneath));
         }
         if (serves3_)
             programs.push_back(
@@ -235,7 +189,10 @@ public:
     {
         note_data_places(places);
         const char* const version_4 = minors_[2] ? "4.2" : minors_[1] ? "4.1" : serves4_ ? "4.0" : "";
-        std::string text = start_text(exported_as_, places, {version_4, has_mount_});
+        std::vector<exported_as> exported;
+        for (const auto& e : exports_.all())
+            exported.push_back(e->as);
+        std::string text = start_text(exported, places, {version_4, has_mount_});
         if (serves4_)
             text += recovery_text();
         if (uses_rpcbind_) {
@@ -246,7 +203,11 @@ public:
     }
     void closing() noexcept override { rpcbind_.reset(); }
     // Back ends have timers on the shards: they go with this object, when the shards have ended.
-    void stop() noexcept override { rpcbind_.reset(); }
+    void stop() noexcept override
+    {
+        rpcbind_.reset();
+        exports_.stop();
+    }
 
     std::vector<control_command> control_commands() override;
     std::vector<evictable> find_clients(const std::string& who, std::size_t most) override
@@ -266,8 +227,15 @@ public:
     const handle_key& key() const noexcept override { return key_; }
 
 private:
-    void read_versions(setting_values& values);
-    void read_names(const setting_values& values);
+    std::vector<std::string> transports() const;
+    struct versions {
+        bool three = false;
+        bool four = false;
+        std::array<bool, v4::max_minor_version + 1> minors{}; // of version 4
+    };
+    static versions read_versions(setting_values& values);
+    static v4::user_names_options read_names(const setting_values& values);
+    void set_limits(const limits_config& most) noexcept;
     void begin_names(module_host& host);
     void begin_groups(module_host& host);
     void make_groups(shard& home);
@@ -278,17 +246,22 @@ private:
     void tend_files(shard& home);
     data_places* places_on(std::string_view transport) noexcept;
     void note_data_places(std::span<const listen_place> places);
-    void open_export(module_host& host, const export_config& e);
-    void warn_of_shared_trees();
-    void refuse_public() const;
-    void refuse_exported_state(const std::string& state) const;
 
-    std::vector<export_config> exports_;
+    // What a configuration says, and can be compared.
+    struct read_config {
+        std::vector<export_config> exports;
+        setting_values values;
+        bool allow_public = false;
+    };
+    read_config read(setting_values& values, module_table& modules);
+    class plan;
+
+    read_config said_; // exports are export_set's once they are open
     std::vector<listen_target> targets_;
-    std::deque<watched_export> watched_;          // likewise; outlives the metrics of opened_
-    std::vector<storage::opened_backend> opened_; // in the order of exports_
-    std::vector<exported_as> exported_as_;
     export_table table_;
+    export_set exports_{table_};
+    module_host* host_ = nullptr;
+    std::string state_;
     handle_key key_{};
     std::chrono::seconds lease_{};
     std::chrono::seconds grace_{};
@@ -314,46 +287,124 @@ private:
     bool serves4_ = false;
     std::array<bool, v4::max_minor_version + 1> minors_{}; // of version 4
     bool has_mount_ = false;
-    bool allow_public_ = false;
     bool manages_gids_ = false;
     bool uses_rpcbind_ = true;
 };
 
-void nfs_module::read_versions(setting_values& values)
+std::vector<std::string> nfs_module::transports() const
+{
+    std::vector<std::string> all;
+    for (const listen_target& t : targets_)
+        all.push_back(t.transport);
+    return all;
+}
+
+nfs_module::read_config nfs_module::read(setting_values& values, module_table& modules)
+{
+    read_config made;
+    made.exports = read_exports(values, modules);
+    made.allow_public = values.flag("allow_public");
+    check_pnfs(made.exports, minors_[1] || minors_[2]);
+    made.values = values;
+    return made;
+}
+
+nfs_module::versions nfs_module::read_versions(setting_values& values)
 {
     if (values.list("versions").empty()) {
         setting_values::value all{std::vector<std::string>{"3", "4.1", "4.2"}};
         all.is_default = true;
         values.set("versions", std::move(all));
     }
+    versions made;
     for (const std::string& version : values.list("versions")) {
         if (version == "3")
-            serves3_ = true;
+            made.three = true;
         else if (version == "4.0")
-            serves4_ = minors_[0] = true;
+            made.four = made.minors[0] = true;
         else if (version == "4.1")
-            serves4_ = minors_[1] = true;
+            made.four = made.minors[1] = true;
         else if (version == "4.2")
-            serves4_ = minors_[2] = true;
+            made.four = made.minors[2] = true;
         else
             throw config_error(values.place("versions"), "versions: no such version of NFS, " +
                                                              printable(version) +
                                                              "; there are 3, 4.0, 4.1 and 4.2");
     }
+    return made;
 }
 
-void nfs_module::read_names(const setting_values& values)
+v4::user_names_options nfs_module::read_names(const setting_values& values)
 {
-    names_.sends_names = values.flag("user_names");
-    names_.logs = true;
+    v4::user_names_options names;
+    names.sends_names = values.flag("user_names");
+    names.logs = true;
     if (!values.written("id_domain"))
-        return;
-    names_.domain = values.text("id_domain");
-    if (!v4::is_id_domain(names_.domain))
+        return names;
+    names.domain = values.text("id_domain");
+    if (!v4::is_id_domain(names.domain))
         throw config_error(values.place("id_domain"),
-                           "id_domain: " + printable(names_.domain) +
+                           "id_domain: " + printable(names.domain) +
                                " is no domain: write up to 120 letters, digits, '-', '_' and '.', such as "
                                "example.org, or leave it out for the host's own");
+    return names;
+}
+
+// Exports and what they are compared by. All else that a configuration can say waits for a restart.
+class nfs_module::plan final : public reload_plan {
+public:
+    plan(nfs_module& of, std::unique_ptr<reload_plan> exports, bool allow_public, const limits_config& most)
+        : of_(of), most_(most), exports_(std::move(exports)), allow_public_(allow_public)
+    {
+        changes = exports_->changes;
+    }
+    void apply() noexcept override
+    {
+        exports_->apply();
+        late.swap(exports_->late);
+        of_.set_limits(most_);
+        of_.said_.values.find("limits")->data.swap(limits.data);
+        of_.said_.allow_public = allow_public_;
+        std::get<bool>(of_.said_.values.find("allow_public")->data) = allow_public_;
+    }
+
+    setting_values::value limits; // as the configuration has them
+
+private:
+    nfs_module& of_;
+    const limits_config most_;
+    const std::unique_ptr<reload_plan> exports_;
+    const bool allow_public_;
+};
+
+void nfs_module::set_limits(const limits_config& most) noexcept
+{
+    if (commons_)
+        commons_->set_limits(most.state, most.sessions);
+    if (layouts_)
+        layouts_->layouts().set_most(most.layouts.layouts, most.layouts.layouts_of_client);
+}
+
+std::unique_ptr<reload_plan> nfs_module::plan_reload(setting_values& values, module_table& modules,
+                                                     bool looks_only)
+{
+    (void)read_versions(values);
+    (void)read_names(values);
+    limits_config most = read_limits(values.table("limits"));
+    most.sessions.v6_prefix = limits_.sessions.v6_prefix;
+    const read_config wanted = read(values, modules);
+    check_pnfs_listeners(wanted.exports, transports());
+    const export_set::terms by{*host_, targets_, commons_.get(), layouts_.has_value(), wanted.allow_public,
+                               state_};
+    auto made = std::make_unique<plan>(*this, exports_.plan(by, wanted.exports, looks_only),
+                                       wanted.allow_public, most);
+    made->limits = *values.find("limits");
+    std::vector<setting> others = settings();
+    std::erase_if(others, [](const setting& s) { return s.name == "export"; });
+    for (const setting& s : others)
+        note_changes(std::span(&s, 1), said_.values, values, "nfs.",
+                     s.name != "allow_public" && s.name != "limits", made->changes);
+    return made;
 }
 
 void nfs_module::begin_names(module_host& host)
@@ -475,7 +526,8 @@ std::uint64_t lockable_memory() noexcept
 verbs::side_connections* nfs_module::connections_on(verbs::device& device, std::string_view transport)
 {
     data_places* const places = places_on(transport);
-    if (places == nullptr || std::ranges::find(exports_, true, &export_config::pnfs) == exports_.end())
+    if (places == nullptr ||
+        std::ranges::find(said_.exports, true, &export_config::pnfs) == said_.exports.end())
         return nullptr;
     if (!layouts_) {
         std::vector<shard*> all;
@@ -514,71 +566,6 @@ void nfs_module::note_data_places(std::span<const listen_place> places)
     }
 }
 
-void nfs_module::open_export(module_host& host, const export_config& e)
-{
-    const std::string name = "export " + e.pseudo;
-    export_options options;
-    options.pseudo = e.pseudo;
-    options.clients = clients_of(e);
-    options.transports = e.transports;
-    options.root_squash = e.root_squash;
-    options.all_squash = e.all_squash;
-    options.anonuid = e.anonuid;
-    options.anongid = e.anongid;
-    options.secure = e.secure;
-    // A file system that hangs holds up its own export and no other.
-    const result<blocking_pool*> lane = host.shards().add_lane(name, 0, lane_rights::callers);
-    if (!lane)
-        throw_start_failure(lane.error(), name + ": " + lane.error().message());
-    storage::open_context context{name, e.pseudo, host.metrics(), **lane};
-    context.read_only = e.read_only;
-    context.keep_shard_identity = host.uses_rdma_devices();
-    if (e.all_squash)
-        context.everybody = storage::open_context::ids{e.anonuid, e.anongid};
-    storage::opened_backend backend = e.backend->open(e.values, context);
-    watched_export& watched = watched_.emplace_back(*backend.files, host.shards().size());
-    for (auto f = e.filters.rbegin(); f != e.filters.rend(); ++f)
-        f->module->put_on(backend, f->values, context);
-    if (e.pnfs && backend.files->info().map_block == 0)
-        throw config_error(
-            name + ": pnfs: the back end " + e.backend_name +
-            " has no files that clients could reach by RDMA: use memfs or posixfs, or leave out "
-            "pnfs");
-    const auto comes_by = [&e](const listen_target& t) {
-        return t.transport == "iwarp" &&
-               (e.transports.empty() || std::ranges::find(e.transports, t.transport) != e.transports.end());
-    };
-    if (e.pnfs && backend.files->info().maps_stores && std::ranges::none_of(targets_, comes_by))
-        throw config_error(name + ": pnfs: clients reach files of the back end " + e.backend_name +
-                           " by iwarp alone, and no such listener is for them: add --listen "
-                           "iwarp://HOST:20049, or leave out pnfs");
-    options.backend = backend.files.get();
-    options.read_only = e.read_only || backend.read_only;
-    options.local_writers = e.local_writers && backend.local_writers;
-    options.pnfs = e.pnfs;
-    options.traffic = watched.traffic;
-    exported_as as{e.pseudo,     backend.source, option_text(e, backend), who(options.clients),
-                   e.transports, backend.notes,  backend.warning,         options.clients,
-                   e.secure};
-    backend.metrics.push_back(host.metrics().add({"verbena_export_up",
-                                                  "1 while what is exported is there; 0 while nothing is "
-                                                  "mounted there, it is gone or does not answer.",
-                                                  metric_type::gauge,
-                                                  "",
-                                                  {"export"},
-                                                  export_table::max_exports},
-                                                 [label = e.pseudo, is_up = backend.is_up](metric_sink& to) {
-                                                     to.value({label}, !is_up || is_up() ? 1 : 0);
-                                                 }));
-    append(backend.metrics, expose(host.metrics(), *watched.traffic, e.pseudo));
-    append(backend.metrics, expose(host.metrics(), watched.room, e.pseudo));
-    // Kept first: the table's entry points to it.
-    opened_.push_back(std::move(backend));
-    if (const auto added = table_.add(std::move(options)); !added)
-        throw config_error(name + ": " + added.error().message());
-    exported_as_.push_back(std::move(as));
-}
-
 std::vector<control_command> nfs_module::control_commands()
 {
     control_command c;
@@ -587,9 +574,9 @@ std::vector<control_command> nfs_module::control_commands()
     c.columns = {"path", "source", "backend", "options", "clients", "transports", "warning"};
     c.answer = [this](const control_arguments&) {
         control_answer all;
-        for (std::size_t i = 0; i < exported_as_.size(); ++i) {
-            const exported_as& e = exported_as_[i];
-            all.rows.push_back({e.pseudo, e.source, exports_[i].backend_name, e.options, e.clients,
+        for (const auto& each : exports_.all()) {
+            const exported_as& e = each->as;
+            all.rows.push_back({e.pseudo, e.source, each->config.backend_name, e.options, e.clients,
                                 e.transports,
                                 e.warning.empty() ? control_value() : control_value(e.warning)});
         }
@@ -600,60 +587,6 @@ std::vector<control_command> nfs_module::control_commands()
     if (commons_)
         std::ranges::move(state_commands(*commons_, table_), std::back_inserter(commands));
     return commands;
-}
-
-void nfs_module::warn_of_shared_trees()
-{
-    for (std::size_t i = 0; i < exports_.size(); ++i) {
-        std::string& text = exported_as_[i].warning;
-        const std::string more = warning_of_shared_tree(table_, exports_, i);
-        text += (text.empty() || more.empty() ? "" : "; ") + more;
-    }
-}
-
-void nfs_module::refuse_public() const
-{
-    if (allow_public_)
-        return;
-    std::vector<ip_address> addresses;
-    for (const listen_target& t : targets_) {
-        if (const auto address = ip_address::parse(t.where.address()))
-            addresses.push_back(*address);
-    }
-    const host_addresses host;
-    for (std::size_t i = 0; i < exports_.size(); ++i) {
-        const export_options& e = table_.all()[i];
-        if (const auto fine = nfs::refuse_public(e, addresses, host); !fine)
-            throw config_error(
-                exports_[i].place,
-                "export " + e.pseudo +
-                    (e.clients.everybody()
-                         ? " would be open to the Internet"
-                         : " has clients= with globally routable addresses, and is served on such a "
-                           "one: calls would cross the Internet") +
-                    ", where AUTH_SYS lets a caller claim to be anybody: narrow clients= to private "
-                    "addresses, listen on a private address, or insist with --allow-public");
-    }
-}
-
-// Callers of such an export reach what this process may: the key, with which they could make handles to anything.
-void nfs_module::refuse_exported_state(const std::string& directory) const
-{
-    std::error_code status;
-    const auto state = std::filesystem::canonical(directory, status);
-    for (std::size_t i = 0; i < exports_.size(); ++i) {
-        const export_config& e = exports_[i];
-        const storage::opened_backend& opened = opened_[i];
-        if (opened.local_tree.empty() || !(opened.as_process || !e.root_squash || e.anonuid == 0))
-            continue;
-        // Of one that is not mounted yet a part is not there.
-        const auto exported = std::filesystem::weakly_canonical(opened.local_tree, status);
-        if (std::ranges::mismatch(exported, state).in1 == exported.end())
-            throw config_error(
-                "state " + directory + ": lies beneath the export " + e.pseudo +
-                ", whose clients could read the key of the file handles there; choose a directory "
-                "outside of it with --state DIR");
-    }
 }
 
 } // namespace

@@ -15,12 +15,12 @@ bool has_local_locks(const export_config& e)
 
 } // namespace
 
-std::string warning_of_shared_tree(const export_table& table, std::span<const export_config> configs,
+std::string warning_of_shared_tree(const export_list& exports, std::span<const export_config> configs,
                                    std::size_t index)
 {
-    const auto& all = table.all();
+    const auto& all = exports.all();
     const export_options& own = all[index];
-    const auto first = std::size_t(std::ranges::find(all, own.space, &export_options::id) - all.begin());
+    const auto first = std::size_t(std::ranges::find(all, own.space, &export_options::space) - all.begin());
     const auto differs = [&](const char* setting, const char* what) {
         return std::string(setting) + " is not that of " + all[first].pseudo +
                ", which is of the same tree: " + what + "; give both the same";

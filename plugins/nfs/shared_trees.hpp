@@ -14,7 +14,7 @@ namespace verbena::nfs {
 
 /// What the user of the export at `index` gives up because an earlier one of the same tree says something else of this
 /// host's processes; empty if none does. `configs` are those of the table's exports, in their order.
-std::string warning_of_shared_tree(const export_table& table, std::span<const export_config> configs,
+std::string warning_of_shared_tree(const export_list& exports, std::span<const export_config> configs,
                                    std::size_t index);
 
 } // namespace verbena::nfs

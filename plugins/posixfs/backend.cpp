@@ -161,6 +161,7 @@ void backend::measure()
 
 backend::backend(const posixfs_options& options, blocking_pool& pool, std::unique_ptr<standing_root> root)
     : options_(options),
+      refuses_changes_(options.read_only),
       pool_(pool),
       root_(root.get()),
       standing_(root->at.failed == 0 ? 0 : 1),
@@ -200,6 +201,19 @@ backend::~backend()
             s->leaving->at = nullptr;
         delete s;
     }
+}
+
+// The rest goes with the back end, on whatever thread that is: files are closed there, which a shard would be held for.
+void backend::leave_shard() noexcept
+{
+    const reactor* const here = reactor::current();
+    shard* const s = here != nullptr && here->index() < max_shards
+                         ? shards_[here->index()].load(std::memory_order_acquire)
+                         : nullptr;
+    if (s == nullptr)
+        return;
+    s->leaving->at = nullptr;
+    s->files.rest();
 }
 
 result<void> backend::start()
@@ -473,7 +487,7 @@ task<result<unsigned>> backend::access(const storage::request& r, const storage:
     struct stat st{};
     if (auto live = co_await stat_live(s, *f, f->path.get(), st); !live)
         co_return live.error();
-    if (options_.read_only)
+    if (refuses_changes())
         wanted &= ~unsigned(W_OK);
     wanted &= R_OK | W_OK | X_OK;
     // Nobody executes a file without such a bit, root neither, and what an ACL allows is no more than its mask, which the mode shows. Clients
@@ -563,6 +577,12 @@ open_file_counters counters_of(const storage::file_backend& b)
 {
     const auto* ours = dynamic_cast<const backend*>(&b);
     return ours != nullptr ? ours->counters() : open_file_counters();
+}
+
+bool has_local_locks(const storage::file_backend& b)
+{
+    const auto* ours = dynamic_cast<const backend*>(&b);
+    return ours != nullptr && ours->has_local_locks();
 }
 
 root_state root_state_of(const storage::file_backend& b)

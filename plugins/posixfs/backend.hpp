@@ -93,6 +93,7 @@ public:
     std::string describe() const;
     open_file_counters counters() const noexcept { return pins_.counters(); }
     unseen_lock_counters unseen_locks_counters() const noexcept { return unseen_->counters(); }
+    bool has_local_locks() const noexcept { return unseen_.use_count() > 1; } // each has its own reference
     root_state state() const noexcept { return watched_ ? watched_->state() : root_state::up; }
     /// Looks at the root at once, on the calling thread, which may wait. Nothing without posixfs_options::watch.
     void look_at_root() noexcept
@@ -184,8 +185,14 @@ public:
     task<result<std::unique_ptr<storage::file_lease>>> lease(const storage::handle& file,
                                                              storage::lease_wanted wanted) override;
     std::unique_ptr<storage::local_locks> local_locks_of(const storage::handle& file) override;
+    void leave_shard() noexcept override;
+    void refuse_changes(bool all) noexcept override
+    {
+        refuses_changes_.store(all, std::memory_order_relaxed);
+    }
 
 private:
+    bool refuses_changes() const noexcept { return refuses_changes_.load(std::memory_order_relaxed); }
     struct departure;
     /// What belongs to one shard.
     struct shard {
@@ -523,6 +530,7 @@ private:
     static constexpr std::size_t most_roots = 1024;
 
     const posixfs_options options_;
+    std::atomic<bool> refuses_changes_;
     blocking_pool& pool_;
     std::vector<std::unique_ptr<standing_root>> roots_; ///< all that there were; of watched_root's calls
     std::atomic<const standing_root*> root_;

@@ -181,7 +181,7 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
                                                const storage::set_attributes& set,
                                                std::optional<storage::file_time> guard)
 {
-    if (options_.read_only)
+    if (refuses_changes())
         co_return error::from_errno(EROFS, "the export is read-only");
     shard& s = at(co_await this_reactor());
     auto opened_file = co_await open_file(s, file);
@@ -255,7 +255,7 @@ task<result<storage::change>> backend::unlink(const storage::request& r, const s
         co_return error::from_errno(checked.error(), "a name");
     if (checked.is_dot() || checked.is_dot_dot())
         co_return error::from_errno(EINVAL, "a name that every directory keeps");
-    if (options_.read_only)
+    if (refuses_changes())
         co_return error::from_errno(EROFS, "the export is read-only");
     shard& s = at(co_await this_reactor());
     auto opened = co_await open_directory(s, directory);
@@ -370,7 +370,7 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
         if (n->is_dot() || n->is_dot_dot())
             co_return error::from_errno(EINVAL, "a name that every directory keeps");
     }
-    if (options_.read_only)
+    if (refuses_changes())
         co_return error::from_errno(EROFS, "the export is read-only");
     shard& s = at(co_await this_reactor());
     auto opened_from = co_await open_directory(s, from_directory);
@@ -476,7 +476,7 @@ task<result<storage::link_result>> backend::link(const storage::request& r, cons
         co_return error::from_errno(checked.error(), "a name");
     if (checked.is_dot() || checked.is_dot_dot())
         co_return error::from_errno(EEXIST, "a name that every directory has");
-    if (options_.read_only)
+    if (refuses_changes())
         co_return error::from_errno(EROFS, "the export is read-only");
     shard& s = at(co_await this_reactor());
     auto opened_file = co_await open_file(s, file);

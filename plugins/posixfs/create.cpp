@@ -87,7 +87,7 @@ backend::make_entry(const storage::request& r, const storage::handle& directory,
         co_return error::from_errno(checked.error(), "a name");
     if (checked.is_dot() || checked.is_dot_dot())
         co_return error::from_errno(EEXIST, "a name that every directory has");
-    if (options_.read_only)
+    if (refuses_changes())
         co_return error::from_errno(EROFS, "the export is read-only");
     shard& s = at(co_await this_reactor());
     const std::uint64_t standing = s.standing;

@@ -357,6 +357,8 @@ public:
         while (cached_file* const f = uses_.front())
             remove(*f);
     }
+    /// Looks no more by itself: nobody will use it on this shard again.
+    void rest() noexcept { sweeper_.cancel(); }
     /// Closes what was unused longest while the process holds more than two thirds of budget(), which all caches
     /// share: each gives up what is beyond its even part; beyond the budget all but spared_files.
     void keep_within_budget() noexcept;

@@ -124,7 +124,7 @@ task<result<storage::seek_result>> backend::seek(const storage::request& r, cons
 task<result<storage::change>> backend::change_extents(const storage::request& r, const storage::handle& file,
                                                       std::uint64_t offset, std::uint64_t length, int mode)
 {
-    if (options_.read_only)
+    if (refuses_changes())
         co_return error::from_errno(EROFS, "the export is read-only");
     if (length == 0)
         co_return error::from_errno(EINVAL, "an empty range");
@@ -185,7 +185,7 @@ task<result<storage::copy_result>> backend::copy(const storage::request& r, cons
                                                  std::uint64_t from_offset, const storage::handle& to,
                                                  std::uint64_t to_offset, std::uint64_t length)
 {
-    if (options_.read_only)
+    if (refuses_changes())
         co_return error::from_errno(EROFS, "the export is read-only");
     if (to_offset > max_offset || length > max_offset - to_offset)
         co_return error::from_errno(EFBIG, "a range past the largest offset");
@@ -235,7 +235,7 @@ task<result<storage::change>> backend::clone(const storage::request& r, const st
                                              std::uint64_t from_offset, const storage::handle& to,
                                              std::uint64_t to_offset, std::uint64_t length)
 {
-    if (options_.read_only)
+    if (refuses_changes())
         co_return error::from_errno(EROFS, "the export is read-only");
     shard& s = at(co_await this_reactor());
     auto opened_source = co_await open_data(s, r, from, use::read, r.may_read_source_by_open());

@@ -386,7 +386,7 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
                                                    std::span<const std::span<const std::byte>> pieces,
                                                    storage::stability wanted)
 {
-    if (options_.read_only)
+    if (refuses_changes())
         co_return error::from_errno(EROFS, "the export is read-only");
     std::uint64_t length = 0;
     for (auto piece : pieces)

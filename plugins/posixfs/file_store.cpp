@@ -332,7 +332,7 @@ task<result<storage::change>> backend::note_written(const storage::request& r, c
                                                     storage::peer_writes what)
 {
     const std::uint64_t end = what.end;
-    if (options_.read_only)
+    if (refuses_changes())
         co_return error::from_errno(EROFS, "the export is read-only");
     if (end > max_offset)
         co_return error::from_errno(EFBIG, "a write past the largest offset");

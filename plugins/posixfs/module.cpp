@@ -138,6 +138,7 @@ public:
                                          ? "mountpoint"
                                          : "mountpoint=" + options.mountpoint.string());
         out.is_up = [files = out.files.get()] { return root_state_of(*files) == root_state::up; };
+        out.has_locks = [files = out.files.get()] { return has_local_locks(*files); };
         out.notes = describe(*out.files);
         if (options.async)
             out.warning = "async is unsafe: what a client was told is written may be lost when power fails";

@@ -105,7 +105,7 @@ template<class Change>
 task<result<storage::change>> backend::change_xattrs(const storage::request& r, const storage::handle& file,
                                                      std::string_view name, Change change)
 {
-    if (options_.read_only)
+    if (refuses_changes())
         co_return error::from_errno(EROFS, "the export is read-only");
     const xattr_name checked(name);
     if (checked.error() != 0)

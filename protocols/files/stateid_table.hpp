@@ -44,7 +44,7 @@ public:
     std::size_t size() const noexcept { return slots_.size() - free_.size(); }
     /// For who looks at all states, place by place: at() is nullptr where none is. A state keeps its place.
     std::size_t places() const noexcept { return slots_.size(); }
-    const state_entry* at(std::size_t place) const noexcept { return slots_[place].state.get(); }
+    state_entry* at(std::size_t place) const noexcept { return slots_[place].state.get(); }
 
 private:
     struct slot {

@@ -292,8 +292,7 @@ parsed_command_line parse_command_line(int argc, const char* const* argv, servic
     if (check_files->parsed())
         wanted.kind = command_kind::check_module;
     if (serve->parsed()) {
-        wanted.settings = load_config(file);
-        load_modules(wanted.settings, s.modules());
+        wanted.file = file;
         of_serve.store(wanted.settings);
         if (check)
             wanted.kind = command_kind::check;

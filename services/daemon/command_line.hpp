@@ -22,7 +22,8 @@ enum class command_kind : std::uint8_t {
 struct command {
     command_kind kind = command_kind::serve;
     bool quiet = false;             ///< of check: print nothing but what is wrong
-    setting_values settings;        ///< for service::configure()
+    std::string file;               ///< for service::load(), before settings; or empty
+    setting_values settings;        ///< for service::set()
     std::vector<std::string> files; ///< of check_module
 };
 

@@ -41,7 +41,10 @@ int run(verbena::service& service, int argc, char** argv)
     case command_kind::check:
     case command_kind::serve: break;
     }
-    service.configure(std::move(line.wanted->settings));
+    if (!line.wanted->file.empty())
+        service.load(line.wanted->file);
+    service.set(std::move(line.wanted->settings));
+    service.configure();
     if (line.wanted->kind == command_kind::check) {
         if (!line.wanted->quiet)
             verbena::print("%s", to_toml(service.effective()).c_str());

@@ -271,7 +271,7 @@ control_command drain_command(const std::shared_ptr<const told_of_service>& told
                 " does not leave its end to service::run(), which alone can be asked to stop: "
                 "end it in its own way");
         control_answer own;
-        own.rows.push_back({true, told->drain_seconds});
+        own.rows.push_back({true, told->drain_seconds()});
         own.afterwards = told->drain;
         return own;
     };

@@ -35,7 +35,7 @@ struct told_of_service {
     runtime* shards = nullptr;
     const module_table* modules = nullptr;
     peer_shares* peers = nullptr;
-    std::uint64_t drain_seconds = 0;
+    std::function<std::uint64_t()> drain_seconds;
     /// Begins the orderly stop; empty if nobody waits for that.
     std::function<void()> drain;
 };

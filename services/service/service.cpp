@@ -9,6 +9,7 @@
 #include "notify.hpp"
 #include "own_commands.hpp"
 #include "rdma_port_metrics.hpp"
+#include "reloader.hpp"
 #include "served_protocol.hpp"
 #include "shard_server.hpp"
 #include "shard_watchdog.hpp"
@@ -34,8 +35,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <list>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -164,6 +167,8 @@ sigset_t block_signals()
     return wanted;
 }
 
+std::vector<setting> all_settings(const module_table& modules);
+
 setting_values& table_of(setting_values& root, std::string_view name)
 {
     return std::get<setting_values::value::tables>(root.find(name)->data).front();
@@ -205,7 +210,7 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
         return path;
     }
 
-    void complete_daemon();
+    static void complete_daemon(setting_values& values);
     void configure_protocols();
     void configure_protocol(std::string_view name, protocol_module& m);
     void start();
@@ -220,7 +225,10 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     bool stop_within(std::chrono::milliseconds drain, std::chrono::milliseconds grace);
     std::string still_running() const;
     std::string in_clear_text() const;
-    std::string served_text() const;
+    std::string served_text(const setting_values& values) const;
+    void prepare_reloads();
+    void reload_by_signal();
+    std::string serving_now() const;
     std::string draining_text() const;
     void leave_behind() noexcept;
     runtime_options options() const;
@@ -233,7 +241,7 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
 
     std::string program;
     std::string version;
-    setting_values said; // by set()
+    configuration_words words; // of load() and set()
     std::list<own_protocol> own_protocols;
     std::vector<hook> hooks;
     std::size_t opened = 0; // of hooks, those whose opens() was called
@@ -256,6 +264,12 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     std::atomic<const char*> not_ready{"starting"};
     std::optional<metrics::server> exporter;
     std::vector<control_command> own_commands; // of add_command()
+    std::optional<reloader> reloading;         // from start() on
+    std::thread reloads_by_signal;
+    std::atomic<bool> is_reloading{false}; // the thread is at it
+    std::atomic<std::uint64_t> drain_seconds{0};
+    mutable std::mutex serving_mutex;
+    std::string serving; // served_text() of what is served now
     std::optional<control_server> control;
     std::vector<served> protocols;
     std::vector<module*> order;
@@ -266,6 +280,7 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     std::set<std::string> addresses;
     bool uses_devices = false;
     bool has_state = false;
+    bool reloads = false; // it was configured by load() and set()
     bool configured = false;
     bool began = false;
     bool running = false;
@@ -275,7 +290,7 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     std::string unfinished;
 };
 
-void service::impl::complete_daemon()
+void service::impl::complete_daemon(setting_values& values)
 {
     setting_values& d = table_of(values, "daemon");
     auto& state = std::get<std::string>(d.find("state")->data);
@@ -460,6 +475,8 @@ void service::impl::start()
     parse_log_level(values.table("daemon").text("log_level"), level);
     set_log_level(level);
     start_log_writer();
+    table.start_began();
+    drain_seconds = values.table("daemon").number("drain_seconds");
     for (module* m : order)
         ask(table, *m, [&] { m->prepare(); });
     start_runtime();
@@ -531,6 +548,7 @@ void service::impl::start()
             });
         }
     }
+    prepare_reloads();
     text += exporter ? "metrics at " + exporter->url() + '\n' : std::string("no metrics\n");
     text += in_clear_text();
     start_control();
@@ -598,6 +616,73 @@ std::string service::impl::control_path() const
     return {};
 }
 
+// What runs now is what a reload compares with.
+void service::impl::prepare_reloads()
+{
+    reloader::terms t;
+    t.program = program;
+    static const configuration_words nothing;
+    t.words = reloads ? &words : &nothing;
+    t.modules = &table;
+    t.settings = [this] { return all_settings(table); };
+    t.complete = [](setting_values& wanted) { complete_daemon(wanted); };
+    for (const served& s : protocols)
+        t.protocols.emplace_back(s.name, s.all);
+    t.running = values;
+    t.at_once.emplace_back("log_level", [](const setting_values& daemon) {
+        log_level level = log_level::info;
+        parse_log_level(daemon.text("log_level"), level);
+        set_log_level(level);
+    });
+    t.at_once.emplace_back("drain_seconds", [this](const setting_values& daemon) {
+        drain_seconds = daemon.number("drain_seconds");
+    });
+    t.reloaded = [this](const setting_values& now) {
+        const std::string said = served_text(now);
+        {
+            const std::lock_guard lock(serving_mutex);
+            serving = said;
+        }
+        if (runs)
+            notify_manager("STATUS=" + said);
+    };
+    {
+        const std::lock_guard lock(serving_mutex);
+        serving = served_text(values);
+    }
+    reloading.emplace(std::move(t));
+    append(registrations, reloading->expose(registry));
+}
+
+std::string service::impl::serving_now() const
+{
+    const std::lock_guard lock(serving_mutex);
+    return serving;
+}
+
+// The thread that waits for signals answers the watchdog meanwhile. What comes of it stands in the log.
+void service::impl::reload_by_signal()
+{
+    if (is_reloading.exchange(true)) {
+        log(log_level::warning, "service", "SIGHUP: the reload before has not ended; send it again then");
+        return;
+    }
+    if (reloads_by_signal.joinable())
+        reloads_by_signal.join();
+    try {
+        reloads_by_signal = std::thread([this] {
+            try {
+                (void)reloading->reload();
+            } catch (const std::exception&) { // it is in the log
+            }
+            is_reloading = false;
+        });
+    } catch (const std::system_error& e) {
+        is_reloading = false;
+        log(log_level::error, "service", "SIGHUP: there is no thread for a reload", {{"error", e.what()}});
+    }
+}
+
 // When all else has started.
 void service::impl::start_control()
 {
@@ -624,7 +709,7 @@ void service::impl::start_control()
     told.shards = rt.get();
     told.modules = &table;
     told.peers = &*shares;
-    told.drain_seconds = d.number("drain_seconds");
+    told.drain_seconds = [this] { return drain_seconds.load(); };
     if (runs)
         told.drain = [] { ::kill(::getpid(), SIGTERM); };
     control_table commands;
@@ -637,6 +722,8 @@ void service::impl::start_control()
                     commands.add(std::move(c));
             });
     }
+    for (control_command& c : reloading->commands())
+        commands.add(std::move(c));
     add_own_commands(commands, std::move(told));
     try {
         at_place(d.place("control"), [&] { control.emplace(*rt, std::move(commands), o); });
@@ -671,6 +758,10 @@ void service::impl::take_down(std::chrono::milliseconds limit)
 {
     if (control)
         control->finish(); // what it lists and works on goes now
+    if (reloading)
+        reloading->stop();
+    if (reloads_by_signal.joinable())
+        reloads_by_signal.join();
     const auto name_of = [this](const module& m) { return table.name_of(m).data(); };
     for (served& s : protocols) {
         for (protocol_module* m : s.all) {
@@ -740,7 +831,11 @@ metric_registry& service::metrics() noexcept { return impl_->registry; }
 const setting_values& service::effective() const noexcept { return impl_->values; }
 const std::string& service::start_text() const noexcept { return impl_->text; }
 
-std::vector<setting> service::settings() const
+std::vector<setting> service::settings() const { return all_settings(impl_->table); }
+
+namespace {
+
+std::vector<setting> all_settings(const module_table& modules)
 {
     std::vector<setting> all;
     all.push_back(setting::list("modules",
@@ -756,7 +851,7 @@ std::vector<setting> service::settings() const
                                       "Serve metrics to Prometheus here, or off (default: 127.0.0.1:9464)")
                             .form("ADDR:PORT")},
                        "Prometheus"));
-    for (const module_table::entry& e : impl_->table.all()) {
+    for (const module_table::entry& e : modules.all()) {
         const auto* m = dynamic_cast<const protocol_module*>(e.object.get());
         if (m == nullptr)
             continue;
@@ -780,8 +875,6 @@ std::vector<setting> service::settings() const
     return all;
 }
 
-namespace {
-
 // What serve() was given, as a module.
 class own_programs final : public rpc::program_module {
 public:
@@ -797,46 +890,6 @@ private:
     service::make_programs make_;
     const std::vector<setting> own_;
 };
-
-[[noreturn]] void refuse_table(const setting_place& place, const std::string& name)
-{
-    throw config_error(place, name + " is a table here and none there: write it as [" + name + "]");
-}
-
-// `path` ends in a dot, if there is one.
-void merge(setting_values& into, const setting_values& from, const std::string& path = {})
-{
-    using tables = setting_values::value::tables;
-    for (const auto& [name, v] : from.all()) {
-        setting_values::value* const there = into.find(name);
-        if (there != nullptr && there->is_table != v.is_table)
-            refuse_table(v.place, path + name);
-        if (there != nullptr && v.is_table) {
-            merge(std::get<tables>(there->data).front(), std::get<tables>(v.data).front(), path + name + '.');
-            there->place = v.place;
-        } else {
-            into.set(name, v);
-        }
-    }
-}
-
-// A file may have put something else where the path needs a table: its author is told, and where.
-void say(setting_values& said, std::string_view path, setting_values::value v)
-{
-    const setting_values* at = &said;
-    for (std::size_t dot = path.find('.'), begin = 0; dot != std::string_view::npos;
-         begin = dot + 1, dot = path.find('.', begin)) {
-        const setting_values::value* const there = at->find(path.substr(begin, dot - begin));
-        if (there == nullptr)
-            break;
-        if (!there->is_table && !there->place.text.empty())
-            refuse_table(there->place, std::string(path.substr(0, dot)));
-        if (!there->is_table)
-            break;
-        at = &std::get<setting_values::value::tables>(there->data).front();
-    }
-    said.set_path(path, std::move(v));
-}
 
 } // namespace
 
@@ -874,17 +927,22 @@ runtime& service::shards()
     return *impl_->rt;
 }
 
-void service::load(const std::string& path) { merge(impl_->said, load_config(path)); }
+void service::load(const std::string& path) { impl_->words.load(path); }
 
-void service::set(std::string_view path, bool value) { say(impl_->said, path, {value}); }
-void service::set(std::string_view path, std::int64_t value) { say(impl_->said, path, {value}); }
-void service::set(std::string_view path, std::string value) { say(impl_->said, path, {std::move(value)}); }
+void service::set(std::string_view path, bool value) { impl_->words.set(path, {value}); }
+void service::set(std::string_view path, std::int64_t value) { impl_->words.set(path, {value}); }
+void service::set(std::string_view path, std::string value) { impl_->words.set(path, {std::move(value)}); }
 void service::set(std::string_view path, std::vector<std::string> value)
 {
-    say(impl_->said, path, {std::move(value)});
+    impl_->words.set(path, {std::move(value)});
 }
+void service::set(setting_values values) { impl_->words.set(std::move(values)); }
 
-void service::configure() { configure(impl_->said); }
+void service::configure()
+{
+    configure(impl_->words.said());
+    impl_->reloads = true;
+}
 
 void service::configure(setting_values values)
 {
@@ -894,7 +952,7 @@ void service::configure(setting_values values)
     impl_->configured = true;
     check(settings(), values);
     impl_->values = std::move(values);
-    impl_->complete_daemon();
+    impl::complete_daemon(impl_->values);
     impl_->configure_protocols();
 }
 
@@ -925,7 +983,7 @@ result<void> service::stop(std::chrono::milliseconds grace)
 {
     std::chrono::seconds drain{0};
     if (impl_->running)
-        drain = std::chrono::seconds(impl_->values.table("daemon").number("drain_seconds"));
+        drain = std::chrono::seconds(impl_->drain_seconds.load());
     if (!impl_->stop_within(drain, grace))
         return error(std::errc::timed_out,
                      "the service has not stopped; unfinished() and the log say what still runs");
@@ -981,15 +1039,13 @@ std::string service::impl::still_running() const
         log(log_level::error, "service", "stopped without waiting for calls of a protocol",
             {{"protocol", s.name}});
     }
-    for (const blocking_pool* lane :
-         rt ? rt->stuck_lanes(stuck_after) : std::vector<const blocking_pool*>()) {
-        const blocking_pool::occupation now = lane->look();
+    for (const auto& [lane, now] : rt ? rt->stuck_lanes(stuck_after) : std::vector<runtime::stuck_lane>()) {
         const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now.longest).count();
-        lines += std::to_string(now.running) + " calls in lane " + lane->name() + " that do not return for " +
+        lines += std::to_string(now.running) + " calls in lane " + lane + " that do not return for " +
                  std::to_string(seconds) + " s\n";
         log(log_level::error, "service",
             "stopped without waiting for calls that do not return; look at what is beneath",
-            {{"lane", lane->name()}, {"calls", now.running}, {"seconds", seconds}});
+            {{"lane", lane}, {"calls", now.running}, {"seconds", seconds}});
     }
     if (const char* module = stopping; module != nullptr) {
         lines += std::string("the module ") + module + ", which does not return from its end\n";
@@ -1029,7 +1085,8 @@ void write_tasks(runtime& rt) noexcept
 class heartbeat {
 public:
     /// `serving`: its status otherwise.
-    heartbeat(runtime& rt, const std::string& serving) : serving_(serving), interval_(watchdog_interval())
+    heartbeat(runtime& rt, std::function<std::string()> serving)
+        : serving_(std::move(serving)), interval_(watchdog_interval())
     {
         if (!interval_)
             return;
@@ -1067,11 +1124,11 @@ private:
         if (all)
             notify_manager("WATCHDOG=1");
         if (std::exchange(well_, all) != all)
-            notify_manager(all ? "STATUS=" + serving_
+            notify_manager(all ? "STATUS=" + serving_()
                                : std::string("STATUS=a shard does not run its tasks; the log says which"));
         return all;
     }
-    const std::string& serving_;
+    const std::function<std::string()> serving_;
     const std::optional<std::chrono::microseconds> interval_;
     std::optional<shard_watchdog> shards_;
     clock::time_point next_{};
@@ -1081,13 +1138,15 @@ private:
 } // namespace
 
 // "2 exports at tcp://127.0.0.1:2049": what stands in lists of tables, and where it is served.
-std::string service::impl::served_text() const
+std::string service::impl::served_text(const setting_values& now) const
 {
     std::string out = "serving ";
     for (const served& s : protocols) {
         out += out.ends_with("serving ") ? "" : "; ";
         std::string what;
-        for (const auto& [name, value] : values.table(s.name).all()) {
+        if (now.find(s.name) == nullptr)
+            continue;
+        for (const auto& [name, value] : now.table(s.name).all()) {
             const auto* tables = std::get_if<setting_values::value::tables>(&value.data);
             if (tables == nullptr || value.is_table || tables->empty())
                 continue;
@@ -1113,7 +1172,7 @@ std::string service::impl::draining_text() const
         for (const metric_snapshot::series& s : family.samples)
             in_flight += s.value;
     }
-    return "stopping within " + std::to_string(values.table("daemon").number("drain_seconds")) + " s; " +
+    return "stopping within " + std::to_string(drain_seconds.load()) + " s; " +
            std::to_string(std::uint64_t(in_flight)) + " calls by TCP and requests for blocks in flight";
 }
 
@@ -1131,21 +1190,18 @@ int service::run()
     std::fflush(stdout);
     if (write_carefully(STDOUT_FILENO, said, text_patience) < said.size())
         log(log_level::warning, "service", "the standard output did not take the text of the start");
-    const std::string serving = impl_->served_text();
-    notify_manager("READY=1\nSTATUS=" + serving);
-    heartbeat beats(*impl_->rt, serving);
+    notify_manager("READY=1\nSTATUS=" + impl_->serving_now());
+    heartbeat beats(*impl_->rt, [this] { return impl_->serving_now(); });
     int number = 0;
     do {
         number = beats.wait_for(signals);
         if (number == SIGHUP)
-            log(log_level::warning, "service",
-                "SIGHUP: the configuration is read at start only; restart to change it");
+            impl_->reload_by_signal();
         if (number == SIGUSR1)
             write_tasks(*impl_->rt);
     } while (number == SIGHUP || number == SIGUSR1);
     log(log_level::info, "service", "draining",
-        {{"signal", ::strsignal(number)},
-         {"seconds", impl_->values.table("daemon").number("drain_seconds")}});
+        {{"signal", ::strsignal(number)}, {"seconds", impl_->drain_seconds.load()}});
     notify_manager("STOPPING=1\nSTATUS=" + impl_->draining_text());
     if (!stop())
         return 1;

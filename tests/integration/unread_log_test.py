@@ -123,14 +123,20 @@ backend = "nullblk"
         caller = TcpPeer(d.port("tcp"))
         caller.mount()
         caller.close()
+        config = os.path.join(self.folder, "config.toml")
+        with open(config, encoding="utf-8") as file:
+            text = file.read()
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(text.replace("shards = 2", "shards = 3"))
         d.process.send_signal(signal.SIGHUP)
+        d.log_with("the configuration was reloaded")
         d.process.send_signal(signal.SIGUSR1)
         self.assertEqual(d.stop(), 0)
         lines = d.log().splitlines()
         for line in lines:
             self.assertRegex(line, r"^<[3467]>")
             self.assertNotRegex(line, r"^<.>\d{4}-")
-        self.assertTrue([line for line in lines if line.startswith("<4>warning service: SIGHUP")], lines)
+        self.assertTrue([line for line in lines if line.startswith("<4>warning service: a change of the configuration needs a restart")], lines)
         self.assertTrue([line for line in lines if line.startswith("<7>trace rpc: call served")], lines)
         self.assertTrue([line for line in lines if line.startswith("<6>shard 0: ")], lines)
 

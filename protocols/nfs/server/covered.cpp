@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <functional>
+#include <new>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -36,26 +38,48 @@ bool leads_nowhere(const error& why) noexcept
 /// Of one outer export.
 struct covered_directories::known {
     struct place {
-        storage::handle directory; // that is covered; empty: none is
-        const export_options* inner = nullptr;
+        storage::handle directory;          // that is covered; empty: none is
+        std::uint32_t inner = 0;            // the id of the export
         std::uint64_t number = 0;           // its fileid, or that of the mount's place in it
         std::vector<storage::handle> above; // what leads there, from the root on
         friend bool operator==(const place&, const place&) = default;
     };
     struct inner_export {
-        std::string_view path; // of the table's
-        const export_options* exported;
-        place last; // known of it
+        std::string path;
+        std::uint32_t exported = 0;
+        place last = {}; // known of it
         bool is_asked = false;
+        bool is_same(const inner_export& other) const
+        {
+            return path == other.path && exported == other.exported;
+        }
     };
-    known(const export_table& exports, const export_options& o) : outer(o)
+    known(const export_table& exports, const export_options& o) : files(o.backend)
     {
         for (const export_table::nest& each : exports.nests_of(o))
-            inner.push_back({each.path, each.inner, {}, false});
+            inner.push_back({std::string(each.path), each.inner->id});
     }
     void set(inner_export& of, place made);
+    // Nothing is new, and nothing known is no more true.
+    bool goes_on_as(const known& now) const
+    {
+        return files == now.files && std::ranges::equal(inner, now.inner, [](const auto& a, const auto& b) {
+                   return a.is_same(b);
+               });
+    }
+    void learn_from(const known& before)
+    {
+        if (files != before.files)
+            return;
+        for (inner_export& each : inner) {
+            const auto same = [&each](const inner_export& other) { return each.is_same(other); };
+            const auto there = std::ranges::find_if(before.inner, same);
+            if (there != before.inner.end() && !there->last.directory.empty())
+                set(each, there->last);
+        }
+    }
 
-    const export_options& outer;
+    storage::file_backend* const files; // of the outer export
     std::vector<inner_export> inner;
     std::vector<place> places;          // sorted by handle
     std::vector<storage::handle> above; // all of theirs, sorted
@@ -67,9 +91,14 @@ struct covered_directories::known {
 /// One time that all inner exports are looked up, but for those that an earlier round has asked for and not heard of.
 struct covered_directories::round {
     static constexpr unsigned most_at_once = 2; // each that hangs holds a thread of the back end's
-    explicit round(const clock_source& c) noexcept : clock(c), waits_until(c.now() + patience) {}
+    round(const clock_source& c, const export_table& exports, const export_options& of) noexcept
+        : lists(exports.begin_use()), exported(of), clock(c), waits_until(c.now() + patience)
+    {
+    }
     void one_ends(known& of) noexcept;
 
+    const export_table::use lists; // what stands behind it stays
+    const export_ref exported;     // so does its back end
     const clock_source& clock;
     std::vector<std::size_t> due;
     std::size_t next = 0;
@@ -115,10 +144,11 @@ covered_directories::covered_directories(const export_table& exports, const shar
 {
     if (here == nullptr || !here->reactor().is_here())
         return;
+    exports_.tell(*this);
     for (const export_options& outer : exports_.all()) {
         if (exports_.has_nested(outer)) {
             const std::shared_ptr<known> k = known_of(outer);
-            begin(k, here->reactor().clock());
+            begin(k, outer, here->reactor().clock());
             if (!k->looked_at) {
                 k->is_settling = true;
                 aside_->spawn(&covered_directories::settle, k);
@@ -129,9 +159,33 @@ covered_directories::covered_directories(const export_table& exports, const shar
 
 covered_directories::~covered_directories() = default;
 
+// Nobody waits for what is new: whoever has a handle of it had it before it was covered.
+void covered_directories::exports_changed() noexcept
+{
+    std::erase_if(known_, [this](const auto& each) { return exports_.by_id(each.first) == nullptr; });
+    for (const export_options& outer : exports_.all()) {
+        if (!exports_.has_nested(outer)) {
+            known_.erase(outer.id);
+            continue;
+        }
+        try {
+            auto made = std::make_shared<known>(exports_, outer);
+            auto& k = known_[outer.id];
+            if (k && k->goes_on_as(*made))
+                continue;
+            if (k)
+                made->learn_from(*k);
+            k = made;
+            begin(k, outer, reactor::current()->clock());
+        } catch (const std::bad_alloc&) { // the next look
+            known_.erase(outer.id);
+        }
+    }
+}
+
 std::shared_ptr<covered_directories::known> covered_directories::known_of(const export_options& outer)
 {
-    auto& k = known_[&outer];
+    auto& k = known_[outer.id];
     if (!k)
         k = std::make_shared<known>(exports_, outer);
     return k;
@@ -141,14 +195,15 @@ const covered_directories::known* covered_directories::find(const export_options
 {
     if (known_.empty())
         return nullptr;
-    const auto found = known_.find(&outer);
+    const auto found = known_.find(outer.id);
     return found != known_.end() ? found->second.get() : nullptr;
 }
 
 // A round that has lasted too long is left to itself: what it still asks for is asked by no other one.
-void covered_directories::begin(const std::shared_ptr<known>& k, const clock_source& clock)
+void covered_directories::begin(const std::shared_ptr<known>& k, const export_options& outer,
+                                const clock_source& clock)
 {
-    const auto made = std::make_shared<round>(clock);
+    const auto made = std::make_shared<round>(clock, exports_, outer);
     for (std::size_t i = 0; i < k->inner.size(); ++i) {
         if (!k->inner[i].is_asked)
             made->due.push_back(i);
@@ -176,7 +231,7 @@ task<void> covered_directories::look(const export_options& outer)
     if (k->looked_at && now - *k->looked_at < look_again)
         co_return;
     if (!k->running || now >= k->running->waits_until) {
-        begin(k, context.shard->clock());
+        begin(k, outer, context.shard->clock());
         if (aside_ == nullptr && k->running) {
             task<void> here = look_up_due(k, k->running);
             co_await here;
@@ -226,7 +281,7 @@ struct asking {
 // With the rights of the process, since it is for all callers.
 task<void> covered_directories::look_up_due(std::shared_ptr<known> k, std::shared_ptr<round> r)
 {
-    storage::file_backend& files = *k->outer.backend;
+    storage::file_backend& files = *k->files;
     storage::request request;
     request.who = storage::credential(0, 0);
     struct ending {
@@ -284,7 +339,7 @@ const export_options* covered_directories::at(const export_options& outer,
     if (k == nullptr)
         return nullptr;
     const auto found = std::ranges::lower_bound(k->places, file, is_less, &known::place::directory);
-    return found != k->places.end() && found->directory == file ? found->inner : nullptr;
+    return found != k->places.end() && found->directory == file ? exports_.by_id(found->inner) : nullptr;
 }
 
 std::uint64_t covered_directories::number_of(const export_options& inner) const noexcept
@@ -293,7 +348,7 @@ std::uint64_t covered_directories::number_of(const export_options& inner) const 
     const known* const k = nest != nullptr ? find(*nest->outer) : nullptr;
     if (k == nullptr)
         return 0;
-    const auto found = std::ranges::find(k->inner, &inner, &known::inner_export::exported);
+    const auto found = std::ranges::find(k->inner, inner.id, &known::inner_export::exported);
     return found != k->inner.end() ? found->last.number : 0;
 }
 

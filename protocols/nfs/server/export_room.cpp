@@ -2,19 +2,27 @@
 #include <verbena/protocols/nfs/server/export_room.hpp>
 
 #include <verbena/core/reactor/reactor.hpp>
-#include <verbena/core/task/sleep.hpp>
+#include <verbena/core/task/combine.hpp>
 
 #include <exception>
 
 namespace verbena::nfs {
 
+task<result<void>> export_room::wait_for_end()
+{
+    if (!co_await ends_.wait("its time to ask for the room of an export"))
+        co_return error(std::errc::operation_canceled, "");
+    co_return result<void>();
+}
+
 task<void> export_room::tend(storage::file_backend& files)
 {
+    is_tended_.store(true, std::memory_order_relaxed);
     const task_context& context = co_await current_context();
     storage::request request; // of no caller: with the rights of the process
     request.who = storage::credential(0, 0);
     bool goes_on = true;
-    while (goes_on && !ends_.load(std::memory_order_relaxed)) {
+    while (goes_on) {
         try {
             const storage::handle root = files.root(); // another one where the root has come anew
             const auto said = co_await files.statfs(request, root);
@@ -24,10 +32,10 @@ task<void> export_room::tend(storage::file_backend& files)
             const std::
                 exception&) { // of a module's back end, or for want of memory: it grows old, and is asked again
         }
-        if (!ends_.load(std::memory_order_relaxed))
-            goes_on = co_await sleep_for(interval);
+        const result<void> ended = co_await with_timeout(interval, wait_for_end());
+        goes_on = !ended && ended.error() == std::errc::timed_out;
     }
-    has_ended_.store(true, std::memory_order_release);
+    is_tended_.store(false, std::memory_order_release);
 }
 
 void export_room::keep(const storage::filesystem_stat& said, const clock_source& clock) noexcept

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <verbena/core/reactor/runtime.hpp>
 #include <verbena/protocols/nfs/server/exports.hpp>
 
 #include <verbena/core/reactor/request_list.hpp>
@@ -7,12 +8,21 @@
 #include <algorithm>
 #include <new>
 #include <tuple>
+#include <utility>
 
 namespace verbena::nfs {
 
 namespace {
 
 constexpr std::uint16_t first_unreserved_port = 1024;
+constexpr std::size_t most_shards = runtime::max_shards; // behind them those that are none
+
+std::size_t this_shard() noexcept
+{
+    const reactor* const here = reactor::current();
+    return here != nullptr && here->index() < most_shards ? here->index() : most_shards;
+}
+
 // Means "leave it" to chown(2) and setfsuid(2), so it must never reach a back end as an identity.
 
 bool good_pseudo_path(std::string_view path) noexcept
@@ -147,7 +157,16 @@ std::uint32_t export_id_of(std::string_view pseudo) noexcept
     return hash == 0 ? 1 : hash;
 }
 
-result<void> export_table::add(export_options options)
+export_list::export_list() : calls_(std::make_unique<calls_here[]>(most_shards + 1)) {}
+
+export_list::export_list(const export_list& before, std::int64_t now)
+    : places_(before.places_, now),
+      before_(&before.places_),
+      calls_(std::make_unique<calls_here[]>(most_shards + 1))
+{
+}
+
+result<void> export_list::add(export_options options)
 {
     if (!good_pseudo_path(options.pseudo))
         return error(std::errc::invalid_argument,
@@ -173,9 +192,13 @@ result<void> export_table::add(export_options options)
         return error(std::errc::invalid_argument,
                      "the file system's handles are too long for NFS version 3 (51 bytes at most)",
                      handle_size);
-    options.space = space_of(options);
+    if (options.space == 0)
+        options.space = space_of(options);
+    if (!options.users)
+        options.users = std::make_shared<export_users>();
     exports_.push_back(std::move(options));
     note_nests(exports_.back());
+    places_.add(exports_.back(), exports_.back().pseudo, before_);
     const of_number in_space(exports_.back().space, &exports_.back());
     spaces_.insert(std::ranges::upper_bound(spaces_, in_space.first, {}, &of_number::first), in_space);
     const auto entry = std::pair(exports_.back().id, static_cast<const export_options*>(&exports_.back()));
@@ -184,23 +207,27 @@ result<void> export_table::add(export_options options)
 }
 
 // Of the same tree is what reaches the same files by the same handles.
-std::uint32_t export_table::space_of(const export_options& added) const noexcept
+std::uint32_t export_list::space_of(const export_options& added) const noexcept
 {
     const std::uint64_t files = added.backend->info().file_space;
     for (const export_options& other : exports_)
         if (other.backend == added.backend || (files != 0 && other.backend->info().file_space == files &&
                                                other.backend->kind() == added.backend->kind()))
             return other.space;
-    return added.id;
+    // After a reload another tree may have this number, whose first export has gone.
+    std::uint32_t space = added.id;
+    while (std::ranges::find(exports_, space, &export_options::space) != exports_.end())
+        space = space == UINT32_MAX ? 1 : space + 1;
+    return space;
 }
 
-std::span<const export_table::of_number> export_table::of_space(std::uint32_t space) const noexcept
+std::span<const export_list::of_number> export_list::of_space(std::uint32_t space) const noexcept
 {
     const auto found = std::ranges::equal_range(spaces_, space, {}, &of_number::first);
     return {found.begin(), found.end()};
 }
 
-const export_options* export_table::by_id(std::uint32_t id) const noexcept
+const export_options* export_list::by_id(std::uint32_t id) const noexcept
 {
     const auto found =
         std::lower_bound(ids_.begin(), ids_.end(), id,
@@ -208,18 +235,18 @@ const export_options* export_table::by_id(std::uint32_t id) const noexcept
     return found != ids_.end() && found->first == id ? found->second : nullptr;
 }
 
-bool export_table::comes_before(const nest& one, const nest& other) noexcept
+bool export_list::comes_before(const nest& one, const nest& other) noexcept
 {
     return std::tie(one.outer->id, one.path) < std::tie(other.outer->id, other.path);
 }
 
-void export_table::note_nest(const nest& made)
+void export_list::note_nest(const nest& made)
 {
     nests_.insert(std::upper_bound(nests_.begin(), nests_.end(), made, comes_before), made);
 }
 
 // Each lies in the nearest one alone.
-void export_table::note_nests(const export_options& added)
+void export_list::note_nests(const export_options& added)
 {
     const export_options* around = nullptr;
     for (const export_options& other : exports_) {
@@ -243,27 +270,27 @@ void export_table::note_nests(const export_options& added)
         note_nest({around, path_within(around->pseudo, added.pseudo), &added});
 }
 
-const export_options* export_table::nested(const export_options& outer, std::string_view name) const noexcept
+const export_options* export_list::nested(const export_options& outer, std::string_view name) const noexcept
 {
     const auto inside = nests_of(outer);
     const auto found = std::ranges::lower_bound(inside, name, {}, &nest::path);
     return found != inside.end() && found->path == name ? found->inner : nullptr;
 }
 
-std::span<const export_table::nest> export_table::nests_of(const export_options& outer) const noexcept
+std::span<const export_list::nest> export_list::nests_of(const export_options& outer) const noexcept
 {
     const auto found =
         std::ranges::equal_range(nests_, outer.id, {}, [](const nest& n) { return n.outer->id; });
     return {found.begin(), found.end()};
 }
 
-const export_table::nest* export_table::nest_around(const export_options& inner) const noexcept
+const export_list::nest* export_list::nest_around(const export_options& inner) const noexcept
 {
-    const auto found = std::ranges::find(nests_, &inner, &nest::inner);
+    const auto found = std::ranges::find_if(nests_, [&](const nest& n) { return n.inner->id == inner.id; });
     return found != nests_.end() ? &*found : nullptr;
 }
 
-std::optional<export_table::match> export_table::by_path(std::string_view path) const noexcept
+std::optional<export_list::match> export_list::by_path(std::string_view path) const noexcept
 {
     std::optional<match> best;
     if (path.empty() || path.front() != '/')
@@ -283,6 +310,110 @@ std::optional<export_table::match> export_table::by_path(std::string_view path) 
         }
     }
     return best;
+}
+
+bool export_users::none() const noexcept
+{
+    std::int64_t sum = 0;
+    for (const line& l : lines_)
+        sum += l.users.load(std::memory_order_acquire);
+    return sum == 0;
+}
+
+export_ref::export_ref(const export_options& e) noexcept : exported_(&e), shard_(this_shard())
+{
+    if (exported_->users)
+        exported_->users->enter(shard_);
+}
+
+export_ref::export_ref(const export_ref& other) noexcept : exported_(other.exported_), shard_(other.shard_)
+{
+    if (exported_ != nullptr && exported_->users)
+        exported_->users->enter(shard_);
+}
+
+// --- A list for each shard
+
+struct export_table::shared {
+    struct slot {
+        std::atomic<const export_list*> list{nullptr};
+        intrusive_list<listener> listeners; // of its shard
+    };
+    shared() { lists.push_back(std::make_shared<export_list>()); }
+
+    std::array<slot, most_shards + 1> slots;
+    std::mutex mutex;                               // of what follows
+    std::deque<std::shared_ptr<export_list>> lists; // the newest at the end
+};
+
+export_table::export_table() : shared_(std::make_unique<shared>())
+{
+    for (auto& s : shared_->slots)
+        s.list.store(shared_->lists.back().get(), std::memory_order_relaxed);
+}
+
+export_table::export_table(export_table&&) noexcept = default;
+export_table& export_table::operator=(export_table&&) noexcept = default;
+export_table::~export_table() = default;
+
+result<void> export_table::add(export_options options)
+{
+    const std::lock_guard lock(shared_->mutex);
+    return shared_->lists.back()->add(std::move(options));
+}
+
+const export_list& export_table::now() const noexcept
+{
+    return *shared_->slots[this_shard()].list.load(std::memory_order_acquire);
+}
+
+export_table::use export_table::begin_use() const noexcept
+{
+    const std::size_t here = this_shard();
+    return use(shared_->slots[here].list.load(std::memory_order_acquire)->calls_[here].calls);
+}
+
+void export_table::tell(listener& l) const noexcept { shared_->slots[this_shard()].listeners.push_back(l); }
+
+std::shared_ptr<const export_list> export_table::newest() const
+{
+    const std::lock_guard lock(shared_->mutex);
+    return shared_->lists.back();
+}
+
+void export_table::publish(std::shared_ptr<export_list> made, std::size_t shards)
+{
+    const std::lock_guard lock(shared_->mutex);
+    made->before_ = nullptr;
+    shared_->lists.push_back(std::move(made));
+    for (std::size_t i = shards; i <= most_shards; ++i)
+        shared_->slots[i].list.store(shared_->lists.back().get(), std::memory_order_release);
+}
+
+void export_table::take(const export_list& made) noexcept
+{
+    auto& slot = shared_->slots[this_shard()];
+    slot.list.store(&made, std::memory_order_release);
+    for (auto* l = slot.listeners.front(); l != nullptr; l = slot.listeners.next(*l))
+        l->exports_changed();
+}
+
+// A call that began with a list may have seen each later one.
+std::size_t export_table::drop_old()
+{
+    const std::lock_guard lock(shared_->mutex);
+    auto& lists = shared_->lists;
+    const auto is_used = [&](const export_list& list) {
+        for (std::size_t i = 0; i <= most_shards; ++i) {
+            if (shared_->slots[i].list.load(std::memory_order_acquire) == &list ||
+                list.calls_[i].calls.load(std::memory_order_acquire) != 0)
+                return true;
+        }
+        return false;
+    };
+    while (lists.size() > 1 && !is_used(*lists.front()))
+        lists.pop_front();
+    return lists.size() - 1;
 }
 
 result<void> refuse_public(const export_options& exported, std::span<const ip_address> listeners,

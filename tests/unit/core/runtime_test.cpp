@@ -150,7 +150,7 @@ BOOST_AUTO_TEST_CASE(a_lane_that_hangs_holds_up_no_other_and_is_named)
     BOOST_TEST(rt->run(0, work) == 42);
     const auto named = rt->stuck_lanes(std::chrono::nanoseconds(1));
     BOOST_REQUIRE(named.size() == 1u);
-    BOOST_TEST(named[0]->name() == "hung");
+    BOOST_TEST(named[0].name == "hung");
     BOOST_TEST(rt->stuck_lanes(std::chrono::hours(1)).empty());
     BOOST_TEST((hung->look().longest > std::chrono::nanoseconds(0)));
 

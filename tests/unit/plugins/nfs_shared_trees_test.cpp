@@ -30,7 +30,7 @@ struct fixture {
         if (locks >= 0)
             config.values.set("local_locks", {locks == 1});
     }
-    std::string said() const { return warning_of_shared_tree(table, configs, configs.size() - 1); }
+    std::string said() const { return warning_of_shared_tree(table.now(), configs, configs.size() - 1); }
     bool says(std::string_view text) const { return said().find(text) != std::string::npos; }
 
     blocking_pool lane{1};

@@ -259,4 +259,105 @@ BOOST_FIXTURE_TEST_CASE(a_host_unlocks_by_any_export, exports_fixture)
     BOOST_TEST(is_gone());
 }
 
+// --- An export that goes
+
+namespace {
+
+state_table::export_losses drop(state_table& table, std::uint32_t via,
+                                state_table::export_state what = state_table::export_state::all)
+{
+    state_table::export_losses lost;
+    std::size_t place = 0;
+    while (table.drop_export(via, what, place, lost)) {
+    }
+    return lost;
+}
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(what_clients_have_by_an_export_goes_with_it_alone, exports_fixture)
+{
+    const auto mine = open_by(one, a, both, write);
+    const auto theirs = open_by(other, b, read);
+    BOOST_REQUIRE((mine && theirs));
+    BOOST_REQUIRE(lock_by(one, a, mine->id, "l"));
+    open_request r = request(b, "d", "g", both, none, delegation_want::any);
+    r.file = file(one, "g");
+    const auto delegated = table->open(r);
+    BOOST_REQUIRE((delegated && delegated->delegation));
+
+    const auto lost = drop(*table, one);
+    BOOST_TEST(lost.opens == 2u);
+    BOOST_TEST(lost.locks == 1u);
+    BOOST_TEST(lost.delegations == 1u);
+    // Its client is told, and nobody waits for its answer.
+    BOOST_TEST_REQUIRE(handler.recalls.size() == 1u);
+    BOOST_TEST((handler.recalls[0].client == b && handler.recalls[0].via == one));
+    BOOST_TEST(is(table->check_io(a, mine->id, file(one), operation::read), errc::bad_stateid));
+    BOOST_TEST(table->check_io(b, theirs->id, file(other), operation::read).has_value());
+    // What it denied and locked is free.
+    const auto again = open_by(other, b, both);
+    BOOST_REQUIRE(again);
+    BOOST_TEST(lock_by(other, b, again->id, "m").has_value());
+    BOOST_TEST(drop(*table, one).opens == 0u);
+    BOOST_TEST(drop(*table, other).opens == 1u); // its owner has one
+    BOOST_TEST(is_gone());
+}
+
+BOOST_FIXTURE_TEST_CASE(who_waits_for_a_lock_by_an_export_that_goes_waits_no_more, exports_fixture)
+{
+    const auto mine = open_by(other, a, both);
+    const auto theirs = open_by(one, b, both);
+    BOOST_REQUIRE((mine && theirs));
+    BOOST_REQUIRE(lock_by(other, a, mine->id, "l"));
+    BOOST_TEST(is(lock_by(one, b, theirs->id, "m", true), errc::denied));
+    BOOST_TEST(table->stats().lock_waiters.value() == 1);
+    (void)drop(*table, one);
+    BOOST_TEST(table->stats().lock_waiters.value() == 0);
+    BOOST_REQUIRE(table->close(a, mine->id, file(other)));
+    BOOST_TEST(is_gone());
+}
+
+// More than one go takes, of several clients' files.
+BOOST_FIXTURE_TEST_CASE(much_is_taken_in_parts, exports_fixture)
+{
+    constexpr std::size_t files = 1000;
+    for (std::size_t i = 0; i < files; ++i) {
+        open_request r = request(i % 2 == 0 ? a : b, "o", "f", read);
+        r.file = file(one, "f" + std::to_string(i));
+        const auto made = table->open(r);
+        BOOST_REQUIRE(made);
+        lock_request l = lock_of(r.client, made->id, "f");
+        l.file = r.file;
+        l.type = lock_type::read;
+        BOOST_REQUIRE(table->lock(l));
+    }
+    state_table::export_losses lost;
+    std::size_t place = 0, parts = 1;
+    for (; table->drop_export(one, state_table::export_state::all, place, lost); ++parts)
+        BOOST_TEST(lost.opens + lost.locks <= parts * 256);
+    BOOST_TEST(parts > 4u);
+    BOOST_TEST(lost.opens == files);
+    BOOST_TEST(lost.locks == files);
+    BOOST_TEST(is_gone());
+}
+
+BOOST_FIXTURE_TEST_CASE(files_of_a_tree_are_found_until_all_is_gone, exports_fixture)
+{
+    const auto found = [this](std::uint32_t space) {
+        state_table::file_search at;
+        std::optional<bool> has;
+        while (!has)
+            has = table->has_files_in(space, at);
+        return *has;
+    };
+    BOOST_TEST(!found(0));
+    const auto mine = open_by(one, a, both);
+    BOOST_REQUIRE(mine);
+    BOOST_TEST(found(0));
+    BOOST_TEST(!found(7));
+    (void)drop(*table, one);
+    BOOST_TEST(!found(0));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

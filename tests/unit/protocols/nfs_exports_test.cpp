@@ -6,6 +6,9 @@
 
 #include "fake_backend.hpp"
 
+#include <memory>
+#include <optional>
+
 BOOST_AUTO_TEST_SUITE(nfs_exports_test)
 
 using namespace verbena;
@@ -138,7 +141,6 @@ BOOST_FIXTURE_TEST_CASE(exports_of_one_tree_have_one_space, fixture)
     for (const auto& row : rows) {
         auto made = options(row.pseudo);
         made.backend = row.backend;
-        made.space = 99; // is not asked for
         BOOST_REQUIRE(table.add(made));
     }
     for (const auto& row : rows)
@@ -301,6 +303,104 @@ BOOST_FIXTURE_TEST_CASE(exports_in_exports, fixture)
     BOOST_TEST(table.has_nested(*table.by_path("/a")->exported));
     BOOST_TEST(!table.has_nested(*table.by_path("/ab")->exported));
     BOOST_TEST(!table.has_nested(*table.by_path("/a/b/e")->exported));
+}
+
+// --- Lists that follow one another
+
+BOOST_FIXTURE_TEST_CASE(what_stays_keeps_its_number_in_the_pseudo_file_system, fixture)
+{
+    BOOST_REQUIRE(add("/a/b"));
+    BOOST_REQUIRE(add("/c"));
+    const pseudo_tree& before = table.places();
+    const auto number = [](const pseudo_tree& tree, std::string_view path) {
+        const pseudo_node* at = &tree.root();
+        for (auto name = next_component(path); !name.empty(); name = next_component(path))
+            at = at->children.find(name)->second;
+        return at->fileid;
+    };
+    export_list next(table.now(), 5'000'000'000);
+    BOOST_REQUIRE(next.add(options("/a/d")));
+    BOOST_REQUIRE(next.add(options("/c")));
+    for (const char* const path : {"/", "/a", "/c"})
+        BOOST_TEST(number(next.places(), path) == number(before, path));
+    BOOST_TEST(number(next.places(), "/a/d") != number(before, "/a/b"));
+    BOOST_TEST(next.places().changed() == 5'000'000'000);
+    BOOST_TEST(before.changed() == 0);
+    BOOST_TEST((next.places().of(*next.by_id(export_id_of("/c"))) != nullptr));
+    // What comes back is another one, even if its place was free.
+    export_list third(next, 6'000'000'000);
+    BOOST_REQUIRE(third.add(options("/e")));
+    BOOST_TEST(number(third.places(), "/e") > number(next.places(), "/a/d"));
+}
+
+// The first export of a tree has gone, and its number stands for what clients have by the second one.
+BOOST_FIXTURE_TEST_CASE(a_tree_keeps_its_number_and_no_other_one_gets_it, fixture)
+{
+    BOOST_REQUIRE(add("/a"));
+    BOOST_REQUIRE(add("/b"));
+    const export_options stays = table.all()[1];
+    BOOST_TEST(stays.space == export_id_of("/a"));
+    export_list next(table.now(), 1);
+    BOOST_REQUIRE(next.add(stays));
+    fake_backend others;
+    export_options made = options("/a");
+    made.backend = &others;
+    BOOST_REQUIRE(next.add(made));
+    BOOST_TEST(next.all()[0].space == export_id_of("/a"));
+    BOOST_TEST(next.all()[1].id == export_id_of("/a"));
+    BOOST_TEST(next.all()[1].space != export_id_of("/a"));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_list_is_there_as_long_as_a_call_may_refer_to_it, fixture)
+{
+    BOOST_REQUIRE(add("/a"));
+    // On a thread that is no shard there is one place, which is also that of all shards that there are none of.
+    std::optional<export_table::use> call = table.begin_use();
+    const export_options* const seen = table.by_id(export_id_of("/a"));
+    const auto follow = [&](const char* pseudo) {
+        auto next = std::make_shared<export_list>(*table.newest(), 1);
+        BOOST_REQUIRE(next->add(options(pseudo)));
+        table.publish(std::move(next), 0);
+    };
+    follow("/b");
+    BOOST_TEST((table.by_id(export_id_of("/a")) == nullptr));
+    BOOST_TEST((table.by_id(export_id_of("/b")) != nullptr));
+    follow("/c");
+    // The second has no call of its own, but the first one's call may have seen it.
+    BOOST_TEST(table.drop_old() == 2u);
+    BOOST_TEST(seen->pseudo == "/a");
+    export_table::use again = *call;
+    call.reset();
+    BOOST_TEST(table.drop_old() == 2u);
+    again = export_table::use();
+    BOOST_TEST(table.drop_old() == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(who_is_at_work_on_an_export_is_counted, fixture)
+{
+    BOOST_REQUIRE(add("/a"));
+    BOOST_REQUIRE(add("/b"));
+    const export_options& a = table.all()[0];
+    const export_options& b = table.all()[1];
+    {
+        export_ref first(a);
+        export_ref second = first;
+        BOOST_TEST((first == second));
+        export_ref moved = std::move(first);
+        BOOST_TEST((first == nullptr));
+        BOOST_TEST(!a.users->none());
+        moved = export_ref(b);
+        second = export_ref();
+        BOOST_TEST(a.users->none());
+        BOOST_TEST(!b.users->none());
+    }
+    BOOST_TEST(b.users->none());
+    // The same export of another list.
+    export_list next(table.now(), 1);
+    BOOST_REQUIRE(next.add(a));
+    BOOST_TEST((export_ref(a) == export_ref(next.all()[0])));
+    BOOST_TEST((export_ref(a) != export_ref(b)));
+    BOOST_TEST((next.all()[0].users == a.users));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

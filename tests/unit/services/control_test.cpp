@@ -726,7 +726,7 @@ BOOST_AUTO_TEST_CASE(what_ends_the_program_comes_after_its_answer)
     told.shards = &*rt;
     const module_table modules;
     told.modules = &modules;
-    told.drain_seconds = 7;
+    told.drain_seconds = [] { return std::uint64_t(7); };
     told.drain = [&] { drained.set_value(); };
     add_own_commands(table, told);
     control_server server(*rt, std::move(table), {.path = in.socket()});

@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <service/rdma_port_metrics.hpp>
+#include <service/reloader.hpp>
 #include <service/scrape_stats.hpp>
 #include <service/shard_server.hpp>
 
@@ -71,6 +72,8 @@ std::vector<metric_family> all_families()
     auto process = metrics::expose_process(registry);
     const services::scrape_stats scrapes;
     append(process, services::expose(registry, scrapes));
+    const services::reloader reloads{services::reloader::terms()};
+    append(process, reloads.expose(registry));
     auto rt = runtime::start();
     BOOST_REQUIRE(rt.has_value());
     (*rt)->expose(registry);

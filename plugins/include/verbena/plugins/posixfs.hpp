@@ -136,6 +136,9 @@ enum class root_state : std::uint8_t {
 /// `backend` must come from open_posixfs(), and is up unless it is watched. Any thread.
 root_state root_state_of(const storage::file_backend& backend);
 
+/// Whether something that local_locks_of() gave is still there. `backend` must come from open_posixfs(). Any thread.
+bool has_local_locks(const storage::file_backend& backend);
+
 /// One line for the start-up log: whose rights requests run with, what handles survive, what is unsafe.
 /// `backend` must come from open_posixfs().
 std::string describe(const storage::file_backend& backend);

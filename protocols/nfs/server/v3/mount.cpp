@@ -129,6 +129,7 @@ task<rpc::outcome> server::mnt(rpc::call& c)
 
 task<std::optional<mountstat3>> server::find(rpc::call& c, std::string_view path, v3::nfs_fh3& handle)
 {
+    const export_table::use lists = exports_.begin_use();
     const auto found = exports_.by_path(path);
     if (!found) {
         counters_.refused_path.add();
@@ -136,6 +137,7 @@ task<std::optional<mountstat3>> server::find(rpc::call& c, std::string_view path
         co_return mountstat3::noent;
     }
     const export_options& exported = *found->exported;
+    const export_ref stays(exported); // it is in the list of now
     if (const auto refusal = check_mount_access(exported, c.from(), host_); refusal != access_refusal::none) {
         counters_.refused.note(refusal);
         tell_access(refusal, exported, c.from());
@@ -233,15 +235,17 @@ task<rpc::outcome> server::dump(rpc::call& c)
 
 task<rpc::outcome> server::list_exports(rpc::call& c)
 {
+    const export_table::use lists = exports_.begin_use();
+    const auto& all = exports_.all();
     std::size_t size = words;
-    for (const export_options& exported : exports_.all()) {
+    for (const export_options& exported : all) {
         size += words + xdr::padded(exported.pseudo.size());
         for (const std::string& text : exported.clients.texts())
             size += words + xdr::padded(text.size());
     }
     if (!co_await c.reserve_results(c.results().size() + size))
         co_return rpc::outcome::system_error;
-    for (const export_options& exported : exports_.all()) {
+    for (const export_options& exported : all) {
         std::vector<std::string> texts;
         if (!exported.clients.everybody())
             texts = exported.clients.texts();

@@ -197,11 +197,13 @@ nfsstat3 server::find(const rpc::call& c, const nfs_fh3& handle, purpose why, ta
         counters_.refused_handle.add();
         return nfsstat3::badhandle;
     }
-    to.exported = exports_.by_id(opened->export_id);
-    if (to.exported == nullptr) {
+    const export_options* const exported = exports_.by_id(opened->export_id);
+    if (exported == nullptr) {
         counters_.refused_export.add();
         return nfsstat3::stale;
     }
+    to.lists = exports_.begin_use();
+    to.exported = *exported;
     const nfsstat3 status = enter(c, to);
     if (status != nfsstat3::ok)
         return status;
@@ -223,7 +225,8 @@ nfsstat3 server::find(const rpc::call& c, const nfs_fh3& handle, purpose why, ta
 
 task<nfsstat3> server::open_root(rpc::call& c, const export_options& exported, target& to)
 {
-    to.exported = &exported;
+    to.lists = exports_.begin_use();
+    to.exported = exported;
     to.file = to.backend().root();
     nfsstat3 status = enter(c, to);
     // Groups may not matter in the export that the call came by.
@@ -240,6 +243,9 @@ task<nfsstat3> server::open_root(rpc::call& c, const export_options& exported, t
 // Again for each call: a handle says what a peer may have learnt, not that it may use it.
 nfsstat3 server::enter(const rpc::call& c, target& to)
 {
+    // Found before a reload took it away: from then on nobody begins anything there.
+    if (exports_.by_id(to.exported->id) == nullptr)
+        return nfsstat3::stale;
     if (const auto refusal = check_access(*to.exported, c.from(), host_); refusal != access_refusal::none) {
         counters_.refused.note(refusal);
         tell_access(refusal, *to.exported, c.from());

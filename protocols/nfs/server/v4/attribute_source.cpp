@@ -151,7 +151,11 @@ void attribute_source::set_pseudo(const rpc::call& c, const pseudo_node& node, o
     // Of what the peer may see: exports of others are not counted out to it.
     attrs.links = static_cast<std::uint32_t>(2 + handles_.visible_in(node, c.from()));
     attrs.fileid = node.fileid;
+    constexpr std::int64_t second = 1'000'000'000;
+    const std::int64_t changed = handles_.tree().changed();
     attrs.atime = attrs.mtime = attrs.ctime = {started_, 0};
+    if (changed / second > started_)
+        attrs.mtime = attrs.ctime = {changed / second, static_cast<std::uint32_t>(changed % second)};
     out.set(attrs);
     out.all.fsid = {pseudo_fsid, 0};
     out.all.present.set(attribute::fsid);

@@ -52,7 +52,6 @@ server_commons::server_commons(const export_table& table, const handle_key& secr
                                const files::state_options& options, std::int64_t now, session_limits limits)
     : exports(table),
       key(secret),
-      tree(table),
       started(now),
       owner(owner_of(secret)),
       callbacks(*this),

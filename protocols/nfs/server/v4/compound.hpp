@@ -47,6 +47,7 @@ struct compound final : call_context, private request_detail {
     static constexpr std::size_t least_room = 1536;
 
     server_parts& server;
+    const export_table::use exports = server.handles.begin_use(); // of all that it refers to
     compound_arguments& args;
     const std::size_t start; // where the results begin in the reply
     const std::size_t limit; // bytes that they may take

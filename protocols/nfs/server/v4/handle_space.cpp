@@ -9,21 +9,24 @@
 
 namespace verbena::nfs::v4 {
 
-handle_space::handle_space(const export_table& exports, const handle_key& key, const pseudo_tree& tree,
-                           const shard& here, server_counters& counters)
-    : exports_(exports), key_(key), tree_(tree), counters_(counters), covered_(exports, &here)
+handle_space::handle_space(const export_table& exports, const handle_key& key, const shard& here,
+                           server_counters& counters)
+    : exports_(exports), key_(key), counters_(counters), covered_(exports, &here)
 {
 }
 
 nfsstat4 handle_space::set_export(const rpc::call& c, const export_options& exported, object& to)
 {
+    // Found before a reload took it away: from then on nobody begins anything there.
+    if (exports_.by_id(exported.id) == nullptr)
+        return nfsstat4::stale;
     switch (groups_.act(exported, c, exports_.groups(), to.request.who)) {
     case groups_standing::known: break;
     case groups_standing::later: return nfsstat4::delay;
     case groups_standing::refused: return nfsstat4::serverfault;
     }
     to.node = nullptr;
-    to.exported = &exported;
+    to.exported = exported;
     to.request.client = c.from().address;
     return nfsstat4::ok;
 }
@@ -71,7 +74,7 @@ nfsstat4 handle_space::find(const rpc::call& c, std::span<const std::byte> wire,
         return nfsstat4::badhandle;
     }
     if (opened->export_id == pseudo_tree::export_id) {
-        const pseudo_node* const node = tree_.by_handle(opened->inner);
+        const pseudo_node* const node = tree().by_handle(opened->inner);
         if (node == nullptr)
             return nfsstat4::stale;
         to = object();
@@ -150,7 +153,7 @@ const pseudo_node* handle_space::nested_at(const object& directory, std::string_
 {
     const export_options* const inner =
         directory.is_pseudo() ? nullptr : exports_.nested(*directory.exported, name);
-    return inner != nullptr && directory.is_export_root() ? tree_.of(*inner) : nullptr;
+    return inner != nullptr && directory.is_export_root() ? tree().of(*inner) : nullptr;
 }
 
 // Who may not use the export gets nothing of what it covers either.
@@ -170,7 +173,7 @@ task<const pseudo_node*> handle_space::place_covering(const object& directory,
         co_return nullptr;
     co_await covered_.look(*directory.exported);
     const export_options* const inner = covered_.at(*directory.exported, directory.file);
-    co_return inner != nullptr ? tree_.of(*inner) : nullptr;
+    co_return inner != nullptr ? tree().of(*inner) : nullptr;
 }
 
 namespace {
@@ -247,7 +250,7 @@ task<nfsstat4> handle_space::find_child(const rpc::call& c, const object& direct
 task<nfsstat4> handle_space::find_parent(const rpc::call& c, const object& of, object& to)
 {
     const pseudo_node* const place = of.is_pseudo()        ? of.node
-                                     : of.is_export_root() ? tree_.of(*of.exported)
+                                     : of.is_export_root() ? tree().of(*of.exported)
                                                            : nullptr;
     if (place != nullptr) {
         if (place->parent == nullptr)
@@ -322,7 +325,7 @@ const pseudo_node* handle_space::place_of_entry(const object& directory,
     const pseudo_node* const place = nested_at(directory, entry.name);
     const export_options* const covering =
         place == nullptr && entry.handle ? covered_.at(*directory.exported, *entry.handle) : nullptr;
-    return covering != nullptr ? tree_.of(*covering) : place;
+    return covering != nullptr ? tree().of(*covering) : place;
 }
 
 task<nfsstat4> handle_space::may_change(const object& directory, std::string_view name)

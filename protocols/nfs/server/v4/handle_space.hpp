@@ -10,8 +10,8 @@
 #include <verbena/protocols/nfs/server/covered.hpp>
 #include <verbena/protocols/nfs/server/exports.hpp>
 #include <verbena/protocols/nfs/server/file_handle.hpp>
+#include <verbena/protocols/nfs/server/pseudo_tree.hpp>
 #include <verbena/protocols/nfs/server/v4/counters.hpp>
-#include <verbena/protocols/nfs/server/v4/pseudo_tree.hpp>
 #include <verbena/protocols/rpc/program.hpp>
 
 #include <cstddef>
@@ -26,15 +26,19 @@ namespace verbena::nfs::v4 {
 class handle_space {
 public:
     /// All but `here`, the program's shard, are borrowed for as long as this lives; so are the shard's tasks.
-    handle_space(const export_table& exports, const handle_key& key, const pseudo_tree& tree,
-                 const shard& here, server_counters& counters);
+    handle_space(const export_table& exports, const handle_key& key, const shard& here,
+                 server_counters& counters);
+
+    /// What a COMPOUND sees of exports lives as long as this.
+    export_table::use begin_use() const noexcept { return exports_.begin_use(); }
+    const pseudo_tree& tree() const noexcept { return exports_.places(); }
 
     // --- Peers
 
     /// Whether the peer may use some export.
     bool admits(const rpc::peer& from) { return is_for(exports_, from, host_); }
     /// The same, by what it would see of the pseudo file system.
-    bool shows_anything_to(const rpc::peer& from) { return is_visible_at_all(tree_.root(), from, host_); }
+    bool shows_anything_to(const rpc::peer& from) { return is_visible_at_all(tree().root(), from, host_); }
     /// Tells that shows_anything_to() is false.
     void refuse(const rpc::peer& from);
     /// How many of the directories in `node` the peer may see.
@@ -53,14 +57,14 @@ public:
 
     task<nfsstat4> enter_root(const rpc::call& c, object& to)
     {
-        return enter_with_groups(c, tree_.root(), to);
+        return enter_with_groups(c, tree().root(), to);
     }
     /// Into what stands at a place: the export that begins there, if the peer may use it.
     nfsstat4 enter(const rpc::call& c, const pseudo_node& node, object& to);
     /// Likewise, when the groups of the caller have been looked up if need be.
     task<nfsstat4> enter_with_groups(const rpc::call& c, const pseudo_node& node, object& to);
     /// Where an export begins.
-    const pseudo_node* place_of(const export_options& exported) const noexcept { return tree_.of(exported); }
+    const pseudo_node* place_of(const export_options& exported) const noexcept { return tree().of(exported); }
 
     // --- Names
 
@@ -107,7 +111,6 @@ private:
 
     const export_table& exports_;
     const handle_key& key_;
-    const pseudo_tree& tree_;
     server_counters& counters_;
     covered_directories covered_;
     caller_groups groups_;

@@ -6,7 +6,7 @@
 #include <verbena/protocols/files/under_way.hpp>
 #include <verbena/protocols/nfs/server/exports.hpp>
 #include <verbena/protocols/nfs/server/file_handle.hpp>
-#include <verbena/protocols/nfs/server/v4/pseudo_tree.hpp>
+#include <verbena/protocols/nfs/server/pseudo_tree.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
 namespace verbena::nfs::v4 {
@@ -14,7 +14,7 @@ namespace verbena::nfs::v4 {
 /// What a handle stands for, once it was found that the caller may use it.
 struct object {
     const pseudo_node* node = nullptr; // of the pseudo file system, unless `exported`
-    const export_options* exported = nullptr;
+    export_ref exported;
     storage::handle file;
     storage::request request;
 

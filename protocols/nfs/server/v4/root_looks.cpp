@@ -16,10 +16,13 @@ namespace verbena::nfs::v4 {
 
 /// It outlives a call that waits no longer for it.
 struct root_looks::look {
-    explicit look(const object& root) : files(root.backend()), file(root.file)
+    look(const object& root, export_table::use u)
+        : lists(std::move(u)), exported(root.exported), files(root.backend()), file(root.file)
     {
         request.who = root.request.who;
     }
+    const export_table::use lists;
+    const export_ref exported;
     storage::file_backend& files;
     const storage::handle file;
     storage::request request;
@@ -51,12 +54,12 @@ task<nfsstat4> root_looks::values_of(call_context& k, const object& root, bitmap
 {
     if (root.is_pseudo())
         co_return co_await values_.values_of(k, root, wanted, out);
-    if (const auto late = late_.find(root.exported); late != late_.end()) {
+    if (const auto late = late_.find(root.exported->id); late != late_.end()) {
         if (!late->second->over.is_set())
             co_return nfsstat4::delay;
         late_.erase(late);
     }
-    const auto asked = std::make_shared<look>(root);
+    const auto asked = std::make_shared<look>(root, handles_.begin_use());
     asked->wants_space = !(wanted & of_space).none();
     asked->wants_acl = wanted.test(attribute::acl) && root.backend().info().acls;
     here_.tasks().spawn(already_made, run(asked));
@@ -69,7 +72,7 @@ task<nfsstat4> root_looks::values_of(call_context& k, const object& root, bitmap
         (void)co_await with_timeout(until - now, std::move(waiting));
     }
     if (!asked->over.is_set()) {
-        late_.emplace(root.exported, asked);
+        late_.emplace(root.exported->id, asked);
         co_return nfsstat4::delay;
     }
     if (!asked->attrs)

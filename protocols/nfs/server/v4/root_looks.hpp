@@ -46,7 +46,7 @@ private:
     attribute_source& values_;
     const shard& here_;
     /// Looks that were waited for in vain. While one lasts its export is not asked again.
-    std::map<const export_options*, std::shared_ptr<look>> late_;
+    std::map<std::uint32_t, std::shared_ptr<look>> late_; // by the export's id
 };
 
 } // namespace verbena::nfs::v4

@@ -21,7 +21,7 @@ struct server_parts {
           here(where),
           state(of_all.state),
           under_way(of_all.state.operations().on(where)),
-          handles(of_all.exports, of_all.key, of_all.tree, where, counters),
+          handles(of_all.exports, of_all.key, where, counters),
           names(of_all.users, of_all.state.home(), where, counters.known_names),
           values(handles, names, of_all.state.options(), of_all.started),
           roots(handles, names, values, where)

@@ -75,6 +75,8 @@ public:
     void set(std::string_view path, std::string value);
     void set(std::string_view path, const char* value) { set(path, std::string(value)); }
     void set(std::string_view path, std::vector<std::string> value);
+    /// All that stands in a table of settings, in place of what was said before.
+    void set(setting_values values);
     /// What a file in TOML says, in place of what was set before; what is set afterwards is in place of that. Before configure() without
     /// values. Throws config_error with the place.
     void load(const std::string& path);
@@ -111,7 +113,7 @@ public:
     const std::string& unfinished() const noexcept;
 
     /// main() of a daemon: blocks signals, clears the umask, raises soft limits of descriptors and locked memory, starts, prints start_text() and "ready", tells the service manager, waits for SIGTERM or
-    /// SIGINT, stops. SIGUSR1 meanwhile: writes runtime::describe_tasks() to the log, and waits for nobody who reads it. Calls configure() first if nobody did. Returns 0, or 1 if stop() gave up: main()
+    /// SIGINT, stops. SIGHUP meanwhile: reads the files of load() again, as `verbena admin reload` does, and the log says what came of it. SIGUSR1: writes runtime::describe_tasks() to the log, and waits for nobody who reads it. Calls configure() first if nobody did. Returns 0, or 1 if stop() gave up: main()
     /// then leaves by std::_Exit(1). To be called before the process has threads of its own. Throws what start()
     /// throws.
     int run();

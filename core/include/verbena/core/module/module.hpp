@@ -150,8 +150,10 @@ public:
         }
         no_such(name, what, where, names<Role>());
     }
-    /// Likewise, of one that is there.
+    /// Likewise, of one that is there. Throws config_error once start_began() was called, if nobody has used it before.
     void mark_used(std::string_view name);
+    /// From now on no other module comes into use: what is prepared before the program has threads can't be later.
+    void start_began() noexcept { has_begun_ = true; }
 
     /// Those in use, each behind what it needs. Throws config_error for a need that nobody meets, and for a circle.
     std::vector<module*> in_order();
@@ -164,6 +166,7 @@ private:
     [[noreturn]] static void no_such(std::string_view name, std::string_view what, const std::string& where,
                                      const std::vector<std::string_view>& known);
     std::vector<entry> entries_;
+    bool has_begun_ = false;
 };
 
 } // namespace verbena

@@ -21,8 +21,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -69,13 +71,21 @@ public:
     const runtime_options& options() const noexcept { return options_; }
     shard& at(std::size_t index) noexcept;
     memory_budget& budget() noexcept { return budget_; }
-    /// A new lane for calls that block; lives as long as the runtime. Whatever can hang by itself gets one of its own. Lanes of equal `rights` share the
-    /// threads of one crew. `threads`: the most that it has at a time; 0 for runtime_options::blocking_threads. Never from a shard, and before anybody scrapes what expose() registered or asks
-    /// stuck_lanes(). Errors: EMFILE beyond max_lanes, those of starting a thread.
+    /// A new lane for calls that block; lives as long as the runtime, or until remove_lane(). Whatever can hang by itself gets one of its own. Lanes of equal `rights` share the
+    /// threads of one crew. `threads`: the most that it has at a time; 0 for runtime_options::blocking_threads. Any thread but a
+    /// shard's. Errors: EMFILE beyond max_lanes, those of starting a thread.
     result<blocking_pool*> add_lane(std::string name, unsigned threads = 0,
                                     lane_rights rights = lane_rights::daemon);
+    /// Takes a lane away that finish() was called of, while shards run: others may have its name. It is there for some time, since a reply
+    /// that is being sent may have to close a file by it: until most_removed more were removed. Any thread but a shard's.
+    void remove_lane(blocking_pool& lane) noexcept;
+    static constexpr std::size_t most_removed = 1024;
+    struct stuck_lane {
+        std::string name;
+        blocking_pool::occupation now;
+    };
     /// The lanes in whose calls something has been stuck for `limit` or longer. Any thread.
-    std::vector<const blocking_pool*> stuck_lanes(std::chrono::steady_clock::duration limit) const;
+    std::vector<stuck_lane> stuck_lanes(std::chrono::steady_clock::duration limit) const;
 
     /// Calls `f(shard)` on a shard, between polls, and waits for what it returns; an exception is
     /// rethrown here. Never from a shard: there, `co_await at(index).run(f)`.
@@ -209,8 +219,10 @@ private:
 
     runtime_options options_;
     memory_budget budget_;
+    mutable std::mutex lanes_mutex_;                      // of what follows
     std::array<std::unique_ptr<blocking_crew>, 2> crews_; // by lane_rights, from the first lane of each on
     std::vector<std::unique_ptr<blocking_pool>> lanes_;
+    std::deque<std::unique_ptr<blocking_pool>> removed_;
     std::vector<std::unique_ptr<worker>> shards_;
     std::vector<std::unique_ptr<dump_request>> dumps_; // of shards that are held
     std::vector<metric_registry::registration> metrics_;

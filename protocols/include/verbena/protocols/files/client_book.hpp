@@ -187,6 +187,8 @@ public:
 
     const shard& home() const noexcept { return home_; }
     const state_options& options() const noexcept { return options_; }
+    /// Of what is given from now on. Any thread.
+    void set_limits(const limits& most) noexcept { options_.limits = most; }
     /// Any thread: of clients, and of tables on the clients' home.
     const state_stats& stats() const noexcept { return stats_; }
     grace_period::phase grace() const noexcept { return phase_.load(std::memory_order_acquire); }
@@ -250,7 +252,7 @@ private:
     const shard& home_;
     recovery_store& store_;
     state_handler& handler_;
-    const state_options options_;
+    state_options options_; // its limits may be set
     grace_period grace_;
     state_stats stats_;
     // Of `grace_`, for tables.

@@ -283,6 +283,28 @@ public:
     /// `is_known`: and what one hold() left open is known now. What is gone, or being taken, is left as it is: false.
     bool note_told(const stateid& id, told what, bool is_known = false) noexcept;
 
+    // --- Exports that go
+
+    enum class export_state : bool { all, layouts };
+    struct export_losses {
+        std::size_t opens = 0;
+        std::size_t locks = 0;
+        std::size_t delegations = 0;
+        std::size_t layouts = 0;
+    };
+    /// Takes a part of what clients got by an export: what is recallable is recalled, so that its clients hear of it, and gone at once;
+    /// fences begin, and are not awaited. The client finds out by the file's handle, which nobody takes any more. False: `place`, which begins at 0,
+    /// has come to the end. What is given meanwhile may stay, so who wants all of it begins once more when nobody asks for more.
+    bool drop_export(std::uint32_t via, export_state what, std::size_t& place, export_losses& lost);
+    bool has_fences_by(std::uint32_t via) const noexcept;
+    /// Looks at a part of the files that there is something of, locks of the file system among it, or that somebody is at work on. Nothing:
+    /// it has found none of `space` yet, and goes on from `at` the next time.
+    struct file_search {
+        std::size_t next = 0;
+        std::size_t buckets = 0;
+    };
+    std::optional<bool> has_files_in(std::uint32_t space, file_search& at) const;
+
     // --- Stateids
 
     /// Whose state a stateid is, for a protocol whose calls name no client; its number is not looked at. Errors: bad_stateid, stale_stateid;
@@ -462,6 +484,8 @@ private:
                                detail::file_entry& f) noexcept;
     static std::shared_ptr<detail::kind_use> use_of(detail::client_entry& c, recallable_kind& kind);
     void return_at_close(detail::client_entry& c, std::uint32_t via, detail::file_entry& f) noexcept;
+
+    void stop_waiting_by(std::uint32_t via) noexcept;
 
     // Fences: table_fences.cpp.
     void fence_now(detail::recallable_entry& r, loss why) noexcept;

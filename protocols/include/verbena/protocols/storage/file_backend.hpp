@@ -167,6 +167,12 @@ public:
     /// is no request. Any shard; nothing is asked of the file system yet.
     virtual std::unique_ptr<local_locks> local_locks_of(const handle& file);
 
+    /// Gives up what it has of the calling shard, such as timers. On each shard, when nobody uses the back end any more: so it may end while
+    /// shards run, on a thread that is none of them and may wait for disks. One that ends when the shards have needs none of it.
+    virtual void leave_shard() noexcept {}
+    /// Whether changes are refused (EROFS), from now on. Any thread. Who exports it refuses them as well.
+    virtual void refuse_changes(bool all) noexcept { (void)all; }
+
     /// Of a back end that takes snapshots; else nullptr. It lives as long as this does. Any thread.
     virtual snapshot_keeper* snapshots() noexcept { return nullptr; }
 };

@@ -48,6 +48,9 @@ public:
     std::uint64_t write_verifier() const noexcept override;
     std::optional<std::uint64_t> number_in(const handle& file) const noexcept override;
 
+    void leave_shard() noexcept override { below_.leave_shard(); }
+    void refuse_changes(bool all) noexcept override { below_.refuse_changes(all); }
+
     task<result<attributes>> getattr(const request& r, const handle& file) override;
     task<result<change>> setattr(const request& r, const handle& file, const set_attributes& set,
                                  std::optional<file_time> guard) override;

@@ -57,6 +57,8 @@ struct opened_backend {
     bool as_process = false;
     /// Whether what is exported is there now; empty where it always is. Any thread, as long as `files` is there.
     std::function<bool()> is_up;
+    /// Whether something that file_backend::local_locks_of() gave is still there; empty where it never is. Likewise.
+    std::function<bool()> has_locks;
 };
 
 /// A module that opens back ends. Its settings stand in the table of what it is opened for: in an export's.

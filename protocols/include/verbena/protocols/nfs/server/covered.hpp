@@ -28,7 +28,7 @@ namespace verbena::nfs {
 /// covered by it; who has no handle of it from before can't reach it by that path either.
 ///
 /// One for each program of a shard; that shard only.
-class covered_directories {
+class covered_directories final : private export_table::listener {
 public:
     /// After that time what was found is looked up again ...
     static constexpr duration look_again = std::chrono::seconds(1);
@@ -66,16 +66,18 @@ public:
 private:
     struct known;
     struct round;
+    /// What stays as it was goes on; what is new is looked up.
+    void exports_changed() noexcept override;
     std::shared_ptr<known> known_of(const export_options& outer);
     const known* find(const export_options& outer) const noexcept;
-    void begin(const std::shared_ptr<known>& k, const clock_source& clock);
+    void begin(const std::shared_ptr<known>& k, const export_options& outer, const clock_source& clock);
     static task<result<bool>> until_over(std::shared_ptr<round> r);
     static task<void> settle(std::shared_ptr<known> k);
     static task<void> look_up_due(std::shared_ptr<known> k, std::shared_ptr<round> r);
 
     const export_table& exports_;
     scope* const aside_; // where lookups run; nullptr: in the calls that want them
-    std::map<const export_options*, std::shared_ptr<known>> known_;
+    std::map<std::uint32_t, std::shared_ptr<known>> known_; // by the export's id
 };
 
 } // namespace verbena::nfs

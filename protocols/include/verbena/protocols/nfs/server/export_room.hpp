@@ -4,6 +4,8 @@
 
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/reactor/clock.hpp>
+#include <verbena/core/result.hpp>
+#include <verbena/core/task/event.hpp>
 #include <verbena/core/task/task.hpp>
 #include <verbena/protocols/storage/file_backend.hpp>
 #include <verbena/protocols/storage/types.hpp>
@@ -29,10 +31,10 @@ public:
     /// Completes when: it was asked to stop, or end() was called. On cancel: it ends, after the answer that it waits for. Errors: none; a back end that fails is
     /// asked again. Lifetime: this and `files` outlive it. Shard: any, one task at a time.
     task<void> tend(storage::file_backend& files);
-    /// Has tend() end: at once while it waits for an answer and has it, else when it would ask again. Any thread.
-    void end() noexcept { ends_.store(true, std::memory_order_relaxed); }
-    /// Whether tend() has ended and uses the back end no more. Any thread.
-    bool has_ended() const noexcept { return has_ended_.load(std::memory_order_acquire); }
+    /// Has tend() end: at once, or behind the answer that it waits for. On tend()'s shard.
+    void end() noexcept { ends_.set(); }
+    /// Whether tend() uses the back end. Any thread.
+    bool is_tended() const noexcept { return is_tended_.load(std::memory_order_acquire); }
 
     struct look {
         storage::filesystem_stat room;
@@ -49,8 +51,10 @@ private:
     std::atomic<std::uint64_t> total_files_{0}, free_files_{0}, available_files_{0};
     std::atomic<time_point::rep> answered_{0};
     std::atomic<const clock_source*> clock_{nullptr}; // set last
-    std::atomic<bool> ends_{false};
-    std::atomic<bool> has_ended_{false};
+    task<result<void>> wait_for_end();
+
+    event ends_;
+    std::atomic<bool> is_tended_{false};
 };
 
 /// Registers what `room`, which outlives the registrations, knows of the export at `pseudo`.

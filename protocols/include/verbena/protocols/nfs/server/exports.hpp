@@ -5,20 +5,25 @@
 // root is nobody in particular.
 #pragma once
 
+#include <verbena/core/intrusive_list.hpp>
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/net/client_list.hpp>
 #include <verbena/core/net/ip_address.hpp>
 #include <verbena/core/result.hpp>
 #include <verbena/protocols/nfs/server/export_traffic.hpp>
+#include <verbena/protocols/nfs/server/pseudo_tree.hpp>
 #include <verbena/protocols/rpc/call.hpp>
 #include <verbena/protocols/rpc/principal.hpp>
 #include <verbena/protocols/storage/file_backend.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -29,6 +34,23 @@
 #pragma GCC visibility push(default)
 
 namespace verbena::nfs {
+
+/// Who is at work on an export: calls, and looks at it that outlive them. Any thread counts, with a line of memory for a few shards each.
+class export_users {
+public:
+    void enter(std::size_t shard) noexcept { at(shard).fetch_add(1, std::memory_order_relaxed); }
+    void leave(std::size_t shard) noexcept { at(shard).fetch_sub(1, std::memory_order_release); }
+    /// True says something where nobody can begin any more.
+    bool none() const noexcept;
+
+private:
+    static constexpr std::size_t lines = 8;
+    struct alignas(64) line {
+        std::atomic<std::int64_t> users{0};
+    };
+    std::atomic<std::int64_t>& at(std::size_t shard) noexcept { return lines_[shard % lines].users; }
+    std::array<line, lines> lines_;
+};
 
 struct export_options {
     static constexpr std::uint32_t nobody = 65534;
@@ -52,16 +74,56 @@ struct export_options {
     bool pnfs = false;
     bool secure = false; ///< the peer's port must be below 1024; RDMA clients have none such
     /// Counts what calls do to it; nullptr: nobody wants to know.
-    std::shared_ptr<export_traffic> traffic;
-    /// Set by export_table::add(). Exports of one space are those of one tree: what clients have open, locked and
-    /// delegated by one of them counts for all. It is the id of the first of them.
+    std::shared_ptr<export_traffic> traffic = {};
+    /// Exports of one space are those of one tree: what clients have open, locked and delegated by one of them counts for all. It is
+    /// the id of the first of them, if no other tree has that one. 0: add() sets it; else it stays as it was in the list before.
     std::uint32_t space = 0;
+    /// Made by add() unless it is there: those of the list before, of an export that stays.
+    std::shared_ptr<export_users> users = {};
 
     /// Where `shard` counts; nullptr where nothing is counted.
     export_counters* counters(unsigned shard) const noexcept
     {
         return traffic ? traffic->on(shard) : nullptr;
     }
+};
+
+/// An export that somebody is at work on: its back end stays open. Made, copied and destroyed on one shard. The export's list is kept
+/// by somebody else (export_table::use).
+class export_ref {
+public:
+    export_ref() noexcept = default;
+    export_ref(const export_options& e) noexcept;
+    export_ref(const export_ref& other) noexcept;
+    export_ref(export_ref&& other) noexcept
+        : exported_(std::exchange(other.exported_, nullptr)), shard_(other.shard_)
+    {
+    }
+    export_ref& operator=(export_ref other) noexcept
+    {
+        std::swap(exported_, other.exported_);
+        std::swap(shard_, other.shard_);
+        return *this;
+    }
+    ~export_ref()
+    {
+        if (exported_ != nullptr && exported_->users)
+            exported_->users->leave(shard_);
+    }
+
+    const export_options& operator*() const noexcept { return *exported_; }
+    const export_options* operator->() const noexcept { return exported_; }
+    /// The same export, be it of different lists.
+    friend bool operator==(const export_ref& a, const export_ref& b) noexcept
+    {
+        return a.exported_ == b.exported_ ||
+               (a.exported_ != nullptr && b.exported_ != nullptr && a.exported_->id == b.exported_->id);
+    }
+    friend bool operator==(const export_ref& a, std::nullptr_t) noexcept { return a.exported_ == nullptr; }
+
+private:
+    const export_options* exported_ = nullptr;
+    std::size_t shard_ = 0;
 };
 
 /// For people: the export, and the file by the name that its back end gave it, which costs no system call.
@@ -104,10 +166,16 @@ storage::shared_groups without_root(const std::vector<std::uint32_t>& groups, st
 /// Who nobody is: chown(2) and setfsuid(2) read it as "leave it".
 inline constexpr std::uint32_t no_id = ~std::uint32_t(0);
 
-/// The exports of one server. Filled at start, then read from any shard.
-class export_table {
+/// The exports of a server, as they are between two reloads. Filled, then read from any shard and never changed.
+class export_list {
 public:
     static constexpr std::size_t max_exports = 4096;
+
+    export_list();
+    /// To follow `before`: what stays keeps its number in the pseudo file system. `now`: nanoseconds since 1970, which those directories
+    /// have changed at.
+    export_list(const export_list& before, std::int64_t now);
+    export_list(const export_list&) = delete;
 
     /// EINVAL for a bad or repeated pseudo-path or id, or handles that can't be signed; the context
     /// says which rule.
@@ -142,13 +210,15 @@ public:
     const nest* nest_around(const export_options& inner) const noexcept;
 
     const std::deque<export_options>& all() const noexcept { return exports_; }
-
-    /// Has callers' groups come from `groups`, which outlives all calls; to be set before the first one. Without it
-    /// they come from the calls.
-    void look_up_groups(user_groups& groups) noexcept { groups_ = &groups; }
-    user_groups* groups() const noexcept { return groups_; }
+    /// The pseudo file system of version 4.
+    const pseudo_tree& places() const noexcept { return places_; }
 
 private:
+    friend class export_table;
+    // A shard's calls, which it alone counts.
+    struct alignas(64) calls_here {
+        std::atomic<std::uint64_t> calls{0};
+    };
     static bool comes_before(const nest& one, const nest& other) noexcept;
     void note_nest(const nest& made);
     void note_nests(const export_options& added);
@@ -158,6 +228,103 @@ private:
     std::vector<nest> nests_;            // sorted
     std::vector<of_number> ids_;         // sorted
     std::vector<of_number> spaces_;      // sorted by their numbers
+    pseudo_tree places_;
+    const pseudo_tree* before_ = nullptr; // of the list before, until this one is published
+    std::unique_ptr<calls_here[]> calls_;
+};
+
+/// The exports of a server, which a reload may exchange while it serves. Each shard reads a list of its own choice without a lock: all have
+/// the same one, but for the moment in which a reload goes round. What an export_list says of a question this says as the calling
+/// shard's list does; its answers last as long as a `use` that was begun before.
+class export_table {
+public:
+    static constexpr std::size_t max_exports = export_list::max_exports;
+
+    export_table();
+    export_table(export_table&&) noexcept;
+    export_table& operator=(export_table&&) noexcept;
+    ~export_table();
+
+    /// Before the first call.
+    result<void> add(export_options options);
+
+    using of_number = export_list::of_number;
+    using match = export_list::match;
+    using nest = export_list::nest;
+    /// The calling shard's. Threads that are no shard have the newest, and no way to keep it: they ask newest().
+    const export_list& now() const noexcept;
+    const export_options* by_id(std::uint32_t id) const noexcept { return now().by_id(id); }
+    std::span<const of_number> of_space(std::uint32_t space) const noexcept { return now().of_space(space); }
+    std::optional<match> by_path(std::string_view path) const noexcept { return now().by_path(path); }
+    const export_options* nested(const export_options& outer, std::string_view name) const noexcept
+    {
+        return now().nested(outer, name);
+    }
+    std::span<const nest> nests_of(const export_options& outer) const noexcept
+    {
+        return now().nests_of(outer);
+    }
+    bool has_nested(const export_options& outer) const noexcept { return now().has_nested(outer); }
+    const nest* nest_around(const export_options& inner) const noexcept { return now().nest_around(inner); }
+    const std::deque<export_options>& all() const noexcept { return now().all(); }
+    const pseudo_tree& places() const noexcept { return now().places(); }
+
+    /// A call has one: the lists that it sees live as long. Begun and ended on one shard.
+    class use {
+    public:
+        use() noexcept = default;
+        use(const use& other) noexcept : calls_(other.calls_) { count(1); }
+        use(use&& other) noexcept : calls_(std::exchange(other.calls_, nullptr)) {}
+        use& operator=(use other) noexcept
+        {
+            std::swap(calls_, other.calls_);
+            return *this;
+        }
+        ~use() { count(-1); }
+
+    private:
+        friend class export_table;
+        explicit use(std::atomic<std::uint64_t>& calls) noexcept : calls_(&calls) { count(1); }
+        // Written by one thread alone.
+        void count(int change) noexcept
+        {
+            if (calls_ != nullptr)
+                calls_->store(calls_->load(std::memory_order_relaxed) + std::uint64_t(change),
+                              std::memory_order_release);
+        }
+        std::atomic<std::uint64_t>* calls_ = nullptr;
+    };
+    use begin_use() const noexcept;
+
+    // --- Reload: one thread at a time, which is no shard.
+
+    /// Hears on its shard that it has another list.
+    class listener : public list_hook {
+    public:
+        virtual void exports_changed() noexcept = 0;
+
+    protected:
+        ~listener() = default;
+    };
+    /// On the listener's shard; so is its end.
+    void tell(listener& l) const noexcept;
+
+    std::shared_ptr<const export_list> newest() const;
+    /// What threads have that are none of the first `shards` shards. Those take it by take().
+    void publish(std::shared_ptr<export_list> made, std::size_t shards);
+    /// On each shard, in the order of publish(): from now on it has that list. Throws nothing.
+    void take(const export_list& made) noexcept;
+    /// Drops the lists that no shard has and no call refers to, the oldest first. How many are left besides the newest.
+    std::size_t drop_old();
+
+    /// Has callers' groups come from `groups`, which outlives all calls; to be set before the first one. Without it
+    /// they come from the calls.
+    void look_up_groups(user_groups& groups) noexcept { groups_ = &groups; }
+    user_groups* groups() const noexcept { return groups_; }
+
+private:
+    struct shared;
+    std::unique_ptr<shared> shared_;
     user_groups* groups_ = nullptr;
 };
 

@@ -84,6 +84,8 @@ public:
     void ask_holders(holder_inquiry& how) noexcept { inquiry_ = &how; }
 
     const files::state_options& options() const noexcept { return book_.options(); }
+    /// Any thread.
+    void set_limits(const files::limits& most) noexcept { book_.set_limits(most); }
     bool is_home(const shard& s) const noexcept { return &s == &home_; }
     /// Of clients.
     shard& home() const noexcept { return home_; }

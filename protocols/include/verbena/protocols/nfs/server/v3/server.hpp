@@ -78,7 +78,8 @@ public:
 private:
     // A file that a caller named, once it was found that it may use that file's export.
     struct target final : request_detail {
-        const export_options* exported = nullptr;
+        export_table::use lists = {};
+        export_ref exported = {};
         storage::handle file;
         storage::request request;
 

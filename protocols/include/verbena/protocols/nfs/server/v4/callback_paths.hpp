@@ -140,6 +140,7 @@ public:
     static constexpr unsigned tries_each_second = 10;
 
     /// `state` outlives it. Of `limits` those of connections count.
+    void set_limits(const session_limits& limits) noexcept { limits_ = limits; }
     callback_paths(state_home& state, const session_limits& limits) noexcept : state_(state), limits_(limits)
     {
     }
@@ -212,7 +213,7 @@ private:
     void set_callable(const callback_path& p, bool callable) noexcept;
 
     state_home& state_;
-    const session_limits limits_;
+    session_limits limits_;
     std::array<gauge, 3> by_verdict_;
     callback_connector* connector_ = nullptr;
     scope* tasks_ = nullptr; // while run() runs

@@ -8,10 +8,10 @@
 #include <verbena/core/task/task.hpp>
 #include <verbena/protocols/nfs/server/exports.hpp>
 #include <verbena/protocols/nfs/server/file_handle.hpp>
+#include <verbena/protocols/nfs/server/pseudo_tree.hpp>
 #include <verbena/protocols/nfs/server/state_home.hpp>
 #include <verbena/protocols/nfs/server/v4/callbacks.hpp>
 #include <verbena/protocols/nfs/server/v4/evictions.hpp>
-#include <verbena/protocols/nfs/server/v4/pseudo_tree.hpp>
 #include <verbena/protocols/nfs/server/v4/sessions.hpp>
 #include <verbena/protocols/nfs/server/v4/v40_state.hpp>
 #include <verbena/protocols/nfs/user_names.hpp>
@@ -44,6 +44,14 @@ struct server_commons {
                    files::recovery_store& store, const files::state_options& options, std::int64_t now,
                    session_limits limits = {});
 
+    /// Of what is given from now on. Any thread.
+    void set_limits(const files::limits& of_state, const session_limits& of_sessions) noexcept
+    {
+        state.set_limits(of_state);
+        sessions.set_limits(of_sessions);
+        v40.set_limits(of_sessions);
+    }
+
     /// verbena_nfs4_* of the state, which all shards share.
     metric_registrations expose(metric_registry& registry) const;
 
@@ -73,7 +81,6 @@ struct server_commons {
 
     const export_table& exports;
     const handle_key key;
-    const pseudo_tree tree;
     const std::int64_t started;
     /// The same over restarts, another one for each daemon: else a client would take two servers for one.
     const std::string owner;

@@ -5,6 +5,7 @@
 // to change its state; nothing is held while a call runs. What clients have open is the state layer's (state_home.hpp).
 #pragma once
 
+#include <verbena/core/adjustable.hpp>
 #include <verbena/core/net/peer_shares.hpp>
 #include <verbena/core/reactor/clock.hpp>
 #include <verbena/core/reactor/reactor.hpp>
@@ -36,27 +37,28 @@
 
 namespace verbena::nfs::v4 {
 
+/// Some may be set while they are read (server_commons::set_limits()): who has more then keeps it.
 struct session_limits {
     std::uint32_t slots = 64;              ///< of a session
     std::uint32_t operations = 64;         ///< of a COMPOUND
     std::uint32_t request_size = 1049620;  ///< bytes, RPC header included: what Linux asks for to write 1 MiB
     std::uint32_t response_size = 1049480; ///< likewise to read 1 MiB
-    std::uint32_t cached_response_size = 4096; ///< bytes that a slot keeps
-    std::size_t clients = 16384;               ///< with those that are not confirmed
-    std::size_t clients_per_peer = 1024;       ///< likewise
-    std::size_t sessions = 4096;
-    std::size_t sessions_per_client = 16;
-    std::size_t sessions_per_peer = 1024;
+    std::uint32_t cached_response_size = 4096;       ///< bytes that a slot keeps
+    adjustable<std::size_t> clients = 16384;         ///< with those that are not confirmed
+    adjustable<std::size_t> clients_per_peer = 1024; ///< likewise
+    adjustable<std::size_t> sessions = 4096;
+    adjustable<std::size_t> sessions_per_client = 16;
+    adjustable<std::size_t> sessions_per_peer = 1024;
     /// What all slots may keep, and what they take themselves. A session is granted a sixteenth of what is left at most, and one slot
     /// at least: so much is left for each of the sessions that there may be.
-    std::size_t slot_bytes = std::size_t(256) << 20;
-    std::size_t slot_bytes_per_peer = std::size_t(64) << 20;
+    adjustable<std::size_t> slot_bytes = std::size_t(256) << 20;
+    adjustable<std::size_t> slot_bytes_per_peer = std::size_t(64) << 20;
     /// Of minor version 0: what the owners of opens and locks take, with their names and what they were answered last.
-    std::size_t owner_memory = std::size_t(256) << 20;
-    std::size_t owner_memory_per_peer = std::size_t(64) << 20;
+    adjustable<std::size_t> owner_memory = std::size_t(256) << 20;
+    adjustable<std::size_t> owner_memory_per_peer = std::size_t(64) << 20;
     /// Likewise: connections that the server makes to call clients.
-    std::size_t callback_connections = 256;
-    std::size_t callback_connections_per_peer = 16;
+    adjustable<std::size_t> callback_connections = 256;
+    adjustable<std::size_t> callback_connections_per_peer = 16;
     unsigned v6_prefix = default_peer_prefix; ///< of peer_group(), by which peers are told apart
 };
 
@@ -408,6 +410,8 @@ public:
     std::vector<client_report> clients_behind(const std::optional<std::string>& name, std::size_t most) const;
     /// The client goes if it is not confirmed. False: it is, or is about to be.
     bool drop_unconfirmed(clientid4 client);
+    /// Of what is given from now on. Any thread.
+    void set_limits(const session_limits& limits) noexcept { limits_ = limits; }
     /// Whose limits the peer at `from` shares.
     std::string group_of(std::string_view from) const { return peer_group(from, limits_.v6_prefix); }
     /// Whether it is time to look for what can be given back: once a second for each peer group, and once for all.
@@ -473,7 +477,7 @@ private:
     const siphash_key key_;
     const std::uint32_t epoch_;
     const duration lease_;
-    const session_limits limits_;
+    session_limits limits_;
     std::unordered_map<clientid4, client> clients_;
     std::unordered_map<files::client_id, clientid4> by_state_;
     std::map<std::string, owner_entry, std::less<>> owners_;

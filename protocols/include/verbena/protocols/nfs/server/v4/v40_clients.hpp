@@ -29,6 +29,8 @@ class v40_clients {
 public:
     /// Of `limits` those of clients count.
     v40_clients(const siphash_key& key, std::uint32_t epoch, duration lease, const session_limits& limits);
+    /// Any thread.
+    void set_limits(const session_limits& limits) noexcept { limits_ = limits; }
 
     struct made {
         nfsstat4 status = nfsstat4::ok;
@@ -138,7 +140,7 @@ private:
     const siphash_key key_;
     const std::uint32_t epoch_;
     const duration lease_;
-    const session_limits limits_;
+    session_limits limits_;
     names names_;
     peers peers_;
     std::list<names::iterator> unconfirmed_; // the oldest first

@@ -123,6 +123,8 @@ class v40_owners {
 public:
     /// Of `limits` those of owners count.
     v40_owners(const siphash_key& key, const session_limits& limits) noexcept : key_(key), limits_(limits) {}
+    /// Any thread.
+    void set_limits(const session_limits& limits) noexcept { limits_ = limits; }
 
     std::shared_ptr<v40_owner> find(files::client_id client, bool locks,
                                     std::span<const std::byte> name) const;
@@ -189,7 +191,7 @@ private:
     static std::string key_of(const stateid4& id);
 
     const siphash_key key_;
-    const session_limits limits_;
+    session_limits limits_;
     peers peers_;
     by_bytes most_; // the peers, by what theirs take
     std::map<files::client_id, of_client> clients_;

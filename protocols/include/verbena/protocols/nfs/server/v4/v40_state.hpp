@@ -31,6 +31,14 @@ public:
 
     /// Of a COMPOUND.
     std::uint32_t most_operations() const noexcept { return limits_.operations; }
+    /// Any thread.
+    void set_limits(const session_limits& limits) noexcept
+    {
+        limits_ = limits;
+        clients_.set_limits(limits);
+        owners_.set_limits(limits);
+        paths_.set_limits(limits);
+    }
 
     // --- Clients
 
@@ -152,7 +160,7 @@ private:
                                  state_home::io_terms* terms);
 
     state_home& state_;
-    const session_limits limits_;
+    session_limits limits_;
     v40_clients clients_;
     v40_owners owners_;
     callback_paths paths_;

@@ -3,6 +3,7 @@
 // docs/internals/pnfs.md.
 #pragma once
 
+#include <verbena/core/adjustable.hpp>
 #include <verbena/core/log.hpp>
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/verbs/verbs.hpp>
@@ -52,8 +53,8 @@ struct layout_client {
 };
 
 struct layout_limits {
-    std::size_t layouts = 65536; ///< pairs of a client and a file
-    std::size_t layouts_of_client = 4096;
+    adjustable<std::size_t> layouts = 65536; ///< pairs of a client and a file
+    adjustable<std::size_t> layouts_of_client = 4096;
     std::size_t layouts_of_file = 256;
     std::size_t ranges = 64; ///< of one file that a client has, and answers that gave them
     std::size_t grants_of_client = 65536;
@@ -211,6 +212,12 @@ public:
     task<result<void>> fence(const files::lost_state& what) override;
     /// Parallel LAYOUTGETs bear one number (RFC 8881 12.5.3).
     std::uint32_t most_behind() const noexcept override { return 64; }
+    /// Of what is given from now on. Any thread.
+    void set_most(std::size_t of_all, std::size_t of_client) noexcept
+    {
+        limits_.layouts = of_all;
+        limits_.layouts_of_client = of_client;
+    }
     std::size_t most() const noexcept override { return limits_.layouts; }
     std::size_t most_of_client() const noexcept override { return limits_.layouts_of_client; }
     std::size_t most_of_file() const noexcept override { return limits_.layouts_of_file; }
@@ -242,7 +249,7 @@ private:
     static std::optional<files::byte_range> first_free(const record& of, files::byte_range bytes,
                                                        files::lock_type type) noexcept;
 
-    const layout_limits limits_;
+    layout_limits limits_;
     layout_recaller& recaller_;
     bool lock(const request& r, mapped& made) noexcept;
     void unlock(layout_client& c, std::uint64_t bytes) noexcept;

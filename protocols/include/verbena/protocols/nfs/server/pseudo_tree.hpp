@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pseudo file system (8881 7.3): directories that lead from the server's root to its exports.
+// The pseudo file system of version 4 (8881 7.3): directories that lead from the server's root to its exports.
 #pragma once
 
-#include <verbena/protocols/nfs/server/exports.hpp>
+#include <verbena/core/net/ip_address.hpp>
 #include <verbena/protocols/rpc/call.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
@@ -15,7 +15,9 @@
 
 #pragma GCC visibility push(default)
 
-namespace verbena::nfs::v4 {
+namespace verbena::nfs {
+
+struct export_options;
 
 /// A directory on the way to an export, or the place where one begins.
 struct pseudo_node {
@@ -26,11 +28,15 @@ struct pseudo_node {
     std::map<std::string, const pseudo_node*, std::less<>> children;
 };
 
-/// Made when all exports are known; any thread.
+/// Filled, then read by any thread. An export_list has one.
 class pseudo_tree {
 public:
-    /// `exports` outlives it.
-    explicit pseudo_tree(const export_table& exports);
+    pseudo_tree();
+    /// What is in `before` keeps its number there, and no other one gets it. `changed`: in nanoseconds since 1970.
+    pseudo_tree(const pseudo_tree& before, std::int64_t changed);
+    pseudo_tree(const pseudo_tree&) = delete;
+    /// `exported`, whose place is `path`, outlives it. `before`: the tree that this one was made to follow, or nullptr.
+    void add(const export_options& exported, std::string_view path, const pseudo_tree* before);
 
     const pseudo_node& root() const noexcept { return nodes_.front(); }
     /// Where an export begins.
@@ -38,12 +44,16 @@ public:
     /// What stands in the handle of such a directory, instead of a back end's.
     static storage::handle handle_of(const pseudo_node& node) noexcept;
     const pseudo_node* by_handle(const storage::handle& inner) const noexcept;
+    /// When the directories came to be as they are; 0: at the start.
+    std::int64_t changed() const noexcept { return changed_; }
 
     /// In handles; no export has it.
     static constexpr std::uint32_t export_id = 0;
 
 private:
-    std::deque<pseudo_node> nodes_; // fileid is index + first_fileid
+    std::deque<pseudo_node> nodes_;
+    std::uint64_t next_fileid_;
+    std::int64_t changed_ = 0;
 };
 
 /// Whether the peer may see a directory: an export that it may use begins there or beneath. The root is seen by all.
@@ -51,6 +61,6 @@ bool is_visible(const pseudo_node& node, const rpc::peer& from, host_addresses& 
 /// The same, and the root is no exception.
 bool is_visible_at_all(const pseudo_node& node, const rpc::peer& from, host_addresses& host);
 
-} // namespace verbena::nfs::v4
+} // namespace verbena::nfs
 
 #pragma GCC visibility pop

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <verbena/protocols/nfs/server/v4/pseudo_tree.hpp>
+#include <verbena/protocols/nfs/server/exports.hpp>
+#include <verbena/protocols/nfs/server/pseudo_tree.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
 #include <algorithm>
 #include <array>
 
-namespace verbena::nfs::v4 {
+namespace verbena::nfs {
 
 namespace {
 
@@ -13,33 +14,44 @@ constexpr std::uint64_t first_fileid = 2;
 
 } // namespace
 
-pseudo_tree::pseudo_tree(const export_table& exports)
+pseudo_tree::pseudo_tree() : next_fileid_(first_fileid) { nodes_.emplace_back().fileid = next_fileid_++; }
+
+pseudo_tree::pseudo_tree(const pseudo_tree& before, std::int64_t changed)
+    : next_fileid_(before.next_fileid_), changed_(changed)
 {
     nodes_.emplace_back().fileid = first_fileid;
-    for (const export_options& exported : exports.all()) {
-        pseudo_node* at = &nodes_.front();
-        std::string_view path = exported.pseudo;
-        for (auto name = next_component(path); !name.empty(); name = next_component(path)) {
-            const auto found = at->children.find(name);
-            if (found != at->children.end()) {
-                at = &nodes_[found->second->fileid - first_fileid];
-                continue;
-            }
-            pseudo_node& made = nodes_.emplace_back();
-            made.fileid = first_fileid + nodes_.size() - 1;
-            made.name = name;
-            made.parent = at;
-            at->children.emplace(made.name, &made);
-            at = &made;
+}
+
+// A client takes a directory whose number has changed for another one.
+void pseudo_tree::add(const export_options& exported, std::string_view path, const pseudo_tree* before)
+{
+    pseudo_node* at = &nodes_.front();
+    const pseudo_node* known = before != nullptr ? &before->nodes_.front() : nullptr;
+    for (auto name = next_component(path); !name.empty(); name = next_component(path)) {
+        if (known != nullptr) {
+            const auto there = known->children.find(name);
+            known = there != known->children.end() ? there->second : nullptr;
         }
-        at->exported = &exported;
+        const auto found = at->children.find(name);
+        if (found != at->children.end()) {
+            at = const_cast<pseudo_node*>(found->second); // one of nodes_
+            continue;
+        }
+        pseudo_node& made = nodes_.emplace_back();
+        made.fileid = known != nullptr ? known->fileid : next_fileid_++;
+        made.name = name;
+        made.parent = at;
+        at->children.emplace(made.name, &made);
+        at = &made;
     }
+    at->exported = &exported;
 }
 
 const pseudo_node* pseudo_tree::of(const export_options& exported) const noexcept
 {
-    const auto found =
-        std::ranges::find_if(nodes_, [&](const pseudo_node& node) { return node.exported == &exported; });
+    const auto found = std::ranges::find_if(nodes_, [&](const pseudo_node& node) {
+        return node.exported != nullptr && node.exported->id == exported.id;
+    });
     return found == nodes_.end() ? nullptr : &*found;
 }
 
@@ -78,4 +90,4 @@ bool is_visible_at_all(const pseudo_node& node, const rpc::peer& from, host_addr
         node.children, [&](const auto& child) { return is_visible_at_all(*child.second, from, host); });
 }
 
-} // namespace verbena::nfs::v4
+} // namespace verbena::nfs

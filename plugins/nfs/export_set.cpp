@@ -1,0 +1,534 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "export_set.hpp"
+#include "shared_trees.hpp"
+
+#include <verbena/core/log.hpp>
+#include <verbena/core/module/start_error.hpp>
+#include <verbena/core/printable.hpp>
+#include <verbena/core/task/already_made.hpp>
+
+#include <algorithm>
+#include <ctime>
+#include <new>
+#include <system_error>
+#include <utility>
+
+namespace verbena::nfs {
+
+namespace {
+
+// Whoever closes an export looks that often whether somebody still uses it.
+constexpr std::chrono::milliseconds look_again{20};
+
+using state_table = files::state_table;
+
+std::int64_t nanoseconds_since_1970()
+{
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
+// What was said of each before the others were known, and what follows from these.
+void warn_of_shared_trees(const export_set::exports& all, const export_list& list)
+{
+    std::vector<export_config> configs;
+    for (const auto& each : all)
+        configs.push_back(each->config);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        std::string& text = all[i]->as.warning;
+        text = all[i]->backend->opened.warning;
+        const std::string more = warning_of_shared_tree(list, configs, i);
+        text += (text.empty() || more.empty() ? "" : "; ") + more;
+    }
+}
+
+} // namespace
+
+/// A reload's way round the shards.
+struct export_set::round {
+    explicit round(std::size_t shards) : took(shards) {}
+    void note(std::size_t shard)
+    {
+        const std::lock_guard lock(mutex);
+        took[shard] = true;
+        ++count;
+        changed.notify_all();
+    }
+    bool all_took()
+    {
+        const std::lock_guard lock(mutex);
+        return count == took.size();
+    }
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<bool> took;
+    std::size_t count = 0;
+    bool first_losses = false; // what clients had of the exports that go is taken, as far as it is known yet
+};
+
+/// A list of exports on its way to a shard, which takes it when it turns.
+class export_set::taking final : public remote_message {
+public:
+    taking(export_table& table, std::shared_ptr<const export_list> list, std::shared_ptr<round> of,
+           shard& s) noexcept
+        : table_(table), list_(std::move(list)), round_(std::move(of)), shard_(s)
+    {
+    }
+    /// New exports, whose room this shard asks for from then on.
+    void tend(const exports& opened)
+    {
+        for (const auto& e : opened)
+            tended_.push_back(e->backend);
+    }
+    void deliver() noexcept override
+    {
+        const std::unique_ptr<taking> ends(this);
+        table_.take(*list_);
+        for (const auto& b : tended_)
+            begin(*b);
+        round_->note(shard_.index());
+    }
+
+private:
+    void begin(export_backend& of) noexcept
+    {
+        try {
+            shard_.tasks().spawn(already_made, of.room.tend(*of.beneath));
+        } catch (const std::exception& e) { // no memory
+            log(log_level::warning, "nfs", "the room of an export is not asked for", {{"cause", e.what()}});
+        }
+    }
+    export_table& table_;
+    const std::shared_ptr<const export_list> list_;
+    const std::shared_ptr<round> round_;
+    shard& shard_;
+    std::vector<std::shared_ptr<export_backend>> tended_;
+};
+
+/// Exports that a reload took away, or whose layouts it takes, and the thread that does what is left.
+struct export_set::closing {
+    exports gone;
+    std::vector<std::uint32_t> fenced; // exports whose layouts go
+    runtime* shards = nullptr;
+    v4::server_commons* commons = nullptr;
+    std::shared_ptr<round> taken;
+    enum class phase : std::uint8_t { waits, runs, dropped, ended } now = phase::waits;
+    std::thread thread;
+};
+
+class export_set::change final : public reload_plan {
+public:
+    change(export_set& of, runtime& shards, std::chrono::milliseconds patience)
+        : of_(of), shards_(shards), patience_(patience)
+    {
+    }
+    ~change() override
+    {
+        for (const auto& e : opened)
+            e->backend->is_closed_early = true;
+        if (worker == nullptr)
+            return;
+        {
+            const std::lock_guard lock(of_.mutex_);
+            if (worker->now == closing::phase::waits)
+                worker->now = closing::phase::dropped;
+            of_.changed_.notify_all();
+        }
+    }
+    void apply() noexcept override;
+
+    std::shared_ptr<export_list> list;
+    exports served;
+    exports opened; // new ones, until they are served
+    std::vector<std::pair<storage::file_backend*, bool>> refuses;
+    closing* worker = nullptr;
+    std::shared_ptr<round> taken;
+    std::vector<std::unique_ptr<taking>> messages;
+
+private:
+    export_set& of_;
+    runtime& shards_;
+    const std::chrono::milliseconds patience_;
+};
+
+export_set::export_set(export_table& table) noexcept : table_(table) {}
+
+export_set::~export_set() { stop(); }
+
+void export_set::open(module_host& host, const std::vector<export_config>& wanted,
+                      std::span<const listen_target> targets)
+{
+    for (const export_config& e : wanted)
+        at_place_of_start(e.place, [&] {
+            auto made = open_export(host, e, targets);
+            // Kept first: the table's entry points to it.
+            served_.push_back(made);
+            if (const auto added = table_.add(made->options); !added)
+                throw config_error("export " + e.pseudo + ": " + added.error().message());
+            made->options = table_.all().back();
+        });
+    warn_of_shared_trees(served_, table_.now());
+}
+
+export_set::exports export_set::all() const
+{
+    const std::lock_guard lock(mutex_);
+    return served_;
+}
+
+std::unique_ptr<reload_plan> export_set::plan(const terms& by, const std::vector<export_config>& wanted,
+                                              bool looks_only)
+{
+    runtime& shards = by.host.shards();
+    forget_closed();
+    const std::shared_ptr<const export_list> before = table_.newest();
+    auto made = std::make_unique<change>(*this, shards, by.patience);
+    exports gone;
+    std::vector<std::uint32_t> fenced;
+    std::vector<std::string> is_closing;
+    {
+        const std::lock_guard lock(mutex_);
+        for (const closing& c : closing_)
+            for (const auto& e : c.gone)
+                is_closing.push_back(e->config.pseudo);
+    }
+    const exports running = all();
+    bool differs = false;
+    for (const auto& each : running) {
+        const auto same = [&each](const export_config& e) { return e.pseudo == each->config.pseudo; };
+        const auto now = std::ranges::find_if(wanted, same);
+        const std::string name = "export " + each->config.pseudo;
+        if (now == wanted.end()) {
+            made->changes.push_back({name, "removed", false});
+            gone.push_back(each);
+            differs = true;
+            continue;
+        }
+        if (const std::string why = needs_another_backend(each->config, *now); !why.empty()) {
+            made->changes.push_back({name, why, true});
+            made->served.push_back(std::make_shared<served_export>(*each));
+            continue;
+        }
+        const std::string what = changes_in_place(each->config, *now);
+        made->served.push_back(change_export(*each, *now));
+        if (what.empty())
+            continue;
+        made->changes.push_back({name, what, false});
+        if (each->config.read_only != now->read_only)
+            made->refuses.emplace_back(each->options.backend, now->read_only);
+        if (each->config.pnfs) // who is no longer admitted reaches memory with what he has
+            fenced.push_back(each->options.id);
+        differs = true;
+    }
+    for (const export_config& e : wanted) {
+        const auto same = [&e](const auto& each) { return e.pseudo == each->config.pseudo; };
+        if (std::ranges::any_of(running, same))
+            continue;
+        if (e.pnfs && !by.gives_layouts) {
+            made->changes.push_back({"export " + e.pseudo, "added, with the first pnfs", true});
+            continue;
+        }
+        if (std::ranges::find(is_closing, e.pseudo) != is_closing.end())
+            throw config_error(e.place,
+                               "export " + e.pseudo +
+                                   ": it was removed by a reload before, and calls of clients still "
+                                   "use it: reload again when they have ended (verbena admin requests)");
+        at_place_of_start(e.place, [&] {
+            made->opened.push_back(
+                open_export(by.host, e, by.targets, looks_only ? opened_for::a_look : opened_for::serving));
+        });
+        made->served.push_back(made->opened.back());
+        made->changes.push_back({"export " + e.pseudo,
+                                 "added: " + made->opened.back()->as.source + ", " +
+                                     made->opened.back()->as.options + ", for " +
+                                     made->opened.back()->as.clients,
+                                 false});
+        differs = true;
+    }
+    made->list = std::make_shared<export_list>(*before, nanoseconds_since_1970());
+    for (const auto& e : made->served)
+        at_place(e->config.place, [&] {
+            if (const auto added = made->list->add(e->options); !added)
+                throw config_error("export " + e->config.pseudo + ": " + added.error().message());
+            e->options = made->list->all().back();
+        });
+    if (!by.allow_public)
+        refuse_public(made->served, by.targets);
+    refuse_exported_state(made->served, by.state);
+    warn_of_shared_trees(made->served, *made->list);
+    if (!differs)
+        made->list = nullptr;
+    if (looks_only || !differs)
+        return made;
+    if (table_.drop_old() >= most_old_lists)
+        throw start_error("calls that began before the last " + std::to_string(most_old_lists) +
+                          " reloads have not ended: see what they wait for (verbena admin requests), and "
+                          "reload again");
+    // What needs memory or a thread comes here: apply() can't fail.
+    made->taken = std::make_shared<round>(shards.size());
+    for (std::size_t i = 0; i < shards.size(); ++i)
+        made->messages.push_back(std::make_unique<taking>(table_, made->list, made->taken, shards.at(i)));
+    made->messages.front()->tend(made->opened);
+    if (gone.empty() && fenced.empty())
+        return made;
+    const std::lock_guard lock(mutex_);
+    if (parked_.size() + gone.size() > most_parked)
+        throw start_error("more than " + std::to_string(most_parked) +
+                          " exports were removed whose trees are served by other ones: restart the program");
+    if (closing_.size() >= most_closing)
+        throw start_error(
+            "the exports of " + std::to_string(most_closing) +
+            " reloads are still being closed: see what calls wait for (verbena admin requests), "
+            "and reload again");
+    closing& c = closing_.emplace_back();
+    c.gone = std::move(gone);
+    c.fenced = std::move(fenced);
+    c.shards = &shards;
+    c.commons = by.commons;
+    c.taken = made->taken;
+    try {
+        c.thread = std::thread([this, &c] { close(c); });
+    } catch (const std::system_error& e) {
+        closing_.pop_back();
+        throw start_error(std::string("the thread that closes exports does not start: ") + e.what() +
+                          "; raise the limit of threads (ulimit -u, TasksMax=)");
+    }
+    made->worker = &c;
+    return made;
+}
+
+void export_set::change::apply() noexcept
+{
+    if (list == nullptr)
+        return;
+    for (const auto& [backend, all] : refuses)
+        if (!all)
+            backend->refuse_changes(false);
+    opened.clear();
+    of_.table_.publish(list, shards_.size());
+    for (std::size_t i = 0; i < messages.size(); ++i)
+        shards_.at(i).reactor().post_remote(*messages[i].release());
+    {
+        const std::lock_guard lock(of_.mutex_);
+        of_.served_.swap(served);
+        if (worker != nullptr)
+            worker->now = closing::phase::runs;
+        of_.changed_.notify_all();
+    }
+    const bool takes = worker != nullptr;
+    std::unique_lock lock(taken->mutex);
+    const bool in_time = taken->changed.wait_for(lock, patience_, [&] {
+        return taken->count == taken->took.size() && (!takes || taken->first_losses);
+    });
+    for (const auto& [backend, all] : refuses)
+        if (all)
+            backend->refuse_changes(true);
+    if (in_time)
+        return;
+    try {
+        for (std::size_t i = 0; i < taken->took.size(); ++i)
+            if (!taken->took[i])
+                late.push_back("shard " + std::to_string(i) +
+                               " does not run its tasks: it serves the exports of before until it does");
+        if (takes && !taken->first_losses)
+            late.emplace_back("not all that clients have of the exports that go is taken yet");
+    } catch (const std::bad_alloc&) { // the log of the shards says the same
+    }
+}
+
+// False: the program stops.
+bool export_set::pause(std::unique_lock<std::mutex>& lock)
+{
+    changed_.wait_for(lock, look_again, [this] { return stops_; });
+    return !stops_;
+}
+
+namespace {
+
+// Of all homes, a part at a time, so that others of each shard have their turn.
+void drop(runtime& shards, state_home& state, std::uint32_t via, state_table::export_state what,
+          state_table::export_losses& lost)
+{
+    for (unsigned home = 0; home < state.homes(); ++home) {
+        std::size_t place = 0;
+        const auto part = [&](shard&) { return state.table(home).drop_export(via, what, place, lost); };
+        while (shards.call(state.where(home).index(), part)) {
+        }
+    }
+}
+
+// Whether somebody is still at work on something that clients had.
+bool is_left(runtime& shards, state_home& state, std::uint32_t via, std::optional<std::uint32_t> space)
+{
+    for (unsigned home = 0; home < state.homes(); ++home) {
+        const std::size_t on = state.where(home).index();
+        if (shards.call(on, [&](shard&) { return state.table(home).has_fences_by(via); }))
+            return true;
+        state_table::file_search at;
+        std::optional<bool> found;
+        while (space && !(found = shards.call(
+                              on, [&](shard&) { return state.table(home).has_files_in(*space, at); }))) {
+        }
+        if (found && *found)
+            return true;
+    }
+    return false;
+}
+
+} // namespace
+
+// A thread of its own. It waits for shards, and for calls that hang as long as they do.
+void export_set::close(closing& c) noexcept
+{
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return stops_ || c.now != closing::phase::waits; });
+    const auto ends = [&] {
+        c.now = closing::phase::ended;
+        changed_.notify_all();
+    };
+    if (c.now == closing::phase::dropped)
+        c.gone.clear(); // they are served on
+    if (c.now == closing::phase::dropped || stops_)
+        return ends();
+    state_home* const state = c.commons != nullptr ? &c.commons->state : nullptr;
+    std::vector<state_table::export_losses> lost;
+    try {
+        lost.resize(c.gone.size());
+        lock.unlock();
+        // At once, whatever hangs; and again when nobody can have got anything any more.
+        const auto take = [&] {
+            for (std::size_t i = 0; state != nullptr && i < c.gone.size(); ++i)
+                drop(*c.shards, *state, c.gone[i]->options.id, state_table::export_state::all, lost[i]);
+            state_table::export_losses layouts;
+            for (const std::uint32_t id : c.fenced)
+                if (state != nullptr)
+                    drop(*c.shards, *state, id, state_table::export_state::layouts, layouts);
+        };
+        take();
+        {
+            const std::lock_guard told(c.taken->mutex);
+            c.taken->first_losses = true;
+            c.taken->changed.notify_all();
+        }
+        lock.lock();
+        const auto is_used = [&] {
+            return !c.taken->all_took() ||
+                   std::ranges::any_of(c.gone, [](const auto& e) { return !e->options.users->none(); });
+        };
+        while (is_used())
+            if (!pause(lock))
+                return ends();
+        lock.unlock();
+        take();
+        lock.lock();
+        // Nobody asks for their room any more: a disk that hangs is waited for.
+        const auto asks = [](const auto& e) { return e->backend->room.is_tended(); };
+        lock.unlock();
+        c.shards->call(0, [&](shard&) {
+            for (const auto& e : c.gone)
+                e->backend->room.end();
+        });
+        lock.lock();
+        while (std::ranges::any_of(c.gone, asks))
+            if (!pause(lock))
+                return ends();
+        // Of a tree that another export is of, too, others have files open and locked: by this back end are locks at most.
+        const auto is_served = [this](std::uint32_t space) {
+            return std::ranges::any_of(served_,
+                                       [space](const auto& other) { return other->options.space == space; });
+        };
+        for (const auto& each : c.gone) {
+            const export_options& e = each->options;
+            for (;;) {
+                const bool is_shared = is_served(e.space);
+                lock.unlock();
+                const bool waits =
+                    state != nullptr &&
+                    is_left(*c.shards, *state, e.id, is_shared ? std::nullopt : std::optional(e.space));
+                lock.lock();
+                if (!waits)
+                    break;
+                if (!pause(lock))
+                    return ends();
+            }
+        }
+        for (std::size_t i = 0; i < c.gone.size(); ++i) {
+            served_export& e = *c.gone[i];
+            std::vector<std::shared_ptr<export_backend>> all;
+            const auto stays = [&is_served](std::uint32_t space, const export_backend& b) {
+                return is_served(space) && b.opened.has_locks && b.opened.has_locks();
+            };
+            // Those that earlier reloads had to leave.
+            std::erase_if(parked_, [&](const parked& p) {
+                const bool goes = !stays(p.space, *p.backend);
+                if (goes)
+                    all.push_back(p.backend);
+                return goes;
+            });
+            const bool is_parked = stays(e.options.space, *e.backend);
+            if (is_parked)
+                parked_.push_back({e.options.space, e.backend});
+            else
+                all.push_back(e.backend);
+            lock.unlock();
+            if (is_parked)
+                e.backend->opened.metrics.clear();
+            e.backend.reset();
+            for (auto& backend : all) {
+                for (std::size_t shard = 0; shard < c.shards->size(); ++shard)
+                    c.shards->call(shard, [&](verbena::shard&) { backend->opened.files->leave_shard(); });
+                backend->is_closed_early = true;
+                backend.reset(); // the last one
+            }
+            lock.lock();
+        }
+        const exports closed = std::exchange(c.gone, {}); // from here on they may come back
+        lock.unlock();
+        for (std::size_t i = 0; i < closed.size(); ++i)
+            log(log_level::info, "nfs", "an export is closed",
+                {{"export", closed[i]->config.pseudo},
+                 {"opens", lost[i].opens},
+                 {"locks", lost[i].locks},
+                 {"delegations", lost[i].delegations},
+                 {"layouts", lost[i].layouts}});
+        lock.lock();
+    } catch (const std::exception& e) {
+        if (!lock.owns_lock())
+            lock.lock();
+        try {
+            log(log_level::error, "nfs", "exports that were removed are not closed before the end",
+                {{"exception", e.what()}});
+        } catch (const std::exception&) { // no memory for the line
+        }
+    }
+    ends();
+}
+
+void export_set::forget_closed() noexcept
+{
+    const std::lock_guard lock(mutex_);
+    for (auto c = closing_.begin(); c != closing_.end();) {
+        const auto here = c++;
+        // What could not be closed stays until the end.
+        if (here->now != closing::phase::ended || !here->gone.empty())
+            continue;
+        here->thread.join();
+        closing_.erase(here);
+    }
+    (void)table_.drop_old();
+}
+
+void export_set::stop() noexcept
+{
+    {
+        const std::lock_guard lock(mutex_);
+        stops_ = true;
+        changed_.notify_all();
+    }
+    for (closing& c : closing_) {
+        if (c.thread.joinable())
+            c.thread.join();
+    }
+}
+
+} // namespace verbena::nfs

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// An export that is open: its back end, what the table has of it, what people are told.
+#pragma once
+
+#include "export_config.hpp"
+#include "start_text.hpp"
+
+#include <verbena/core/module/protocol_module.hpp>
+#include <verbena/core/reactor/runtime.hpp>
+#include <verbena/protocols/nfs/server/export_room.hpp>
+#include <verbena/protocols/nfs/server/export_traffic.hpp>
+#include <verbena/protocols/nfs/server/exports.hpp>
+#include <verbena/protocols/storage/module.hpp>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace verbena::nfs {
+
+/// A back end with a lane of its own. It is closed with this, while shards run only behind leave_shards().
+struct export_backend {
+    explicit export_backend(runtime& rt) noexcept : shards(rt) {}
+    export_backend(const export_backend&) = delete;
+    ~export_backend();
+
+    runtime& shards;
+    blocking_pool* lane = nullptr;
+    /// Whether the runtime goes on when this ends; else the lane goes with that, and has ended before.
+    bool is_closed_early = false;
+    storage::file_backend* beneath = nullptr; ///< beneath all filters
+    // These outlive the metrics of `opened`.
+    std::shared_ptr<export_traffic> traffic;
+    export_room room;
+    storage::opened_backend opened;
+};
+
+struct served_export {
+    export_config config;
+    std::shared_ptr<export_backend> backend;
+    export_options options;
+    exported_as as;
+};
+
+/// For what is only looked at: nothing is made in the folder.
+enum class opened_for : bool { serving, a_look };
+/// Opens the back end. `targets`: where NFS will be, or is, served. Throws config_error.
+std::shared_ptr<served_export> open_export(module_host& host, const export_config& e,
+                                           std::span<const listen_target> targets,
+                                           opened_for what = opened_for::serving);
+/// The same export, whose back end stays, by another configuration.
+std::shared_ptr<served_export> change_export(const served_export& running, const export_config& e);
+
+/// Why another configuration of an export can't be had by change_export(): what of it differs, "directory: /srv/b, was /srv/a"; empty: it can.
+std::string needs_another_backend(const export_config& running, const export_config& wanted);
+/// What change_export() changes, "clients: 10.0.0.0/8, was this host only; read_only: true, was false"; empty: nothing.
+std::string changes_in_place(const export_config& running, const export_config& wanted);
+
+/// Throws config_error for exports that would be open to the Internet.
+void refuse_public(std::span<const std::shared_ptr<served_export>> exports,
+                   std::span<const listen_target> targets);
+/// Throws config_error for exports whose callers could read what lies in `state`.
+void refuse_exported_state(std::span<const std::shared_ptr<served_export>> exports, const std::string& state);
+
+} // namespace verbena::nfs
