@@ -12,6 +12,13 @@ namespace verbena {
 
 using detail::request_place;
 
+namespace {
+
+// Between two parts of a look at many old requests. A timer that is due already would fire again in the same step of the shard.
+constexpr auto pause_of_watch = std::chrono::milliseconds(1);
+
+} // namespace
+
 request_list::request_list(reactor& shard)
     : shard_(shard),
       now_kept_(std::make_unique<kept_of_period>()),
@@ -54,8 +61,11 @@ void request_list::begin_watch() noexcept
 {
     const listed_request* const first = behind(told_);
     watch_is_due_ = first == nullptr;
-    if (first != nullptr)
-        shard_.timers().arm(*this, first->since() + slow_);
+    if (first == nullptr)
+        return;
+    const time_point due = first->since() + slow_;
+    const time_point now = shard_.now();
+    shard_.timers().arm(*this, due > now ? due : now + pause_of_watch);
 }
 
 void request_list::on_timer() noexcept
@@ -77,19 +87,23 @@ void request_list::tell(const listed_request& r) noexcept
     what.since = r.since();
     r.report(what);
     count_of(what.protocol).add();
+    // Of most nothing is written when a disk hangs.
+    std::uint64_t suppressed = 0;
+    if (!log_enabled(log_level::warning) || !slow_logged_.admit(std::chrono::steady_clock::now(), suppressed))
+        return;
     try {
         const std::string waits = waits_for(r);
-        log_limited(slow_logged_, log_level::warning, "requests", "a request has not been answered for long",
-                    {{"call", trace_name(what.trace)},
-                     {"peer", what.peer},
-                     {"protocol", what.protocol},
-                     {"version", what.version},
-                     {"transport", what.transport},
-                     {"operation", what.operation},
-                     {"object", what.object},
-                     {"waits_for", waits},
-                     {"seconds",
-                      std::chrono::duration_cast<std::chrono::seconds>(shard_.now() - r.since()).count()}});
+        log(log_level::warning, "requests", "a request has not been answered for long",
+            {{"call", trace_name(what.trace)},
+             {"peer", what.peer},
+             {"protocol", what.protocol},
+             {"version", what.version},
+             {"transport", what.transport},
+             {"operation", what.operation},
+             {"object", what.object},
+             {"waits_for", waits},
+             {"seconds", std::chrono::duration_cast<std::chrono::seconds>(shard_.now() - r.since()).count()},
+             {"suppressed", suppressed}});
     } catch (const std::exception&) { // no memory for a line: it is counted
     }
 }

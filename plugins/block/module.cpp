@@ -46,6 +46,7 @@ struct shard_part {
             [most = s.index() == 0 ? o.max_sessions : 0] { return most; });
         append(metrics, resources.take());
         s.reactor().requests().expect("block");
+        s.reactor().requests().expect("rtrs"); // of what is no operation: a device is opened or closed
     }
     rtrs::server_stats session_stats;
     rnbd::server devices_served;

@@ -118,7 +118,8 @@ public:
         request_.served(status_);
         request_.set_detail(nullptr);
     }
-    void failed(std::string_view status) noexcept { status_ = status; }
+    /// Without it, as where an exception leaves the operation, it has failed.
+    void ended(std::string_view status) noexcept { status_ = status; }
 
 private:
     void describe(request_report& into) const noexcept override;
@@ -126,7 +127,7 @@ private:
     rtrs::request& request_;
     const io_request& message_;
     const std::string_view device_;
-    std::string_view status_ = "ok";
+    std::string_view status_ = "failed";
 };
 
 failure failure_of(const error& e) noexcept
@@ -197,10 +198,7 @@ void described_io::describe(request_report& into) const noexcept
     const auto kind = kind_of(message_.operation);
     into.operation.append(kind ? to_string(*kind) : std::string_view("unknown"));
     if (kind != storage::block_operation::flush)
-        into.operation.append(" ")
-            .append(message_.bytes)
-            .append(" at ")
-            .append(message_.sector * sector_size);
+        into.operation.append(" ").append(message_.bytes).append(" at sector ").append(message_.sector);
     into.object.append(device_);
 }
 
@@ -571,10 +569,12 @@ task<result<void>> server_session::io(const io_request& m, rtrs::request& r)
         counters.latency[std::size_t(*kind)].observe(
             static_cast<std::uint64_t>((clock.now() - began).count()));
     }
+    if (done)
+        described.ended("ok");
     if (!done) {
         stats.failed.add();
         counters.failed[std::size_t(failure_of(done.error()))].add();
-        described.failed(to_string(failure_of(done.error())));
+        described.ended(to_string(failure_of(done.error())));
         if (const auto kind = kind_of(m.operation))
             log_failure(counters, owner_.devices_.at(d.in_table).name, who_.name, r, *kind, done.error());
     } else if (m.operation == operation::read) {

@@ -127,6 +127,7 @@ void service_dispatcher::add(program& p)
 {
     programs_.push_back(&p);
     shard_.requests().expect(p.name());
+    shard_.requests().expect("rpc"); // of calls whose program is not known yet, and of callbacks
     for (std::uint32_t version = p.low_version(); version <= p.high_version(); ++version)
         versions_.push_back(std::make_unique<version_entry>(p, version));
 }

@@ -134,9 +134,9 @@ control_row begin_row(const request_report& r, const shard& where)
     if (!r.version.empty())
         protocol.append(" ").append(r.version.view());
     return {std::string(trace_name(r.trace).view()),
-            std::string(r.peer.view()),
+            or_nothing(r.peer),
             std::move(protocol),
-            std::string(r.transport.view()),
+            or_nothing(r.transport),
             std::uint64_t(where.index()),
             or_nothing(r.operation),
             or_nothing(r.object)};

@@ -88,7 +88,7 @@ class Requests(daemon.DaemonTest):
             self.assertEqual((row["peer"], row["transport"], row["call"]), (peer, transport, f"{numbers[peer]}.{xid}"), rows)
             self.assertEqual((row["protocol"], row["operation"]), ("nfs 3", "READ"), row)
             self.assertRegex(row["object"], f"^{told}$")
-            self.assertRegex(row["waits_for"], r"^a sleep, 3[56]\d\d\.\d\d\d s left$")
+            self.assertRegex(row["waits_for"], r"^a sleep, \d+\.\d\d\d s left$")
             self.assertEqual((row["status"], row["ended_seconds"]), (None, None), row)
         self.assertGreaterEqual(rows[0]["age_ms"], rows[1]["age_ms"]) # the oldest first, from two shards or one
         self.assertGreaterEqual(rows[0]["age_ms"], first["age_ms"])
@@ -119,7 +119,7 @@ class Requests(daemon.DaemonTest):
             self.assertEqual(row["protocol"], "nfs 4.2", row)
             self.assertRegex(row["object"], f"^{told}$")
             self.assertRegex(row["operation"], r"^READ, \d of \d$")
-            self.assertRegex(row["waits_for"], r"^a sleep, 3[56]\d\d\.")
+            self.assertRegex(row["waits_for"], r"^a sleep, \d+\.\d\d\d s left$")
             d.log_with(rf"a request has not been answered for long call={row['call']} .*operation=\"READ, ")
 
     def test_block_operations_that_hang(self):
@@ -129,10 +129,10 @@ class Requests(daemon.DaemonTest):
         self.run_client("block", "read", "--length", "4K", f"rnbd+iwarp://127.0.0.1:{d.port('iwarp')}/disk")
         row, = self.requests_of(d, 1, "read")
         self.assertEqual((row["protocol"], row["transport"], row["operation"], row["object"]),
-                         ("block", "iwarp", "read 4096 at 0", "disk"), row)
+                         ("block", "iwarp", "read 4096 at sector 0", "disk"), row)
         self.assertRegex(row["peer"], r"^127\.0\.0\.1")
         self.assertRegex(row["call"], r"^\d+\.[0-9a-f]{8}$")
-        self.assertRegex(row["waits_for"], r"^a sleep, 3[56]\d\d\.")
+        self.assertRegex(row["waits_for"], r"^a sleep, \d+\.\d\d\d s left$")
         d.log_with(rf"a request has not been answered for long call={row['call']} .*protocol=block .*object=disk ")
         self.assertEqual(d.metric('verbena_slow_requests_total{protocol="block"}'), 1)
 

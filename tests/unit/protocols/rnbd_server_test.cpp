@@ -183,7 +183,7 @@ BOOST_AUTO_TEST_CASE(an_operation_is_listed_with_its_device_until_it_is_over)
         co_await sleep_for(5ms);
         const auto listed = test::requests_in(*f.shard);
         BOOST_REQUIRE(listed.size() == 1u);
-        BOOST_TEST(listed[0].ends_with(" loop block write 512 at 1536 stuck waits for event"), listed[0]);
+        BOOST_TEST(listed[0].ends_with(" loop block write 512 at sector 3 stuck waits for event"), listed[0]);
         // Its number is that of its connection's requests: the first one opened the device.
         BOOST_TEST(test::calls_in(*f.shard).front().size() == 8u);
         f.stuck.over.set();

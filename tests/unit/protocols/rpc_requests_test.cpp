@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include "../log_at.hpp"
+#include "memory_call.hpp"
 #include "requests_in.hpp"
 #include "rpc_server.hpp"
 
@@ -50,7 +51,50 @@ public:
     const bytes memory = bytes(std::size_t(1) << 20);
 };
 
+struct of_file final : request_detail {
+    void describe(request_report& into) const noexcept override { into.object.append("/data"); }
+};
+
+// Says what it does from its frame, which goes before the call: procedure 1 throws.
+class describing final : public rpc::program {
+public:
+    std::uint32_t number() const noexcept override { return 0x20000002; }
+    std::uint32_t low_version() const noexcept override { return 1; }
+    std::uint32_t high_version() const noexcept override { return 1; }
+    std::string_view name() const noexcept override { return "describing"; }
+    std::string_view procedure_name(std::uint32_t, std::uint32_t) const noexcept override { return "TELL"; }
+    bool non_idempotent(std::uint32_t, std::uint32_t) const noexcept override { return false; }
+    task<rpc::outcome> serve(rpc::call& c) override
+    {
+        const of_file file;
+        c.set_detail(&file);
+        request_report now;
+        c.report(now);
+        told = now.object.view();
+        if (c.header().procedure == 1)
+            throw std::runtime_error("boom");
+        co_return rpc::outcome::success;
+    }
+    std::string told;
+};
+
 } // namespace
+
+// A reply may wait for its connection, and the call is listed meanwhile.
+BOOST_AUTO_TEST_CASE(what_a_program_says_of_a_call_goes_with_its_frame)
+{
+    const test::log_at quiet(log_level::off);
+    describing program;
+    memory_server s;
+    s.dispatcher.add(program);
+    for (const std::uint32_t procedure : {0U, 1U}) {
+        memory_call c(s.pool, s.from);
+        c.end(c.begin(program.number(), 1, procedure, nullptr));
+        BOOST_TEST(s.dispatch(c));
+        BOOST_TEST(std::exchange(program.told, {}) == "/data");
+        BOOST_TEST((c.detail() == nullptr));
+    }
+}
 
 BOOST_AUTO_TEST_CASE(a_call_is_there_until_it_is_answered)
 {
@@ -197,7 +241,7 @@ BOOST_AUTO_TEST_CASE(a_program_has_its_count_and_slow_calls_their_status)
             [&](std::string_view protocol, const counter& n) { counts[std::string(protocol)] = n.value(); });
         return counts;
     };
-    BOOST_TEST((slow() == std::map<std::string, std::uint64_t>{{"test", 0}}));
+    BOOST_TEST((slow() == std::map<std::string, std::uint64_t>{{"rpc", 0}, {"test", 0}}));
     const auto client = s.connect();
     s.send(client, framed(call_of(0xa, 2)));
     s.send(client, framed(call_of(0xb, 12)));
@@ -206,7 +250,7 @@ BOOST_AUTO_TEST_CASE(a_program_has_its_count_and_slow_calls_their_status)
     BOOST_TEST(requests_in(*s.shard).size() == 3U);
     clock.advance(10s);
     s.turns();
-    BOOST_TEST((slow() == std::map<std::string, std::uint64_t>{{"test", 2}}));
+    BOOST_TEST((slow() == std::map<std::string, std::uint64_t>{{"rpc", 0}, {"test", 2}}));
     s.program.go.set();
     s.turns();
     std::map<std::string, std::string> ended;

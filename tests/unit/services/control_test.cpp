@@ -917,7 +917,7 @@ BOOST_AUTO_TEST_CASE(requests_are_listed_in_parts)
         BOOST_TEST(rows == 250U);
         BOOST_TEST(
             has(lines.at(1),
-                R"("peer":"192.0.2.1:700","protocol":"test","transport":"","shard":0,"operation":null)"),
+                R"("peer":"192.0.2.1:700","protocol":"test","transport":null,"shard":0,"operation":null)"),
             lines.at(1));
         p.send("{\"version\":1,\"command\":\"requests\",\"arguments\":[\"slowest\"]}\n");
         BOOST_TEST(!has(p.answer().at(1), "\"call\"")); // none has ended
