@@ -124,9 +124,10 @@ class Addresses(Admin, daemon.DaemonTest):
         connections, = self.rows("evict", "127.0.0.2", "600")
         self.assertEqual((connections["kind"], connections["address"], connections["connections"], connections["kept_out_seconds"],
                           connections["remains"]), ("connections", "127.0.0.2", 1, 600, None))
-        there.ended()
         kept_out = TcpPeer(d.port("tcp"), source="127.0.0.2")
-        kept_out.ended()
+        for caller in (there, kept_out):
+            with self.assertRaises(OSError):
+                caller.nfs(0)
         # Nor over RDMA.
         with self.assertRaises((AssertionError, OSError)):
             peers.IwarpPeer(d.port("iwarp"), source="127.0.0.2").mount()
