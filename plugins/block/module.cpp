@@ -9,16 +9,22 @@
 #include <verbena/core/module/control.hpp>
 #include <verbena/core/module/evicting.hpp>
 #include <verbena/core/module/protocol_module.hpp>
+#include <verbena/core/module/reload.hpp>
 #include <verbena/core/net/peer_shares.hpp>
 #include <verbena/core/printable.hpp>
 #include <verbena/core/reactor/ask.hpp>
 #include <verbena/protocols/rnbd/server.hpp>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <bit>
 #include <charconv>
 #include <chrono>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -94,6 +100,17 @@ std::optional<rtrs::uuid> uuid_of(const std::string& text)
     return id;
 }
 
+rnbd::device_options options_of(const device_config& d, storage::block_backend& backend)
+{
+    rnbd::device_options o;
+    o.name = d.name;
+    o.backend = &backend;
+    o.read_only = d.read_only;
+    o.clients = d.clients;
+    o.session = d.session;
+    return o;
+}
+
 // Those whose home is one shard, path by path.
 class list_of_sessions final : public control_list {
 public:
@@ -119,7 +136,51 @@ private:
     std::optional<rtrs::uuid> last_;
 };
 
-class block_module final : public verbs::protocol_module, public controlled, public evicting {
+// A device that is served, or was until a reload removed it.
+struct served_device {
+    device_config config;
+    std::shared_ptr<storage::opened_block> block; // of the one with the configuration before, too
+    std::size_t number = 0;                       // in the table
+};
+using served_list = std::vector<std::shared_ptr<served_device>>;
+
+/// Has one shard's sessions look at what they have open. Owned by itself, as whoever waits for it may give up.
+class session_visit final : public remote_message {
+public:
+    explicit session_visit(shard_part& of) noexcept : of_(of) {}
+    ~session_visit() = default;
+    static std::shared_ptr<session_visit> begin(shard_part& part, reactor& shard)
+    {
+        const auto made = std::make_shared<session_visit>(part);
+        made->self_ = made;
+        shard.post_remote(*made);
+        return made;
+    }
+    void deliver() noexcept override
+    {
+        const std::shared_ptr<session_visit> here = std::move(self_);
+        of_.devices_served.look_again();
+        is_over_.store(true, std::memory_order_release);
+    }
+    bool is_over() const noexcept { return is_over_.load(std::memory_order_acquire); }
+
+private:
+    shard_part& of_;
+    std::shared_ptr<session_visit> self_; // as a message
+    std::atomic<bool> is_over_{false};
+};
+
+// One that a reload has removed, and that somebody may still use.
+struct leaving_device {
+    std::shared_ptr<served_device> device;
+    std::vector<std::shared_ptr<session_visit>> visits;
+    bool is_visited = false; // `visits` are of all shards
+};
+
+class block_module final : public verbs::protocol_module,
+                           public controlled,
+                           public evicting,
+                           public reloadable {
 public:
     std::vector<setting> settings() const override
     {
@@ -171,17 +232,13 @@ public:
         options_.max_sessions = static_cast<std::uint32_t>(values.number("sessions"));
         options_.always_invalidate = values.flag("always_invalidate");
         options_.max_unfinished = std::max<std::uint32_t>(options_.max_sessions / 4, 1);
-        if (values.find("sessions_per_peer") == nullptr) {
-            setting_values::value v{
-                std::int64_t(std::max<std::uint64_t>(values.number("sessions") * 3 / 8, 1))};
-            v.is_default = true;
-            values.set("sessions_per_peer", std::move(v));
-        }
+        complete(values);
         options_.max_peer_sessions = static_cast<std::uint32_t>(values.number("sessions_per_peer"));
         options_.max_peer_connections = static_cast<std::uint32_t>(values.number("connections_per_peer"));
         if (const auto good = rtrs::check(options_); !good)
             throw config_error("block: " + good.error().message());
         configured_ = read_devices(values, modules);
+        running_ = values;
     }
     void start(module_host& host) override
     {
@@ -200,7 +257,7 @@ public:
         of_one_host_ = std::min<std::uint64_t>(std::max<std::uint64_t>(of_one / memory_of_client(), 1),
                                                options_.max_peer_sessions);
         for (const device_config& d : configured_)
-            at_place_of_start(d.place, [&] { open_device(host, d); });
+            at_place_of_start(d.place, [&] { serve_device(open_device(d)); });
         parts_.resize(host.shards().size());
         device_stats_ = std::vector<rnbd::server_stats>(host.shards().size());
         std::vector<const shard*> shards;
@@ -214,9 +271,9 @@ public:
         std::string text;
         const bool others_come =
             std::ranges::any_of(places, [](const listen_place& l) { return !l.where.is_loopback(); });
-        for (std::size_t i = 0; i < opened_.size(); ++i) {
-            const device_config& d = configured_[i];
-            const storage::opened_block& o = opened_[i];
+        for (const auto& served : served_now()) {
+            const device_config& d = served->config;
+            const storage::opened_block& o = *served->block;
             std::string how = d.read_only ? "ro" : "rw";
             for (const device_config::filter& f : d.filters)
                 how += ",filter=" + f.name;
@@ -262,6 +319,8 @@ public:
     // A session has a name for as long as it lives; its host is kept out.
     bool keep_out(const std::string&, std::chrono::seconds) override { return true; }
     evicted end(const evictable& client, std::chrono::milliseconds patience) override;
+    std::unique_ptr<reload_plan> plan_reload(setting_values& values, module_table& modules,
+                                             bool looks_only) override;
     void stop() noexcept override
     {
         metrics_.clear();
@@ -271,7 +330,28 @@ public:
     }
 
 private:
-    void open_device(module_host& host, const device_config& d);
+    class plan;
+    static void complete(setting_values& values)
+    {
+        if (values.find("sessions_per_peer") != nullptr)
+            return;
+        setting_values::value v{std::int64_t(std::max<std::uint64_t>(values.number("sessions") * 3 / 8, 1))};
+        v.is_default = true;
+        values.set("sessions_per_peer", std::move(v));
+    }
+    std::shared_ptr<served_device> open_device(const device_config& d);
+    void serve_device(std::shared_ptr<served_device> made);
+    served_list served_now() const
+    {
+        const std::lock_guard lock(served_mutex_);
+        return served_;
+    }
+    void apply(plan& what) noexcept;
+    void have_sessions_look_again(plan& what);
+    bool is_used(const leaving_device& d) const noexcept;
+    void close_removed() noexcept;
+    control_answer list_devices() const;
+    control_answer resize(const control_arguments& told);
     std::size_t memory_of_client() const noexcept
     {
         return std::size_t(options_.queue_depth) * options_.chunk_size;
@@ -281,9 +361,13 @@ private:
     runtime* shards_ = nullptr;
     const memory_budget* budget_ = nullptr;
     rtrs::session_memory memory_;
-    std::uint64_t of_one_host_ = 0; // sessions
-    std::vector<device_config> configured_;
-    std::vector<storage::opened_block> opened_; // in the order of configured_
+    std::uint64_t of_one_host_ = 0;         // sessions
+    std::vector<device_config> configured_; // at the start
+    setting_values running_;
+    std::map<std::string, blocking_pool*> lanes_; // by device: one that comes back has its own again
+    mutable std::mutex served_mutex_;             // of what follows
+    served_list served_;                          // as they were written
+    std::vector<leaving_device> leaving_;         // of reloads: removed, while somebody uses them
     rnbd::device_table devices_;
     std::optional<rtrs::server_group> sessions_;
     std::vector<rnbd::server_stats> device_stats_;   // by shard
@@ -299,26 +383,7 @@ std::vector<control_command> block_module::control_commands()
     c.help = "What block devices are served, to whom and how";
     c.columns = {"name",    "source",  "size",    "block_size", "read_only",
                  "filters", "clients", "session", "warning"};
-    c.answer = [this](const control_arguments&) {
-        const auto or_nothing = [](const std::string& text) {
-            return text.empty() ? control_value() : control_value(text);
-        };
-        control_answer all;
-        for (std::size_t i = 0; i < opened_.size(); ++i) {
-            const device_config& d = configured_[i];
-            const storage::opened_block& o = opened_[i];
-            std::vector<std::string> filters;
-            for (const device_config::filter& f : d.filters)
-                filters.push_back(f.name);
-            const auto& is = o.device->properties();
-            all.rows.push_back(
-                {d.name, o.source, std::uint64_t(is.size), std::uint64_t(is.block_size), d.read_only,
-                 std::move(filters),
-                 d.clients.local_only() ? std::vector<std::string>{"this host only"} : d.clients.texts(),
-                 or_nothing(d.session), or_nothing(o.warning)});
-        }
-        return all;
-    };
+    c.answer = [this](const control_arguments&) { return list_devices(); };
     control_command sessions;
     sessions.name = "sessions";
     sessions.help = "Sessions of block clients, path by path";
@@ -328,8 +393,21 @@ std::vector<control_command> block_module::control_commands()
         return part ? std::make_unique<list_of_sessions>(part->sessions, s.index()) : nullptr;
     };
     std::vector<control_command> commands;
+    control_command resizing;
+    resizing.name = "resize";
+    resizing.help = "Serves a device in the size that its file or block device has now";
+    resizing.columns = {"device", "size", "size_before", "open_by"};
+    resizing.arguments = {{"device", "the name of the device", true},
+                          {"how",
+                           "shrink: makes it smaller though clients have it open, whose requests behind "
+                           "its end fail then",
+                           false,
+                           {"shrink"}}};
+    resizing.single = true;
+    resizing.work = [this](const control_arguments& told, const std::stop_token&) { return resize(told); };
     commands.push_back(std::move(c));
     commands.push_back(std::move(sessions));
+    commands.push_back(std::move(resizing));
     return commands;
 }
 
@@ -371,6 +449,28 @@ std::vector<evictable> block_module::find_clients(const std::string& who, std::s
     return all;
 }
 
+control_answer block_module::list_devices() const
+{
+    const auto or_nothing = [](const std::string& text) {
+        return text.empty() ? control_value() : control_value(text);
+    };
+    control_answer all;
+    for (const auto& served : served_now()) {
+        const device_config& d = served->config;
+        const storage::opened_block& o = *served->block;
+        std::vector<std::string> filters;
+        for (const device_config::filter& f : d.filters)
+            filters.push_back(f.name);
+        const auto& is = o.device->properties();
+        all.rows.push_back(
+            {d.name, o.source, std::uint64_t(is.size), std::uint64_t(is.block_size), d.read_only,
+             std::move(filters),
+             d.clients.local_only() ? std::vector<std::string>{"this host only"} : d.clients.texts(),
+             or_nothing(d.session), or_nothing(o.warning)});
+    }
+    return all;
+}
+
 evicted block_module::end(const evictable& client, std::chrono::milliseconds patience)
 {
     const auto until = std::chrono::steady_clock::now() + patience;
@@ -398,25 +498,252 @@ evicted block_module::end(const evictable& client, std::chrono::milliseconds pat
     return out;
 }
 
-void block_module::open_device(module_host& host, const device_config& d)
+std::shared_ptr<served_device> block_module::open_device(const device_config& d)
 {
     // A disk that hangs holds up its own device and no other.
-    const result<blocking_pool*> lane = host.shards().add_lane(d.told);
-    if (!lane)
-        throw_start_failure(lane.error(), d.told + ": " + lane.error().message());
-    storage::open_block_context context{d.told, d.name, host.metrics(), **lane};
+    blocking_pool*& lane = lanes_[d.name];
+    if (lane == nullptr) {
+        const result<blocking_pool*> made = shards_->add_lane(d.told);
+        if (!made)
+            throw_start_failure(made.error(), d.told + ": " + made.error().message());
+        lane = *made;
+    }
+    storage::open_block_context context{d.told, d.name, *registry_, *lane};
     context.read_only = d.read_only;
-    opened_.push_back(d.backend->open(d.values, context));
+    auto out = std::make_shared<served_device>();
+    out->config = d;
+    out->block = std::make_shared<storage::opened_block>(d.backend->open(d.values, context));
     for (auto f = d.filters.rbegin(); f != d.filters.rend(); ++f)
-        f->module->put_on(opened_.back(), f->values, context);
-    rnbd::device_options o;
-    o.name = d.name;
-    o.backend = opened_.back().device.get();
-    o.read_only = d.read_only;
-    o.clients = d.clients;
-    o.session = d.session;
-    if (const auto added = devices_.add(std::move(o)); !added)
-        throw config_error(d.told + ": " + added.error().message());
+        f->module->put_on(*out->block, f->values, context);
+    return out;
+}
+
+void block_module::serve_device(std::shared_ptr<served_device> made)
+{
+    const auto added = devices_.add(options_of(made->config, *made->block->device));
+    if (!added)
+        throw config_error(made->config.told + ": " + added.error().message());
+    made->number = *added;
+    const std::lock_guard lock(served_mutex_);
+    served_.push_back(std::move(made));
+}
+
+// --- Resize
+
+control_answer block_module::resize(const control_arguments& told)
+{
+    const std::string& wanted = *told.find("device");
+    std::shared_ptr<served_device> found;
+    std::string names;
+    for (const auto& served : served_now()) {
+        if (served->config.name == wanted)
+            found = served;
+        names += (names.empty() ? "" : ", ") + printable(served->config.name);
+    }
+    if (!found)
+        throw std::runtime_error("no device " + printable(wanted) + "; there are " + names);
+    const device_config& d = found->config;
+    storage::opened_block& block = *found->block;
+    if (block.size == nullptr)
+        throw std::runtime_error(d.told + ": the back end " + d.backend_name +
+                                 " has the size that its configuration says; change that and restart");
+    const auto there = block.size->size_there();
+    if (!there)
+        throw std::runtime_error(d.told + ": " + block.source + ": " + there.error().message());
+    const std::uint64_t before = block.device->properties().size;
+    const rnbd::device_table::users users = devices_.users_of(found->number);
+    const std::uint64_t open_by = users.writers + users.readers;
+    if (*there < before && open_by != 0 && told.find("how") == nullptr)
+        throw std::runtime_error(d.told + ": " + block.source + " has " + std::to_string(*there) +
+                                 " bytes now, less than the " + std::to_string(before) +
+                                 " that are served, and clients have it open (" + std::to_string(open_by) +
+                                 "): have them close it, or insist with `resize " + d.name + " shrink`");
+    block.size->serve_size(*there);
+    log(log_level::info, "block", "a device has another size",
+        {{"device", d.name}, {"size", *there}, {"before", before}});
+    control_answer out;
+    out.rows.push_back({d.name, *there, before, open_by});
+    return out;
+}
+
+// --- Reload
+
+namespace {
+
+// What a reload changes of a device that stays.
+constexpr std::array<std::string_view, 3> changeable = {"clients", "session", "read_only"};
+
+bool is_changeable(std::string_view name) { return std::ranges::find(changeable, name) != changeable.end(); }
+
+} // namespace
+
+class block_module::plan final : public reload_plan {
+public:
+    explicit plan(block_module& of) noexcept : of_(of) {}
+    void apply() noexcept override { of_.apply(*this); }
+
+    struct change {
+        std::shared_ptr<served_device> of;
+        device_config to;
+    };
+    served_list added, removed;
+    std::vector<change> changed;
+
+private:
+    block_module& of_;
+};
+
+std::unique_ptr<reload_plan> block_module::plan_reload(setting_values& values, module_table& modules,
+                                                       bool looks_only)
+{
+    auto out = std::make_unique<plan>(*this);
+    close_removed();
+    complete(values);
+    const std::vector<device_config> wanted = read_devices(values, modules);
+    std::vector<setting> own = settings();
+    std::erase_if(own, [](const setting& s) { return s.name == std::string_view("device"); });
+    note_changes(own, running_, values, "block.", true, out->changes);
+    const served_list running = served_now();
+    const auto find = [](const auto& all, std::string_view name, auto name_of) {
+        return std::ranges::find_if(all, [&](const auto& one) { return name_of(one) == name; });
+    };
+    const auto of_served = [](const auto& s) { return std::string_view(s->config.name); };
+    const auto of_config = [](const device_config& d) { return std::string_view(d.name); };
+    for (const auto& served : running) {
+        if (find(wanted, served->config.name, of_config) != wanted.end())
+            continue;
+        out->removed.push_back(served);
+        out->changes.push_back({served->config.told, "removed", false});
+    }
+    for (const device_config& d : wanted) {
+        const auto there = find(running, d.name, of_served);
+        if (there == running.end()) {
+            out->changes.push_back({d.told, "added", false});
+            for (const auto& leaving : leaving_)
+                if (leaving.device->config.name == d.name)
+                    throw config_error(d.place, d.told +
+                                                    ": it was removed, and operations on it have not ended "
+                                                    "yet: try again later");
+            if (!looks_only)
+                out->added.push_back(open_device(d));
+            continue;
+        }
+        const device_config& is = (*there)->config;
+        std::vector<setting> fixed, may_change;
+        std::vector<setting> all = device_settings();
+        const std::vector<setting> of_backend = d.backend->settings();
+        all.insert(all.end(), of_backend.begin(), of_backend.end());
+        for (setting& s : all)
+            (is_changeable(s.name) ? may_change : fixed).push_back(s);
+        note_changes(fixed, is.values, d.values, d.told + " ", true, out->changes);
+        // It was opened so that nobody can write.
+        const bool was_opened_to_read =
+            is.read_only && !d.read_only && (*there)->block->device->properties().read_only;
+        const std::size_t before = out->changes.size();
+        note_changes(may_change, is.values, d.values, d.told + " ", false, out->changes);
+        if (out->changes.size() == before)
+            continue;
+        device_config to = is;
+        to.clients = d.clients;
+        to.session = d.session;
+        to.read_only = d.read_only || was_opened_to_read;
+        for (const std::string_view name : changeable)
+            if (const auto* const value = d.values.find(name))
+                to.values.set(std::string(name), *value);
+            else
+                to.values.erase(std::string(name));
+        if (was_opened_to_read) {
+            for (std::size_t i = before; i < out->changes.size(); ++i)
+                if (out->changes[i].what == d.told + " read_only")
+                    out->changes[i].needs_restart = true;
+            to.values.set("read_only", *is.values.find("read_only"));
+        }
+        out->changed.push_back({*there, std::move(to)});
+    }
+    return out;
+}
+
+// Sessions hear of what is gone or changed in their turns. What is gone is closed when all have heard and nobody uses it.
+void block_module::have_sessions_look_again(plan& what)
+{
+    constexpr auto patience = std::chrono::seconds(5);
+    constexpr auto pause = std::chrono::milliseconds(2);
+    std::vector<std::shared_ptr<session_visit>> visits(parts_.size());
+    for (std::size_t i = 0; i < parts_.size(); ++i)
+        if (parts_[i])
+            visits[i] = session_visit::begin(*parts_[i], shards_->at(i).reactor());
+    for (leaving_device& gone : leaving_) {
+        if (gone.is_visited)
+            continue;
+        gone.visits = visits;
+        gone.is_visited = true;
+    }
+    const auto until = std::chrono::steady_clock::now() + patience;
+    for (std::size_t i = 0; i < visits.size(); ++i) {
+        while (visits[i] && !visits[i]->is_over() && std::chrono::steady_clock::now() < until)
+            std::this_thread::sleep_for(pause);
+        if (visits[i] && !visits[i]->is_over())
+            what.late.push_back("shard " + std::to_string(i) +
+                                " does not run its tasks, and takes devices from its sessions when it does");
+    }
+    for (close_removed(); !leaving_.empty() && std::chrono::steady_clock::now() < until; close_removed())
+        std::this_thread::sleep_for(pause);
+    for (const leaving_device& left : leaving_)
+        what.late.push_back(left.device->config.told +
+                            ": operations on it have not ended; a later reload closes it");
+}
+
+void block_module::apply(plan& what) noexcept
+{
+    try {
+        // Whatever has no memory behind this, sessions that use a device have it: a later reload visits them.
+        leaving_.reserve(leaving_.size() + what.removed.size());
+        for (const auto& gone : what.removed) {
+            leaving_.push_back({gone, {}});
+            devices_.remove(gone->number);
+            const std::lock_guard lock(served_mutex_);
+            std::erase(served_, gone);
+        }
+        for (plan::change& c : what.changed) {
+            if (const auto done = devices_.change(c.of->number, options_of(c.to, *c.of->block->device));
+                !done) {
+                what.late.push_back(c.to.told + ": " + done.error().message() + ": restart for that");
+                continue;
+            }
+            auto now = std::make_shared<served_device>();
+            now->number = c.of->number;
+            now->config = std::move(c.to);
+            now->block = c.of->block;
+            const std::lock_guard lock(served_mutex_);
+            std::ranges::replace(served_, c.of, now);
+        }
+        for (auto& made : what.added) {
+            try {
+                serve_device(made);
+            } catch (const config_error& e) {
+                what.late.push_back(e.what());
+            }
+        }
+        have_sessions_look_again(what);
+    } catch (const std::exception& e) { // no memory
+        try {
+            what.late.push_back("not all could be done: " + std::string(e.what()) + ": reload again");
+        } catch (const std::bad_alloc&) {
+        }
+    }
+}
+
+bool block_module::is_used(const leaving_device& d) const noexcept
+{
+    const rnbd::device_table::users users = devices_.users_of(d.device->number);
+    return !d.is_visited || users.writers + users.readers != 0 ||
+           std::ranges::any_of(d.visits, [](const auto& v) { return v && !v->is_over(); });
+}
+
+// Those that nobody uses any more. Who lists devices may have one a moment longer.
+void block_module::close_removed() noexcept
+{
+    std::erase_if(leaving_, [this](const leaving_device& d) { return !is_used(d); });
 }
 
 } // namespace

@@ -63,6 +63,8 @@ backend::backend(const fileblk_options& o, disk_file file, blocking_pool& lane,
                  std::unique_ptr<transfers> by_ring)
     : file_(std::move(file)),
       properties_(properties_of(o, file_)),
+      size_(properties_.size),
+      largest_(properties_.size),
       lane_(lane),
       by_ring_(std::move(by_ring)),
       syncs_(lane),
@@ -98,6 +100,39 @@ std::string backend::notes() const
     return text;
 }
 
+result<std::uint64_t> backend::size_there()
+{
+    const auto there = bytes_of(file_.keeper.get(), file_.is_block_device);
+    if (!there)
+        return there;
+    const std::uint64_t whole = *there - *there % properties_.block_size;
+    if (whole == 0)
+        return error::from_errno(EINVAL, "there is no whole block", *there);
+    return whole;
+}
+
+void backend::serve_size(std::uint64_t bytes) noexcept
+{
+    std::uint64_t before = largest_.load(std::memory_order_relaxed);
+    while (before < bytes && !largest_.compare_exchange_weak(before, bytes, std::memory_order_relaxed)) {
+    }
+    size_.store(bytes, std::memory_order_relaxed);
+}
+
+// Who has it open may not know that it is smaller now.
+result<void> backend::may(std::uint64_t offset, std::uint64_t length, bool change) const noexcept
+{
+    storage::block_properties now = properties();
+    const auto good = check_range(now, offset, length, change);
+    if (good)
+        return good;
+    now.size = largest_.load(std::memory_order_relaxed);
+    if (!check_range(now, offset, length, change))
+        return good;
+    return error::from_errno(change ? ENOSPC : EIO, "behind the end of a device that has become smaller",
+                             offset);
+}
+
 bool backend::is_aligned(const void* memory) const noexcept
 {
     return reinterpret_cast<std::uintptr_t>(memory) % file_.memory_align == 0;
@@ -110,7 +145,7 @@ std::size_t backend::whole_part(std::size_t n, std::size_t wanted) const noexcep
 
 task<result<void>> backend::read(std::uint64_t offset, std::span<std::byte> into)
 {
-    const auto good = check_range(properties_, offset, into.size(), false);
+    const auto good = may(offset, into.size(), false);
     if (!good || into.empty())
         co_return good;
     if (!file_.direct) {
@@ -207,7 +242,7 @@ backend::progress backend::read_here(std::uint64_t offset, std::span<std::byte> 
 
 task<result<void>> backend::write(std::uint64_t offset, std::span<const std::byte> from, bool through)
 {
-    const auto good = check_range(properties_, offset, from.size(), true);
+    const auto good = may(offset, from.size(), true);
     if (!good || from.empty())
         co_return good;
     if (through && has_lost()) {

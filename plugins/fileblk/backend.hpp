@@ -28,7 +28,14 @@ public:
             std::unique_ptr<transfers> by_ring);
 
     std::string_view kind() const noexcept override { return "fileblk"; }
-    storage::block_properties properties() const noexcept override { return properties_; }
+    storage::block_properties properties() const noexcept override
+    {
+        storage::block_properties now = properties_;
+        now.size = size_.load(std::memory_order_relaxed);
+        return now;
+    }
+    result<std::uint64_t> size_there() override;
+    void serve_size(std::uint64_t bytes) noexcept override;
     fileblk_counters counters() const noexcept override;
     std::string notes() const override;
 
@@ -45,6 +52,8 @@ private:
         int failed = 0; // errno
     };
 
+    /// check_range(), of the size that is served now.
+    result<void> may(std::uint64_t offset, std::uint64_t length, bool change) const noexcept;
     bool is_aligned(const void* memory) const noexcept;
     task<result<void>> read_by_ring(std::uint64_t offset, std::span<std::byte> into);
     task<result<void>> read_page_cache(std::uint64_t offset, std::span<std::byte> into);
@@ -66,7 +75,9 @@ private:
     int write_zeros_here(std::uint64_t offset, std::uint64_t length) const noexcept;
 
     const disk_file file_;
-    const storage::block_properties properties_;
+    const storage::block_properties properties_; // as it was opened: its size is size_
+    std::atomic<std::uint64_t> size_;
+    std::atomic<std::uint64_t> largest_; // that it had
     blocking_pool& lane_;
     const std::unique_ptr<transfers> by_ring_;
     storage::sync_group syncs_;

@@ -93,7 +93,7 @@ int backend::zero_here(std::uint64_t offset, std::uint64_t length, bool keep) no
 
 task<result<void>> backend::discard(std::uint64_t offset, std::uint64_t length)
 {
-    const auto good = check_range(properties_, offset, length, true);
+    const auto good = may(offset, length, true);
     if (!good || length == 0)
         co_return good;
     if (properties_.discard_granularity == 0)
@@ -107,7 +107,7 @@ task<result<void>> backend::discard(std::uint64_t offset, std::uint64_t length)
 
 task<result<void>> backend::write_zeroes(std::uint64_t offset, std::uint64_t length, bool keep)
 {
-    const auto good = check_range(properties_, offset, length, true);
+    const auto good = may(offset, length, true);
     if (!good || length == 0)
         co_return good;
     auto job = [this, offset, length, keep] { return zero_here(offset, length, keep); };

@@ -325,6 +325,15 @@ try {
     return ENOMEM;
 }
 
+result<std::uint64_t> bytes_of(int fd, bool is_block_device) noexcept
+{
+    struct stat st{};
+    std::uint64_t size = 0;
+    if ((is_block_device ? ::ioctl(fd, BLKGETSIZE64, &size) : ::fstat(fd, &st)) != 0)
+        return error::from_errno(errno, "the size of a device");
+    return is_block_device ? size : static_cast<std::uint64_t>(st.st_size);
+}
+
 std::uint64_t run_of(int fd, bool is_block_device, std::string_view boot_id)
 {
     // Of the bytes that follow, none is secret.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <verbena/core/net/net.hpp>
+#include <verbena/core/result.hpp>
 #include <verbena/plugins/fileblk.hpp>
 
 #include <cstdint>
@@ -36,6 +37,8 @@ struct disk_file {
 /// device on a kernel that does not number disks (before Linux 5.15). A file that mark_loss() was called for has
 /// another one from then on.
 std::uint64_t run_of(int fd, bool is_block_device, std::string_view boot_id);
+/// How large it is now, in bytes. May block.
+result<std::uint64_t> bytes_of(int fd, bool is_block_device) noexcept;
 /// Notes at the file that what was answered may be gone, so that the next process has another run. It does so by an
 /// extended attribute, which block devices and some file systems don't have: an errno then, and 0 if it succeeded. May
 /// block.

@@ -90,6 +90,7 @@ public:
             out.source = o.path;
             out.notes = device->notes();
             out.metrics = expose(context.metrics, *device, context.label);
+            out.size = device.get();
             out.device = std::move(device);
         } catch (const open_failure& e) {
             throw_start_failure(error::from_errno(e.errno_value(), ""), context.name + ": " + e.what());

@@ -8,6 +8,7 @@
 #include "rpcbind.hpp"
 #include "start_text.hpp"
 #include "state_commands.hpp"
+#include "suspensions.hpp"
 
 #include <verbena/core/module/start_error.hpp>
 #include <verbena/plugins/modules.hpp>
@@ -147,6 +148,9 @@ public:
         limits_.sessions.v6_prefix = host.peers().options().v6_prefix;
         host_ = &host;
         exports_.open(host, said_.exports, targets_);
+        // A client that does not answer loses what it has after a lease, and a fence has its time.
+        suspensions_.start(lease_ + files::state_options().fence_time + std::chrono::seconds(20));
+        expose_suspended(host.metrics());
         if (!said_.allow_public)
             refuse_public(exports_.all(), targets_);
         const std::string& state = host.state_directory();
@@ -246,6 +250,9 @@ private:
     void tend_files(shard& home);
     data_places* places_on(std::string_view transport) noexcept;
     void note_data_places(std::span<const listen_place> places);
+    void expose_suspended(metric_registry& registry);
+    std::string state_of(const served_export& e) const;
+    control_value suspended_since(const served_export& e) const;
 
     // What a configuration says, and can be compared.
     struct read_config {
@@ -278,6 +285,8 @@ private:
     data_places iwarp_places_, rdma_places_;
     std::optional<v4::pnfs::service> layouts_;    // outlives what commons_ knows of layouts
     std::unique_ptr<v4::server_commons> commons_; // goes when the shards have ended
+    suspensions suspensions_{exports_, [this] { return commons_ ? &commons_->state : nullptr; }};
+    metric_registrations suspended_registration_;
     runtime* shards_ = nullptr;
     metric_registry* metrics_ = nullptr;
     metric_registrations registrations_;
@@ -369,6 +378,7 @@ public:
     }
 
     setting_values::value limits; // as the configuration has them
+    std::unique_lock<std::mutex> still; // no export is suspended meanwhile
 
 private:
     nfs_module& of_;
@@ -393,12 +403,21 @@ std::unique_ptr<reload_plan> nfs_module::plan_reload(setting_values& values, mod
     limits_config most = read_limits(values.table("limits"));
     most.sessions.v6_prefix = limits_.sessions.v6_prefix;
     const read_config wanted = read(values, modules);
+    std::unique_lock<std::mutex> still = suspensions_.hold_still();
+    for (const auto& e : exports_.all()) {
+        const auto by = suspensions_.of(e->config.pseudo);
+        const auto stays = [&e](const export_config& w) { return w.pseudo == e->config.pseudo; };
+        if (by && by->now != storage::suspension::state::served && std::ranges::none_of(wanted.exports, stays))
+            throw config_error("export " + e->config.pseudo +
+                               " is suspended: resume it (verbena admin resume) before a reload takes it away");
+    }
     check_pnfs_listeners(wanted.exports, transports());
     const export_set::terms by{*host_, targets_, commons_.get(), layouts_.has_value(), wanted.allow_public,
                                state_};
     auto made = std::make_unique<plan>(*this, exports_.plan(by, wanted.exports, looks_only),
                                        wanted.allow_public, most);
     made->limits = *values.find("limits");
+    made->still = std::move(still);
     std::vector<setting> others = settings();
     std::erase_if(others, [](const setting& s) { return s.name == "export"; });
     for (const setting& s : others)
@@ -566,19 +585,53 @@ void nfs_module::note_data_places(std::span<const listen_place> places)
     }
 }
 
+void nfs_module::expose_suspended(metric_registry& registry)
+{
+    metric_family family{"verbena_export_suspended",
+                         "1 while an operator has the export suspended: verbena_export_up is 0 then.",
+                         metric_type::gauge,
+                         "",
+                         {"export"},
+                         export_table::max_exports};
+    suspended_registration_.push_back(registry.add(std::move(family), [this](metric_sink& to) {
+        for (const auto& e : exports_.all()) {
+            if (const auto by = suspensions_.of(e->config.pseudo))
+                to.value({e->config.pseudo}, by->since ? 1 : 0);
+        }
+    }));
+}
+
+// "up", "down" where its disk is not mounted or does not answer, or how far it is on its way to `suspended` and back.
+std::string nfs_module::state_of(const served_export& e) const
+{
+    const auto by = suspensions_.of(e.config.pseudo);
+    if (by && by->now != storage::suspension::state::served)
+        return std::string(to_string(by->now));
+    const storage::opened_backend& opened = e.backend->opened;
+    return !opened.is_up || opened.is_up() ? "up" : "down";
+}
+
+control_value nfs_module::suspended_since(const served_export& e) const
+{
+    const auto by = suspensions_.of(e.config.pseudo);
+    return by && by->since ? control_value(utc_text(*by->since)) : control_value();
+}
+
 std::vector<control_command> nfs_module::control_commands()
 {
     control_command c;
     c.name = "exports";
     c.help = "What is exported, to whom and how";
-    c.columns = {"path", "source", "backend", "options", "clients", "transports", "warning"};
+    c.columns = {"path",       "source",  "backend", "options",        "clients",
+                 "transports", "warning", "state",   "suspended_since"};
     c.answer = [this](const control_arguments&) {
         control_answer all;
         for (const auto& each : exports_.all()) {
             const exported_as& e = each->as;
             all.rows.push_back({e.pseudo, e.source, each->config.backend_name, e.options, e.clients,
                                 e.transports,
-                                e.warning.empty() ? control_value() : control_value(e.warning)});
+                                e.warning.empty() ? control_value() : control_value(e.warning),
+                                state_of(*each), suspended_since(*each)});
         }
         return all;
     };
@@ -586,6 +639,8 @@ std::vector<control_command> nfs_module::control_commands()
     commands.push_back(std::move(c));
     if (commons_)
         std::ranges::move(state_commands(*commons_, table_), std::back_inserter(commands));
+    for (control_command& one : suspensions_.commands())
+        commands.push_back(std::move(one));
     return commands;
 }
 

@@ -249,6 +249,12 @@ void backend::stand_down() noexcept
     if (leases_)
         leases_->want_all_of(pool_);
     syncs_.lost(); // what was written unstably may be
+    visit_shards();
+}
+
+// They hear that the root has gone, or that they are to say what calls they have.
+void backend::visit_shards() noexcept
+{
     for (auto& slot : shards_) {
         shard* const s = slot.load(std::memory_order_acquire);
         if (s == nullptr || s->leaving->is_under_way.exchange(true, std::memory_order_acq_rel))
@@ -279,10 +285,10 @@ void backend::stand_up(std::unique_ptr<standing_root> root)
         roots_.push_back(std::move(root));
         root_.store(roots_.back().get(), std::memory_order_release);
     }
-    if (!is_same_device)
-        pins_.let_go(true);
+    pins_.let_go(!is_same_device); // also what was opened since by a call that was under way
     pins_.share(root_now().info.file_space, handles_->root_mount());
     standing_.fetch_add(1, std::memory_order_acq_rel);
+    shut_.store(false);
 }
 
 backend::shard& backend::at(reactor& home)
@@ -583,6 +589,12 @@ bool has_local_locks(const storage::file_backend& b)
 {
     const auto* ours = dynamic_cast<const backend*>(&b);
     return ours != nullptr && ours->has_local_locks();
+}
+
+storage::suspendable* suspension_of(storage::file_backend& b)
+{
+    auto* const ours = dynamic_cast<backend*>(&b);
+    return ours != nullptr ? ours->suspension() : nullptr;
 }
 
 root_state root_state_of(const storage::file_backend& b)

@@ -21,6 +21,7 @@
 
 #include <verbena/core/task/semaphore.hpp>
 #include <verbena/plugins/posixfs.hpp>
+#include <verbena/protocols/storage/suspension.hpp>
 
 #include <array>
 #include <atomic>
@@ -75,7 +76,9 @@ private:
     bool here_;
 };
 
-class backend final : public storage::file_backend, private watched_root::owner {
+class backend final : public storage::file_backend,
+                      private watched_root::owner,
+                      private storage::suspendable {
 public:
     backend(const posixfs_options& options, blocking_pool& pool, std::unique_ptr<standing_root> root);
     ~backend() override;
@@ -89,12 +92,20 @@ public:
     {
         return inode_in(file);
     }
-    std::uint64_t write_verifier() const noexcept override { return verifier_ + syncs_.failures(); }
+    bool has_local_locks() const noexcept { return unseen_.use_count() > 1; } // each has its own reference
+    std::uint64_t write_verifier() const noexcept override
+    {
+        return verifier_ + syncs_.failures() + late_losses_->load();
+    }
     std::string describe() const;
     open_file_counters counters() const noexcept { return pins_.counters(); }
     unseen_lock_counters unseen_locks_counters() const noexcept { return unseen_->counters(); }
-    bool has_local_locks() const noexcept { return unseen_.use_count() > 1; } // each has its own reference
-    root_state state() const noexcept { return watched_ ? watched_->state() : root_state::up; }
+    root_state state() const noexcept
+    {
+        return is_shut() ? root_state::suspended : watched_ ? watched_->state() : root_state::up;
+    }
+    /// nullptr without posixfs_options::watch: nobody would see what is there later.
+    storage::suspendable* suspension() noexcept { return watched_ ? this : nullptr; }
     /// Looks at the root at once, on the calling thread, which may wait. Nothing without posixfs_options::watch.
     void look_at_root() noexcept
     {
@@ -207,6 +218,7 @@ private:
         stream_cache streams;
         unsigned ring_reads = 0; ///< under way
         semaphore clone_turn{1};
+        std::size_t opening = 0;    ///< calls that wait for a file to be opened
         std::uint64_t standing = 0; ///< backend::standing_, as far as the shard has heard
         std::shared_ptr<departure> leaving;
 
@@ -218,6 +230,12 @@ private:
             streams = stream_cache();
             standing = now;
         }
+        /// Closes all that no call uses; the root stays.
+        void close_all() noexcept
+        {
+            files.close_all();
+            streams = stream_cache();
+        }
     };
     /// Has a shard that nobody calls leave a root, too.
     struct departure final : remote_message {
@@ -226,13 +244,22 @@ private:
         {
             const std::shared_ptr<departure> here = std::move(on_its_way);
             is_under_way.store(false, std::memory_order_release);
-            if (at != nullptr)
-                at->leave(of.standing_.load(std::memory_order_acquire));
+            if (at == nullptr)
+                return;
+            if (const std::uint64_t now = of.standing_.load(std::memory_order_acquire); now != at->standing)
+                at->leave(now);
+            const std::uint64_t asked = of.rounds_.load(std::memory_order_acquire);
+            if (of.is_shut())
+                at->close_all();
+            calls.store(at->files.alive() + at->opening, std::memory_order_relaxed);
+            answered.store(asked, std::memory_order_release);
         }
         backend& of;
         shard* at; ///< nullptr: it has gone, and the back end with it
         std::atomic<bool> is_under_way{false};
-        std::shared_ptr<departure> on_its_way; // itself, as a message
+        std::atomic<std::size_t> calls{0};      ///< at its last visit that shard had so many files in use
+        std::atomic<std::uint64_t> answered{0}; ///< backend::rounds_ then
+        std::shared_ptr<departure> on_its_way;  // itself, as a message
     };
     enum class use : std::uint8_t { read, write };
     /// The calling shard's thread may act for `who` on `f`: that asks no other host, and it may take his rights for the
@@ -281,6 +308,23 @@ private:
     shard& at(reactor& home);
     void stand_down() noexcept override;
     void stand_up(std::unique_ptr<standing_root> root) override;
+    void visit_shards() noexcept;
+
+    // suspend.cpp
+    std::optional<std::string> hold() override;
+    void release() noexcept override { watched_->release(); }
+    storage::suspension_step find_nameless() override;
+    void want_leases() noexcept override;
+    std::size_t leases() noexcept override;
+    void shut() noexcept override;
+    void unshut() noexcept override { shut_.store(false); }
+    calls calls_under_way() override;
+    storage::suspension_step sync() override;
+    void let_go() noexcept override;
+    storage::suspension_step still_open() override;
+    storage::suspension_step come_back() override;
+    bool give_up() noexcept override { return watched_->give_up(); }
+    bool is_shut() const noexcept { return shut_.load(std::memory_order_acquire); }
     /// What a call is answered with while nothing is there, or when that has changed under it.
     static error no_root() { return error::from_errno(ENOMEDIUM, "the export's root is not there"); }
     bool has_left(std::uint64_t standing) const noexcept
@@ -376,7 +420,8 @@ private:
     task<result<file_ref>> open_slow(shard& s, const storage::handle& h);
     class opening {
     public:
-        opening(backend& b, shard& s, const storage::handle& h) : found_(s.files.find(h))
+        opening(backend& b, shard& s, const storage::handle& h)
+            : found_(b.is_shut() ? file_ref() : s.files.find(h))
         {
             if (!found_)
                 slow_ = b.open_slow(s, h);
@@ -534,7 +579,14 @@ private:
     blocking_pool& pool_;
     std::vector<std::unique_ptr<standing_root>> roots_; ///< all that there were; of watched_root's calls
     std::atomic<const standing_root*> root_;
-    std::atomic<std::uint64_t> standing_; ///< how often the root went and came; odd: it is not there
+    std::atomic<std::uint64_t> standing_;  ///< how often the root went and came; odd: it is not there
+    std::atomic<bool> shut_{false};        ///< new calls are put off, as it is suspended
+    std::atomic<std::uint64_t> rounds_{0}; ///< how often it was shut
+    // Of who suspends.
+    std::vector<std::uint64_t> held_mounts_;
+    /// Syncs of a suspension that failed, also when nobody waited for them any more. Outlives the back end.
+    const std::shared_ptr<std::atomic<std::uint64_t>> late_losses_ =
+        std::make_shared<std::atomic<std::uint64_t>>(0);
     const current_handles handles_{root_};
     unique_fd self_; ///< /proc/self/fd
     std::uint64_t verifier_;

@@ -231,7 +231,7 @@ file_ref descriptor_cache::insert(const storage::handle& h, unique_fd path, cons
     while (size_ >= limit_)
         remove(*uses_.front());
     keep_within_budget();
-    auto* f = new cached_file(h, std::move(path), mount, fsid, st, pool_, syncs_);
+    auto* f = new cached_file(h, std::move(path), mount, fsid, st, pool_, syncs_, alive_);
     file_ref ref(f);
     ++f->references; // the cache's own
     f->last_use = sweeps_;

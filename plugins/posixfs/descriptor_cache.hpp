@@ -158,6 +158,16 @@ struct user_descriptors {
 /// One file.
 struct cached_file : list_hook {
     static constexpr std::size_t max_users = 8;
+    /// Files of one cache that there are, those included that it has closed and somebody uses. Of its shard.
+    class counted {
+    public:
+        explicit counted(std::size_t& all) noexcept : all_(all) { ++all_; }
+        counted(const counted&) = delete;
+        ~counted() { --all_; }
+
+    private:
+        std::size_t& all_;
+    };
     /// In the list of files with descriptors open for writing.
     struct writer : list_hook {
         explicit writer(cached_file& f) noexcept : file(f) {}
@@ -166,8 +176,9 @@ struct cached_file : list_hook {
     };
 
     cached_file(const storage::handle& h, unique_fd fd, const mount_point* m, std::uint64_t of_filesystem,
-                const struct stat& st, blocking_pool& p, sync_group& s)
-        : pool(p),
+                const struct stat& st, blocking_pool& p, sync_group& s, std::size_t& all)
+        : is_there(all),
+          pool(p),
           syncs(s),
           handle(h),
           path(p, std::move(fd), *m),
@@ -200,6 +211,7 @@ struct cached_file : list_hook {
         return std::make_shared<const shared_fd>(pool, std::move(fd), !mount->local, mount->sending);
     }
 
+    const counted is_there;
     blocking_pool& pool; ///< where descriptors are closed if that takes long
     sync_group& syncs;   ///< hears of data that could not be written
     unsigned references = 0;
@@ -351,14 +363,24 @@ public:
     void give_up_writers(const file_ref& file, writers_given_up& gone) noexcept;
     /// Closes the longer unused half: the process is out of descriptors.
     void shrink() noexcept;
-    /// Closes all.
-    void clear() noexcept
+    /// Closes all, and what a client has open is kept.
+    void close_all() noexcept
     {
         while (cached_file* const f = uses_.front())
             remove(*f);
     }
     /// Looks no more by itself: nobody will use it on this shard again.
     void rest() noexcept { sweeper_.cancel(); }
+    /// Closes all, and nothing is kept: the file system goes.
+    void clear() noexcept
+    {
+        while (cached_file* const f = uses_.front()) {
+            f->writes.unlink(); // or a pin would be given a descriptor of it
+            remove(*f);
+        }
+    }
+    /// Files that there are, those included that it has closed and that calls use.
+    std::size_t alive() const noexcept { return alive_; }
     /// Closes what was unused longest while the process holds more than two thirds of budget(), which all caches
     /// share: each gives up what is beyond its even part; beyond the budget all but spared_files.
     void keep_within_budget() noexcept;
@@ -400,6 +422,7 @@ private:
     std::size_t next_look_ = 0;
     std::uint64_t seconds_ = 0;
     std::size_t size_ = 0;
+    std::size_t alive_ = 0;
     std::uint64_t sweeps_ = 0;
     sweeper sweeper_{*this};
 };

@@ -21,6 +21,7 @@
 #include <linux/openat2.h>
 #include <span>
 #include <sstream>
+#include <stdexcept>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/statfs.h>
@@ -61,6 +62,7 @@ std::uint64_t fsid_of_mount(int fd, const std::string& path, mount_point& mount)
     xfs_geometry xfs{};
     if (st.f_type == XFS_SUPER_MAGIC && ::ioctl(fd, xfs_tell_geometry, &xfs) == 0)
         id = xfs.uuid[0] ^ xfs.uuid[1];
+    mount.has_own_id = id != 0;
     return id != 0 ? id : fnv1a(path);
 }
 
@@ -189,6 +191,21 @@ void handle_source::let_go() noexcept
     put_nothing_at(root_mount_->fd.get());
     const std::lock_guard lock(mutex_);
     mounts_.retire([](const mount_point& m) { put_nothing_at(m.fd.get()); });
+}
+
+std::vector<unique_fd> handle_source::duplicates()
+{
+    std::vector<unique_fd> all;
+    const auto add = [&all](const mount_point& m) {
+        unique_fd fd(::fcntl(m.fd.get(), F_DUPFD_CLOEXEC, 0));
+        if (!fd)
+            throw std::runtime_error("no descriptor is left: raise the limit of descriptors (LimitNOFILE=)");
+        all.push_back(std::move(fd));
+    };
+    add(*root_mount_);
+    const std::shared_lock lock(mutex_);
+    mounts_.each(add);
+    return all;
 }
 
 bool handle_source::has_root_of(const handle_source& other) const noexcept

@@ -17,6 +17,7 @@
 #include <optional>
 #include <shared_mutex>
 #include <string>
+#include <vector>
 
 namespace verbena::posixfs {
 
@@ -58,6 +59,8 @@ public:
     /// Closes what it has open of its file systems. The numbers of these descriptors stay taken, so that a call which is
     /// under way meets nobody else's. Until reach() all fails.
     void let_go() noexcept;
+    /// Of the roots of all file systems that it has open now: the exported one, and those beneath it.
+    std::vector<unique_fd> duplicates();
     /// Both have the same root of the same file system, by handles of one kind.
     bool has_root_of(const handle_source& other) const noexcept;
     /// Reaches its file system again by what `newer` has opened, which is the same directory of it.

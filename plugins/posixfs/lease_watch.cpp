@@ -9,6 +9,7 @@
 #include <chrono>
 #include <csignal>
 #include <fcntl.h>
+#include <iterator>
 #include <map>
 #include <pthread.h>
 #include <sys/syscall.h>
@@ -50,9 +51,9 @@ struct file_stamp {
 
 /// What the thread knows of a lease.
 struct lease_watch::lease_record final : remote_message {
-    lease_record(reactor& r, const storage::lease_wanted& w, int f, const struct stat& st,
-                 const blocking_pool& p)
-        : home(r), fd(f), seen(st), pool(p), wanted(w)
+    lease_record(reactor& r, const storage::lease_wanted& w, unique_fd f, const struct stat& st,
+                 blocking_pool& p)
+        : home(r), fd(f.get()), seen(st), pool(p), file(std::move(f)), wanted(w)
     {
     }
     void deliver() noexcept override
@@ -64,8 +65,10 @@ struct lease_watch::lease_record final : remote_message {
     reactor& home;
     const int fd;
     const file_stamp seen;
-    const blocking_pool& pool; // only compared
-    bool is_told = false;      // under the watch's lock
+    blocking_pool& pool;
+    // Under the watch's lock.
+    unique_fd file; // or it was let go
+    bool is_told = false;
     // Of the lease's shard.
     storage::lease_wanted wanted;
     std::shared_ptr<lease_record> on_its_way; // itself, as a message
@@ -73,26 +76,26 @@ struct lease_watch::lease_record final : remote_message {
 
 class lease_watch::held_lease final : public storage::file_lease {
 public:
-    held_lease(std::shared_ptr<lease_watch> watch, std::shared_ptr<lease_record> record, unique_fd file,
+    held_lease(std::shared_ptr<lease_watch> watch, std::shared_ptr<lease_record> record,
                blocking_pool& pool) noexcept
-        : watch_(std::move(watch)), record_(std::move(record)), file_(std::move(file)), pool_(pool)
+        : watch_(std::move(watch)), record_(std::move(record)), pool_(pool)
     {
         held_.fetch_add(1, std::memory_order_relaxed);
     }
     ~held_lease() override
     {
-        watch_->forget(*record_);
+        unique_fd file = watch_->forget(*record_);
         record_->wanted = nullptr;
         // Whoever waits goes on now, wherever the descriptor is closed.
-        ::fcntl(file_.get(), F_SETLEASE, F_UNLCK);
-        close_where_it_may_last(pool_, std::move(file_), false);
+        if (file)
+            ::fcntl(file.get(), F_SETLEASE, F_UNLCK);
+        close_where_it_may_last(pool_, std::move(file), false);
         held_.fetch_sub(1, std::memory_order_relaxed);
     }
 
 private:
     const std::shared_ptr<lease_watch> watch_;
     const std::shared_ptr<lease_record> record_;
-    unique_fd file_;
     blocking_pool& pool_;
 };
 
@@ -226,25 +229,61 @@ void lease_watch::look_at_all() noexcept
     }
 }
 
-void lease_watch::want_all_of(const blocking_pool& pool) noexcept
+// `f(record)`, under the lock; true: it is no more in the list.
+template<class F>
+void lease_watch::each(F f) noexcept
 {
     for (int last = -1;;) {
         const std::lock_guard lock(mutex_);
         auto it = records_.upper_bound(last);
-        for (std::size_t i = 0; i < at_once; ++i, ++it) {
+        for (std::size_t i = 0; i < at_once; ++i) {
             if (it == records_.end())
                 return;
-            if (&it->second->pool == &pool && !it->second->is_told)
-                tell(it->second);
             last = it->first;
+            it = f(it->second) ? records_.erase(it) : std::next(it);
         }
     }
 }
 
-void lease_watch::forget(lease_record& gone) noexcept
+void lease_watch::want_all_of(const blocking_pool& pool) noexcept
+{
+    each([&pool](const std::shared_ptr<lease_record>& r) {
+        if (&r->pool == &pool && !r->is_told)
+            tell(r);
+        return false;
+    });
+}
+
+// Of local file systems, where no close of what was open to read waits for a disk; but the file may have been removed.
+void lease_watch::let_go_all_of(const blocking_pool& pool) noexcept
+{
+    each([&pool](const std::shared_ptr<lease_record>& r) {
+        if (&r->pool != &pool)
+            return false;
+        if (!r->is_told)
+            tell(r);
+        close_where_it_may_last(r->pool, std::move(r->file), false);
+        return true;
+    });
+}
+
+std::size_t lease_watch::held_of(const blocking_pool& pool) noexcept
+{
+    std::size_t n = 0;
+    each([&](const std::shared_ptr<lease_record>& r) {
+        n += &r->pool == &pool;
+        return false;
+    });
+    return n;
+}
+
+// The number of a descriptor that was let go may be another lease's by now.
+unique_fd lease_watch::forget(lease_record& gone) noexcept
 {
     const std::lock_guard lock(mutex_);
-    records_.erase(gone.fd);
+    if (gone.file)
+        records_.erase(gone.fd);
+    return std::move(gone.file);
 }
 
 result<std::unique_ptr<storage::file_lease>>
@@ -259,9 +298,9 @@ lease_watch::take(unique_fd file, reactor& home, const storage::lease_wanted& wa
     struct stat st{};
     if (file_status(fd, st) != 0)
         return errno_error("fstat"); // the lease goes with the descriptor
-    auto record = std::make_shared<lease_record>(home, wanted, fd, st, pool);
+    auto record = std::make_shared<lease_record>(home, wanted, std::move(file), st, pool);
     std::unique_ptr<storage::file_lease> made =
-        std::make_unique<held_lease>(shared_from_this(), record, std::move(file), pool);
+        std::make_unique<held_lease>(shared_from_this(), record, pool);
     const std::lock_guard lock(mutex_);
     if (records_.empty())
         ::pthread_kill(thread_.native_handle(), SIGIO); // from now on it looks each second

@@ -38,6 +38,10 @@ public:
     take(unique_fd file, reactor& home, const storage::lease_wanted& wanted, blocking_pool& pool);
     /// Tells the holders of all leases that were taken with `pool` that they are wanted.
     void want_all_of(const blocking_pool& pool) noexcept;
+    /// Closes the descriptors of these leases: whoever holds one holds nothing any more, and is told that it is wanted.
+    void let_go_all_of(const blocking_pool& pool) noexcept;
+    /// How many of these have a descriptor.
+    std::size_t held_of(const blocking_pool& pool) noexcept;
     /// How many leases there are in the process.
     static std::size_t held() noexcept { return held_.load(std::memory_order_relaxed); }
 
@@ -53,7 +57,9 @@ private:
     void look_for_changes() noexcept;
     static void look(const std::shared_ptr<lease_record>& at) noexcept;
     static void tell(const std::shared_ptr<lease_record>& whom) noexcept;
-    void forget(lease_record& gone) noexcept;
+    unique_fd forget(lease_record& gone) noexcept;
+    template<class F>
+    void each(F f) noexcept;
 
     static inline std::atomic<std::size_t> held_{0};
 

@@ -137,6 +137,7 @@ public:
             out.options.emplace_back(options.mountpoint == options.root
                                          ? "mountpoint"
                                          : "mountpoint=" + options.mountpoint.string());
+        out.suspension = suspension_of(*out.files);
         out.is_up = [files = out.files.get()] { return root_state_of(*files) == root_state::up; };
         out.has_locks = [files = out.files.get()] { return has_local_locks(*files); };
         out.notes = describe(*out.files);

@@ -45,6 +45,7 @@ struct mount_point {
     mount_id id;                ///< changes with each boot
     bool in_memory = false;     ///< tmpfs and ramfs: only what was swapped out waits for a disk
     bool local = true;          ///< no other host changes it
+    bool has_own_id = true;     ///< `identity` is the file system's; else it goes by the path alone
     unique_fd fd;               ///< the mount's root, readable
     /// Of the reactor's clock, in nanoseconds: until then a shard doesn't itself begin reads of its disk, as that held one
     /// up. Any thread.
@@ -97,6 +98,15 @@ public:
     const mount_point* by_key(std::uint32_t key) const noexcept
     {
         return first([key](const mount_point& m) { return m.key() == key; });
+    }
+
+    /// `f(mount)` of each that was not retired.
+    template<class F>
+    void each(F f) const
+    {
+        for (const entry& e : mounts_)
+            if (e.mount->id >= 0)
+                f(*e.mount);
     }
 
     /// None of them is found any more, though they stay. Calls `leave` for each one that was.

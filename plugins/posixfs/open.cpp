@@ -65,6 +65,20 @@ result<void> backend::is_beneath_root(int directory) const
     return error::from_errno(ESTALE, "the directory is no longer beneath the export");
 }
 
+namespace {
+
+class counted_call {
+public:
+    explicit counted_call(std::size_t& all) noexcept : all_(all) { ++all_; }
+    counted_call(const counted_call&) = delete;
+    ~counted_call() { --all_; }
+
+private:
+    std::size_t& all_;
+};
+
+} // namespace
+
 task<result<file_ref>> backend::open_slow(shard& s, const storage::handle& h)
 {
     struct found {
@@ -77,8 +91,9 @@ task<result<file_ref>> backend::open_slow(shard& s, const storage::handle& h)
     if (h.empty())
         co_return error(storage::errc::bad_handle, "an empty handle");
     const std::uint64_t standing = s.standing;
-    if ((standing & 1) != 0)
+    if ((standing & 1) != 0 || is_shut())
         co_return no_root();
+    const counted_call opening(s.opening);
     auto job = [this, &h]() -> result<found> {
         unique_fd kept;
         const mount_point* mount = pins_.open(h, kept);
@@ -116,7 +131,7 @@ task<result<file_ref>> backend::open_slow(shard& s, const storage::handle& h)
         return f;
     };
     auto opened = co_await run_with_room(s, job);
-    if (has_left(standing))
+    if (has_left(standing) || is_shut())
         co_return no_root();
     if (!opened)
         co_return opened.error();

@@ -72,6 +72,25 @@ void pin_table::let_go(bool nameless) noexcept
     }
 }
 
+// Under the lock for some of them at a time, as shards wait for it. Where files come or go meanwhile, some may be missing: whoever
+// asks has put off all opens.
+std::vector<pin_table::kept_file> pin_table::kept() const
+{
+    constexpr std::size_t buckets_at_once = 256;
+    std::vector<kept_file> all;
+    for (std::size_t at = 0;;) {
+        const std::lock_guard lock(mutex_);
+        const std::size_t end = std::min(at + buckets_at_once, entries_.bucket_count());
+        for (; at < end; ++at)
+            for (auto e = entries_.begin(at); e != entries_.end(at); ++e)
+                if (e->second.opens != 0 && e->second.fd)
+                    all.push_back({e->second.fd,
+                                   e->second.opener != nullptr ? e->second.opener->first : std::string()});
+        if (at == entries_.bucket_count())
+            return all;
+    }
+}
+
 pin_table::entry& pin_table::entry_of(const known_file& file)
 {
     const auto [at, is_new] = entries_.try_emplace(file.handle, *this, file.mount);

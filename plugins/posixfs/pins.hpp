@@ -100,6 +100,13 @@ public:
     /// Closes the descriptors of what is open, which stays open by its handle; but not those of files that are known to have no
     /// name, unless `nameless`.
     void let_go(bool nameless) noexcept;
+    /// A file that is open, and who has opened it.
+    struct kept_file {
+        std::shared_ptr<const shared_fd> fd;
+        std::string client; ///< the address, or its network; empty: not known
+    };
+    /// Those of this table that have a descriptor.
+    std::vector<kept_file> kept() const;
 
     /// Without a free descriptor the file is open all the same, by its handle alone. But while a name of it
     /// is being removed that is refused: EAGAIN at the bound, or why there is no descriptor. ESTALE if it has no

@@ -21,7 +21,11 @@ unique_fd open_directory_at(const std::string& path, bool cached) noexcept
     open_how how{};
     how.flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
     how.resolve = cached ? RESOLVE_CACHED : 0;
-    return unique_fd(static_cast<int>(::syscall(SYS_openat2, AT_FDCWD, path.c_str(), &how, sizeof(how))));
+    unique_fd fd(static_cast<int>(::syscall(SYS_openat2, AT_FDCWD, path.c_str(), &how, sizeof(how))));
+    if (!fd && cached &&
+        errno == EINVAL) // before Linux 5.12 there is no such flag: a thorough look is to tell
+        errno = EAGAIN;
+    return fd;
 }
 
 // Older kernels don't say what is the root of a mount. There another file system than above is one.

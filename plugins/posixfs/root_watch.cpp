@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <fcntl.h>
 #include <new>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/sysmacros.h>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
@@ -117,6 +119,8 @@ void watched_root::look(clock::time_point now) noexcept
 {
     try {
         const std::lock_guard lock(mutex_);
+        if (is_held_)
+            return;
         if (is_looking_) {
             if (now - since_ >= patience && answers_.exchange(false, std::memory_order_relaxed))
                 log(log_level::warning, "posixfs",
@@ -158,7 +162,7 @@ void watched_root::settle_or_throw()
     std::optional<std::uint64_t> unmarked;
     {
         const std::lock_guard lock(mutex_);
-        if (owner_ == nullptr)
+        if (owner_ == nullptr || is_held_)
             return;
         if (is_up_.load(std::memory_order_relaxed) && !(is_good(now) && now.is_same(at_)))
             go_down(now);
@@ -171,7 +175,7 @@ void watched_root::settle_or_throw()
     unique_fd root;
     {
         const std::lock_guard lock(mutex_);
-        if (owner_ == nullptr || is_up_.load(std::memory_order_relaxed) || unmarked != first_)
+        if (owner_ == nullptr || is_held_ || is_up_.load(std::memory_order_relaxed) || unmarked != first_)
             return;
         if (!opened)
             return tell_down(root_ + ": " + opened.error().message());
@@ -195,11 +199,119 @@ void watched_root::settle_or_throw()
                        : "an export is served",
             {{"export", root_}});
     }
-    // A frozen file system holds this up, and nobody else.
+    measure(*measured, std::move(root));
+}
+
+// A frozen file system holds this up, and nobody else.
+void watched_root::measure(measured_info& measured, unique_fd root) const
+{
     if (options_.read_only || !root)
-        measured->end(std::nullopt);
+        measured.end(std::nullopt);
     else
-        measured->measure(root.get());
+        measured.measure(root.get());
+}
+
+// --- Suspended
+
+std::optional<std::string> watched_root::hold()
+{
+    const std::lock_guard lock(mutex_);
+    if (is_held_)
+        return "it is suspended already";
+    if (!is_up_.load(std::memory_order_relaxed))
+        return root_ + " is not there, so nothing of it is open and clients wait as it is";
+    if (is_looking_)
+        return std::nullopt;
+    is_held_ = true;
+    return std::string();
+}
+
+void watched_root::release() noexcept
+{
+    const std::lock_guard lock(mutex_);
+    is_held_ = false;
+}
+
+std::uint64_t watched_root::begin_coming_back() noexcept
+{
+    const std::lock_guard lock(mutex_);
+    return ++attempt_;
+}
+
+bool watched_root::give_up() noexcept
+{
+    const std::lock_guard lock(mutex_);
+    ++attempt_;
+    return is_held_;
+}
+
+std::string watched_root::come_back(std::uint64_t attempt) noexcept
+{
+    try {
+        const std::lock_guard turn(settling_);
+        return come_back_or_throw(attempt);
+    } catch (const std::bad_alloc&) {
+        return "no memory"; // short enough to need none
+    }
+}
+
+namespace {
+
+std::string device_text(dev_t dev) { return std::to_string(major(dev)) + ':' + std::to_string(minor(dev)); }
+
+} // namespace
+
+// Handles, opens and locks of clients are of that one alone.
+std::string watched_root::why_not_it(const standing_root& opened) const
+{
+    const mount_point& mount = opened.handles->root_mount();
+    char is[24], was[24];
+    std::snprintf(is, sizeof(is), "%016llx", static_cast<unsigned long long>(mount.identity));
+    std::snprintf(was, sizeof(was), "%016llx", static_cast<unsigned long long>(*served_));
+    if (mount.identity != *served_)
+        return "another file system is at " + root_ + " (id " + is + ", device " +
+               device_text(opened.at.dev) + ") than was suspended (id " + was + ", device " +
+               device_text(at_.dev) + "): mount that one, or restart to serve what is there";
+    if (!mount.has_own_id && !opened.at.is_same(at_))
+        return "the file system at " + root_ +
+               " has no id of its own, so after it was unmounted nobody can tell whether it is the same: "
+               "restart to serve it";
+    if (opened.at.ino != at_.ino || (opened.at.born != 0 && at_.born != 0 && opened.at.born != at_.born))
+        return root_ + " is another directory than was suspended: restart to serve it";
+    return {};
+}
+
+std::string watched_root::come_back_or_throw(std::uint64_t attempt)
+{
+    const root_look now = look_at_root(root_, mountpoint_, false);
+    if (!is_good(now))
+        return why(now);
+    std::optional<std::uint64_t> unmarked;
+    {
+        const std::lock_guard lock(mutex_);
+        unmarked = first_;
+    }
+    auto opened = open_root(options_, unmarked);
+    if (!opened)
+        return root_ + ": " + opened.error().message();
+    std::shared_ptr<measured_info> measured = (*opened)->measured;
+    unique_fd root(::fcntl((*opened)->handles->root_mount().fd.get(), F_DUPFD_CLOEXEC, 0));
+    {
+        const std::lock_guard lock(mutex_);
+        if (owner_ == nullptr || !is_held_ || attempt != attempt_)
+            return "nobody waits for it any more";
+        if (std::string other = why_not_it(**opened); !other.empty())
+            return other;
+        asks_others_ = !(*opened)->handles->root_mount().local;
+        const root_look at = (*opened)->at;
+        owner_->stand_up(std::move(*opened));
+        at_ = at;
+        is_held_ = false;
+        told_.clear();
+    }
+    log(log_level::info, "posixfs", "an export is served again", {{"export", root_}});
+    measure(*measured, std::move(root));
+    return {};
 }
 
 result<std::shared_ptr<root_watch>> root_watch::of_process()

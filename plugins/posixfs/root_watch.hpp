@@ -52,6 +52,18 @@ public:
     /// The owner is not called from here on.
     void leave() noexcept;
 
+    /// Nobody looks any more, until release() or come_back(). Nothing while somebody looks just now; then an empty text, or why there
+    /// is nothing to hold. Any thread.
+    std::optional<std::string> hold();
+    void release() noexcept;
+    /// The number of what is to come back; of an earlier one come_back() changes nothing any more. Any thread.
+    std::uint64_t begin_coming_back() noexcept;
+    /// Opens what is at the path now, and has the owner serve it if that is what was held. An empty text, or why not: then it is
+    /// held as before. On a thread of the lane.
+    std::string come_back(std::uint64_t attempt) noexcept;
+    /// False if it has come back already. Any thread.
+    bool give_up() noexcept;
+
     root_state state() const noexcept;
 
 private:
@@ -61,6 +73,9 @@ private:
     void go_down(const root_look& now);
     bool may_be_served(const root_look& now, const standing_root& opened);
     std::string why(const root_look& now) const;
+    std::string come_back_or_throw(std::uint64_t attempt);
+    std::string why_not_it(const standing_root& opened) const;
+    void measure(measured_info& measured, unique_fd root) const;
     /// Once for each reason.
     void tell_down(const std::string& reason);
 
@@ -78,6 +93,8 @@ private:
     std::optional<std::uint64_t> served_; // the last one
     bool asks_others_ = false; // its file system: only a thorough look finds out that nobody answers
     bool is_looking_ = false;
+    bool is_held_ = false;
+    std::uint64_t attempt_ = 0;
     clock::time_point since_{};
     std::string told_;
 };

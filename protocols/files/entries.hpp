@@ -327,7 +327,8 @@ struct file_entry {
     std::uint32_t lockers = 0, waiting = 0; // in `locks` and `waits`
     std::uint32_t ranges = 0;               // of all in `locks`
     bool local_sought = false;
-    bool has_new_wait = false;                         // for a local process, which is looked after soon
+    bool is_let_go = false;    // its locks are none of the file system for now, though owners have them
+    bool has_new_wait = false; // for a local process, which is looked after soon
     std::array<std::uint32_t, 2> accesses{}, denies{}; // opens, pending ones too, by read and write
     std::uint32_t cuts = 0;                            // by opens that are begun
     intrusive_list<member_of<state_entry>> opens, locks, recallables; // of locks those that have ranges
@@ -356,6 +357,9 @@ inline delegation_entry* delegation_of(file_entry& f) noexcept
             return static_cast<delegation_entry*>(&m->owner);
     return nullptr;
 }
+
+/// What owners have locked within `bytes`, in order. Where one has locked to write, nobody else has locked at all.
+std::vector<storage::lock_range> held_of(file_entry& f, const byte_range& bytes);
 
 struct file_hash {
     using is_transparent = void;

@@ -88,6 +88,21 @@ bool stateid_table::was_taken(const stateid& id) const noexcept
     return taken_[get(id, 4) / homes_ % taken_.size()] == id.other;
 }
 
+void stateid_table::note_revoked(const state_entry& state) noexcept
+{
+    try {
+        revoked_.resize(taken_.size());
+    } catch (const std::bad_alloc&) { // its client hears of a bad stateid
+        return;
+    }
+    revoked_[state.place % revoked_.size()] = id_of(state).other;
+}
+
+bool stateid_table::was_revoked(const stateid& id) const noexcept
+{
+    return !revoked_.empty() && revoked_[get(id, 4) / homes_ % revoked_.size()] == id.other;
+}
+
 bool stateid_table::is_of_this_epoch(const stateid& id) const noexcept { return get(id, 0) == epoch_; }
 
 state_entry* stateid_table::find(const stateid& id) const noexcept

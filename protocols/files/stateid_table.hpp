@@ -37,6 +37,9 @@ public:
     /// The state, which is to be removed, is taken from its client: was_taken() is true of it, until others have been taken.
     void note_taken(const state_entry& state) noexcept;
     bool was_taken(const stateid& id) const noexcept;
+    /// Likewise, but its client keeps all else: was_revoked() is true of it.
+    void note_revoked(const state_entry& state) noexcept;
+    bool was_revoked(const stateid& id) const noexcept;
     /// What `id` names, whatever its number, or nullptr.
     state_entry* find(const stateid& id) const noexcept;
     bool is_of_this_epoch(const stateid& id) const noexcept;
@@ -61,6 +64,7 @@ private:
     std::vector<std::uint32_t> free_;
     // By place, the last of each: 48 KiB.
     std::vector<std::array<std::byte, 12>> taken_ = std::vector<std::array<std::byte, 12>>(4096);
+    std::vector<std::array<std::byte, 12>> revoked_; // likewise, once there is one
 };
 
 } // namespace verbena::files::detail

@@ -55,8 +55,17 @@ bool stand_in_way(const storage::lock_range& held, const storage::lock_range& wa
     return held.offset <= wanted.last && wanted.offset <= held.last && (held.exclusive || wanted.exclusive);
 }
 
-// Those of all, within `bytes`, in order. Where one owner has locked to write, nobody else has locked at all.
-std::vector<storage::lock_range> held_of(file_entry& f, const byte_range& bytes)
+wait_entry* next_local_wait(file_entry& f, std::uint64_t behind) noexcept
+{
+    for (auto* m = f.waits.front(); m != nullptr; m = f.waits.next(*m))
+        if (m->owner.is_local && m->owner.number > behind)
+            return &m->owner;
+    return nullptr;
+}
+
+} // namespace
+
+std::vector<storage::lock_range> detail::held_of(file_entry& f, const byte_range& bytes)
 {
     std::vector<storage::lock_range> all;
     for (auto* m = f.locks.front(); m != nullptr; m = f.locks.next(*m))
@@ -77,16 +86,6 @@ std::vector<storage::lock_range> held_of(file_entry& f, const byte_range& bytes)
     all.resize(n);
     return all;
 }
-
-wait_entry* next_local_wait(file_entry& f, std::uint64_t behind) noexcept
-{
-    for (auto* m = f.waits.front(); m != nullptr; m = f.waits.next(*m))
-        if (m->owner.is_local && m->owner.number > behind)
-            return &m->owner;
-    return nullptr;
-}
-
-} // namespace
 
 std::unique_ptr<storage::local_locks> state_handler::local_locks_of(const storage::handle&)
 {
@@ -109,6 +108,7 @@ void state_table::drop_local(file_entry& f) noexcept
     if (f.local == nullptr || !f.locks.empty() || !f.pending_locks.empty() || f.watch != 0 ||
         f.to_keep.is_linked()) // it has something to hear yet
         return;
+    f.is_let_go = false;
     f.local.reset();
     f.local_sought = false;
     --local_files_;
@@ -257,6 +257,8 @@ void state_table::keep_locally(file_entry& f, const byte_range& bytes) noexcept
 {
     if (f.local == nullptr)
         return;
+    if (f.is_let_go)
+        return drop_local(f);
     ++f.local_calls;
     try {
         tell_what_is_kept(f, bytes);

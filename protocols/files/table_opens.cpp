@@ -86,6 +86,8 @@ result<state_entry*> state_table::check(client_entry& c, const stateid& id, cons
     if (!states_->is_of_this_epoch(id))
         return error(errc::stale_stateid);
     state_entry* s = states_->find(id);
+    if (s == nullptr && states_->was_revoked(id))
+        return error(errc::admin_revoked, "what it named was lost");
     if (s == nullptr)
         return error(errc::bad_stateid, "there is none");
     if (file != nullptr && s->file != nullptr && !(s->file->handle == file->key))

@@ -123,6 +123,8 @@ metric_registrations expose(metric_registry& registry, const device_table& devic
                2 * device_table::max_devices},
               [&devices](metric_sink& out) {
                   for (std::size_t i = 0; i < devices.size(); ++i) {
+                      if (devices.is_removed(i))
+                          continue;
                       const device_table::users users = devices.users_of(i);
                       out.value({devices.at(i).name, "write"}, users.writers);
                       out.value({devices.at(i).name, "read"}, users.readers);

@@ -33,6 +33,7 @@ public:
         closed,
         open,
         closing, ///< no more requests begin
+        taken, ///< this server has closed it; its number is not another device's before its client has closed it, too
     };
 
     /// `home` is the session's; nullptr: all is on one shard.
@@ -54,6 +55,7 @@ public:
     /// What stands here is there.
     void open() noexcept
     {
+        takes_away = false;
         closed.reset();
         state_.store(state::open);
     }
@@ -65,10 +67,15 @@ public:
     }
     void end_close() noexcept
     {
-        state_.store(state::closed);
+        state_.store(takes_away ? state::taken : state::closed);
         closed.set();
     }
-    event closed; ///< others may open it
+    /// Its client has closed what was taken from it.
+    void free_number() noexcept { state_.store(state::closed); }
+    /// It counts as open in the table.
+    bool is_in_use() const noexcept { return now() == state::open || now() == state::closing; }
+    bool takes_away = false; ///< it is closed by this server, not by its client
+    event closed;            ///< others may open it
     /// The session goes, whose requests have ended.
     void forget_owner() noexcept { owner_ = nullptr; }
 

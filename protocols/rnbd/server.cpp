@@ -31,11 +31,12 @@ public:
           who_(who),
           client_(std::string(who.peer_address) + ' ' + std::string(who.name))
     {
+        owner_.sessions_.push_back(link_);
     }
     ~server_session() override
     {
         for (const auto& d : places_) {
-            if (d->now() != open_device::state::closed) {
+            if (d->is_in_use()) {
                 owner_.devices_.close(d->in_table, d->mode);
                 if (ended_ != rtrs::path_end::stopped) // this server ends, and no client has gone
                     log_left_open(*d);
@@ -46,8 +47,11 @@ public:
     result<void> add_path(std::string_view peer_address) override;
     void remove_path(std::string_view peer_address, rtrs::path_end why) noexcept override;
     task<result<void>> serve(rtrs::request& r) override;
+    void look_again() noexcept;
 
 private:
+    bool may_have(const open_device& d) const;
+    void forget_removed() noexcept;
     void log_left_open(const open_device& d) noexcept;
     // A copy of the client's message.
     using message_bytes = std::array<std::byte, open_size>; // the largest one
@@ -67,6 +71,7 @@ private:
     task<result<void>> clear(const open_device& d, std::uint64_t offset, const io_request& m);
 
     server& owner_;
+    session_link link_{*this};
     reactor* const home_; // nullptr: all is on one shard
     server_stats& stats_; // of home
     const rtrs::session_info who_;
@@ -263,7 +268,7 @@ result<void> server_session::add_path(std::string_view peer_address)
         return error(std::errc::permission_denied, "no device is for a path from this address");
     }
     for (const auto& d : places_) {
-        if (d->now() == open_device::state::closed)
+        if (!d->is_in_use())
             continue;
         if (auto admitted = admits(d->in_table, peer_address); !admitted) {
             tell_refusal(refused::device_address,
@@ -413,7 +418,8 @@ refused server_session::reason_of(const error& why, std::string_view device) con
     }
     for (std::size_t i = 0; i < owner_.devices_.size(); ++i) {
         const device_options& o = owner_.devices_.at(i);
-        if (o.name == device && !o.session.empty() && o.session != who_.name)
+        if (!owner_.devices_.is_removed(i) && o.name == device && !o.session.empty() &&
+            o.session != who_.name)
             return refused::device_session;
     }
     return refused::device_address;
@@ -467,6 +473,11 @@ task<result<void>> server_session::close(std::uint32_t device)
     if (device >= places_.size() || places_[device]->now() == open_device::state::closed)
         co_return result<void>();
     open_device& d = *places_[device];
+    if (d.now() == open_device::state::taken) {
+        d.free_number();
+        co_return result<void>();
+    }
+    d.takes_away = false;
     if (d.begin_close()) {
         unused(d);
         co_return result<void>();
@@ -487,8 +498,55 @@ task<result<void>> server_session::closed(open_device& d)
 
 void server_session::unused(open_device& d) noexcept
 {
-    owner_.devices_.close(d.in_table, d.mode);
+    const std::size_t number = d.in_table;
     d.end_close();
+    if (owner_.devices_.is_removed(number))
+        forget_removed(); // before the back end goes, but not beneath another place of the session
+    owner_.devices_.close(number, d.mode);
+}
+
+bool server_session::may_have(const open_device& d) const
+{
+    if (owner_.devices_.is_removed(d.in_table) ||
+        (d.mode != access_mode::read_only && owner_.devices_.at(d.in_table).read_only))
+        return false;
+    return std::ranges::all_of(paths_,
+                               [&](const std::string& path) { return admits(d.in_table, path).has_value(); });
+}
+
+// Of devices that it has had open, and that nobody uses by it now.
+void server_session::forget_removed() noexcept
+{
+    std::erase_if(ours_, [this](const auto& one) {
+        return owner_.devices_.is_removed(one.first) && std::ranges::none_of(places_, [&](const auto& d) {
+                   return d->is_in_use() && d->in_table == one.first;
+               });
+    });
+}
+
+void server_session::look_again() noexcept
+{
+    for (const auto& d : places_) {
+        if (d->now() != open_device::state::open || may_have(*d))
+            continue;
+        d->takes_away = true;
+        try {
+            log(log_level::warning, "rnbd", "a device is taken from a session",
+                {{"session", who_.name},
+                 {"device", owner_.devices_.at(d->in_table).name},
+                 {"cause", "the configuration does not give it to this session any more"}});
+        } catch (const std::bad_alloc&) {
+        }
+        if (d->begin_close())
+            unused(*d);
+    }
+    forget_removed();
+}
+
+void server::look_again() noexcept
+{
+    for (session_link* one = sessions_.front(); one != nullptr; one = sessions_.next(*one))
+        one->session.look_again();
 }
 
 // Discard and write zeroes. Back ends know no FUA of these: they are flushed.

@@ -237,16 +237,6 @@ void show(const answer& a)
     }
 }
 
-void show_as_json(const answer& a)
-{
-    ordered all;
-    all["command"] = a.command;
-    all["rows"] = a.rows;
-    all["shards_silent"] = a.silent;
-    all["shards_failed"] = a.failed;
-    print("%s\n", all.dump(-1, ' ', false, ordered::error_handler_t::replace).c_str());
-}
-
 // What the rows lack.
 int complain_of_shards(const answer& a)
 {
@@ -326,48 +316,100 @@ std::string admin_table(const std::vector<std::string>& columns,
     return text;
 }
 
-int admin(const admin_options& o)
+namespace {
+
+struct asked {
+    int code = exit_ok;
+    std::string complaint;
+    answer all;
+    bool is_cut = false;
+};
+
+// `most`: bytes of its lines.
+asked ask(const admin_options& o, std::size_t most)
 {
+    asked out;
+    const auto broken = [&out](int code, std::string how) {
+        out.code = code;
+        out.complaint = std::move(how);
+        return out;
+    };
     std::string complaint;
     const std::optional<connected> to = reach(o.socket, complaint);
     if (!to)
-        return complain(complaint, exit_unreachable);
-    const auto broken = [&](const char* how) {
-        return complain("control socket " + printable(to->path) + ": " + how, exit_unreachable);
-    };
+        return broken(exit_unreachable, complaint);
+    const std::string name = "control socket " + printable(to->path) + ": ";
     // A daemon that refuses this user, or has no room, says so unasked.
     (void)send_all(to->socket.get(), request_of(o.words));
-    answer all;
     answer_reader lines(to->socket.get(), o.patience);
-    std::optional<wait_told> waits(std::in_place);
+    wait_told waits;
     for (bool more = true; more;) {
         std::string line;
         switch (lines.next(line)) {
         case heard::end:
-            return broken("the daemon closed the connection before its answer was whole; is it stopping?");
-        case heard::late: return broken("the daemon does not answer (--timeout); does its process run?");
+            return broken(
+                exit_unreachable,
+                name + "the daemon closed the connection before its answer was whole; is it stopping?");
+        case heard::late:
+            return broken(exit_unreachable,
+                          name + "the daemon does not answer (--timeout); does its process run?");
         case heard::line: break;
         }
+        if (line.size() > most) {
+            out.is_cut = true;
+            break;
+        }
+        most -= line.size();
         const ordered part = ordered::parse(line, nullptr, false);
         try {
             if (!part.is_object())
-                return broken("what answers there is no verbena daemon");
-            more = all.add(part);
+                return broken(exit_unreachable, name + "what answers there is no verbena daemon");
+            more = out.all.add(part);
             if (part.contains("working_seconds"))
-                waits->at(all.command, part);
+                waits.at(out.all.command, part);
         } catch (const ordered::exception&) {
-            return broken("what answers there is no daemon of this version");
+            return broken(exit_unreachable, name + "what answers there is no daemon of this version");
         }
     }
-    waits.reset();
-    if (!all.refused.empty())
-        return complain(printable_lines(all.refused), exit_failed);
-    all.sort();
+    if (!out.all.refused.empty())
+        return broken(exit_failed, printable_lines(out.all.refused));
+    out.all.sort();
+    return out;
+}
+
+std::string json_of(const answer& a)
+{
+    ordered all;
+    all["command"] = a.command;
+    all["rows"] = a.rows;
+    all["shards_silent"] = a.silent;
+    all["shards_failed"] = a.failed;
+    return all.dump(-1, ' ', false, ordered::error_handler_t::replace) + '\n';
+}
+
+} // namespace
+
+admin_reply ask_admin(const admin_options& o, std::size_t most)
+{
+    asked got = ask(o, most);
+    admin_reply out{got.code, std::move(got.complaint), {}, got.is_cut};
+    if (out.code == exit_ok)
+        out.json = json_of(got.all);
+    return out;
+}
+
+int admin(const admin_options& o)
+{
+    if (o.words.front() == "bundle")
+        return bundle(o);
+    const asked got = ask(o, SIZE_MAX);
+    if (got.code != exit_ok)
+        return complain(got.complaint, exit_code(got.code));
     if (o.json)
-        show_as_json(all);
+        print("%s", json_of(got.all).c_str());
     else
-        show(all);
-    return complain_of_shards(all);
+        show(got.all);
+    return complain_of_shards(got.all);
 }
 
 } // namespace verbena::cli

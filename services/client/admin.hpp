@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,19 @@ struct admin_options {
 };
 /// The exit code. Without a shard.
 int admin(const admin_options& o);
+
+/// What a daemon said, for programs that show it otherwise.
+struct admin_reply {
+    int code = 0;          ///< an exit_code
+    std::string complaint; ///< why there is no `json`, or what is missing in it
+    std::string json;      ///< as --json prints it; empty: none
+    bool is_cut = false;   ///< it was more than may be
+};
+/// Asks what `o.words` say. Rows that would make more than `most` bytes are left out.
+admin_reply ask_admin(const admin_options& o, std::size_t most);
+
+/// `verbena admin bundle [FILE]`: one archive of what a report needs. The exit code.
+int bundle(const admin_options& o);
 
 /// Rows as people read them, with lines ended; what peers chose is made printable.
 std::string admin_table(const std::vector<std::string>& columns,

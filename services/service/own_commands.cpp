@@ -7,9 +7,13 @@
 #include <verbena/core/reactor/request_list.hpp>
 #include <verbena/core/task/trace_name.hpp>
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <stdexcept>
+#include <string_view>
 #include <unistd.h>
 #include <utility>
 
@@ -234,6 +238,38 @@ control_command modules_command(const std::shared_ptr<const told_of_service>& to
     return c;
 }
 
+control_command config_command(const std::shared_ptr<const told_of_service>& told)
+{
+    control_command c;
+    c.name = "config";
+    c.help = "The configuration that is in effect, without what may be a secret";
+    c.columns = {"configuration"};
+    c.answer = [told](const control_arguments&) {
+        control_answer all;
+        std::istringstream lines(told->config ? told->config() : std::string());
+        for (std::string line; std::getline(lines, line);)
+            all.rows.push_back({line});
+        return all;
+    };
+    return c;
+}
+
+bool is_secret(std::string_view name)
+{
+    constexpr std::string_view secrets[] = {"password", "passwd", "passphrase", "secret", "token",
+                                            "key",      "keytab", "credential", "psk",    "auth"};
+    for (std::size_t at = 0; at <= name.size();) {
+        const std::size_t end = std::min(name.find_first_of("_-.", at), name.size());
+        std::string_view word = name.substr(at, end - at);
+        if (word.ends_with('s'))
+            word.remove_suffix(1);
+        if (std::ranges::find(secrets, word) != std::end(secrets))
+            return true;
+        at = end + 1;
+    }
+    return false;
+}
+
 control_command log_level_command()
 {
     control_command c;
@@ -280,10 +316,28 @@ control_command drain_command(const std::shared_ptr<const told_of_service>& told
 
 } // namespace
 
+setting_values without_secrets(const setting_values& values)
+{
+    setting_values out = values;
+    for (const auto& [name, v] : values.all()) {
+        setting_values::value shown = v;
+        if (is_secret(name)) {
+            shown.data = std::string("(not shown)");
+            shown.is_table = false;
+        } else if (auto* const tables = std::get_if<setting_values::value::tables>(&shown.data)) {
+            for (setting_values& t : *tables)
+                t = without_secrets(t);
+        }
+        out.set(name, std::move(shown));
+    }
+    return out;
+}
+
 void add_own_commands(control_table& table, told_of_service told)
 {
     const auto shared = std::make_shared<const told_of_service>(std::move(told));
     table.add(status_command(shared));
+    table.add(config_command(shared));
     table.add(connections_command(shared));
     table.add(requests_command());
     table.add(modules_command(shared));

@@ -5,6 +5,7 @@
 #include "control_request.hpp"
 
 #include <verbena/core/module/module.hpp>
+#include <verbena/core/module/settings.hpp>
 #include <verbena/core/net/connection_list.hpp>
 #include <verbena/core/reactor/runtime.hpp>
 
@@ -36,11 +37,16 @@ struct told_of_service {
     const module_table* modules = nullptr;
     peer_shares* peers = nullptr;
     std::function<std::uint64_t()> drain_seconds;
+    std::function<std::string()> config; ///< as a file of it; called on the thread of the control plane
     /// Begins the orderly stop; empty if nobody waits for that.
     std::function<void()> drain;
 };
 
-/// help, status, connections, requests, modules, loglevel, evict, drain. `table` has help's list, too.
+/// A configuration with "(not shown)" in place of what may be a secret: the value of each setting whose name has one of the words password,
+/// passphrase, secret, token, key or credential.
+setting_values without_secrets(const setting_values& values);
+
+/// help, status, config, connections, requests, modules, loglevel, evict, drain. `table` has help's list, too.
 void add_own_commands(control_table& table, told_of_service told);
 
 } // namespace verbena::services

@@ -270,6 +270,7 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     std::atomic<std::uint64_t> drain_seconds{0};
     mutable std::mutex serving_mutex;
     std::string serving; // served_text() of what is served now
+    std::string in_effect; // the configuration, likewise
     std::optional<control_server> control;
     std::vector<served> protocols;
     std::vector<module*> order;
@@ -639,9 +640,11 @@ void service::impl::prepare_reloads()
     });
     t.reloaded = [this](const setting_values& now) {
         const std::string said = served_text(now);
+        std::string effective = to_toml(without_secrets(now));
         {
             const std::lock_guard lock(serving_mutex);
             serving = said;
+            in_effect.swap(effective);
         }
         if (runs)
             notify_manager("STATUS=" + said);
@@ -649,6 +652,7 @@ void service::impl::prepare_reloads()
     {
         const std::lock_guard lock(serving_mutex);
         serving = served_text(values);
+        in_effect = to_toml(without_secrets(values));
     }
     reloading.emplace(std::move(t));
     append(registrations, reloading->expose(registry));
@@ -710,6 +714,10 @@ void service::impl::start_control()
     told.modules = &table;
     told.peers = &*shares;
     told.drain_seconds = [this] { return drain_seconds.load(); };
+    told.config = [this] {
+        const std::lock_guard lock(serving_mutex);
+        return in_effect;
+    };
     if (runs)
         told.drain = [] { ::kill(::getpid(), SIGTERM); };
     control_table commands;

@@ -8,6 +8,7 @@ import signal
 import socket
 import stat
 import subprocess
+import tarfile
 import threading
 import time
 
@@ -130,6 +131,90 @@ class Admin(daemon.DaemonTest):
             writer.stdin.close()
         while rows(): # until its end is there
             self.assertLess(time.monotonic(), end)
+
+    def test_a_device_of_another_size(self):
+        disk, path = (os.path.join(self.folder, name) for name in ("disk.img", "control"))
+        with open(disk, "wb") as file:
+            file.truncate(8 << 20)
+        self.run_daemon("block", "--shards", "2", "--metrics", "off", "--listen", "iwarp://127.0.0.1:0", "--device",
+                        f"disk={disk}", "--device", "memory=1M", "--control", path, exactly=True)
+
+        def resize(*words, status=0):
+            told = self.admin(*(() if status else ("--json",)), "resize", *words, path=path, status=status)
+            return told if status else json.loads(told)["rows"][0]
+        self.assertIn("no device none; there are disk, memory", resize("none", status=1))
+        self.assertIn("has the size that its configuration says", resize("memory", status=1))
+        os.truncate(disk, (16 << 20) + 100)
+        self.assertEqual(resize("disk"), {"device": "disk", "size": 16 << 20, "size_before": 8 << 20, "open_by": 0})
+        status = json.loads(self.admin("--json", "status", path=path))["rows"][0]
+        url = f"rnbd+iwarp://127.0.0.1:{status['serves'][0].rsplit(':', 1)[1]}/disk"
+        client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
+        told = subprocess.run([client, "--json", "block", "info", url], capture_output=True, text=True, check=True,
+                              timeout=60 * daemon.SLOW)
+        self.assertEqual(json.loads(told.stdout)["size"], 16 << 20, told.stdout)
+        with subprocess.Popen([client, "-q", "block", "write", url], stdin=subprocess.PIPE) as writer:
+            end = time.monotonic() + daemon.START_LIMIT
+            os.truncate(disk, 4 << 20)
+            while resize("disk", "shrink")["open_by"] == 0: # until it is open
+                os.truncate(disk, 16 << 20)
+                resize("disk")
+                self.assertLess(time.monotonic(), end)
+                self.assertIsNone(writer.poll())
+                os.truncate(disk, 4 << 20)
+            os.truncate(disk, 2 << 20)
+            self.assertIn("clients have it open (1): have them close it, or insist with `resize disk shrink`",
+                          resize("disk", status=1))
+            self.assertEqual(resize("disk", "shrink")["size"], 2 << 20)
+            writer.stdin.close()
+
+    def test_one_archive_for_a_report(self):
+        state = self.start("--shards", "2")
+        caller = TcpPeer(state.port("tcp"))
+        self.addCleanup(caller.close)
+        caller.mount()
+        secret = b"what a file holds"
+        with open(os.path.join(self.data, "file"), "wb") as file:
+            file.write(secret)
+        made = os.path.join(self.folder, "bundle.tar.gz")
+        client = os.path.join(os.path.dirname(os.path.abspath(daemon.BINARY)), "verbena")
+
+        def bundle(file, *more):
+            return subprocess.run([client, *more, "admin", "--socket", self.path(), "bundle", file], capture_output=True,
+                                  text=True, timeout=120 * daemon.SLOW, check=False, cwd=self.folder)
+        done = bundle(made)
+        self.assertIn(done.returncode, (0, 1), done) # 1: this host has no journal
+        self.assertEqual(stat.S_IMODE(os.stat(made).st_mode), 0o600)
+        with tarfile.open(made) as archive:
+            files = {member.name: archive.extractfile(member).read() for member in archive}
+        inside = {name.removeprefix("verbena-bundle/"): text for name, text in files.items()}
+        self.assertLessEqual({"CONTENTS.txt", "host.txt", "config.toml", "metrics.txt", "log.txt", "commands/status.json",
+                              "commands/exports.json", "commands/clients.json", "limits.txt"}, set(inside))
+        self.assertNotIn("commands/drain.json", inside)
+        self.assertEqual(json.loads(inside["commands/status.json"])["rows"][0]["pid"], state.process.pid)
+        self.assertIn(b"verbena_export_up", inside["metrics.txt"])
+        self.assertIn(self.data.encode(), inside["config.toml"])
+        self.assertIn(os.uname().release.encode(), inside["host.txt"])
+        self.assertFalse([name for name, text in files.items() if secret in text])
+        for name in inside:
+            if name != "CONTENTS.txt":
+                self.assertIn(name, done.stdout)
+                self.assertIn(name.encode(), inside["CONTENTS.txt"])
+        self.assertIsNone(state.process.poll())
+        # Never over what is there, be it a link to nowhere.
+        before = os.stat(made).st_mtime_ns
+        self.assertIn("none is overwritten", bundle(made).stderr)
+        self.assertEqual(os.stat(made).st_mtime_ns, before)
+        os.symlink(os.path.join(self.folder, "elsewhere"), os.path.join(self.folder, "link"))
+        self.assertEqual(bundle("link").returncode, 1)
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "elsewhere")))
+        # Without a daemon each part says why it is not there.
+        state.stop()
+        alone = bundle("alone.tar.gz")
+        self.assertEqual(alone.returncode, 1)
+        with tarfile.open(os.path.join(self.folder, "alone.tar.gz")) as archive:
+            told = archive.extractfile("verbena-bundle/commands/help.json").read().decode()
+            self.assertIn("control socket", told)
+            self.assertTrue(archive.extractfile("verbena-bundle/host.txt").read())
 
     def test_commands_of_a_block_server(self):
         folder = os.path.join(self.folder, "run")

@@ -275,6 +275,42 @@ BOOST_AUTO_TEST_CASE(a_file_that_was_cut_off_is_no_zeros)
     }
 }
 
+// Who has it open and has not heard sees errors of a disk; who never could ask for it made a mistake.
+BOOST_AUTO_TEST_CASE(a_file_that_has_another_size_is_served_in_it)
+{
+    device d;
+    const std::uint64_t size = 1 << 20;
+    const memory m(4096, 7);
+    BOOST_TEST(d.disk->size_there().value() == size);
+    BOOST_TEST(d.write(size, m.get()) == EINVAL);
+    // Larger.
+    BOOST_REQUIRE(::truncate(d.options.path.c_str(), off_t(size + 8192 + 100)) == 0);
+    BOOST_TEST(d.disk->size_there().value() == size + 8192);
+    BOOST_TEST(d.disk->properties().size == size);
+    BOOST_TEST(d.write(size, m.get()) == EINVAL);
+    d.disk->serve_size(size + 8192);
+    BOOST_TEST(d.disk->properties().size == size + 8192);
+    BOOST_TEST(d.write(size + 4096, m.get()) == 0);
+    BOOST_TEST((d.read(size + 4096, m.get()) == 0 && m.all(7)));
+    BOOST_TEST(d.read(size + 8192, m.get()) == EINVAL);
+    // Smaller.
+    BOOST_REQUIRE(::truncate(d.options.path.c_str(), 8192) == 0);
+    BOOST_TEST(d.disk->size_there().value() == 8192u);
+    d.disk->serve_size(8192);
+    BOOST_TEST(d.read(4096, m.get()) == 0);
+    BOOST_TEST(d.read(8192, m.get()) == EIO);
+    BOOST_TEST(d.read(size + 4096, m.get()) == EIO);
+    BOOST_TEST(d.write(8192, m.get()) == ENOSPC);
+    BOOST_TEST(d.run(d.disk->write_zeroes(4096, 8192, false)) == ENOSPC);
+    BOOST_TEST(d.run(d.disk->discard(8192, 4096)) == ENOSPC);
+    BOOST_TEST(d.read(size + 8192, m.get()) == EINVAL);
+    struct stat st{};
+    BOOST_REQUIRE(::stat(d.options.path.c_str(), &st) == 0);
+    BOOST_TEST(st.st_size == 8192); // nothing was written there
+    BOOST_REQUIRE(::truncate(d.options.path.c_str(), 100) == 0);
+    BOOST_TEST(d.disk->size_there().error().errno_value() == EINVAL);
+}
+
 BOOST_AUTO_TEST_CASE(memory_that_is_not_aligned_is_copied)
 {
     device d("/var/tmp", direct_mode::on, 512);

@@ -18,7 +18,9 @@
 #include <sched.h>
 #include <string>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <vector>
 
 using namespace verbena::posixfs;
@@ -340,6 +342,64 @@ BOOST_AUTO_TEST_CASE(what_is_mounted_over_a_root_is_served)
         p.mount();
         check(s.look() == root_state::up, "a disk has come");
         check(s.create("g") == 0 && std::filesystem::exists(p.kept / "g"), "files are made there");
+    });
+}
+
+// Descriptors of the process on that file system.
+namespace {
+
+std::size_t open_on(dev_t device)
+{
+    std::size_t n = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+        struct stat st{};
+        n += ::fstat(std::stoi(entry.path().filename()), &st) == 0 && st.st_dev == device;
+    }
+    return n;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(nothing_keeps_what_is_gone_though_it_was_just_written)
+{
+    needs_root("to mount");
+    in_child([] {
+        place p;
+        p.options.mountpoint = p.root;
+        p.mount();
+        watched s(p.options);
+        handle file;
+        check(s.create("f", &file) == 0, "a file is made");
+        const auto opened = s.run(s.fs->open(s.me, file, W_OK, open_right::granted));
+        check(opened.has_value() && s.write(s.me, file) == 0, "it is open, and written");
+        struct stat st{};
+        check(::stat(p.kept.c_str(), &st) == 0 && open_on(st.st_dev) > 0, "of which something is open");
+        p.unmount();
+        check(s.look() == root_state::down, "it has gone");
+        check(open_on(st.st_dev) == 0, "nothing is open any more");
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_look_without_descriptors_says_nothing)
+{
+    needs_root("to mount");
+    in_child([] {
+        place p;
+        p.options.mountpoint = p.root;
+        p.mount();
+        watched s(p.options);
+        rlimit before{};
+        check(::getrlimit(RLIMIT_NOFILE, &before) == 0, "a limit");
+        const int next = ::dup(0);
+        ::close(next);
+        rlimit now = before;
+        now.rlim_cur = rlim_t(next);
+        check(::setrlimit(RLIMIT_NOFILE, &now) == 0, "no descriptor is left");
+        check(look_at_root(p.root, p.root, false).failed == EMFILE, "nobody can look");
+        p.unmount();
+        check(s.look() == root_state::up, "so nothing is known");
+        check(::setrlimit(RLIMIT_NOFILE, &before) == 0, "there are some again");
+        check(s.look() == root_state::down, "it has gone");
     });
 }
 

@@ -846,4 +846,142 @@ BOOST_FIXTURE_TEST_CASE(a_stop_does_not_wait_for_a_back_end_that_hangs, local_fi
     BOOST_TEST(tasks.live() == 0u);
 }
 
+// --- While the file system is let go
+
+namespace {
+
+struct suspended_fixture : local_fixture {
+    void let_go()
+    {
+        const std::atomic<bool> goes_on{true};
+        bool is_done = false;
+        const auto all = [&]() -> task<void> {
+            co_await table->let_go_of_local_locks(0, goes_on);
+            is_done = true;
+        };
+        tasks.spawn(all);
+        turns();
+        BOOST_REQUIRE(is_done);
+    }
+    storage::restored_state lock_again(std::uint32_t space = 0)
+    {
+        storage::restored_state to;
+        const auto all = [&]() -> task<void> { co_await table->lock_locally_again(space, to); };
+        tasks.spawn(all);
+        turns();
+        return to;
+    }
+    storage::restored_state look_for_files(int failure)
+    {
+        storage::restored_state to;
+        const auto one = [failure](const storage::handle&) -> task<result<void>> {
+            if (failure != 0)
+                co_return error::from_errno(failure, "by hand");
+            co_return result<void>();
+        };
+        const std::function<task<result<void>>(const storage::handle&)> look = one;
+        const auto all = [&]() -> task<void> { co_await table->drop_lost_files(0, look, to); };
+        tasks.spawn(all);
+        turns();
+        return to;
+    }
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(locks_are_let_go_and_taken_again, suspended_fixture)
+{
+    const auto mine = lock(a, {0, 9}, write);
+    const auto theirs = lock(b, {20, 29}, write);
+    BOOST_REQUIRE((mine && theirs));
+    let_go();
+    BOOST_TEST((back_end.told == byte_range{0, byte_range::to_the_end}));
+    BOOST_TEST(back_end.kept.empty());
+    BOOST_TEST(back_end.settles >= 1);
+    BOOST_TEST(!back_end.holding[0]);
+    // Among clients they are held as before, and what is unlocked meanwhile nobody is told.
+    BOOST_TEST(is(lock(b, {0, 0}, read), errc::denied));
+    const int keeps = back_end.keeps;
+    unlock(b, *theirs, {20, 24});
+    BOOST_TEST(back_end.keeps == keeps);
+    BOOST_TEST(lock_again(1).locks == 0u); // another tree's
+    const storage::restored_state got = lock_again();
+    BOOST_TEST(got.locks == 2u);
+    BOOST_TEST(got.lost_locks == 0u);
+    BOOST_TEST((back_end.holding[0] && back_end.holding[9] && back_end.holding[25] && !back_end.holding[24]));
+    unlock(a, *mine, {0, 4});
+    BOOST_TEST((!back_end.holding[4] && back_end.holding[5]));
+    BOOST_TEST(lock_again().locks == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_lock_that_a_local_process_has_by_now_is_lost, suspended_fixture)
+{
+    const auto mine = lock(a, {0, 9}, write);
+    const auto theirs = lock(b, {20, 29}, write);
+    BOOST_REQUIRE((mine && theirs));
+    BOOST_TEST(is(lock(b, {0, 9}, write, true), errc::denied)); // who waits for it
+    let_go();
+    back_end.holder = storage::local_holder{{5, 5, true}, 77};
+    const storage::restored_state got = lock_again();
+    BOOST_TEST(got.locks == 1u);
+    BOOST_TEST(got.lost_locks == 1u);
+    BOOST_TEST_REQUIRE(got.lost.size() == 1u);
+    BOOST_TEST(got.lost.front().find("bytes 0 to 9: a process of this host has locked them (77)") !=
+               std::string::npos);
+    stateid gone = *mine;
+    gone.seqid = 0;
+    BOOST_TEST(is(table->unlock(a, gone, file_named("f"), {0, 9}), errc::admin_revoked));
+    BOOST_TEST(is(table->test_stateid(a, *mine), errc::admin_revoked));
+    BOOST_TEST(table->test_stateid(b, *theirs).has_value());
+    BOOST_TEST(book->has_lost_with_lease(a)); // it is told to look
+    BOOST_TEST((back_end.holding[20] && !back_end.holding[0]));
+    back_end.holder.reset();
+    BOOST_TEST(lock(b, {0, 9}, write).has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(what_can_not_be_asked_yet_is_asked_later, suspended_fixture)
+{
+    BOOST_REQUIRE(lock(a, {0, 9}, write));
+    let_go();
+    back_end.fails_with = ENOMEDIUM;
+    BOOST_TEST(is(lock(b, {50, 59}, write), errc::busy));
+    BOOST_TEST(lock_again().later == 1u);
+    back_end.fails_with = 0;
+    const storage::restored_state got = lock_again();
+    BOOST_TEST(got.locks == 1u);
+    BOOST_TEST(got.later == 0u);
+    BOOST_TEST(back_end.holding[0]);
+}
+
+BOOST_FIXTURE_TEST_CASE(the_end_of_all_locks_meanwhile_leaves_nothing, suspended_fixture)
+{
+    BOOST_REQUIRE(lock(a, {0, 9}, write));
+    let_go();
+    const int locks = back_end.locks;
+    BOOST_REQUIRE(table->close(a, of_a, file_named("f")));
+    turns();
+    BOOST_TEST(lock_again().locks == 0u);
+    BOOST_TEST(back_end.locks == locks);
+    BOOST_TEST(back_end.objects == 0);
+    BOOST_TEST(lock(b, {0, 9}, write).has_value()); // and the next one begins anew
+    BOOST_TEST(back_end.holding[0]);
+}
+
+BOOST_FIXTURE_TEST_CASE(files_that_are_gone_are_taken_from_their_clients, suspended_fixture)
+{
+    BOOST_REQUIRE(lock(a, {0, 9}, write));
+    BOOST_TEST(look_for_files(0).files == 1u);
+    BOOST_TEST(look_for_files(EIO).lost_files == 0u); // which says nothing
+    BOOST_TEST(table->test_stateid(a, of_a).has_value());
+    const storage::restored_state got = look_for_files(ESTALE);
+    BOOST_TEST(got.lost_files == 1u);
+    BOOST_TEST(got.files == 0u);
+    BOOST_TEST_REQUIRE(got.lost.size() == 1u);
+    BOOST_TEST(is(table->test_stateid(a, of_a), errc::admin_revoked));
+    BOOST_TEST(is(table->test_stateid(b, of_b), errc::admin_revoked));
+    BOOST_TEST(table->stats().opens.value() == 0);
+    BOOST_TEST(table->stats().locks.value() == 0);
+    BOOST_TEST(table->stats().files.value() == 0);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -741,4 +741,138 @@ BOOST_AUTO_TEST_CASE(a_session_that_ends_keeps_its_devices_until_its_operations_
     });
 }
 
+// --- devices that come, change and go -----------------------------------------------------------------
+
+BOOST_AUTO_TEST_CASE(a_device_that_is_removed_ends_for_who_has_it_open)
+{
+    fixture f;
+    f.run([&]() -> task<void> {
+        const auto one = co_await f.open("disk");
+        const auto other = co_await f.open("stuck", "two");
+        const std::size_t number = *f.devices.find("disk");
+        f.devices.remove(number);
+        BOOST_TEST((f.devices.is_removed(number) && !f.devices.find("disk")));
+        BOOST_TEST(co_await f.io(*one, operation::read, 0, 0, 512) == 0); // until the session looks
+        f.blocks.look_again();
+        BOOST_TEST(f.devices.users_of(number).writers == 0u);
+        BOOST_TEST(co_await f.io(*one, operation::read, 0, 0, 512) == ENOTCONN);
+        BOOST_TEST(!(co_await f.ask_open(*one, "disk")).has_value());
+        // Its number is no other device's, to which the client would write else, before it has closed it.
+        auto session_three = f.session("three");
+        BOOST_REQUIRE(co_await session_three->add_path(*f.client_device, "server"));
+        recorder another;
+        f.add("another", another);
+        const auto second = co_await f.ask_open(*one, "another");
+        BOOST_REQUIRE(second);
+        BOOST_TEST(second->device == 1u);
+        BOOST_TEST(co_await f.io(*one, operation::write, 0, 0, 512) == ENOTCONN);
+        BOOST_TEST(another.all().empty());
+        BOOST_TEST(co_await f.io(*one, operation::write, 0, 0, 512, 1) == 0);
+        BOOST_TEST((co_await f.close(*one, 0)).has_value());
+        BOOST_TEST((co_await f.close(*one, 0)).has_value()); // as often as it likes
+        f.devices.remove(*f.devices.find("another"));
+        f.blocks.look_again();
+        // Others are undisturbed.
+        BOOST_TEST(f.devices.users_of(*f.devices.find("stuck")).writers == 1u);
+        co_await one->close();
+        co_await other->close();
+        co_await session_three->close();
+    });
+}
+
+BOOST_AUTO_TEST_CASE(what_is_under_way_on_a_removed_device_ends_first)
+{
+    fixture f;
+    f.run([&]() -> task<void> {
+        const auto one = co_await f.open("stuck");
+        const std::size_t number = *f.devices.find("stuck");
+        scope s(*f.shard);
+        int wrote = -1;
+        s.spawn([&]() -> task<void> { wrote = co_await f.io(*one, operation::write, 0, 0, 512); });
+        (void)co_await sleep_for(1ms);
+        f.devices.remove(number);
+        f.blocks.look_again();
+        BOOST_TEST(f.devices.users_of(number).writers == 1u); // the back end is still used
+        rnbd::device_options o;
+        o.name = "stuck";
+        o.backend = &f.disk;
+        BOOST_REQUIRE(o.clients.add("*"));
+        const auto again = f.devices.add(o);
+        BOOST_TEST((!again && again.error().errno_value() == EBUSY));
+        BOOST_TEST(co_await f.io(*one, operation::write, 0, 0, 512) == ENOTCONN);
+        BOOST_TEST(wrote == -1);
+        f.stuck.over.set();
+        co_await s.join();
+        BOOST_TEST(wrote == 0);
+        BOOST_TEST(f.stuck.written.size() == 512u);
+        BOOST_TEST(f.devices.users_of(number).writers == 0u);
+        // And comes back with its number, by another back end.
+        const auto back = f.devices.add(std::move(o));
+        BOOST_REQUIRE(back);
+        BOOST_TEST(*back == number);
+        const auto opened = co_await f.ask_open(*one, "stuck");
+        BOOST_REQUIRE(opened);
+        BOOST_TEST(opened->device == 1u);
+        BOOST_TEST(co_await f.io(*one, operation::write, 0, 0, 512, 1) == 0);
+        BOOST_TEST(f.disk.all() == "write 0+512");
+        co_await one->close();
+    });
+}
+
+BOOST_AUTO_TEST_CASE(who_may_not_have_a_device_any_more_loses_it)
+{
+    fixture f;
+    f.run([&]() -> task<void> {
+        const auto one = co_await f.open("disk", "one");
+        const auto reader = co_await f.open("disk", "two", rnbd::access_mode::read_only);
+        const std::size_t number = *f.devices.find("disk");
+        rnbd::device_options o = f.devices.at(number);
+        const rnbd::device_options before = o;
+        BOOST_REQUIRE(f.devices.change(number, o));
+        f.blocks.look_again(); // nothing is different
+        BOOST_TEST(co_await f.io(*one, operation::write, 0, 0, 512) == 0);
+        o.read_only = true;
+        BOOST_REQUIRE(f.devices.change(number, o));
+        f.blocks.look_again();
+        BOOST_TEST(co_await f.io(*one, operation::write, 0, 0, 512) == ENOTCONN);
+        BOOST_TEST(co_await f.io(*reader, operation::read, 0, 0, 512) == 0);
+        o.session = "two";
+        BOOST_REQUIRE(f.devices.change(number, o));
+        f.blocks.look_again();
+        BOOST_TEST(co_await f.io(*reader, operation::read, 0, 0, 512) == 0);
+        o.session = "three";
+        BOOST_REQUIRE(f.devices.change(number, o));
+        f.blocks.look_again();
+        BOOST_TEST(co_await f.io(*reader, operation::read, 0, 0, 512) == ENOTCONN);
+        // What it was is not changed beneath who looks at it.
+        BOOST_TEST((before.session.empty() && !before.read_only));
+        o.backend = &f.stuck;
+        BOOST_TEST(!f.devices.change(number, o));
+        co_await one->close();
+        co_await reader->close();
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_close_of_the_client_that_is_under_way_frees_the_number)
+{
+    fixture f;
+    f.run([&]() -> task<void> {
+        const auto one = co_await f.open("stuck");
+        const std::size_t number = *f.devices.find("stuck");
+        scope s(*f.shard);
+        s.spawn([&]() -> task<void> { (void)co_await f.io(*one, operation::write, 0, 0, 512); });
+        (void)co_await sleep_for(1ms);
+        f.devices.remove(number);
+        f.blocks.look_again();
+        s.spawn([&]() -> task<void> { BOOST_TEST((co_await f.close(*one, 0)).has_value()); });
+        (void)co_await sleep_for(1ms);
+        f.stuck.over.set();
+        co_await s.join();
+        const auto opened = co_await f.ask_open(*one, "disk");
+        BOOST_REQUIRE(opened);
+        BOOST_TEST(opened->device == 0u);
+        co_await one->close();
+    });
+}
+
 BOOST_AUTO_TEST_SUITE_END()

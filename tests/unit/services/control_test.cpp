@@ -736,6 +736,26 @@ BOOST_AUTO_TEST_CASE(what_ends_the_program_comes_after_its_answer)
     drained.get_future().wait();
 }
 
+BOOST_AUTO_TEST_CASE(what_may_be_a_secret_is_not_shown)
+{
+    const auto text = [](const char* value) { return setting_values::value{std::string(value)}; };
+    setting_values inner;
+    inner.set("token_file", text("a secret"));
+    inner.set("bytes", text("shown"));
+    setting_values all;
+    for (const char* name : {"password", "api_key", "client-secrets"})
+        all.set(name, text("a secret"));
+    all.set("keyboard", text("shown"));
+    all.set("users", setting_values::value{setting_values::value::tables{inner}});
+    all.set("credential", setting_values::value{setting_values::value::tables{inner}});
+    const setting_values out = without_secrets(all);
+    for (const char* name : {"password", "api_key", "client-secrets", "credential"})
+        BOOST_TEST(out.text(name) == "(not shown)", name);
+    BOOST_TEST(out.text("keyboard") == "shown");
+    BOOST_TEST(out.tables("users").at(0).text("token_file") == "(not shown)");
+    BOOST_TEST(out.tables("users").at(0).text("bytes") == "shown");
+}
+
 BOOST_AUTO_TEST_CASE(every_service_has_these_commands)
 {
     const folder in;
@@ -752,7 +772,7 @@ BOOST_AUTO_TEST_CASE(every_service_has_these_commands)
     std::string all;
     for (const std::string& line : p.ask("help"))
         all += line;
-    for (const char* name : {"status", "requests", "modules", "loglevel", "drain", "help"})
+    for (const char* name : {"status", "config", "requests", "modules", "loglevel", "drain", "help"})
         BOOST_TEST(has(all, "\"command\":\"" + std::string(name) + '"'), name);
     BOOST_TEST(has(all, "[trace|debug|info|warning|error|off]"));
     BOOST_TEST(has(p.ask("drain").back(), "does not leave its end to service::run()"));

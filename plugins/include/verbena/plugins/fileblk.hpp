@@ -42,7 +42,7 @@ struct fileblk_counters {
 
 /// The device. After an fdatasync or a write through that failed, each later flush() and write through is EIO until it is opened anew, since nobody knows what was
 /// lost. read() of what the file has no more, as somebody cut it off, is EIO.
-class fileblk_device : public storage::block_backend {
+class fileblk_device : public storage::block_backend, public storage::resizable {
 public:
     virtual fileblk_counters counters() const noexcept = 0;
     /// What people are told at start: "O_DIRECT; discard; ...".

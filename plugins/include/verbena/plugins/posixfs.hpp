@@ -7,6 +7,7 @@
 
 #include <verbena/core/reactor/blocking.hpp>
 #include <verbena/protocols/storage/file_backend.hpp>
+#include <verbena/protocols/storage/suspension.hpp>
 
 #include <array>
 #include <cstddef>
@@ -132,12 +133,15 @@ enum class root_state : std::uint8_t {
     up,
     down,      ///< nothing is mounted there, or it is gone
     no_answer, ///< its file system has not answered for 5 s
+    suspended, ///< somebody has it let go, or is about to
 };
 /// `backend` must come from open_posixfs(), and is up unless it is watched. Any thread.
 root_state root_state_of(const storage::file_backend& backend);
 
 /// Whether something that local_locks_of() gave is still there. `backend` must come from open_posixfs(). Any thread.
 bool has_local_locks(const storage::file_backend& backend);
+/// What lets go of the file system and comes back to it. nullptr if it is not watched, or is none of open_posixfs().
+storage::suspendable* suspension_of(storage::file_backend& backend);
 
 /// One line for the start-up log: whose rights requests run with, what handles survive, what is unsafe.
 /// `backend` must come from open_posixfs().

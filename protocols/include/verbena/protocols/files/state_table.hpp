@@ -21,9 +21,13 @@
 #include <verbena/protocols/files/under_way.hpp>
 #include <verbena/protocols/storage/file_lease.hpp>
 #include <verbena/protocols/storage/open_file.hpp>
+#include <verbena/protocols/storage/suspension.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -351,6 +355,27 @@ public:
     /// Lifetime: the table outlives it. Shard: the table's, where tend() runs.
     task<void> end_recallable();
 
+    // --- While the file system of an export is let go: storage::suspension
+    //
+    // These hold the shard for some hundred files at a time.
+
+    /// Locks of bytes are no more locks of the file system, though their owners have them. New ones are busy.
+    /// Completes when: all files of the space were looked at, or `goes_on` is false. On cancel: it ends early. Errors: none; throws
+    /// std::bad_alloc. Lifetime: the table and `goes_on` outlive it. Shard: the table's.
+    task<void> let_go_of_local_locks(std::uint32_t space, const std::atomic<bool>& goes_on);
+    /// They are again. What a process of this host has locked meanwhile is taken from its owners, whose stateids of these locks answer
+    /// admin_revoked. `to.later` counts files that could not be asked: it is to be called again for them.
+    /// Completes when: all that was let go is locked again, or counted. On cancel: it ends early. Errors: none; throws std::bad_alloc.
+    /// Lifetime: the table and `to` outlive it. Shard: the table's.
+    task<void> lock_locally_again(std::uint32_t space, storage::restored_state& to);
+    /// Looks for all files of the space that clients have open. `is_there(key)` fails with ESTALE or errc::bad_handle for one that is gone:
+    /// then all state of it goes, and its stateids answer admin_revoked.
+    /// Completes when: all files of the space were looked for. On cancel: it ends early. Errors: none; throws what `is_there` does.
+    /// Lifetime: the table, `is_there` and `to` outlive it. Shard: the table's.
+    task<void> drop_lost_files(std::uint32_t space,
+                               const std::function<task<result<void>>(const storage::handle&)>& is_there,
+                               storage::restored_state& to);
+
     table_commons& commons() const noexcept { return commons_; }
     client_book& book() const noexcept { return book_; }
     /// Any thread.
@@ -552,6 +577,14 @@ private:
     void let_go_locally(detail::file_entry& f) noexcept;
     void let_go_again() noexcept;
     void give_way_locally(detail::client_entry& c) noexcept;
+
+    // While a file system is let go: table_suspension.cpp.
+    template<class F>
+    task<std::deque<storage::handle>> files_where(std::uint32_t space, F concerns);
+    void lose_locks(detail::file_entry& f, const storage::lock_range& bytes, const std::string& why,
+                    storage::restored_state& to);
+    void lose_file(detail::file_entry& f, storage::restored_state& to);
+    void note_lost(detail::state_entry& s) noexcept;
     void wait_locally(const pending_lock& p);
     void look_soon(detail::file_entry& f);
     task<bool> look_locally(detail::file_entry& f);

@@ -2,6 +2,7 @@
 // The server of RNBD: block devices by name, for clients that come by RTRS. docs/internals/rnbd.md.
 #pragma once
 
+#include <verbena/core/intrusive_list.hpp>
 #include <verbena/core/log.hpp>
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/net/client_list.hpp>
@@ -19,6 +20,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,15 +41,36 @@ struct device_options {
         session; ///< of this name only; empty: of any. Clients claim their names, so this separates, and protects nothing
 };
 
-/// The devices, and who has them open. Any thread, once all were added.
+/// The devices, and who has them open. Any thread; one at a time adds, changes and removes. A device keeps its number for as long as the
+/// table lives, and one of the same name that is added later has it again.
 class device_table {
 public:
     static constexpr std::size_t max_devices = 4096;
+    static constexpr std::size_t max_changes =
+        1024; ///< of one device: what it was stays in memory, as somebody may look at it
 
-    /// Errors: EINVAL, EEXIST. Before anything is served.
-    result<void> add(device_options o);
-    std::size_t size() const noexcept { return devices_.size(); }
-    const device_options& at(std::size_t i) const noexcept { return devices_[i]->options; }
+    device_table();
+    ~device_table();
+    device_table(const device_table&) = delete;
+    /// Yields its number. Errors: EINVAL, EEXIST; EBUSY: one of this name was removed, and somebody still uses it.
+    result<std::size_t> add(device_options o);
+    /// Who may open it from now on. What is open is server::look_again()'s. Errors: EINVAL: too many changes, or another name or back end.
+    result<void> change(std::size_t i, device_options o);
+    /// Nobody opens it from now on. Its back end is used for as long as users_of() tells of any, and until every server has looked again.
+    void remove(std::size_t i) noexcept;
+    bool is_removed(std::size_t i) const noexcept
+    {
+        return slot(i).is_removed.load(std::memory_order_acquire);
+    }
+    /// Nothing if there is none, or it was removed.
+    std::optional<std::size_t> find(std::string_view name) const noexcept;
+    /// All that there ever were.
+    std::size_t size() const noexcept { return size_.load(std::memory_order_acquire); }
+    /// As it is now. It stays good, but change() makes another one.
+    const device_options& at(std::size_t i) const noexcept
+    {
+        return *slot(i).options.load(std::memory_order_acquire);
+    }
 
     /// Whether there is any device that `who` may open.
     bool admits(const rtrs::session_info& who, host_addresses& host) const;
@@ -69,12 +92,28 @@ public:
 
 private:
     struct device {
-        device_options options;
+        std::atomic<const device_options*> options{nullptr};
+        std::atomic<bool> is_removed{false};
+        std::vector<std::unique_ptr<const device_options>> all; // of who changes it
         users open;
     };
+    const device& slot(std::size_t i) const noexcept { return *slots_[i].load(std::memory_order_relaxed); }
+    device& slot(std::size_t i) noexcept { return *slots_[i].load(std::memory_order_relaxed); }
+    /// `f(number, options)` of those that were not removed, until it yields true.
+    template<class F>
+    std::optional<std::size_t> first(F f) const
+    {
+        const std::size_t n = size();
+        for (std::size_t i = 0; i < n; ++i)
+            if (!is_removed(i) && f(at(i)))
+                return i;
+        return std::nullopt;
+    }
 
-    std::vector<std::unique_ptr<device>> devices_;
-    mutable std::mutex mutex_; // of device::open
+    // Shards read these without a lock, for each request.
+    const std::unique_ptr<std::atomic<device*>[]> slots_;
+    std::atomic<std::size_t> size_{0};
+    mutable std::mutex mutex_; // of device::open, and of removals beside opens
 };
 
 /// Why an operation failed.
@@ -144,6 +183,13 @@ struct server_stats {
     log_limiter left_open_logged;
 };
 
+class server_session;
+/// A session's place among those of its server.
+struct session_link : list_hook {
+    explicit session_link(server_session& s) noexcept : session(s) {}
+    server_session& session;
+};
+
 /// RNBD as RTRS serves it: opens the sessions whose home is one shard. The table and the counters outlive it.
 class server final : public rtrs::service {
 public:
@@ -159,9 +205,14 @@ public:
     }
     bool admits(std::string_view peer_address) override { return devices_.admits(peer_address, host_); }
     result<std::unique_ptr<rtrs::session_handler>> open(const rtrs::session_info& s) override;
+    /// Takes from its sessions what the table does not give them any more: devices that were removed, are for others now, or are read-only
+    /// and open to write. Operations that are under way end first; later ones fail, and the number of the device in its session stays taken
+    /// until its client closes it. On its shard.
+    void look_again() noexcept;
 
 private:
     friend class server_session;
+    intrusive_list<session_link> sessions_;
     server_stats& stats_of(const reactor& shard) const noexcept
     {
         return stats_[std::min<std::size_t>(shard.index(), stats_.size() - 1)];

@@ -65,6 +65,19 @@ public:
     virtual std::unique_ptr<block_backend> for_client(std::string_view client);
 };
 
+/// A device that may become larger or smaller while it is served.
+class resizable {
+public:
+    /// How many bytes there are now behind the device, in whole blocks. May wait for a disk: on a thread that is no shard. Errors: errno
+    /// values; EINVAL: there is no whole block.
+    virtual result<std::uint64_t> size_there() = 0;
+    /// Serves so many bytes from now on. What is asked for behind them, and was there before, fails with EIO, or ENOSPC for changes. Any thread.
+    virtual void serve_size(std::uint64_t bytes) noexcept = 0;
+
+protected:
+    ~resizable() = default;
+};
+
 /// Whether a back end with such properties may do it: EINVAL, or EROFS if `change`.
 result<void> check_range(const block_properties& p, std::uint64_t offset, std::uint64_t length,
                          bool change) noexcept;

@@ -7,6 +7,7 @@
 #include <verbena/core/reactor/blocking.hpp>
 #include <verbena/protocols/storage/block_backend.hpp>
 #include <verbena/protocols/storage/file_backend.hpp>
+#include <verbena/protocols/storage/suspension.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -59,6 +60,8 @@ struct opened_backend {
     std::function<bool()> is_up;
     /// Whether something that file_backend::local_locks_of() gave is still there; empty where it never is. Likewise.
     std::function<bool()> has_locks;
+    /// What lets go of the file system for a while; nullptr if nothing does. Lives as long as `files`.
+    suspendable* suspension = nullptr;
 };
 
 /// A module that opens back ends. Its settings stand in the table of what it is opened for: in an export's.
@@ -104,6 +107,7 @@ struct opened_block {
     std::vector<std::string> options; ///< what was chosen, as a configuration has it
     std::string notes;                ///< what it can and can't do here; empty for nothing
     std::string warning;              ///< what its user gives up; empty for nothing
+    resizable* size = nullptr;        ///< nullptr: its size is for good. Lives as long as `device`
 };
 
 /// A filter module's side for block devices. Its settings stand in a table of the device's `filter`.
