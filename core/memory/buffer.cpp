@@ -3,11 +3,64 @@
 
 #include "slab.hpp"
 
+#include <verbena/core/log.hpp>
+
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cassert>
 
 namespace verbena {
+
+namespace {
+
+constexpr std::chrono::milliseconds retry_interval{1};
+// So long nothing has asked in vain when a shortage is over.
+constexpr std::chrono::seconds calm_after{10};
+
+// The log has one line when a budget is used up and one when it no longer is, however many pools want of it. Where a process
+// has several budgets, those that run short during another's shortage have none.
+class shortage_log {
+public:
+    void begin(const memory_budget& of, time_point now)
+    {
+        const memory_budget* none = nullptr;
+        if (of_.load(std::memory_order_relaxed) == nullptr &&
+            of_.compare_exchange_strong(none, &of, std::memory_order_relaxed)) {
+            since_.store(now, std::memory_order_relaxed);
+            log(log_level::warning, "core",
+                "the memory for buffers is used up, so calls wait: raise memory_mib, or see who holds most "
+                "of it (verbena admin connections, verbena_peer_most_memory_bytes)",
+                {{"mebibytes", of.limit() >> 20}});
+        }
+        if (is_of(of))
+            last_.store(now, std::memory_order_relaxed);
+    }
+    bool is_of(const memory_budget& b) const noexcept { return of_.load(std::memory_order_relaxed) == &b; }
+    /// When it may be over, if nothing asks in vain until then.
+    time_point end() const noexcept { return last_.load(std::memory_order_relaxed) + calm_after; }
+    void over(const memory_budget& of)
+    {
+        const memory_budget* there = &of;
+        const time_point since = since_.load(std::memory_order_relaxed);
+        if (of_.compare_exchange_strong(there, nullptr, std::memory_order_relaxed))
+            log(log_level::info, "core", "there is memory for buffers again",
+                {{"seconds", std::chrono::duration<double>(end() - calm_after - since).count()}});
+    }
+    void forget(const memory_budget& of) noexcept
+    {
+        const memory_budget* there = &of;
+        of_.compare_exchange_strong(there, nullptr, std::memory_order_relaxed);
+    }
+
+private:
+    std::atomic<const memory_budget*> of_{nullptr};
+    std::atomic<time_point> since_{time_point{}}, last_{time_point{}};
+};
+
+constinit shortage_log shortage;
+
+} // namespace
 
 void lease::give_up() noexcept
 {
@@ -24,6 +77,7 @@ buffer_pool::~buffer_pool()
 {
     assert(outstanding_ == 0 && "a lease outlives its pool");
     trim(~std::size_t(0));
+    shortage.forget(budget_);
 }
 
 unsigned buffer_pool::class_of(std::size_t size) noexcept
@@ -44,7 +98,17 @@ lease buffer_pool::try_acquire(std::size_t size)
         from = add_slab(index);
     for (unsigned larger = index + 1; from == nullptr && larger < classes; ++larger)
         from = find_free(larger);
-    return from != nullptr ? take_from(*from) : lease();
+    if (from != nullptr)
+        return take_from(*from);
+    // What a device refuses to register is no shortage of the budget, and has lines of its own.
+    const std::size_t each = min_size << index;
+    if (shard_ != nullptr && each <= budget_.limit() && budget_.used() > budget_.limit() - each) {
+        const time_point now = shard_->clock().now();
+        shortage.begin(budget_, now);
+        if (!retry_.is_armed())
+            shard_->timers().arm(retry_, now + calm_after);
+    }
+    return {};
 }
 
 lease buffer_pool::take_beside(std::size_t size) noexcept
@@ -236,8 +300,8 @@ void buffer_pool::note_wait(sized_waiter& w)
     const time_point now = shard_->clock().now();
     if (w.patience < time_point::max() - now)
         w.until = now + w.patience;
-    if (!retry_.is_armed())
-        shard_->timers().arm(retry_, now + std::chrono::milliseconds(1));
+    if (!retry_.is_armed() || retry_.when() > now + retry_interval)
+        shard_->timers().arm(retry_, now + retry_interval);
 }
 
 void buffer_pool::give_up(time_point now) noexcept
@@ -256,7 +320,13 @@ void buffer_pool::retry::on_timer() noexcept
     const time_point now = pool_.shard_->clock().now();
     pool_.give_up(now);
     if (!pool_.waiters_.empty())
-        pool_.shard_->timers().arm(*this, now + std::chrono::milliseconds(1));
+        pool_.shard_->timers().arm(*this, now + retry_interval);
+    else if (!shortage.is_of(pool_.budget_))
+        return;
+    else if (shortage.end() > now)
+        pool_.shard_->timers().arm(*this, shortage.end());
+    else
+        shortage.over(pool_.budget_);
 }
 
 } // namespace verbena

@@ -253,6 +253,7 @@ private:
     void expose_suspended(metric_registry& registry);
     std::string state_of(const served_export& e) const;
     control_value suspended_since(const served_export& e) const;
+    control_value why_down(const served_export& e) const;
 
     // What a configuration says, and can be compared.
     struct read_config {
@@ -617,13 +618,20 @@ control_value nfs_module::suspended_since(const served_export& e) const
     return by && by->since ? control_value(utc_text(*by->since)) : control_value();
 }
 
+control_value nfs_module::why_down(const served_export& e) const
+{
+    const storage::opened_backend& of = e.backend->opened;
+    const std::string why = of.why_down ? of.why_down() : std::string();
+    return why.empty() ? control_value() : control_value(why);
+}
+
 std::vector<control_command> nfs_module::control_commands()
 {
     control_command c;
     c.name = "exports";
     c.help = "What is exported, to whom and how";
-    c.columns = {"path",       "source",  "backend", "options",        "clients",
-                 "transports", "warning", "state",   "suspended_since"};
+    c.columns = {"path",       "source",  "backend", "options",  "clients",
+                 "transports", "warning", "state",   "why_down", "suspended_since"};
     c.answer = [this](const control_arguments&) {
         control_answer all;
         for (const auto& each : exports_.all()) {
@@ -631,7 +639,7 @@ std::vector<control_command> nfs_module::control_commands()
             all.rows.push_back({e.pseudo, e.source, each->config.backend_name, e.options, e.clients,
                                 e.transports,
                                 e.warning.empty() ? control_value() : control_value(e.warning),
-                                state_of(*each), suspended_since(*each)});
+                                state_of(*each), why_down(*each), suspended_since(*each)});
         }
         return all;
     };

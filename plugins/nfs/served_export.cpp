@@ -4,8 +4,10 @@
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/module/reload.hpp>
 #include <verbena/core/module/start_error.hpp>
+#include <verbena/core/reactor/run_within.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <set>
 #include <unistd.h>
@@ -14,6 +16,9 @@
 namespace verbena::nfs {
 
 namespace {
+
+// For the folder of an export, which may hang.
+constexpr std::chrono::seconds resolve_patience{5};
 
 // Settings of an export that its back end knows nothing of.
 constexpr std::string_view changed_in_place[] = {"clients",    "transports", "read_only", "root_squash",
@@ -243,8 +248,13 @@ void refuse_exported_state(std::span<const std::shared_ptr<served_export>> expor
         const storage::opened_backend& opened = each->backend->opened;
         if (opened.local_tree.empty() || !(opened.as_process || !e.root_squash || e.anonuid == 0))
             continue;
-        // Of one that is not mounted yet a part is not there.
-        const auto exported = std::filesystem::weakly_canonical(opened.local_tree, status);
+        // Of one that is not mounted yet a part is not there, and one that hangs is known by its name alone.
+        auto resolve = [tree = opened.local_tree] {
+            std::error_code ignored;
+            return std::filesystem::weakly_canonical(tree, ignored);
+        };
+        const auto exported = run_within(*each->backend->lane, resolve_patience, std::move(resolve))
+                                  .value_or(std::filesystem::path(opened.local_tree).lexically_normal());
         if (std::ranges::mismatch(exported, state).in1 == exported.end())
             throw config_error(
                 "state " + directory + ": lies beneath the export " + e.pseudo +

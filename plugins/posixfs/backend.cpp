@@ -4,6 +4,7 @@
 #include "acls.hpp"
 
 #include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/reactor/run_within.hpp>
 
 #include <atomic>
 #include <cassert>
@@ -103,11 +104,11 @@ result<std::unique_ptr<standing_root>> open_root(const posixfs_options& options,
     return out;
 }
 
-std::unique_ptr<standing_root> no_root(const posixfs_options& options)
+std::unique_ptr<standing_root> no_root(const posixfs_options& options, int why)
 {
     auto out = std::make_unique<standing_root>();
     out->handles = handle_source::nowhere(options);
-    out->at.failed = ENOMEDIUM;
+    out->at.failed = why;
     out->info.map_block = mapped_block;
     out->info.maps_stores = true;
     out->info.leases = options.leases;
@@ -155,7 +156,7 @@ void backend::measure()
     } else if (!measured->wait_for(patience_with_size)) {
         log(log_level::warning, "posixfs",
             "the file system makes no file yet, so its largest file size is not known; is it frozen?",
-            {{"export", handles_->root_path()}});
+            {{"export", options_.name}, {"directory", handles_->root_path()}});
     }
 }
 
@@ -168,8 +169,8 @@ backend::backend(const posixfs_options& options, blocking_pool& pool, std::uniqu
       syncs_(pool),
       pins_(pool, removals_,
             options.most_kept_files != 0 ? options.most_kept_files : pin_table::usual_bound(),
-            root->handles->root_path()),
-      unseen_(std::make_shared<unseen_locks>(root->handles->root_path())),
+            root->handles->root_path(), options.name),
+      unseen_(std::make_shared<unseen_locks>(options.name, root->handles->root_path())),
       lock_lane_(options.local_locks ? std::make_shared<lock_lane>(pool) : nullptr)
 {
     std::random_device random;
@@ -277,9 +278,10 @@ void backend::stand_up(std::unique_ptr<standing_root> root)
     } else {
         if (roots_.size() >= most_roots) {
             static log_limiter limit(1, std::chrono::hours(1));
-            log_limited(limit, log_level::error, "posixfs",
-                        "an export is not served: its root was exchanged as often as may be; restart",
-                        {{"export", handles_->root_path()}, {"roots", roots_.size()}});
+            log_limited(
+                limit, log_level::error, "posixfs",
+                "an export is not served: its root was exchanged as often as may be; restart",
+                {{"export", options_.name}, {"directory", handles_->root_path()}, {"roots", roots_.size()}});
             throw std::bad_alloc();
         }
         roots_.push_back(std::move(root));
@@ -557,23 +559,39 @@ task<result<storage::filesystem_stat>> backend::statfs(const storage::request&, 
     co_return co_await pool_.try_run(std::move(job));
 }
 
+namespace {
+
+// A disk that hangs holds up this export, and not the start of all: what it answers later is for watched_root to serve.
+result<std::unique_ptr<standing_root>> first_root(const posixfs_options& options, blocking_pool& lane)
+{
+    auto look = [options]() -> result<std::unique_ptr<standing_root>> {
+        if (!options.mountpoint.empty() &&
+            !look_at_root(options.root.string(), options.mountpoint.string(), false).is_mounted)
+            return no_root(options, ENOMEDIUM);
+        return open_root(options);
+    };
+    const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(watched_root::patience);
+    auto opened = run_within(lane, patience, std::move(look));
+    if (!opened)
+        return no_root(options, ETIMEDOUT);
+    return std::move(*opened);
+}
+
+} // namespace
+
 result<std::unique_ptr<storage::file_backend>> open_posixfs(const posixfs_options& options,
                                                             blocking_pool& pool)
 {
     if (capabilities::get().lends && !options.callers_are_daemon)
         return error(std::errc::operation_not_permitted,
                      "without CAP_SETUID and CAP_SETGID all callers would have the rights of this process");
-    std::unique_ptr<standing_root> root;
-    if (options.watch && !options.mountpoint.empty() &&
-        !look_at_root(options.root.string(), options.mountpoint.string(), false).is_mounted) {
-        root = no_root(options);
-    } else {
-        auto opened = open_root(options);
-        if (!opened)
-            return opened.error();
-        root = std::move(*opened);
-    }
-    auto made = std::make_unique<backend>(options, pool, std::move(root));
+    posixfs_options named = options;
+    if (named.name.empty())
+        named.name = options.root.string();
+    auto root = options.watch ? first_root(named, pool) : open_root(named);
+    if (!root)
+        return root.error();
+    auto made = std::make_unique<backend>(named, pool, std::move(*root));
     if (auto ready = made->start(); !ready)
         return ready.error();
     return std::unique_ptr<storage::file_backend>(std::move(made));
@@ -601,6 +619,12 @@ root_state root_state_of(const storage::file_backend& b)
 {
     const auto* ours = dynamic_cast<const backend*>(&b);
     return ours != nullptr ? ours->state() : root_state::up;
+}
+
+std::string root_trouble_of(const storage::file_backend& b)
+{
+    const auto* ours = dynamic_cast<const backend*>(&b);
+    return ours != nullptr ? ours->trouble() : std::string();
 }
 
 std::string describe(const storage::file_backend& b)

@@ -185,9 +185,9 @@ task<result<void>> backend::file_store::read(std::uint64_t offset, std::span<std
     done = *here;
     std::optional<slow_call> call;
     if (done < out.size())
-        call.emplace(
-            *s.home, context.stop, of_.slow_logged_,
-            slow_call::what{of_.handles_->root_path(), fd, "read", offset + done, out.size() - done});
+        call.emplace(*s.home, context.stop, of_.slow_logged_,
+                     slow_call::what{of_.options_.name, of_.handles_->root_path(), fd, "read", offset + done,
+                                     out.size() - done});
     while (done < out.size()) {
         // Of another host's file the pool finds the end.
         struct stat st{};
@@ -228,8 +228,9 @@ task<result<void>> backend::file_store::write(std::uint64_t offset, std::span<co
         auto written = of_.write_here(s, mount_, file_, who_, fd, pieces, offset);
         if (!written) {
             // It may have waited behind others for long.
-            const slow_call call(*s.home, context.stop, of_.slow_logged_,
-                                 {of_.handles_->root_path(), fd, "write", offset, data.size()});
+            const slow_call call(
+                *s.home, context.stop, of_.slow_logged_,
+                {of_.options_.name, of_.handles_->root_path(), fd, "write", offset, data.size()});
             auto job = [fd, &pieces, offset, &who = who_, &call]() -> result<std::size_t> {
                 if (call.is_stopped())
                     return error(std::errc::operation_canceled, "a write whose connection has ended");

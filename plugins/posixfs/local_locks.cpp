@@ -129,7 +129,7 @@ void unseen_locks::add(unseen_lock_counters::reason why, const char* error) noex
         "a lock is not one of the file system: its clients have it, and processes of this host do not see "
         "it. "
         "This is said once; verbena_posixfs_unseen_locks_total counts all",
-        {{"export", root_}, {"error", error}, {"cure", cures[std::size_t(why)]}});
+        {{"export", name_}, {"directory", root_}, {"error", error}, {"cure", cures[std::size_t(why)]}});
 }
 
 unseen_lock_counters unseen_locks::counters() const noexcept

@@ -38,7 +38,7 @@ class step_awaiter;
 /// back end where the lane is slow. Any thread.
 class unseen_locks {
 public:
-    explicit unseen_locks(std::string root) : root_(std::move(root)) {}
+    unseen_locks(std::string name, std::string root) : name_(std::move(name)), root_(std::move(root)) {}
     /// A lock, or the end of one, for which the kernel gave this errno.
     void add(int error) noexcept;
     /// No descriptor is left for another description.
@@ -47,6 +47,7 @@ public:
 
 private:
     void add(unseen_lock_counters::reason why, const char* error) noexcept;
+    const std::string name_; // of the export
     const std::string root_;
     std::array<std::atomic<std::uint64_t>, unseen_lock_counters::reasons> counts_{};
     std::array<std::atomic<bool>, unseen_lock_counters::reasons> said_{};

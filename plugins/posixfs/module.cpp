@@ -103,6 +103,7 @@ public:
     {
         posixfs_options options;
         options.root = values.text("directory");
+        options.name = context.label;
         options.async = values.flag("async");
         options.crossmnt = values.flag("crossmnt");
         options.leases = values.flag("leases");
@@ -140,6 +141,7 @@ public:
         out.suspension = suspension_of(*out.files);
         out.is_up = [files = out.files.get()] { return root_state_of(*files) == root_state::up; };
         out.has_locks = [files = out.files.get()] { return has_local_locks(*files); };
+        out.why_down = [files = out.files.get()] { return root_trouble_of(*files); };
         out.notes = describe(*out.files);
         if (options.async)
             out.warning = "async is unsafe: what a client was told is written may be lost when power fails";

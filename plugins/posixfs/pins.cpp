@@ -215,7 +215,9 @@ int pin_table::try_to_give(entry& e, const known_file& file) noexcept
             closed_logged_, log_level::warning, "posixfs",
             "a file that a client has open has no descriptor, and will be lost if somebody removes or moves "
             "it here: there is none left: raise the limit of descriptors (LimitNOFILE=)",
-            {{"export", root_}, {"error", std::error_code(failed, std::system_category()).message()}});
+            {{"export", name_},
+             {"directory", root_},
+             {"error", std::error_code(failed, std::system_category()).message()}});
     } catch (const std::bad_alloc&) { // the count tells it
     }
     return failed;
@@ -284,7 +286,7 @@ result<pin_table::removal> pin_table::removing(const known_file& file)
               "names as one may have: raise the limit of descriptors (LimitNOFILE=)"
             : "a file is not removed, because a client has it open and posixfs has no descriptor left that "
               "would keep it: raise the limit of descriptors (LimitNOFILE=)",
-        {{"export", root_}});
+        {{"export", name_}, {"directory", root_}});
     // Who has those open may keep them for good, so that nobody is told to come again.
     return error::from_errno(EBUSY, "as many open files without names as there may be");
 }
@@ -334,7 +336,7 @@ void pin_table::missed(const storage::handle& file) noexcept
         "a file that a client has open is gone: somebody removed or moved it here while posixfs had closed "
         "it, as more files are open than it "
         "may have descriptors for: raise the limit of descriptors (LimitNOFILE=)",
-        {{"export", root_}});
+        {{"export", name_}, {"directory", root_}});
 }
 
 void pin_table::end(entry& e, std::size_t entry::* count) noexcept

@@ -86,9 +86,10 @@ public:
         bool keeps() noexcept;
     };
 
-    /// `most`: the bound of descriptors. `root`: for the log.
-    pin_table(blocking_pool& pool, removal_log& removals, std::size_t most, std::string root)
-        : pool_(pool), removals_(removals), most_(most), root_(std::move(root))
+    /// `most`: the bound of descriptors. `root`, and the export's `name`: for the log.
+    pin_table(blocking_pool& pool, removal_log& removals, std::size_t most, std::string root,
+              std::string name = {})
+        : pool_(pool), removals_(removals), most_(most), root_(std::move(root)), name_(std::move(name))
     {
     }
     ~pin_table();
@@ -200,6 +201,7 @@ private:
     removal_log& removals_;
     const std::size_t most_;
     const std::string root_;
+    const std::string name_;
     std::uint64_t space_ = 0;
     const mount_point* mount_ = nullptr; // where all of them have their files, if there is a space
     std::unordered_map<storage::handle, entry, handle_hash> entries_;

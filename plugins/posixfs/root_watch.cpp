@@ -37,6 +37,27 @@ private:
 namespace {
 
 constexpr std::uint64_t no_mount = UINT64_MAX; // the number of none
+constexpr const char* unanswered = " does not answer: look at what is beneath; when it answers it is served";
+
+// What cures that its root can't be looked at.
+std::string cure_of_root(int failed)
+{
+    switch (failed) {
+    case ENOENT:
+    case ENOTDIR: return "make it again, or mount what it is on";
+    case EACCES:
+    case EPERM: return "let this process's user in";
+    // Of a mount that was ended by force, or whose disk, server or process is gone.
+    case ECONNABORTED:
+    case ENOTCONN:
+    case ESHUTDOWN:
+    case ESTALE:
+    case EIO:
+    case ENODEV:
+    case ENXIO: return "its file system is gone: unmount what is left of it (umount -l), and mount it again";
+    default: return "look at the file system that it is on";
+    }
+}
 
 } // namespace
 
@@ -54,7 +75,9 @@ watched_root::watched_root(const posixfs_options& options, blocking_pool& lane, 
         first_ = served_ = at.handles->root_mount().identity;
         asks_others_ = !at.handles->root_mount().local;
     } else {
-        tell_down(why(look_at_root(root_, mountpoint_, false)));
+        // One that did not answer is not asked again by whoever waits for the start.
+        tell_down(at.at.failed == ETIMEDOUT ? root_ + unanswered
+                                            : why(look_at_root(root_, mountpoint_, false)));
     }
 }
 
@@ -63,6 +86,16 @@ root_state watched_root::state() const noexcept
     if (!is_up_.load(std::memory_order_relaxed))
         return root_state::down;
     return answers_.load(std::memory_order_relaxed) ? root_state::up : root_state::no_answer;
+}
+
+std::string watched_root::trouble() const
+{
+    if (state() == root_state::no_answer)
+        return root_ + unanswered;
+    if (is_up_.load(std::memory_order_relaxed))
+        return {};
+    const std::lock_guard lock(mutex_);
+    return told_.empty() ? root_ + " is being opened" : told_;
 }
 
 void watched_root::leave() noexcept
@@ -76,8 +109,7 @@ std::string watched_root::why(const root_look& now) const
     if (!mountpoint_.empty() && !now.is_mounted)
         return "nothing is mounted at " + mountpoint_ + ": mount it, or leave out mountpoint";
     if (now.failed != 0)
-        return root_ + ": " + std::generic_category().message(now.failed) +
-               ": make it again, or mount what it is on";
+        return root_ + ": " + std::generic_category().message(now.failed) + "; " + cure_of_root(now.failed);
     return root_ + " is another directory";
 }
 
@@ -87,7 +119,7 @@ void watched_root::tell_down(const std::string& reason)
         return;
     log(log_level::warning, "posixfs",
         "an export is not served, and its clients wait, until its root is there",
-        {{"export", root_}, {"why", reason}});
+        {{"export", options_.name}, {"directory", root_}, {"why", reason}});
 }
 
 void watched_root::go_down(const root_look& now)
@@ -124,7 +156,8 @@ void watched_root::look(clock::time_point now) noexcept
         if (is_looking_) {
             if (now - since_ >= patience && answers_.exchange(false, std::memory_order_relaxed))
                 log(log_level::warning, "posixfs",
-                    "the root of an export does not answer; look at what is beneath", {{"export", root_}});
+                    "the root of an export does not answer; look at what is beneath",
+                    {{"export", options_.name}, {"directory", root_}});
             return;
         }
         const root_look seen = look_at_root(root_, mountpoint_, true);
@@ -197,7 +230,7 @@ void watched_root::settle_or_throw()
         log(log_level::info, "posixfs",
             is_another ? "an export is served by another file system: handles of the one before are stale"
                        : "an export is served",
-            {{"export", root_}});
+            {{"export", options_.name}, {"directory", root_}});
     }
     measure(*measured, std::move(root));
 }

@@ -65,6 +65,8 @@ public:
     bool give_up() noexcept;
 
     root_state state() const noexcept;
+    /// Why it is not up, for people; empty while it is.
+    std::string trouble() const;
 
 private:
     class job;

@@ -40,7 +40,8 @@ void slow_call::tell() noexcept
         log(log_level::warning, "posixfs",
             is_stopped_ ? "the end of a connection waits for the disk beneath an export"
                         : "a call for a peer waits for the disk beneath an export",
-            {{"export", what_.export_root},
+            {{"export", what_.name},
+             {"directory", what_.root},
              {"file",
               length > 0 ? std::string_view(path.data(), std::size_t(length)) : "its name is unknown"},
              {"waits_for", what_.operation},

@@ -25,8 +25,8 @@ public:
     static constexpr duration again = std::chrono::seconds(10);
 
     struct what {
-        std::string_view export_root; ///< outlives it
-        int fd;                       ///< of the file, likewise open
+        std::string_view name, root; ///< of the export; they outlive it
+        int fd;                      ///< of the file, likewise open
         const char* operation;
         std::uint64_t offset;
         std::size_t size;

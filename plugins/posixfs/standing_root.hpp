@@ -52,7 +52,7 @@ struct standing_root {
 /// one. Blocks. Errors: those of open_posixfs().
 result<std::unique_ptr<standing_root>> open_root(const posixfs_options& options,
                                                  std::optional<std::uint64_t> unmarked = {});
-/// For as long as there is nothing to serve.
-std::unique_ptr<standing_root> no_root(const posixfs_options& options);
+/// For as long as there is nothing to serve. `why`: ENOMEDIUM, or ETIMEDOUT where the root did not answer.
+std::unique_ptr<standing_root> no_root(const posixfs_options& options, int why);
 
 } // namespace verbena::posixfs

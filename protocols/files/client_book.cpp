@@ -473,6 +473,12 @@ task<result<void>> client_book::take_here(client_id id, client_state into, bool 
         co_return result<void>();
     if (only_courtesy && c->card->state != client_state::courtesy) // somebody else was quicker
         co_return result<void>();
+    const bool had_something = c->card->has_something();
+    loss_notice loss;
+    loss.client = id;
+    loss.opens = c->card->use.opens;
+    loss.locks = c->card->use.locks;
+    loss.delegations = c->card->delegations();
     task<void> dropping = drop_all_of(id); // made before, as it can't fail once the record is gone
     c->storing = true;
     result<void> removed = error(std::errc::not_enough_memory, "the recovery store");
@@ -496,6 +502,11 @@ task<result<void>> client_book::take_here(client_id id, client_state into, bool 
     if (only_courtesy)
         stats_.expired_clients.add();
     to_state(*c, into);
+    if (only_courtesy && had_something) {
+        loss.key = c->card->key;
+        loss.silent = now() - c->renewed;
+        handler_.lost(loss);
+    }
     co_return result<void>();
 }
 

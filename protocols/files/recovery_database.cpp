@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/core/module/settings.hpp>
 #include <verbena/core/module/start_error.hpp>
+#include <verbena/core/printable.hpp>
 #include <verbena/protocols/files/recovery_database.hpp>
 
 #include <sqlite3.h>
@@ -9,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <fcntl.h>
+#include <fstream>
 #include <system_error>
 #include <unistd.h>
 
@@ -40,6 +42,50 @@ std::error_code code_of(int sqlite) noexcept
     case SQLITE_LOCKED: return std::make_error_code(std::errc::device_or_resource_busy);
     default: return std::make_error_code(std::errc::io_error);
     }
+}
+
+const char* cure_of(const error& e) noexcept
+{
+    if (e == std::errc::no_space_on_device)
+        return "make room there (df); it goes on by itself";
+    if (e == std::errc::read_only_file_system)
+        return "make the file, its folder and its file system writable; it goes on by itself";
+    if (e == std::errc::not_enough_memory)
+        return "give the process more memory; it goes on by itself";
+    return "see to the disk that it is on (dmesg); after a failed sync start again";
+}
+
+// The first line of a file of /proc; empty if there is none.
+std::string line_of(const std::string& path)
+{
+    std::string line;
+    std::ifstream in(path);
+    std::getline(in, line);
+    return line;
+}
+
+// SQLite locks bytes of the file, by fcntl(2), of which the kernel says whose they are.
+std::string why_busy(const std::string& path)
+{
+    struct flock lock{};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    const bool asked = file >= 0 && ::fcntl(file, F_GETLK, &lock) == 0;
+    if (file >= 0)
+        ::close(file);
+    std::string text = "another process has it open";
+    if (asked && lock.l_type != F_UNLCK && lock.l_pid > 0) {
+        const std::string proc = "/proc/" + std::to_string(lock.l_pid);
+        const std::string name = line_of(proc + "/comm"), stat = line_of(proc + "/stat");
+        text += ", PID " + std::to_string(lock.l_pid) + (name.empty() ? "" : " (" + printable(name) + ")");
+        // The letter behind the name, which may have any.
+        const std::size_t behind = stat.rfind(')');
+        if (behind != std::string::npos && stat.substr(behind + 1, 2) == " Z")
+            return text + ", which has ended but for calls that a disk does not answer: unmount that disk by "
+                          "force (umount -f -l), and the process goes";
+    }
+    return text + "; end that one, or give each verbenad a folder of its own with --state DIR";
 }
 
 bool is_failed_sync(int sqlite) noexcept
@@ -145,10 +191,7 @@ void recovery_database::refuse_last() const
     switch (code & 0xff) {
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB: refuse("it is damaged or no database (" + why + ")", damaged_cure);
-    case SQLITE_BUSY:
-        throw start_error(
-            "recovery database " + path_ +
-            ": another process has it open; give each verbenad a folder of its own with --state DIR");
+    case SQLITE_BUSY: throw start_error("recovery database " + path_ + ": " + why_busy(path_));
     case SQLITE_READONLY:
         refuse("it can't be written (" + why + ")",
                "make it and its folder writable, or choose another one with --state DIR");
@@ -322,7 +365,7 @@ error recovery_database::last_error() noexcept
 {
     const int code = sqlite3_extended_errcode(database_);
     sync_failed_ = sync_failed_ || is_failed_sync(code);
-    return {code_of(code), "the recovery database", static_cast<std::uint64_t>(code)};
+    return {code_of(code), sqlite3_errstr(code)}; // lives for ever
 }
 
 bool recovery_database::change(const recovery_change& c) noexcept
@@ -416,7 +459,9 @@ void database_store::write_what_waits(waiting& own)
         if (!outcome)
             log_limited(failures_, log_level::error, "nfs",
                         "the recovery database took no change: clients are told to wait",
-                        {{"file", database_.path()}, {"error", outcome.error().message()}});
+                        {{"file", database_.path()},
+                         {"error", outcome.error().message()},
+                         {"cure", cure_of(outcome.error())}});
     }
 }
 

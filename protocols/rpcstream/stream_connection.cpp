@@ -401,8 +401,7 @@ void stream_connection::wait_for_memory() noexcept
     stop_reading();
     state_.to(stream_state::waits_for_memory, "the pool has no buffer");
     server_.stats.memory_waits.add();
-    if (!server_.memory.is_armed())
-        shard().timers().arm(server_.memory, shard().now() + std::chrono::milliseconds(1));
+    server_.await_memory();
 }
 
 void stream_connection::memory_again() noexcept

@@ -5,6 +5,7 @@
 
 #include <verbena/core/task/exception.hpp>
 
+#include <algorithm>
 #include <cassert>
 #include <optional>
 #include <string>
@@ -80,8 +81,20 @@ void stream_server::impl::reap() noexcept
     }
 }
 
+void stream_server::impl::await_memory() noexcept
+{
+    if (memory.is_armed())
+        return;
+    const time_point now = shard.now();
+    // So soon after the last time: it was in vain.
+    memory_pause = now - memory_asked <= memory_pause ? std::min(memory_pause * 2, most_memory_pause)
+                                                      : least_memory_pause;
+    shard.timers().arm(memory, now + memory_pause);
+}
+
 void stream_server::impl::memory_again() noexcept
 {
+    memory_asked = shard.now();
     for (member* m = live.front(); m != nullptr; m = live.next(*m)) {
         if (m->connection.waits_for_memory())
             m->connection.memory_again();

@@ -37,6 +37,10 @@ struct stream_server::impl {
           peers(o.peers == nullptr ? *own_peers : *o.peers)
     {
     }
+    // Nobody tells a stream that another shard has given memory back.
+    static constexpr duration least_memory_pause = std::chrono::milliseconds(1);
+    static constexpr duration most_memory_pause = std::chrono::milliseconds(50);
+
     /// Ends of connections are noted where they happen and happen at the end of the turn.
     class reaper final : public deferred {
     public:
@@ -90,6 +94,8 @@ struct stream_server::impl {
     void take(net::unique_fd socket, const net::endpoint& peer, std::string_view transport);
     void reap() noexcept;
     void memory_again() noexcept;
+    /// Has the streams that wait for memory try again after a while: the longer, the more often they have.
+    void await_memory() noexcept;
     void deadline_passed() noexcept;
     task_context context_of_a_call(stop_source& caller_gone) noexcept;
 
@@ -116,6 +122,8 @@ struct stream_server::impl {
     wait_mark joiner_mark;
     reaper reaper_{*this};
     memory_timer memory{*this};
+    duration memory_pause = least_memory_pause;
+    time_point memory_asked{}; // when streams last tried again
     deadline_timer deadline{*this};
 };
 

@@ -2,6 +2,7 @@
 #include "control_socket.hpp"
 
 #include <verbena/core/module/settings.hpp>
+#include <verbena/core/module/start_error.hpp>
 #include <verbena/core/printable.hpp>
 
 #include <cerrno>
@@ -22,10 +23,15 @@ namespace {
 
 constexpr int pending_connections = 16;
 
+std::string refusal(const std::string& path, const std::string& why)
+{
+    return "control socket " + printable(path) + ": " + why +
+           "; choose another path in [daemon] control, or off for none";
+}
+
 [[noreturn]] void refuse_path(const std::string& path, const std::string& why)
 {
-    throw config_error("control socket " + printable(path) + ": " + why +
-                       "; choose another path in [daemon] control, or off for none");
+    throw config_error(refusal(path, why));
 }
 
 [[noreturn]] void refuse_by_errno(const std::string& path, const char* what)
@@ -48,8 +54,8 @@ unique_fd lock_path(const std::string& path)
     if (!S_ISREG(s.st_mode) || s.st_uid != ::geteuid())
         refuse_path(path, printable(name) + " is no file of this user");
     if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-        if (errno == EWOULDBLOCK)
-            refuse_path(path, "it is that of another daemon that is running");
+        if (errno == EWOULDBLOCK) // which may end: then the next start is good
+            throw start_error(refusal(path, "it is that of another daemon that is running"));
         refuse_by_errno(path, "its lock");
     }
     return lock;
@@ -73,7 +79,7 @@ void remove_stale(const std::string& path)
     std::memcpy(there.sun_path, path.c_str(), path.size() + 1);
     if (probe && (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&there), sizeof there) == 0 ||
                   errno == EAGAIN))
-        refuse_path(path, "another program listens there");
+        throw start_error(refusal(path, "another program listens there"));
     if (::unlink(path.c_str()) != 0)
         refuse_by_errno(path, "the socket of a dead daemon can't be removed");
 }

@@ -285,8 +285,9 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     bool configured = false;
     bool began = false;
     bool running = false;
-    bool runs = false;   // run() waits for signals
-    std::thread stopper; // runs take_down()
+    bool runs = false;         // run() waits for signals
+    std::thread stopper;       // runs take_down()
+    mutable std::mutex ending; // of what it and who gives it up end: the exporter, the control socket
     std::future<void> stopped;
     std::string unfinished;
 };
@@ -734,7 +735,7 @@ void service::impl::start_control()
         commands.add(std::move(c));
     add_own_commands(commands, std::move(told));
     try {
-        at_place(d.place("control"), [&] { control.emplace(*rt, std::move(commands), o); });
+        at_place_of_start(d.place("control"), [&] { control.emplace(*rt, std::move(commands), o); });
     } catch (const std::exception& e) {
         // Where nobody asked for it, a start that needs no socket does not fail for it.
         if (!d.text("control").empty())
@@ -764,12 +765,17 @@ void service::impl::call(const shards_hook& h, const char* failure)
 
 void service::impl::take_down(std::chrono::milliseconds limit)
 {
-    if (control)
+    if (control) {
         control->finish(); // what it lists and works on goes now
+    }
     if (reloading)
         reloading->stop();
     if (reloads_by_signal.joinable())
         reloads_by_signal.join();
+    if (control) {
+        const std::lock_guard held(ending);
+        control.reset(); // its path is free for the next one, whatever hangs below
+    }
     const auto name_of = [this](const module& m) { return table.name_of(m).data(); };
     for (served& s : protocols) {
         for (protocol_module* m : s.all) {
@@ -806,7 +812,10 @@ void service::impl::take_down(std::chrono::milliseconds limit)
         call(hooks[--opened].closes, "what lives across the shards did not close");
     stopping = nullptr;
     started.clear();
-    exporter.reset();
+    {
+        const std::lock_guard held(ending);
+        exporter.reset();
+    }
     registrations.clear();
     if (rt) {
         has_shards = false;
@@ -1026,6 +1035,12 @@ bool service::impl::stop_within(std::chrono::milliseconds drain, std::chrono::mi
         return true;
     if (stopped.wait_for(drain + grace) == std::future_status::timeout) {
         unfinished = still_running();
+        {
+            // Of a process that ends now the kernel keeps what is open for as long as one thread waits for a disk, and so the
+            // port from the next start.
+            const std::lock_guard held(ending);
+            exporter.reset();
+        }
         log(log_level::error, "service", "not stopped in time; what still runs goes on by itself",
             {{"seconds", std::chrono::duration<double>(drain + grace).count()}});
         return false;
@@ -1060,6 +1075,7 @@ std::string service::impl::still_running() const
         log(log_level::error, "service", "stopped without waiting for a module that does not return",
             {{"module", module}});
     }
+    const std::lock_guard held(ending);
     for (const std::string& name : control ? control->works() : std::vector<std::string>()) {
         lines += "the operator's command " + name + '\n';
         log(log_level::error, "service", "stopped without waiting for an operator's command",

@@ -151,7 +151,7 @@ class CommandLine(daemon.DaemonTest):
         self.assertIn("clients can't take back", says("--grace", "0"))
         self.assertEqual(says(), said)
         first = self.run_daemon(*arguments)
-        self.refuses(*arguments, saying=f"{path}: another process has it open; give each verbenad a folder of its own",
+        self.refuses(*arguments, saying=f"{path}: another process has it open, PID {first.process.pid} (verbenad); end that one, or give each verbenad a folder of its own",
                      status=1)
         first.stop()
         change("PRAGMA user_version=7")

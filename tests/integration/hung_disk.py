@@ -17,7 +17,9 @@ class HungDisk:
 
     def __init__(self, folder):
         self.folder = folder
-        self.hangs = threading.Event()
+        self.hangs, self.ready = threading.Event(), threading.Event()
+        self.lock = threading.Lock()
+        self.held = [] # what is not answered
         self.unanswered = threading.Semaphore(0)
         self.device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
         options = f"fd={self.device},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
@@ -27,13 +29,27 @@ class HungDisk:
         self.thread.start()
 
     def hang(self):
+        if not self.ready.wait(LIMIT):
+            raise AssertionError("the kernel does not begin with the file system")
         self.hangs.set()
+
+    def go_on(self):
+        """Answers again, and what came meanwhile first."""
+        self.hangs.clear()
+        with self.lock:
+            held, self.held = self.held, []
+        for opcode, unique in held:
+            self.reply(opcode, unique)
 
     def wait_for(self, calls):
         """Until that many are being kept waiting."""
         for _ in range(calls):
             if not self.unanswered.acquire(timeout=LIMIT):
                 raise AssertionError("nobody asks the file system that hangs")
+
+    def break_off(self):
+        """As a forced unmount of what is in use: all calls fail from now on, and the mount stays."""
+        LIBC.umount2(self.folder.encode(), 1) # MNT_FORCE
 
     def close(self):
         if self.device >= 0:
@@ -51,13 +67,22 @@ class HungDisk:
             if opcode in (FORGET, BATCH_FORGET):
                 continue
             if self.hangs.is_set():
+                with self.lock:
+                    self.held.append((opcode, unique))
                 self.unanswered.release()
                 continue
-            error, body = self.answer(opcode)
-            try:
-                os.write(self.device, struct.pack("<IiQ", 16 + len(body), -error, unique) + body)
-            except OSError:
+            if not self.reply(opcode, unique):
                 return
+            if opcode == INIT:
+                self.ready.set()
+
+    def reply(self, opcode, unique):
+        error, body = self.answer(opcode)
+        try:
+            os.write(self.device, struct.pack("<IiQ", 16 + len(body), -error, unique) + body)
+        except OSError:
+            return False
+        return True
 
     @staticmethod
     def answer(opcode):

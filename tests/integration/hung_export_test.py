@@ -5,7 +5,9 @@ import os
 import resource
 import signal
 import socket
+import threading
 import time
+import urllib.parse
 
 import daemon
 import hung_disk
@@ -66,10 +68,72 @@ pseudo = "/hung"
             give_up = time.monotonic() + daemon.STOP_LIMIT
             while "not stopped in time" not in d.log() and time.monotonic() < give_up:
                 time.sleep(0.05)
+            # It has ended, but for what waits for the disk: what the next one needs is named, or free.
+            def is_left():
+                with open(f"/proc/{d.process.pid}/stat", encoding="utf-8") as file:
+                    return file.read().rpartition(")")[2].split()[0] == "Z"
+            while not is_left():
+                self.assertLess(time.monotonic(), give_up, d.log())
+                time.sleep(0.05)
+            with self.assertRaises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", urllib.parse.urlsplit(d.metrics_url()).port))
+            with open(config, encoding="utf-8") as file:
+                text = file.read()
+            with open(config, "w", encoding="utf-8") as file:
+                file.write(text[:text.rindex("[[nfs.export]]")])
+            second = self.run_binary("serve", config)
+            self.assertEqual(second.returncode, 1, second)
+            self.assertRegex(second.stderr, rf"another process has it open, PID {d.process.pid} \(verbenad\), which has ended but for calls "
+                             r"that a disk does not answer: unmount that disk by force")
             disk.close()
             self.assertEqual(d.stop(), 1, d.log())
             self.assertRegex(d.log(), r"calls that do not return.*lane=.?export /hung")
             self.assertNotRegex(d.log(), r"lane=.?export /export")
+        finally:
+            disk.close()
+            d.stop()
+
+    def test_a_disk_that_hangs_holds_up_no_start(self):
+        folder = os.path.join(self.folder, "hung")
+        os.mkdir(folder)
+        disk = hung_disk.HungDisk(folder)
+        self.addCleanup(disk.close)
+        disk.hang()
+        # Whoever waits for it can't be killed.
+        late = threading.Timer(daemon.START_LIMIT, disk.close)
+        late.start()
+        self.addCleanup(late.cancel)
+        d = self.start("--export", folder + ":/hung,root_squash=no", "--shards", "1")
+        d.log_with(r"an export is not served, and its clients wait, until its root is there export=/hung "
+                   rf"directory={folder} why=\"{folder} does not answer: look at what is beneath; when it answers it is served\"")
+        self.assertEqual((d.metric('verbena_export_up{export="/hung"}'), d.metric('verbena_export_up{export="/export"}')), (0, 1))
+        caller = TcpPeer(d.port("tcp"))
+        root = caller.mount()
+        self.assertEqual(caller.nfs(GETATTR, peers.opaque(root)).nfs_status(), 0)
+        disk.go_on()
+        end = time.monotonic() + peers.LIMIT
+        while d.metric('verbena_export_up{export="/hung"}') != 1:
+            self.assertLess(time.monotonic(), end, d.log())
+            time.sleep(0.05)
+        hung = caller.mount("/hung")
+        self.assertEqual(caller.nfs(GETATTR, peers.opaque(hung)).nfs_status(), 0)
+        disk.break_off()
+        d.log_with(rf'export=/hung directory={folder} why="{folder}: [^;]+; its file system is gone: unmount what is left of it')
+        caller.close()
+
+    def test_a_start_with_a_disk_that_hangs_can_be_stopped(self):
+        folder = os.path.join(self.folder, "hung")
+        os.mkdir(folder)
+        disk = hung_disk.HungDisk(folder)
+        self.addCleanup(disk.close)
+        disk.hang()
+        d = daemon.Daemon("nfs", "--export", folder + ":/hung", "--state", os.path.join(self.folder, "state"),
+                          "--listen", "tcp://127.0.0.1:0", "--metrics", "127.0.0.1:0", "--rpcbind", "no", folder=self.folder)
+        try:
+            d.process.send_signal(signal.SIGTERM)
+            d.log_with(r"stopped without waiting for calls that do not return; .* lane=\"export /hung\"")
+            disk.close()
+            self.assertEqual(d.stop(), 1, d.log())
         finally:
             disk.close()
             d.stop()

@@ -60,7 +60,7 @@ class MountPoint(daemon.DaemonTest):
         self.serve("mountpoint,root_squash=no")
         self.assertEqual((self.up(), self.up("/export")), (0, 1))
         nothing = f"nothing is mounted at {self.disk}: mount it, or leave out mountpoint"
-        self.daemon.log_with(nothing)
+        self.daemon.log_with(f'an export is not served, .* export=/disk directory={self.disk} why="{nothing}"')
         self.assertEqual(self.daemon.log().count(nothing), 1, self.daemon.log())
         caller = TcpPeer(self.daemon.port("tcp"))
         self.addCleanup(caller.close)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The file with the key that signs file handles.
+#include <verbena/core/log.hpp>
 #include <verbena/core/net/net.hpp>
 #include <verbena/protocols/nfs/server/file_handle.hpp>
 
@@ -14,6 +15,9 @@
 namespace verbena::nfs {
 
 namespace {
+
+// Made after the key, at the first start: where it is, and the key is not, the key was lost.
+constexpr const char* later_file = "nfs-recovery.sqlite";
 
 result<handle_key> read_key(int fd)
 {
@@ -88,8 +92,19 @@ result<handle_key> load_or_create_key(const std::filesystem::path& state)
             return read_key(file.get());
         if (errno != ENOENT || created)
             return error::from_errno(errno, "can't open handle.key in the state directory");
+        const bool was_used = ::faccessat(directory.get(), later_file, F_OK, 0) == 0;
         if (auto done = create_key(directory.get()); !done)
             return done.error();
+        if (was_used)
+            log(log_level::warning, "nfs",
+                "a new handle.key was made where an earlier verbenad had one: handles that clients have are "
+                "stale; put the copy of that key back and start again, or have all clients mount again",
+                {{"state", state.native()}});
+        else
+            log(log_level::info, "nfs",
+                "a new handle.key signs file handles; keep a copy of it, since without it all clients must "
+                "mount again",
+                {{"state", state.native()}});
     }
 }
 

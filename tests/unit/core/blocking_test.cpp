@@ -4,6 +4,7 @@
 
 #include <verbena/core/reactor/blocking.hpp>
 #include <verbena/core/reactor/reactor.hpp>
+#include <verbena/core/reactor/run_within.hpp>
 #include <verbena/core/task/scope.hpp>
 #include <verbena/core/task/sleep.hpp>
 
@@ -17,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <sched.h>
+#include <stdexcept>
 #include <string>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -294,6 +296,24 @@ BOOST_AUTO_TEST_CASE(where_no_thread_can_be_started_jobs_wait_until_one_can)
     BOOST_REQUIRE(::waitpid(child, &status, 0) == child);
     BOOST_TEST(WIFEXITED(status));
     BOOST_TEST(WEXITSTATUS(status) == 0);
+}
+
+BOOST_AUTO_TEST_CASE(who_waits_for_a_time_at_most_leaves_a_call_that_hangs_behind)
+{
+    blocking_pool lane(1);
+    BOOST_TEST(run_within(lane, 1h, [] { return std::string("there"); }).value_or("") == "there");
+    BOOST_CHECK_THROW((void)run_within(lane, 1h, []() -> int { throw std::runtime_error("failed"); }),
+                      std::runtime_error);
+    std::promise<void> open;
+    const auto value = std::make_shared<int>(7);
+    auto hangs = [gate = open.get_future().share(), v = value] {
+        gate.wait();
+        return v;
+    };
+    BOOST_TEST(!run_within(lane, 1ms, std::move(hangs)).has_value());
+    BOOST_TEST(value.use_count() > 1);
+    open.set_value();
+    until([&] { return value.use_count() == 1; }); // it ended there, with what it yielded
 }
 
 // Who hands a job over wakes its thread without the lock, when the job may have ended and the lane may go.

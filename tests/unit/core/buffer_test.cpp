@@ -5,6 +5,8 @@
 #include <verbena/core/task/scope.hpp>
 #include <verbena/core/task/sleep.hpp>
 
+#include "../lines_of_log.hpp"
+
 #include <array>
 #include <cstring>
 #include <fstream>
@@ -230,6 +232,42 @@ BOOST_AUTO_TEST_CASE(a_small_buffer_that_is_free_anyhow_waits_for_nobody)
         BOOST_TEST(all_came);
     };
     run_until_complete(**r, body());
+}
+
+BOOST_AUTO_TEST_CASE(a_shortage_has_a_line_when_it_begins_and_one_when_it_is_over)
+{
+    virtual_clock clock;
+    reactor_options o;
+    o.clock = &clock;
+    auto r = reactor::create(o);
+    BOOST_REQUIRE(r);
+    memory_budget budget(1 << 20);
+    buffer_pool pool(budget, r->get()), other(budget, r->get());
+    verbena::test::lines_of_log lines;
+    lease all = pool.try_acquire(1 << 20);
+    BOOST_REQUIRE(all);
+    const auto pass = [&](std::chrono::seconds time) {
+        clock.advance(time);
+        for (int i = 0; i < 3; ++i)
+            (*r)->turn();
+    };
+    const auto count = [&](std::string_view what) { return lines.count({what}); };
+    BOOST_TEST(count("memory") == 0);
+    for (int i = 0; i < 3; ++i) {
+        BOOST_TEST(!pool.try_acquire(4096));
+        BOOST_TEST(!other.try_acquire(4096));
+        pass(9s);
+    }
+    BOOST_TEST(count("the memory for buffers is used up") == 1);
+    BOOST_TEST(count("memory_mib") == 1);
+    BOOST_TEST(count("there is memory for buffers again") == 0);
+    all.reset();
+    pass(1s);
+    BOOST_TEST(count("there is memory for buffers again seconds=18") == 1);
+    pass(60s);
+    all = pool.try_acquire(1 << 20);
+    BOOST_TEST(!pool.try_acquire(4096));
+    BOOST_TEST(count("the memory for buffers is used up") == 2);
 }
 
 BOOST_AUTO_TEST_CASE(idle_memory_goes_where_a_device_registers_no_more)

@@ -511,7 +511,7 @@ BOOST_AUTO_TEST_CASE(calls_that_are_not_slow_hide_none_that_is)
     const auto call = [&](std::uint64_t offset) {
         return std::make_unique<posixfs::slow_call>(
             *shard, stop.token(), logged,
-            posixfs::slow_call::what{"/srv", STDERR_FILENO, "write", offset, 1});
+            posixfs::slow_call::what{"/export", "/srv", STDERR_FILENO, "write", offset, 1});
     };
     const auto pass = [&](duration time) {
         clock.advance(time);

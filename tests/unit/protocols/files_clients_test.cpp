@@ -113,8 +113,15 @@ BOOST_FIXTURE_TEST_CASE(a_courtesy_client_goes_when_it_is_in_the_way, clients_fi
     BOOST_TEST(is(open(a, "o", "g", read), errc::expired));
     BOOST_TEST(table->stats().expired_clients.value() == 1u);
     BOOST_TEST(table->stats().lost_clients.value() == 1);
+    BOOST_REQUIRE(handler.losses.size() == 1u);
+    BOOST_TEST(handler.losses[0].client == a);
+    BOOST_TEST(handler.losses[0].opens == 1u);
+    BOOST_TEST(handler.losses[0].locks == 0u);
+    BOOST_TEST((handler.losses[0].silent == 91s));
     BOOST_TEST(!*book->is_in_use(a));
     BOOST_REQUIRE(run(book->forget(a)));
+    BOOST_REQUIRE(run(book->forget(b))); // its own goodbye
+    BOOST_TEST(handler.losses.size() == 1u);
     BOOST_TEST(table->stats().lost_clients.value() == 0);
     BOOST_TEST(is(book->renew(a), errc::stale_client));
 }

@@ -49,6 +49,7 @@ public:
         const auto known = heard.find(c);
         return known == heard.end() ? time_point::min() : known->second;
     }
+    void lost(const files::loss_notice& n) noexcept override { losses.push_back(n); }
     std::unique_ptr<storage::local_locks> local_locks_of(const storage::handle&) noexcept override
     {
         return make_local_locks ? make_local_locks() : nullptr;
@@ -56,6 +57,7 @@ public:
     std::function<std::unique_ptr<storage::local_locks>()> make_local_locks;
     std::map<files::client_id, time_point> heard;
     std::vector<files::recall_notice> recalls; // `file` is not to be followed
+    std::vector<files::loss_notice> losses;    // `key` is not to be followed
     std::vector<std::pair<files::client_id, std::size_t>> recalled_any;
     std::vector<std::pair<files::client_id, std::string>> available;
 };

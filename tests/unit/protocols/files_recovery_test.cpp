@@ -441,7 +441,8 @@ BOOST_FIXTURE_TEST_CASE(a_full_disk_refuses_and_keeps_what_it_has, database_fixt
     ::setrlimit(RLIMIT_FSIZE, &full);
     const auto refused = change(kind::add, "b");
     ::setrlimit(RLIMIT_FSIZE, &before);
-    BOOST_TEST(!refused.has_value());
+    BOOST_REQUIRE(!refused.has_value());
+    BOOST_TEST(refused.error().message() == "disk I/O error: Input/output error");
     BOOST_REQUIRE(change(kind::add, "c")); // there is room again
     BOOST_TEST(start().names == (keys{"a", "c"}));
 }

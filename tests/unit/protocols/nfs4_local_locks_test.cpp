@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // LOCK, LOCKT and LOCKU of files that processes of this host lock, too. With raw COMPOUNDs over posixfs.
+#include "../lines_of_log.hpp"
 #include "../plugins/temporary_directory.hpp"
 #include "busy_threads.hpp"
 #include "nfs4_called_client.hpp"
@@ -363,6 +364,7 @@ BOOST_DATA_TEST_CASE(a_client_that_has_died_keeps_no_local_process_out, minors, 
 {
     fixture f(minor_version);
     BOOST_TEST_REQUIRE(f.lock(0, 10).status == nfsstat4::ok);
+    const verbena::test::lines_of_log lines;
     f.clock.advance(200s);
     bool is_free = false;
     for (int i = 0; i < 10'000 && !is_free; ++i) {
@@ -371,6 +373,8 @@ BOOST_DATA_TEST_CASE(a_client_that_has_died_keeps_no_local_process_out, minors, 
     }
     BOOST_TEST(is_free);
     BOOST_TEST(f.commons->state.stats().expired_clients.value() == 1u);
+    BOOST_TEST(lines.count({"warning nfs: a client lost what it had", " name=",
+                            " client=127.0.0.1 opens=1 locks=1 delegations=0 silent_seconds="}) == 1u);
 }
 
 // A write lock that becomes one to read is that to local processes, too, when the client hears of it.

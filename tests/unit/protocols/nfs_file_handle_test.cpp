@@ -4,6 +4,7 @@
 #include <verbena/protocols/files/under_way.hpp>
 #include <verbena/protocols/nfs/server/file_handle.hpp>
 
+#include "../lines_of_log.hpp"
 #include "bytes.hpp"
 
 #include <cstdlib>
@@ -133,6 +134,26 @@ BOOST_AUTO_TEST_CASE(the_key_is_made_once_and_kept)
     const auto different = load_or_create_key(other.path() / "made" / "too");
     BOOST_REQUIRE(different);
     BOOST_TEST((*different != *made));
+}
+
+BOOST_AUTO_TEST_CASE(a_key_that_was_lost_is_told)
+{
+    const state_directory state;
+    {
+        const verbena::test::lines_of_log lines;
+        BOOST_REQUIRE(load_or_create_key(state.path()));
+        BOOST_TEST(lines.count({"info nfs: a new handle.key signs file handles; keep a copy"}) == 1u);
+        BOOST_REQUIRE(load_or_create_key(state.path()));
+        BOOST_TEST(lines.all.size() == 1u);
+    }
+    std::ofstream(state.path() / "nfs-recovery.sqlite") << "of an earlier start";
+    std::filesystem::remove(state.file());
+    const verbena::test::lines_of_log lines;
+    BOOST_REQUIRE(load_or_create_key(state.path()));
+    BOOST_TEST(lines.count({"warning nfs: a new handle.key was made where an earlier verbenad had one",
+                            "put the copy of that key back", "have all clients mount again",
+                            "state=" + state.path().native()}) == 1u);
+    BOOST_TEST(lines.all.size() == 1u);
 }
 
 BOOST_AUTO_TEST_CASE(the_file_holds_the_key_itself)

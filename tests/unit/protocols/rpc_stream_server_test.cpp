@@ -689,6 +689,39 @@ BOOST_AUTO_TEST_CASE(a_spent_budget_slows_streams_and_ends_none)
     BOOST_TEST(s.server->connections() == 2);
 }
 
+BOOST_AUTO_TEST_CASE(streams_without_memory_ask_less_and_less_often)
+{
+    virtual_clock clock;
+    served_streams s({}, &clock, 128u << 10);
+    auto a = s.connect();
+    lease hog = s.pool.try_acquire(128u << 10);
+    BOOST_REQUIRE(hog);
+    s.send(a, calls_of(3, 0));
+    BOOST_TEST(s.receive(a).empty());
+    const auto pass = [&](int milliseconds) {
+        for (int i = 0; i < milliseconds; ++i) {
+            clock.advance(1ms);
+            s.turns();
+        }
+    };
+    pass(3); // after 1 ms, and 2 ms later
+    BOOST_TEST(s.server->stats().memory_waits.value() == 3);
+    pass(997); // 1, 2, 4, 8, 16 and 32 ms, and each 50 ms then
+    BOOST_TEST(s.server->stats().memory_waits.value() == 25);
+    hog.reset();
+    pass(50);
+    BOOST_TEST(s.receive(a).size() == 3 * null_reply);
+    // The next shortage is not the last one.
+    pass(100);
+    hog = s.pool.try_acquire(128u << 10);
+    BOOST_REQUIRE(hog);
+    s.send(a, calls_of(3, 0));
+    BOOST_TEST(s.receive(a).empty());
+    hog.reset();
+    pass(1);
+    BOOST_TEST(s.receive(a).size() == 3 * null_reply);
+}
+
 BOOST_AUTO_TEST_CASE(replies_go_out_when_no_buffer_is_left_to_gather_them)
 {
     served_streams s({}, nullptr, 64u << 10);

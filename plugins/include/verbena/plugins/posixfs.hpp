@@ -43,7 +43,8 @@ struct posixfs_options {
     std::filesystem::path mountpoint = {};
     /// Looks each second, and whenever something is mounted, whether `root` is still what was opened. While it is not, operations
     /// fail with ENOMEDIUM; once it is there again, it is opened and served, whatever file system it is on. So is what is not mounted yet
-    /// as the back end is opened. Handles of another file system than before are stale. One thread of the process looks.
+    /// as the back end is opened, and what does not answer within 5 s then. Handles of another file system than before are stale. One
+    /// thread of the process looks.
     bool watch = false;
     /// Files held open per shard; 0: an eighth of RLIMIT_NOFILE. All shards and exports together keep within half of
     /// that limit in descriptors. Raise it before.
@@ -68,6 +69,8 @@ struct posixfs_options {
     std::size_t most_lock_files = 0;
     /// Most files the path table remembers; handles of the longest unused ones become stale.
     std::size_t path_table_entries = std::size_t(1) << 20;
+    /// What is exported is called so in the log, as in `export=/data`; empty: as `root`.
+    std::string name = {};
 };
 
 /// Opens the tree. Capabilities that the process needs to act for its callers: CAP_SETUID and CAP_SETGID
@@ -137,6 +140,8 @@ enum class root_state : std::uint8_t {
 };
 /// `backend` must come from open_posixfs(), and is up unless it is watched. Any thread.
 root_state root_state_of(const storage::file_backend& backend);
+/// Why it is not up, and what cures that, for people; empty while it is up. Waits for no disk. As root_state_of().
+std::string root_trouble_of(const storage::file_backend& backend);
 
 /// Whether something that local_locks_of() gave is still there. `backend` must come from open_posixfs(). Any thread.
 bool has_local_locks(const storage::file_backend& backend);

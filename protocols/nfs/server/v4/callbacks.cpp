@@ -3,6 +3,8 @@
 #include <verbena/protocols/nfs/server/v4/commons.hpp>
 #include <verbena/protocols/nfs/server/v4/pnfs/service.hpp>
 
+#include <verbena/core/log.hpp>
+#include <verbena/core/printable.hpp>
 #include <verbena/core/task/already_made.hpp>
 #include <verbena/core/task/combine.hpp>
 #include <verbena/core/task/exception.hpp>
@@ -237,6 +239,26 @@ void callback_sender::recall_layout(const files::recall_notice& n) noexcept
 time_point callback_sender::last_heard(files::client_id client) noexcept
 {
     return commons_.sessions.last_heard(client);
+}
+
+void callback_sender::lost(const files::loss_notice& n) noexcept
+{
+    try {
+        std::string address = commons_.sessions.address_of(n.client);
+        if (address.empty())
+            address = commons_.v40.address_of(n.client);
+        log_limited(
+            losses_logged_, log_level::warning, "nfs",
+            "a client lost what it had: its lease was over, and somebody else needed it or the room; its "
+            "programs hear of errors should it come back",
+            {{"name", printable(n.key)},
+             {"client", address.empty() ? "unknown" : address},
+             {"opens", n.opens},
+             {"locks", n.locks},
+             {"delegations", n.delegations},
+             {"silent_seconds", std::chrono::duration_cast<std::chrono::seconds>(n.silent).count()}});
+    } catch (const std::bad_alloc&) { // the count tells it
+    }
 }
 
 std::unique_ptr<storage::local_locks> callback_sender::local_locks_of(const storage::handle& file)

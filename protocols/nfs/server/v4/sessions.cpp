@@ -746,6 +746,14 @@ session_table::name session_table::name_of(files::client_id state) const
     return {c.id, c.creating, runs_something(c), !c.sessions.empty()};
 }
 
+std::string session_table::address_of(files::client_id state) const
+{
+    const std::lock_guard held(lock_);
+    const auto found = by_state_.find(state);
+    const client* const c = found == by_state_.end() ? nullptr : find_client(found->second);
+    return c == nullptr ? std::string() : c->from;
+}
+
 std::vector<files::client_id> session_table::states_of(std::string_view from) const
 {
     const std::string group = peer_group(from, limits_.v6_prefix);

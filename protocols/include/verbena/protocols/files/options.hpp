@@ -95,6 +95,14 @@ struct lock_notice {
     std::uint32_t via = 0; ///< the export by which the client waits, and knows the file
 };
 
+/// A client whose lease was over lost what it had, since others needed it.
+struct loss_notice {
+    client_id client = nobody;
+    std::string_view key; ///< as of client_book::add_client()
+    std::size_t opens = 0, locks = 0, delegations = 0;
+    duration silent{};
+};
+
 /// Hears what clients have to be told. Called in the middle of a decision: it notes what it is told and sends it later, and does
 /// not call the table. Arguments are good during the call.
 class state_handler {
@@ -107,6 +115,8 @@ public:
     /// time_point::min() where it had none. Asked where a lease would end: it does not while a compound runs, nor earlier than a whole
     /// lease after it (RFC 8881 8.3).
     virtual time_point last_heard(client_id client) noexcept = 0;
+    /// On the clients' home, once what the client had is gone.
+    virtual void lost(const loss_notice& n) noexcept { (void)n; }
     /// As storage::file_backend::local_locks_of() of the file that the state layer calls `file`. Asked before its
     /// first lock.
     virtual std::unique_ptr<storage::local_locks> local_locks_of(const storage::handle& file);

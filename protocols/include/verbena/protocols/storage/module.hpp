@@ -58,6 +58,8 @@ struct opened_backend {
     bool as_process = false;
     /// Whether what is exported is there now; empty where it always is. Any thread, as long as `files` is there.
     std::function<bool()> is_up;
+    /// Why it is not, for people; empty while it is. As is_up.
+    std::function<std::string()> why_down;
     /// Whether something that file_backend::local_locks_of() gave is still there; empty where it never is. Likewise.
     std::function<bool()> has_locks;
     /// What lets go of the file system for a while; nullptr if nothing does. Lives as long as `files`.

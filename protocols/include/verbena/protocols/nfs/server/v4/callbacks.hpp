@@ -65,6 +65,8 @@ public:
     void recall_any(files::client_id client, std::size_t keep) noexcept override;
     void lock_available(const files::lock_notice& n) noexcept override;
     time_point last_heard(files::client_id client) noexcept override;
+    /// Tells the log.
+    void lost(const files::loss_notice& n) noexcept override;
     /// All of a layout, on the home of its file (CB_LAYOUTRECALL). Where its client says that it has none, it is given back.
     void recall_layout(const files::recall_notice& n) noexcept;
     /// The client is to give back layouts that it can spare, so that those of `keep` files are left (CB_RECALL_ANY). Any home.
@@ -128,6 +130,7 @@ private:
     std::unordered_map<files::client_id, line> lines_;
     std::map<std::array<std::byte, 12>, std::shared_ptr<question>> questions_; // by stateid
     callback_counters counters_;
+    log_limiter losses_logged_;
 };
 
 } // namespace verbena::nfs::v4

@@ -394,6 +394,8 @@ public:
     name name_of(files::client_id state) const;
     /// The names in the state layer of a peer group's clients.
     std::vector<files::client_id> states_of(std::string_view from) const;
+    /// Where the client that is called so in the state layer came from; empty for none. Any thread.
+    std::string address_of(files::client_id state) const;
     /// A client, for people.
     struct client_report {
         std::string name; ///< its own for itself: any octets

@@ -55,6 +55,8 @@ public:
     };
     task<confirmed> confirm_client(const SETCLIENTID_CONFIRM4args& args, principal_digest who,
                                    std::uint64_t peer);
+    /// The peer that the client which is called so in the state layer came from; empty for none. On the clients' home.
+    std::string address_of(files::client_id state) const { return std::string(clients_.peer_of(state)); }
     /// Its lease begins anew. cb_path_down: likewise, and it has delegations and can't be called.
     /// `client` is who it is then.
     task<nfsstat4> renew(clientid4 id, files::client_id& client);
