@@ -10,7 +10,7 @@ namespace {
 
 // In one go, before others of the shard have their turn: less than a millisecond's.
 constexpr std::size_t places_at_once = 2048;
-constexpr std::size_t dropped_at_once = 128;
+constexpr std::size_t states_at_once = 128;
 constexpr std::size_t buckets_at_once = 2048;
 
 } // namespace
@@ -21,7 +21,7 @@ bool state_table::drop_export(std::uint32_t via, export_state what, std::size_t&
 {
     file_list freed;
     std::size_t spent = 0;
-    for (const std::size_t end = place + places_at_once; place < end && spent < dropped_at_once; ++place) {
+    for (const std::size_t end = place + places_at_once; place < end && spent < states_at_once; ++place) {
         if (place >= states_->places()) {
             tell_all(freed);
             if (what == export_state::all)
@@ -35,7 +35,7 @@ bool state_table::drop_export(std::uint32_t via, export_state what, std::size_t&
         file_entry& f = *s->file;
         ++f.pins;
         // A lock in front of the open that it hangs on goes by itself.
-        while (s != nullptr && s->kind == state_kind::open && spent < dropped_at_once) {
+        while (s != nullptr && s->kind == state_kind::open && spent < states_at_once) {
             auto* const m = static_cast<open_entry*>(s)->locks.front();
             if (m == nullptr)
                 break;
