@@ -20,6 +20,7 @@ using storage::file_type;
 namespace {
 
 struct fixture : nfs3_fixture {
+    fixture() { first.traffic = std::make_shared<nfs::export_traffic>(1); }
     task<std::uint64_t> repeat(memory_call& c, int times)
     {
         const std::uint64_t before = allocations.load();
