@@ -580,6 +580,7 @@ void nfs_module::open_export(module_host& host, const export_config& e)
     options.local_writers = e.local_writers && backend.local_writers;
     options.pnfs = e.pnfs;
     options.traffic = watched.traffic;
+    const bool has_writers = !options.read_only;
     exported_as as{e.pseudo,     backend.source, option_text(e, backend), who(options.clients),
                    e.transports, backend.notes,  backend.warning,         options.clients,
                    e.secure};
@@ -594,7 +595,11 @@ void nfs_module::open_export(module_host& host, const export_config& e)
                                                      to.value({label}, !is_up || is_up() ? 1 : 0);
                                                  }));
     append(backend.metrics, expose(host.metrics(), *watched.traffic, e.pseudo));
-    append(backend.metrics, expose(host.metrics(), watched.room, e.pseudo));
+    // Nobody misses room where nobody may write, and media that can't be written have none.
+    if (has_writers)
+        append(backend.metrics, expose(host.metrics(), watched.room, e.pseudo));
+    else
+        watched.room.end();
     // Kept first: the table's entry points to it.
     opened_.push_back(std::move(backend));
     if (const auto added = table_.add(std::move(options)); !added)

@@ -201,7 +201,7 @@ class Names(Loaded):
         self.assertEqual(missing, [])
 
     def test_what_calls_do_is_told_by_operation_and_by_export(self):
-        self.serve()
+        self.serve(exports='[[nfs.export]]\npseudo = "/media"\nbackend = "memfs"\nread_only = true\n')
         caller = TcpPeer(self.ports["tcp"])
         self.addCleanup(caller.close)
         root = caller.mount()
@@ -233,6 +233,12 @@ class Names(Loaded):
         there = os.statvfs(self.data)
         self.assertEqual(self.daemon.metric('verbena_export_size_bytes{export="/export"}'), there.f_blocks * there.f_frsize)
         self.assertLess(self.daemon.metric('verbena_export_room_age_seconds{export="/export"}'), 60 * daemon.SLOW)
+        # Nobody can write to the media, which have no room left as long as they are: no alert.
+        there = series_of(self.daemon.scrape())
+        told_of = {name: {labels["export"] for labels in there[name]} for name in there if name.startswith("verbena_export_")}
+        self.assertEqual({name for name, exports in told_of.items() if "/media" not in exports},
+                         {"verbena_export_" + part for part in
+                          ("size_bytes", "free_bytes", "available_bytes", "files", "free_files", "room_age_seconds")})
 
     def told(self):
         of = '{export="/export",%s}'
