@@ -233,6 +233,8 @@ class Names(Loaded):
         there = os.statvfs(self.data)
         self.assertEqual(self.daemon.metric('verbena_export_size_bytes{export="/export"}'), there.f_blocks * there.f_frsize)
         self.assertLess(self.daemon.metric('verbena_export_room_age_seconds{export="/export"}'), 60 * daemon.SLOW)
+        # A device that nobody has opened: a rate sees its first failure.
+        self.assertEqual(self.daemon.metric('verbena_rnbd_device_failed_operations_total{device="file",reason="io"}'), 0)
         # Nobody can write to the media, which have no room left as long as they are: no alert.
         there = series_of(self.daemon.scrape())
         told_of = {name: {labels["export"] for labels in there[name]} for name in there if name.startswith("verbena_export_")}
@@ -402,9 +404,7 @@ every = 1
             out.write(os.urandom(4 * MIB))
         self.client("cp", large, self.url("/small/large"), status=1)
         self.client("cp", large, self.url("/failing/large"), status=1)
-        # A device that fails, once it has been used.
-        self.client("block", "read", "--length", "64K", self.device("failing"), os.path.join(self.folder, "back"))
-        self.until(lambda: self.result('verbena_rnbd_device_failed_operations_total{device="failing"} == 0'), "the device is known")
+        # A device that fails from its first operation.
         self.client("block", "write", self.device("failing"), os.path.join(self.folder, "back"), status=1)
         # A disk that hangs.
         caller = TcpPeer(self.ports["tcp"])
