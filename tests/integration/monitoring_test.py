@@ -426,6 +426,7 @@ every = 1
         with subprocess.Popen([binary, "-q", "block", "bench", "--seconds", "60", self.device("disk")], stdout=subprocess.DEVNULL) as gone:
             self.until(lambda: self.daemon.metric("verbena_rtrs_paths"), "a path")
             gone.kill()
+        self.until(lambda: self.result("sum(verbena_rtrs_paths) == 0"), "the path is gone")
         # As many sessions as there may be.
         for number in range(9):
             client = pnfs_client.Client(self.ports["tcp"], b"many %d" % number).connect()
@@ -433,6 +434,7 @@ every = 1
         # Few descriptors.
         used = int(self.daemon.metric("process_open_fds"))
         resource.prlimit(self.daemon.process.pid, resource.RLIMIT_NOFILE, (used + 2, used + 2))
+        self.fires("VerbenaDescriptorsShort") # before others close theirs
         # A log that nobody reads.
         talker = TcpPeer(self.unread.port("tcp"))
         self.addCleanup(talker.close)
