@@ -23,8 +23,9 @@ namespace verbena::nfs {
 /// shard: what was said before stays, and grows old.
 class export_room {
 public:
-    /// How long after an answer the back end is asked again. While it does not answer it is not asked twice.
-    static constexpr duration interval = std::chrono::seconds(10);
+    /// How long after an answer the back end is asked again. While it does not answer it is not asked twice. It is three times as long as a
+    /// thread of a lane that has nothing to do stays, so that an export where nothing happens keeps no thread.
+    static constexpr duration interval = std::chrono::seconds(30);
 
     /// Asks `files` at once, and then each `interval`. Both outlive it.
     ///
