@@ -98,6 +98,26 @@ BOOST_FIXTURE_TEST_CASE(an_evicted_client_changes_nothing_and_others_are_not_dis
     BOOST_TEST(a.write(of_a, "anew") == nfsstat4::ok);
 }
 
+// A name is what its client says it is, and a client knows the ids that it was given.
+BOOST_FIXTURE_TEST_CASE(no_decoy_is_ended_whose_name_is_the_id_of_another, fixture)
+{
+    client4 decoy(*this, text_of_client(a.id));
+    decoy.connect();
+    BOOST_TEST(evict(a.id).had.opens == 1u);
+    BOOST_TEST(a.call().status() == nfsstat4::badsession);
+    BOOST_TEST(decoy.call().status() == nfsstat4::ok);
+    minor = 0;
+    client0 old(*this, "old");
+    old.connect();
+    minor = 1;
+    client4 other(*this, text_of_client(old.id));
+    other.connect();
+    (void)evict(old.id);
+    BOOST_TEST(other.call().status() == nfsstat4::ok);
+    minor = 0;
+    BOOST_TEST(old.renew() == nfsstat4::admin_revoked);
+}
+
 // A session that was renewed within the last second asks nobody whether it still is somebody's.
 BOOST_FIXTURE_TEST_CASE(no_call_passes_by_a_lease_that_was_renewed_just_before, fixture)
 {
