@@ -218,6 +218,22 @@ BOOST_FIXTURE_TEST_CASE(who_has_said_its_name_before_does_not_get_in_either, fix
     BOOST_TEST(found("c") == names{}, boost::test_tools::per_element());
 }
 
+BOOST_FIXTURE_TEST_CASE(who_has_set_its_id_before_does_not_get_in_either, fixture)
+{
+    const log_at quiet(log_level::off);
+    minor = 0;
+    client0 c(*this, "c");
+    const SETCLIENTID4res set = c.set();
+    BOOST_TEST_REQUIRE(set.status == nfsstat4::ok);
+    BOOST_TEST(keep_out("c", 10s));
+    BOOST_TEST(c.confirm(set.clientid, set.setclientid_confirm) == nfsstat4::delay);
+    BOOST_TEST(found("c") == names{}, boost::test_tools::per_element());
+    // What it said stands until its time is over.
+    clock.advance(10s);
+    BOOST_TEST(c.confirm(set.clientid, set.setclientid_confirm) == nfsstat4::ok);
+    BOOST_TEST(found("c") == names{"c"}, boost::test_tools::per_element());
+}
+
 BOOST_FIXTURE_TEST_CASE(as_many_are_kept_out_as_may_be, fixture)
 {
     for (std::size_t i = 0; i < kept_out::most; ++i)
