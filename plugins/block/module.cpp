@@ -260,6 +260,9 @@ public:
             at_place_of_start(d.place, [&] { serve_device(open_device(d)); });
         parts_.resize(host.shards().size());
         device_stats_ = std::vector<rnbd::server_stats>(host.shards().size());
+        // Their series begin now, so that a rate sees the first failure. On one shard: a series is the sum of all.
+        for (std::size_t i = 0; i < devices_.size(); ++i)
+            (void)device_stats_.front().by_device.of(i, devices_.at(i).name);
         std::vector<const shard*> shards;
         for (std::size_t i = 0; i < host.shards().size(); ++i)
             shards.push_back(&host.shards().at(i));

@@ -29,7 +29,9 @@ int backend::check_name(std::string_view name) noexcept
 }
 
 backend::backend(const memfs_options& options)
-    : options_(options), memory_(options.max_bytes / file_data::block_size)
+    : options_(options),
+      refuses_changes_(options.read_only),
+      memory_(options.max_bytes / file_data::block_size)
 {
     random_source& random = options.random != nullptr ? *options.random : system_random();
     info_.clone_block = info_.map_block = file_data::block_size;
@@ -100,7 +102,7 @@ result<node*> backend::find_to_change(const storage::request& r, const storage::
         return fails(e, "a name");
     if (name == "." || name == "..")
         return fails(dots, "a name that every directory has");
-    if (options_.read_only)
+    if (refuses_changes())
         return fails(EROFS, "the export is read-only");
     auto d = find(directory);
     if (!d)
@@ -295,7 +297,7 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
                                                const storage::set_attributes& set,
                                                std::optional<storage::file_time> guard)
 {
-    if (options_.read_only)
+    if (refuses_changes())
         co_return fails(EROFS, "the export is read-only");
     std::lock_guard lock(mutex_);
     auto n = find(file);
@@ -347,7 +349,7 @@ task<result<storage::lookup_result>> backend::lookup(const storage::request& r,
 unsigned backend::access_of(const node& n, const storage::credential& who, unsigned wanted) const noexcept
 {
     // In the directory of snapshots they are made and ended.
-    if (options_.read_only || (n.is_kept && n.attrs.fileid != snapshots_id))
+    if (refuses_changes() || (n.is_kept && n.attrs.fileid != snapshots_id))
         wanted &= ~unsigned(W_OK);
     // Whoever may write in one way or another is let in; what he does then is looked at by itself.
     const std::uint32_t writing =
@@ -382,7 +384,7 @@ task<result<storage::opened_file>> backend::open(const storage::request& r, cons
     node& n = **found;
     if (!n.is_regular())
         co_return fails(n.is_directory() ? EISDIR : EINVAL, "an open of something that is no regular file");
-    if (options_.read_only && (wanted & W_OK) != 0)
+    if (refuses_changes() && (wanted & W_OK) != 0)
         co_return fails(EROFS, "the export is read-only");
     if (n.is_kept && (wanted & W_OK) != 0)
         co_return fails(EROFS, kept_rule);
@@ -439,7 +441,7 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
                                                    std::span<const std::span<const std::byte>> pieces,
                                                    storage::stability wanted)
 {
-    if (options_.read_only)
+    if (refuses_changes())
         co_return fails(EROFS, "the export is read-only");
     std::uint64_t length = 0;
     for (auto piece : pieces)

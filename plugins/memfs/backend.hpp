@@ -6,6 +6,7 @@
 
 #include <verbena/plugins/memfs.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <limits>
 #include <mutex>
@@ -123,6 +124,10 @@ public:
                                               const storage::handle& file) override;
 
     // snapshots.cpp
+    void refuse_changes(bool all) noexcept override
+    {
+        refuses_changes_.store(all, std::memory_order_relaxed);
+    }
     storage::snapshot_keeper* snapshots() noexcept override { return options_.snapshots ? this : nullptr; }
     bool takes_in(const storage::handle& directory) const noexcept override;
     bool has(std::string_view name, const storage::handle& file) const noexcept override;
@@ -255,7 +260,10 @@ private:
     void add_name(node& directory, std::string_view name, std::uint64_t fileid);
     void take_name(node& directory, std::string_view name);
 
+    bool refuses_changes() const noexcept { return refuses_changes_.load(std::memory_order_relaxed); }
+
     const memfs_options options_;
+    std::atomic<bool> refuses_changes_;
     storage::filesystem_info info_;
     std::uint64_t instance_;
     mutable std::mutex mutex_;

@@ -52,7 +52,7 @@ task<result<storage::seek_result>> backend::seek(const storage::request& r, cons
 result<node*> backend::find_range(const storage::request& r, const storage::handle& file,
                                   std::uint64_t offset, std::uint64_t length)
 {
-    if (options_.read_only)
+    if (refuses_changes())
         return fails(EROFS, "the export is read-only");
     if (length == 0)
         return fails(EINVAL, "an empty range");
@@ -111,7 +111,7 @@ task<result<storage::copy_result>> backend::copy(const storage::request& r, cons
                                                  std::uint64_t from_offset, const storage::handle& to,
                                                  std::uint64_t to_offset, std::uint64_t length)
 {
-    if (options_.read_only)
+    if (refuses_changes())
         co_return fails(EROFS, "the export is read-only");
     if (is_too_far(to_offset, length))
         co_return fails(EFBIG, "a range past the largest offset");
@@ -155,7 +155,7 @@ task<result<storage::change>> backend::clone(const storage::request& r, const st
                                              std::uint64_t to_offset, std::uint64_t length)
 {
     constexpr std::uint64_t unit = file_data::block_size;
-    if (options_.read_only)
+    if (refuses_changes())
         co_return fails(EROFS, "the export is read-only");
     std::lock_guard lock(mutex_);
     auto source = find_source(r, from);
@@ -270,7 +270,7 @@ task<result<storage::mapping>> backend::map(const storage::request& r, const sto
 {
     constexpr std::uint64_t unit = file_data::block_size;
     const bool writes = use != storage::map_use::read;
-    if (writes && options_.read_only)
+    if (writes && refuses_changes())
         co_return fails(EROFS, "the export is read-only");
     if (length == 0)
         co_return fails(EINVAL, "an empty range");
@@ -361,7 +361,7 @@ task<result<storage::change>> backend::note_written(const storage::request& r, c
                                                     storage::peer_writes what)
 {
     const std::uint64_t end = what.end;
-    if (options_.read_only)
+    if (refuses_changes())
         co_return fails(EROFS, "the export is read-only");
     if (end > max_offset)
         co_return fails(EFBIG, "a write past the largest offset");

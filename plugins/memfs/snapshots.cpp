@@ -181,7 +181,7 @@ result<storage::create_result> backend::take_snapshot(const storage::request& r,
 {
     if (const int e = check_name(name))
         return fails(e, "the name of a snapshot: 1 to 255 bytes, without / and NUL");
-    if (options_.read_only)
+    if (refuses_changes())
         return fails(EROFS, "a snapshot of an export that is read-only");
     node& place = nodes_.at(snapshots_id);
     if (rights_of(place, r.who, execute) == 0)
@@ -252,7 +252,7 @@ result<const node*> backend::find_snapshot(const storage::request& r, std::strin
         return fails(e, "the name of a snapshot");
     if (name == "." || name == "..")
         return fails(EINVAL, "a name that every directory has");
-    if (options_.read_only)
+    if (refuses_changes())
         return fails(EROFS, "the export is read-only");
     const node& place = nodes_.at(snapshots_id);
     if (rights_of(place, r.who, execute) == 0)

@@ -37,7 +37,7 @@ result<node*> backend::find_xattrs(const storage::request& r, const storage::han
 {
     if (const int e = check_xattr_name(name))
         return fails(e, "the name of an extended attribute");
-    if (use == W_OK && options_.read_only)
+    if (use == W_OK && refuses_changes())
         return fails(EROFS, "the export is read-only");
     auto n = find(file);
     if (!n)

@@ -84,16 +84,16 @@ public:
     {
         const std::unique_ptr<taking> ends(this);
         table_.take(*list_);
-        for (const auto& b : tended_)
-            begin(*b);
+        for (std::size_t i = 0; i < tended_.size(); ++i)
+            begin(*tended_[i], export_room::first_of(i, tended_.size()));
         round_->note(shard_.index());
     }
 
 private:
-    void begin(export_backend& of) noexcept
+    void begin(export_backend& of, duration first) noexcept
     {
         try {
-            shard_.tasks().spawn(already_made, of.room.tend(*of.beneath));
+            shard_.tasks().spawn(already_made, of.room.tend(*of.beneath, first));
         } catch (const std::exception& e) { // no memory
             log(log_level::warning, "nfs", "the room of an export is not asked for", {{"cause", e.what()}});
         }

@@ -178,8 +178,12 @@ public:
         if (group_source_ && !groups_)
             make_groups(s);
         if (s.index() == 0) {
-            for (const auto& e : exports_.all())
-                s.tasks().spawn(already_made, e->backend->room.tend(*e->backend->beneath));
+            const export_set::exports all = exports_.all();
+            for (std::size_t i = 0; i < all.size(); ++i) {
+                export_backend& of = *all[i]->backend;
+                s.tasks().spawn(already_made,
+                                of.room.tend(*of.beneath, export_room::first_of(i, all.size())));
+            }
         }
         if (serves3_)
             programs.push_back(
@@ -378,7 +382,7 @@ public:
         std::get<bool>(of_.said_.values.find("allow_public")->data) = allow_public_;
     }
 
-    setting_values::value limits; // as the configuration has them
+    setting_values::value limits;       // as the configuration has them
     std::unique_lock<std::mutex> still; // no export is suspended meanwhile
 
 private:
@@ -408,9 +412,11 @@ std::unique_ptr<reload_plan> nfs_module::plan_reload(setting_values& values, mod
     for (const auto& e : exports_.all()) {
         const auto by = suspensions_.of(e->config.pseudo);
         const auto stays = [&e](const export_config& w) { return w.pseudo == e->config.pseudo; };
-        if (by && by->now != storage::suspension::state::served && std::ranges::none_of(wanted.exports, stays))
-            throw config_error("export " + e->config.pseudo +
-                               " is suspended: resume it (verbena admin resume) before a reload takes it away");
+        if (by && by->now != storage::suspension::state::served &&
+            std::ranges::none_of(wanted.exports, stays))
+            throw config_error(
+                "export " + e->config.pseudo +
+                " is suspended: resume it (verbena admin resume) before a reload takes it away");
     }
     check_pnfs_listeners(wanted.exports, transports());
     const export_set::terms by{*host_, targets_, commons_.get(), layouts_.has_value(), wanted.allow_public,
@@ -637,8 +643,7 @@ std::vector<control_command> nfs_module::control_commands()
         for (const auto& each : exports_.all()) {
             const exported_as& e = each->as;
             all.rows.push_back({e.pseudo, e.source, each->config.backend_name, e.options, e.clients,
-                                e.transports,
-                                e.warning.empty() ? control_value() : control_value(e.warning),
+                                e.transports, e.warning.empty() ? control_value() : control_value(e.warning),
                                 state_of(*each), why_down(*each), suspended_since(*each)});
         }
         return all;

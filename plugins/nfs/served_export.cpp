@@ -166,7 +166,11 @@ std::shared_ptr<served_export> open_export(module_host& host, const export_confi
                                                      to.value({label}, !is_up || is_up() ? 1 : 0);
                                                  }));
     append(backend.metrics, expose(host.metrics(), *made->backend->traffic, e.pseudo));
-    append(backend.metrics, expose(host.metrics(), made->backend->room, e.pseudo));
+    // Nobody misses room where nobody may write, and media that can't be written have none.
+    if (!made->options.read_only)
+        append(backend.metrics, expose(host.metrics(), made->backend->room, e.pseudo));
+    else
+        made->backend->room.end();
     made->backend->is_closed_early = what == opened_for::a_look;
     return made;
 }

@@ -215,9 +215,9 @@ task<void> let_go(state_home* state, std::uint32_t space, std::shared_ptr<std::a
 // `may_retry`: false while an export of the tree is suspended still, whose end is another look.
 // `keep`: the back end, which a reload closes behind this, as behind a call.
 task<void> take_again(state_home* state, std::shared_ptr<const export_options> exported,
-                      std::shared_ptr<export_backend> keep,
-                      std::shared_ptr<storage::restored_state> to, storage::suspension_step before,
-                      std::shared_ptr<std::atomic<bool>> goes_on, std::function<bool()> may_retry)
+                      std::shared_ptr<export_backend> keep, std::shared_ptr<storage::restored_state> to,
+                      storage::suspension_step before, std::shared_ptr<std::atomic<bool>> goes_on,
+                      std::function<bool()> may_retry)
 {
     if (!keep)
         co_return;
@@ -274,8 +274,10 @@ storage::suspension_step suspensions::state_side::recall()
         restores_->store(false); // what it has not done yet, the next restore() does
     if (state == nullptr || !mine_.exported.pnfs)
         return storage::ended_step();
-    return errand::begin(state->home(), [state, space = mine_.exported.space,
-                                         keep = mine_.shared_from_this()] { return recall_layouts(state, space); });
+    return errand::begin(state->home(),
+                         [state, space = mine_.exported.space, keep = mine_.shared_from_this()] {
+                             return recall_layouts(state, space);
+                         });
 }
 
 // Exports of one tree have their locks together, so the last of them lets go.
@@ -303,8 +305,8 @@ storage::suspension_step suspensions::state_side::restore(std::shared_ptr<storag
     const std::shared_ptr<const entry> mine = mine_.shared_from_this();
     errand::work work = [state, mine, keep = mine->backend.lock(), to = std::move(to), goes_on = restores_,
                          before = std::exchange(letting_go_, nullptr), all = &of_] {
-        return take_again(state, std::shared_ptr<const export_options>(mine, &mine->exported), keep, to, before,
-                          goes_on, [all, mine] { return !all->has_suspended_others(*mine); });
+        return take_again(state, std::shared_ptr<const export_options>(mine, &mine->exported), keep, to,
+                          before, goes_on, [all, mine] { return !all->has_suspended_others(*mine); });
     };
     return errand::begin(state->home(), std::move(work));
 }

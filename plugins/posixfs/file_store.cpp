@@ -277,7 +277,7 @@ task<result<storage::mapping>> backend::map(const storage::request& r, const sto
                                             std::uint64_t offset, std::uint64_t length, storage::map_use use)
 {
     const bool writes = use != storage::map_use::read;
-    if (writes && options_.read_only)
+    if (writes && refuses_changes())
         co_return error::from_errno(EROFS, "the export is read-only");
     if (length == 0)
         co_return error::from_errno(EINVAL, "an empty range");

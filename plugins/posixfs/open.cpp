@@ -175,7 +175,7 @@ task<result<storage::opened_file>> backend::open(const storage::request& r, cons
     if (!f->is_regular())
         co_return error::from_errno(f->is_directory() ? EISDIR : EINVAL,
                                     "an open of something that is no regular file");
-    if (options_.read_only && (wanted & W_OK) != 0)
+    if (refuses_changes() && (wanted & W_OK) != 0)
         co_return error::from_errno(EROFS, "the export is read-only");
     // To open an O_PATH descriptor costs as much as making the file. So what was just made here gets one when the cache
     // closes its maker's.

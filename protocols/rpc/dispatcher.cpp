@@ -212,6 +212,7 @@ task<bool> service_dispatcher::dispatch(call& c)
         // Before the program sees the call: what needs no coroutine runs when its task is made.
         const task_context& context = co_await current_context();
         c.set_caller_gone(context.stop);
+        c.note(nullptr); // what the program noted of the call before, where a transport uses a call again
         const bool alone = c.server_stop().stop_possible() && entry->program.goes_on_alone(c);
         task<outcome> serving;
         if (rule == repeat_rule::is_answered)

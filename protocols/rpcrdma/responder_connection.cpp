@@ -3,6 +3,7 @@
 #include "responder_connection.hpp"
 
 #include <verbena/core/log.hpp>
+#include <verbena/core/net/peer_shares.hpp>
 
 #include <algorithm>
 
@@ -73,7 +74,6 @@ task<void> responder_connection::run(std::unique_ptr<verbs::connect_request> req
         else if (state_ == connection_state::setting_up_late)
             state_.to(connection_state::draining, "accepted");
         since_ = heard_ = provider_.shard().now();
-        join(options_.connections);
         if (!provider_.query().notices_dead_peers)
             provider_.shard().timers().arm(silence_, heard_ + options_.probe_after);
         end_if_drained();
@@ -95,7 +95,10 @@ task<void> responder_connection::run(std::unique_ptr<verbs::connect_request> req
 
 void responder_connection::end_now() noexcept
 {
-    close("evicted");
+    if (state_.is_in(connection_state::setting_up, connection_state::setting_up_late))
+        give_up(error(std::errc::connection_aborted, "evicted"));
+    else
+        close("evicted");
     calls_scope_.request_stop();
 }
 
@@ -133,6 +136,12 @@ task<bool> responder_connection::take(std::unique_ptr<verbs::connect_request> re
         co_return false;
     queue_pair_ = std::move(*made);
     queue_pair_->set_handler(this);
+    // From here on it is found and ended, as calls may come before the answer to accept(), which a peer can delay. Until here
+    // nobody found it, so it is asked again whether its peer is kept out.
+    since_ = heard_ = provider_.shard().now();
+    join(options_.connections);
+    if (options_.peers != nullptr && options_.peers->evicted().has(peer_address_, since_))
+        co_return false;
     if (receives_.queue() == nullptr)
         own_receives_ = receives_.own_receives();
     // Before the answer: a Send that finds no receive may end the connection.

@@ -113,7 +113,7 @@ private:
     connection_party party() const noexcept override
     {
         return {peer_address_, peer_.client, calls_in_use(),
-                !state_.is_in(connection_state::serving, connection_state::draining)};
+                state_.is_in(connection_state::closing, connection_state::given_up, connection_state::ended)};
     }
     void end_now() noexcept override;
 

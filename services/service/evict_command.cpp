@@ -194,17 +194,131 @@ control_value or_nothing(const std::optional<std::uint64_t>& n)
     return n ? control_value(*n) : control_value();
 }
 
-control_answer evict(const std::shared_ptr<const told_of_service>& service, const control_arguments& said,
-                     milliseconds patience, const std::stop_token& stop)
+// Whom an operator keeps out, by his own words for it: so that he can let it in by the same, and see whom he keeps out.
+class bans {
+public:
+    struct ban {
+        std::string words;           // of the last command
+        std::set<std::string> known; // these, ids of the clients, and words of commands before, for the same
+        std::set<std::string> addresses;
+        std::set<std::pair<evicting*, std::string>> names;
+        time_point until;
+    };
+    void add(ban b, time_point now)
+    {
+        forget_over(now);
+        for (ban& old : all_) {
+            const std::size_t had =
+                std::erase_if(old.addresses, [&](const auto& a) { return b.addresses.contains(a); }) +
+                std::erase_if(old.names, [&](const auto& n) { return b.names.contains(n); });
+            if (had != 0 && old.addresses.empty() && old.names.empty())
+                b.known.insert(old.known.begin(), old.known.end());
+        }
+        forget_over(now);
+        all_.push_back(std::move(b));
+    }
+    /// What is let in by these words; nothing: nobody of them is kept out.
+    ban take(const std::string& words, const std::string& address, time_point now)
+    {
+        forget_over(now);
+        ban out;
+        for (ban& b : all_) {
+            const bool whole = b.known.contains(words);
+            const auto move = [whole](auto& from, auto& to, const auto& is_meant) {
+                for (auto at = from.begin(); at != from.end();) {
+                    const auto here = at++;
+                    if (whole || is_meant(*here))
+                        to.insert(from.extract(here));
+                }
+            };
+            move(b.addresses, out.addresses, [&](const std::string& a) { return a == address; });
+            move(b.names, out.names, [&](const auto& n) { return n.second == words; });
+        }
+        forget_over(now);
+        return out;
+    }
+    const std::vector<ban>& all(time_point now)
+    {
+        forget_over(now);
+        return all_;
+    }
+
+private:
+    // Each has an address or a name that nobody else here has, so there are no more than of these.
+    void forget_over(time_point now)
+    {
+        std::erase_if(
+            all_, [now](const ban& b) { return b.until <= now || (b.addresses.empty() && b.names.empty()); });
+    }
+    std::vector<ban> all_;
+};
+
+control_answer list_of(const std::vector<bans::ban>& all, time_point now)
+{
+    control_answer answer;
+    for (const bans::ban& b : all) {
+        const auto left = std::int64_t(std::chrono::ceil<seconds>(b.until - now).count());
+        const auto add = [&](control_value name, control_value address) {
+            answer.rows.push_back({std::string("kept out"), control_value(), std::move(name),
+                                   std::move(address), control_value(), control_value(), control_value(),
+                                   control_value(), control_value(), control_value(), left, control_value()});
+        };
+        for (const auto& [module, name] : b.names)
+            add(name, control_value());
+        for (const std::string& a : b.addresses)
+            add(b.words == a ? control_value() : control_value(b.words), a);
+    }
+    return answer;
+}
+
+control_answer let_in(const told_of_service& told, bans& kept, const std::string& who,
+                      const std::string& address, time_point now)
+{
+    const bans::ban in = kept.take(who, address, now);
+    if (in.addresses.empty() && in.names.empty()) {
+        std::string text;
+        std::size_t shown = 0;
+        for (const bans::ban& b : kept.all(now)) {
+            if (shown++ < most_shown)
+                text += (text.empty() ? "" : ", ") + printable(b.words);
+        }
+        throw std::runtime_error("evict: nobody is kept out as " + printable(who) +
+                                 ": write what the command said that keeps it out, or its name or address as "
+                                 "`verbena admin evict` shows them; " +
+                                 (text.empty()
+                                      ? "nobody is kept out now"
+                                      : "kept out are " + text + (shown > most_shown ? " and others" : "")));
+    }
+    for (const std::string& a : in.addresses)
+        (void)told.peers->evicted().add(a, now, now);
+    for (const auto& [module, name] : in.names)
+        (void)module->keep_out(name, seconds::zero());
+    log(log_level::warning, "control", "an operator has let in whom he kept out", {{"as", printable(who)}});
+    control_answer answer;
+    answer.rows.push_back({std::string("let in"), control_value(), who,
+                           in.addresses.empty() ? control_value() : control_value(*in.addresses.begin()),
+                           control_value(), control_value(), control_value(), control_value(),
+                           control_value(), control_value(), std::int64_t(0), control_value()});
+    return answer;
+}
+
+control_answer evict(const std::shared_ptr<const told_of_service>& service, bans& kept_out_now,
+                     const control_arguments& said, milliseconds patience, const std::stop_token& stop)
 {
     const told_of_service& told = *service;
-    const std::string& who = *said.find("client");
+    const time_point now = system_clock().now();
+    const std::string* const words = said.find("client");
+    if (words == nullptr)
+        return list_of(kept_out_now.all(now), now);
+    const std::string& who = *words;
     const std::optional<seconds> time = time_of(said);
     if (who.empty())
         throw std::runtime_error("evict: an empty name is nobody's");
     // As connections have it.
     const auto parsed = ip_address::parse(who);
     const std::string address = parsed ? parsed->text() : std::string();
+    if (time && time->count() == 0)
+        return let_in(told, kept_out_now, who, address, now); // who is let in loses nothing
     const std::vector<evicting*> modules = modules_of(told);
     struct found_client {
         evicting* of;
@@ -215,39 +329,39 @@ control_answer evict(const std::shared_ptr<const told_of_service>& service, cons
         for (evictable& c : m->find_clients(address.empty() ? who : address, most_clients))
             found.push_back({m, std::move(c)});
     }
-    const time_point now = system_clock().now();
     std::string full;
+    bans::ban ban{
+        .words = who, .known = {who}, .addresses = {}, .names = {}, .until = now + time.value_or(seconds(0))};
     const auto keep_out_address = [&](const std::string& a) {
-        if (time && !told.peers->evicted().add(a, now + *time, now))
+        if (told.peers->evicted().add(a, ban.until, now))
+            ban.addresses.insert(a);
+        else
             full = "it is not kept out, since as many addresses are as may be (" +
                    std::to_string(kept_out::most) + ")";
     };
-    // Before anything ends, or it would be back at once.
-    if (!address.empty())
-        keep_out_address(address);
-    for (const found_client& f : found) {
-        // By what the operator named, so that he can let it in by the same words.
-        if (!address.empty())
-            continue;
+    // What was named by an address is kept out by that alone.
+    const auto keep_out_client = [&](const found_client& f) {
+        ban.known.insert(f.client.id);
         for (const std::string& a : f.client.kept_out_by)
             keep_out_address(a);
-        if (time && f.client.kept_out_by.empty() && !f.of->keep_out(f.client.name, *time))
+        if (!f.client.kept_out_by.empty())
+            return;
+        if (f.of->keep_out(f.client.name, *time))
+            ban.names.emplace(f.of, f.client.name);
+        else
             full = "it is not kept out, since as many clients are as may be (" +
                    std::to_string(kept_out::most) + ")";
-    }
+    };
+    // Before anything ends, or it would be back at once.
+    if (time && !address.empty())
+        keep_out_address(address);
+    else if (time)
+        std::ranges::for_each(found, keep_out_client);
+    if (!ban.addresses.empty() || !ban.names.empty())
+        kept_out_now.add(std::move(ban), now);
     control_answer answer;
     const control_value kept =
         time && full.empty() ? control_value(std::int64_t(time->count())) : control_value();
-    // Who is let in again loses nothing.
-    if (time && time->count() == 0) {
-        if (found.empty())
-            for (evicting* const m : modules)
-                (void)m->keep_out(who, *time); // one that is kept out is no client
-        answer.rows.push_back({std::string("let in"), control_value(), who, control_value(address),
-                               control_value(), control_value(), control_value(), control_value(),
-                               control_value(), control_value(), std::int64_t(0), control_value()});
-        return answer;
-    }
     wanted_connections wanted;
     wanted.address = address;
     for (const found_client& f : found)
@@ -303,10 +417,12 @@ control_command evict_command(const std::shared_ptr<const told_of_service>& told
         "Ends a client with all that it has, and its connections; with SECONDS, keeps it out for so long";
     c.columns = {"kind",    "id",       "name",        "address",          "opens",  "locks", "delegations",
                  "layouts", "sessions", "connections", "kept_out_seconds", "remains"};
-    c.arguments = {{.name = "client", .help = "Its id, its name or its address", .required = true},
+    c.arguments = {{.name = "client", .help = "Its id, its name or its address; without: who is kept out"},
                    {.name = "for", .help = "Seconds for which it is kept out; 0: it is let in again"}};
-    c.work = [told, patience](const control_arguments& said, const std::stop_token& stop) {
-        return evict(told, said, patience, stop);
+    // One such command runs at a time.
+    c.work = [told, kept = std::make_shared<bans>(), patience](const control_arguments& said,
+                                                               const std::stop_token& stop) {
+        return evict(told, *kept, said, patience, stop);
     };
     return c;
 }

@@ -269,7 +269,7 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     std::atomic<bool> is_reloading{false}; // the thread is at it
     std::atomic<std::uint64_t> drain_seconds{0};
     mutable std::mutex serving_mutex;
-    std::string serving; // served_text() of what is served now
+    std::string serving;   // served_text() of what is served now
     std::string in_effect; // the configuration, likewise
     std::optional<control_server> control;
     std::vector<served> protocols;

@@ -106,6 +106,37 @@ class Clients4(Admin, WithLayouts):
         self.rows("evict", "one", "0")
         self.new_client(b"one").look_up(b"export")
 
+    def kept_out(self):
+        return [(row["name"], row["address"]) for row in self.rows("evict")]
+
+    def test_a_client_is_let_in_by_its_id_or_its_name(self):
+        for named_by_id, let_in_by_id in ((True, True), (True, False), (False, True)):
+            client_id = self.id_of("one")
+            self.rows("evict", client_id if named_by_id else "one", "600")
+            self.assertEqual(self.kept_out(), [("one", None)])
+            with self.assertRaises(Refused):
+                self.new_client(b"one")
+            let_in, = self.rows("evict", client_id if let_in_by_id else "one", "0")
+            self.assertEqual((let_in["kind"], let_in["kept_out_seconds"]), ("let in", 0))
+            self.assertEqual(self.kept_out(), [])
+            self.new_client(b"one").look_up(b"export")
+
+    def test_nobody_is_let_in_by_other_words(self):
+        self.assertIn("nobody is kept out now", self.admin("evict", "one", "0", status=1))
+        self.rows("evict", "127.0.0.9", "600")
+        client_id = self.id_of("one")
+        self.rows("evict", client_id, "600")
+        told = self.admin("evict", "somebody", "0", status=1)
+        self.assertIn("nobody is kept out as somebody", told)
+        self.assertIn("kept out are 127.0.0.9, " + client_id, told)
+        self.assertEqual(self.kept_out(), [(None, "127.0.0.9"), ("one", None)])
+
+    def test_who_was_kept_out_long_enough_is_not_shown(self):
+        self.rows("evict", "127.0.0.9", "1")
+        end = time.monotonic() + peers.LIMIT
+        while self.rows("evict"):
+            self.assertLess(time.monotonic(), end)
+
     def test_nobody_is_named_so(self):
         told = self.admin("evict", "somebody", status=1)
         self.assertIn("no client and no connection of somebody", told)
@@ -190,7 +221,13 @@ class BlockSessions(Admin, daemon.DaemonTest):
             refused = subprocess.run([client, "-q", "block", "read", "--session", "two", url], capture_output=True, check=False,
                                      timeout=120 * daemon.SLOW)
             self.assertNotEqual(refused.returncode, 0)
-            rows("evict", "127.0.0.1", "0")
+            self.assertEqual([(row["name"], row["address"]) for row in rows("evict")], [("one", "127.0.0.1")])
+            rows("evict", "127.0.0.1", "300") # the same by another word
+            self.assertEqual([(row["name"], row["address"]) for row in rows("evict")], [(None, "127.0.0.1")])
+            rows("evict", "one", "0")
+            self.assertEqual(rows("evict"), [])
+            subprocess.run([client, "-q", "block", "read", "--session", "two", url], capture_output=True, check=True,
+                           timeout=120 * daemon.SLOW)
             writer.kill()
 
 

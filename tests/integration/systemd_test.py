@@ -25,7 +25,7 @@ class Systemd(daemon.DaemonTest):
         path = os.path.join(self.folder, "verbenad.service")
         for text, good in ((self.unit, True), (self.unit.replace("PrivateTmp=", "PrivateTemp="), False)):
             with open(path, "w", encoding="utf-8") as file:
-                file.write(text.replace(commands[0], os.path.abspath(daemon.BINARY)))
+                file.write(text.replace(os.path.dirname(commands[0]) + "/", os.path.dirname(os.path.abspath(daemon.BINARY)) + "/"))
             done = subprocess.run(["systemd-analyze", "verify", "--man=no", path], capture_output=True, text=True, timeout=60 * daemon.SLOW,
                                   check=False)
             # It tells of other units of the machine, too.

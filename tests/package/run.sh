@@ -33,9 +33,11 @@ for page in 1/verbena 5/verbenad.toml 8/verbenad; do
 done
 
 root=$work/root
-# With systemd, which makes the user.
+# What the packages depend on is there before, so that what they leave can be told, and no network is needed; systemd makes the user.
+names() { dpkg-deb -f "$1" Depends | sed 's/([^)]*)//g; s/|[^,]*//g; s/ //g'; }
 apt-config dump | grep '^Acquire::Check' >"$work/apt.conf" || true # what this host says of old lists
-mmdebstrap --quiet --variant=apt --include=systemd,ca-certificates,iproute2 "--aptopt=$work/apt.conf" bookworm "$root" /etc/apt/sources.list.d/*.sources
+mmdebstrap --quiet --variant=apt --include="systemd,iproute2,$(names "$work"/packages/verbena_*.deb),$(names "$work"/packages/libverbena-dev_*.deb)" \
+    "--aptopt=$work/apt.conf" bookworm "$root" /etc/apt/sources.list.d/*.sources
 cp "$work"/packages/*.deb "$root/tmp"
 inside() { unshare --fork --pid --mount --net chroot "$root" /bin/sh -ec "ip link set lo up 2>/dev/null || true; mount -t proc proc /proc; $1"; }
 in_root() { chroot "$root" /bin/sh -ec "$1"; }
@@ -44,10 +46,6 @@ files() {
     (cd "$root" && find . -xdev \( -path ./proc -o -path ./sys -o -path ./tmp -o -path ./var/lib/dpkg -o -path ./var/lib/apt -o -path ./var/cache \
         -o -path ./var/log -o -path ./var/backups -o -path ./run \) -prune -o -print | sort)
 }
-# What verbena depends on stays when it goes.
-needed=$(dpkg-deb -f "$work"/packages/verbena_*.deb Depends | sed 's/([^)]*)//g; s/|[^,]*//g; s/,/ /g')
-needed+=" $(dpkg-deb -f "$work"/packages/libverbena-dev_*.deb Depends | sed 's/,/ /g')"
-in_root "apt-get install -y -q --no-install-recommends $needed >/dev/null"
 files >"$work/before"
 in_root 'apt-get install -y -q /tmp/verbena_*.deb /tmp/libverbena-dev_*.deb >/dev/null'
 
@@ -64,12 +62,14 @@ inside '
     kill $! && wait $!' || fail 'what was installed does not serve'
 unit=$(find "$root/usr/lib/systemd" "$root/lib/systemd" -name verbenad.service -print -quit)
 grep -q '^ExecStart=/usr/bin/verbenad serve /etc/verbena/verbenad.toml$' "$unit" || fail 'the unit starts another program'
-chroot "$root" /bin/bash -ec '
-    . /usr/share/bash-completion/completions/verbena
-    COMP_WORDS=(verbenad mod) COMP_CWORD=1
-    compopt() { :; }
-    _verbena
-    [[ " ${COMPREPLY[*]} " == *" modules "* ]]' || fail 'bash completes no command'
+cat >"$root/tmp/complete" <<'TEXT'
+. /usr/share/bash-completion/completions/verbena
+COMP_WORDS=(verbenad mod) COMP_CWORD=1
+compopt() { :; }
+_verbena
+[[ " ${COMPREPLY[*]} " == *" modules "* ]]
+TEXT
+inside 'bash -e /tmp/complete' || fail 'bash completes no command'
 
 # An upgrade asks nothing of a configuration that was changed.
 printf '# mine\n' >>"$root/etc/verbena/verbenad.toml"
@@ -78,7 +78,7 @@ grep -qx '# mine' "$root/etc/verbena/verbenad.toml" || fail 'an upgrade writes o
 mkdir -p "$root/var/lib/verbena"
 in_root 'apt-get remove -y -q verbena libverbena-dev >/dev/null'
 [[ -f $root/etc/verbena/verbenad.toml && -d $root/var/lib/verbena ]] || fail 'a removal takes the configuration or the state'
-in_root 'apt-get purge -y -q verbena libverbena-dev >/dev/null'
+in_root 'dpkg --purge verbena >/dev/null' # nothing else has a configuration
 files >"$work/after"
 # The user stays, as in Debian: files may be its own.
 if ! diff "$work/before" "$work/after"; then

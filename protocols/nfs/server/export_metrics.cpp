@@ -81,7 +81,7 @@ metric_registrations expose(metric_registry& registry, const export_room& room, 
     level("verbena_export_free_files", "Of these, how many are free.", "files",
           [](const look& l) { return double(l.room.free_files); });
     level("verbena_export_room_age_seconds",
-          "How long ago the file system of an export said how much room it has. It is asked each 10 s; while "
+          "How long ago the file system of an export said how much room it has. It is asked each 30 s; while "
           "it hangs or is "
           "not there this grows, and the old numbers stay.",
           "seconds", [](const look& l) { return std::chrono::duration<double>(l.age).count(); });

@@ -15,13 +15,22 @@ task<result<void>> export_room::wait_for_end()
     co_return result<void>();
 }
 
-task<void> export_room::tend(storage::file_backend& files)
+// False: it ends.
+task<bool> export_room::sleeps(duration time)
+{
+    const result<void> ended = co_await with_timeout(time, wait_for_end());
+    co_return !ended && ended.error() == std::errc::timed_out;
+}
+
+task<void> export_room::tend(storage::file_backend& files, duration first)
 {
     is_tended_.store(true, std::memory_order_relaxed);
     const task_context& context = co_await current_context();
     storage::request request; // of no caller: with the rights of the process
     request.who = storage::credential(0, 0);
     bool goes_on = true;
+    if (first != duration::zero())
+        goes_on = co_await sleeps(first);
     while (goes_on) {
         try {
             const storage::handle root = files.root(); // another one where the root has come anew
@@ -32,8 +41,7 @@ task<void> export_room::tend(storage::file_backend& files)
             const std::
                 exception&) { // of a module's back end, or for want of memory: it grows old, and is asked again
         }
-        const result<void> ended = co_await with_timeout(interval, wait_for_end());
-        goes_on = !ended && ended.error() == std::errc::timed_out;
+        goes_on = co_await sleeps(interval);
     }
     is_tended_.store(false, std::memory_order_release);
 }

@@ -9,6 +9,7 @@
 #include <new>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 namespace verbena::nfs {
 
@@ -339,11 +340,17 @@ struct export_table::shared {
         std::atomic<const export_list*> list{nullptr};
         intrusive_list<listener> listeners; // of its shard
     };
-    shared() { lists.push_back(std::make_shared<export_list>()); }
+    shared()
+    {
+        lists.reserve(usual_lists);
+        lists.push_back(std::make_shared<export_list>());
+    }
 
+    // More than a reload leaves behind: to publish one takes no memory, since nothing could be done without.
+    static constexpr std::size_t usual_lists = 128;
     std::array<slot, most_shards + 1> slots;
-    std::mutex mutex;                               // of what follows
-    std::deque<std::shared_ptr<export_list>> lists; // the newest at the end
+    std::mutex mutex;                                // of what follows
+    std::vector<std::shared_ptr<export_list>> lists; // the newest at the end
 };
 
 export_table::export_table() : shared_(std::make_unique<shared>())
@@ -412,7 +419,7 @@ std::size_t export_table::drop_old()
         return false;
     };
     while (lists.size() > 1 && !is_used(*lists.front()))
-        lists.pop_front();
+        lists.erase(lists.begin());
     return lists.size() - 1;
 }
 

@@ -51,7 +51,7 @@ inline metric_family errors()
             metric_type::counter,
             "operations",
             {"version", "operation", "status"},
-            1024};
+            4096}; // pairs of versions and shards that know different ones
 }
 
 /// `names(operation, status)` has the words of both.

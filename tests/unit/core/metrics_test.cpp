@@ -241,4 +241,36 @@ BOOST_AUTO_TEST_CASE(one_name_has_one_meaning)
     BOOST_TEST(registry.families().size() == 1U);
 }
 
+BOOST_AUTO_TEST_CASE(sources_of_a_family_go_in_any_order)
+{
+    metric_registry registry;
+    const auto of = [](double value) { return [value](metric_sink& out) { out.value({}, value); }; };
+    const auto sum = [&registry](std::string_view name) {
+        for (const metric_snapshot& f : registry.collect())
+            if (f.family.name == name)
+                return f.samples.at(0).value;
+        return -1.0;
+    };
+    // Their turns alternate, as those of exports do.
+    std::vector<metric_registry::registration> made;
+    for (const double value : {1.0, 10.0, 100.0, 1000.0}) {
+        made.push_back(registry.add(family("a", metric_type::gauge, {}, 1), of(value)));
+        made.push_back(registry.add(family("b", metric_type::gauge, {}, 1), of(2 * value)));
+    }
+    made[3] = {};
+    BOOST_TEST(sum("a") == 1111);
+    BOOST_TEST(sum("b") == 2202);
+    made[2] = {};
+    made[7] = {};
+    BOOST_TEST(sum("a") == 1101);
+    BOOST_TEST(sum("b") == 202);
+    made[0] = {};
+    made[6] = {};
+    made[4] = {};
+    BOOST_TEST(sum("a") == -1);
+    BOOST_TEST(sum("b") == 202);
+    made.clear();
+    BOOST_TEST(registry.families().empty());
+}
+
 BOOST_AUTO_TEST_SUITE_END()

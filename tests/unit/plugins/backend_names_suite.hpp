@@ -494,6 +494,23 @@ BOOST_AUTO_TEST_CASE(a_read_only_export_refuses_changes)
     BOOST_TEST(must(ro->access(me, root, R_OK | W_OK | X_OK)) == unsigned(R_OK | X_OK));
 }
 
+BOOST_AUTO_TEST_CASE(an_export_is_read_only_as_long_as_it_is_told_so)
+{
+    auto other = make_backend(pool, {.read_only = true});
+    const handle root = other->root();
+    other->refuse_changes(false);
+    BOOST_TEST(must(other->access(me, root, W_OK)) == unsigned(W_OK));
+    const handle file = must(other->create(me, root, "new", create_mode::unchecked, {}, 0)).made.handle;
+    const std::span<const std::byte> piece = bytes("x");
+    must(other->write(me, file, 0, std::span(&piece, 1), stability::unstable));
+    BOOST_TEST(fails(other->open(me, file, R_OK | W_OK, open_right::asked)) == 0);
+    other->refuse_changes(true);
+    BOOST_TEST(fails(other->open(me, file, R_OK | W_OK, open_right::asked)) == EROFS);
+    BOOST_TEST(fails(other->open(me, file, R_OK, open_right::asked)) == 0);
+    BOOST_TEST(fails(other->write(me, file, 0, std::span(&piece, 1), stability::unstable)) == EROFS);
+    BOOST_TEST(fails(other->remove(me, root, "new")) == EROFS);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 } // namespace suite

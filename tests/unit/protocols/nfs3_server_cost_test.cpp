@@ -20,6 +20,7 @@ using storage::file_type;
 namespace {
 
 struct fixture : nfs3_fixture {
+    fixture() { first.traffic = std::make_shared<nfs::export_traffic>(1); }
     task<std::uint64_t> repeat(memory_call& c, int times)
     {
         const std::uint64_t before = allocations.load();
@@ -29,13 +30,21 @@ struct fixture : nfs3_fixture {
         }
         co_return allocations.load() - before;
     }
+    std::uint64_t counted() const
+    {
+        return first.traffic->total(&nfs::export_counters::reads) +
+               first.traffic->total(&nfs::export_counters::writes) +
+               first.traffic->total(&nfs::export_counters::others);
+    }
     template<class Arguments>
     void costs_nothing(procedure what, const Arguments& args)
     {
         auto c = prepare(what, args);
         (void)run_until_complete(*shard, repeat(*c, 3));
+        const std::uint64_t before = counted();
         const std::uint64_t made = run_until_complete(*shard, repeat(*c, 200));
         BOOST_TEST(made == 0u, to_string(what) << " made " << made << " allocations in 200 calls");
+        BOOST_TEST(counted() == before + 200u, to_string(what) << " counts for its export");
         xdr::decoder in = c->reply();
         BOOST_TEST((nfsstat3(in.u32()) == nfsstat3::ok), to_string(what));
         c->rewind();

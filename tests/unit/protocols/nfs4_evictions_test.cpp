@@ -98,6 +98,26 @@ BOOST_FIXTURE_TEST_CASE(an_evicted_client_changes_nothing_and_others_are_not_dis
     BOOST_TEST(a.write(of_a, "anew") == nfsstat4::ok);
 }
 
+// A name is what its client says it is, and a client knows the ids that it was given.
+BOOST_FIXTURE_TEST_CASE(no_decoy_is_ended_whose_name_is_the_id_of_another, fixture)
+{
+    client4 decoy(*this, text_of_client(a.id));
+    decoy.connect();
+    BOOST_TEST(evict(a.id).had.opens == 1u);
+    BOOST_TEST(a.call().status() == nfsstat4::badsession);
+    BOOST_TEST(decoy.call().status() == nfsstat4::ok);
+    minor = 0;
+    client0 old(*this, "old");
+    old.connect();
+    minor = 1;
+    client4 other(*this, text_of_client(old.id));
+    other.connect();
+    (void)evict(old.id);
+    BOOST_TEST(other.call().status() == nfsstat4::ok);
+    minor = 0;
+    BOOST_TEST(old.renew() == nfsstat4::admin_revoked);
+}
+
 // A session that was renewed within the last second asks nobody whether it still is somebody's.
 BOOST_FIXTURE_TEST_CASE(no_call_passes_by_a_lease_that_was_renewed_just_before, fixture)
 {
@@ -196,6 +216,22 @@ BOOST_FIXTURE_TEST_CASE(who_has_said_its_name_before_does_not_get_in_either, fix
     // Nor is it there any more when it was ended.
     (void)evict(exchanged.clientid);
     BOOST_TEST(found("c") == names{}, boost::test_tools::per_element());
+}
+
+BOOST_FIXTURE_TEST_CASE(who_has_set_its_id_before_does_not_get_in_either, fixture)
+{
+    const log_at quiet(log_level::off);
+    minor = 0;
+    client0 c(*this, "c");
+    const SETCLIENTID4res set = c.set();
+    BOOST_TEST_REQUIRE(set.status == nfsstat4::ok);
+    BOOST_TEST(keep_out("c", 10s));
+    BOOST_TEST(c.confirm(set.clientid, set.setclientid_confirm) == nfsstat4::delay);
+    BOOST_TEST(found("c") == names{}, boost::test_tools::per_element());
+    // What it said stands until its time is over.
+    clock.advance(10s);
+    BOOST_TEST(c.confirm(set.clientid, set.setclientid_confirm) == nfsstat4::ok);
+    BOOST_TEST(found("c") == names{"c"}, boost::test_tools::per_element());
 }
 
 BOOST_FIXTURE_TEST_CASE(as_many_are_kept_out_as_may_be, fixture)

@@ -617,6 +617,24 @@ BOOST_FIXTURE_TEST_CASE(a_removed_files_layout_is_not_given_behind_the_last_clos
     BOOST_TEST(stats().other_states.value() == 0);
 }
 
+// The rules that it was asked by may admit its client no more.
+BOOST_FIXTURE_TEST_CASE(what_was_asked_for_before_a_reload_is_not_given_behind_it, fixture)
+{
+    begin();
+    const auto file = make(first, "f", "text");
+    slow->after_read = 100ms;
+    const auto asks = begin_call(first, file, asking(file.id, mode::read));
+    BOOST_TEST(!asks->is_done);
+    const auto list = std::make_shared<nfs::export_list>(*exports.newest(), 1);
+    for (const nfs::export_options& each : exports.all())
+        BOOST_REQUIRE(list->add(each));
+    exports.publish(list, 0);
+    pass(200ms);
+    BOOST_TEST(layout_of_call(*asks).status == nfsstat4::layouttrylater);
+    BOOST_TEST(segments() == 0);
+    BOOST_TEST(get(first, file, asking(file.id, mode::read)).status == nfsstat4::ok);
+}
+
 // Nobody else wants the file: its memory is not kept for a client that may never come back.
 BOOST_FIXTURE_TEST_CASE(what_a_client_had_goes_when_its_lease_is_over, fixture)
 {

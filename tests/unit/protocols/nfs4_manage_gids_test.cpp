@@ -173,6 +173,27 @@ BOOST_FIXTURE_TEST_CASE(without_it_the_call_says_the_groups, fixture)
     BOOST_TEST(reads3() == "NFS3_OK");
 }
 
+// The GETATTR has a time of its own, and the PUTFH behind it, which waits for the groups, has none.
+BOOST_FIXTURE_TEST_CASE(a_lease_is_whole_after_an_operation_without_a_time, fixture)
+{
+    source.is_slow = true;
+    manage();
+    (void)client.call(PUTROOTFH4args());
+    tend();
+    const auto of_file = nfs::sign_handle(key, exports.all()[0].id, file);
+    BOOST_REQUIRE(of_file);
+    const auto c = begin(client.sequence(1), PUTROOTFH4args(), GETATTR4args{{attribute::size}},
+                         PUTFH4args{of_file->bytes()});
+    pass(1900ms);
+    BOOST_TEST(!c->is_done);
+    source.answer();
+    turns();
+    BOOST_TEST_REQUIRE(c->is_done);
+    BOOST_TEST(answer_of(*c).status() == nfsstat4::ok);
+    const auto state = commons->sessions.find(client.session)->state();
+    BOOST_TEST((commons->sessions.last_heard(state) == clock.now()));
+}
+
 BOOST_FIXTURE_TEST_CASE(more_groups_than_a_call_can_name, fixture)
 {
     source.groups[1000] = from_to(501, 540);

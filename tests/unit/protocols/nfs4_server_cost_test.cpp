@@ -22,6 +22,7 @@ struct fixture : called_fixture {
     fixture()
     {
         options[0].local_writers = false; // so that there are delegations
+        options[0].traffic = std::make_shared<nfs::export_traffic>(1);
         connect(client);
         file = made_by(client, "f", share4::want_no_delegation);
     }

@@ -171,6 +171,37 @@ BOOST_FIXTURE_TEST_CASE(calls_of_version_3_count_for_their_export, one_export)
     BOOST_TEST(counted(second).bytes_read.value() == 0u);
 }
 
+// As RPC-over-RDMA does: each call begins in the slot that an earlier one had.
+BOOST_FIXTURE_TEST_CASE(a_call_that_is_used_again_counts_anew, one_export)
+{
+    GETATTR3args here;
+    here.object = handle(id);
+    auto c = prepare(procedure::getattr, here);
+    for (int i = 0; i < 3; ++i) {
+        c->rewind();
+        BOOST_REQUIRE(dispatch(*c));
+    }
+    BOOST_TEST(counted(first).others.value() == 3u);
+    const auto bytes = pattern(70);
+    WRITE3args there;
+    there.file = handle(others.add(1, "g", storage::file_type::regular), &second);
+    there.count = there.data.length = std::uint32_t(bytes.size());
+    there.data.inline_bytes = bytes;
+    xdr::encoder out = c->begin(100003, 3, static_cast<std::uint32_t>(procedure::write), &*user);
+    encode(out, there);
+    c->end(out);
+    BOOST_REQUIRE(dispatch(*c));
+    others.fail = error::from_errno(EIO);
+    c->rewind();
+    BOOST_REQUIRE(dispatch(*c));
+    BOOST_TEST(counted(first).others.value() == 3u);
+    BOOST_TEST(counted(first).writes.value() == 0u);
+    BOOST_TEST(counted(second).writes.value() == 2u);
+    BOOST_TEST(counted(second).bytes_written.value() == 70u);
+    BOOST_TEST(counted(first).io_errors.value() == 0u);
+    BOOST_TEST(counted(second).io_errors.value() == 1u);
+}
+
 BOOST_FIXTURE_TEST_CASE(failures_of_version_3_are_counted_by_procedure_status_and_export, one_export)
 {
     const auto bytes = pattern(70);
@@ -221,8 +252,8 @@ BOOST_FIXTURE_TEST_CASE(room_is_asked_for_and_grows_old_while_a_disk_hangs, room
     BOOST_TEST(sample(registry, "verbena_export_files") == 100);
     BOOST_TEST(sample(registry, "verbena_export_free_files") == 60);
     BOOST_TEST(sample(registry, "verbena_export_room_age_seconds") == 0);
-    pass(9s);
-    BOOST_TEST(seconds_old() == 9);
+    pass(29s);
+    BOOST_TEST(seconds_old() == 29);
     pass(2s);
     BOOST_TEST(disk.asked == 2);
     BOOST_TEST(seconds_old() <= 2);
@@ -239,7 +270,7 @@ BOOST_FIXTURE_TEST_CASE(room_is_asked_for_and_grows_old_while_a_disk_hangs, room
     BOOST_TEST(seconds_old() <= 1);
     // What fails keeps the old numbers, too.
     files.fail = error::from_errno(EIO);
-    pass(30s);
+    pass(61s);
     BOOST_TEST(disk.asked >= 5);
     BOOST_TEST(seconds_old() >= 30);
     BOOST_TEST(room.last()->room.available_files == 50u);

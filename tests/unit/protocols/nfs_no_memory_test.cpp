@@ -10,6 +10,7 @@
 #include <verbena/core/reactor/runtime.hpp>
 #include <verbena/core/task/scope.hpp>
 #include <verbena/core/task/sleep.hpp>
+#include <verbena/protocols/nfs/server/exports.hpp>
 #include <verbena/protocols/nfs/server/state_home.hpp>
 
 #include <atomic>
@@ -285,6 +286,21 @@ BOOST_AUTO_TEST_CASE(an_open_and_a_lock_for_which_there_was_no_memory_leave_noth
         std::jthread(opens_and_locks).join();
     }
     BOOST_TEST(failures > 10);
+}
+
+// A reload that has come so far can't fail any more.
+BOOST_AUTO_TEST_CASE(a_list_of_exports_is_published_without_memory)
+{
+    nfs::export_table table;
+    for (int i = 0; i < 65; ++i) { // with as many of before as there may be
+        auto list = std::make_shared<nfs::export_list>(*table.newest(), 1);
+        has_failed = false;
+        fails_at = 1;
+        table.publish(std::move(list), 1);
+        fails_at = 0;
+        BOOST_TEST_REQUIRE(!has_failed);
+    }
+    BOOST_TEST(table.drop_old() == 65u);
 }
 
 // A lock or an unlock is done or was never asked for, also where an owner has locks by two opens.

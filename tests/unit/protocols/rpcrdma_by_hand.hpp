@@ -176,8 +176,11 @@ enum class throwing : std::uint8_t { never, making_a_queue_pair, accepting };
 struct behaviour {
     bool reads_fail = false; ///< no RDMA Read can be posted
     bool accepts_fail = false;
+    bool waits_to_make = false;        ///< a queue pair, for `go`
+    bool waits_to_accept = false;      ///< likewise
     throwing throws = throwing::never; ///< the next connection
     event go;                          ///< when it has accepted
+    std::string peer;                  ///< the address of the last connection
     shard_holding held;
 };
 
@@ -192,6 +195,9 @@ public:
     {
         if (throws_ == throwing::making_a_queue_pair)
             throw std::runtime_error("boom");
+        behaviour_.peer = r_->peer_address();
+        if (std::exchange(behaviour_.waits_to_make, false))
+            co_await behaviour_.go.wait_shielded();
         auto made = co_await r_->make_queue_pair(d, o);
         if (!made)
             co_return made.error();
@@ -208,6 +214,8 @@ public:
     task<result<void>> accept(const verbs::connect_options& o) override
     {
         auto accepted = co_await r_->accept(o);
+        if (behaviour_.waits_to_accept)
+            co_await behaviour_.go.wait_shielded();
         if (throws_ == throwing::accepting) {
             co_await behaviour_.go.wait_shielded();
             throw std::runtime_error("boom");

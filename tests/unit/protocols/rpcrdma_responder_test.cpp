@@ -5,6 +5,8 @@
 #include "requests_in.hpp"
 #include "rpcrdma_by_hand.hpp"
 
+#include <verbena/core/task/yield.hpp>
+
 BOOST_AUTO_TEST_SUITE(rpcrdma_responder_test)
 
 using namespace verbena;
@@ -525,6 +527,68 @@ BOOST_FIXTURE_TEST_CASE(a_provider_that_throws_loses_the_connection, fixture)
     inline_call(3);
     BOOST_TEST(xdr::load_u32(receive().data() + 18) == 3u);
     BOOST_TEST(stats.connections.value() == 1);
+}
+
+namespace {
+
+struct shares {
+    // These outlive the listener.
+    peer_shares peers;
+    connection_list list;
+};
+struct fixture_with_shares : shares, fixture {};
+
+} // namespace
+
+// Before it is in a list, so whoever keeps its peer out does not find it there.
+BOOST_FIXTURE_TEST_CASE(who_is_kept_out_while_it_gets_its_queue_pair_is_not_taken, fixture_with_shares)
+{
+    options.peers = &peers;
+    own_provider = true;
+    start();
+    for (const bool is_kept_out : {false, true}) {
+        BOOST_TEST_CONTEXT("is kept out " << is_kept_out)
+        {
+            unreadable.does.waits_to_make = true;
+            unreadable.does.go.reset();
+            ask_to_connect();
+            until([&] { return !unreadable.does.waits_to_make; });
+            if (is_kept_out)
+                BOOST_TEST(peers.evicted().add(unreadable.does.peer, clock.now() + 60s, clock.now()));
+            unreadable.does.go.set();
+            BOOST_TEST(read(32).size() == (is_kept_out ? 0u : 32u));
+        }
+    }
+    until([&] { return stats.connections.value() == 0; });
+}
+
+// Its calls may come before accept() is over, which a peer can delay.
+BOOST_FIXTURE_TEST_CASE(who_is_being_accepted_is_found_and_ended, fixture_with_shares)
+{
+    options.connections = &list;
+    own_provider = true;
+    unreadable.does.waits_to_accept = true;
+    start();
+    connection_list::reader reader(list);
+    listed_connection* const found = reader.next();
+    BOOST_TEST_REQUIRE(found != nullptr);
+    BOOST_TEST(!found->party().has_ended);
+    BOOST_TEST(std::string_view(found->report().state) == "setting up");
+    dispatcher.waits = true;
+    dispatcher.result_size = 4;
+    inline_call(7);
+    until([&] { return dispatcher.prepared == 1; });
+    bool told = false;
+    const auto end = [&]() -> task<void> {
+        co_await yield(); // into a turn
+        found->end_now();
+        told = found->party().has_ended;
+    };
+    tasks->spawn(end);
+    until([&] { return told; });
+    BOOST_TEST(receive().empty());
+    unreadable.does.go.set();
+    until([&] { return provider->counters().active == 0; });
 }
 
 // Whatever a peer does, its queue pair is not destroyed before its end is over, which would hold the shard. The fixture looks.

@@ -7,6 +7,7 @@
 #include <verbena/protocols/nfs/server/v4/commons.hpp>
 
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <memory>
 #include <utility>
@@ -23,6 +24,40 @@ bool is_meant(const files::client_label& who, std::string_view wanted)
 {
     return wanted.empty() || who.name == wanted || who.address == wanted ||
            text_of_client(who.number) == wanted;
+}
+
+template<class Meant>
+task<std::vector<known_client>> find_in(server_commons& commons, Meant meant, std::size_t most)
+{
+    std::vector<known_client> found;
+    std::optional<std::string> last_name;
+    for (bool more = true; more && found.size() < most;) {
+        const auto some = commons.sessions.clients_behind(last_name, clients_at_once);
+        for (const session_table::client_report& c : some) {
+            known_client one{
+                {c.name, c.from, c.client}, c.minor.value_or(0), c.minor.has_value(), c.confirmed, c.state};
+            if (found.size() < most && meant(one.who))
+                found.push_back(std::move(one));
+        }
+        more = !some.empty();
+        if (more)
+            last_name = some.back().name;
+        co_await yield();
+    }
+    files::client_id last = files::nobody;
+    for (bool more = true; more && found.size() < most;) {
+        const auto some = commons.v40.clients().clients_behind(last, clients_at_once);
+        for (const v40_clients::client_report& c : some) {
+            known_client one{{c.name, c.from, c.client}, 0, true, true, c.state};
+            if (found.size() < most && meant(one.who))
+                found.push_back(std::move(one));
+        }
+        more = !some.empty();
+        if (more)
+            last = some.back().state;
+        co_await yield();
+    }
+    co_return found;
 }
 
 } // namespace
@@ -46,35 +81,9 @@ bool evictions::turns_away(std::span<const std::byte> name, std::string_view fro
 
 task<std::vector<known_client>> evictions::find(std::string who, std::size_t most)
 {
-    std::vector<known_client> found;
-    std::optional<std::string> last_name;
-    for (bool more = true; more && found.size() < most;) {
-        const auto some = commons_.sessions.clients_behind(last_name, clients_at_once);
-        for (const session_table::client_report& c : some) {
-            known_client one{
-                {c.name, c.from, c.client}, c.minor.value_or(0), c.minor.has_value(), c.confirmed, c.state};
-            if (found.size() < most && is_meant(one.who, who))
-                found.push_back(std::move(one));
-        }
-        more = !some.empty();
-        if (more)
-            last_name = some.back().name;
-        co_await yield();
-    }
-    files::client_id last = files::nobody;
-    for (bool more = true; more && found.size() < most;) {
-        const auto some = commons_.v40.clients().clients_behind(last, clients_at_once);
-        for (const v40_clients::client_report& c : some) {
-            known_client one{{c.name, c.from, c.client}, 0, true, true, c.state};
-            if (found.size() < most && is_meant(one.who, who))
-                found.push_back(std::move(one));
-        }
-        more = !some.empty();
-        if (more)
-            last = some.back().state;
-        co_await yield();
-    }
-    co_return found;
+    return find_in(
+        commons_, [who = std::move(who)](const files::client_label& one) { return is_meant(one, who); },
+        most);
 }
 
 task<evicted_client> evictions::end(std::string id, duration patience)
@@ -83,8 +92,13 @@ task<evicted_client> evictions::end(std::string id, duration patience)
     files::client_book& book = commons_.state.clients();
     const time_point until = commons_.state.now() + patience;
     known_client client;
+    std::uint64_t number = 0;
+    if (std::from_chars(id.data(), id.data() + id.size(), number, 16).ec != std::errc())
+        co_return out;
+    // By its number alone: another client may have said that text as its name.
+    const auto meant = [number](const files::client_label& one) { return one.number == number; };
     for (;;) {
-        std::vector<known_client> found = co_await find(id, 1);
+        std::vector<known_client> found = co_await find_in(commons_, meant, 1);
         if (found.empty())
             co_return out;
         client = std::move(found.front());

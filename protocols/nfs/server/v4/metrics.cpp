@@ -225,7 +225,7 @@ metric_registrations v4::server::expose(metric_registry& registry) const
     }));
     made.push_back(registry.add({"verbena_nfs4_operation_seconds",
                                  "How long operations of version 4 took: from the end of the one before in "
-                                 "the COMPOUND, or from the call, to the "
+                                 "the COMPOUND, or from when it begins, to the "
                                  "operation's end. Those that only name what the next one is about, such as "
                                  "PUTFH, and SEQUENCE are not there.",
                                  metric_type::histogram,

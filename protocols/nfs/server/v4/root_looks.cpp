@@ -21,8 +21,8 @@ struct root_looks::look {
     {
         request.who = root.request.who;
     }
-    const export_table::use lists;
-    const export_ref exported;
+    export_table::use lists;
+    export_ref exported;
     storage::file_backend& files;
     const storage::handle file;
     storage::request request;
@@ -44,6 +44,9 @@ task<void> root_looks::run(std::shared_ptr<look> l)
     } catch (...) { // else all who come later would wait for this look
         l->attrs = error_of(std::current_exception(), "an exception left a look at an export's root");
     }
+    // A late one is remembered until the export is asked again, which a removed one never is.
+    l->exported = export_ref();
+    l->lists = export_table::use();
     l->over.set();
 }
 

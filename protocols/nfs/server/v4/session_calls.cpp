@@ -209,7 +209,8 @@ task<rpc::outcome> serve_in_session(server_parts& server, rpc::call& c, compound
     k.slot = &slot;
     task<void> running = run_operations(k);
     co_await running;
-    s->heard(k.ended != time_point() ? k.ended : server.here.reactor().clock().now());
+    // The last operation may have waited without a time of its own: it ends in a later turn.
+    s->heard(std::max(k.ended, server.here.reactor().now()));
     if (k.dropped && !k.changed)
         co_return rpc::outcome::drop;
     if (!k.results.ok())

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/nfs/server/v4/v40_state.hpp>
 
+#include <verbena/protocols/nfs/server/v4/evictions.hpp>
+
 #include <utility>
 
 namespace verbena::nfs::v4 {
@@ -105,14 +107,17 @@ task<v40_clients::made> v40_state::set_client_here(const SETCLIENTID4args* args,
 }
 
 task<v40_state::confirmed> v40_state::confirm_client(const SETCLIENTID_CONFIRM4args& args,
-                                                     principal_digest who, std::uint64_t peer)
+                                                     principal_digest who, std::uint64_t peer,
+                                                     const evictions& evicted, std::string_view from)
 {
-    return state_.at_clients(
-        [this, a = &args, who, peer](files::client_book&) { return confirm_client_here(a, who, peer); });
+    return state_.at_clients([this, a = &args, who, peer, e = &evicted, from](files::client_book&) {
+        return confirm_client_here(a, who, peer, e, from);
+    });
 }
 
 task<v40_state::confirmed> v40_state::confirm_client_here(const SETCLIENTID_CONFIRM4args* args,
-                                                          principal_digest who, std::uint64_t peer)
+                                                          principal_digest who, std::uint64_t peer,
+                                                          const evictions* evicted, std::string_view from)
 {
     confirmed out;
     // Nothing comes between this and the end of what the older one has: see client_book::take().
@@ -135,6 +140,11 @@ task<v40_state::confirmed> v40_state::confirm_client_here(const SETCLIENTID_CONF
         const clientid4 id;
         files::client_id state = files::nobody;
     } guard(clients_, args->clientid);
+    // It may have said its name before it was kept out.
+    if (evicted->turns_away(std::as_bytes(std::span(made.name)), from, now())) {
+        out.status = nfsstat4::delay;
+        co_return out;
+    }
     // One name has one client, so the one before its restart goes first, with what it had open.
     if (made.older != files::nobody) {
         const result<void> forgotten = co_await state_.forget(made.older);
@@ -157,11 +167,15 @@ task<v40_state::confirmed> v40_state::confirm_client_here(const SETCLIENTID_CONF
 
 task<nfsstat4> v40_state::renew(clientid4 id, files::client_id& client)
 {
-    return state_.at_clients([this, id, to = &client](files::client_book&) {
-        if (const files::client_id known = clients_.state_of(id); known != files::nobody)
-            *to = known;
+    files::client_id known = files::nobody; // `client` may be of another shard
+    const auto renewing = [this, id, to = &known](files::client_book&) {
+        *to = clients_.state_of(id);
         return renew_and_tell_here(id);
-    });
+    };
+    const nfsstat4 status = co_await state_.at_clients(renewing);
+    if (known != files::nobody)
+        client = known;
+    co_return status;
 }
 
 task<nfsstat4> v40_state::renew_client_here(clientid4 id)

@@ -39,10 +39,10 @@ class reverse_channel;
 /// One peer, as seen by access rules, the duplicate-request cache and logs. Owned by the
 /// connection; lives as long as its calls.
 struct peer {
-    std::string_view address;   ///< canonical text without port
-    std::string_view name;      ///< address with port
-    std::string_view transport; ///< "tcp", "iwarp", "rdma", "loop"
-    std::uint16_t port = 0;     ///< the peer's port, 0 if it has none
+    std::string_view address;     ///< canonical text without port
+    std::string_view name;        ///< address with port
+    std::string_view transport;   ///< "tcp", "iwarp", "rdma", "loop"
+    std::uint16_t port = 0;       ///< the peer's port, 0 if it has none
     std::uint32_t connection = 0; ///< new_connection_number() of its connection
     /// The client that the connection's calls named last, by a number of its program's; 0: none. For whoever ends a client.
     mutable std::uint64_t client = 0;

@@ -286,6 +286,17 @@ task<nfsstat4> serve_layoutget(compound& k, bool& is_beyond_device)
             k.answered = k.results.add(refusal);
         co_return status;
     }
+    // A reload has come between, which may let the caller in no more: it fences what it finds, and may have been here before this was given.
+    if (k.server.commons.exports.by_id(k.current.exported->id) != &*k.current.exported) {
+        const auto& last = got->extents.back();
+        const files::byte_range given{got->extents.front().offset, last.offset + (last.length - 1)};
+        task<void> giving = give_back_unsaid(k, got->id, given, asked.type);
+        co_await giving;
+        LAYOUTGET4res refusal;
+        refusal.status = nfsstat4::layouttrylater;
+        k.answered = k.results.add(refusal);
+        co_return nfsstat4::layouttrylater;
+    }
     const deviceid4 device = way->data.device_of(*asked.client);
     for (const pnfs::layouts::extent& e : got->extents) {
         pnfs_rdma_extent4& out = extents.emplace_back();

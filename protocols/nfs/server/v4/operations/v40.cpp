@@ -84,12 +84,13 @@ task<nfsstat4> setclientid_confirm(compound& k)
         co_return room;
     const std::string group = k.server.commons.sessions.group_of(k.c.from().address);
     const std::uint64_t peer = siphash(k.server.commons.key, std::as_bytes(std::span(group)));
-    v40_state::confirmed done =
-        co_await k.server.commons.v40.confirm_client(args, caller_of(k.server.commons, k.c), peer);
+    v40_state::confirmed done = co_await k.server.commons.v40.confirm_client(
+        args, caller_of(k.server.commons, k.c), peer, k.server.commons.evicted, k.c.from().address);
     if (done.is_full) {
         const bool some = co_await k.server.commons.expire_lapsed_of_any();
         if (some)
-            done = co_await k.server.commons.v40.confirm_client(args, caller_of(k.server.commons, k.c), peer);
+            done = co_await k.server.commons.v40.confirm_client(args, caller_of(k.server.commons, k.c), peer,
+                                                                k.server.commons.evicted, k.c.from().address);
     }
     if (done.client != files::nobody)
         k.c.from().client = done.client;

@@ -10,7 +10,10 @@
 #include <verbena/protocols/storage/file_backend.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,14 +26,23 @@ namespace verbena::nfs {
 /// shard: what was said before stays, and grows old.
 class export_room {
 public:
-    /// How long after an answer the back end is asked again. While it does not answer it is not asked twice.
-    static constexpr duration interval = std::chrono::seconds(10);
+    /// How long after an answer the back end is asked again. While it does not answer it is not asked twice. It is three times as long as a
+    /// thread of a lane that has nothing to do stays, so that an export where nothing happens keeps no thread.
+    static constexpr duration interval = std::chrono::seconds(30);
 
-    /// Asks `files` at once, and then each `interval`. Both outlive it.
+    /// Between the first questions of exports that begin together: a thread then answers for one after the other.
+    static constexpr duration apart = std::chrono::milliseconds(100);
+    /// When the export of that number, of so many, asks first.
+    static constexpr duration first_of(std::size_t number, std::size_t count) noexcept
+    {
+        return std::min<duration>(apart, interval / std::max<std::size_t>(count, 1)) * number;
+    }
+
+    /// Asks `files` after `first`, and then each `interval`. Both outlive it.
     ///
     /// Completes when: it was asked to stop, or end() was called. On cancel: it ends, after the answer that it waits for. Errors: none; a back end that fails is
     /// asked again. Lifetime: this and `files` outlive it. Shard: any, one task at a time.
-    task<void> tend(storage::file_backend& files);
+    task<void> tend(storage::file_backend& files, duration first = duration::zero());
     /// Has tend() end: at once, or behind the answer that it waits for. On tend()'s shard.
     void end() noexcept { ends_.set(); }
     /// Whether tend() uses the back end. Any thread.
@@ -52,6 +64,7 @@ private:
     std::atomic<time_point::rep> answered_{0};
     std::atomic<const clock_source*> clock_{nullptr}; // set last
     task<result<void>> wait_for_end();
+    task<bool> sleeps(duration time);
 
     event ends_;
     std::atomic<bool> is_tended_{false};

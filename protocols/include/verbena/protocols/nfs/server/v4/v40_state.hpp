@@ -17,6 +17,8 @@
 
 namespace verbena::nfs::v4 {
 
+class evictions;
+
 /// What minor version 0 calls the answer of an operation.
 nfsstat4 v40_status(nfs_opnum4 operation, nfsstat4 status) noexcept;
 /// What it calls what the state layer says.
@@ -53,8 +55,9 @@ public:
         std::string held_by, name;               ///< as of v40_clients::confirmation
         files::client_id client = files::nobody; ///< a new one
     };
+    /// delay for a new one whose name is among those that are kept out (`evicted`); `from` is told of then.
     task<confirmed> confirm_client(const SETCLIENTID_CONFIRM4args& args, principal_digest who,
-                                   std::uint64_t peer);
+                                   std::uint64_t peer, const evictions& evicted, std::string_view from);
     /// The peer that the client which is called so in the state layer came from; empty for none. On the clients' home.
     std::string address_of(files::client_id state) const { return std::string(clients_.peer_of(state)); }
     /// Its lease begins anew. cb_path_down: likewise, and it has delegations and can't be called.
@@ -145,7 +148,7 @@ private:
                                             std::string_view from,
                                             const std::optional<callback_place>* calls);
     task<confirmed> confirm_client_here(const SETCLIENTID_CONFIRM4args* args, principal_digest who,
-                                        std::uint64_t peer);
+                                        std::uint64_t peer, const evictions* evicted, std::string_view from);
     task<files::client_id> holder_here(stateid4 id);
     task<begun> begin_open_here(const OPEN4args* args);
     task<void> end_open_here(begun* open, const OPEN4args* args, v40_answer* answer);
