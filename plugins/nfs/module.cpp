@@ -255,8 +255,8 @@ private:
     data_places* places_on(std::string_view transport) noexcept;
     void note_data_places(std::span<const listen_place> places);
     void expose_suspended(metric_registry& registry);
-    std::string state_of(const served_export& e) const;
-    control_value suspended_since(const served_export& e) const;
+    static std::string state_of(const served_export& e, const suspensions::status* is);
+    static control_value suspended_since(const suspensions::status* is);
     control_value why_down(const served_export& e) const;
 
     // What a configuration says, and can be compared.
@@ -409,13 +409,11 @@ std::unique_ptr<reload_plan> nfs_module::plan_reload(setting_values& values, mod
     most.sessions.v6_prefix = limits_.sessions.v6_prefix;
     const read_config wanted = read(values, modules);
     std::unique_lock<std::mutex> still = suspensions_.hold_still();
-    for (const auto& e : exports_.all()) {
-        const auto by = suspensions_.of(e->config.pseudo);
-        const auto stays = [&e](const export_config& w) { return w.pseudo == e->config.pseudo; };
-        if (by && by->now != storage::suspension::state::served &&
-            std::ranges::none_of(wanted.exports, stays))
+    for (const auto& [pseudo, is] : suspensions_.all()) {
+        const auto stays = [&path = pseudo](const export_config& w) { return w.pseudo == path; };
+        if (is.now != storage::suspension::state::served && std::ranges::none_of(wanted.exports, stays))
             throw config_error(
-                "export " + e->config.pseudo +
+                "export " + pseudo +
                 " is suspended: resume it (verbena admin resume) before a reload takes it away");
     }
     check_pnfs_listeners(wanted.exports, transports());
@@ -601,27 +599,23 @@ void nfs_module::expose_suspended(metric_registry& registry)
                          {"export"},
                          export_table::max_exports};
     suspended_registration_.push_back(registry.add(std::move(family), [this](metric_sink& to) {
-        for (const auto& e : exports_.all()) {
-            if (const auto by = suspensions_.of(e->config.pseudo))
-                to.value({e->config.pseudo}, by->since ? 1 : 0);
-        }
+        for (const auto& [pseudo, is] : suspensions_.all())
+            to.value({pseudo}, is.since ? 1 : 0);
     }));
 }
 
 // "up", "down" where its disk is not mounted or does not answer, or how far it is on its way to `suspended` and back.
-std::string nfs_module::state_of(const served_export& e) const
+std::string nfs_module::state_of(const served_export& e, const suspensions::status* is)
 {
-    const auto by = suspensions_.of(e.config.pseudo);
-    if (by && by->now != storage::suspension::state::served)
-        return std::string(to_string(by->now));
+    if (is != nullptr && is->now != storage::suspension::state::served)
+        return std::string(to_string(is->now));
     const storage::opened_backend& opened = e.backend->opened;
     return !opened.is_up || opened.is_up() ? "up" : "down";
 }
 
-control_value nfs_module::suspended_since(const served_export& e) const
+control_value nfs_module::suspended_since(const suspensions::status* is)
 {
-    const auto by = suspensions_.of(e.config.pseudo);
-    return by && by->since ? control_value(utc_text(*by->since)) : control_value();
+    return is != nullptr && is->since ? control_value(utc_text(*is->since)) : control_value();
 }
 
 control_value nfs_module::why_down(const served_export& e) const
@@ -640,11 +634,14 @@ std::vector<control_command> nfs_module::control_commands()
                  "transports", "warning", "state",   "why_down", "suspended_since"};
     c.answer = [this](const control_arguments&) {
         control_answer all;
+        const auto suspended = suspensions_.all();
         for (const auto& each : exports_.all()) {
             const exported_as& e = each->as;
+            const auto found = suspended.find(e.pseudo);
+            const suspensions::status* const is = found == suspended.end() ? nullptr : &found->second;
             all.rows.push_back({e.pseudo, e.source, each->config.backend_name, e.options, e.clients,
                                 e.transports, e.warning.empty() ? control_value() : control_value(e.warning),
-                                state_of(*each), why_down(*each), suspended_since(*each)});
+                                state_of(*each, is), why_down(*each), suspended_since(is)});
         }
         return all;
     };

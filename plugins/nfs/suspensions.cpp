@@ -11,6 +11,7 @@
 #include <atomic>
 #include <ctime>
 #include <stdexcept>
+#include <unordered_map>
 #include <utility>
 
 namespace verbena::nfs {
@@ -323,25 +324,26 @@ suspensions::entries suspensions::now() const
 {
     const export_set::exports served = exports_.all();
     const std::lock_guard lock(known_mutex_);
-    const auto is_of = [](const auto& e) {
-        return [&e](const auto& one) { return one->backend.lock() == e->backend; };
-    };
-    for (const auto& e : served)
-        if (std::ranges::none_of(known_, is_of(e)))
-            known_.push_back(std::make_shared<entry>(*this, *e, recall_patience_));
-    std::erase_if(known_, [&served](const auto& one) {
-        const auto backend = one->backend.lock();
-        return std::ranges::none_of(served, [&backend](const auto& e) { return e->backend == backend; });
-    });
+    std::unordered_map<const export_backend*, std::shared_ptr<entry>> before;
+    for (auto& one : known_)
+        if (const auto backend = one->backend.lock())
+            before.emplace(backend.get(), std::move(one));
+    known_.clear();
+    for (const auto& e : served) {
+        const auto found = before.find(e->backend.get());
+        known_.push_back(found != before.end() ? found->second
+                                               : std::make_shared<entry>(*this, *e, recall_patience_));
+    }
     return known_;
 }
 
-std::optional<suspensions::status> suspensions::of(std::string_view pseudo) const
+std::map<std::string, suspensions::status, std::less<>> suspensions::all() const
 {
+    std::map<std::string, status, std::less<>> of_each;
     for (const auto& e : now())
-        if (e->exported.pseudo == pseudo && e->by)
-            return status{e->by->now(), e->by->since()};
-    return std::nullopt;
+        if (e->by)
+            of_each.emplace(e->exported.pseudo, status{e->by->now(), e->by->since()});
+    return of_each;
 }
 
 std::unique_lock<std::mutex> suspensions::hold_still()

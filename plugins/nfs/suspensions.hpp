@@ -9,6 +9,7 @@
 #include <verbena/protocols/storage/suspension.hpp>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -34,8 +35,8 @@ public:
         storage::suspension::state now;
         std::optional<std::int64_t> since; ///< seconds since 1970, while it is suspended
     };
-    /// Nothing if the export can't be suspended.
-    std::optional<status> of(std::string_view pseudo) const;
+    /// By the paths of exports; those that can't be suspended are not there.
+    std::map<std::string, status, std::less<>> all() const;
     /// For a reload: nothing is suspended or resumed as long as this is held, by the thread that took it. Throws config_error while
     /// something is.
     std::unique_lock<std::mutex> hold_still();
