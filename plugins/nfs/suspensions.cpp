@@ -398,16 +398,23 @@ bool suspensions::has_suspended_others(const entry& e) const
     });
 }
 
+suspensions::turn suspensions::take_turn(const control_arguments& told)
+{
+    turn t;
+    t.lock = std::unique_lock(mutex_, std::try_to_lock);
+    if (!t.lock)
+        throw std::runtime_error("an export is just being suspended or resumed: wait until that is over");
+    t.of = find(told);
+    t.keep = t.of->backend.lock();
+    if (!t.keep)
+        throw std::runtime_error("export " + printable(*told.find("export")) + " has just gone");
+    return t;
+}
+
 control_answer suspensions::suspend(const control_arguments& told, std::stop_token stop)
 {
-    const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock)
-        throw std::runtime_error("an export is just being suspended or resumed: wait until that is over");
-    const std::shared_ptr<entry> found = find(told);
-    const std::shared_ptr<export_backend> keep = found->backend.lock(); // no reload comes between
-    if (!keep)
-        throw std::runtime_error("export " + printable(*told.find("export")) + " has just gone");
-    entry& e = *found;
+    const turn now = take_turn(told);
+    entry& e = *now.of;
     try {
         e.by->suspend(std::move(stop));
     } catch (const storage::suspension_failure& failed) {
@@ -424,14 +431,8 @@ control_answer suspensions::suspend(const control_arguments& told, std::stop_tok
 
 control_answer suspensions::resume(const control_arguments& told, std::stop_token stop)
 {
-    const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock)
-        throw std::runtime_error("an export is just being suspended or resumed: wait until that is over");
-    const std::shared_ptr<entry> found = find(told);
-    const std::shared_ptr<export_backend> keep = found->backend.lock(); // no reload comes between
-    if (!keep)
-        throw std::runtime_error("export " + printable(*told.find("export")) + " has just gone");
-    entry& e = *found;
+    const turn now = take_turn(told);
+    entry& e = *now.of;
     storage::restored_state has;
     try {
         has = e.by->resume(std::move(stop));

@@ -47,6 +47,13 @@ private:
     struct entry;
     using entries = std::vector<std::shared_ptr<entry>>;
     entries now() const;
+    // Of one command: no reload comes between, and the back end stays open.
+    struct turn {
+        std::unique_lock<std::mutex> lock;
+        std::shared_ptr<entry> of;
+        std::shared_ptr<export_backend> keep;
+    };
+    turn take_turn(const control_arguments& told);
     std::shared_ptr<entry> find(const control_arguments& told);
     std::vector<std::string> others_of(const entry& e) const;
     bool has_served_others(const entry& e) const;

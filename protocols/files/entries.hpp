@@ -327,8 +327,9 @@ struct file_entry {
     std::uint32_t lockers = 0, waiting = 0; // in `locks` and `waits`
     std::uint32_t ranges = 0;               // of all in `locks`
     bool local_sought = false;
-    bool is_let_go = false;    // its locks are none of the file system for now, though owners have them
-    bool has_new_wait = false; // for a local process, which is looked after soon
+    bool is_let_go =
+        false; // owners have locks here that the file system does not have: its export is suspended
+    bool has_new_wait = false;                         // for a local process, which is looked after soon
     std::array<std::uint32_t, 2> accesses{}, denies{}; // opens, pending ones too, by read and write
     std::uint32_t cuts = 0;                            // by opens that are begun
     intrusive_list<member_of<state_entry>> opens, locks, recallables; // of locks those that have ranges
