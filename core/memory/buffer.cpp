@@ -25,6 +25,8 @@ public:
     void begin(const memory_budget& of, time_point now)
     {
         const memory_budget* none = nullptr;
+        if (of_.load(std::memory_order_relaxed) == nullptr)
+            last_.store(now, std::memory_order_relaxed); // before another shard asks whether it is over
         if (of_.load(std::memory_order_relaxed) == nullptr &&
             of_.compare_exchange_strong(none, &of, std::memory_order_relaxed)) {
             since_.store(now, std::memory_order_relaxed);

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <exception>
 #include <stop_token>
-#include <system_error>
 #include <utility>
 
 namespace verbena::services {
@@ -70,7 +69,7 @@ work_threads::begin(std::shared_ptr<const control_request> request, std::functio
             made->done.store(true, std::memory_order_release);
             wake();
         });
-    } catch (const std::system_error& e) {
+    } catch (const std::exception& e) {
         all_.pop_back();
         return control_refusal{"failed", std::string("no thread can be had for it: ") + e.what()};
     }

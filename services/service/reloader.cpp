@@ -5,6 +5,7 @@
 #include <verbena/core/log.hpp>
 #include <verbena/core/module/start_error.hpp>
 #include <verbena/core/printable.hpp>
+#include <verbena/core/task/exception.hpp>
 #include <verbena/protocols/rpc/module.hpp>
 #include <verbena/services/config_file.hpp>
 
@@ -265,6 +266,7 @@ reloader::outcome reloader::look(const std::string* file)
 
 reloader::outcome reloader::reload()
 {
+    bool has_begun = false;
     try {
         if (!terms_.words->has_file())
             throw config_error(terms_.program +
@@ -272,6 +274,7 @@ reloader::outcome reloader::reload()
                                "to read again: restart it");
         const auto lock = turn();
         plan made = make_plan(nullptr, false);
+        has_begun = true;
         outcome done;
         done.changes = std::move(made.changes);
         // From here on nothing fails but for want of memory for what is said.
@@ -298,10 +301,12 @@ reloader::outcome reloader::reload()
             log(log_level::warning, "service", "a reload is not done everywhere yet", {{"why", text}});
         log(log_level::info, "service", "the configuration was reloaded", {{"changes", done.changes.size()}});
         return done;
-    } catch (const std::exception& e) {
+    } catch (...) { // a module's own may be of any kind
         succeeded_ = false;
-        log(log_level::error, "service", "the configuration was not reloaded, and nothing has changed",
-            {{"why", e.what()}});
+        log(log_level::error, "service",
+            has_begun ? "the configuration was reloaded, but what came of it can't be told"
+                      : "the configuration was not reloaded, and nothing has changed",
+            {{"why", what_of(std::current_exception())}});
         throw;
     }
 }

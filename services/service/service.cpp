@@ -678,7 +678,7 @@ void service::impl::reload_by_signal()
         reloads_by_signal = std::thread([this] {
             try {
                 (void)reloading->reload();
-            } catch (const std::exception&) { // it is in the log
+            } catch (...) { // it is in the log
             }
             is_reloading = false;
         });
@@ -1076,6 +1076,10 @@ std::string service::impl::still_running() const
             {{"module", module}});
     }
     const std::lock_guard held(ending);
+    if (is_reloading) {
+        lines += "the reload by SIGHUP\n";
+        log(log_level::error, "service", "stopped without waiting for a reload");
+    }
     for (const std::string& name : control ? control->works() : std::vector<std::string>()) {
         lines += "the operator's command " + name + '\n';
         log(log_level::error, "service", "stopped without waiting for an operator's command",

@@ -32,7 +32,7 @@ struct serve_options {
 ///
 /// May be moved and destroyed on any thread, one at a time. The destructor waits for scrapes that are under way: no collector runs
 /// after it. So it takes milliseconds, or as long as a collector does, and must run neither on a shard nor in a collector.
-/// Connections that have not sent their request are cut off.
+/// A connection that is still for 5 s is cut off, and so is each when it ends.
 class [[nodiscard]] server {
 public:
     server(server&& other) noexcept;

@@ -89,8 +89,8 @@ struct control_command {
     /// Called on each shard, side by side. nullptr: nothing is there. Throws as control_list::next() does. Must stay callable until
     /// the service stops; no list is left then.
     std::function<std::unique_ptr<control_list>(shard&, const control_arguments&)> list = {};
-    /// Called once for each request, on a thread of its own that blocks all signals: it may wait for disks and shards. One of each
-    /// command is under way at a time, and 8 of all; others are refused meanwhile. It goes on when whoever asked is gone. The stop of
+    /// Called once for each request, on a thread of its own that blocks all signals: it may wait for disks and shards. At most
+    /// one of each command is under way, and 8 of all; more are refused. It goes on when whoever asked is gone. The stop of
     /// the service waits for it, before modules are taken down, and asks the token: it returns soon then. What it throws fails the
     /// command with its message, as in `answer`; its control_answer::afterwards is called only if whoever asked is still there.
     std::function<control_answer(const control_arguments&, std::stop_token)> work = {};

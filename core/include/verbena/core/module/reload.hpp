@@ -32,9 +32,9 @@ class reload_plan {
 public:
     virtual ~reload_plan() = default;
 
-    /// Does what `changes` says, except what needs a restart. Called once. It may wait for shards, which each turn within
-    /// milliseconds; one that hangs takes the change when it turns again, and is waited for some seconds at most. Then `late` says so. What a client
-    /// still uses is closed later, when nobody uses it: that is not waited for.
+    /// Does what `changes` says, except what needs a restart. Called once. It waits for shards, for some
+    /// seconds at most. A shard that hangs takes the change when it turns again, and `late` names it. What a client still uses
+    /// is closed later, when nobody uses it: that is not waited for.
     virtual void apply() noexcept = 0;
 
     std::vector<reload_change> changes;
@@ -46,7 +46,7 @@ public:
 /// compares those of other modules, and says that they need a restart. Listeners are the service's.
 class reloadable {
 public:
-    /// Called between start() and closing(), on a thread that is no shard, may wait for disks, and is never two at a time. `values` is
+    /// Called between start() and closing(), on a thread that is no shard's, one call at a time. It may wait for disks. `values` is
     /// as for module::configure(). module_table::use() refuses a back end or a filter that was not in use at the start, since nobody
     /// prepared it. `looks_only`: the plan is looked at and dropped; whatever may be seen from outside, such as a file that is
     /// made, stays as it is. Throws config_error, with the place in the file, or start_error. What runs has not changed then.
