@@ -46,6 +46,7 @@ public:
         detail::waiter waiter_;
     };
 
+    /// Whether set() was called since it was made or reset. On the shard only, as reset().
     bool is_set() const noexcept { return set_; }
     /// Wakes all who wait. On the shard of those only.
     void set() noexcept
@@ -54,6 +55,7 @@ public:
         while (detail::waiter* w = waiters_.front())
             w->wake();
     }
+    /// Makes later waits wait again. Those that set() woke go on.
     void reset() noexcept { set_ = false; }
     /// `co_await e.wait()`. Completes when: the event is set, or at once if it is; the task then goes on in the shard's run queue, so
     /// that a reset() may come before. On cancel: it ends and yields false, else true. Errors: none. Lifetime: the event outlives

@@ -29,7 +29,10 @@ public:
             return *this;
         }
         ~pass() { leave(); }
+        /// Whether it holds the gate open: enter() made it before close(), and it has not left since.
         explicit operator bool() const noexcept { return gate_ != nullptr; }
+        /// Gives the pass up early, as its destruction does. On the gate's shard. Without a pass it does
+        /// nothing.
         void leave() noexcept
         {
             if (gate* g = std::exchange(gate_, nullptr))
