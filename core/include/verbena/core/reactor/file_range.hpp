@@ -27,6 +27,8 @@ struct file_range {
     file_range() = default;
     /// Is told of each call, with the range's owner, by the thread that sends: it must not wait.
     using listener = void (*)(const void* owner, const file_send& how) noexcept;
+    /// `o` keeps the descriptor `f` open; the range is `n` bytes from `at` on. `l`, if there is one, is told of
+    /// each call.
     file_range(std::shared_ptr<const void> o, int f, std::uint64_t at, std::size_t n,
                listener l = nullptr) noexcept
         : owner(std::move(o)), fd(f), offset(at), size(n), told(l)

@@ -47,11 +47,14 @@ enum class wait_policy : std::uint8_t {
 };
 /// "busy", "adaptive" or "event".
 result<wait_policy> parse_wait_policy(std::string_view name);
+/// The name that parse_wait_policy() takes. A literal.
 std::string_view to_string(wait_policy policy) noexcept;
 
+/// What a reactor is made with (reactor::create(), runtime_options).
 struct reactor_options {
-    wait_policy policy = wait_policy::adaptive;
-    duration spin = std::chrono::microseconds(50);
+    wait_policy policy = wait_policy::adaptive; ///< what it does when there is nothing to do
+    duration spin =
+        std::chrono::microseconds(50); ///< `adaptive`: how long it looks for work before it sleeps
     clock_source* clock = nullptr;     ///< nullptr: system_clock()
     unsigned ring_entries = 1024;      ///< submission queue length
     unsigned masked_ring_features = 0; ///< ring_feature bits to do without
@@ -79,6 +82,8 @@ protected:
 /// Work that runs once after the polls of a turn, or at its end. Posting it twice runs it once.
 class deferred : public list_hook {
 public:
+    /// The work. On the shard, between polls and not inside one, so that it may resume coroutines and post
+    /// itself again.
     virtual void run() noexcept = 0;
 
 protected:
@@ -89,6 +94,7 @@ protected:
 /// called there; it may delete itself in deliver().
 class remote_message {
 public:
+    /// Called once on the receiving shard, in a poll: it must not resume coroutines, but may post them.
     virtual void deliver() noexcept = 0;
 
 protected:
@@ -122,6 +128,12 @@ enum class run_end : std::uint8_t {
     nothing_left, ///< under a virtual clock: nothing is ready, no timer is armed, so nothing can ever happen
 };
 
+/// The loop of one thread: polls its sources of events, runs timers, resumes coroutines, and sleeps when there
+/// is nothing to do.
+///
+/// Made, run and destroyed by one thread. What is marked "Shard only" is an assertion elsewhere; post_remote()
+/// and stop() are for any thread. All that is registered with it (sources, timers, watches, tasks) goes before
+/// it does.
 class reactor {
 public:
     /// Sockets tried speculatively in each turn while the shard spins; others wait for the ring.
@@ -205,6 +217,7 @@ public:
         assert(is_here() && "reactor::add() on another thread or in another shard's turn");
         sources_.push_back(source);
     }
+    /// Arms and cancels timers of this shard. Shard only.
     timer_queue& timers() noexcept
     {
         assert(is_here() && "reactor::timers() on another thread or in another shard's turn");
@@ -212,6 +225,7 @@ public:
     }
     /// Shard only, but for what it counts (ring::stats()).
     ring& io() noexcept { return *ring_; }
+    /// What tells it the time: reactor_options::clock. now() is cheaper. Any thread.
     clock_source& clock() noexcept { return *clock_; }
     /// system_random(), or under a seed one of its own. Shard only.
     random_source& random() noexcept
@@ -220,7 +234,9 @@ public:
     }
     /// The time at the start of this turn: one clock read serves everything in it.
     time_point now() const noexcept { return now_; }
+    /// The number that it was made with, which names its shard in logs and metrics. Any thread.
     unsigned index() const noexcept { return options_.index; }
+    /// As it was made. Any thread.
     wait_policy policy() const noexcept { return options_.policy; }
     const reactor_stats& stats() const noexcept { return stats_; }
     /// Those that have tasks now: scopes, and what else starts tasks. Shard only.
