@@ -50,7 +50,9 @@ class module_host {
 public:
     /// Never to be started or stopped by a module.
     virtual runtime& shards() noexcept = 0;
+    /// Where the program's metrics are registered. Any thread.
     virtual metric_registry& metrics() noexcept = 0;
+    /// The modules of the program, so that one may find another.
     virtual module_table& modules() noexcept = 0;
     /// What each peer of the program holds: a module that takes connections by itself (verbs::protocol_module) charges them, and what it
     /// makes for them.
@@ -97,13 +99,14 @@ public:
 /// The modules of one program, by name. For set-up and for the thread that composes; const functions on any thread later.
 class module_table {
 public:
-    static constexpr std::size_t max_modules = 256;
+    static constexpr std::size_t max_modules = 256; ///< of one program
 
+    /// A module in the table.
     struct entry {
-        const module_descriptor* descriptor;
-        std::unique_ptr<module> object;
-        std::string from; ///< "built in", or the file
-        bool used = false;
+        const module_descriptor* descriptor; ///< as its file or the program declares it
+        std::unique_ptr<module> object;      ///< owned by the table
+        std::string from;                    ///< "built in", or the file
+        bool used = false; ///< use() was called for it, or for what needs it: it is prepared and started
         std::string_view name() const noexcept { return descriptor->name; }
     };
 
