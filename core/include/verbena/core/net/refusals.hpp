@@ -64,6 +64,7 @@ enum class refused : std::uint8_t {
     device_count,  ///< devices that a session may have open
     count_
 };
+/// How many values refused has.
 inline constexpr std::size_t refused_count = std::size_t(refused::count_);
 
 /// What a reason means, in words that never vary.
@@ -75,6 +76,7 @@ struct refusal_rule {
     log_level level = log_level::warning;
     bool is_ours = true; ///< the peer did not choose the object's name
 };
+/// The words of a reason, which live as long as the program.
 const refusal_rule& rule_of(refused why) noexcept;
 
 /// One refusal. Borrows its texts until the call returns.
