@@ -28,8 +28,10 @@ enum class grant_kind : std::uint8_t {
     type_1_window, ///< bound, by any queue pair of the domain, to memory that is registered
     type_2_window, ///< the same for one queue pair alone; both ends can invalidate it by a work request
 };
+/// For people and metrics. A literal.
 std::string_view to_string(grant_kind k) noexcept;
 
+/// Which device a context uses, and how.
 struct options {
     /// The one device to use, as `verbena doctor` names it; empty: whichever the address leads to. With one,
     /// query() tells what it can do, else what all devices can.
@@ -60,6 +62,7 @@ enum class end_cause : std::uint8_t {
     local,           ///< killed by this end
     count_
 };
+/// A label of the metrics. A literal.
 std::string_view to_string(end_cause c) noexcept;
 
 /// What a device told without being asked. Bounded label of the metrics.
@@ -75,14 +78,16 @@ enum class device_event : std::uint8_t {
     other,
     count_
 };
+/// A label of the metrics. A literal.
 std::string_view to_string(device_event e) noexcept;
 
 /// Counters of one context. One writer; any thread may read.
 struct stats {
+    /// connections that ended, and peers that were refused, by end_cause
     std::array<std::atomic<std::uint64_t>, std::size_t(end_cause::count_)> ends{};
-    std::atomic<std::uint64_t> accepted{0};
-    std::atomic<std::uint64_t> connected{0};
-    std::atomic<std::uint64_t> active{0};
+    std::atomic<std::uint64_t> accepted{0};          ///< peers that were taken
+    std::atomic<std::uint64_t> connected{0};         ///< connections that this end made
+    std::atomic<std::uint64_t> active{0};            ///< connections that stand now
     std::atomic<std::uint64_t> stale_completions{0}; ///< of queue pairs that are gone; never followed
     std::atomic<std::uint64_t> registered_bytes{0};
     std::atomic<std::uint64_t> registrations_failed{0};
@@ -102,6 +107,7 @@ metric_registrations expose_ends(metric_registry& registry, const stats& s);
 /// The RDMA devices on one shard. Also the home of what only rdma-core has.
 class context : public verbs::context {
 public:
+    /// What this context counts, as long as it lives.
     virtual const rdma::stats& counters() const noexcept = 0;
     /// A listener without an address of its own: it serves the peers given to adopt().
     virtual result<std::unique_ptr<verbs::listener>> listen_adopted(std::string_view url) = 0;
@@ -133,20 +139,22 @@ std::unique_ptr<host> make_host();
 /// post costs three system calls less in a process that ignores SIGPIPE, which siw's sends raise.
 result<std::unique_ptr<context>> make_context(reactor& shard, lanes where, const options& o = {});
 
+/// An address of a port, as a report shows it.
 struct gid_report {
-    std::uint32_t index = 0;
-    std::string text;
+    std::uint32_t index = 0;            ///< in the port's table
+    std::string text;                   ///< as an IPv6 address is written
     std::string type;                   ///< "InfiniBand", "RoCE v1", "RoCE v2", "iWARP"
     std::string interface;              ///< of the network; empty: not known
     std::vector<std::string> addresses; ///< that lead to it; of RoCE the one that it is made of
 };
+/// A port of a device, as a report shows it.
 struct port_report {
-    std::uint32_t number = 0; ///< from 1
-    std::string link_layer;   ///< "Ethernet", "InfiniBand"
-    std::string state;        ///< "active", "down", ...
-    bool active = false;
-    std::uint32_t mtu = 0;
-    std::vector<gid_report> gids;
+    std::uint32_t number = 0;     ///< from 1
+    std::string link_layer;       ///< "Ethernet", "InfiniBand"
+    std::string state;            ///< "active", "down", ...
+    bool active = false;          ///< whether it carries data now
+    std::uint32_t mtu = 0;        ///< bytes of a packet
+    std::vector<gid_report> gids; ///< the addresses of the port that are in use
 };
 /// A device, as a report shows it.
 struct device_report {

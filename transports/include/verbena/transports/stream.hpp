@@ -22,9 +22,10 @@
 
 namespace verbena::stream {
 
+/// How a listener takes connections in.
 struct listener_options {
-    net::listen_options socket;
-    net::keep_alive keep_alive;
+    net::listen_options socket; ///< of the listening socket
+    net::keep_alive keep_alive; ///< of each connection
     /// Accepting pauses while net::unique_fd holds as many as this in the process, so that connections leave descriptors to
     /// files. Who waits in the socket's queue meanwhile is served when others have gone.
     std::size_t max_descriptors = SIZE_MAX;
