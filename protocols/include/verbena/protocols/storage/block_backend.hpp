@@ -44,6 +44,7 @@ class block_backend {
 public:
     virtual ~block_backend() = default;
 
+    /// The name of what made it. A literal.
     virtual std::string_view kind() const noexcept = 0; ///< "fileblk", "ramblk"
     /// May change while it is served (resize): any thread.
     virtual block_properties properties() const noexcept = 0;

@@ -23,13 +23,14 @@ namespace verbena::storage {
 
 /// What whoever exports a back end tells it. References outlive the back end.
 struct open_context {
-    std::string name;  ///< of what is opened, for messages: "export /data"
-    std::string label; ///< of its metrics: "/data"
-    metric_registry& metrics;
-    blocking_pool& lane; ///< for calls that block; nobody else's, so that what hangs holds up nobody else
-    bool read_only = false;
+    std::string name;         ///< of what is opened, for messages: "export /data"
+    std::string label;        ///< of its metrics: "/data"
+    metric_registry& metrics; ///< of the program
+    blocking_pool& lane;    ///< for calls that block; nobody else's, so that what hangs holds up nobody else
+    bool read_only = false; ///< nothing may change; a filter or back end refuses it
     /// A shard's thread must never take a caller's rights: a kernel refuses RDMA files to a thread that did.
     bool keep_shard_identity = false;
+    /// A user by numbers.
     struct ids {
         std::uint32_t uid = 0;
         std::uint32_t gid = 0;
@@ -84,6 +85,7 @@ class filter_module : public module {
 public:
     std::string_view role() const noexcept final { return "filter"; }
     std::string_view role_word() const noexcept final { return "filter"; }
+    /// As backend_module::check(), of the filter's own table.
     virtual void check(setting_values& values, const std::string& name) const { (void)values, (void)name; }
     /// Takes `on.files` over and puts in its place what stands on it; may add to what people are told. Throws config_error, with the
     /// cure.
@@ -115,7 +117,9 @@ struct opened_block {
 /// A filter module's side for block devices. Its settings stand in a table of the device's `filter`.
 class block_filter {
 public:
+    /// The settings of the filter's table for a device.
     virtual std::vector<setting> settings() const = 0;
+    /// As backend_module::check(), of that table.
     virtual void check(setting_values& values, const std::string& name) const { (void)values, (void)name; }
     /// Takes `on.device` over and puts in its place what stands on it; may add to what people are told. Throws config_error, with the
     /// cure.
