@@ -62,6 +62,7 @@ public:
     task<bool> dispatch(call& c) override;
     bool admits(const peer& from) override;
 
+    /// Which procedure counts belong to. Views of literals, or of the program's names.
     struct procedure_label {
         std::string_view program;
         std::uint32_t version;

@@ -129,9 +129,12 @@ struct procedure_definition {
 template<class Args, class Results, class Error = void>
 class procedure : public procedure_definition {
 public:
+    /// @name The types that it was made of
+    /// @{
     using arguments = Args;
     using results = Results;
     using error_type = Error;
+    /// @}
 
     /// `which` is its number in the program, `called` its name. What can't be served does not compile.
     constexpr procedure(const program_definition& of, std::uint32_t which, const char* called,

@@ -14,6 +14,7 @@
 
 namespace verbena::rpcrdma {
 
+/// RPC-over-RDMA version 1 (RFC 8166).
 inline constexpr std::uint32_t protocol_version = 1;
 /// A header with three empty lists. A shorter message is no header (RFC 8166 4.5).
 inline constexpr std::size_t min_header_size = 28;
@@ -22,8 +23,10 @@ inline constexpr std::size_t max_header_size = min_header_size + max_read_segmen
                                                max_write_chunks * 8 + max_write_segments * 16 + 4 +
                                                max_reply_segments * 16;
 
+/// What a message is (RFC 8166 4.2.2). `msgp` and `done` are no longer used: decode() refuses them.
 enum class procedure : std::uint32_t { msg = 0, nomsg = 1, msgp = 2, done = 3, error = 4 };
 
+/// What an RDMA_ERROR tells (RFC 8166 4.5).
 enum class error_kind : std::uint32_t { version = 1, chunk = 2 };
 
 /// A responder may turn the header of a call into the header of its reply in place: clear `reads`,
@@ -60,6 +63,7 @@ enum class verdict {
     chunk_error,   // answer RDMA_ERROR with ERR_CHUNK
 };
 
+/// What decode() found.
 struct decoded_header {
     verdict action = verdict::good;
     /// The rule that the message broke; null if good.
@@ -91,6 +95,7 @@ const char* broken_reply_rule(const header& reply, std::span<const std::byte> pa
 /// What encode() will write.
 std::size_t encoded_size(const header& value) noexcept;
 
+/// Writes the header; the payload stream follows. Overflows `out` where there is no room.
 void encode(xdr::encoder& out, const header& value) noexcept;
 
 /// The answer to a verdict of version_error or chunk_error; `failed` is the header that decode()

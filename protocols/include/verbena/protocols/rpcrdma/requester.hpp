@@ -24,6 +24,7 @@ class dispatcher;
 
 namespace verbena::rpcrdma {
 
+/// What a requester asks of its server, beside what every client does.
 struct requester_options {
     /// max_calls is also how many credits are asked for.
     rpc::client_options client;

@@ -23,6 +23,7 @@
 
 namespace verbena::rpcrdma {
 
+/// What a responder gives each connection, and when it gives up.
 struct responder_options {
     /// Most calls a connection may have outstanding.
     std::uint32_t credits = 128;
@@ -30,7 +31,7 @@ struct responder_options {
     /// as it has credits, it gets twice as many, up to `credits`: so one that is idle costs little. Receives stand for what has been
     /// granted to all connections of a listener, or there is room for them in memory.
     std::uint32_t idle_credits = 2;
-    duration credit_window = std::chrono::milliseconds(100);
+    duration credit_window = std::chrono::milliseconds(100); ///< see idle_credits
     duration credit_idle = std::chrono::seconds(1);
     /// A requester hears of a smaller grant by a reply, and nobody knows when. Where receives must stand, those of its larger grant do
     /// so long after that.

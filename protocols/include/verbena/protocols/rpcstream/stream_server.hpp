@@ -102,7 +102,9 @@ enum class stream_end : std::uint8_t {
     not_admitted, ///< max_strangers
     evicted,      ///< by an operator
 };
+/// How many values stream_end has.
 inline constexpr std::size_t stream_end_count = 13;
+/// A label of the metrics. A literal.
 std::string_view to_string(stream_end cause) noexcept;
 
 /// Single-writer counts of one shard's streams; any thread may read them.
@@ -135,6 +137,7 @@ metric_registrations expose(metric_registry& registry, const stream_stats& s,
 /// is destroyed, shut_down() must have returned, or no call be in flight.
 class stream_server {
 public:
+    /// `shard`, `pool` and `calls` outlive it. On the shard.
     stream_server(reactor& shard, buffer_pool& pool, dispatcher& calls, const stream_options& options = {});
     ~stream_server();
     stream_server(const stream_server&) = delete;
@@ -151,8 +154,11 @@ public:
     /// is what limits it. Errors: none. Lifetime: the server outlives the wait. Shard: the server's.
     task<void> shut_down(time_point deadline);
 
+    /// Streams that are there now. On the shard.
     std::size_t connections() const noexcept;
+    /// What the streams of this shard did. Any thread may read; as long as the server.
     const stream_stats& stats() const noexcept;
+    /// As it was made.
     const stream_options& options() const noexcept;
 
 private:
