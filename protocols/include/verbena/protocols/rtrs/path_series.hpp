@@ -18,10 +18,11 @@ namespace verbena::rtrs {
 
 /// Of one path, in all its lives. One shard writes.
 struct path_counters {
+    /// Of reads, or of writes.
     struct kind {
-        counter requests; ///< that have ended, however they did
-        counter bytes;    ///< of those that succeeded
-        log_linear_histogram latency;
+        counter requests;             ///< that have ended, however they did
+        counter bytes;                ///< of those that succeeded
+        log_linear_histogram latency; ///< from when a request was posted to its answer
     };
     kind reads;
     kind writes;

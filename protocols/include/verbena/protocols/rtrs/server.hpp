@@ -48,8 +48,10 @@ enum class refusal : std::uint8_t {
     no_memory, ///< ENOBUFS: the memory budget has no room for its queues
     count_
 };
+/// A label of the metrics. A literal.
 std::string_view to_string(refusal r) noexcept;
 
+/// What a server gives each session, and when it gives up.
 struct server_options {
     std::uint16_t queue_depth = 512;    ///< chunks of a session: so many requests it may have under way
     std::uint32_t chunk_size = 1 << 17; ///< bytes; a power of two from min_chunk_size on
@@ -126,6 +128,8 @@ struct server_stats {
 /// that. So what is checked is copied first.
 class request final : public listed_request {
 public:
+    /// For the server and for tests: `data` is the chunk's part with the request's bytes, `user` the service's
+    /// own header.
     request(bool is_write, std::span<std::byte> data, std::span<const std::byte> user) noexcept
         : data_(data), user_(user), is_write_(is_write)
     {
@@ -213,6 +217,8 @@ public:
     virtual task<result<void>> serve(request& r) = 0;
 };
 
+/// What a server serves: it lets peers in and opens sessions. Called on the shard of the server that it is of,
+/// which it outlives.
 class service {
 public:
     virtual ~service() = default;
@@ -250,7 +256,9 @@ public:
     task<result<session_name>> claim(reactor& shard, std::string name);
     /// False: there are `limit` already.
     bool add_session(std::uint32_t limit) noexcept;
+    /// What add_session() took, when the session has ended.
     void remove_session() noexcept;
+    /// The shares that connections and sessions are charged to.
     peer_shares& peers() const noexcept;
     /// Each of these shards has a server of the group, or will have one, and the connections of each session are spread over
     /// them. Without this call all connections of a session are served on one shard. Before the first server is made; the

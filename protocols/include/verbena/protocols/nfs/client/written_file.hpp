@@ -77,6 +77,7 @@ protected:
     virtual task<result<write_result>> send(std::uint64_t offset, rpc::payload data) = 0;
     /// COMMIT of the whole file. Completes when, on cancel, errors: as the client's.
     virtual task<result<v3::writeverf3>> sync() = 0;
+    /// The largest WRITE that the server takes, in bytes.
     virtual std::uint32_t most_at_once() const noexcept = 0;
 
 private:
