@@ -56,8 +56,10 @@ struct limits {
     std::size_t owner_bytes = 1024; ///< of an owner's name, RFC 8881 NFS4_OPAQUE_LIMIT
 };
 
+/// How a state_table keeps its promises: times, and what clients may have.
 struct state_options {
     std::uint32_t epoch = 1; ///< of this start, another one each time; not 0 and not 2^32 - 1
+    /// a client that is not heard of for so long may lose what it has
     duration lease = std::chrono::seconds(90);
     duration courtesy_time = std::chrono::hours(24); ///< after the lease's end
     duration grace_time = std::chrono::seconds(90);  ///< at least the lease of the start before
@@ -110,6 +112,7 @@ public:
     virtual void recall(const recall_notice& n) noexcept = 0; ///< of a delegation
     /// The client is asked to give back what it can spare, so that `keep` delegations are left to it.
     virtual void recall_any(client_id client, std::size_t keep) noexcept = 0;
+    /// A lock that this client waits for may be free: it is to ask again.
     virtual void lock_available(const lock_notice& n) noexcept = 0;
     /// When the client was last heard from besides by state_table::renew(): its last compound's end, time_point::max() while one runs, or
     /// time_point::min() where it had none. Asked where a lease would end: it does not while a compound runs, nor earlier than a whole
@@ -144,8 +147,10 @@ enum class limit_of : std::uint8_t { client, peer, all, file };
 /// How often something was refused, or a delegation or a wait not given, for each limit.
 class limit_counters {
 public:
-    static constexpr std::size_t kinds = 10, scopes = 4;
+    static constexpr std::size_t kinds = 10, scopes = 4; ///< of each enum
+    /// One refusal more. On the counters' shard.
     void add(limited what, limit_of whose) noexcept { counts_[std::size_t(what)][std::size_t(whose)].add(); }
+    /// How often that was refused. Any thread.
     std::uint64_t value(limited what, limit_of whose) const noexcept
     {
         return counts_[std::size_t(what)][std::size_t(whose)].value();

@@ -59,6 +59,7 @@ struct lost_state {
 /// decision: they answer, or note what they are told, and do not call the table.
 class recallable_kind {
 public:
+    /// A word, as "layout". A literal.
     virtual std::string_view name() const noexcept = 0; ///< for the log
     /// Whether such a range to read, or to write, has to go before another client's `op`, and is not given while
     /// another client has the file open or locked so. No range is given while the file is being changed, by whomever.
@@ -110,6 +111,7 @@ public:
     virtual bool has_room(const stateid&) const noexcept { return true; }
 
     // Limits. What is fenced counts until that is over.
+    /// The most that there may be. It may be asked for at any time, and change.
     virtual std::size_t most() const noexcept = 0; ///< pairs of a client and a file that have one
     /// Likewise, of one client, at all tables, with what it has of other kinds.
     virtual std::size_t most_of_client() const noexcept = 0;
@@ -132,10 +134,11 @@ struct held_state {
     std::uint32_t via = 0; ///< the export by which the client got it
 };
 
+/// What state_table::hold() is asked for.
 struct hold_request {
-    client_id client = nobody;
-    exported_file file;
-    recallable_kind* kind = nullptr;
+    client_id client = nobody;       ///< who is to have it
+    exported_file file;              ///< of which file
+    recallable_kind* kind = nullptr; ///< of which kind
     /// An open, a lock or a delegation of the file; or the state of this kind that the client has.
     stateid by;
     byte_range bytes;

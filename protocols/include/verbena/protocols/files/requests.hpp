@@ -25,6 +25,8 @@ namespace verbena::files {
 /// What the back end has still to be asked, or to have done; empty where no lock of the file system is concerned.
 using back_end_locks = std::shared_ptr<storage::local_locks>;
 
+/// What a client is to the state layer: its lease runs; it is over, and the client keeps what nobody else asks
+/// for; it is over, and all is taken; an operator or a fault took what it had.
 enum class client_state : std::uint8_t { active, courtesy, expired, revoked };
 
 /// On what grounds somebody opens.
@@ -33,6 +35,7 @@ enum class open_claim : std::uint8_t {
     reclaim,          ///< had it before the server's restart
     under_delegation, ///< has open_request::delegation
 };
+/// Which delegation an open asks for.
 enum class delegation_want : std::uint8_t { none, any, read, write };
 /// Why an open brought no delegation.
 enum class no_delegation : std::uint8_t {
@@ -45,11 +48,12 @@ enum class no_delegation : std::uint8_t {
     no_downgrade, ///< the client has one to write, and wants one to read
 };
 
+/// What state_table is asked to open, and by whom.
 struct open_request {
-    client_id client = nobody;
+    client_id client = nobody; ///< of the state layer; nobody for a caller of version 3
     std::span<const std::byte>
-        owner; ///< good during the call; of begin_open(): until the pending_open is gone
-    exported_file file;
+        owner;          ///< good during the call; of begin_open(): until the pending_open is gone
+    exported_file file; ///< as the state layer knows it
     /// What the back end has given for it, by which the client reads and writes. The back end outlives the table.
     std::shared_ptr<const storage::open_file> opened;
     share access = share::read; ///< not none
@@ -67,25 +71,28 @@ struct open_request {
     bool hears_of_locks =
         false; ///< its client relies on state_handler::lock_available() for locks by this open
 };
+/// A delegation that came with an open.
 struct granted_delegation {
-    stateid id;
-    delegation_type type = delegation_type::read;
+    stateid id;                                   ///< by which it is returned
+    delegation_type type = delegation_type::read; ///< to read, or to write as well
     bool recalled =
         false; ///< it is recalled at once: one that was reclaimed and that we don't want to be out
 };
+/// What an open gave.
 struct opened {
-    stateid id;
-    std::optional<granted_delegation> delegation;
+    stateid id;                                    ///< by which the file is read, written, locked and closed
+    std::optional<granted_delegation> delegation;  ///< where one was given
     no_delegation why = no_delegation::not_wanted; ///< where there is none
 };
 
+/// What state_table is asked to lock, and for whom.
 struct lock_request {
-    client_id client = nobody;
-    exported_file file;
+    client_id client = nobody;        ///< whose lock it is to be
+    exported_file file;               ///< that the lock is of
     bool new_owner = false;           ///< `id` is an open, and `owner` says whose lock it is to be
     stateid id;                       ///< else of the owner's earlier locks by the same open
     std::span<const std::byte> owner; ///< good during the call
-    byte_range bytes;
+    byte_range bytes;                 ///< both ends included
     lock_type type = lock_type::read;
     bool wait =
         false; ///< where it is denied: hear of it when it may be asked for again, if its open hears of locks
