@@ -38,11 +38,13 @@ public:
     /// `exported`, whose place is `path`, outlives it. `before`: the tree that this one was made to follow, or nullptr.
     void add(const export_options& exported, std::string_view path, const pseudo_tree* before);
 
+    /// The directory above all exports.
     const pseudo_node& root() const noexcept { return nodes_.front(); }
     /// Where an export begins.
     const pseudo_node* of(const export_options& exported) const noexcept;
     /// What stands in the handle of such a directory, instead of a back end's.
     static storage::handle handle_of(const pseudo_node& node) noexcept;
+    /// nullptr for a handle that is none of this tree's.
     const pseudo_node* by_handle(const storage::handle& inner) const noexcept;
     /// When the directories came to be as they are; 0: at the start.
     std::int64_t changed() const noexcept { return changed_; }
