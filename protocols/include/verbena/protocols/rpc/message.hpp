@@ -33,7 +33,7 @@ enum class auth_flavor : std::uint32_t {
     short_hand = 2,
     dh = 3,
     rpcsec_gss = 6,
-    tls = 7, // RFC 9289 4.1
+    tls = 7, ///< RFC 9289 4.1
 };
 
 /// What became of a call that the server took (RFC 5531 9).
@@ -64,7 +64,7 @@ enum class auth_status : std::uint32_t {
     ticket_file = 10,
     decode = 11,
     network_address = 12,
-    gss_credential_problem = 13, // RFC 2203 5.3.3.3
+    gss_credential_problem = 13, ///< RFC 2203 5.3.3.3
     gss_context_problem = 14,
 };
 
@@ -114,7 +114,7 @@ enum class call_verdict {
     good,
     unanswerable,   // not a call, or cut short: drop it
     rpc_mismatch,   // reply_header::rpc_mismatch
-    bad_credential, // longer than max_auth_body: reply_header::denied(auth_status::bad_credential)
+    bad_credential, ///< longer than max_auth_body: reply_header::denied(auth_status::bad_credential)
     bad_verifier,
 };
 
@@ -130,9 +130,9 @@ struct reply_header {
     bool accepted = true;
     accept_status accept = accept_status::success;      // if accepted
     opaque_auth verifier;                               // if accepted
-    reject_status reject = reject_status::rpc_mismatch; // if not accepted
+    reject_status reject = reject_status::rpc_mismatch; ///< if not accepted
     auth_status auth = auth_status::ok;                 // if rejected with auth_error
-    std::uint32_t low = 0, high = 0; // the versions that exist: program_mismatch and rpc_mismatch
+    std::uint32_t low = 0, high = 0; ///< the versions that exist: program_mismatch and rpc_mismatch
 
     /// Whether results follow.
     bool success() const noexcept { return accepted && accept == accept_status::success; }

@@ -23,7 +23,7 @@ inline constexpr std::size_t max_header_size = min_header_size + max_read_segmen
                                                max_write_chunks * 8 + max_write_segments * 16 + 4 +
                                                max_reply_segments * 16;
 
-/// What a message is (RFC 8166 4.2.2). `msgp` and `done` are no longer used: decode() refuses them.
+/// What a message is (RFC 8166 4.2). `msgp` and `done` are no longer used: decode() refuses them.
 enum class procedure : std::uint32_t { msg = 0, nomsg = 1, msgp = 2, done = 3, error = 4 };
 
 /// What an RDMA_ERROR tells (RFC 8166 4.5).
@@ -34,18 +34,18 @@ enum class error_kind : std::uint32_t { version = 1, chunk = 2 };
 struct header {
     std::uint32_t xid = 0;
     std::uint32_t version = protocol_version;
-    std::uint32_t credits = 0; // wanted in a call, granted in a reply
+    std::uint32_t credits = 0; ///< wanted in a call, granted in a reply
     procedure proc = procedure::msg;
 
     // proc msg and nomsg
-    read_list reads; // decode() leaves it in order of positions
+    read_list reads; ///< decode() leaves it in order of positions
     write_list writes;
-    bool has_reply_chunk = false; // a chunk of no segments may be there
+    bool has_reply_chunk = false; ///< a chunk of no segments may be there
     reply_chunk reply;
 
     // proc error
     error_kind error = error_kind::chunk;
-    std::uint32_t low_version = protocol_version; // error version
+    std::uint32_t low_version = protocol_version; ///< error version
     std::uint32_t high_version = protocol_version;
 
     /// The Position-Zero Read chunk, which holds a long call (RFC 8166 3.5.3). Empty if there is none.
@@ -59,7 +59,7 @@ struct header {
 enum class verdict {
     good,
     drop,          // in silence
-    version_error, // answer RDMA_ERROR with ERR_VERS
+    version_error, ///< answer RDMA_ERROR with ERR_VERS
     chunk_error,   // answer RDMA_ERROR with ERR_CHUNK
 };
 

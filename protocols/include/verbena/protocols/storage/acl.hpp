@@ -17,9 +17,6 @@ enum class ace_type : std::uint8_t { allow, deny };
 
 /// What is allowed or denied, by the numbers of 8881 6.2.1.3.
 namespace ace_right {
-/// @name Bits of ace::rights
-/// RFC 8881 6.2.1.3.1 says which operations need them.
-/// @{
 inline constexpr std::uint32_t read_data = 0x1;   ///< of a directory: to list it
 inline constexpr std::uint32_t write_data = 0x2;  ///< of a directory: to make files
 inline constexpr std::uint32_t append_data = 0x4; ///< of a directory: to make directories
@@ -37,21 +34,16 @@ inline constexpr std::uint32_t write_acl = 0x40000; ///< and the mode
 inline constexpr std::uint32_t write_owner = 0x80000;
 inline constexpr std::uint32_t synchronize = 0x100000;
 inline constexpr std::uint32_t all = 0x1f07ff;
-/// @}
 } // namespace ace_right
 
 /// Who inherits an entry, by the numbers of 8881 6.2.1.4.
 namespace ace_flag {
-/// @name Bits of ace::flags
-/// Of entries of a directory.
-/// @{
 inline constexpr std::uint8_t file_inherit = 0x1;
 inline constexpr std::uint8_t directory_inherit = 0x2;
 inline constexpr std::uint8_t no_propagate = 0x4; ///< not beyond the next directory
 inline constexpr std::uint8_t inherit_only = 0x8; ///< says nothing of the directory itself
 inline constexpr std::uint8_t inherits = file_inherit | directory_inherit;
 inline constexpr std::uint8_t all = inherits | no_propagate | inherit_only;
-/// @}
 } // namespace ace_flag
 
 /// One entry.
