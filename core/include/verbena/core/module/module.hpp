@@ -107,6 +107,7 @@ public:
         std::unique_ptr<module> object;      ///< owned by the table
         std::string from;                    ///< "built in", or the file
         bool used = false; ///< use() was called for it, or for what needs it: it is prepared and started
+        /// By which settings and other modules name it.
         std::string_view name() const noexcept { return descriptor->name; }
     };
 

@@ -35,6 +35,7 @@ struct module_mismatch {
     std::string what;    ///< "compiler", or the type: "verbena::storage::file_backend"
     std::string module;  ///< what the module has
     std::string program; ///< of both: empty where it has no such thing
+    /// A line for people: both sides.
     std::string text() const;
 };
 

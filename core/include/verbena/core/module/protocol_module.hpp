@@ -35,6 +35,7 @@ struct listen_target {
 struct listen_place {
     std::string transport;
     net::endpoint where; ///< with the real port
+    /// As people write it.
     std::string url() const { return transport + "://" + where.to_string(); }
 };
 

@@ -24,6 +24,7 @@ inline constexpr std::uint8_t protocol_major = 2;
 inline constexpr std::uint32_t sector_size =
     512; ///< of all numbers of sectors, whatever a device's blocks are
 
+/// What a message is. Each begins with this number.
 enum class message : std::uint16_t {
     session_info = 0,
     session_info_response = 1,

@@ -309,6 +309,7 @@ private:
 struct session_report {
     uuid id{};
     std::string name; ///< empty until its first path has said it
+    /// A path of the session.
     struct path {
         std::string peer;
         std::uint16_t connections = 0; ///< that it is to have

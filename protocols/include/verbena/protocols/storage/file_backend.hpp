@@ -40,6 +40,8 @@ public:
 
     /// The name of what made it. A literal.
     virtual std::string_view kind() const noexcept = 0; ///< "posixfs", "memfs"
+    /// What the back end can do, and what there is at most. Any thread. It may tell others when the file system
+    /// was let go and has come back (suspension), so nobody keeps the reference.
     virtual const filesystem_info& info() const noexcept = 0;
     /// The directory that the handles of all callers begin at.
     virtual handle root() const noexcept = 0;

@@ -36,6 +36,7 @@ public:
     struct calls {
         std::size_t running = 0;
         std::vector<unsigned> silent; ///< shards that have not said since they were asked last
+        /// Whether no call runs, as far as each shard has said.
         bool ended() const noexcept { return running == 0 && silent.empty(); }
     };
 

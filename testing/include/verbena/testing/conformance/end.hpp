@@ -104,6 +104,7 @@ struct greeting {
     static constexpr std::size_t total = 56; ///< what each provider carries at least
     kind what = plain;                       ///< `full`: in a reject, of who serves as many as it may
     std::uint64_t id = 0;                    ///< of the connection; the client's choice
+    /// The private data.
     std::array<std::byte, total> write() const noexcept;
     /// Zeros may follow. ENOMSG: not this protocol.
     static result<greeting> read(std::span<const std::byte> from);

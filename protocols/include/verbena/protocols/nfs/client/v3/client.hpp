@@ -80,6 +80,7 @@ public:
     static constexpr unsigned max_links = client_limits::max_links; ///< symbolic links that walk() follows
     static constexpr std::uint32_t max_page = 128 * 1024;           ///< bytes of one READDIR or READDIRPLUS
 
+    /// Calls go over `transport`, which outlives it, with the credential of `who`. Nothing is called yet.
     client(rpc::client_transport& transport, const identity& who) noexcept : transport_(transport), who_(who)
     {
     }

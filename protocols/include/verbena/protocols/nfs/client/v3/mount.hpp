@@ -47,6 +47,7 @@ class mount_client {
 public:
     static constexpr std::size_t max_list = 16384; ///< entries of an EXPORT or DUMP answer
 
+    /// Calls go over `transport`, which outlives it, with the credential of `who`. Nothing is called yet.
     mount_client(rpc::client_transport& transport, const identity& who) : transport_(transport), who_(who) {}
 
     /// Whether the program is there.
