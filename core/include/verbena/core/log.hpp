@@ -31,7 +31,8 @@ std::string_view to_string(log_level level) noexcept;
 /// One key=value. Borrows its strings until the call returns. Values are quoted and escaped where
 /// needed, so a peer's bytes can't forge a line.
 struct log_field {
-    std::string_view key;
+    std::string_view key; ///< a name without spaces, as "peer"
+    /// text, a number, or true and false
     std::variant<std::string_view, std::int64_t, std::uint64_t, double, bool> value;
 
     /// The value of a field: text is borrowed, a number or truth value is copied.

@@ -143,8 +143,8 @@ std::string_view to_string(metric_type type) noexcept;
 struct metric_family {
     std::string name; ///< "verbena_rpc_calls_total": base units, counters end in _total
     std::string help; ///< one sentence
-    metric_type type = metric_type::counter;
-    std::string unit; ///< "seconds", "bytes", "calls"...
+    metric_type type = metric_type::counter; ///< whether it counts, is a level, or a distribution
+    std::string unit;                        ///< "seconds", "bytes", "calls"...
     std::vector<std::string> labels = {};
     /// Most series exposed. What is beyond is added up in one more, whose labels are all "other".
     std::size_t bound = 1;
@@ -170,8 +170,8 @@ struct metric_snapshot {
         double value = 0;                              ///< of a counter or gauge
         std::unique_ptr<histogram_snapshot> histogram; ///< of type histogram only
     };
-    metric_family family; ///< as the first who registered it described it
-    std::vector<series> samples;
+    metric_family family;        ///< as the first who registered it described it
+    std::vector<series> samples; ///< by their labels, in order
 };
 
 /// The families of one process. Thread-safe; the data path never comes here.

@@ -23,7 +23,7 @@ struct memfs_options {
     std::uint32_t root_mode = 0755;                   ///< mode bits of the root directory
     std::uint32_t root_uid = 0;                       ///< its owner
     std::uint32_t root_gid = 0;                       ///< its group
-    bool read_only = false;
+    bool read_only = false;                           ///< every change is EROFS
     /// mkdir() in the root's ".snapshot" takes a snapshot, and rmdir() there ends it. What they cost counts for max_bytes and max_files: their
     /// names and files at once, and of their data what the files don't have any more.
     bool snapshots = false;
@@ -46,7 +46,7 @@ struct snapshot_counts {
     std::uint64_t held_bytes = 0; ///< of data that snapshots alone have
     /// Blocks that peers got in the place of what snapshots have (storage::map_use::write_apart), since the start, and how many of them
     /// have become the files'.
-    std::uint64_t fresh_blocks = 0, taken_in = 0;
+    std::uint64_t fresh_blocks = 0, taken_in = 0; ///< what peers wrote apart, and of it what was taken in
 };
 /// Of a back end that open_memfs() made. Any thread.
 snapshot_counts snapshot_counts_of(const storage::file_backend& memfs) noexcept;

@@ -55,7 +55,7 @@ struct posixfs_options {
     /// thread alone, which takes both by sigwaitinfo(2) and blocks all others. So handlers of the process are not touched, and nobody has to
     /// block anything. But who has one of both blocked in all threads, and takes it by sigwaitinfo(2) or signalfd(2), may lose some to that thread.
     bool leases = true;
-    int lease_signal = 0;
+    int lease_signal = 0; ///< see `leases`
     std::size_t most_leases =
         0; ///< of all exports that say the same; each takes a descriptor. 0: a quarter of RLIMIT_NOFILE
     /// Descriptors that keep files which clients have open, for all exports that say the same; 0: an eighth of RLIMIT_NOFILE.

@@ -89,11 +89,11 @@ std::string_view to_string(end_cause c) noexcept;
 struct stats {
     /// connections that ended, and peers that were refused, by end_cause
     std::array<std::atomic<std::uint64_t>, std::size_t(end_cause::count_)> ends{};
-    std::atomic<std::uint64_t> accepted{0};  ///< peers that were taken
-    std::atomic<std::uint64_t> connected{0}; ///< connections that this end made
-    std::atomic<std::uint64_t> active{0};    ///< connections that stand now
-    std::atomic<std::uint64_t> bytes_received{0};
-    std::atomic<std::uint64_t> bytes_sent{0};
+    std::atomic<std::uint64_t> accepted{0};       ///< peers that were taken
+    std::atomic<std::uint64_t> connected{0};      ///< connections that this end made
+    std::atomic<std::uint64_t> active{0};         ///< connections that stand now
+    std::atomic<std::uint64_t> bytes_received{0}; ///< by this context's connections, with all headers
+    std::atomic<std::uint64_t> bytes_sent{0};     ///< likewise
     std::atomic<std::uint64_t> payload_copied_bytes{
         0};                                           ///< of Writes and Reads, not placed where they arrived
     std::atomic<std::uint64_t> read_depth_waits{0};   ///< Reads that waited for ORD

@@ -78,8 +78,8 @@ struct options {
     verbs::capabilities profile;
 
     static constexpr std::uint32_t max_segments = 4; ///< of a request
-    static constexpr std::uint32_t max_reads = 256;
-    static constexpr std::uint32_t max_inline = 64;
+    static constexpr std::uint32_t max_reads = 256;  ///< that a connection may have outstanding
+    static constexpr std::uint32_t max_inline = 64;  ///< bytes
     options();
 };
 

@@ -85,12 +85,12 @@ std::string_view to_string(device_event e) noexcept;
 struct stats {
     /// connections that ended, and peers that were refused, by end_cause
     std::array<std::atomic<std::uint64_t>, std::size_t(end_cause::count_)> ends{};
-    std::atomic<std::uint64_t> accepted{0};          ///< peers that were taken
-    std::atomic<std::uint64_t> connected{0};         ///< connections that this end made
-    std::atomic<std::uint64_t> active{0};            ///< connections that stand now
-    std::atomic<std::uint64_t> stale_completions{0}; ///< of queue pairs that are gone; never followed
-    std::atomic<std::uint64_t> registered_bytes{0};
-    std::atomic<std::uint64_t> registrations_failed{0};
+    std::atomic<std::uint64_t> accepted{0};             ///< peers that were taken
+    std::atomic<std::uint64_t> connected{0};            ///< connections that this end made
+    std::atomic<std::uint64_t> active{0};               ///< connections that stand now
+    std::atomic<std::uint64_t> stale_completions{0};    ///< of queue pairs that are gone; never followed
+    std::atomic<std::uint64_t> registered_bytes{0};     ///< that are registered now
+    std::atomic<std::uint64_t> registrations_failed{0}; ///< since the start
     std::atomic<std::uint64_t> window_binds{0};  ///< binds of nothing, which unbind, are not among them
     std::atomic<std::uint64_t> region_grants{0}; ///< grants that took a registration of their own
     std::atomic<std::uint64_t> doorbells{0};     ///< batches posted: ibv_post_send calls, or ibv_wr_complete
@@ -158,17 +158,17 @@ struct port_report {
 };
 /// A device, as a report shows it.
 struct device_report {
-    std::string name;
-    std::string transport; ///< "InfiniBand", "RoCE", "iWARP"
-    std::string firmware;
-    std::string state; ///< of the first port that is active, else of port 1
-    std::uint32_t mtu = 0;
-    std::vector<port_report> ports;
-    verbs::capabilities can;
-    std::uint32_t max_queue_pairs = 0;
-    std::uint32_t max_memory_regions = 0;
-    std::uint32_t max_memory_windows = 0;
-    grant_kind grants = grant_kind::region;
+    std::string name;                       ///< as `verbena doctor` and options::device have it
+    std::string transport;                  ///< "InfiniBand", "RoCE", "iWARP"
+    std::string firmware;                   ///< its version
+    std::string state;                      ///< of the first port that is active, else of port 1
+    std::uint32_t mtu = 0;                  ///< bytes, of that port
+    std::vector<port_report> ports;         ///< all of it
+    verbs::capabilities can;                ///< what query() says of it
+    std::uint32_t max_queue_pairs = 0;      ///< that the device may have
+    std::uint32_t max_memory_regions = 0;   ///< likewise
+    std::uint32_t max_memory_windows = 0;   ///< likewise
+    grant_kind grants = grant_kind::region; ///< what grants are made by there
 };
 /// What is there; blocks. Empty without a device. Any thread.
 std::vector<device_report> devices();

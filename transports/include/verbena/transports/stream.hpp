@@ -36,8 +36,8 @@ struct listener_options {
 
 /// Any thread may read them.
 struct listener_stats {
-    counter accepted;
-    counter failed; ///< connections lost before they were handed on, by their peers or by an exception
+    counter accepted; ///< connections handed on
+    counter failed;   ///< connections lost before they were handed on, by their peers or by an exception
     counter
         exhausted; ///< times that accepting paused: descriptors or memory ran out, or max_descriptors are in use
 };

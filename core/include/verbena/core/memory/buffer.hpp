@@ -105,10 +105,10 @@ public:
     static constexpr std::chrono::seconds call_patience{10};
     /// A task that waits for a buffer: part of the awaiter.
     struct sized_waiter : detail::waiter {
-        std::size_t size = 0;
-        std::chrono::nanoseconds patience{};
-        time_point until = time_point::max();
-        lease granted;
+        std::size_t size = 0;                 ///< bytes, at least
+        std::chrono::nanoseconds patience{};  ///< how long it waits at most; max(): for ever
+        time_point until = time_point::max(); ///< when that is over, once it waits
+        lease granted;                        ///< the buffer, when it has been given one
     };
 
     /// `shard` may be nullptr for a pool used from one thread with no reactor (tests).

@@ -33,7 +33,7 @@ using control_row = std::vector<control_value>;
 
 /// What a command can be told.
 struct control_argument {
-    std::string name;
+    std::string name;                    ///< by which it is told, as `--NAME`
     std::string help;                    ///< a sentence without a full stop
     bool required = false;               ///< the command is refused without it
     std::vector<std::string> words = {}; ///< the only values that it may have; none: any text
@@ -60,7 +60,7 @@ private:
 
 /// What a command says by itself.
 struct control_answer {
-    std::vector<control_row> rows;
+    std::vector<control_row> rows; ///< each as long as control_command::columns
     /// Called on the thread of the control plane when the whole answer has gone to whoever asked, or that peer is gone. For what
     /// ends the program.
     std::function<void()> afterwards = {};

@@ -34,6 +34,7 @@ class runtime;
 
 /// What a module says of itself before it exists. Lives as long as the program.
 struct module_descriptor {
+    /// bytes, as the module was built: a later program may have more fields
     std::size_t size = sizeof(module_descriptor);
     const char* name =
         nullptr; ///< by which a configuration asks for it: lower-case letters, digits and _, at most 32

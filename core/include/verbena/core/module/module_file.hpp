@@ -20,8 +20,8 @@ namespace verbena {
 struct module_note {
     /// One line of the note.
     struct line {
-        std::string key;
-        std::string value;
+        std::string key;   ///< before the `=`
+        std::string value; ///< behind it
         bool operator==(const line&) const = default;
     };
     std::vector<line> lines; ///< in the order of the file

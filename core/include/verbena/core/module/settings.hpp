@@ -109,20 +109,20 @@ public:
     /// Lets the command line write a table of this list in one word.
     setting&& from_word(shorthand parse) &&;
 
-    std::string name;
-    setting_kind kind = setting_kind::flag;
-    std::string help;
-    number_range range{};
-    std::vector<std::string> words;
-    std::vector<setting> inner;
-    std::string told; ///< of optional(); also of a default that is worked out: "one per CPU"
-    std::string value_form;
+    std::string name;                       ///< the key
+    setting_kind kind = setting_kind::flag; ///< what kind of value it takes
+    std::string help;                       ///< for people, without a full stop
+    number_range range{};                   ///< of a number
+    std::vector<std::string> words;         ///< of a word: the only ones
+    std::vector<setting> inner;             ///< of a table, or of each of a list of tables
+    std::string told;                 ///< of optional(); also of a default that is worked out: "one per CPU"
+    std::string value_form;           ///< of form()
     std::uint64_t default_number = 0; ///< of a flag: 0 or 1
-    std::string default_text;
-    bool is_optional = false;
-    bool is_main = false;
-    bool is_open = false;
-    shorthand parse_word = nullptr;
+    std::string default_text;         ///< of a text or a word
+    bool is_optional = false;         ///< of optional()
+    bool is_main = false;             ///< of main()
+    bool is_open = false;             ///< of open()
+    shorthand parse_word = nullptr;   ///< of from_word()
 };
 
 /// The values of one table, as somebody wrote them; after check() with the defaults of what nobody wrote. A module reads what
@@ -131,11 +131,11 @@ class setting_values {
 public:
     /// A value that no setting has, such as a date: `found` says what stands there.
     struct other {
-        std::string found;
+        std::string found; ///< what stands there, for the message
     };
     /// One word of a command line, to be read as whatever the setting takes.
     struct word {
-        std::string text;
+        std::string text; ///< as it was typed
     };
     /// A value, and where somebody wrote it.
     struct value {
@@ -143,9 +143,9 @@ public:
         using texts = std::vector<std::string>;
         /// Of a table, which is one, or of a list of tables.
         using tables = std::vector<setting_values>;
-        std::variant<bool, std::int64_t, std::string, texts, tables, word, other> data;
-        setting_place place = {};
-        setting_place key_place = {};
+        std::variant<bool, std::int64_t, std::string, texts, tables, word, other> data; ///< of whichever kind
+        setting_place place = {};                       ///< where the value stands
+        setting_place key_place = {};                   ///< where its key stands
         std::vector<setting_place> element_places = {}; ///< of a list, as far as they are known
         std::string option = {}; ///< as the command line has it: "--shards"; empty in a file
         bool is_table = false;   ///< of `tables`: written [name], not [[name]]

@@ -65,8 +65,8 @@ private:
 
 /// A host and a port as people write them; a port is mandatory unless `default_port` is given.
 struct host_and_port {
-    std::string host; ///< without brackets
-    std::uint16_t port = 0;
+    std::string host;       ///< without brackets
+    std::uint16_t port = 0; ///< 0: none was given
 };
 /// Splits "host", "host:port", "[v6]" or "[v6]:port"; default_port 0 means there is none.
 result<host_and_port> split_host_port(std::string_view text, std::uint16_t default_port = 0);
@@ -98,8 +98,8 @@ result<unique_fd> open_listener(const endpoint& where, const listen_options& opt
 struct accepted {
     /// Owns `f`, the connected socket; `p` is its peer.
     accepted(unique_fd f, const endpoint& p) noexcept : fd(std::move(f)), peer(p) {}
-    unique_fd fd; ///< connected, non-blocking, closed on exec
-    endpoint peer;
+    unique_fd fd;  ///< connected, non-blocking, closed on exec
+    endpoint peer; ///< who it is
 };
 /// Takes the next connection of `listener`; never blocks.
 result<accepted> accept(int listener);
@@ -112,9 +112,9 @@ result<void> connect_outcome(int fd) noexcept;
 
 /// When the kernel probes a silent peer, and when it gives up.
 struct keep_alive {
-    std::chrono::seconds idle{60};
-    std::chrono::seconds interval{15};
-    int probes = 4;
+    std::chrono::seconds idle{60};     ///< a connection on which nothing came for so long is probed
+    std::chrono::seconds interval{15}; ///< between two probes
+    int probes = 4;                    ///< so many without an answer, and the connection is gone
 };
 /// TCP_NODELAY.
 result<void> set_no_delay(int fd) noexcept;

@@ -103,7 +103,7 @@ private:
 /// awaiter waits for its end whatever the stop token says, since the job may touch its frame.
 class blocking_pool {
 public:
-    static constexpr unsigned max_threads = 256;
+    static constexpr unsigned max_threads = 256; ///< of one lane
     /// Jobs that may wait for a thread of the lane; try_run() beyond them is refused.
     static constexpr std::size_t max_queued = 4096;
 

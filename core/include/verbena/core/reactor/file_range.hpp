@@ -15,7 +15,7 @@ namespace verbena {
 
 /// How one call that sent of a file went.
 struct file_send {
-    time_point begun;
+    time_point begun; ///< when the call was made
     time_point ended; ///< of the sending reactor's clock
     int error = 0; ///< errno, where the file could not be read; 0 also for what the peer or the network did
 };
@@ -36,11 +36,11 @@ struct file_range {
     }
     bool empty() const noexcept { return size == 0; }
 
-    std::shared_ptr<const void> owner;
-    int fd = -1;
-    std::uint64_t offset = 0;
-    std::size_t size = 0;
-    listener told = nullptr;
+    std::shared_ptr<const void> owner; ///< what owns `fd`; it goes when the last range that names it does
+    int fd = -1;                       ///< open for reading; -1: an empty range
+    std::uint64_t offset = 0;          ///< of the first byte in the file
+    std::size_t size = 0;              ///< bytes
+    listener told = nullptr;           ///< is told of each call that sends of it; nullptr: nobody
 };
 
 } // namespace verbena

@@ -108,17 +108,17 @@ private:
 
 /// Counters of one shard, written by its thread alone but for `wakes`; any thread may read them.
 struct reactor_stats {
-    std::atomic<std::uint64_t> turns{0};
-    std::atomic<std::uint64_t> busy_nanoseconds{0};
-    std::atomic<std::uint64_t> spin_nanoseconds{0};
-    std::atomic<std::uint64_t> sleep_nanoseconds{0};
-    std::atomic<std::uint64_t> sleeps{0};
-    std::atomic<std::uint64_t> remote_messages{0};
+    std::atomic<std::uint64_t> turns{0};             ///< rounds of polls
+    std::atomic<std::uint64_t> busy_nanoseconds{0};  ///< in turns that did something
+    std::atomic<std::uint64_t> spin_nanoseconds{0};  ///< in turns that found nothing, while it does not sleep
+    std::atomic<std::uint64_t> sleep_nanoseconds{0}; ///< asleep
+    std::atomic<std::uint64_t> sleeps{0};            ///< times that it went to sleep
+    std::atomic<std::uint64_t> remote_messages{0};   ///< delivered here
     std::atomic<std::uint64_t> wakes{
         0}; ///< system calls by which others ended the shard's sleep; written by them
     std::atomic<std::uint64_t> stalls{
         0}; ///< turns that held the shard over 1 ms; over 100 ms they are logged
-    std::atomic<std::uint64_t> stall_nanoseconds{0};
+    std::atomic<std::uint64_t> stall_nanoseconds{0};   ///< of the turns that `stalls` counts
     std::atomic<std::uint64_t> illegal_transitions{0}; ///< of named_state: each is a fault of ours
 };
 

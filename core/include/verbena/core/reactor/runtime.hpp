@@ -63,8 +63,8 @@ enum class lane_rights : std::uint8_t {
 /// to stop and waited for, before the destructor returns.
 class runtime {
 public:
-    static constexpr unsigned max_shards = 256;
-    static constexpr std::size_t max_lanes = 4352;
+    static constexpr unsigned max_shards = 256;    ///< threads that run shards
+    static constexpr std::size_t max_lanes = 4352; ///< at a time
 
     /// Starts the threads, with all signals blocked in them. EINVAL for a number of shards outside
     /// 1..max_shards; else the error of the first shard whose reactor failed, none then runs.
@@ -87,7 +87,7 @@ public:
     /// Takes a lane away that finish() was called of, while shards run: others may have its name. It is there for some time, since a reply
     /// that is being sent may have to close a file by it: until most_removed more were removed. Any thread but a shard's.
     void remove_lane(blocking_pool& lane) noexcept;
-    static constexpr std::size_t most_removed = 1024;
+    static constexpr std::size_t most_removed = 1024; ///< that remain after their end
     /// A lane in whose calls something is stuck.
     struct stuck_lane {
         std::string name;              ///< of the lane

@@ -194,8 +194,8 @@ class first_of {
 public:
     /// Task `i` yielded `v`.
     first_of(std::size_t i, detail::value_of<T> v) : index(i), value(std::move(v)) {}
-    std::size_t index; ///< of the task in the order of the arguments, from 0
-    detail::value_of<T> value;
+    std::size_t index;         ///< of the task in the order of the arguments, from 0
+    detail::value_of<T> value; ///< what the task yielded
 };
 
 /// Runs all tasks (at least one) until the first of them ends, and yields that one's value.

@@ -93,26 +93,26 @@ constexpr bool allows(access have, access want) noexcept
 /// Local memory of a work request. `local_key` is that of its region; 0 has the provider find the region by the
 /// address, among the pools and regions of the domain.
 struct segment {
-    std::byte* address = nullptr;
-    std::uint32_t length = 0;
-    std::uint32_t local_key = 0;
+    std::byte* address = nullptr; ///< local; of registered memory, where the device needs that
+    std::uint32_t length = 0;     ///< bytes
+    std::uint32_t local_key = 0;  ///< region::local_key(), or 0
 };
 
 /// A range of memory that a peer may touch, as the wire names it.
 struct remote_segment {
-    std::uint32_t key = 0;
-    std::uint32_t length = 0;
-    std::uint64_t address = 0;
+    std::uint32_t key = 0;     ///< steering tag, or remote key
+    std::uint32_t length = 0;  ///< bytes
+    std::uint64_t address = 0; ///< as the device addresses it; not a pointer of this process
 };
 
 class grant;
 
 /// What queue_pair::post_send() posts. It is copied: only what the fields point at has to stay.
 struct send_request {
-    std::uint64_t id = 0; ///< comes back in the completion
-    verbs::opcode opcode = opcode::send;
-    bool signalled = true; ///< false: no completion on success; retired by a later one
-    bool fence = false;    ///< waits for earlier RDMA Reads of this queue pair
+    std::uint64_t id = 0;                ///< comes back in the completion
+    verbs::opcode opcode = opcode::send; ///< what is to be done
+    bool signalled = true;               ///< false: no completion on success; retired by a later one
+    bool fence = false;                  ///< waits for earlier RDMA Reads of this queue pair
     /// The data is copied when it is posted: at most max_inline bytes, which need no registration and are the
     /// caller's again when post_send() returns. Not for rdma_read.
     bool inline_data = false;
@@ -144,11 +144,11 @@ struct completion {
 
 /// What a provider can do. Asked once, at set-up; nothing above may assume more.
 struct capabilities {
-    std::string_view provider;
+    std::string_view provider;         ///< "rdma", "iwarp" or "loop"; a literal
     bool remote_invalidate = false;    ///< send_with_invalidate works in both directions
     bool grant_per_queue_pair = false; ///< a grant can be limited to one queue pair
-    bool write_with_immediate = false;
-    bool send_with_immediate = false;
+    bool write_with_immediate = false; ///< opcode::write_with_immediate works
+    bool send_with_immediate = false;  ///< opcode::send_with_immediate works
     /// true (iWARP, RFC 7306): a send_with_immediate comes as two messages that follow each other, and takes two receives: a `receive`
     /// with its bytes, then a `receive_immediate` of length 0. false: one receive, a `receive_with_immediate`.
     bool immediates_apart = false;
@@ -180,12 +180,12 @@ struct capabilities {
     bool bounds_peer_reads = false;
     /// The provider finds out by itself, in time, that the peer of an idle connection is gone (TCP keep-alive).
     bool notices_dead_peers = false;
-    std::uint32_t max_inline = 0; ///< bytes of send_request::inline_data
-    std::uint32_t max_send_segments = 1;
-    std::uint32_t max_read_segments = 1;
+    std::uint32_t max_inline = 0;            ///< bytes of send_request::inline_data
+    std::uint32_t max_send_segments = 1;     ///< of a Send or Write
+    std::uint32_t max_read_segments = 1;     ///< of a Read
     std::uint32_t max_outstanding_reads = 1; ///< largest ORD and IRD
-    std::uint32_t max_message = 0x40000000;
-    std::uint32_t max_private_data = 56; ///< bytes of the ULP's own, both ways
+    std::uint32_t max_message = 0x40000000;  ///< bytes of one request
+    std::uint32_t max_private_data = 56;     ///< bytes of the ULP's own, both ways
     bool private_data_padded = false; ///< zeros follow it where it arrives (InfiniBand's connection manager)
 
     bool operator==(const capabilities&) const = default;
@@ -272,9 +272,9 @@ struct grant_request {
     /// can't be written is dropped, and the connection lives on: byte_store::write_failure() tells. What can't be read ends the connection. An
     /// RDMA Read finds what earlier Writes of its connection wrote. Shared until the grant has gone.
     std::shared_ptr<byte_store> store;
-    std::uint64_t store_offset = 0; ///< bytes
-    std::uint32_t store_length = 0; ///< bytes
-    access rights = access::remote_read;
+    std::uint64_t store_offset = 0;      ///< bytes
+    std::uint32_t store_length = 0;      ///< bytes
+    access rights = access::remote_read; ///< what the peer may do with the memory
     /// The peer of this queue pair, which is of the shard that makes the grant, alone may use it; nullptr: that of any queue pair of the
     /// domain. Providers without grant_per_queue_pair refuse the former.
     queue_pair* scope = nullptr;

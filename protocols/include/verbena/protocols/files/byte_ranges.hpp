@@ -15,8 +15,8 @@ namespace verbena::files {
 
 /// Bytes of a file that somebody has locked.
 struct locked_range {
-    byte_range bytes; ///< both ends included
-    lock_type type = lock_type::read;
+    byte_range bytes;                 ///< both ends included
+    lock_type type = lock_type::read; ///< how they are locked
     friend bool operator==(const locked_range&, const locked_range&) = default;
 };
 

@@ -31,7 +31,7 @@ constexpr share kept_out_by(delegation_type type, bool leased) noexcept
 
 /// Who may reclaim.
 struct reclaimer {
-    std::string key;
+    std::string key;               ///< of the client, as it was written
     share keeps_out = share::both; ///< as in recovery_store::add()
     friend auto operator<=>(const reclaimer&, const reclaimer&) = default;
 };

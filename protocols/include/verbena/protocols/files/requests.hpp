@@ -56,9 +56,9 @@ struct open_request {
     exported_file file; ///< as the state layer knows it
     /// What the back end has given for it, by which the client reads and writes. The back end outlives the table.
     std::shared_ptr<const storage::open_file> opened;
-    share access = share::read; ///< not none
-    share deny = share::none;
-    open_claim claim = open_claim::fresh;
+    share access = share::read;           ///< not none
+    share deny = share::none;             ///< what others are denied meanwhile
+    open_claim claim = open_claim::fresh; ///< on what grounds
     bool promised = false; ///< may_open() has just said yes to it: no limit stands against it any more
     delegation_want want = delegation_want::any; ///< with reclaim: what it had
     stateid delegation;                          ///< with under_delegation
@@ -93,36 +93,36 @@ struct lock_request {
     stateid id;                       ///< else of the owner's earlier locks by the same open
     std::span<const std::byte> owner; ///< good during the call
     byte_range bytes;                 ///< both ends included
-    lock_type type = lock_type::read;
+    lock_type type = lock_type::read; ///< to read, or to write
     bool wait =
         false; ///< where it is denied: hear of it when it may be asked for again, if its open hears of locks
-    bool reclaim = false;
+    bool reclaim = false; ///< it had the lock before the server's restart
 };
 /// A host's lock, by its owner alone: state_table::add_host().
 struct owner_lock {
-    client_id client = nobody;
-    exported_file file;
+    client_id client = nobody;        ///< of state_table::add_host()
+    exported_file file;               ///< of which file
     std::span<const std::byte> owner; ///< good during the call
-    byte_range bytes;
-    lock_type type = lock_type::read;
-    bool wait = false; ///< where it is denied: hear of it when it may be asked for again
-    bool reclaim = false;
+    byte_range bytes;                 ///< both ends included
+    lock_type type = lock_type::read; ///< to read, or to write
+    bool wait = false;                ///< where it is denied: hear of it when it may be asked for again
+    bool reclaim = false;             ///< it had the lock before the server's restart
 };
 /// What a lock is denied for.
 struct lock_holder {
-    byte_range bytes;
-    lock_type type = lock_type::read;
-    client_id client = nobody;
-    std::string owner;
+    byte_range bytes;                 ///< of them, both ends included
+    lock_type type = lock_type::read; ///< how they are locked
+    client_id client = nobody;        ///< nobody: a process of this host
+    std::string owner;                ///< as the client calls it
 };
 
 /// Whose a stateid is.
 struct state_holder {
-    client_id client = nobody;
-    bool has_owner = false; ///< false: a delegation
-    bool locks = false;     ///< the owner is one of locks
-    std::string owner;      ///< its name
-    exported_file file;     ///< empty of a delegation that was revoked
+    client_id client = nobody; ///< whose it is
+    bool has_owner = false;    ///< false: a delegation
+    bool locks = false;        ///< the owner is one of locks
+    std::string owner;         ///< its name
+    exported_file file;        ///< empty of a delegation that was revoked
 };
 
 /// What check_io() found out about a stateid.

@@ -28,7 +28,7 @@ struct listed_state {
         lock,
         wait, ///< of somebody whose lock was denied
     } is = what::open;
-    client_id client = nobody;
+    client_id client = nobody;           ///< who has it
     const client_label* label = nullptr; ///< the client's
     stateid id;                          ///< of a wait: none
     const storage::handle* file =

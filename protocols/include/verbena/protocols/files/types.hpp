@@ -68,8 +68,9 @@ constexpr bool includes(share all, share part) noexcept { return (all & part) ==
 /// Bytes `offset` to `last`, both included; offset <= last.
 struct byte_range {
     std::uint64_t offset = 0; ///< the first
-    std::uint64_t last = 0;
+    std::uint64_t last = 0;   ///< included
 
+    /// of a range without an end
     static constexpr std::uint64_t to_the_end = std::numeric_limits<std::uint64_t>::max();
     /// `length` bytes, or with to_the_end all that follow. Errors: invalid, where it is none or goes beyond 2^64 - 1.
     static result<byte_range> of(std::uint64_t offset, std::uint64_t length) noexcept;

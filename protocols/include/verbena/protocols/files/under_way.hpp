@@ -74,8 +74,8 @@ class operations_under_way;
 storage::handle file_key(std::uint32_t space, const storage::handle& file) noexcept;
 /// What a file_key() names.
 struct file_of_space {
-    std::uint32_t space = 0;
-    storage::handle file;
+    std::uint32_t space = 0; ///< of the exports that share state
+    storage::handle file;    ///< as the back end has it
 };
 /// What has that name. Nothing: it is too short for one.
 std::optional<file_of_space> open_file_key(const storage::handle& key) noexcept;

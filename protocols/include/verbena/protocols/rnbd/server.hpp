@@ -35,8 +35,8 @@ namespace verbena::rnbd {
 struct device_options {
     std::string name; ///< what clients ask for: 1 to max_device_name bytes, never looked up in a file system
     storage::block_backend* backend = nullptr; ///< outlives the table and every request
-    bool read_only = false;
-    client_list clients; ///< none: this host only
+    bool read_only = false;                    ///< opens to write are EROFS
+    client_list clients;                       ///< none: this host only
     std::string
         session; ///< of this name only; empty: of any. Clients claim their names, so this separates, and protects nothing
 };
@@ -45,7 +45,7 @@ struct device_options {
 /// table lives, and one of the same name that is added later has it again.
 class device_table {
 public:
-    static constexpr std::size_t max_devices = 4096;
+    static constexpr std::size_t max_devices = 4096; ///< that ever were
     static constexpr std::size_t max_changes =
         1024; ///< of one device: what it was stays in memory, as somebody may look at it
 
@@ -154,7 +154,7 @@ struct device_counters {
 /// thread reads.
 class device_series {
 public:
-    static constexpr std::size_t max_devices = 64;
+    static constexpr std::size_t max_devices = 64; ///< one more counts under "other"
 
     device_series() = default;
     ~device_series();

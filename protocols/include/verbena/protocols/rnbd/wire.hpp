@@ -73,19 +73,19 @@ result<open_request> decode_open(std::span<const std::byte> from);
 inline constexpr std::size_t open_response_size = 56;
 /// What the device is like: all that the client asks of it stays within this.
 struct open_response {
-    std::uint32_t device = 0;                   ///< its number in the session
-    std::uint64_t sectors = 0;                  ///< its size, of sector_size bytes
-    std::uint32_t max_sectors = 0;              ///< of a request
-    std::uint32_t max_write_zeroes_sectors = 0; ///< 0: it has no such operation
-    std::uint32_t max_discard_sectors = 0;      ///< 0: likewise
-    std::uint32_t discard_granularity = 0;      ///< bytes
-    std::uint32_t discard_alignment = 0;        ///< bytes
-    std::uint16_t physical_block_size = sector_size;
-    std::uint16_t logical_block_size = sector_size;
-    std::uint16_t max_segments = 0;
-    bool secure_discard = false; ///< discard has a form that leaves no trace of the data
-    bool fua = false;            ///< flag_fua is honoured
-    bool write_back = false;     ///< the device has a cache that a flush empties
+    std::uint32_t device = 0;                        ///< its number in the session
+    std::uint64_t sectors = 0;                       ///< its size, of sector_size bytes
+    std::uint32_t max_sectors = 0;                   ///< of a request
+    std::uint32_t max_write_zeroes_sectors = 0;      ///< 0: it has no such operation
+    std::uint32_t max_discard_sectors = 0;           ///< 0: likewise
+    std::uint32_t discard_granularity = 0;           ///< bytes
+    std::uint32_t discard_alignment = 0;             ///< bytes
+    std::uint16_t physical_block_size = sector_size; ///< bytes; what a write is best a multiple of
+    std::uint16_t logical_block_size = sector_size;  ///< bytes; what every request is a multiple of
+    std::uint16_t max_segments = 0;                  ///< of a request's memory; of the Linux block layer
+    bool secure_discard = false;                     ///< discard has a form that leaves no trace of the data
+    bool fua = false;                                ///< flag_fua is honoured
+    bool write_back = false;                         ///< the device has a cache that a flush empties
     /// storage::block_properties::run, of our own making: means nothing unless the server repeated the token of session_info.
     std::uint64_t run = 0;
     bool operator==(const open_response&) const = default;

@@ -55,12 +55,12 @@ struct client_options {
     bool hard = true;
     /// A call unanswered for so long ends the connection; it is sent again with the same XID on the next.
     duration timeout = std::chrono::seconds(60);
-    unsigned retries = 2;
+    unsigned retries = 2; ///< times that a soft call is sent again
     /// One attempt to connect.
     duration connect_timeout = std::chrono::seconds(10);
     /// Wait between attempts to connect; doubles up to reconnect_delay_max.
     duration reconnect_delay = std::chrono::milliseconds(100);
-    duration reconnect_delay_max = std::chrono::seconds(10);
+    duration reconnect_delay_max = std::chrono::seconds(10); ///< the longest wait between attempts
     /// false: calls outstanding on a connection that ends, or can't be made, fail with its error. Each call makes one connection at most.
     bool reconnects = true;
     /// While no reply ever came: after so many connections in a row that the peer ended, each within a second, calls

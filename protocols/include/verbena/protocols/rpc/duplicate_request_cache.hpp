@@ -31,8 +31,8 @@ namespace verbena::rpc {
 /// What tells one call from another. Ports don't count: a client that reconnects may have a new one.
 /// Clients count XIDs up from anywhere, hence the checksum.
 struct request_key {
-    std::string address; ///< the peer's, without port
-    std::uint32_t xid = 0;
+    std::string address;   ///< the peer's, without port
+    std::uint32_t xid = 0; ///< of the call
     std::uint32_t program = 0;
     std::uint32_t version = 0;
     std::uint32_t procedure = 0;
@@ -45,7 +45,7 @@ struct request_key {
     /// So many lie in one piece wherever a stream's buffers end, and no argument of NFS but the data of a WRITE and the
     /// target of a symbolic link is longer.
     static constexpr std::size_t whole_bytes = 8192;
-    static constexpr std::size_t first_bytes = 256;
+    static constexpr std::size_t first_bytes = 256; ///< see `checksum`
 
     /// Of a call whose header and credential are decoded and whose arguments are not. `whole`: arguments up to that
     /// length count with all octets, longer ones with the first first_bytes; first_bytes for calls that are only kept
@@ -84,7 +84,7 @@ struct duplicate_request_options {
 
 /// Counts of one part, written under its lock; any thread may read them.
 struct duplicate_request_stats {
-    gauge entries;
+    gauge entries;      ///< places that are taken now
     gauge bytes;        ///< of replies, with the places of data in them
     gauge room;         ///< likewise, and what places have for those that come
     counter remembered; ///< calls that ran and whose reply was kept

@@ -82,14 +82,14 @@ std::error_code make_error_code(auth_status status) noexcept;
 
 /// A credential or verifier (RFC 5531 8.2).
 struct opaque_auth {
-    auth_flavor flavor = auth_flavor::none;
-    std::span<const std::byte> body; ///< at most max_auth_body bytes; borrowed from the message
+    auth_flavor flavor = auth_flavor::none; ///< what kind of credential it is
+    std::span<const std::byte> body;        ///< at most max_auth_body bytes; borrowed from the message
 };
 
 /// The two words that every RPC message begins with.
 struct message_prefix {
-    std::uint32_t xid;
-    message_type type;
+    std::uint32_t xid; ///< the caller's number of the call
+    message_type type; ///< call, or reply
 };
 
 /// Nothing if the message is shorter than that or its type is neither call nor reply: such a
@@ -98,7 +98,7 @@ std::optional<message_prefix> peek(std::span<const std::byte> message) noexcept;
 
 /// What stands before the arguments of a call (RFC 5531 9). Borrows from the message.
 struct call_header {
-    std::uint32_t xid = 0;
+    std::uint32_t xid = 0; ///< the caller's number of the call
     std::uint32_t program = 0;
     std::uint32_t version = 0;
     std::uint32_t procedure = 0;

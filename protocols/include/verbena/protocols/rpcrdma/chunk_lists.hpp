@@ -24,17 +24,17 @@ inline constexpr std::size_t max_reply_segments = 64;
 
 /// A piece of the requester's memory. `handle` is its steering tag, `length` bytes.
 struct segment {
-    std::uint32_t handle;
-    std::uint32_t length;
-    std::uint64_t offset;
+    std::uint32_t handle; ///< steering tag
+    std::uint32_t length; ///< bytes
+    std::uint64_t offset; ///< as the requester's device addresses it
 
     friend bool operator==(const segment&, const segment&) = default;
 };
 
 /// A segment of a Read chunk: all segments with one position are one chunk.
 struct read_segment {
-    std::uint32_t position;
-    segment target;
+    std::uint32_t position; ///< of the chunk in the call's XDR stream; 0: the call itself (RFC 8166 3.5.3)
+    segment target;         ///< where the bytes are
 
     friend bool operator==(const read_segment&, const read_segment&) = default;
 };

@@ -32,10 +32,10 @@ enum class error_kind : std::uint32_t { version = 1, chunk = 2 };
 /// A responder may turn the header of a call into the header of its reply in place: clear `reads`,
 /// set the returned lengths, `credits` and `proc`.
 struct header {
-    std::uint32_t xid = 0;
+    std::uint32_t xid = 0; ///< of the call
     std::uint32_t version = protocol_version;
-    std::uint32_t credits = 0; ///< wanted in a call, granted in a reply
-    procedure proc = procedure::msg;
+    std::uint32_t credits = 0;       ///< wanted in a call, granted in a reply
+    procedure proc = procedure::msg; ///< what the message is
 
     // proc msg and nomsg
     read_list reads; ///< decode() leaves it in order of positions
@@ -65,7 +65,7 @@ enum class verdict {
 
 /// What decode() found.
 struct decoded_header {
-    verdict action = verdict::good;
+    verdict action = verdict::good; ///< what is to be done with the message
     /// The rule that the message broke; null if good.
     const char* rule = nullptr;
     /// Where that was found; if good, the length of the header: the payload stream follows.

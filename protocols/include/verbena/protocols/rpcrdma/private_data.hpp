@@ -40,9 +40,9 @@ std::optional<private_message> find_private_message(std::span<const std::byte> p
 
 /// What holds for one connection, seen from one end.
 struct connection_terms {
-    std::uint32_t send_threshold = default_inline_threshold;
-    std::uint32_t receive_threshold = default_inline_threshold;
-    bool remote_invalidation = false;
+    std::uint32_t send_threshold = default_inline_threshold;    ///< bytes that this end may send inline
+    std::uint32_t receive_threshold = default_inline_threshold; ///< bytes that it may get inline
+    bool remote_invalidation = false; ///< the responder may use Send with Invalidate
 };
 
 /// RFC 8797 3.1 and 3.2. Sizes of `own` count as encode() tells them. Without a message of the peer the defaults

@@ -41,24 +41,24 @@ struct client_options {
     duration set_up = std::chrono::seconds(30);     ///< for a path to come up
     /// Between attempts to make a path again.
     duration reconnect_delay = std::chrono::milliseconds(500);
-    duration reconnect_delay_max = std::chrono::seconds(30);
+    duration reconnect_delay_max = std::chrono::seconds(30); ///< doubled from reconnect_delay up to this
     /// A request fails with ENOTCONN when no path was connected for so long, whatever it waits for. It also fails so, though a path is connected,
     /// while the session is opened anew for longer than that, and when for so long all chunks were those of requests that were given up, and the
     /// paths that carried these did not come back. In the last case the session begins anew (on_restart()).
     duration patience = std::chrono::seconds(60);
-    duration heartbeat = heartbeat_interval;
-    unsigned misses = heartbeat_misses;
+    duration heartbeat = heartbeat_interval; ///< how often a path shows that it lives
+    unsigned misses = heartbeat_misses;      ///< without an answer that a path survives
 };
 
 /// On the client's shard.
 struct client_stats {
-    counter reads;
-    counter writes;
-    counter read_bytes;
-    counter written_bytes;
-    counter failed;     ///< answered with an error
-    counter failovers;  ///< sent again by another path, or by the same made again
-    counter reconnects; ///< paths that were made again
+    counter reads;         ///< that have ended
+    counter writes;        ///< that have ended
+    counter read_bytes;    ///< of those that succeeded
+    counter written_bytes; ///< of those that succeeded
+    counter failed;        ///< answered with an error
+    counter failovers;     ///< sent again by another path, or by the same made again
+    counter reconnects;    ///< paths that were made again
     counter lost_paths[std::size_t(
         path_end::count_)];     ///< that were connected and ended, but for those that were closed
     counter abandoned_sessions; ///< begun anew, as all chunks were those of requests that were given up

@@ -25,8 +25,8 @@ enum class map_use : std::uint8_t {
 
 /// Bytes of a file.
 struct mapped_range {
-    std::uint64_t offset = 0;
-    std::uint64_t length = 0;
+    std::uint64_t offset = 0; ///< of the first byte
+    std::uint64_t length = 0; ///< bytes
 };
 
 /// What a peer has written by a mapping.
@@ -68,7 +68,7 @@ struct mapping {
     /// Bytes from the offset that was asked for: as many as were, or fewer where the file ends or where more would take the
     /// back end long. Who wants more asks again, from there on.
     std::uint64_t length = 0;
-    attributes attrs;
+    attributes attrs; ///< of the file, when this was made
 };
 
 } // namespace verbena::storage

@@ -32,8 +32,8 @@ struct open_context {
     bool keep_shard_identity = false;
     /// A user by numbers.
     struct ids {
-        std::uint32_t uid = 0;
-        std::uint32_t gid = 0;
+        std::uint32_t uid = 0; ///< of the user
+        std::uint32_t gid = 0; ///< of its group
     };
     /// Every caller acts as this user, whatever it claims.
     std::optional<ids> everybody = {};
@@ -41,12 +41,12 @@ struct open_context {
 
 /// A back end, and what people are told of it.
 struct opened_backend {
-    std::unique_ptr<file_backend> files;
-    metric_registrations metrics;     ///< of `files`; they end before it
-    std::string source;               ///< "/srv/data"
-    std::vector<std::string> options; ///< what was chosen, as a configuration has it: "sync"
-    std::string notes;                ///< what it can and can't do here; empty for nothing
-    std::string warning;              ///< what its user gives up; empty for nothing
+    std::unique_ptr<file_backend> files; ///< owned; it goes before the metrics do
+    metric_registrations metrics;        ///< of `files`; they end before it
+    std::string source;                  ///< "/srv/data"
+    std::vector<std::string> options;    ///< what was chosen, as a configuration has it: "sync"
+    std::string notes;                   ///< what it can and can't do here; empty for nothing
+    std::string warning;                 ///< what its user gives up; empty for nothing
     bool read_only =
         false; ///< nothing can be changed, whatever was asked for: who exports it says so to callers
     /// Whether anybody but this back end's callers may change the files.
@@ -96,22 +96,22 @@ public:
 
 /// What whoever serves a block device tells its back end. References outlive the back end.
 struct open_block_context {
-    std::string name;  ///< of what is opened, for messages: "device vm1"
-    std::string label; ///< of its metrics: "vm1"
-    metric_registry& metrics;
-    blocking_pool& lane; ///< for calls that block; nobody else's
-    bool read_only = false;
+    std::string name;         ///< of what is opened, for messages: "device vm1"
+    std::string label;        ///< of its metrics: "vm1"
+    metric_registry& metrics; ///< of the program
+    blocking_pool& lane;      ///< for calls that block; nobody else's
+    bool read_only = false;   ///< nothing may be written
 };
 
 /// A block device, and what people are told of it.
 struct opened_block {
-    std::unique_ptr<block_backend> device;
-    metric_registrations metrics;     ///< of `device`; they end before it
-    std::string source;               ///< "/dev/nvme0n1"
-    std::vector<std::string> options; ///< what was chosen, as a configuration has it
-    std::string notes;                ///< what it can and can't do here; empty for nothing
-    std::string warning;              ///< what its user gives up; empty for nothing
-    resizable* size = nullptr;        ///< nullptr: its size is for good. Lives as long as `device`
+    std::unique_ptr<block_backend> device; ///< owned; it goes before its metrics do
+    metric_registrations metrics;          ///< of `device`; they end before it
+    std::string source;                    ///< "/dev/nvme0n1"
+    std::vector<std::string> options;      ///< what was chosen, as a configuration has it
+    std::string notes;                     ///< what it can and can't do here; empty for nothing
+    std::string warning;                   ///< what its user gives up; empty for nothing
+    resizable* size = nullptr;             ///< nullptr: its size is for good. Lives as long as `device`
 };
 
 /// A filter module's side for block devices. Its settings stand in a table of the device's `filter`.

@@ -34,7 +34,7 @@ class suspendable {
 public:
     /// What is still at work for clients.
     struct calls {
-        std::size_t running = 0;
+        std::size_t running = 0;      ///< that have not ended
         std::vector<unsigned> silent; ///< shards that have not said since they were asked last
         /// Whether no call runs, as far as each shard has said.
         bool ended() const noexcept { return running == 0 && silent.empty(); }
@@ -81,7 +81,7 @@ struct restored_state {
     std::size_t lost_files = 0, lost_locks = 0;
     std::size_t later =
         0; ///< files whose locks could not be taken now; they are when another export of the tree comes back
-    static constexpr std::size_t most_told = 64;
+    static constexpr std::size_t most_told = 64; ///< of `lost`
 };
 
 /// The state layer's part. As suspendable.

@@ -108,8 +108,8 @@ public:
         return (a.shared_ && a.shared_ == b.shared_) || std::ranges::equal(a.groups(), b.groups());
     }
 
-    std::uint32_t uid = 65534;
-    std::uint32_t gid = 65534;
+    std::uint32_t uid = 65534; ///< nobody
+    std::uint32_t gid = 65534; ///< nobody's
 
 private:
     shared_groups shared_; // if it is set, in the place of groups_
@@ -157,16 +157,17 @@ struct file_time {
 
 /// What a file is like at one moment. Bytes, and times of the disk's file system.
 struct attributes {
-    file_type type = file_type::regular;
-    std::uint32_t mode = 0;  ///< permission bits, 07777
-    std::uint32_t links = 1; ///< names of the inode
-    std::uint32_t uid = 0;   ///< of the owner
+    file_type type = file_type::regular; ///< what kind of file it is
+    std::uint32_t mode = 0;              ///< permission bits, 07777
+    std::uint32_t links = 1;             ///< names of the inode
+    std::uint32_t uid = 0;               ///< of the owner
     std::uint32_t gid = 0;
     std::uint32_t device_major = 0; ///< of a device file
     std::uint32_t device_minor = 0;
     std::uint64_t size = 0; ///< bytes
     std::uint64_t used = 0; ///< bytes on disk
     std::uint64_t fsid = 0; ///< stable over restarts
+    /// the inode's number: a name of the file for people and clients, which a later file may have
     std::uint64_t fileid = 0;
     /// At the root of a mount: the number of the directory that the mount covers (RFC 8881 5.8.2.23). 0: it is `fileid`, or not known.
     std::uint64_t covered_fileid = 0;
@@ -206,18 +207,18 @@ struct set_attributes {
 /// Attributes before and after a change. `before` is given only when operations on that inode are
 /// serialised, so that it is truly the state just before; both may be missing. Users tell clients that two which are given are atomic.
 struct change {
-    std::optional<attributes> before;
+    std::optional<attributes> before; ///< where it is known from the same moment
     std::optional<attributes> after;
 };
 
 /// A file that was found or made.
 struct entry {
-    storage::handle handle;
-    std::optional<attributes> attrs;
+    storage::handle handle;          ///< by which it is found again
+    std::optional<attributes> attrs; ///< where they were at hand
 };
 /// What lookup() found.
 struct lookup_result {
-    entry found;
+    entry found;                         ///< its handle
     std::optional<attributes> directory; ///< of the directory that was searched
 };
 /// What create(), mkdir(), symlink() and mknod() made.
@@ -315,11 +316,11 @@ struct filesystem_stat {
 
 /// Fixed properties of a back end.
 struct filesystem_info {
-    std::uint32_t max_name = 255;
-    std::uint32_t max_links = 32000;
-    std::uint64_t max_file_size = ~std::uint64_t(0) >> 1;
-    std::uint32_t time_granularity_ns = 1;
-    std::uint32_t clone_block = 0; ///< bytes; what offsets of a clone are multiples of
+    std::uint32_t max_name = 255;                         ///< bytes of a name
+    std::uint32_t max_links = 32000;                      ///< names of one file
+    std::uint64_t max_file_size = ~std::uint64_t(0) >> 1; ///< bytes
+    std::uint32_t time_granularity_ns = 1; ///< nanoseconds between two times that it tells apart
+    std::uint32_t clone_block = 0;         ///< bytes; what offsets of a clone are multiples of
     std::uint32_t map_block =
         0;                    ///< bytes; what the parts of a mapping begin and end at. 0: map() is not there
     bool maps_stores = false; ///< map() yields stores, and no memory

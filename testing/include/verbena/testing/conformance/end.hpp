@@ -30,7 +30,7 @@ public:
     explicit failure(std::string text) : why(std::move(text)) {}
     const char* what() const noexcept override { return why.c_str(); }
 
-    std::string why;
+    std::string why; ///< of what()
 };
 /// Thrown by a check of what the provider can't do.
 class not_supported : public std::exception {
@@ -39,7 +39,7 @@ public:
     explicit not_supported(std::string text) : what_it_is(std::move(text)) {}
     const char* what() const noexcept override { return what_it_is.c_str(); }
 
-    std::string what_it_is;
+    std::string what_it_is; ///< of what()
 };
 /// Throws failure unless there is a value.
 template<class T>
@@ -80,7 +80,7 @@ enum class request : std::uint32_t {
 /// What both ends send each other: a request or its reply, in a fixed layout.
 struct message {
     static constexpr std::uint32_t size = 40; ///< bytes
-    request what{};
+    request what{};                           ///< whether it asks, or answers what
     std::uint32_t number = 0;                 ///< of data
     std::uint64_t a = 0, b = 0, c = 0, d = 0; ///< mean what `request` says of them
     /// Writes `size` bytes.
@@ -112,9 +112,9 @@ struct greeting {
 
 /// How a request is posted.
 struct posting {
-    bool inline_data = false;
-    bool signalled = true; ///< without, it has no completion unless it fails
-    bool fence = false;    ///< begins when the RDMA Reads before it are done
+    bool inline_data = false; ///< send_request::inline_data
+    bool signalled = true;    ///< without, it has no completion unless it fails
+    bool fence = false;       ///< begins when the RDMA Reads before it are done
 };
 
 /// One end of a connection and its memory, 10 MiB.

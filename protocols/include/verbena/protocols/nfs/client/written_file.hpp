@@ -21,9 +21,9 @@ namespace verbena::nfs {
 
 /// What a server says of one WRITE, in any version.
 struct write_result {
-    std::uint32_t count = 0; ///< may be less than was asked
-    v3::stable_how committed = v3::stable_how::unstable;
-    v3::writeverf3 verifier{};
+    std::uint32_t count = 0;                             ///< may be less than was asked
+    v3::stable_how committed = v3::stable_how::unstable; ///< how stable the server says it is
+    v3::writeverf3 verifier{};                           ///< of the server's life in which it was written
 };
 
 /// The leases of `data` shared, and so its bytes.

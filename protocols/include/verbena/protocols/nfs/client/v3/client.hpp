@@ -157,11 +157,11 @@ public:
 
     /// Largest READ and WRITE, as fsinfo() found them and within what this client sends.
     struct transfer_limits {
-        std::uint32_t read = 64 * 1024;  ///< bytes
-        std::uint32_t write = 64 * 1024; ///< bytes
-        std::uint32_t directory = 32 * 1024;
+        std::uint32_t read = 64 * 1024;      ///< bytes
+        std::uint32_t write = 64 * 1024;     ///< bytes
+        std::uint32_t directory = 32 * 1024; ///< bytes of one READDIR
     };
-    static constexpr std::uint32_t max_transfer = client_limits::max_transfer;
+    static constexpr std::uint32_t max_transfer = client_limits::max_transfer; ///< bytes
     const transfer_limits& limits() const noexcept { return limits_; }
 
 private:

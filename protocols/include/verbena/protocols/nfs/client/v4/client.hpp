@@ -56,17 +56,17 @@ struct file_attributes {
     static constexpr std::uint32_t nobody =
         65534; ///< an owner whose name is no number, unless it was looked up
 
-    nfs_ftype4 type = nfs_ftype4::reg;
-    std::uint32_t mode = 0; ///< permission bits
-    std::uint32_t links = 0;
-    std::uint32_t uid = nobody;
-    std::uint32_t gid = nobody;
-    std::uint64_t size = 0;
-    std::uint64_t used = 0; ///< bytes
-    specdata4 device;
-    fsid4 fsid;
-    std::uint64_t fileid = 0;
-    changeid4 change = 0;
+    nfs_ftype4 type = nfs_ftype4::reg; ///< what kind of file it is
+    std::uint32_t mode = 0;            ///< permission bits
+    std::uint32_t links = 0;           ///< names of the inode
+    std::uint32_t uid = nobody;        ///< the owner
+    std::uint32_t gid = nobody;        ///< the group
+    std::uint64_t size = 0;            ///< bytes
+    std::uint64_t used = 0;            ///< bytes
+    specdata4 device;                  ///< of a device file
+    fsid4 fsid;                        ///< of its file system
+    std::uint64_t fileid = 0;          ///< within that
+    changeid4 change = 0;              ///< another number after each change
     nfstime4 atime;
     nfstime4 mtime;
     nfstime4 ctime;
@@ -88,7 +88,7 @@ struct node {
 
 /// Attributes to be set; what has no value stays.
 struct new_attributes {
-    std::optional<std::uint32_t> mode;
+    std::optional<std::uint32_t> mode; ///< permission bits
     std::optional<std::uint64_t> size; ///< bytes
     std::optional<std::uint32_t> uid;  ///< the owner
     std::optional<std::uint32_t> gid;  ///< the group
@@ -250,9 +250,9 @@ public:
 
     /// Largest READ and WRITE, within what the session's channel takes.
     struct transfer_limits {
-        std::uint32_t read = 64 * 1024;
-        std::uint32_t write = 64 * 1024;
-        std::uint32_t directory = 32 * 1024;
+        std::uint32_t read = 64 * 1024;      ///< bytes
+        std::uint32_t write = 64 * 1024;     ///< bytes
+        std::uint32_t directory = 32 * 1024; ///< bytes of one READDIR
     };
     const transfer_limits& limits() const noexcept { return limits_; }
 

@@ -55,8 +55,8 @@ public:
 
 /// The minor versions of NFS version 4 that a client may speak: the highest of them that the server has is spoken.
 struct minor_versions {
-    std::uint32_t lowest = 1;
-    std::uint32_t highest = 2;
+    std::uint32_t lowest = 1;  ///< 1 or 2
+    std::uint32_t highest = 2; ///< likewise, no less
 };
 
 /// Minor version 1 or 2 over any transport. With a callback_service, over a transport that serves calls, it has a back channel; else the server

@@ -28,8 +28,8 @@ struct layout_options {
                                 << 20; ///< likewise, but for no more than the file is to have
     /// How often a server that says "later" is asked again, the first time after `first_wait`, then after twice that and so on.
     unsigned tries = 4;
-    duration first_wait = std::chrono::milliseconds(2);
-    duration most_wait = std::chrono::milliseconds(250);
+    duration first_wait = std::chrono::milliseconds(2);  ///< see `tries`
+    duration most_wait = std::chrono::milliseconds(250); ///< the longest of these
     duration rest =
         std::chrono::seconds(1); ///< then, or after a loss, none is asked for the file for so long
     /// How long I/O waits for the connection to a data server that is being made, before it goes by NFS. With `requires_layouts` it waits until
