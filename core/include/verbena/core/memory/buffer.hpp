@@ -120,6 +120,7 @@ public:
     /// A buffer of at least `size` bytes, or an empty lease when the budget is spent or size > max_size.
     lease try_acquire(std::size_t size);
 
+    /// What acquire() returns.
     class [[nodiscard("co_await it: nothing waits here otherwise")]] awaiter {
     public:
         awaiter(buffer_pool& pool, std::size_t size, std::chrono::nanoseconds patience) noexcept : pool_(pool)

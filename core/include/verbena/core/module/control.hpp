@@ -33,7 +33,7 @@ using control_row = std::vector<control_value>;
 
 /// What a command can be told.
 struct control_argument {
-    std::string name;                    ///< by which it is told, as `--NAME`
+    std::string name;                    ///< in a request; people say arguments in this order
     std::string help;                    ///< a sentence without a full stop
     bool required = false;               ///< the command is refused without it
     std::vector<std::string> words = {}; ///< the only values that it may have; none: any text

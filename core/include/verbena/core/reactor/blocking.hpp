@@ -145,6 +145,7 @@ public:
     /// the caller's, once finish() has begun.
     [[nodiscard]] bool submit(job& j) { return enqueue(j, nullptr, false); }
 
+    /// What run() and try_run() return: the job, and the function that it runs.
     template<class F>
     class [[nodiscard("co_await it: nothing runs otherwise")]] awaiter final : public job {
     public:

@@ -14,7 +14,7 @@
 namespace verbena {
 
 /// The threads that a shard without a runtime has for what blocks: a client's, in somebody else's program.
-/// Destroyed on the shard's thread; that waits for the jobs that run.
+/// Destroying them waits for the jobs that run.
 struct own_threads {
     /// Names that may be looked up at a time; further ones wait.
     static constexpr unsigned max_look_ups = 4;

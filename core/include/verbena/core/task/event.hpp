@@ -11,6 +11,7 @@ namespace verbena {
 /// Shard-local manual-reset event.
 class event {
 public:
+    /// What wait() returns.
     class [[nodiscard("co_await it: nothing waits here otherwise")]] awaiter {
     public:
         explicit awaiter(event& e, const char* what) noexcept : event_(e), what_(what) {}
@@ -29,6 +30,7 @@ public:
         detail::waiter waiter_;
     };
 
+    /// What wait_shielded() returns.
     class [[nodiscard("co_await it: nothing waits here otherwise")]] shielded_awaiter {
     public:
         explicit shielded_awaiter(event& e, const char* what) noexcept : event_(e), what_(what) {}

@@ -115,6 +115,7 @@ public:
     std::size_t live() const noexcept { return live_; }
     const task_context& context() const noexcept { return context_; }
 
+    /// What join() returns.
     class [[nodiscard("co_await it: nothing waits here otherwise")]] join_awaiter {
     public:
         explicit join_awaiter(scope& s) noexcept : scope_(s) {}

@@ -16,6 +16,7 @@ public:
     /// Begins with `permits` to give out.
     explicit semaphore(std::size_t permits) noexcept : permits_(permits) {}
 
+    /// What acquire() returns.
     class [[nodiscard("co_await it: nothing waits here otherwise")]] awaiter {
     public:
         explicit awaiter(semaphore& s) noexcept : semaphore_(s) {}

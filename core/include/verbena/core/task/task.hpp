@@ -210,6 +210,7 @@ public:
     /// Whether it holds a coroutine: not after a default construction or a move out of it.
     explicit operator bool() const noexcept { return bool(handle_); }
 
+    /// What awaiting a task makes of it.
     class awaiter {
     public:
         explicit awaiter(handle_type handle) noexcept : handle_(handle) {}

@@ -118,7 +118,7 @@ struct send_request {
     bool inline_data = false;
     std::span<const segment> segments; ///< read when the request is posted; may die afterwards
     std::uint64_t remote_address = 0;  ///< rdma_write, write_with_immediate, rdma_read
-    std::uint32_t remote_key = 0;      ///< the peer's key: as remote_address
+    std::uint32_t remote_key = 0;      ///< the peer's, for the same opcodes
     std::uint32_t invalidate_key = 0;  ///< send_with_invalidate: the peer's key; local_invalidate: ours
     std::uint32_t immediate = 0;       ///< write_with_immediate, send_with_immediate
     /// bind, unbind: of this queue pair's domain, made on any shard, used by one queue pair at a time; outlives the completion.
@@ -144,7 +144,7 @@ struct completion {
 
 /// What a provider can do. Asked once, at set-up; nothing above may assume more.
 struct capabilities {
-    std::string_view provider;         ///< "rdma", "iwarp" or "loop"; a literal
+    std::string_view provider;         ///< as "rdma", "iwarp", "loop"; a literal
     bool remote_invalidate = false;    ///< send_with_invalidate works in both directions
     bool grant_per_queue_pair = false; ///< a grant can be limited to one queue pair
     bool write_with_immediate = false; ///< opcode::write_with_immediate works
@@ -265,7 +265,7 @@ private:
     grant_slot* slot_ = nullptr;
 };
 
-/// What protection_domain::make() is asked for, and its outcome.
+/// What protection_domain::make_grants() is asked for, and its outcome.
 struct grant_request {
     std::span<std::byte> memory; ///< below 4 GiB; stays alive until the grant is revoked
     /// In place of memory: `store_length` bytes of it from `store_offset` on, which the peer's accesses read and write by calls. What
@@ -503,7 +503,8 @@ public:
     /// Completes when: a peer wants in, or the listener is closed. On cancel: ECANCELED, which takes no peer away. Errors:
     /// ECANCELED, after close() too, and no other. Lifetime: the listener outlives the wait. Shard: that of its context.
     virtual task<result<std::unique_ptr<connect_request>>> next() = 0;
-    /// Takes no more peers: next() ends, and who comes is refused. Idempotent. What was taken before goes on.
+    /// Takes no more peers: next() fails, and peers that it has not yielded are dropped. Idempotent. Connections
+    /// that were made go on.
     virtual void close() noexcept = 0;
     /// The address as bound, with the real port: "iwarp://127.0.0.1:20049".
     virtual std::string local_url() const = 0;

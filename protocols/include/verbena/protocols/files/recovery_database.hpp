@@ -30,7 +30,8 @@ namespace verbena::files {
 struct recovery_change {
     /// What a change does to the list.
     enum class kind : std::uint8_t { add, remove, end_grace };
-    /// `of` is the client's key, `against` what its record is to say that it keeps out: both of `add` alone.
+    /// `of` is the client's key, empty for end_grace; `against`, of `add`, is what its record is to say that it
+    /// keeps out.
     explicit recovery_change(kind k, std::string_view of = {}, share against = share::both)
         : what(k), key(of), keeps_out(against)
     {

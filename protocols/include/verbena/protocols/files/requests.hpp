@@ -26,7 +26,7 @@ namespace verbena::files {
 using back_end_locks = std::shared_ptr<storage::local_locks>;
 
 /// What a client is to the state layer: its lease runs; it is over, and the client keeps what nobody else asks
-/// for; it is over, and all is taken; an operator or a fault took what it had.
+/// for; it is over, and all is taken; an operator took what it had.
 enum class client_state : std::uint8_t { active, courtesy, expired, revoked };
 
 /// On what grounds somebody opens.

@@ -141,6 +141,7 @@ public:
         ~visit();
         visit(const visit&) = delete;
 
+        /// What begin() returns.
         class [[nodiscard("co_await it: nothing waits here otherwise")]] awaiter {
         public:
             explicit awaiter(visit& v) noexcept : visit_(v) {}

@@ -115,7 +115,7 @@ public:
 
     /// Once a path was connected: the session's sizes.
     std::uint32_t max_io_size() const noexcept;
-    /// Requests that may be under way on one path; 0 before the first one was connected.
+    /// Requests that the session may have under way; 0 before its first path was connected.
     std::uint32_t queue_depth() const noexcept;
     /// The largest header of a service that fits beside ours.
     static constexpr std::size_t max_user_size = 480;

@@ -9,7 +9,7 @@
 
 namespace verbena::rtrs {
 
-/// Why a path of a server ended. A label of the metrics.
+/// Why a path ended. A label of the metrics.
 enum class path_end : std::uint8_t {
     closed,      ///< orderly, by the client
     lost,        ///< a connection broke

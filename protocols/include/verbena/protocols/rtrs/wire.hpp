@@ -145,7 +145,7 @@ struct new_key {
     std::uint32_t key = 0;   ///< the key
     bool operator==(const new_key&) const = default;
 };
-/// The message, to be sent behind the answer that frees the chunk.
+/// The message, which goes with the answer that frees the chunk.
 std::array<std::byte, new_key_size> encode(const new_key& m) noexcept;
 /// Errors: EBADMSG.
 result<new_key> decode_new_key(std::span<const std::byte> from) noexcept;

@@ -41,6 +41,7 @@ public:
         filesystem, ///< everything; for inodes that can't be opened
     };
 
+    /// What sync() and sync_everything() return.
     class [[nodiscard("co_await it: nothing is synced otherwise")]] awaiter final
         : public blocking_pool::job {
     public:

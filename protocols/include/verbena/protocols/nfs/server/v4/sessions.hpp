@@ -244,6 +244,7 @@ public:
     /// `mark` is equal for repeats of a call, and differs where a peer uses a sequence id for two.
     slot_verdict begin(std::shared_ptr<verbena::nfs::v4::session> of, const SEQUENCE4args& args,
                        std::uint64_t mark);
+    /// What first_ends() returns.
     class [[nodiscard("co_await it: nothing waits here otherwise")]] awaiter {
     public:
         awaiter(slot_use& u, reactor& here) noexcept : use_(u), here_(here) {}
