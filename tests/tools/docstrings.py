@@ -14,6 +14,8 @@ OF_CODECS = {"encode", "decode"}
 # They do what they do in each container of the standard library.
 OF_CONTAINERS = {"size", "empty", "begin", "end", "data", "clear", "front", "back", "push_back", "pop_back", "swap", "value_type", "iterator",
                  "const_iterator"}
+# What such a class has its users choose: a name and a type seldom tell the unit, the default's meaning and who owns it.
+CHOSEN = ("options", "limits", "settings")
 
 
 def is_plain(tokens, name, owner):
@@ -69,11 +71,14 @@ def told(declaration, opening, scope):
         return None if is_plain(tokens, name, scope.name) else ("function", name)
     if scope.kind == "namespace" and not scope.comment and "constexpr" in words and "=" in words:
         return "constant", words[words.index("=") - 1]
+    if scope.kind == "class" and scope.name.endswith(CHOSEN) and words[:1] != ["using"]:
+        return "field", words[words.index("=") - 1 if "=" in words else -1]
     return None
 
 
 def undocumented(text):
-    """(line, kind, name) of each class, enum, concept, name of a type, constant and function that users see and that has no comment.
+    """(line, kind, name) of each class, enum, concept, name of a type, constant and function that users see and that has no comment,
+    and of each field of what they choose (options, limits, settings).
 
     One comment serves functions of one name that stand together, the members of a group that has one (@{ to @}), the constants of a
     namespace, and the fields and enumerators of a type. A class whose name ends in "awaiter" is told of by the function that
@@ -131,7 +136,7 @@ def undocumented(text):
         what = told(declaration, token, scope) if declaration.tokens and not specialises else None
         lacks = None
         if what and not (scope.hidden or left_out or begun or grouped or what[1] == scope.previous or what[1].endswith("awaiter") or
-                         what[1] in OF_COROUTINES or here in behind and token == ";"):
+                         what[1] in OF_COROUTINES or here in behind and (token == ";" or what[0] == "field")):
             lacks = (first, *what)
         if what:
             scope.previous = what[1] if what[0] == "function" and (begun or what[1] == scope.previous) else ""

@@ -183,7 +183,7 @@ def awaitables_answer_the_same_questions():
 
 
 def public_declarations_say_what_they_are():
-    """each class, enum, name of a type, constant and function of a public header has a comment (docstrings.py tells of which)"""
+    """what users of a public header name has a comment: classes, enums, constants, functions, what may be chosen (docstrings.py tells)"""
     for name in public_headers():
         for line, kind, what in docstrings.undocumented(text(name)):
             yield f"{name}:{line}: {kind} {what} has no comment: what it does, who owns what and for how long, thread, units, errors, source"

@@ -155,6 +155,12 @@ class Docstrings(unittest.TestCase):
         said = dict((name, said) for _, name, said in awaitables.awaitables("int a; ///< Shard: any\ntask<void> f();\n"))
         self.assertEqual(said["f"].strip(), "")
 
+    def test_each_field_of_what_users_choose_has_one(self):
+        fields = ["    int a = 1; ///< bytes", "    /// Seconds.", "    std::chrono::seconds b{60};", "    std::function<int()> c = {};", "    int d;",
+                  "    std::chrono::seconds e{60}; ///< between two", "    std::chrono::seconds f{60};"]
+        self.assertEqual(self.missing("/// Of x.", "struct x_options {", *fields, "};"), ["c", "d", "f"])
+        self.assertEqual(self.missing("/// Of x.", "struct x_result {", *fields, "};"), [])
+
     def test_what_its_declaration_tells_needs_none(self):
         self.assertEqual(self.missing("/// C.", "class c : public base {", "public:", "    c() = default;", "    c(const c& other);", "    ~c();",
                                       "    c& operator=(c&& other) noexcept;", "    int size() const;", "    int a() const { return a_; }",

@@ -64,13 +64,13 @@ struct export_options {
     /// What clients mount: absolute, no empty, "." or ".." component, no '/' at the end ("/" alone is good).
     std::string pseudo = "/export";
     storage::file_backend* backend = nullptr; ///< outlives the table and every call
-    client_list clients;
-    std::vector<std::string> transports; ///< allowed ones ("tcp", "iwarp"...); none: all
-    bool read_only = false;
-    bool root_squash = true; ///< uid 0 acts as anonuid and anongid
-    bool all_squash = false; ///< everybody does
-    std::uint32_t anonuid = nobody;
-    std::uint32_t anongid = nobody;
+    client_list clients;                      ///< whose calls are served; without an entry: this host's
+    std::vector<std::string> transports;      ///< allowed ones ("tcp", "iwarp"...); none: all
+    bool read_only = false;                   ///< what changes the export is answered ROFS
+    bool root_squash = true;                  ///< uid 0 acts as anonuid and anongid
+    bool all_squash = false;                  ///< everybody does
+    std::uint32_t anonuid = nobody;           ///< as whom squashed callers act
+    std::uint32_t anongid = nobody;           ///< and with which group
     /// Processes of this host may change the files without asking, as may exports of the same tree that share no state with this one (`space`):
     /// version 4's clients get delegations to read alone, and those only where the back end has leases.
     bool local_writers = true;

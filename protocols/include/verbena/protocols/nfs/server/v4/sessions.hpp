@@ -43,22 +43,23 @@ struct session_limits {
     std::uint32_t operations = 64;         ///< of a COMPOUND
     std::uint32_t request_size = 1049620;  ///< bytes, RPC header included: what Linux asks for to write 1 MiB
     std::uint32_t response_size = 1049480; ///< likewise to read 1 MiB
-    std::uint32_t cached_response_size = 4096;       ///< bytes that a slot keeps
-    adjustable<std::size_t> clients = 16384;         ///< with those that are not confirmed
-    adjustable<std::size_t> clients_per_peer = 1024; ///< likewise
-    adjustable<std::size_t> sessions = 4096;
-    adjustable<std::size_t> sessions_per_client = 16;
-    adjustable<std::size_t> sessions_per_peer = 1024;
+    std::uint32_t cached_response_size = 4096;        ///< bytes that a slot keeps
+    adjustable<std::size_t> clients = 16384;          ///< with those that are not confirmed
+    adjustable<std::size_t> clients_per_peer = 1024;  ///< likewise
+    adjustable<std::size_t> sessions = 4096;          ///< of all clients
+    adjustable<std::size_t> sessions_per_client = 16; ///< of one client
+    adjustable<std::size_t> sessions_per_peer = 1024; ///< of all clients of one peer group
     /// What all slots may keep, and what they take themselves. A session is granted a sixteenth of what is left at most, and one slot
     /// at least: so much is left for each of the sessions that there may be.
     adjustable<std::size_t> slot_bytes = std::size_t(256) << 20;
-    adjustable<std::size_t> slot_bytes_per_peer = std::size_t(64) << 20;
+    adjustable<std::size_t> slot_bytes_per_peer = std::size_t(64)
+                                                  << 20; ///< of all sessions of one peer group
     /// Of minor version 0: what the owners of opens and locks take, with their names and what they were answered last.
     adjustable<std::size_t> owner_memory = std::size_t(256) << 20;
-    adjustable<std::size_t> owner_memory_per_peer = std::size_t(64) << 20;
+    adjustable<std::size_t> owner_memory_per_peer = std::size_t(64) << 20; ///< of one peer group
     /// Likewise: connections that the server makes to call clients.
     adjustable<std::size_t> callback_connections = 256;
-    adjustable<std::size_t> callback_connections_per_peer = 16;
+    adjustable<std::size_t> callback_connections_per_peer = 16; ///< to one peer group
     unsigned v6_prefix = default_peer_prefix; ///< of peer_group(), by which peers are told apart
 };
 

@@ -34,7 +34,7 @@ struct data_connection_options {
     duration timeout = std::chrono::seconds(10); ///< of connection set-up
     duration rest =
         std::chrono::seconds(10); ///< after it failed, until it is tried again: twice that the next time
-    duration most_rest = std::chrono::minutes(5);
+    duration most_rest = std::chrono::minutes(5); ///< the longest of these
     duration io_limit = std::chrono::seconds(
         30); ///< a connection on which nothing of what is under way completes for so long ends
     /// The text by which the context connects, of a device's netaddr4. Without one: of the netids rdma and rdma6.

@@ -59,7 +59,7 @@ struct layout_client {
 struct layout_limits {
     adjustable<std::size_t> layouts = 65536;          ///< pairs of a client and a file
     adjustable<std::size_t> layouts_of_client = 4096; ///< pairs with a file
-    std::size_t layouts_of_file = 256;
+    std::size_t layouts_of_file = 256;                ///< clients that have one
     std::size_t ranges = 64;              ///< of one file that a client has, and answers that gave them
     std::size_t grants_of_client = 65536; ///< grants that it may have at once
     std::size_t parts = 256;              ///< extents with memory in one answer
