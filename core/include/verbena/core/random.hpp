@@ -15,7 +15,8 @@
 
 namespace verbena {
 
-/// Used by one thread at a time, unless it says otherwise.
+/// Where random numbers come from: reactor::random() on a shard. Used by one thread at a time, unless it says
+/// otherwise.
 class random_source {
 public:
     /// Fills all of `bytes`. Never fails.

@@ -68,7 +68,12 @@ protected:
     ~module_host() = default;
 };
 
-/// Made by a descriptor, owned by the table.
+/// Part of a program that its settings name: a protocol, a back end, a filter, or what others of these use. Its
+/// role's interface says more. Made by a descriptor, owned by the table.
+///
+/// One call at a time, in the order of the functions below, on the thread that composes the program; stop() may
+/// come on another one. Neither is a shard, so each call may block. Any thread may ask role(). What is made on a
+/// shard ends there, before stop() returns.
 class module {
 public:
     virtual ~module() = default;

@@ -14,7 +14,7 @@
 
 namespace verbena {
 
-/// Which peers are admitted, by address.
+/// Which peers are admitted, by address. A value: filled by one thread, then read by any.
 class client_list {
 public:
     static constexpr std::size_t max_entries = 1024; ///< one more is EINVAL

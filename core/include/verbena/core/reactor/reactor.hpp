@@ -63,7 +63,9 @@ struct reactor_options {
     unsigned index = 0; ///< the shard's number, for metrics
 };
 
-/// A source of events. All four run on the reactor's thread.
+/// Where a reactor finds work in each of its turns, beside its ring and its sockets: a completion queue, for
+/// example. All four functions run on the reactor's thread. It is added by reactor::add(), and leaves when it
+/// is destroyed.
 class event_source : public list_hook {
 public:
     /// Does what there is to do, bounded; true if there was anything.

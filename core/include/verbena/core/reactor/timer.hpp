@@ -40,7 +40,7 @@ private:
     timer* next_ = nullptr; // of those outside
 };
 
-/// Not thread-safe: one per shard.
+/// The timers of one shard (reactor::timers()). Not thread-safe. A timer is armed in one queue at a time.
 class timer_queue {
 public:
     timer_queue() = default;

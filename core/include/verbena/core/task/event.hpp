@@ -8,7 +8,8 @@
 
 namespace verbena {
 
-/// Shard-local manual-reset event.
+/// Something that happens, once or until it is reset, and that any number of tasks await. Shard-local: set,
+/// reset and awaited there. Must outlive its waits.
 class event {
 public:
     /// What wait() returns.

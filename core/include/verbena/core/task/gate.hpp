@@ -12,7 +12,8 @@
 
 namespace verbena {
 
-/// Shard-local. Must outlive its passes.
+/// Lets work in until it is closed, and tells then when the last has left: for an orderly end. Shard-local.
+/// Must outlive its passes.
 class gate {
 public:
     /// Keeps the gate from being empty while it lives. Move-only; empty if the gate was closed.

@@ -10,7 +10,7 @@
 
 namespace verbena {
 
-/// Shard-local counting semaphore, first come first served.
+/// Permits that are counted, and handed out in order of asking. Shard-local. Must outlive its waits.
 class semaphore {
 public:
     /// Begins with `permits` to give out.

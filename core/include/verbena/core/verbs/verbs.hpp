@@ -494,7 +494,8 @@ public:
     virtual task<result<void>> reject(std::span<const std::byte> private_data) = 0;
 };
 
-/// Listens on one address for one shard.
+/// Listens on one address, or takes what is given to it by adopt(), for one shard. Used and destroyed there; no
+/// task waits in next() then.
 class listener {
 public:
     virtual ~listener() = default;

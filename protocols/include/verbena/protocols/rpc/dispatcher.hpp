@@ -43,7 +43,8 @@ struct refusal_stats {
     counter procedure_unavailable; ///< no such procedure in it
 };
 
-/// Shard-local, except where it says any thread.
+/// Routes calls to programs by number and version, answers what reaches none, and counts. Shard-local, except
+/// where it says any thread.
 class service_dispatcher final : public dispatcher {
 public:
     /// Procedures of one version that have counts of their own; others are counted together.

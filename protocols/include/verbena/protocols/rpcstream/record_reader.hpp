@@ -42,7 +42,8 @@ protected:
     ~large_record_share() = default;
 };
 
-/// Shard-local, or used from one thread.
+/// Puts the records of one stream together, from bytes that its owner receives. Shard-local, or used from one
+/// thread.
 class record_reader {
 public:
     /// Limits of one stream.

@@ -50,7 +50,7 @@ struct client_options {
     unsigned misses = heartbeat_misses;      ///< without an answer that a path survives
 };
 
-/// On the client's shard.
+/// What the sessions of one shard did. That shard writes, any thread reads.
 struct client_stats {
     counter reads;         ///< that have ended
     counter writes;        ///< that have ended
@@ -83,7 +83,7 @@ enum class first_failure : std::uint8_t {
     is_like_any_other ///< as of a path that broke: it is tried again
 };
 
-/// One session. All of it on one shard.
+/// One session with a server, over one path or several to it. All of it on one shard.
 class client {
 public:
     /// `shard`, `buffers` and `stats` outlive it.

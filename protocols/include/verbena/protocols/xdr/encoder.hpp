@@ -32,7 +32,8 @@ struct payload_item {
     std::uint32_t length;
 };
 
-/// Not thread-safe. Borrows the block for its whole life.
+/// Writes XDR (RFC 4506) into a block. The first write that does not fit sticks: ok(). Not thread-safe. Borrows
+/// the block for its whole life.
 class encoder {
 public:
     /// Payload items in one message. One more is as what has no room.

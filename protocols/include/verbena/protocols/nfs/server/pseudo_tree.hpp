@@ -28,7 +28,8 @@ struct pseudo_node {
     std::map<std::string, const pseudo_node*, std::less<>> children;
 };
 
-/// Filled, then read by any thread. An export_list has one.
+/// The directories above all exports, which clients of version 4 walk through (RFC 8881 7.3). Filled, then read
+/// by any thread. An export_list has one.
 class pseudo_tree {
 public:
     pseudo_tree();

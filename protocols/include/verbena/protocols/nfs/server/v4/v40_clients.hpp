@@ -24,6 +24,7 @@
 
 namespace verbena::nfs::v4 {
 
+/// The clients of minor version 0, as SETCLIENTID and SETCLIENTID_CONFIRM make them (RFC 7530 16.33, 16.34).
 /// Shard-local: of the state layer's shard.
 class v40_clients {
 public:
