@@ -120,7 +120,7 @@ def awaitables(text):
     for match in TOKEN.finditer(text):
         token, here, line = match[0], line, line + match[0].count("\n")
         scope = scopes[-1]
-        if token.startswith("///"):
+        if token.startswith("///") and not token.startswith("///<"): # that one is of what stands before it
             comment.append(token[3:].strip())
             continue
         if token.isspace() or token.startswith(("//", "/*")) or token.lstrip().startswith("#"):

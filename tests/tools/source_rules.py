@@ -12,6 +12,7 @@ import sys
 
 sys.dont_write_bytecode = True
 import awaitables  # beside this file
+import docstrings
 import prose
 
 TOP = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
@@ -181,6 +182,13 @@ def awaitables_answer_the_same_questions():
                 yield f"{name}:{line}: {what} does not say {', '.join(missing)}"
 
 
+def public_declarations_say_what_they_are():
+    """what users of a public header name has a comment: classes, enums, constants, functions, what may be chosen (docstrings.py tells)"""
+    for name in public_headers():
+        for line, kind, what in docstrings.undocumented(text(name)):
+            yield f"{name}:{line}: {kind} {what} has no comment: what it does, who owns what and for how long, thread, units, errors, source"
+
+
 def each_unit_test_is_listed():
     """a file tests/unit/**/*_test.cpp that Meson does not know would never run"""
     known = text("tests/unit/meson.build")
@@ -345,7 +353,8 @@ def limits_of_python_tests_grow_with_slow():
 
 RULES = (spdx_line_first, no_path_of_one_machine, layers_include_only_what_stands_below, nfs_includes_only_what_its_rooms_may,
          public_headers_are_self_sufficient_in_kind, public_headers_export_what_they_declare, asio_is_included_by_its_adapter_alone,
-         awaitables_answer_the_same_questions, each_unit_test_is_listed, each_unit_test_is_a_suite_of_its_name, operator_new_is_replaced_by_one, each_mutant_fits_its_source, links_in_documents_lead_somewhere,
+         awaitables_answer_the_same_questions, public_declarations_say_what_they_are, each_unit_test_is_listed,
+         each_unit_test_is_a_suite_of_its_name, operator_new_is_replaced_by_one, each_mutant_fits_its_source, links_in_documents_lead_somewhere,
          prose_is_not_wider_than_120_columns,
          readme_shows_a_program_that_is_built, howtos_show_code_of_examples, no_owning_temporary_inside_co_await, handlers_take_whole_batches,
          standard_names_have_their_headers, limits_of_python_tests_grow_with_slow)

@@ -6,6 +6,8 @@ import unittest
 from unittest import mock
 
 sys.dont_write_bytecode = True
+import awaitables
+import docstrings
 import prose
 import source_rules
 
@@ -130,6 +132,51 @@ class Howtos(unittest.TestCase):
         with mock.patch.object(source_rules, "text", files.get):
             self.assertEqual(list(source_rules.howtos_show_code_of_examples()), [f"{page}: odd();" for page in source_rules.SHOWN])
         self.assertIn(source_rules.howtos_show_code_of_examples, source_rules.RULES)
+
+
+class Docstrings(unittest.TestCase):
+    def missing(self, *lines):
+        return [what for _, _, what in docstrings.undocumented("\n".join(["namespace verbena {", *lines, "}", ""]))]
+
+    def test_what_has_no_comment_is_told_with_its_line(self):
+        code = "namespace verbena {\n/// Said.\nstruct said {\n    int field;\n    void f();\n};\nenum class e { a };\nusing name = int;\n" \
+               "inline constexpr int limit = 1;\ntemplate<class T>\nconcept c = true;\nclass bare {};\nint g(int a)\n{\n    return a;\n}\n}\n"
+        self.assertEqual(list(docstrings.undocumented(code)), [(5, "function", "f"), (7, "enum", "e"), (8, "name", "name"), (9, "constant", "limit"),
+                                                               (10, "concept", "c"), (12, "class", "bare"), (13, "function", "g")])
+
+    def test_one_comment_serves_what_belongs_together(self):
+        self.assertEqual(self.missing("/// Sets.", "void set(int a);", "void set(bool a);"), [])
+        self.assertEqual(self.missing("/// Sets.", "void set(int a);", "void other();", "void set(bool a);"), ["other", "set"])
+        self.assertEqual(self.missing("/// @name Group", "/// All of them.", "/// @{", "void a();", "void b();", "/// @}", "void c();"), ["c"])
+        self.assertEqual(self.missing("/// Bits.", "namespace bits {", "inline constexpr int one = 1;", "}"), [])
+
+    def test_a_comment_behind_is_of_what_stands_before_it(self):
+        self.assertEqual(self.missing("inline constexpr int a = 1; ///< bytes", "inline constexpr int b = 1;"), ["b"])
+        said = dict((name, said) for _, name, said in awaitables.awaitables("int a; ///< Shard: any\ntask<void> f();\n"))
+        self.assertEqual(said["f"].strip(), "")
+
+    def test_each_field_of_what_users_choose_has_one(self):
+        fields = ["    int a = 1; ///< bytes", "    /// Seconds.", "    std::chrono::seconds b{60};", "    std::function<int()> c = {};", "    int d;",
+                  "    std::chrono::seconds e{60}; ///< between two", "    std::chrono::seconds f{60};"]
+        self.assertEqual(self.missing("/// Of x.", "struct x_options {", *fields, "};"), ["c", "d", "f"])
+        self.assertEqual(self.missing("/// Of x.", "struct x_result {", *fields, "};"), [])
+
+    def test_what_its_declaration_tells_needs_none(self):
+        self.assertEqual(self.missing("/// C.", "class c : public base {", "public:", "    c() = default;", "    c(const c& other);", "    ~c();",
+                                      "    c& operator=(c&& other) noexcept;", "    int size() const;", "    int a() const { return a_; }",
+                                      "    void f() override;", "    void g() = delete;", "private:", "    void h();", "    int a_;", "};",
+                                      "namespace detail {", "void i();", "}", "/// @cond", "void j();", "/// @endcond"), [])
+        self.assertEqual(self.missing("/// C.", "class c {", "public:", "    explicit c(int a);", "    explicit operator bool() const;",
+                                      "    int a() const { return b_; }", "protected:", "    virtual void f() = 0;", "};"),
+                         ["c", "operatorbool", "a", "f"])
+
+    def test_headers_are_looked_at(self):
+        name = "core/include/verbena/core/x.hpp"
+        with mock.patch.object(source_rules, "public_headers", lambda: [name]), \
+                mock.patch.object(source_rules, "text", {name: "namespace verbena {\nint bare();\n}\n"}.get):
+            told = list(source_rules.public_declarations_say_what_they_are())
+        self.assertEqual([line.split(" has ")[0] for line in told], [f"{name}:2: function bare"])
+        self.assertIn(source_rules.public_declarations_say_what_they_are, source_rules.RULES)
 
 
 if __name__ == "__main__":

@@ -104,6 +104,7 @@ constexpr bool holds_buffers() noexcept
 }
 } // namespace detail
 
+/// How connect() reaches a server, and what the client may take.
 struct connect_options {
     /// Soft with 10 s and two retries: a call fails when its server was silent for 30 s. A program that shall wait as long as the server is
     /// away sets `client.hard`, and has a client_watch tell of it. A peer that ends three connections without ever a reply fails calls with

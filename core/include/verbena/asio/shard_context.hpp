@@ -156,8 +156,11 @@ class shard_context : public ::asio::execution_context {
     class executor;
 
 public:
+    /// What Asio's objects take by default: it may call a function at once where one of this context runs
+    /// already.
     using executor_type = executor<::asio::execution::blocking_t::possibly_t>;
 
+    /// For `r`, on its thread.
     explicit shard_context(reactor& r) : queue_(std::make_shared<detail::shard_queue>(r)) {}
     ~shard_context()
     {
@@ -166,7 +169,9 @@ public:
         queue_->close();
         destroy();
     }
+    /// An executor for this context. Any thread.
     executor_type get_executor() noexcept;
+    /// The reactor whose turns call the handlers.
     reactor& shard() const noexcept { return queue_->shard(); }
 
 private:
@@ -192,6 +197,9 @@ private:
 template<class Blocking>
 class shard_context::executor {
 public:
+    /// @name What Asio asks of every executor
+    /// As for asio::io_context::executor_type; Asio's manual has them under "Executor". Any thread.
+    /// @{
     shard_context& query(::asio::execution::context_t) const noexcept { return *context_; }
     static constexpr Blocking query(::asio::execution::blocking_t) noexcept { return {}; }
     auto require(::asio::execution::blocking_t::possibly_t) const noexcept
@@ -202,6 +210,7 @@ public:
     {
         return executor<::asio::execution::blocking_t::never_t>(*context_);
     }
+    /// @}
     /// Calls `f` on the shard: at once from another function of this context, if it may block; else in the run phase of a turn.
     template<class F>
     void execute(F&& f) const
@@ -214,11 +223,14 @@ public:
             context_->queue_->push(*new function<std::decay_t<F>>(std::forward<F>(f)));
         }
     }
+    /// Whether the caller is the reactor's thread.
     bool running_in_this_thread() const noexcept { return context_->shard().on_its_thread(); }
     friend bool operator==(const executor& a, const executor& b) noexcept { return a.context_ == b.context_; }
     friend bool operator!=(const executor& a, const executor& b) noexcept { return !(a == b); }
 
-    // As executors were before, for who has them by ASIO_USE_TS_EXECUTOR_AS_DEFAULT.
+    /// @name Executors as the Networking TS had them
+    /// For programs that define ASIO_USE_TS_EXECUTOR_AS_DEFAULT. Any thread.
+    /// @{
     shard_context& context() const noexcept { return *context_; }
     void on_work_started() const noexcept {}
     void on_work_finished() const noexcept {}
@@ -237,6 +249,7 @@ public:
     {
         post(std::forward<F>(f), a);
     }
+    /// @}
 
 private:
     friend class shard_context;

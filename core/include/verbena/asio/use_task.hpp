@@ -326,10 +326,13 @@ result<T> use_task_result(use_task_outcome<Args...>& o, std::optional<std::errc>
 ///
 ///     using tcp_socket = verbena::use_task_t::as_default_on_t<asio::ip::tcp::socket>;
 struct use_task_t {
+    /// An executor whose I/O objects take use_task where no token is given.
     template<class Executor>
     struct executor_with_default : Executor {
+        /// Where Asio looks for the token.
         using default_completion_token_type = use_task_t;
 
+        /// Of the executor that it stands for.
         template<class Other>
             requires(!std::same_as<Other, executor_with_default> &&
                      std::convertible_to<const Other&, Executor>)
@@ -337,9 +340,11 @@ struct use_task_t {
         {
         }
     };
+    /// The type of an I/O object `T` with such an executor.
     template<class T>
     using as_default_on_t =
         typename T::template rebind_executor<executor_with_default<typename T::executor_type>>::other;
+    /// Moves an I/O object into that type.
     template<class T>
     static as_default_on_t<std::decay_t<T>> as_default_on(T&& object)
     {

@@ -12,6 +12,7 @@ namespace verbena {
 template<class T>
 class adjustable {
 public:
+    /// Holds `value` until another one is assigned.
     constexpr adjustable(T value = T()) noexcept : value_(value) {}
     adjustable(const adjustable& other) noexcept : value_(other) {}
     adjustable& operator=(const adjustable& other) noexcept

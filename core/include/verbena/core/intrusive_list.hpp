@@ -19,7 +19,9 @@ public:
     list_hook& operator=(const list_hook&) = delete;
     ~list_hook() { unlink(); }
 
+    /// Whether it stands in a list.
     bool is_linked() const noexcept { return next_ != nullptr; }
+    /// Leaves its list, in constant time; nothing if it stands in none.
     void unlink() noexcept
     {
         if (next_ == nullptr)
@@ -62,6 +64,8 @@ public:
         head_.previous_->next_ = &hook;
         head_.previous_ = &hook;
     }
+    /// Puts `node` first; it leaves the list that it stood in. The list owns nothing: the node outlives its
+    /// stay.
     void push_front(T& node) noexcept
     {
         list_hook& hook = node;
@@ -84,6 +88,7 @@ public:
     }
     T* front() noexcept { return empty() ? nullptr : static_cast<T*>(head_.next_); }
     T* back() noexcept { return empty() ? nullptr : static_cast<T*>(head_.previous_); }
+    /// Takes the first node out; nullptr if there is none.
     T* pop_front() noexcept
     {
         T* node = front();

@@ -38,7 +38,9 @@ inline void add_single_writer(std::atomic<std::uint64_t>& value, std::uint64_t n
 /// Counts up. One thread writes, any thread reads.
 class counter {
 public:
+    /// Adds `n`. One thread only; no locked instruction.
     void add(std::uint64_t n = 1) noexcept { detail::add_single_writer(value_, n); }
+    /// What was added so far, as a reader sees it now. Any thread.
     std::uint64_t value() const noexcept { return value_.load(std::memory_order_relaxed); }
 
 private:
@@ -48,8 +50,11 @@ private:
 /// A level. One thread writes, any thread reads.
 class gauge {
 public:
+    /// The level from now on, in the unit of the metric. One thread only.
     void set(std::int64_t value) noexcept { value_.store(value, std::memory_order_relaxed); }
+    /// Raises the level by `n`, or lowers it. One thread only.
     void add(std::int64_t n) noexcept { set(value() + n); }
+    /// The level now. Any thread.
     std::int64_t value() const noexcept { return value_.load(std::memory_order_relaxed); }
 
 private:
@@ -70,13 +75,14 @@ inline double value_of(const std::atomic<std::uint64_t>& n) noexcept
 /// 2^35 ns (34 s), so a quantile is off by a quarter at most. One thread writes, any thread reads.
 class log_linear_histogram {
 public:
-    static constexpr unsigned lowest_exponent = 8;
-    static constexpr unsigned highest_exponent = 35;
-    static constexpr unsigned steps_per_octave = 4;
+    static constexpr unsigned lowest_exponent = 8;   ///< the range begins at 2^8 ns, 256 ns
+    static constexpr unsigned highest_exponent = 35; ///< and ends at 2^35 ns, 34 s
+    static constexpr unsigned steps_per_octave = 4;  ///< buckets between a power of two and the next
     /// Bucket 0 holds what is below the range, the last one what is above.
     static constexpr std::size_t bucket_count =
         std::size_t(highest_exponent - lowest_exponent) * steps_per_octave + 2;
 
+    /// The bucket that counts an observation of so long.
     static constexpr std::size_t bucket_of(std::uint64_t nanoseconds) noexcept
     {
         if (nanoseconds < (std::uint64_t(1) << lowest_exponent))
@@ -99,6 +105,7 @@ public:
         return std::uint64_t(steps_per_octave + step + 1) << (exponent - 2);
     }
 
+    /// Counts one observation of so long. One thread only.
     void observe(std::uint64_t nanoseconds) noexcept
     {
         detail::add_single_writer(buckets_[bucket_of(nanoseconds)], 1);
@@ -114,25 +121,30 @@ private:
 
 /// One or several histograms, added up at one moment.
 struct histogram_snapshot {
+    /// observations by bucket, not summed up
     std::array<std::uint64_t, log_linear_histogram::bucket_count> buckets{};
-    std::uint64_t sum_nanoseconds = 0;
+    std::uint64_t sum_nanoseconds = 0; ///< of all observations
 
+    /// How many observations there are.
     std::uint64_t count() const noexcept;
+    /// Adds what `other` counts.
     void add(const histogram_snapshot& other) noexcept;
     /// The upper end of the bucket in which the q-th part of the observations ends, in nanoseconds;
     /// 0 if there are none. `q` in [0, 1].
     std::uint64_t quantile(double q) const noexcept;
 };
 
+/// What kind of metric a family is, as Prometheus tells them apart.
 enum class metric_type : std::uint8_t { counter, gauge, histogram };
+/// "counter", "gauge" or "histogram". A literal.
 std::string_view to_string(metric_type type) noexcept;
 
 /// What a metric is called and means. docs/reference/metrics.md has a line for each one.
 struct metric_family {
     std::string name; ///< "verbena_rpc_calls_total": base units, counters end in _total
     std::string help; ///< one sentence
-    metric_type type = metric_type::counter;
-    std::string unit; ///< "seconds", "bytes", "calls"...
+    metric_type type = metric_type::counter; ///< whether it counts, is a level, or a distribution
+    std::string unit;                        ///< "seconds", "bytes", "calls"...
     std::vector<std::string> labels = {};
     /// Most series exposed. What is beyond is added up in one more, whose labels are all "other".
     std::size_t bound = 1;
@@ -143,6 +155,7 @@ class metric_sink {
 public:
     /// A counter's or gauge's value, in the family's unit.
     virtual void value(std::initializer_list<std::string_view> labels, double v) = 0;
+    /// A distribution of times; Prometheus is given seconds. `h` is borrowed until this returns.
     virtual void histogram(std::initializer_list<std::string_view> labels, const histogram_snapshot& h) = 0;
 
 protected:
@@ -151,18 +164,20 @@ protected:
 
 /// All samples of one family at one moment, equal labels added up, sorted by labels.
 struct metric_snapshot {
+    /// The value under one set of labels.
     struct series {
-        std::vector<std::string> labels;
-        double value = 0;
+        std::vector<std::string> labels;               ///< in the order of metric_family::labels
+        double value = 0;                              ///< of a counter or gauge
         std::unique_ptr<histogram_snapshot> histogram; ///< of type histogram only
     };
-    metric_family family;
-    std::vector<series> samples;
+    metric_family family;        ///< as the first who registered it described it
+    std::vector<series> samples; ///< by their labels, in order
 };
 
 /// The families of one process. Thread-safe; the data path never comes here.
 class metric_registry {
 public:
+    /// Gives the samples of its family to the sink, each time that somebody collects. See add().
     using collector = std::function<void(metric_sink&)>;
 
     /// Takes its collector out of the registry when destroyed, and waits for a scrape that runs it. Must
@@ -228,6 +243,7 @@ private:
 
 /// What an expose() registered: the registry and what it was given outlive it.
 using metric_registrations = std::vector<metric_registry::registration>;
+/// Moves the registrations of `more` to the end of `to`.
 inline void append(metric_registrations& to, metric_registrations more)
 {
     for (auto& one : more)
@@ -237,8 +253,10 @@ inline void append(metric_registrations& to, metric_registrations more)
 /// Writes an expose(): registers one family after the other.
 class metric_group {
 public:
+    /// Registers in `registry`, which outlives the group and what take() gives.
     explicit metric_group(metric_registry& registry) noexcept : registry_(registry) {}
 
+    /// As metric_registry::add(); the registration is kept for take().
     void add(metric_family family, metric_registry::collector collect)
     {
         made_.push_back(registry_.add(std::move(family), std::move(collect)));
@@ -249,6 +267,7 @@ public:
     {
         add(std::move(family), [&source](metric_sink& out) { out.value({}, value_of(source)); });
     }
+    /// The registrations so far, for the caller of expose() to keep. The group is empty then.
     metric_registrations take() noexcept { return std::move(made_); }
 
 private:

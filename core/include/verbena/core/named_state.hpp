@@ -64,6 +64,7 @@ public:
     {
     }
 
+    /// The state that the object is in. On its shard.
     Enum get() const noexcept { return Enum(now()); }
     bool operator==(Enum other) const noexcept { return get() == other; }
     /// One of them.

@@ -12,6 +12,7 @@ namespace verbena {
 
 /// How many octets the well-formed UTF-8 character at the front of `text` has; 0 if there is none.
 std::size_t utf8_character(std::string_view text) noexcept;
+/// Whether all of `text` is well-formed UTF-8; an empty one is.
 bool is_utf8(std::string_view text) noexcept;
 
 /// Control characters, those of UTF-8's second block too, and octets that are no UTF-8 as `\ooo`, and a backslash as two, as

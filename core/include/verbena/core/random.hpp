@@ -15,10 +15,13 @@
 
 namespace verbena {
 
-/// Used by one thread at a time, unless it says otherwise.
+/// Where random numbers come from: reactor::random() on a shard. Used by one thread at a time, unless it says
+/// otherwise.
 class random_source {
 public:
+    /// Fills all of `bytes`. Never fails.
     virtual void fill(std::span<std::byte> bytes) noexcept = 0;
+    /// 64 random bits.
     std::uint64_t draw() noexcept;
     /// A key that no peer knows, for what chooses a shard, a bucket or a lane by what peers say.
     siphash_key key() noexcept;
@@ -33,6 +36,7 @@ random_source& system_random() noexcept;
 /// Of a seed: for tests and simulations, never for secrets. Neighbouring seeds give unrelated numbers.
 class seeded_random final : public random_source {
 public:
+    /// Numbers that follow from `seed` alone.
     explicit seeded_random(std::uint64_t seed) noexcept : state_(seed) {}
     void fill(std::span<std::byte> bytes) noexcept override;
 

@@ -24,6 +24,7 @@ namespace verbena {
 class error {
 public:
     error() = default;
+    /// `context` is a literal that says what failed; `detail` is an offset, length or code, 0 for none.
     error(std::error_code code, const char* context = "", std::uint64_t detail = 0) noexcept
         : code_(code), context_(context), detail_(detail)
     {
@@ -48,6 +49,7 @@ public:
         const auto& c = code_.category();
         return c == std::system_category() || c == std::generic_category() ? code_.value() : 0;
     }
+    /// For people: "context: text of the code (detail)", without what is missing.
     std::string message() const
     {
         std::string text = context_;
@@ -77,8 +79,10 @@ namespace detail {
 template<class T>
 class [[nodiscard]] result {
 public:
+    /// What it holds where it holds no error.
     using value_type = T;
 
+    /// Made of an error, or of what a value can be made of, so that a function returns either by name.
     result(class verbena::error e) noexcept : has_value_(false) { std::construct_at(&error_, e); }
     result(std::errc e) noexcept : result(verbena::error(e)) {}
     template<class U = T>
@@ -121,9 +125,12 @@ public:
             std::destroy_at(&error_);
     }
 
+    /// Whether there is a value, and no error.
     bool has_value() const noexcept { return has_value_; }
+    /// As has_value().
     explicit operator bool() const noexcept { return has_value_; }
 
+    /// The value, which must be there (assertion).
     T& value() & noexcept { return check_value(), value_; }
     const T& value() const& noexcept { return check_value(), value_; }
     T&& value() && noexcept { return check_value(), std::move(value_); }
@@ -133,6 +140,7 @@ public:
     T* operator->() noexcept { return &value(); }
     const T* operator->() const noexcept { return &value(); }
 
+    /// The error, which must be there: has_value() is false (assertion).
     const class verbena::error& error() const noexcept { return assert(!has_value_), error_; }
 
 private:

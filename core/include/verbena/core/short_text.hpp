@@ -21,8 +21,10 @@ class short_text {
 
 public:
     short_text() noexcept {} // the octets stay as they are
+    /// A copy of `text`, cut off where there is no room.
     short_text(std::string_view text) noexcept { append(text); }
 
+    /// Adds a copy behind what is there, cut off where there is no room. No memory is allocated.
     short_text& append(std::string_view text) noexcept
     {
         const std::size_t n = std::min(text.size(), Most - size_);
@@ -41,6 +43,7 @@ public:
     void clear() noexcept { size_ = 0; }
 
     bool empty() const noexcept { return size_ == 0; }
+    /// The text, which is borrowed from this object.
     std::string_view view() const noexcept { return {octets_.data(), size_}; }
     operator std::string_view() const noexcept { return view(); }
 

@@ -13,6 +13,7 @@
 
 namespace verbena {
 
+/// The 128 bits that the hash depends on. Secret where a peer must not find collisions: random_source::key().
 using siphash_key = std::array<std::byte, 16>;
 
 namespace detail {

@@ -17,6 +17,7 @@ template<class Kind>
 class basic_unique_fd {
 public:
     basic_unique_fd() = default;
+    /// Owns `fd` from now on; -1 is none.
     explicit basic_unique_fd(int fd) noexcept : fd_(fd) { count(fd, 1); }
     basic_unique_fd(basic_unique_fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
     basic_unique_fd& operator=(basic_unique_fd&& other) noexcept
@@ -27,8 +28,11 @@ public:
     }
     ~basic_unique_fd() { reset(); }
 
+    /// Whether it owns a descriptor.
     explicit operator bool() const noexcept { return fd_ >= 0; }
+    /// The descriptor, which stays owned here; -1 if there is none.
     int get() const noexcept { return fd_; }
+    /// Gives the descriptor to the caller, who closes it; it is no longer counted. -1 if there is none.
     int release() noexcept
     {
         count(fd_, -1);

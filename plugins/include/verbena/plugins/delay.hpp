@@ -14,7 +14,9 @@
 
 namespace verbena::filters {
 
+/// The most that delay_range::most may be.
 constexpr duration longest_delay = std::chrono::hours(1);
+/// The most that delay_options::waiting may be.
 constexpr std::size_t most_delayed = std::size_t(1) << 20;
 
 /// How long an operation waits before it reaches the back end below: evenly distributed from `least` to `most`, both within
@@ -24,12 +26,13 @@ struct delay_range {
     duration most{};
 };
 
+/// How long operations wait, by what they do.
 struct delay_options {
-    delay_range read;     ///< read(). With a delay no read is sent from a file (file_backend::locate).
-    delay_range write;    ///< write(), copy(), clone(), allocate() and deallocate()
-    delay_range sync;     ///< commit(); of a device flush()
-    delay_range metadata; ///< all else: of a device discard() and write_zeroes()
-    std::uint64_t seed = 1;
+    delay_range read;       ///< read(). With a delay no read is sent from a file (file_backend::locate).
+    delay_range write;      ///< write(), copy(), clone(), allocate() and deallocate()
+    delay_range sync;       ///< commit(); of a device flush()
+    delay_range metadata;   ///< all else: of a device discard() and write_zeroes()
+    std::uint64_t seed = 1; ///< of the delays that are drawn
     /// How many operations may wait at once, 1 to most_delayed. One more is answered storage::errc::delayed, and EBUSY on a device.
     std::size_t waiting = 65536;
 };

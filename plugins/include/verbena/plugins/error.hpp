@@ -18,8 +18,10 @@
 
 namespace verbena::filters {
 
+/// The most that error_choice::look_interval may be.
 constexpr duration longest_look_interval = std::chrono::hours(1);
 
+/// The most that block_error_options::stall may be.
 constexpr duration longest_stall = std::chrono::hours(1);
 
 /// Which of the operations that may fail do so, and how, whatever the filter stands on.
@@ -38,11 +40,13 @@ struct error_choice {
     duration look_interval = std::chrono::milliseconds(100);
 };
 
+/// Of a filter on files.
 struct error_options : error_choice {
     /// Which operations may fail. With `read` among them no read is sent from a file (file_backend::locate).
     storage::operation_set operations = storage::operation_set::all();
 };
 
+/// Of a filter on a block device.
 struct block_error_options : error_choice {
     /// Which operations may fail.
     storage::block_operation_set operations = storage::block_operation_set::all();

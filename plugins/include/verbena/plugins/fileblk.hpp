@@ -22,12 +22,13 @@ enum class direct_mode : std::uint8_t {
     off,
 };
 
+/// The file or block device that is served.
 struct fileblk_options {
     std::string path;               ///< a regular file or a block device; symbolic links are followed
     std::uint64_t size = 0;         ///< bytes: creates the file, or is the size that it has; 0: as it is
     std::uint32_t block_size = 512; ///< 512, 1024, 2048 or 4096
-    bool read_only = false;
-    direct_mode direct = direct_mode::automatic;
+    bool read_only = false;         ///< what changes it is refused
+    direct_mode direct = direct_mode::automatic; ///< whether the page cache is gone round
 };
 
 /// What a device has done, at one moment.
@@ -44,6 +45,7 @@ struct fileblk_counters {
 /// lost. read() of what the file has no more, as somebody cut it off, is EIO.
 class fileblk_device : public storage::block_backend, public storage::resizable {
 public:
+    /// What this device counted since it was opened. Any thread.
     virtual fileblk_counters counters() const noexcept = 0;
     /// What people are told at start: "O_DIRECT; discard; ...".
     virtual std::string notes() const = 0;
@@ -52,7 +54,9 @@ public:
 /// Why a device can't be opened: what() names the rule that it broke, and the cure.
 class open_failure : public std::runtime_error {
 public:
+    /// `errno_value` is the errno that comes nearest, `text` what people read.
     open_failure(int errno_value, const std::string& text) : runtime_error(text), errno_(errno_value) {}
+    /// Never 0.
     int errno_value() const noexcept { return errno_; }
 
 private:

@@ -14,20 +14,28 @@
 
 namespace verbena::filters {
 
+/// The most operations that a limit may be.
 constexpr std::uint64_t most_limited_operations = 1'000'000'000; ///< a second
-constexpr std::uint64_t least_limited_bytes = 1024;              ///< a second
-constexpr std::uint64_t most_limited_bytes = 1'000'000'000'000;  ///< a second
+/// The least bytes that a limit may be.
+constexpr std::uint64_t least_limited_bytes = 1024; ///< a second
+/// The most bytes that a limit may be.
+constexpr std::uint64_t most_limited_bytes = 1'000'000'000'000; ///< a second
+/// The most that limit_options::burst may be.
 constexpr std::chrono::milliseconds longest_burst = std::chrono::minutes(1);
+/// Clients that a limit may remember.
 constexpr std::size_t most_limited_clients = std::size_t(1) << 20;
+/// Operations that a limit may let wait.
 constexpr std::size_t most_limited_waiting = std::size_t(1) << 20;
 
+/// How fast clients may be, and how many may wait.
 struct limit_options {
-    // A second; 0: no limit. Operations: 1 to most_limited_operations, of all kinds. Bytes: least_limited_bytes to
-    // most_limited_bytes, of data that read(), write() and copy() move and of room that allocate() takes; of a device those of write_zeroes(), too, which its disk may have to write.
+    /// Operations of each client a second, of all kinds: 1 to most_limited_operations; 0: no limit.
     std::uint64_t client_operations = 0;
+    /// Bytes of each client a second, least_limited_bytes to most_limited_bytes; 0: no limit. What counts are data that read(), write()
+    /// and copy() move, and room that allocate() takes; of a device also those of write_zeroes(), which its disk may have to write.
     std::uint64_t client_bytes = 0;
-    std::uint64_t total_operations = 0; ///< of all clients together
-    std::uint64_t total_bytes = 0;
+    std::uint64_t total_operations = 0; ///< as client_operations, of all clients together
+    std::uint64_t total_bytes = 0;      ///< as client_bytes, of all clients together
     /// What an idle client, or export or device, saves up at most: what its rate gives in this time, and at least one operation. 1 ms to
     /// longest_burst.
     std::chrono::milliseconds burst{1000};

@@ -27,12 +27,13 @@ enum class handle_mode {
     path_table, ///< a bounded table of paths: handles die with the process
 };
 
+/// What is exported, and by which rights.
 struct posixfs_options {
-    std::filesystem::path root;
-    bool async = false;     ///< answers before metadata and stable writes are on stable storage: unsafe
-    bool crossmnt = false;  ///< follows mounts beneath the root
-    bool read_only = false; ///< every change fails with EROFS
-    handle_mode handles = handle_mode::automatic;
+    std::filesystem::path root; ///< an existing directory
+    bool async = false;         ///< answers before metadata and stable writes are on stable storage: unsafe
+    bool crossmnt = false;      ///< follows mounts beneath the root
+    bool read_only = false;     ///< every change fails with EROFS
+    handle_mode handles = handle_mode::automatic; ///< where file handles come from
     /// Callers' rights are taken on pool threads only. Needed where shards use RDMA devices: the kernel refuses its
     /// RDMA files to a thread whose credentials ever changed since they were opened. Costs a change of thread for each
     /// LOOKUP, ACCESS and WRITE of callers whose rights aren't the daemon's own (see give_up_resource_rights()).
@@ -54,7 +55,7 @@ struct posixfs_options {
     /// thread alone, which takes both by sigwaitinfo(2) and blocks all others. So handlers of the process are not touched, and nobody has to
     /// block anything. But who has one of both blocked in all threads, and takes it by sigwaitinfo(2) or signalfd(2), may lose some to that thread.
     bool leases = true;
-    int lease_signal = 0;
+    int lease_signal = 0; ///< see `leases`
     std::size_t most_leases =
         0; ///< of all exports that say the same; each takes a descriptor. 0: a quarter of RLIMIT_NOFILE
     /// Descriptors that keep files which clients have open, for all exports that say the same; 0: an eighth of RLIMIT_NOFILE.
@@ -92,6 +93,7 @@ result<std::unique_ptr<storage::file_backend>> open_posixfs(const posixfs_option
 /// descriptors at the moment. With handle_mode::automatic the path table serves then.
 bool is_without_handles(const error& e) noexcept;
 
+/// Shards that a back end serves: their numbers are below this.
 constexpr unsigned max_shards = 256;
 
 /// What became of files that clients have open where there were more than posixfs may have descriptors for.
@@ -106,6 +108,7 @@ open_file_counters counters_of(const storage::file_backend& backend);
 
 /// Locks that clients have, and that processes of this host do not see; or that were not unlocked for them at once.
 struct unseen_lock_counters {
+    /// Why a lock is not seen.
     enum class reason : std::uint8_t {
         no_room,       ///< ENOLCK
         unsupported,   ///< the file system has none

@@ -20,6 +20,7 @@ struct probe {
     std::string text = "ok"; ///< a line for people
 };
 
+/// What the pages of health say (serve()).
 struct serve_options {
     /// GET /healthz: whether the program works; if not, a manager may end it. Empty: it does.
     std::function<probe()> health = {};

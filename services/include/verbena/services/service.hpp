@@ -50,6 +50,8 @@ public:
     void serve(std::string name, std::vector<std::string> listen, make_programs make,
                std::vector<setting> settings = {});
 
+    /// What across_shards() calls.
+    using shards_hook = std::function<void(runtime&)>;
     /// What lives across the shards, beside the programs of each: a store, a task that cleans up. `opens` is called with the shards
     /// when they run and before any program is made; what it throws start() throws. `closes` is called when no call runs and the programs
     /// are gone, and the shards still run, so that tasks may end on them (runtime::run()); what it throws is logged. It is called
@@ -60,7 +62,6 @@ public:
     /// stop()'s: it wakes calls that wait for something to come, so that they answer and the stop need not wait for them.
     /// Listeners are still open, and calls still come. It is called if `opens` has returned, in the reverse order of
     /// several; what it throws is logged.
-    using shards_hook = std::function<void(runtime&)>;
     void across_shards(shards_hook opens, shards_hook closes, shards_hook drains = {});
 
     /// A command of this program's own, for `verbena admin`, beside those of its modules (controlled). What it refers to lives until
@@ -99,6 +100,7 @@ public:
     void start();
     /// Lines for people: what is served, where, and how it is reached.
     const std::string& start_text() const noexcept;
+    /// What this program counts, and whatever else is registered there. Any thread; as long as the service.
     metric_registry& metrics() noexcept;
     /// The shards, from start() on until stop() has returned. Throws std::logic_error where there are none. shard::run() and
     /// runtime::run() bring work to one.

@@ -60,14 +60,17 @@ std::span<const check> checks() noexcept;
 /// Those of them that talk to a server, in the order in which `verbena conform` runs them.
 std::span<const check> checks_from_one_end() noexcept;
 
+/// How a check ended.
 enum class verdict : std::uint8_t {
     passed,
     failed,
     not_supported, ///< query() says that the provider can't; of checks in group "two ends" alone
 };
+/// "passed", "failed" or "not supported". A literal.
 std::string_view to_string(verdict v) noexcept;
+/// What run() found.
 struct outcome {
-    conformance::verdict verdict = verdict::passed;
+    conformance::verdict verdict = verdict::passed; ///< how it ended
     std::string reason; ///< empty if passed; else what was found, or what is not supported
 };
 

@@ -22,9 +22,10 @@
 
 namespace verbena::testing {
 
+/// What a world is made with.
 struct world_options {
-    std::uint64_t seed = 1; ///< of the order of tasks, of faults and of delays; not 0
-    loop::conditions conditions;
+    std::uint64_t seed = 1;                     ///< of the order of tasks, of faults and of delays; not 0
+    loop::conditions conditions;                ///< of the fabric at the start
     loop::options device;                       ///< what every host's device can do; its name is the host's
     std::size_t memory = std::size_t(64) << 20; ///< bytes of each host's buffers
     /// Of the clock: a run that takes longer makes no progress. Virtual hours pass in no time.
@@ -39,20 +40,22 @@ public:
 
 /// A host: a device that others reach by its name ("loop://NAME"), and buffers.
 struct host {
+    /// For world::add_host().
     host(std::string n, std::unique_ptr<loop::context> d, std::size_t memory_limit, reactor& shard)
         : name(std::move(n)), device(std::move(d)), memory(memory_limit), buffers(memory, &shard)
     {
     }
-    const std::string name;
-    std::unique_ptr<loop::context> device;
-    memory_budget memory;
-    buffer_pool buffers;
+    const std::string name;                ///< of the device
+    std::unique_ptr<loop::context> device; ///< what it connects and listens with
+    memory_budget memory;                  ///< what its buffers count against
+    buffer_pool buffers;                   ///< of its device's requests
 };
 
 /// Made, used and destroyed on one thread. The same seed and the same program give the same run, to the last completion
 /// (loop::fabric::trace()).
 class world {
 public:
+    /// Without hosts; the clock stands at virtual_clock's start.
     explicit world(const world_options& o = {}) : options_(o), shard_(make_shard(clock_, o.seed))
     {
         loop::fabric_options f;
@@ -62,8 +65,11 @@ public:
     }
     world(const world&) = delete;
 
+    /// The one shard on which all hosts run.
     reactor& shard() noexcept { return *shard_; }
+    /// The clock of the world: time goes on only when nothing is ready.
     virtual_clock& clock() noexcept { return clock_; }
+    /// What connects the hosts: where faults are set, and what happened is counted.
     loop::fabric& fabric() noexcept { return *fabric_; }
     /// Lives as long as the world. `name` is no other host's.
     host& add_host(const std::string& name)

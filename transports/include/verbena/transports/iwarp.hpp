@@ -23,8 +23,9 @@ namespace verbena::iwarp {
 /// What this end asks for in MPA start-up. CRC is used when either end asks (RFC 5044 7.1.1).
 enum class crc_mode : std::uint8_t { off, on };
 
+/// How a context speaks iWARP, and what its peers may cost.
 struct options {
-    crc_mode crc = crc_mode::off;
+    crc_mode crc = crc_mode::off; ///< CRC32C of each FPDU; used if the peer asks for it, too
     /// A peer that has not sent a valid MPA frame by then is dropped.
     duration startup_timeout = std::chrono::seconds(5);
     /// Peers between accept and a valid MPA frame; one more costs the oldest its place.
@@ -81,16 +82,18 @@ enum class end_cause : std::uint8_t {
     local,          ///< killed by this end
     count_
 };
+/// A label of the metrics. A literal.
 std::string_view to_string(end_cause c) noexcept;
 
 /// Counters of one context. One writer; any thread may read.
 struct stats {
+    /// connections that ended, and peers that were refused, by end_cause
     std::array<std::atomic<std::uint64_t>, std::size_t(end_cause::count_)> ends{};
-    std::atomic<std::uint64_t> accepted{0};
-    std::atomic<std::uint64_t> connected{0};
-    std::atomic<std::uint64_t> active{0};
-    std::atomic<std::uint64_t> bytes_received{0};
-    std::atomic<std::uint64_t> bytes_sent{0};
+    std::atomic<std::uint64_t> accepted{0};       ///< peers that were taken
+    std::atomic<std::uint64_t> connected{0};      ///< connections that this end made
+    std::atomic<std::uint64_t> active{0};         ///< connections that stand now
+    std::atomic<std::uint64_t> bytes_received{0}; ///< by this context's connections, with all headers
+    std::atomic<std::uint64_t> bytes_sent{0};     ///< likewise
     std::atomic<std::uint64_t> payload_copied_bytes{
         0};                                           ///< of Writes and Reads, not placed where they arrived
     std::atomic<std::uint64_t> read_depth_waits{0};   ///< Reads that waited for ORD
@@ -110,6 +113,7 @@ metric_registrations expose(metric_registry& registry, const stats& s);
 /// The device on one shard. Also the home of what only iWARP has.
 class context : public verbs::context {
 public:
+    /// What this context counts, as long as it lives.
     virtual const iwarp::stats& counters() const noexcept = 0;
     /// A listener without a socket of its own: it serves the sockets given to adopt().
     virtual result<std::unique_ptr<verbs::listener>> listen_adopted(std::string_view url) = 0;
@@ -129,6 +133,7 @@ public:
     virtual std::unique_ptr<context> make_context(reactor& shard, const options& o = {}) = 0;
 };
 
+/// A device without a context yet. Any thread.
 std::unique_ptr<device> make_device();
 
 /// A device with one context, and with which it goes: for a program of one shard. As its make_context().

@@ -32,6 +32,7 @@ enum class fault : std::uint8_t {
     late_revocation,    ///< a revocation takes longer, and until it is over the peer may use the grant
     count_
 };
+/// A literal.
 std::string_view to_string(fault f) noexcept;
 
 /// What every message goes through. Times are of the shards' clock.
@@ -42,29 +43,33 @@ struct conditions {
 
     duration latency = duration::zero();               ///< one way
     duration max_delay = std::chrono::milliseconds(1); ///< of what comes later: evenly from 0
+    /// until a message that was dropped goes again
     duration retransmit_after = std::chrono::microseconds(500);
     unsigned retries = 7; ///< a message dropped more often ends its connection: retry_exceeded
+    /// until a Send that found no receive goes again
     duration receiver_not_ready_wait = std::chrono::microseconds(100);
     unsigned receiver_not_ready_retries = 64;         ///< then rnr_retry_exceeded
     duration removal = std::chrono::milliseconds(50); ///< until a removed device returns
 };
 
+/// What a fabric is made with.
 struct fabric_options {
-    std::uint64_t seed = 1; ///< of faults, delays and steering tags; 0 counts as 1
-    loop::conditions conditions;
+    std::uint64_t seed = 1;      ///< of faults, delays and steering tags; 0 counts as 1
+    loop::conditions conditions; ///< at the start; set_conditions() changes them
 };
 
 /// What happened on a fabric. On its thread.
 struct stats {
     std::array<std::uint64_t, std::size_t(fault::count_)> faults{}; ///< those injected
-    std::uint64_t messages = 0; ///< Sends, Writes, Reads that were carried out
-    std::uint64_t bytes = 0;
+    std::uint64_t messages = 0;           ///< Sends, Writes, Reads that were carried out
+    std::uint64_t bytes = 0;              ///< of those messages
     std::uint64_t receiver_not_ready = 0; ///< times that a Send waited for a receive, for whatever reason
     std::uint64_t read_depth_waits = 0;   ///< Reads that waited for ORD
-    std::uint64_t connections = 0;
-    std::uint64_t active = 0; ///< queue pairs that are connected
+    std::uint64_t connections = 0;        ///< that were made
+    std::uint64_t active = 0;             ///< queue pairs that are connected
 };
 
+/// What a device on a fabric is called and can do.
 struct options {
     std::string name = "loop"; ///< the device's; what its peers see as its address
     /// What query() says, and what is enforced: a request that asks for more fails. Segments, outstanding
@@ -72,9 +77,9 @@ struct options {
     /// read_sink_needs_remote_write is only told: regions have no rights of their own.
     verbs::capabilities profile;
 
-    static constexpr std::uint32_t max_segments = 4;
-    static constexpr std::uint32_t max_reads = 256;
-    static constexpr std::uint32_t max_inline = 64;
+    static constexpr std::uint32_t max_segments = 4; ///< of a request
+    static constexpr std::uint32_t max_reads = 256;  ///< that a connection may have outstanding
+    static constexpr std::uint32_t max_inline = 64;  ///< bytes
     options();
 };
 
@@ -89,6 +94,7 @@ public:
     virtual void remove_device() noexcept = 0;
     /// It is back; listeners serve again.
     virtual void return_device() noexcept = 0;
+    /// Whether the device is there: false between remove_device() and return_device().
     virtual bool present() const noexcept = 0;
     /// Grants of the device that stand. 0 when everybody has cleaned up.
     virtual std::size_t grants() const noexcept = 0;
@@ -108,8 +114,11 @@ public:
     virtual std::unique_ptr<context> make_context(reactor& shard) = 0;
     /// As those of its contexts.
     virtual void remove_device() noexcept = 0;
+    /// See context::return_device().
     virtual void return_device() noexcept = 0;
+    /// See context::present().
     virtual bool present() const noexcept = 0;
+    /// See context::grants().
     virtual std::size_t grants() const noexcept = 0;
 };
 
@@ -123,6 +132,7 @@ public:
     virtual std::unique_ptr<device> make_device(const options& o = {}) = 0;
     /// For messages posted from now on.
     virtual void set_conditions(const loop::conditions& c) noexcept = 0;
+    /// What happened so far; lives as long as the fabric.
     virtual const loop::stats& counters() const noexcept = 0;
     /// Covers each completion, connection and end so far: its time, place, kind, length and status. Two runs
     /// that did the same have the same.

@@ -28,8 +28,10 @@ enum class grant_kind : std::uint8_t {
     type_1_window, ///< bound, by any queue pair of the domain, to memory that is registered
     type_2_window, ///< the same for one queue pair alone; both ends can invalidate it by a work request
 };
+/// For people and metrics. A literal.
 std::string_view to_string(grant_kind k) noexcept;
 
+/// Which device a context uses, and how.
 struct options {
     /// The one device to use, as `verbena doctor` names it; empty: whichever the address leads to. With one,
     /// query() tells what it can do, else what all devices can.
@@ -60,6 +62,7 @@ enum class end_cause : std::uint8_t {
     local,           ///< killed by this end
     count_
 };
+/// A label of the metrics. A literal.
 std::string_view to_string(end_cause c) noexcept;
 
 /// What a device told without being asked. Bounded label of the metrics.
@@ -75,17 +78,19 @@ enum class device_event : std::uint8_t {
     other,
     count_
 };
+/// A label of the metrics. A literal.
 std::string_view to_string(device_event e) noexcept;
 
 /// Counters of one context. One writer; any thread may read.
 struct stats {
+    /// connections that ended, and peers that were refused, by end_cause
     std::array<std::atomic<std::uint64_t>, std::size_t(end_cause::count_)> ends{};
-    std::atomic<std::uint64_t> accepted{0};
-    std::atomic<std::uint64_t> connected{0};
-    std::atomic<std::uint64_t> active{0};
-    std::atomic<std::uint64_t> stale_completions{0}; ///< of queue pairs that are gone; never followed
-    std::atomic<std::uint64_t> registered_bytes{0};
-    std::atomic<std::uint64_t> registrations_failed{0};
+    std::atomic<std::uint64_t> accepted{0};             ///< peers that were taken
+    std::atomic<std::uint64_t> connected{0};            ///< connections that this end made
+    std::atomic<std::uint64_t> active{0};               ///< connections that stand now
+    std::atomic<std::uint64_t> stale_completions{0};    ///< of queue pairs that are gone; never followed
+    std::atomic<std::uint64_t> registered_bytes{0};     ///< that are registered now
+    std::atomic<std::uint64_t> registrations_failed{0}; ///< since the start
     std::atomic<std::uint64_t> window_binds{0};  ///< binds of nothing, which unbind, are not among them
     std::atomic<std::uint64_t> region_grants{0}; ///< grants that took a registration of their own
     std::atomic<std::uint64_t> doorbells{0};     ///< batches posted: ibv_post_send calls, or ibv_wr_complete
@@ -102,6 +107,7 @@ metric_registrations expose_ends(metric_registry& registry, const stats& s);
 /// The RDMA devices on one shard. Also the home of what only rdma-core has.
 class context : public verbs::context {
 public:
+    /// What this context counts, as long as it lives.
     virtual const rdma::stats& counters() const noexcept = 0;
     /// A listener without an address of its own: it serves the peers given to adopt().
     virtual result<std::unique_ptr<verbs::listener>> listen_adopted(std::string_view url) = 0;
@@ -133,34 +139,36 @@ std::unique_ptr<host> make_host();
 /// post costs three system calls less in a process that ignores SIGPIPE, which siw's sends raise.
 result<std::unique_ptr<context>> make_context(reactor& shard, lanes where, const options& o = {});
 
+/// An address of a port, as a report shows it.
 struct gid_report {
-    std::uint32_t index = 0;
-    std::string text;
+    std::uint32_t index = 0;            ///< in the port's table
+    std::string text;                   ///< as an IPv6 address is written
     std::string type;                   ///< "InfiniBand", "RoCE v1", "RoCE v2", "iWARP"
     std::string interface;              ///< of the network; empty: not known
     std::vector<std::string> addresses; ///< that lead to it; of RoCE the one that it is made of
 };
+/// A port of a device, as a report shows it.
 struct port_report {
-    std::uint32_t number = 0; ///< from 1
-    std::string link_layer;   ///< "Ethernet", "InfiniBand"
-    std::string state;        ///< "active", "down", ...
-    bool active = false;
-    std::uint32_t mtu = 0;
-    std::vector<gid_report> gids;
+    std::uint32_t number = 0;     ///< from 1
+    std::string link_layer;       ///< "Ethernet", "InfiniBand"
+    std::string state;            ///< "active", "down", ...
+    bool active = false;          ///< whether it carries data now
+    std::uint32_t mtu = 0;        ///< bytes of a packet
+    std::vector<gid_report> gids; ///< the addresses of the port that are in use
 };
 /// A device, as a report shows it.
 struct device_report {
-    std::string name;
-    std::string transport; ///< "InfiniBand", "RoCE", "iWARP"
-    std::string firmware;
-    std::string state; ///< of the first port that is active, else of port 1
-    std::uint32_t mtu = 0;
-    std::vector<port_report> ports;
-    verbs::capabilities can;
-    std::uint32_t max_queue_pairs = 0;
-    std::uint32_t max_memory_regions = 0;
-    std::uint32_t max_memory_windows = 0;
-    grant_kind grants = grant_kind::region;
+    std::string name;                       ///< as `verbena doctor` and options::device have it
+    std::string transport;                  ///< "InfiniBand", "RoCE", "iWARP"
+    std::string firmware;                   ///< its version
+    std::string state;                      ///< of the first port that is active, else of port 1
+    std::uint32_t mtu = 0;                  ///< bytes, of that port
+    std::vector<port_report> ports;         ///< all of it
+    verbs::capabilities can;                ///< what query() says of it
+    std::uint32_t max_queue_pairs = 0;      ///< that the device may have
+    std::uint32_t max_memory_regions = 0;   ///< likewise
+    std::uint32_t max_memory_windows = 0;   ///< likewise
+    grant_kind grants = grant_kind::region; ///< what grants are made by there
 };
 /// What is there; blocks. Empty without a device. Any thread.
 std::vector<device_report> devices();

@@ -22,9 +22,10 @@
 
 namespace verbena::stream {
 
+/// How a listener takes connections in.
 struct listener_options {
-    net::listen_options socket;
-    net::keep_alive keep_alive;
+    net::listen_options socket; ///< of the listening socket
+    net::keep_alive keep_alive; ///< of each connection
     /// Accepting pauses while net::unique_fd holds as many as this in the process, so that connections leave descriptors to
     /// files. Who waits in the socket's queue meanwhile is served when others have gone.
     std::size_t max_descriptors = SIZE_MAX;
@@ -35,8 +36,8 @@ struct listener_options {
 
 /// Any thread may read them.
 struct listener_stats {
-    counter accepted;
-    counter failed; ///< connections lost before they were handed on, by their peers or by an exception
+    counter accepted; ///< connections handed on
+    counter failed;   ///< connections lost before they were handed on, by their peers or by an exception
     counter
         exhausted; ///< times that accepting paused: descriptors or memory ran out, or max_descriptors are in use
 };

@@ -21,7 +21,9 @@ enum class slab_kind : std::uint8_t {
     transparent, ///< the kernel was asked for huge pages, and gives them as it can
     huge,        ///< huge pages that were reserved (vm.nr_hugepages)
 };
+/// How many values slab_kind has.
 inline constexpr std::size_t slab_kind_count = 3;
+/// "plain", "transparent" or "huge": a label of the metrics.
 std::string_view to_string(slab_kind k) noexcept;
 
 /// Which pages slabs may lie on.
@@ -34,13 +36,15 @@ enum class huge_pages : std::uint8_t {
 /// Thread-safe.
 class memory_budget {
 public:
-    static constexpr std::size_t largest_slab = std::size_t(2) << 20;
-    static constexpr std::size_t smallest_slab = 4096;
+    static constexpr std::size_t largest_slab = std::size_t(2) << 20; ///< bytes
+    static constexpr std::size_t smallest_slab = 4096;                ///< bytes
 
     /// `limit` in bytes, for `pools` buffer pools: the less of it there is for each, the smaller the slabs.
     explicit memory_budget(std::size_t limit, unsigned pools = 1,
                            huge_pages pages = huge_pages::automatic) noexcept;
 
+    /// Takes `bytes` out of the budget; false, and nothing taken, if the limit would be passed. Any thread,
+    /// without a lock.
     bool reserve(std::size_t bytes) noexcept
     {
         std::size_t used = used_.load(std::memory_order_relaxed);
@@ -50,8 +54,10 @@ public:
         } while (!used_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
         return true;
     }
+    /// Gives back what reserve() took. Any thread.
     void release(std::size_t bytes) noexcept { used_.fetch_sub(bytes, std::memory_order_relaxed); }
     std::size_t limit() const noexcept { return limit_; }
+    /// Bytes that are reserved now. Any thread.
     std::size_t used() const noexcept { return used_.load(std::memory_order_relaxed); }
 
     /// Bytes of a slab; buffers that are larger have a slab of their own. A power of two.
@@ -66,10 +72,12 @@ public:
         slabs_[static_cast<std::size_t>(k)].fetch_add(slabs, std::memory_order_relaxed);
         bytes_[static_cast<std::size_t>(k)].fetch_add(bytes, std::memory_order_relaxed);
     }
+    /// How many slabs of a kind are mapped. Any thread.
     std::ptrdiff_t slabs(slab_kind k) const noexcept
     {
         return slabs_[static_cast<std::size_t>(k)].load(std::memory_order_relaxed);
     }
+    /// Bytes of the slabs of a kind that are mapped. Any thread.
     std::ptrdiff_t bytes(slab_kind k) const noexcept
     {
         return bytes_[static_cast<std::size_t>(k)].load(std::memory_order_relaxed);

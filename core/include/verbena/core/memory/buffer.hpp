@@ -53,9 +53,11 @@ public:
     }
     ~lease() { reset(); }
 
+    /// Whether it holds a buffer. data(), size(), bytes() and unique() are for one that does.
     explicit operator bool() const noexcept { return block_ != nullptr; }
     std::byte* data() const noexcept { return block_->data; }
     std::size_t size() const noexcept { return block_->size; }
+    /// All of the buffer, which may be larger than what was asked for. Valid while a lease shares it.
     std::span<std::byte> bytes() const noexcept { return {block_->data, block_->size}; }
     /// Another share in the same buffer.
     lease share() const noexcept
@@ -66,6 +68,7 @@ public:
     }
     /// True if no other lease shares the buffer.
     bool unique() const noexcept { return block_->references.load(std::memory_order_acquire) == 1; }
+    /// Gives its share up; the last one sends the buffer home. Any thread.
     void reset() noexcept
     {
         if (block_ != nullptr) // most leases that go were moved from
@@ -96,15 +99,16 @@ protected:
 /// spent a larger one that is free may be given instead.
 class buffer_pool {
 public:
-    static constexpr std::size_t min_size = 4096;
-    static constexpr std::size_t max_size = std::size_t(16) << 20;
+    static constexpr std::size_t min_size = 4096;                  ///< bytes; what is smaller gets so much
+    static constexpr std::size_t max_size = std::size_t(16) << 20; ///< bytes; what is larger is refused
     /// How long a server's call waits before its client is told to come again.
     static constexpr std::chrono::seconds call_patience{10};
+    /// A task that waits for a buffer: part of the awaiter.
     struct sized_waiter : detail::waiter {
-        std::size_t size = 0;
-        std::chrono::nanoseconds patience{};
-        time_point until = time_point::max();
-        lease granted;
+        std::size_t size = 0;                 ///< bytes, at least
+        std::chrono::nanoseconds patience{};  ///< how long it waits at most; max(): for ever
+        time_point until = time_point::max(); ///< when that is over, once it waits
+        lease granted;                        ///< the buffer, when it has been given one
     };
 
     /// `shard` may be nullptr for a pool used from one thread with no reactor (tests).
@@ -116,6 +120,7 @@ public:
     /// A buffer of at least `size` bytes, or an empty lease when the budget is spent or size > max_size.
     lease try_acquire(std::size_t size);
 
+    /// What acquire() returns.
     class [[nodiscard("co_await it: nothing waits here otherwise")]] awaiter {
     public:
         awaiter(buffer_pool& pool, std::size_t size, std::chrono::nanoseconds patience) noexcept : pool_(pool)
@@ -166,6 +171,7 @@ public:
     std::size_t outstanding() const noexcept { return outstanding_; }
     std::size_t outstanding_bytes() const noexcept { return outstanding_bytes_; }
     std::uint64_t waits() const noexcept { return waits_; }
+    /// What the pool's slabs count against.
     memory_budget& budget() noexcept { return budget_; }
 
 private:

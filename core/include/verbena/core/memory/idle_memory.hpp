@@ -26,6 +26,7 @@ protected:
 /// Of one shard. It wakes nobody while nothing has grown.
 class idle_memory final : private timer {
 public:
+    /// Looks each `period` at what has grown on `shard`, whose reactor outlives it.
     idle_memory(reactor& shard, duration period) noexcept : shard_(shard), period_(period) {}
 
     /// `o` has grown. Cheap, and may be called again.

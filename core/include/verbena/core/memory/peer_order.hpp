@@ -11,6 +11,7 @@
 #endif
 
 #ifdef VERBENA_WITH_TSAN
+/// @cond
 extern "C" {
 void AnnotateIgnoreReadsBegin(const char* file, int line);
 void AnnotateIgnoreReadsEnd(const char* file, int line);
@@ -19,6 +20,7 @@ void AnnotateIgnoreWritesEnd(const char* file, int line);
 void __tsan_acquire(void* address); // NOLINT
 void __tsan_release(void* address); // NOLINT
 }
+/// @endcond
 #endif
 
 #pragma GCC visibility push(default)
@@ -57,6 +59,7 @@ inline void told_peers([[maybe_unused]] const void* about) noexcept
     __tsan_release(const_cast<void*>(about));
 #endif
 }
+/// The other half of told_peers().
 inline void heard_of_peers([[maybe_unused]] const void* about) noexcept
 {
 #ifdef VERBENA_WITH_TSAN

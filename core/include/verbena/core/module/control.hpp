@@ -33,15 +33,16 @@ using control_row = std::vector<control_value>;
 
 /// What a command can be told.
 struct control_argument {
-    std::string name;
-    std::string help; ///< a sentence without a full stop
-    bool required = false;
+    std::string name;                    ///< in a request; people say arguments in this order
+    std::string help;                    ///< a sentence without a full stop
+    bool required = false;               ///< the command is refused without it
     std::vector<std::string> words = {}; ///< the only values that it may have; none: any text
 };
 
 /// What it was told: only what control_command::arguments declares, and all that is required.
 class control_arguments {
 public:
+    /// Says what argument `name` is. For whoever asks; a command reads by find().
     void set(std::string name, std::string value) { said_.emplace_back(std::move(name), std::move(value)); }
     /// nullptr if it was not told that. Lives as long as this object.
     const std::string* find(std::string_view name) const noexcept
@@ -59,7 +60,7 @@ private:
 
 /// What a command says by itself.
 struct control_answer {
-    std::vector<control_row> rows;
+    std::vector<control_row> rows; ///< each as long as control_command::columns
     /// Called on the thread of the control plane when the whole answer has gone to whoever asked, or that peer is gone. For what
     /// ends the program.
     std::function<void()> afterwards = {};
@@ -74,12 +75,14 @@ public:
     virtual bool next(std::vector<control_row>& rows, std::size_t most) = 0;
 };
 
+/// One command of `verbena admin`, or of another program at the control socket: what it is called and told, and
+/// what answers it.
 struct control_command {
-    std::string name;                 ///< lower-case letters, digits and '-', at most 32
-    std::string help;                 ///< a sentence without a full stop
-    std::vector<std::string> columns; ///< names as in JSON: lower-case letters, digits and '_'
-    std::vector<control_argument> arguments = {};
-    bool single = false; ///< it has one row, which people are shown line by line
+    std::string name;                             ///< lower-case letters, digits and '-', at most 32
+    std::string help;                             ///< a sentence without a full stop
+    std::vector<std::string> columns;             ///< names as in JSON: lower-case letters, digits and '_'
+    std::vector<control_argument> arguments = {}; ///< what it may be told
+    bool single = false;                          ///< it has one row, which people are shown line by line
     std::string largest_first =
         {}; ///< a column of numbers by which people are shown the rows sorted; none: as they come
     /// Called once for each request, on the thread of the control plane, which it must not hold up: it never waits for a shard or a

@@ -15,10 +15,10 @@ namespace verbena {
 
 /// A client that can be ended. Texts are as the module's tables show them.
 struct evictable {
-    std::string kind; ///< "NFS 4.2", "block session"
-    std::string id;
-    std::string name; ///< the client's own for itself: any octets
-    std::string address;
+    std::string kind;              ///< "NFS 4.2", "block session"
+    std::string id;                ///< by which evict is told of it
+    std::string name;              ///< the client's own for itself: any octets
+    std::string address;           ///< of the peer, without port
     std::uint64_t connections = 0; ///< those whose rpc::peer::client is this; 0: none
     std::vector<std::string> kept_out_by =
         {}; ///< addresses by which it is kept out; none: its module knows it by its name

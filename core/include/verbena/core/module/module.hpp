@@ -34,6 +34,7 @@ class runtime;
 
 /// What a module says of itself before it exists. Lives as long as the program.
 struct module_descriptor {
+    /// bytes, as the module was built: a later program may have more fields
     std::size_t size = sizeof(module_descriptor);
     const char* name =
         nullptr; ///< by which a configuration asks for it: lower-case letters, digits and _, at most 32
@@ -50,7 +51,9 @@ class module_host {
 public:
     /// Never to be started or stopped by a module.
     virtual runtime& shards() noexcept = 0;
+    /// Where the program's metrics are registered. Any thread.
     virtual metric_registry& metrics() noexcept = 0;
+    /// The modules of the program, so that one may find another.
     virtual module_table& modules() noexcept = 0;
     /// What each peer of the program holds: a module that takes connections by itself (verbs::protocol_module) charges them, and what it
     /// makes for them.
@@ -65,7 +68,12 @@ protected:
     ~module_host() = default;
 };
 
-/// Made by a descriptor, owned by the table.
+/// Part of a program that its settings name: a protocol, a back end, a filter, or what others of these use. Its
+/// role's interface says more. Made by a descriptor, owned by the table.
+///
+/// One call at a time, in the order of the functions below, on the thread that composes the program; stop() may
+/// come on another one. Neither is a shard, so each call may block. Any thread may ask role(). What is made on a
+/// shard ends there, before stop() returns.
 class module {
 public:
     virtual ~module() = default;
@@ -97,13 +105,15 @@ public:
 /// The modules of one program, by name. For set-up and for the thread that composes; const functions on any thread later.
 class module_table {
 public:
-    static constexpr std::size_t max_modules = 256;
+    static constexpr std::size_t max_modules = 256; ///< of one program
 
+    /// A module in the table.
     struct entry {
-        const module_descriptor* descriptor;
-        std::unique_ptr<module> object;
-        std::string from; ///< "built in", or the file
-        bool used = false;
+        const module_descriptor* descriptor; ///< as its file or the program declares it
+        std::unique_ptr<module> object;      ///< owned by the table
+        std::string from;                    ///< "built in", or the file
+        bool used = false; ///< use() was called for it, or for what needs it: it is prepared and started
+        /// By which settings and other modules name it.
         std::string_view name() const noexcept { return descriptor->name; }
     };
 

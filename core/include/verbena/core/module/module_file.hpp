@@ -18,12 +18,13 @@ namespace verbena {
 
 /// What a module's note says, line by line.
 struct module_note {
+    /// One line of the note.
     struct line {
-        std::string key;
-        std::string value;
+        std::string key;   ///< before the `=`
+        std::string value; ///< behind it
         bool operator==(const line&) const = default;
     };
-    std::vector<line> lines;
+    std::vector<line> lines; ///< in the order of the file
 
     /// Empty for a key that it has not.
     std::string_view value_of(std::string_view key) const noexcept;
@@ -31,19 +32,23 @@ struct module_note {
 
 /// One thing in which a module and this program differ.
 struct module_mismatch {
-    std::string what; ///< "compiler", or the type: "verbena::storage::file_backend"
-    std::string module;
+    std::string what;    ///< "compiler", or the type: "verbena::storage::file_backend"
+    std::string module;  ///< what the module has
     std::string program; ///< of both: empty where it has no such thing
+    /// A line for people: both sides.
     std::string text() const;
 };
 
 /// The largest file and note that are read.
 inline constexpr std::size_t max_module_file = std::size_t(1) << 30;
+/// Bytes of the note.
 inline constexpr std::size_t max_module_note = std::size_t(1) << 20;
 
 /// The most symbols of a file that are looked at, the longest name of one, and the most that are told to be missing.
 inline constexpr std::size_t max_module_symbols = std::size_t(1) << 18;
+/// Bytes of one symbol's name.
 inline constexpr std::size_t max_symbol_name = std::size_t(1) << 14;
+/// Missing symbols that are told of at most.
 inline constexpr std::size_t max_missing_symbols = 64;
 
 /// Where a module's file is: one with a slash stands for itself, a bare name for NAME.so in the folder for modules.

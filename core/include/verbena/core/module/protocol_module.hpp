@@ -33,8 +33,9 @@ struct listen_target {
 
 /// A place where a protocol is served.
 struct listen_place {
-    std::string transport;
-    net::endpoint where; ///< with the real port
+    std::string transport; ///< as "tcp", "iwarp"
+    net::endpoint where;   ///< with the real port
+    /// As people write it.
     std::string url() const { return transport + "://" + where.to_string(); }
 };
 

@@ -56,13 +56,15 @@ decltype(auto) at_place(const setting_place& place, F f)
 
 /// The numbers that a setting takes.
 struct number_range {
-    std::uint64_t low = 0;
-    std::uint64_t high = UINT64_MAX;
+    std::uint64_t low = 0;           ///< the least that it takes
+    std::uint64_t high = UINT64_MAX; ///< the most
+    /// Whether `value` is within the range.
     constexpr bool holds(std::uint64_t value) const noexcept { return value >= low && value <= high; }
     /// "a number from 1 to 256".
     std::string text() const;
 };
 
+/// What kind of value a setting has.
 enum class setting_kind : std::uint8_t {
     flag,   ///< true or false
     number, ///< a whole number within a range
@@ -80,14 +82,18 @@ class setting {
 public:
     /// `help` is a sentence without a full stop that says what the setting does; of numbers it says the unit, if the name doesn't.
     static setting flag(std::string name, bool otherwise, std::string help);
+    /// A whole number; `otherwise`, within `range`, is its default.
     static setting number(std::string name, number_range range, std::uint64_t otherwise, std::string help);
+    /// Any text; `otherwise` is its default.
     static setting text(std::string name, std::string otherwise, std::string help);
     /// `otherwise` is one of `words`.
     static setting word(std::string name, std::vector<std::string> words, std::string otherwise,
                         std::string help);
     /// Empty unless it is written.
     static setting list(std::string name, std::string help);
+    /// A table, written [name], of these settings. It is there with their defaults where nobody writes it.
     static setting table(std::string name, std::vector<setting> inner, std::string help);
+    /// A list of tables, written [[name]], each of these settings. Empty unless it is written.
     static setting tables(std::string name, std::vector<setting> inner, std::string help);
 
     /// It has no value unless it is written: setting_values::written() tells. `told` says for people what happens then.
@@ -100,22 +106,23 @@ public:
     setting&& open() &&;
     /// How one table of this list is written as one word of a command line. Throws config_error.
     using shorthand = setting_values (*)(std::string_view word);
+    /// Lets the command line write a table of this list in one word.
     setting&& from_word(shorthand parse) &&;
 
-    std::string name;
-    setting_kind kind = setting_kind::flag;
-    std::string help;
-    number_range range{};
-    std::vector<std::string> words;
-    std::vector<setting> inner;
-    std::string told; ///< of optional(); also of a default that is worked out: "one per CPU"
-    std::string value_form;
+    std::string name;                       ///< the key
+    setting_kind kind = setting_kind::flag; ///< what kind of value it takes
+    std::string help;                       ///< for people, without a full stop
+    number_range range{};                   ///< of a number
+    std::vector<std::string> words;         ///< of a word: the only ones
+    std::vector<setting> inner;             ///< of a table, or of each of a list of tables
+    std::string told;                 ///< of optional(); also of a default that is worked out: "one per CPU"
+    std::string value_form;           ///< of form()
     std::uint64_t default_number = 0; ///< of a flag: 0 or 1
-    std::string default_text;
-    bool is_optional = false;
-    bool is_main = false;
-    bool is_open = false;
-    shorthand parse_word = nullptr;
+    std::string default_text;         ///< of a text or a word
+    bool is_optional = false;         ///< of optional()
+    bool is_main = false;             ///< of main()
+    bool is_open = false;             ///< of open()
+    shorthand parse_word = nullptr;   ///< of from_word()
 };
 
 /// The values of one table, as somebody wrote them; after check() with the defaults of what nobody wrote. A module reads what
@@ -124,18 +131,21 @@ class setting_values {
 public:
     /// A value that no setting has, such as a date: `found` says what stands there.
     struct other {
-        std::string found;
+        std::string found; ///< what stands there, for the message
     };
     /// One word of a command line, to be read as whatever the setting takes.
     struct word {
-        std::string text;
+        std::string text; ///< as it was typed
     };
+    /// A value, and where somebody wrote it.
     struct value {
+        /// Of a list.
         using texts = std::vector<std::string>;
+        /// Of a table, which is one, or of a list of tables.
         using tables = std::vector<setting_values>;
-        std::variant<bool, std::int64_t, std::string, texts, tables, word, other> data;
-        setting_place place = {};
-        setting_place key_place = {};
+        std::variant<bool, std::int64_t, std::string, texts, tables, word, other> data; ///< of whichever kind
+        setting_place place = {};                       ///< where the value stands
+        setting_place key_place = {};                   ///< where its key stands
         std::vector<setting_place> element_places = {}; ///< of a list, as far as they are known
         std::string option = {}; ///< as the command line has it: "--shards"; empty in a file
         bool is_table = false;   ///< of `tables`: written [name], not [[name]]
@@ -143,6 +153,7 @@ public:
     };
 
     setting_values() = default;
+    /// An empty table that begins at `place`.
     explicit setting_values(setting_place place) : place_(std::move(place)) {}
 
     /// Replaces what was there.
@@ -152,14 +163,22 @@ public:
     void set_path(std::string_view path, value v);
     /// Adds to a list, or begins one.
     void append(const std::string& name, std::string text, setting_place place = {});
+    /// Takes a key out; nothing if it is not there.
     void erase(const std::string& name) { values_.erase(name); }
 
+    /// The value of a flag. std::logic_error for a name without a value or of another kind, as by the next
+    /// five.
     bool flag(std::string_view name) const;
+    /// The value of a number.
     std::uint64_t number(std::string_view name) const;
     /// Of a text or a word.
     const std::string& text(std::string_view name) const;
+    /// The texts of a list, in the order of the file. The reference lives until the values change, as those
+    /// below.
     const std::vector<std::string>& list(std::string_view name) const;
+    /// The values of a table.
     const setting_values& table(std::string_view name) const;
+    /// The tables of a list, in the order of the file.
     const std::vector<setting_values>& tables(std::string_view name) const;
 
     /// False for a default too.
@@ -170,8 +189,10 @@ public:
     setting_place place(std::string_view name) const;
     setting_place place(std::string_view name, std::size_t i) const;
 
+    /// The value of a name, of whatever kind; nullptr if there is none. Lives until it is set anew or erased.
     const value* find(std::string_view name) const noexcept;
     value* find(std::string_view name) noexcept;
+    /// All names with their values, sorted.
     const std::map<std::string, value, std::less<>>& all() const noexcept { return values_; }
 
 private:

@@ -14,16 +14,18 @@
 
 namespace verbena {
 
-/// Which peers are admitted, by address.
+/// Which peers are admitted, by address. A value: filled by one thread, then read by any.
 class client_list {
 public:
-    static constexpr std::size_t max_entries = 1024;
+    static constexpr std::size_t max_entries = 1024; ///< one more is EINVAL
 
     /// Adds "*" (everybody), an address or a CIDR prefix.
     result<void> add(std::string_view text);
     /// True as long as nothing was added: this host only.
     bool local_only() const noexcept { return !everybody_ && prefixes_.empty(); }
     bool everybody() const noexcept { return everybody_; }
+    /// Whether a peer at `address` may come in. Without an entry: whether it is this host, which `host` knows.
+    /// On one thread at a time, since `host` may read its list again.
     bool admits(const ip_address& address, host_addresses& host) const;
     /// True if a globally routable address could be admitted.
     bool admits_strangers() const noexcept;

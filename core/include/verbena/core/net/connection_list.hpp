@@ -47,7 +47,9 @@ public:
     listed_connection() = default;
     listed_connection(const listed_connection&) = delete;
 
+    /// What people are told of it, now. On the list's shard.
     virtual connection_report report() const = 0;
+    /// Whose it is. Cheaper than report(): for whoever looks for the connections of one peer or client.
     virtual connection_party party() const noexcept = 0;
     /// Ends it now. No call of its begins any more, and those that run hear that their caller is gone. It stays in the list until all of
     /// them have ended.
@@ -67,6 +69,7 @@ private:
     connection_list* list_ = nullptr;
 };
 
+/// The connections of one shard, in the order in which they came. Used on the shard; owns none of them.
 class connection_list {
 public:
     connection_list() = default;
@@ -75,6 +78,7 @@ public:
     /// Goes through the list once. Of the list's shard; may outlive the list, and is at its end then.
     class reader : private list_hook {
     public:
+        /// Begins at the oldest entry.
         explicit reader(connection_list& list) noexcept : list_(&list), at_(list.all_.front())
         {
             list.readers_.push_back(*this);

@@ -23,12 +23,15 @@ namespace verbena {
 class ip_address {
 public:
     ip_address() = default;
+    /// The address in network order; an IPv4 one in its mapped form.
     explicit ip_address(const std::array<std::uint8_t, 16>& bytes) noexcept : bytes_(bytes) {}
 
     /// "192.0.2.1", "2001:db8::1", "fe80::1%eth0" (the zone is dropped), "::ffff:192.0.2.1".
     static std::optional<ip_address> parse(std::string_view text) noexcept;
 
+    /// Whether it is an IPv4 address, kept in mapped form.
     bool is_v4() const noexcept;
+    /// 127.0.0.0/8 or ::1.
     bool is_loopback() const noexcept;
     /// 0.0.0.0 or ::, which a listener uses for every address of the host.
     bool is_unspecified() const noexcept;
@@ -36,6 +39,7 @@ public:
     /// private, shared, link-local, loopback, unique local, documentation, unspecified.
     bool is_global() const noexcept;
     const std::array<std::uint8_t, 16>& bytes() const noexcept { return bytes_; }
+    /// As people write it (RFC 5952); an IPv4 address with dots.
     std::string text() const;
     friend bool operator==(const ip_address&, const ip_address&) = default;
 
@@ -49,14 +53,18 @@ public:
     /// "10.0.0.0/8", "2001:db8::/32", or an address alone. Bits behind the prefix must be zero.
     static result<ip_prefix> parse(std::string_view text);
 
+    /// Whether the address lies in it.
     bool contains(const ip_address& address) const noexcept;
     /// True if any address in it is global.
     bool includes_global() const noexcept;
+    /// Whether all of it are IPv4 addresses.
     bool is_v4() const noexcept { return base_.is_v4() && length_ >= 96; }
+    /// Whether all of `other` lies in it.
     bool contains(const ip_prefix& other) const noexcept
     {
         return length_ <= other.length_ && contains(other.base_);
     }
+    /// In CIDR form, as parse() takes it.
     std::string text() const;
 
 private:

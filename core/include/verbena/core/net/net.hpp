@@ -35,14 +35,20 @@ public:
     static result<endpoint> parse(std::string_view text);
     /// The addresses at both ends of a socket.
     static result<endpoint> local(int fd) noexcept;
+    /// Likewise, the peer's; ENOTCONN without one.
     static result<endpoint> remote(int fd) noexcept;
 
     const sockaddr* data() const noexcept { return &address_.any; }
     socklen_t size() const noexcept;
+    /// AF_INET or AF_INET6; AF_UNSPEC where it was not set.
     int family() const noexcept { return address_.any.sa_family; }
+    /// The port in the order of this host; 0 where it was not set.
     std::uint16_t port() const noexcept;
+    /// Replaces the port, which is in the order of this host.
     void set_port(std::uint16_t port) noexcept;
+    /// Whether it is an address of this host alone: 127.0.0.0/8 or ::1.
     bool is_loopback() const noexcept;
+    /// 0.0.0.0 or ::, which a listener uses for every address of the host.
     bool is_wildcard() const noexcept;
     /// RFC 5952 text without port and brackets: "192.0.2.1", "2001:db8::1", "fe80::1%eth0".
     std::string address() const;
@@ -59,8 +65,8 @@ private:
 
 /// A host and a port as people write them; a port is mandatory unless `default_port` is given.
 struct host_and_port {
-    std::string host; ///< without brackets
-    std::uint16_t port = 0;
+    std::string host;       ///< without brackets
+    std::uint16_t port = 0; ///< 0: none was given
 };
 /// Splits "host", "host:port", "[v6]" or "[v6]:port"; default_port 0 means there is none.
 result<host_and_port> split_host_port(std::string_view text, std::uint16_t default_port = 0);
@@ -77,8 +83,9 @@ result<transport_url> split_url(std::string_view text);
 /// for set-up, never on a shard.
 result<std::vector<endpoint>> resolve(std::string_view text, std::uint16_t default_port = 0);
 
+/// How a listening socket is made (open_listener()).
 struct listen_options {
-    int backlog = 1024;
+    int backlog = 1024; ///< connections that the kernel keeps until they are accepted
     /// Several sockets on one address, between which the kernel spreads the connections: one per shard.
     bool reuse_port = false;
 };
@@ -89,10 +96,12 @@ result<unique_fd> open_listener(const endpoint& where, const listen_options& opt
 /// The next connection of a listener, non-blocking, and who it is; EAGAIN when there is none. Errors of
 /// one connection that died in the queue (ECONNABORTED and the like) are skipped.
 struct accepted {
+    /// Owns `f`, the connected socket; `p` is its peer.
     accepted(unique_fd f, const endpoint& p) noexcept : fd(std::move(f)), peer(p) {}
-    unique_fd fd;
-    endpoint peer;
+    unique_fd fd;  ///< connected, non-blocking, closed on exec
+    endpoint peer; ///< who it is
 };
+/// Takes the next connection of `listener`; never blocks.
 result<accepted> accept(int listener);
 
 /// A non-blocking socket that is connecting to `to`: wait until it is writable, then ask
@@ -103,9 +112,9 @@ result<void> connect_outcome(int fd) noexcept;
 
 /// When the kernel probes a silent peer, and when it gives up.
 struct keep_alive {
-    std::chrono::seconds idle{60};
-    std::chrono::seconds interval{15};
-    int probes = 4;
+    std::chrono::seconds idle{60};     ///< a connection on which nothing came for so long is probed
+    std::chrono::seconds interval{15}; ///< between two probes
+    int probes = 4;                    ///< so many without an answer, and the connection is gone
 };
 /// TCP_NODELAY.
 result<void> set_no_delay(int fd) noexcept;

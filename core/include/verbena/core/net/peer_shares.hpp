@@ -40,13 +40,16 @@ enum class peer_use : std::uint8_t {
     calls_left,         ///< bytes of calls that go on after their connection has ended
     count_
 };
+/// How many values peer_use has.
 inline constexpr std::size_t peer_use_count = std::size_t(peer_use::count_);
+/// A label of the metrics, as "nfs_connections".
 std::string_view to_string(peer_use u) noexcept;
 
 class peer_charge;
 
+/// What the peers of a program may hold, and what one peer is.
 struct peer_options {
-    unsigned v6_prefix = default_peer_prefix;
+    unsigned v6_prefix = default_peer_prefix; ///< bits of an IPv6 address that make one peer
     /// Bytes that a peer may hold for as long as its sessions and connections live: `most` of who charges them.
     std::uint64_t memory = UINT64_MAX;
     /// Connections of each kind that a peer may have; 0: what whoever takes them has for a default.
@@ -57,6 +60,7 @@ struct peer_options {
 /// connections and sessions. Any thread. Outlives its charges.
 class peer_shares {
 public:
+    /// For one program; what charges peers shares it.
     explicit peer_shares(const peer_options& o = {});
     /// Nothing is charged any more.
     ~peer_shares();
@@ -77,10 +81,15 @@ public:
     /// Visits each peer once, under the lock that charge() takes.
     occupation look() const noexcept;
     // Of look(): who wants several of them looks once.
+    /// How many peers hold something now. Takes the lock.
     std::size_t peers() const noexcept;
+    /// What the peer that holds most of it holds now. Takes the lock.
     std::uint64_t greatest(peer_use what) const noexcept { return look().greatest[std::size_t(what)]; }
+    /// What all peers together hold now. Takes the lock.
     std::uint64_t held(peer_use what) const noexcept { return look().held[std::size_t(what)]; }
+    /// How many charges were refused so far. Any thread, without a lock.
     std::uint64_t refused(peer_use what) const noexcept;
+    /// As it was made. Any thread.
     const peer_options& options() const noexcept;
     /// Peers that an operator keeps out, by their addresses. Whoever takes connections asks it before it charges a peer, and refuses
     /// with refused::connection_evicted.
@@ -115,6 +124,7 @@ public:
         return *this;
     }
     ~peer_charge() { give_back(); }
+    /// Whether the peer was charged: false is a refusal.
     explicit operator bool() const noexcept { return peer_ != nullptr; }
     /// Charges the same peer with something more, which may outlive this. No lock, no allocation. `*this` is true.
     peer_charge also(peer_use what, std::uint64_t amount, std::uint64_t most) const noexcept;

@@ -64,17 +64,19 @@ enum class refused : std::uint8_t {
     device_count,  ///< devices that a session may have open
     count_
 };
+/// How many values refused has.
 inline constexpr std::size_t refused_count = std::size_t(refused::count_);
 
 /// What a reason means, in words that never vary.
 struct refusal_rule {
     std::string_view of; ///< what was refused: connection, export, client, layout, session, device. A label
-    std::string_view reason; ///< a label
-    std::string_view limit;  ///< the key, and the table that it stands in
-    std::string_view cure;   ///< what to change, and where
-    log_level level = log_level::warning;
-    bool is_ours = true; ///< the peer did not choose the object's name
+    std::string_view reason;              ///< a label
+    std::string_view limit;               ///< the key, and the table that it stands in
+    std::string_view cure;                ///< what to change, and where
+    log_level level = log_level::warning; ///< of its line
+    bool is_ours = true;                  ///< the peer did not choose the object's name
 };
+/// The words of a reason, which live as long as the program.
 const refusal_rule& rule_of(refused why) noexcept;
 
 /// One refusal. Borrows its texts until the call returns.
@@ -101,9 +103,10 @@ metric_registrations expose_refusals(metric_registry& registry);
 /// Any thread.
 class refusal_lines {
 public:
+    /// the same peer, thing and reason have no other line before
     static constexpr std::chrono::seconds again_after{60};
-    static constexpr std::uint32_t burst = 10;
-    static constexpr std::chrono::seconds interval{10};
+    static constexpr std::uint32_t burst = 10;          ///< lines of one reason in `interval`
+    static constexpr std::chrono::seconds interval{10}; ///< see `burst`
 
     refusal_lines() noexcept;
     refusal_lines(const refusal_lines&) = delete;

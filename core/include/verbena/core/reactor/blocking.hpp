@@ -46,9 +46,10 @@ public:
     /// Where no thread can be started, it is tried again so often.
     static constexpr std::chrono::milliseconds retry_interval{100};
 
+    /// How many threads a crew has, and how long one that has nothing to do stays.
     struct options {
-        unsigned shared = max_shared;
-        std::chrono::steady_clock::duration idle = idle_time;
+        unsigned shared = max_shared; ///< of all lanes together, beyond the first of each
+        std::chrono::steady_clock::duration idle = idle_time; ///< until a thread without a job ends
     };
     /// Starts the thread that starts the others; throws std::system_error if it can't.
     explicit blocking_crew(options o);
@@ -102,7 +103,7 @@ private:
 /// awaiter waits for its end whatever the stop token says, since the job may touch its frame.
 class blocking_pool {
 public:
-    static constexpr unsigned max_threads = 256;
+    static constexpr unsigned max_threads = 256; ///< of one lane
     /// Jobs that may wait for a thread of the lane; try_run() beyond them is refused.
     static constexpr std::size_t max_queued = 4096;
 
@@ -119,6 +120,8 @@ public:
     /// A piece of work that lives in the waiting coroutine's frame.
     class job : public remote_message {
     public:
+        /// What the job does, on a thread of the lane, once. It may block; nothing of a shard may be touched.
+        /// It throws nothing: a result is kept in the job, for the coroutine that waits.
         virtual void execute() noexcept = 0;
 
     protected:
@@ -142,6 +145,7 @@ public:
     /// the caller's, once finish() has begun.
     [[nodiscard]] bool submit(job& j) { return enqueue(j, nullptr, false); }
 
+    /// What run() and try_run() return: the job, and the function that it runs.
     template<class F>
     class [[nodiscard("co_await it: nothing runs otherwise")]] awaiter final : public job {
     public:
@@ -237,6 +241,7 @@ public:
     const std::string& name() const noexcept { return name_; }
     /// The most that it has at a time.
     std::size_t threads() const noexcept { return most_; }
+    /// How busy a lane is.
     struct occupation {
         std::size_t queued = 0;                        ///< jobs waiting for a thread
         std::size_t running = 0;                       ///< jobs that have one

@@ -15,7 +15,7 @@ namespace verbena {
 
 /// How one call that sent of a file went.
 struct file_send {
-    time_point begun;
+    time_point begun; ///< when the call was made
     time_point ended; ///< of the sending reactor's clock
     int error = 0; ///< errno, where the file could not be read; 0 also for what the peer or the network did
 };
@@ -27,6 +27,8 @@ struct file_range {
     file_range() = default;
     /// Is told of each call, with the range's owner, by the thread that sends: it must not wait.
     using listener = void (*)(const void* owner, const file_send& how) noexcept;
+    /// `o` keeps the descriptor `f` open; the range is `n` bytes from `at` on. `l`, if there is one, is told of
+    /// each call.
     file_range(std::shared_ptr<const void> o, int f, std::uint64_t at, std::size_t n,
                listener l = nullptr) noexcept
         : owner(std::move(o)), fd(f), offset(at), size(n), told(l)
@@ -34,11 +36,11 @@ struct file_range {
     }
     bool empty() const noexcept { return size == 0; }
 
-    std::shared_ptr<const void> owner;
-    int fd = -1;
-    std::uint64_t offset = 0;
-    std::size_t size = 0;
-    listener told = nullptr;
+    std::shared_ptr<const void> owner; ///< what owns `fd`; it goes when the last range that names it does
+    int fd = -1;                       ///< open for reading; -1: an empty range
+    std::uint64_t offset = 0;          ///< of the first byte in the file
+    std::size_t size = 0;              ///< bytes
+    listener told = nullptr;           ///< is told of each call that sends of it; nullptr: nobody
 };
 
 } // namespace verbena

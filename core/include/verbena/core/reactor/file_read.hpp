@@ -23,6 +23,7 @@ namespace verbena {
 class [[nodiscard("co_await it: nothing is read otherwise")]] file_read final
     : public detail::file_operation {
 public:
+    /// Reads at most `to.size()` bytes of `fd` from `offset` on.
     [[nodiscard("co_await it: nothing is read otherwise")]] file_read(int fd, std::span<std::byte> to,
                                                                       std::uint64_t offset) noexcept
         : fd_(fd), to_(to), offset_(offset)

@@ -23,6 +23,8 @@ namespace verbena {
 class [[nodiscard("co_await it: nothing is written otherwise")]] file_write final
     : public detail::file_operation {
 public:
+    /// Writes at most `from.size()` bytes to `fd` from `offset` on. `through`: they are on stable storage when
+    /// it completes (RWF_DSYNC).
     [[nodiscard("co_await it: nothing is written otherwise")]] file_write(int fd,
                                                                           std::span<const std::byte> from,
                                                                           std::uint64_t offset,

@@ -35,6 +35,7 @@ public:
     /// Stops both; cancels what is armed in the ring.
     void stop() noexcept;
     int fd() const noexcept { return fd_; }
+    /// The reactor on whose thread it is called.
     reactor& shard() const noexcept { return reactor_; }
 
 protected:
@@ -42,6 +43,7 @@ protected:
     /// Reads what there is, bounded by a budget; true if there was anything. Inside a poll: it must
     /// not resume coroutines. It may destroy the watch.
     virtual bool on_readable() noexcept = 0;
+    /// The descriptor can be written. Inside a poll: it must not resume coroutines. It may destroy the watch.
     virtual void on_writable() noexcept = 0;
 
 private:

@@ -13,6 +13,8 @@
 
 namespace verbena {
 
+/// The threads that a shard without a runtime has for what blocks: a client's, in somebody else's program.
+/// Destroying them waits for the jobs that run.
 struct own_threads {
     /// Names that may be looked up at a time; further ones wait.
     static constexpr unsigned max_look_ups = 4;

@@ -47,11 +47,14 @@ enum class wait_policy : std::uint8_t {
 };
 /// "busy", "adaptive" or "event".
 result<wait_policy> parse_wait_policy(std::string_view name);
+/// The name that parse_wait_policy() takes. A literal.
 std::string_view to_string(wait_policy policy) noexcept;
 
+/// What a reactor is made with (reactor::create(), runtime_options).
 struct reactor_options {
-    wait_policy policy = wait_policy::adaptive;
-    duration spin = std::chrono::microseconds(50);
+    wait_policy policy = wait_policy::adaptive; ///< what it does when there is nothing to do
+    duration spin =
+        std::chrono::microseconds(50); ///< `adaptive`: how long it looks for work before it sleeps
     clock_source* clock = nullptr;     ///< nullptr: system_clock()
     unsigned ring_entries = 1024;      ///< submission queue length
     unsigned masked_ring_features = 0; ///< ring_feature bits to do without
@@ -60,7 +63,9 @@ struct reactor_options {
     unsigned index = 0; ///< the shard's number, for metrics
 };
 
-/// A source of events. All four run on the reactor's thread.
+/// Where a reactor finds work in each of its turns, beside its ring and its sockets: a completion queue, for
+/// example. All four functions run on the reactor's thread. It is added by reactor::add(), and leaves when it
+/// is destroyed.
 class event_source : public list_hook {
 public:
     /// Does what there is to do, bounded; true if there was anything.
@@ -79,6 +84,8 @@ protected:
 /// Work that runs once after the polls of a turn, or at its end. Posting it twice runs it once.
 class deferred : public list_hook {
 public:
+    /// The work. On the shard, between polls and not inside one, so that it may resume coroutines and post
+    /// itself again.
     virtual void run() noexcept = 0;
 
 protected:
@@ -89,6 +96,7 @@ protected:
 /// called there; it may delete itself in deliver().
 class remote_message {
 public:
+    /// Called once on the receiving shard, in a poll: it must not resume coroutines, but may post them.
     virtual void deliver() noexcept = 0;
 
 protected:
@@ -102,17 +110,17 @@ private:
 
 /// Counters of one shard, written by its thread alone but for `wakes`; any thread may read them.
 struct reactor_stats {
-    std::atomic<std::uint64_t> turns{0};
-    std::atomic<std::uint64_t> busy_nanoseconds{0};
-    std::atomic<std::uint64_t> spin_nanoseconds{0};
-    std::atomic<std::uint64_t> sleep_nanoseconds{0};
-    std::atomic<std::uint64_t> sleeps{0};
-    std::atomic<std::uint64_t> remote_messages{0};
+    std::atomic<std::uint64_t> turns{0};             ///< rounds of polls
+    std::atomic<std::uint64_t> busy_nanoseconds{0};  ///< in turns that did something
+    std::atomic<std::uint64_t> spin_nanoseconds{0};  ///< in turns that found nothing, while it does not sleep
+    std::atomic<std::uint64_t> sleep_nanoseconds{0}; ///< asleep
+    std::atomic<std::uint64_t> sleeps{0};            ///< times that it went to sleep
+    std::atomic<std::uint64_t> remote_messages{0};   ///< delivered here
     std::atomic<std::uint64_t> wakes{
         0}; ///< system calls by which others ended the shard's sleep; written by them
     std::atomic<std::uint64_t> stalls{
         0}; ///< turns that held the shard over 1 ms; over 100 ms they are logged
-    std::atomic<std::uint64_t> stall_nanoseconds{0};
+    std::atomic<std::uint64_t> stall_nanoseconds{0};   ///< of the turns that `stalls` counts
     std::atomic<std::uint64_t> illegal_transitions{0}; ///< of named_state: each is a fault of ours
 };
 
@@ -122,6 +130,12 @@ enum class run_end : std::uint8_t {
     nothing_left, ///< under a virtual clock: nothing is ready, no timer is armed, so nothing can ever happen
 };
 
+/// The loop of one thread: polls its sources of events, runs timers, resumes coroutines, and sleeps when there
+/// is nothing to do.
+///
+/// Made, run and destroyed by one thread. What is marked "Shard only" is an assertion elsewhere; post_remote()
+/// and stop() are for any thread. All that is registered with it (sources, timers, watches, tasks) goes before
+/// it does.
 class reactor {
 public:
     /// Sockets tried speculatively in each turn while the shard spins; others wait for the ring.
@@ -205,6 +219,7 @@ public:
         assert(is_here() && "reactor::add() on another thread or in another shard's turn");
         sources_.push_back(source);
     }
+    /// Arms and cancels timers of this shard. Shard only.
     timer_queue& timers() noexcept
     {
         assert(is_here() && "reactor::timers() on another thread or in another shard's turn");
@@ -212,6 +227,7 @@ public:
     }
     /// Shard only, but for what it counts (ring::stats()).
     ring& io() noexcept { return *ring_; }
+    /// What tells it the time: reactor_options::clock. now() is cheaper. Any thread.
     clock_source& clock() noexcept { return *clock_; }
     /// system_random(), or under a seed one of its own. Shard only.
     random_source& random() noexcept
@@ -220,7 +236,9 @@ public:
     }
     /// The time at the start of this turn: one clock read serves everything in it.
     time_point now() const noexcept { return now_; }
+    /// The number that it was made with, which names its shard in logs and metrics. Any thread.
     unsigned index() const noexcept { return options_.index; }
+    /// As it was made. Any thread.
     wait_policy policy() const noexcept { return options_.policy; }
     const reactor_stats& stats() const noexcept { return stats_; }
     /// Those that have tasks now: scopes, and what else starts tasks. Shard only.

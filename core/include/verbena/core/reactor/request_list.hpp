@@ -59,6 +59,7 @@ struct request_report {
 /// What only whoever serves a request knows of it: its operation, its file.
 class request_detail {
 public:
+    /// Writes that. On the request's shard, between polls, while the request is listed.
     virtual void describe(request_report& into) const noexcept = 0;
 
 protected:
@@ -80,7 +81,9 @@ public:
     /// Writes what it knows. Between the polls of its shard, while the request is listed; from served() too.
     virtual void report(request_report& into) const noexcept = 0;
 
+    /// Whether it is among those that are served now.
     bool is_listed() const noexcept { return is_linked(); }
+    /// When it was listed.
     time_point since() const noexcept { return detail::request_place::since; }
     /// Whose waits are the request's; lives until leave(). nullptr: nobody's.
     void set_runner(const detail::wait_record* runner) noexcept { runner_ = runner; }
@@ -181,6 +184,7 @@ public:
     /// all the time, once, and none that comes meanwhile. May outlive the list, and is at its end then.
     class reader {
     public:
+        /// Begins at the oldest request; what comes from now on is not shown.
         explicit reader(request_list& list) noexcept : list_(list), until_(list.shard_.now())
         {
             list.all_.push_front(here_);
@@ -258,6 +262,7 @@ void listed_request::served(std::string_view status) noexcept
 /// request's.
 class [[nodiscard("co_await it: the request is served by nobody otherwise")]] served_by {
 public:
+    /// `r` is listed, and outlives this.
     explicit served_by(listed_request& r) noexcept : request_(r) {}
     served_by(const served_by&) = delete;
     ~served_by()

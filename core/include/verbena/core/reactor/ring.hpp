@@ -76,6 +76,7 @@ public:
                        ring_completion& target);
     /// Forgets `target`'s operation and asks the kernel to cancel it: on_complete will not be called.
     void detach(ring_completion& target) noexcept;
+    /// Whether `target` waits for a completion: between what started it and on_complete() or detach().
     bool in_flight(const ring_completion& target) const noexcept
     {
         return target.slot_ != ring_completion::no_slot;
@@ -96,6 +97,7 @@ public:
     /// True if reap() would find nothing and submit() has nothing to hand over. No system call.
     bool is_quiet() const noexcept;
 
+    /// What the ring counts. Any thread may read; lives as long as the ring.
     const ring_stats& stats() const noexcept;
 
 private:

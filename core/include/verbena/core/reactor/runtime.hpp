@@ -34,9 +34,10 @@
 
 namespace verbena {
 
+/// What a runtime is made with (runtime::start()).
 struct runtime_options {
-    unsigned shards = 1;
-    reactor_options reactor = {};                      ///< of each shard; `index` is set by the runtime
+    unsigned shards = 1;          ///< how many threads run shards, 1 to runtime::max_shards
+    reactor_options reactor = {}; ///< of each shard; `index` is set by the runtime
     std::size_t memory_limit = std::size_t(512) << 20; ///< bytes of all buffer pools together
     huge_pages pages = huge_pages::automatic;          ///< what buffers may lie on
     unsigned blocking_threads = 8;                     ///< that a lane has at most
@@ -55,10 +56,15 @@ enum class lane_rights : std::uint8_t {
     callers ///< each job may take a caller's, as those of an export do; what it leaves behind reaches other such lanes alone
 };
 
+/// The shards of a program: a thread with a reactor, buffers and a scope for each, and the threads for calls
+/// that block.
+///
+/// Made and destroyed by a thread that is no shard. It owns the shards; all that runs on them ends, or is asked
+/// to stop and waited for, before the destructor returns.
 class runtime {
 public:
-    static constexpr unsigned max_shards = 256;
-    static constexpr std::size_t max_lanes = 4352;
+    static constexpr unsigned max_shards = 256;    ///< threads that run shards
+    static constexpr std::size_t max_lanes = 4352; ///< at a time
 
     /// Starts the threads, with all signals blocked in them. EINVAL for a number of shards outside
     /// 1..max_shards; else the error of the first shard whose reactor failed, none then runs.
@@ -69,7 +75,9 @@ public:
 
     std::size_t size() const noexcept { return shards_.size(); }
     const runtime_options& options() const noexcept { return options_; }
+    /// The shard of that number, below size(). It lives until stop(). Any thread.
     shard& at(std::size_t index) noexcept;
+    /// What the buffer pools of all shards count against. Any thread.
     memory_budget& budget() noexcept { return budget_; }
     /// A new lane for calls that block; lives as long as the runtime, or until remove_lane(). Whatever can hang by itself gets one of its own. Lanes of equal `rights` share the
     /// threads of one crew. `threads`: the most that it has at a time; 0 for runtime_options::blocking_threads. Any thread but a
@@ -79,10 +87,11 @@ public:
     /// Takes a lane away that finish() was called of, while shards run: others may have its name. It is there for some time, since a reply
     /// that is being sent may have to close a file by it: until most_removed more were removed. Any thread but a shard's.
     void remove_lane(blocking_pool& lane) noexcept;
-    static constexpr std::size_t most_removed = 1024;
+    static constexpr std::size_t most_removed = 1024; ///< that remain after their end
+    /// A lane in whose calls something is stuck.
     struct stuck_lane {
-        std::string name;
-        blocking_pool::occupation now;
+        std::string name;              ///< of the lane
+        blocking_pool::occupation now; ///< when stuck_lanes() looked
     };
     /// The lanes in whose calls something has been stuck for `limit` or longer. Any thread.
     std::vector<stuck_lane> stuck_lanes(std::chrono::steady_clock::duration limit) const;

@@ -199,6 +199,7 @@ private:
 /// One shard, as those who put work there see it. Lives as long as its runtime runs.
 class shard {
 public:
+    /// A view of what its owner made (runtime, simulated_shards): all of it outlives the view.
     shard(unsigned index, reactor& r, buffer_pool& buffers, scope& tasks) noexcept
         : index_(index), reactor_(r), buffers_(buffers), tasks_(tasks)
     {

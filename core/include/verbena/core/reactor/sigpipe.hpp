@@ -15,11 +15,13 @@ namespace verbena {
 /// it is. Two system calls, and one more where a signal may have come.
 class sigpipe_guard {
 public:
+    /// Whether what the thread does meanwhile can raise SIGPIPE, and how one knows that it did.
     enum class comes : std::uint8_t {
         never,      ///< does nothing
         with_epipe, ///< a signal came if errno is EPIPE at the end
         silently,   ///< errno tells nothing
     };
+    /// Blocks SIGPIPE for the calling thread, which also destroys the guard.
     explicit sigpipe_guard(comes how = comes::with_epipe) noexcept : how_(how)
     {
         if (how_ == comes::never)

@@ -42,6 +42,7 @@ public:
     /// with a message where io_uring is refused.
     shard& add(memory_budget& budget);
     std::size_t size() const noexcept { return shards_.size(); }
+    /// The shard of that number, below size().
     shard& at(std::size_t index) noexcept { return shards_[index].view; }
 
     /// Runs `t` to its end on `where`, one of these, and yields its value; it begins in a turn of that shard. The

@@ -21,8 +21,10 @@ public:
     timer(const timer&) = delete;
     timer& operator=(const timer&) = delete;
 
+    /// Whether on_timer() is still to come: armed, and neither called since nor cancelled.
     bool is_armed() const noexcept { return queue_ != nullptr; }
     time_point when() const noexcept { return when_; }
+    /// Disarms it; on_timer() is not called. On the shard. Nothing if it is not armed.
     inline void cancel() noexcept;
 
 protected:
@@ -38,7 +40,7 @@ private:
     timer* next_ = nullptr; // of those outside
 };
 
-/// Not thread-safe: one per shard.
+/// The timers of one shard (reactor::timers()). Not thread-safe. A timer is armed in one queue at a time.
 class timer_queue {
 public:
     timer_queue() = default;
@@ -49,9 +51,11 @@ public:
     /// Arms `t` for `when`, moving it if it is armed already. Succeeds without memory, too: who arms a timer is often in a place that
     /// no exception may leave.
     void arm(timer& t, time_point when) noexcept;
+    /// Disarms `t`, if it is armed here.
     void cancel(timer& t) noexcept;
     /// Runs every timer due at `now`; true if one ran.
     bool expire(time_point now) noexcept;
+    /// When the first is due; nothing if none is armed.
     std::optional<time_point> next() const noexcept;
 
 private:

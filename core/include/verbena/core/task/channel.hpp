@@ -21,6 +21,7 @@ namespace verbena {
 template<class T>
 class channel {
 public:
+    /// Takes the memory for `capacity` values, at least 1; throws std::bad_alloc without it.
     explicit channel(std::size_t capacity) : ring_(capacity), room_(capacity), filled_(0)
     {
         assert(capacity > 0);
@@ -68,6 +69,7 @@ public:
     }
     bool closed() const noexcept { return closed_; }
     std::size_t size() const noexcept { return size_; }
+    /// How many values it holds before a sender waits.
     std::size_t capacity() const noexcept { return ring_.size(); }
 
 private:

@@ -192,9 +192,10 @@ task<std::vector<detail::value_of<T>>> when_all(std::vector<task<T>> tasks)
 template<class T>
 class first_of {
 public:
+    /// Task `i` yielded `v`.
     first_of(std::size_t i, detail::value_of<T> v) : index(i), value(std::move(v)) {}
-    std::size_t index;
-    detail::value_of<T> value;
+    std::size_t index;         ///< of the task in the order of the arguments, from 0
+    detail::value_of<T> value; ///< what the task yielded
 };
 
 /// Runs all tasks (at least one) until the first of them ends, and yields that one's value.

@@ -8,9 +8,11 @@
 
 namespace verbena {
 
-/// Shard-local manual-reset event.
+/// Something that happens, once or until it is reset, and that any number of tasks await. Shard-local: set,
+/// reset and awaited there. Must outlive its waits.
 class event {
 public:
+    /// What wait() returns.
     class [[nodiscard("co_await it: nothing waits here otherwise")]] awaiter {
     public:
         explicit awaiter(event& e, const char* what) noexcept : event_(e), what_(what) {}
@@ -29,6 +31,7 @@ public:
         detail::waiter waiter_;
     };
 
+    /// What wait_shielded() returns.
     class [[nodiscard("co_await it: nothing waits here otherwise")]] shielded_awaiter {
     public:
         explicit shielded_awaiter(event& e, const char* what) noexcept : event_(e), what_(what) {}
@@ -46,6 +49,7 @@ public:
         detail::waiter waiter_;
     };
 
+    /// Whether set() was called since it was made or reset. On the shard only, as reset().
     bool is_set() const noexcept { return set_; }
     /// Wakes all who wait. On the shard of those only.
     void set() noexcept
@@ -54,6 +58,7 @@ public:
         while (detail::waiter* w = waiters_.front())
             w->wake();
     }
+    /// Makes later waits wait again. Those that set() woke go on.
     void reset() noexcept { set_ = false; }
     /// `co_await e.wait()`. Completes when: the event is set, or at once if it is; the task then goes on in the shard's run queue, so
     /// that a reset() may come before. On cancel: it ends and yields false, else true. Errors: none. Lifetime: the event outlives

@@ -16,8 +16,8 @@ namespace verbena {
 /// What the calling thread's frame lists have done. `fresh` counts the frames that came from the
 /// heap: constant in steady state.
 struct frame_pool_stats {
-    std::uint64_t reused = 0;
-    std::uint64_t fresh = 0;
+    std::uint64_t reused = 0; ///< frames that came from the thread's own lists
+    std::uint64_t fresh = 0;  ///< frames that came from the heap
 };
 
 /// Memory for one frame of `size` bytes, from the calling thread's list or the heap.

@@ -12,7 +12,8 @@
 
 namespace verbena {
 
-/// Shard-local. Must outlive its passes.
+/// Lets work in until it is closed, and tells then when the last has left: for an orderly end. Shard-local.
+/// Must outlive its passes.
 class gate {
 public:
     /// Keeps the gate from being empty while it lives. Move-only; empty if the gate was closed.
@@ -29,7 +30,10 @@ public:
             return *this;
         }
         ~pass() { leave(); }
+        /// Whether it holds the gate open: enter() made it before close(), and it has not left since.
         explicit operator bool() const noexcept { return gate_ != nullptr; }
+        /// Gives the pass up early, as its destruction does. On the gate's shard. Without a pass it does
+        /// nothing.
         void leave() noexcept
         {
             if (gate* g = std::exchange(gate_, nullptr))

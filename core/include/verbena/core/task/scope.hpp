@@ -109,10 +109,13 @@ public:
                "see runtime::call()");
         stop_.request_stop();
     }
+    /// Whether request_stop() was called on this scope itself; a stop of the parent's context does not reach
+    /// it.
     bool stop_requested() const noexcept { return stop_.stop_requested(); }
     std::size_t live() const noexcept { return live_; }
     const task_context& context() const noexcept { return context_; }
 
+    /// What join() returns.
     class [[nodiscard("co_await it: nothing waits here otherwise")]] join_awaiter {
     public:
         explicit join_awaiter(scope& s) noexcept : scope_(s) {}
@@ -204,6 +207,7 @@ private:
 /// run_until_complete() threw it: the loop ended before the task did. what() says why.
 class incomplete_run : public std::runtime_error {
 public:
+    /// `why` is how the loop's run ended.
     explicit incomplete_run(run_end why);
     run_end why() const noexcept { return why_; }
 

@@ -10,11 +10,13 @@
 
 namespace verbena {
 
-/// Shard-local counting semaphore, first come first served.
+/// Permits that are counted, and handed out in order of asking. Shard-local. Must outlive its waits.
 class semaphore {
 public:
+    /// Begins with `permits` to give out.
     explicit semaphore(std::size_t permits) noexcept : permits_(permits) {}
 
+    /// What acquire() returns.
     class [[nodiscard("co_await it: nothing waits here otherwise")]] awaiter {
     public:
         explicit awaiter(semaphore& s) noexcept : semaphore_(s) {}
@@ -51,6 +53,7 @@ public:
             w->wake();
         permits_ += n;
     }
+    /// Permits that try_acquire() would find now.
     std::size_t available() const noexcept { return permits_; }
 
 private:
@@ -61,6 +64,7 @@ private:
 /// A permit that was acquired; it is given back when this goes. Shard-local; the semaphore outlives it.
 class held_permit {
 public:
+    /// Takes over one permit that the caller has acquired from `of`.
     explicit held_permit(semaphore& of) noexcept : semaphore_(of) {}
     held_permit(const held_permit&) = delete;
     held_permit& operator=(const held_permit&) = delete;

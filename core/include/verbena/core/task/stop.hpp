@@ -20,6 +20,8 @@ class stop_source;
 /// callback runs on the shard, inside request_stop(); it must only note the fact and wake someone.
 class stop_listener : public list_hook {
 public:
+    /// Called once, on the shard, when the source is asked to stop; the listener is unlinked by then and may
+    /// go.
     virtual void on_stop() noexcept = 0;
 
 protected:
@@ -32,7 +34,9 @@ protected:
 class stop_token {
 public:
     stop_token() = default;
+    /// Whether its source was asked to stop; false without a source.
     inline bool stop_requested() const noexcept;
+    /// Whether it has a source, so that a stop can come at all.
     bool stop_possible() const noexcept { return source_ != nullptr; }
     /// Registers `listener` until it is destroyed or unlinked; false (and nothing registered) if
     /// stop was requested already.
@@ -51,8 +55,12 @@ public:
     stop_source(const stop_source&) = delete;
     stop_source& operator=(const stop_source&) = delete;
 
+    /// A token that sees this source. The source outlives it.
     stop_token token() noexcept { return stop_token(this); }
+    /// Whether request_stop() was called.
     bool stop_requested() const noexcept { return stopped_; }
+    /// Stops, once: calls all listeners, in the order in which they subscribed, before it returns. Later calls
+    /// do nothing. On the shard of those who listen.
     void request_stop() noexcept
     {
         if (std::exchange(stopped_, true))

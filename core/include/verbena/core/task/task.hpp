@@ -36,8 +36,9 @@ class reactor;
 struct task_context {
     reactor* shard = nullptr; ///< the reactor whose thread runs the tasks
     stop_token stop;          ///< asked before and during waits that document it
-    std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
-    std::uint64_t trace_id = 0; ///< appears in log lines; 0 when the request has none
+    std::chrono::steady_clock::time_point deadline =
+        std::chrono::steady_clock::time_point::max(); ///< of the request, by the shard's clock; max(): none
+    std::uint64_t trace_id = 0;                       ///< appears in log lines; 0 when the request has none
 };
 
 namespace detail {
@@ -191,6 +192,7 @@ public:
             detail::promise_result<T>::unhandled_exception();
         }
     };
+    /// The coroutine's own handle; the task owns what it names.
     using handle_type = std::coroutine_handle<promise_type>;
 
     task() = default;
@@ -205,8 +207,10 @@ public:
     }
     ~task() { reset(); }
 
+    /// Whether it holds a coroutine: not after a default construction or a move out of it.
     explicit operator bool() const noexcept { return bool(handle_); }
 
+    /// What awaiting a task makes of it.
     class awaiter {
     public:
         explicit awaiter(handle_type handle) noexcept : handle_(handle) {}

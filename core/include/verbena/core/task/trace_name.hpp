@@ -21,6 +21,7 @@ constexpr std::uint64_t trace_of(std::uint32_t connection, std::uint32_t number)
 /// An id without a connection is a plain number.
 class trace_name {
 public:
+    /// Writes `id` into itself, without memory: "12.1a" is call 0x1a of connection 12.
     explicit trace_name(std::uint64_t id) noexcept
     {
         const auto number = static_cast<std::uint32_t>(id);
@@ -34,6 +35,7 @@ public:
             text_.append("0");
         text_.append(number, 16);
     }
+    /// The text, which lives as long as this object.
     std::string_view view() const noexcept { return text_.view(); }
     operator std::string_view() const noexcept { return view(); }
 

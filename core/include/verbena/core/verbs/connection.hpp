@@ -25,6 +25,7 @@
 
 namespace verbena::verbs {
 
+/// What a connection is made with: its depths, its private data.
 struct connection_options {
     std::uint32_t operations = 64; ///< Sends, Writes and Reads under way at once; what comes on top waits
     /// Messages that the peer may send before they are received here, while the pool has memory for them. Verbs has no flow
@@ -42,6 +43,7 @@ struct connection_options {
 /// here.
 class message {
 public:
+    /// For connection: `memory` is the receive that `c` completed.
     message(lease memory, const completion& c) noexcept
         : memory_(std::move(memory)),
           size_(c.opcode == opcode::receive_immediate ? 0 : c.length),
@@ -52,6 +54,8 @@ public:
         if (c.opcode == opcode::receive_immediate)
             written_ = c.length;
     }
+    /// What a Send brought; empty for a Write with immediate. Valid while the message lives, and may be written
+    /// to.
     std::span<std::byte> bytes() const noexcept
     {
         return memory_ ? memory_.bytes().first(size_) : std::span<std::byte>();
@@ -130,10 +134,13 @@ public:
     /// Completes when: the connection has ended, by either end. On cancel: yields before that. Yields what ended it, which is
     /// connection_end::orderly if nothing went wrong.
     task<error> ended();
+    /// Whether work can be posted. On its shard.
     bool connected() const noexcept { return pair_ != nullptr && !down_ && pair_->connected(); }
     /// What grant_request::scope limits a grant to. Nothing is posted to it by hand: its queues and completions are this object's.
     queue_pair& scope() noexcept { return *pair_; }
+    /// As queue_pair::peer_name(). Valid as long as the connection.
     std::string_view peer_name() const noexcept { return pair_->peer_name(); }
+    /// As queue_pair::peer_address().
     std::string_view peer_address() const noexcept { return pair_->peer_address(); }
 
 private:

@@ -9,6 +9,10 @@
 
 namespace verbena::transport_metrics {
 
+/// @name Families that the providers and streams share
+/// Each has a label `transport`, but where something else is said; docs/reference/metrics.md tells what they
+/// count. Any thread.
+/// @{
 metric_family connections();
 metric_family connections_accepted();
 /// Labels `transport` and `cause`.
@@ -20,6 +24,7 @@ metric_family sends();
 metric_family payload_copied_bytes();
 /// Without a label: of iWARP connections, and of RPC-over-RDMA on others.
 metric_family read_depth_waits();
+/// @}
 
 } // namespace verbena::transport_metrics
 

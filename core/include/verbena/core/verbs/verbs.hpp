@@ -45,12 +45,16 @@ enum class status : std::uint8_t {
     rnr_retry_exceeded, ///< the peer had no receive posted
     fatal_error,
 };
+/// The word for a status, as in logs and metrics. A literal.
 std::string_view to_string(status s) noexcept;
+/// The category of codes that are a status.
 const std::error_category& status_category() noexcept;
+/// So a status stands in an error: error(make_error_code(s)).
 std::error_code make_error_code(status s) noexcept;
 
 /// How a connection ended where nothing went wrong. Its other ends have codes of errno or of status.
 enum class connection_end : std::uint8_t { orderly = 1 };
+/// So an orderly end stands in an error. Its category is "connection".
 std::error_code make_error_code(connection_end e) noexcept;
 
 /// What was asked for (work requests) or what happened (completions).
@@ -70,13 +74,17 @@ enum class opcode : std::uint8_t {
     receive_immediate,
     receive_with_immediate, ///< completions only: a receive that a send_with_immediate took, with its bytes and 32 bits
 };
+/// Whether the completion took a receive.
 constexpr bool is_receive(opcode o) noexcept { return o >= opcode::receive; }
+/// Whether it changes the key of a renewable grant.
 constexpr bool is_renewal(opcode o) noexcept { return o == opcode::bind || o == opcode::unbind; }
+/// Whether the completion has 32 bits in completion::immediate.
 constexpr bool has_immediate(opcode o) noexcept { return o >= opcode::receive_immediate; }
 
 /// What a peer, or this end, may do with memory. A bit set.
 enum class access : std::uint8_t { local_write = 1, remote_read = 2, remote_write = 4 };
 constexpr access operator|(access a, access b) noexcept { return access(unsigned(a) | unsigned(b)); }
+/// Whether all rights in `want` are among those in `have`.
 constexpr bool allows(access have, access want) noexcept
 {
     return (unsigned(have) & unsigned(want)) == unsigned(want);
@@ -85,46 +93,49 @@ constexpr bool allows(access have, access want) noexcept
 /// Local memory of a work request. `local_key` is that of its region; 0 has the provider find the region by the
 /// address, among the pools and regions of the domain.
 struct segment {
-    std::byte* address = nullptr;
-    std::uint32_t length = 0;
-    std::uint32_t local_key = 0;
+    std::byte* address = nullptr; ///< local; of registered memory, where the device needs that
+    std::uint32_t length = 0;     ///< bytes
+    std::uint32_t local_key = 0;  ///< region::local_key(), or 0
 };
 
 /// A range of memory that a peer may touch, as the wire names it.
 struct remote_segment {
-    std::uint32_t key = 0;
-    std::uint32_t length = 0;
-    std::uint64_t address = 0;
+    std::uint32_t key = 0;     ///< steering tag, or remote key
+    std::uint32_t length = 0;  ///< bytes
+    std::uint64_t address = 0; ///< as the device addresses it; not a pointer of this process
 };
 
 class grant;
 
+/// What queue_pair::post_send() posts. It is copied: only what the fields point at has to stay.
 struct send_request {
-    std::uint64_t id = 0; ///< comes back in the completion
-    verbs::opcode opcode = opcode::send;
-    bool signalled = true; ///< false: no completion on success; retired by a later one
-    bool fence = false;    ///< waits for earlier RDMA Reads of this queue pair
+    std::uint64_t id = 0;                ///< comes back in the completion
+    verbs::opcode opcode = opcode::send; ///< what is to be done
+    bool signalled = true;               ///< false: no completion on success; retired by a later one
+    bool fence = false;                  ///< waits for earlier RDMA Reads of this queue pair
     /// The data is copied when it is posted: at most max_inline bytes, which need no registration and are the
     /// caller's again when post_send() returns. Not for rdma_read.
     bool inline_data = false;
     std::span<const segment> segments; ///< read when the request is posted; may die afterwards
     std::uint64_t remote_address = 0;  ///< rdma_write, write_with_immediate, rdma_read
-    std::uint32_t remote_key = 0;
-    std::uint32_t invalidate_key = 0; ///< send_with_invalidate: the peer's key; local_invalidate: ours
-    std::uint32_t immediate = 0;      ///< write_with_immediate, send_with_immediate
+    std::uint32_t remote_key = 0;      ///< the peer's, for the same opcodes
+    std::uint32_t invalidate_key = 0;  ///< send_with_invalidate: the peer's key; local_invalidate: ours
+    std::uint32_t immediate = 0;       ///< write_with_immediate, send_with_immediate
     /// bind, unbind: of this queue pair's domain, made on any shard, used by one queue pair at a time; outlives the completion.
     verbs::grant* grant = nullptr;
 };
 
+/// What queue_pair::post_receive() posts: memory for one message.
 struct receive_request {
-    std::uint64_t id = 0;
-    verbs::segment segment;
+    std::uint64_t id = 0;   ///< comes back in the completion
+    verbs::segment segment; ///< stays, with its registration, until the completion
 };
 
+/// How a work request ended, or what came into a receive.
 struct completion {
-    std::uint64_t id = 0;
-    verbs::status status = status::success;
-    verbs::opcode opcode = opcode::send;
+    std::uint64_t id = 0;                   ///< of the request
+    verbs::status status = status::success; ///< success, or why not
+    verbs::opcode opcode = opcode::send;    ///< of the request; for receives what came
     std::uint32_t length = 0; ///< receives and rdma_read: bytes placed; receive_immediate: bytes written
     std::uint32_t invalidated_key = 0; ///< receive: the local key the peer invalidated, or 0
     std::uint32_t immediate = 0;       ///< receive_immediate, receive_with_immediate
@@ -133,11 +144,11 @@ struct completion {
 
 /// What a provider can do. Asked once, at set-up; nothing above may assume more.
 struct capabilities {
-    std::string_view provider;
+    std::string_view provider;         ///< as "rdma", "iwarp", "loop"; a literal
     bool remote_invalidate = false;    ///< send_with_invalidate works in both directions
     bool grant_per_queue_pair = false; ///< a grant can be limited to one queue pair
-    bool write_with_immediate = false;
-    bool send_with_immediate = false;
+    bool write_with_immediate = false; ///< opcode::write_with_immediate works
+    bool send_with_immediate = false;  ///< opcode::send_with_immediate works
     /// true (iWARP, RFC 7306): a send_with_immediate comes as two messages that follow each other, and takes two receives: a `receive`
     /// with its bytes, then a `receive_immediate` of length 0. false: one receive, a `receive_with_immediate`.
     bool immediates_apart = false;
@@ -169,12 +180,12 @@ struct capabilities {
     bool bounds_peer_reads = false;
     /// The provider finds out by itself, in time, that the peer of an idle connection is gone (TCP keep-alive).
     bool notices_dead_peers = false;
-    std::uint32_t max_inline = 0; ///< bytes of send_request::inline_data
-    std::uint32_t max_send_segments = 1;
-    std::uint32_t max_read_segments = 1;
+    std::uint32_t max_inline = 0;            ///< bytes of send_request::inline_data
+    std::uint32_t max_send_segments = 1;     ///< of a Send or Write
+    std::uint32_t max_read_segments = 1;     ///< of a Read
     std::uint32_t max_outstanding_reads = 1; ///< largest ORD and IRD
-    std::uint32_t max_message = 0x40000000;
-    std::uint32_t max_private_data = 56; ///< bytes of the ULP's own, both ways
+    std::uint32_t max_message = 0x40000000;  ///< bytes of one request
+    std::uint32_t max_private_data = 56;     ///< bytes of the ULP's own, both ways
     bool private_data_padded = false; ///< zeros follow it where it arrives (InfiniBand's connection manager)
 
     bool operator==(const capabilities&) const = default;
@@ -185,6 +196,7 @@ struct capabilities {
 class region {
 public:
     virtual ~region() = default;
+    /// What segment::local_key is set to for this memory. Of the device, for any shard.
     virtual std::uint32_t local_key() const noexcept = 0;
 };
 
@@ -196,8 +208,11 @@ using memory_owner = std::variant<std::monostate, lease, std::shared_ptr<const v
 /// A grant as its device has it: for providers.
 class grant_slot {
 public:
+    /// The memory as the peer names it.
     virtual remote_segment where() const noexcept = 0;
+    /// Whether the peer can reach the memory now.
     virtual bool valid() const noexcept = 0;
+    /// As grant::next_key(); 0 where the grant is not renewable.
     virtual std::uint32_t next_key() noexcept { return 0; }
     /// Nobody holds it any more, and nobody has revoked it: the device does, when it can.
     virtual void drop() noexcept = 0;
@@ -228,6 +243,8 @@ public:
 
     /// Whether there is one: it was made, and neither revoked nor moved elsewhere.
     explicit operator bool() const noexcept { return slot_ != nullptr; }
+    /// What the peer is told, so that it can reach the memory; zeros if there is no grant. It changes when the
+    /// grant is renewed.
     remote_segment where() const noexcept { return slot_ != nullptr ? slot_->where() : remote_segment{}; }
     /// True while the key works: there is one, and the peer has not invalidated it. What the peer of another queue pair
     /// invalidated is to be revoked all the same before its memory is used for something else.
@@ -248,15 +265,16 @@ private:
     grant_slot* slot_ = nullptr;
 };
 
+/// What protection_domain::make_grants() is asked for, and its outcome.
 struct grant_request {
     std::span<std::byte> memory; ///< below 4 GiB; stays alive until the grant is revoked
     /// In place of memory: `store_length` bytes of it from `store_offset` on, which the peer's accesses read and write by calls. What
     /// can't be written is dropped, and the connection lives on: byte_store::write_failure() tells. What can't be read ends the connection. An
     /// RDMA Read finds what earlier Writes of its connection wrote. Shared until the grant has gone.
     std::shared_ptr<byte_store> store;
-    std::uint64_t store_offset = 0;
-    std::uint32_t store_length = 0;
-    access rights = access::remote_read;
+    std::uint64_t store_offset = 0;      ///< bytes
+    std::uint32_t store_length = 0;      ///< bytes
+    access rights = access::remote_read; ///< what the peer may do with the memory
     /// The peer of this queue pair, which is of the shard that makes the grant, alone may use it; nullptr: that of any queue pair of the
     /// domain. Providers without grant_per_queue_pair refuse the former.
     queue_pair* scope = nullptr;
@@ -293,8 +311,9 @@ struct receive_pauses {
     duration over{0};   ///< those before, together
 };
 
+/// What a shared receive queue is made with.
 struct shared_receive_queue_options {
-    std::uint32_t depth = 1024;
+    std::uint32_t depth = 1024;       ///< receives that stand at once, at most
     receive_supply* supply = nullptr; ///< where receives_on_demand is set; outlives the queue
 };
 
@@ -376,9 +395,10 @@ protected:
     ~completion_handler() = default;
 };
 
+/// What a queue pair is made with.
 struct queue_pair_options {
-    std::uint32_t send_depth = 256;
-    std::uint32_t receive_depth = 256;
+    std::uint32_t send_depth = 256;    ///< requests posted and not completed at once, at most
+    std::uint32_t receive_depth = 256; ///< receives that stand at once, at most
     /// Receives come from here, and the queue pair has none of its own.
     shared_receive_queue* shared_receives = nullptr;
 };
@@ -406,7 +426,9 @@ public:
     /// this returns or later, and nothing more can be posted. For what a peer can cause.
     virtual void abort(const error& cause) noexcept { kill(cause); }
 
+    /// Whether requests can be posted: after accept() or connect(), until the end. On the shard.
     virtual bool connected() const noexcept = 0;
+    /// The domain that it was made in, which outlives it.
     virtual protection_domain& domain() noexcept = 0;
     /// Largest number of RDMA Reads this end may have outstanding (ORD), as negotiated.
     virtual std::uint32_t max_reads() const noexcept = 0;
@@ -418,12 +440,14 @@ public:
     virtual std::string_view peer_address() const noexcept = 0;
 };
 
+/// How context::connect() connects.
 struct connect_options {
+    /// stays until connect() has ended; capabilities::max_private_data bytes at most
     std::span<const std::byte> private_data;
-    std::uint32_t initiator_depth = 16;     ///< RDMA Reads we may send at once (ORD)
-    std::uint32_t responder_resources = 16; ///< RDMA Reads the peer may send at once (IRD)
-    queue_pair_options queue_pair;
-    duration timeout = std::chrono::seconds(10);
+    std::uint32_t initiator_depth = 16;          ///< RDMA Reads we may send at once (ORD)
+    std::uint32_t responder_resources = 16;      ///< RDMA Reads the peer may send at once (IRD)
+    queue_pair_options queue_pair;               ///< of the queue pair that is made
+    duration timeout = std::chrono::seconds(10); ///< then connect() fails
 };
 
 /// A peer that wants in, on its way to the shard that will serve it. Destroying it refuses the peer. One shard at a time.
@@ -441,8 +465,12 @@ public:
 class connect_request {
 public:
     virtual ~connect_request() = default;
+    /// What the peer said when it connected. Lives as long as the request; zeros may follow it
+    /// (capabilities::private_data_padded).
     virtual std::span<const std::byte> private_data() const noexcept = 0;
+    /// Canonical text without port, as queue_pair::peer_address().
     virtual std::string_view peer_address() const noexcept = 0;
+    /// With port, for people.
     virtual std::string_view peer_name() const noexcept = 0;
     /// RDMA Reads the peer is ready to answer at once (its IRD): our ORD can't be more.
     virtual std::uint32_t peer_responder_resources() const noexcept = 0;
@@ -466,7 +494,8 @@ public:
     virtual task<result<void>> reject(std::span<const std::byte> private_data) = 0;
 };
 
-/// Listens on one address for one shard.
+/// Listens on one address, or takes what is given to it by adopt(), for one shard. Used and destroyed there; no
+/// task waits in next() then.
 class listener {
 public:
     virtual ~listener() = default;
@@ -475,6 +504,8 @@ public:
     /// Completes when: a peer wants in, or the listener is closed. On cancel: ECANCELED, which takes no peer away. Errors:
     /// ECANCELED, after close() too, and no other. Lifetime: the listener outlives the wait. Shard: that of its context.
     virtual task<result<std::unique_ptr<connect_request>>> next() = 0;
+    /// Takes no more peers: next() fails, and peers that it has not yielded are dropped. Idempotent. Connections
+    /// that were made go on.
     virtual void close() noexcept = 0;
     /// The address as bound, with the real port: "iwarp://127.0.0.1:20049".
     virtual std::string local_url() const = 0;
@@ -485,6 +516,7 @@ public:
 class device {
 public:
     virtual ~device() = default;
+    /// What the provider can do on all shards. Lives as long as the device.
     virtual const capabilities& query() const noexcept = 0;
     /// `address`, if any: an address of this host, as text without port. Where there are several devices, a grant of the domain that is of
     /// no queue pair is of the one that has this address: its peers come to that. Asks the kernel for it. Any shard. Errors: EINVAL: no
@@ -497,8 +529,11 @@ public:
 class context {
 public:
     virtual ~context() = default;
+    /// What the provider can do here. Lives as long as the context.
     virtual const capabilities& query() const noexcept = 0;
+    /// The reactor that the context was made for, which outlives it.
     virtual reactor& shard() noexcept = 0;
+    /// The device that this context is part of, which outlives it.
     virtual verbs::device& device() noexcept = 0;
     /// One of the device's.
     result<std::unique_ptr<protection_domain>> make_domain() { return device().make_domain(); }

@@ -13,9 +13,10 @@
 
 namespace verbena::files {
 
+/// Bytes of a file that somebody has locked.
 struct locked_range {
-    byte_range bytes;
-    lock_type type = lock_type::read;
+    byte_range bytes;                 ///< both ends included
+    lock_type type = lock_type::read; ///< how they are locked
     friend bool operator==(const locked_range&, const locked_range&) = default;
 };
 
@@ -35,6 +36,7 @@ public:
 
     /// Those that have bytes of `r`.
     std::span<const locked_range> overlapping(const byte_range& r) const noexcept;
+    /// All of them, in order. Valid until the next change.
     std::span<const locked_range> all() const noexcept { return ranges_; }
     bool empty() const noexcept { return ranges_.empty(); }
     std::size_t size() const noexcept { return ranges_.size(); }

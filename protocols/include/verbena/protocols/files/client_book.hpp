@@ -191,6 +191,7 @@ public:
     void set_limits(const limits& most) noexcept { options_.limits = most; }
     /// Any thread: of clients, and of tables on the clients' home.
     const state_stats& stats() const noexcept { return stats_; }
+    /// Whether clients may still reclaim what they had before the restart. Any thread.
     grace_period::phase grace() const noexcept { return phase_.load(std::memory_order_acquire); }
 
 private:

@@ -29,6 +29,7 @@ enum class operation : std::uint8_t {
     lock_read,
     lock_write,
 };
+/// How many values operation has.
 constexpr unsigned operation_count = 15;
 
 /// Whether another client's delegation has to go before `op`.

@@ -13,9 +13,10 @@
 
 namespace verbena::files {
 
+/// A limit of state that kept something from being granted.
 struct limit_met {
-    limited what;
-    limit_of whose;
+    limited what;   ///< what there is too much of
+    limit_of whose; ///< whose limit it is
 };
 
 /// `answer`, and the limit that it is for. Any thread.

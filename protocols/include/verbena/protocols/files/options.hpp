@@ -29,20 +29,20 @@ namespace verbena::files {
 /// Each of one state_table. Beyond one: its error, or, where an answer without it is legal (a delegation, a wait), that answer.
 /// Some may be set while they are read (client_book::set_limits()): who has more then keeps it.
 struct limits {
-    adjustable<std::size_t> clients = 16384;
-    adjustable<std::size_t> opens = 1'000'000;
-    adjustable<std::size_t> opens_per_client = 200'000;
-    adjustable<std::size_t> locks = 1'000'000; ///< ranges
-    adjustable<std::size_t> locks_per_client = 100'000;
+    adjustable<std::size_t> clients = 16384;            ///< with those whose lease is over
+    adjustable<std::size_t> opens = 1'000'000;          ///< of all clients
+    adjustable<std::size_t> opens_per_client = 200'000; ///< of one client
+    adjustable<std::size_t> locks = 1'000'000;          ///< ranges
+    adjustable<std::size_t> locks_per_client = 100'000; ///< of one client
     adjustable<std::size_t> lock_states =
         1'000'000; ///< lock owners of files, also those that have no range any more
-    adjustable<std::size_t> lock_states_per_client = 100'000;
-    std::size_t lockers_per_file = 2048; ///< that have ranges
+    adjustable<std::size_t> lock_states_per_client = 100'000; ///< of one client
+    std::size_t lockers_per_file = 2048;                      ///< that have ranges
     /// Ranges of a file whose locks processes of this host see, too: an unlock tells the back end what is left of them.
     std::size_t local_ranges_per_file = 4096;
     adjustable<std::size_t> owner_names = std::size_t(256) << 20; ///< bytes of the names of all owners
-    adjustable<std::size_t> owner_names_per_client = std::size_t(16) << 20;
-    adjustable<std::size_t> delegations = 100'000;
+    adjustable<std::size_t> owner_names_per_client = std::size_t(16) << 20; ///< bytes, of one client
+    adjustable<std::size_t> delegations = 100'000;                          ///< of all clients
     adjustable<std::size_t> delegations_per_client =
         20'000;                            ///< with those that were revoked and are not freed
     std::size_t waiters_per_client = 1024; ///< for locks; a wait more is not kept
@@ -56,8 +56,10 @@ struct limits {
     std::size_t owner_bytes = 1024; ///< of an owner's name, RFC 8881 NFS4_OPAQUE_LIMIT
 };
 
+/// How a state_table keeps its promises: times, and what clients may have.
 struct state_options {
     std::uint32_t epoch = 1; ///< of this start, another one each time; not 0 and not 2^32 - 1
+    /// a client that is not heard of for so long may lose what it has
     duration lease = std::chrono::seconds(90);
     duration courtesy_time = std::chrono::hours(24); ///< after the lease's end
     duration grace_time = std::chrono::seconds(90);  ///< at least the lease of the start before
@@ -65,7 +67,7 @@ struct state_options {
     /// If a client lets so many delegations be revoked, each within `distrust` of the one before, it is not trusted for that time: it gets none,
     /// and all that it has is recalled at once. Otherwise each would cost somebody `recall_time`.
     unsigned trusted_revocations = 3;
-    duration distrust = std::chrono::minutes(15);
+    duration distrust = std::chrono::minutes(15); ///< for so long a client is not trusted
     /// How long a fence (recallable.hpp) has before it is asked to end by force; how long the end of a client's state
     /// waits for those of it; and how long all of them have when the shard stops.
     duration fence_time = std::chrono::seconds(10);
@@ -78,29 +80,29 @@ struct state_options {
     /// Of what is reclaimed under a lease: nobody has changed a file unseen whose change time, in seconds since 1970, is before this. It was
     /// under a lease since then at least, until the server ended. Others may have been changed since; 0: all.
     std::int64_t reclaimed_unchanged = 0;
-    bool read_delegations = true;
-    bool write_delegations = true;
-    files::limits limits;
+    bool read_delegations = true;  ///< whether any are given
+    bool write_delegations = true; ///< whether any are given
+    files::limits limits;          ///< what there may be at once
     /// Those that may reclaim, as the recovery store has them at this start; the grace period begins with them.
     std::vector<reclaimer> reclaimers;
 };
 
 /// A waiter that may ask for its lock again. The range is kept for it for state_options::lock_reserve.
 struct lock_notice {
-    client_id client = nobody;
-    std::span<const std::byte> owner;
-    const storage::handle* file = nullptr;
-    byte_range bytes;
-    lock_type type = lock_type::read;
-    std::uint32_t via = 0; ///< the export by which the client waits, and knows the file
+    client_id client = nobody;             ///< who waits
+    std::span<const std::byte> owner;      ///< of the lock that it wants
+    const storage::handle* file = nullptr; ///< good during the call
+    byte_range bytes;                      ///< that it wants
+    lock_type type = lock_type::read;      ///< to read, or to write
+    std::uint32_t via = 0;                 ///< the export by which the client waits, and knows the file
 };
 
 /// A client whose lease was over lost what it had, since others needed it.
 struct loss_notice {
-    client_id client = nobody;
-    std::string_view key; ///< as of client_book::add_client()
+    client_id client = nobody; ///< as the table called it
+    std::string_view key;      ///< as of client_book::add_client()
     std::size_t opens = 0, locks = 0, delegations = 0;
-    duration silent{};
+    duration silent{}; ///< since it was last heard of
 };
 
 /// Hears what clients have to be told. Called in the middle of a decision: it notes what it is told and sends it later, and does
@@ -110,6 +112,7 @@ public:
     virtual void recall(const recall_notice& n) noexcept = 0; ///< of a delegation
     /// The client is asked to give back what it can spare, so that `keep` delegations are left to it.
     virtual void recall_any(client_id client, std::size_t keep) noexcept = 0;
+    /// A lock that this client waits for may be free: it is to ask again.
     virtual void lock_available(const lock_notice& n) noexcept = 0;
     /// When the client was last heard from besides by state_table::renew(): its last compound's end, time_point::max() while one runs, or
     /// time_point::min() where it had none. Asked where a lease would end: it does not while a compound runs, nor earlier than a whole
@@ -144,8 +147,10 @@ enum class limit_of : std::uint8_t { client, peer, all, file };
 /// How often something was refused, or a delegation or a wait not given, for each limit.
 class limit_counters {
 public:
-    static constexpr std::size_t kinds = 10, scopes = 4;
+    static constexpr std::size_t kinds = 10, scopes = 4; ///< of each enum
+    /// One refusal more. On the counters' shard.
     void add(limited what, limit_of whose) noexcept { counts_[std::size_t(what)][std::size_t(whose)].add(); }
+    /// How often that was refused. Any thread.
     std::uint64_t value(limited what, limit_of whose) const noexcept
     {
         return counts_[std::size_t(what)][std::size_t(whose)].value();

@@ -19,8 +19,10 @@ namespace verbena::files {
 /// of several.
 class presence {
 public:
+    /// files share them; a bucket that is not empty costs its files the way to their home
     static constexpr std::size_t buckets = 4096;
 
+    /// `key` is drawn at random, so that clients can't choose a bucket.
     explicit presence(const siphash_key& key) noexcept : key_(key) {}
     /// False: nobody has state of the file, but for what was granted after this was asked (under_way.hpp). True: perhaps somebody has.
     /// Any thread.
@@ -30,6 +32,7 @@ public:
     }
     /// The same of any file.
     bool has_any() const noexcept { return files_.load(std::memory_order_acquire) != 0; }
+    /// What add() and remove() are given for a file.
     std::uint64_t hash(const storage::handle& file) const noexcept { return siphash(key_, file.bytes()); }
 
     /// A file gets its first state, or has lost its last one.
@@ -38,6 +41,7 @@ public:
         counts_[hash % buckets].fetch_add(1, std::memory_order_release);
         files_.fetch_add(1, std::memory_order_release);
     }
+    /// A file has lost its last state.
     void remove(std::uint64_t hash) noexcept
     {
         counts_[hash % buckets].fetch_sub(1, std::memory_order_release);

@@ -25,9 +25,9 @@ namespace verbena::files {
 
 /// Recallable state that its client is to return.
 struct recall_notice {
-    client_id client = nobody;
-    stateid id;
-    const storage::handle* file = nullptr;
+    client_id client = nobody;                    ///< who has it
+    stateid id;                                   ///< by which it is returned
+    const storage::handle* file = nullptr;        ///< good during the call
     delegation_type type = delegation_type::read; ///< of a delegation
     std::uint32_t via = 0; ///< the export by which the client got it, and knows the file
 };
@@ -44,13 +44,13 @@ enum class loss : std::uint8_t {
 
 /// What a client does not have any more.
 struct lost_state {
-    client_id client = nobody;
-    stateid id;
-    const storage::handle* file = nullptr;
-    std::array<byte_ranges, 2> bytes; ///< those that it had to read, and those to write as well
-    loss why = loss::returned;
-    bool is_all = true;    ///< false: the client keeps other bytes by the same stateid
-    std::uint32_t via = 0; ///< the export by which the client had it
+    client_id client = nobody;             ///< who had it
+    stateid id;                            ///< by which the client knows it
+    const storage::handle* file = nullptr; ///< good during the call
+    std::array<byte_ranges, 2> bytes;      ///< those that it had to read, and those to write as well
+    loss why = loss::returned;             ///< how it came to that
+    bool is_all = true;                    ///< false: the client keeps other bytes by the same stateid
+    std::uint32_t via = 0;                 ///< the export by which the client had it
 };
 
 /// A kind of recallable state besides delegations, which the table knows by itself. A protocol brings it along; a
@@ -59,6 +59,7 @@ struct lost_state {
 /// decision: they answer, or note what they are told, and do not call the table.
 class recallable_kind {
 public:
+    /// A word, as "layout". A literal.
     virtual std::string_view name() const noexcept = 0; ///< for the log
     /// Whether such a range to read, or to write, has to go before another client's `op`, and is not given while
     /// another client has the file open or locked so. No range is given while the file is being changed, by whomever.
@@ -110,6 +111,7 @@ public:
     virtual bool has_room(const stateid&) const noexcept { return true; }
 
     // Limits. What is fenced counts until that is over.
+    /// The most that there may be. It may be asked for at any time, and change.
     virtual std::size_t most() const noexcept = 0; ///< pairs of a client and a file that have one
     /// Likewise, of one client, at all tables, with what it has of other kinds.
     virtual std::size_t most_of_client() const noexcept = 0;
@@ -126,20 +128,21 @@ private:
 
 /// What a client has of a kind.
 struct held_state {
-    client_id client = nobody;
-    stateid id;
-    storage::handle file;
-    std::uint32_t via = 0; ///< the export by which the client got it
+    client_id client = nobody; ///< who has it
+    stateid id;                ///< by which the client knows it
+    storage::handle file;      ///< of which file
+    std::uint32_t via = 0;     ///< the export by which the client got it
 };
 
+/// What state_table::hold() is asked for.
 struct hold_request {
-    client_id client = nobody;
-    exported_file file;
-    recallable_kind* kind = nullptr;
+    client_id client = nobody;       ///< who is to have it
+    exported_file file;              ///< of which file
+    recallable_kind* kind = nullptr; ///< of which kind
     /// An open, a lock or a delegation of the file; or the state of this kind that the client has.
     stateid by;
-    byte_range bytes;
-    lock_type type = lock_type::read;
+    byte_range bytes;                 ///< the range
+    lock_type type = lock_type::read; ///< to read, or to write
     /// The client may learn that some of the bytes are a hole, or get bytes that are not the file's. Until state_table::note_told() says
     /// whether, who fills one waits, the client itself too.
     bool looks = false;

@@ -31,7 +31,7 @@ constexpr share kept_out_by(delegation_type type, bool leased) noexcept
 
 /// Who may reclaim.
 struct reclaimer {
-    std::string key;
+    std::string key;               ///< of the client, as it was written
     share keeps_out = share::both; ///< as in recovery_store::add()
     friend auto operator<=>(const reclaimer&, const reclaimer&) = default;
 };
@@ -83,6 +83,7 @@ public:
 /// Who may reclaim, and until when. Shard-local; decides, and writes nothing.
 class grace_period {
 public:
+    /// What may be granted just now.
     enum class phase : std::uint8_t {
         reclaiming, ///< clients take back what they had
         ending,     ///< its end is being written: nobody reclaims, and nothing new is granted
@@ -91,7 +92,9 @@ public:
     /// Over at once where nobody may reclaim: a first start, or all clients had gone.
     grace_period(std::vector<reclaimer> reclaimers, time_point until);
 
+    /// On its shard.
     phase now() const noexcept { return phase_; }
+    /// Whether that client had something before the restart, and has not said that it is done.
     bool may_reclaim(std::string_view key) const noexcept { return keys_.contains(key); }
     /// What `key` may reclaim that keeps others from reading or writing.
     share keeps_out(std::string_view key) const noexcept;
@@ -110,6 +113,7 @@ public:
     }
     /// When it is over if clients don't end it earlier.
     time_point until() const noexcept { return until_; }
+    /// From now on nobody reclaims; what comes waits until end().
     void begin_end() noexcept { phase_ = phase::ending; }
     /// It was written, or not: then it goes on, to be ended again.
     void end(bool written) noexcept;

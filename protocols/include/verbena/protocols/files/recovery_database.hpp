@@ -28,12 +28,15 @@ namespace verbena::files {
 
 /// A change of the list. Owns its key.
 struct recovery_change {
+    /// What a change does to the list.
     enum class kind : std::uint8_t { add, remove, end_grace };
+    /// `of` is the client's key, empty for end_grace; `against`, of `add`, is what its record is to say that it
+    /// keeps out.
     explicit recovery_change(kind k, std::string_view of = {}, share against = share::both)
         : what(k), key(of), keeps_out(against)
     {
     }
-    kind what;
+    kind what;       ///< what it does
     std::string key; ///< of the client; empty for end_grace
     share keeps_out; ///< with add
 };

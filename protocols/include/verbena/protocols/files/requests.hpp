@@ -25,6 +25,8 @@ namespace verbena::files {
 /// What the back end has still to be asked, or to have done; empty where no lock of the file system is concerned.
 using back_end_locks = std::shared_ptr<storage::local_locks>;
 
+/// What a client is to the state layer: its lease runs; it is over, and the client keeps what nobody else asks
+/// for; it is over, and all is taken; an operator took what it had.
 enum class client_state : std::uint8_t { active, courtesy, expired, revoked };
 
 /// On what grounds somebody opens.
@@ -33,6 +35,7 @@ enum class open_claim : std::uint8_t {
     reclaim,          ///< had it before the server's restart
     under_delegation, ///< has open_request::delegation
 };
+/// Which delegation an open asks for.
 enum class delegation_want : std::uint8_t { none, any, read, write };
 /// Why an open brought no delegation.
 enum class no_delegation : std::uint8_t {
@@ -45,16 +48,17 @@ enum class no_delegation : std::uint8_t {
     no_downgrade, ///< the client has one to write, and wants one to read
 };
 
+/// What state_table is asked to open, and by whom.
 struct open_request {
-    client_id client = nobody;
+    client_id client = nobody; ///< of the state layer; nobody for a caller of version 3
     std::span<const std::byte>
-        owner; ///< good during the call; of begin_open(): until the pending_open is gone
-    exported_file file;
+        owner;          ///< good during the call; of begin_open(): until the pending_open is gone
+    exported_file file; ///< as the state layer knows it
     /// What the back end has given for it, by which the client reads and writes. The back end outlives the table.
     std::shared_ptr<const storage::open_file> opened;
-    share access = share::read; ///< not none
-    share deny = share::none;
-    open_claim claim = open_claim::fresh;
+    share access = share::read;           ///< not none
+    share deny = share::none;             ///< what others are denied meanwhile
+    open_claim claim = open_claim::fresh; ///< on what grounds
     bool promised = false; ///< may_open() has just said yes to it: no limit stands against it any more
     delegation_want want = delegation_want::any; ///< with reclaim: what it had
     stateid delegation;                          ///< with under_delegation
@@ -67,55 +71,58 @@ struct open_request {
     bool hears_of_locks =
         false; ///< its client relies on state_handler::lock_available() for locks by this open
 };
+/// A delegation that came with an open.
 struct granted_delegation {
-    stateid id;
-    delegation_type type = delegation_type::read;
+    stateid id;                                   ///< by which it is returned
+    delegation_type type = delegation_type::read; ///< to read, or to write as well
     bool recalled =
         false; ///< it is recalled at once: one that was reclaimed and that we don't want to be out
 };
+/// What an open gave.
 struct opened {
-    stateid id;
-    std::optional<granted_delegation> delegation;
+    stateid id;                                    ///< by which the file is read, written, locked and closed
+    std::optional<granted_delegation> delegation;  ///< where one was given
     no_delegation why = no_delegation::not_wanted; ///< where there is none
 };
 
+/// What state_table is asked to lock, and for whom.
 struct lock_request {
-    client_id client = nobody;
-    exported_file file;
+    client_id client = nobody;        ///< whose lock it is to be
+    exported_file file;               ///< that the lock is of
     bool new_owner = false;           ///< `id` is an open, and `owner` says whose lock it is to be
     stateid id;                       ///< else of the owner's earlier locks by the same open
     std::span<const std::byte> owner; ///< good during the call
-    byte_range bytes;
-    lock_type type = lock_type::read;
+    byte_range bytes;                 ///< both ends included
+    lock_type type = lock_type::read; ///< to read, or to write
     bool wait =
         false; ///< where it is denied: hear of it when it may be asked for again, if its open hears of locks
-    bool reclaim = false;
+    bool reclaim = false; ///< it had the lock before the server's restart
 };
 /// A host's lock, by its owner alone: state_table::add_host().
 struct owner_lock {
-    client_id client = nobody;
-    exported_file file;
+    client_id client = nobody;        ///< of state_table::add_host()
+    exported_file file;               ///< of which file
     std::span<const std::byte> owner; ///< good during the call
-    byte_range bytes;
-    lock_type type = lock_type::read;
-    bool wait = false; ///< where it is denied: hear of it when it may be asked for again
-    bool reclaim = false;
+    byte_range bytes;                 ///< both ends included
+    lock_type type = lock_type::read; ///< to read, or to write
+    bool wait = false;                ///< where it is denied: hear of it when it may be asked for again
+    bool reclaim = false;             ///< it had the lock before the server's restart
 };
 /// What a lock is denied for.
 struct lock_holder {
-    byte_range bytes;
-    lock_type type = lock_type::read;
-    client_id client = nobody;
-    std::string owner;
+    byte_range bytes;                 ///< of them, both ends included
+    lock_type type = lock_type::read; ///< how they are locked
+    client_id client = nobody;        ///< nobody: a process of this host
+    std::string owner;                ///< as the client calls it
 };
 
 /// Whose a stateid is.
 struct state_holder {
-    client_id client = nobody;
-    bool has_owner = false; ///< false: a delegation
-    bool locks = false;     ///< the owner is one of locks
-    std::string owner;      ///< its name
-    exported_file file;     ///< empty of a delegation that was revoked
+    client_id client = nobody; ///< whose it is
+    bool has_owner = false;    ///< false: a delegation
+    bool locks = false;        ///< the owner is one of locks
+    std::string owner;         ///< its name
+    exported_file file;        ///< empty of a delegation that was revoked
 };
 
 /// What check_io() found out about a stateid.

@@ -20,6 +20,7 @@ class state_table;
 
 /// One thing that a client has, or waits for. Texts and handles are good during the call that tells of it.
 struct listed_state {
+    /// What kind of thing it is.
     enum class what : std::uint8_t {
         open,
         delegation,
@@ -27,7 +28,7 @@ struct listed_state {
         lock,
         wait, ///< of somebody whose lock was denied
     } is = what::open;
-    client_id client = nobody;
+    client_id client = nobody;           ///< who has it
     const client_label* label = nullptr; ///< the client's
     stateid id;                          ///< of a wait: none
     const storage::handle* file =
@@ -48,6 +49,7 @@ struct listed_state {
 /// next() begins at once, however long the list is. Shard: the table's. Holds nothing of the table between two calls.
 class state_list {
 public:
+    /// Which things are listed.
     enum class of : std::uint8_t {
         opens, ///< opens, delegations and what is of other kinds
         locks, ///< locks, and behind them those who wait for one

@@ -89,10 +89,13 @@ public:
     std::optional<std::vector<exported_file>> files_of(client_id client, std::size_t most);
     /// As the book has them, of a client of any shard's.
     bool lacks_record(client_id client, share keeps_out = share::none) const noexcept;
+    /// Whether something of the client was revoked that it has not freed. Of a client of any shard's, as the
+    /// book has it.
     bool has_revoked(client_id client) const noexcept;
-    /// Whom an open keeps from reading or writing for certain, by its deny bits and a write delegation that it reclaims; and whom it may keep
-    /// out, with the delegation that it may bring.
+    /// Whom an open keeps from reading or writing for certain, by its deny bits and a write delegation that it
+    /// reclaims.
     static share surely_keeps_out(const open_request& r) noexcept;
+    /// Whom it may keep out, with the delegation that it may bring.
     share may_keep_out(const open_request& r) noexcept;
     /// A silent client has heard that the delegation was revoked: that is free_stateid() for it. With the last one its record is
     /// written again by tend(), or by record() if that comes first. Anything else is left as it is.
@@ -289,7 +292,9 @@ public:
 
     // --- Exports that go
 
+    /// What drop_export() takes.
     enum class export_state : bool { all, layouts };
+    /// How much drop_export() has taken.
     struct export_losses {
         std::size_t opens = 0;
         std::size_t locks = 0;
@@ -300,13 +305,16 @@ public:
     /// fences begin, and are not awaited. The client finds out by the file's handle, which nobody takes any more. False: `place`, which begins at 0,
     /// has come to the end. What is given meanwhile may stay, so who wants all of it begins once more when nobody asks for more.
     bool drop_export(std::uint32_t via, export_state what, std::size_t& place, export_losses& lost);
+    /// Whether a fence of something that was got by the export has not ended yet.
     bool has_fences_by(std::uint32_t via) const noexcept;
-    /// Looks at a part of the files that there is something of, locks of the file system among it, or that somebody is at work on. Nothing:
-    /// it has found none of `space` yet, and goes on from `at` the next time.
+    /// Where has_files_in() goes on. Begins empty.
     struct file_search {
         std::size_t next = 0;
         std::size_t buckets = 0;
     };
+    /// Looks at a part of the files that there is something of, locks of the file system among it, or that
+    /// somebody is at work on. True: one is of `space`. False: none is. Nothing: none so far, and it goes on
+    /// from `at` the next time.
     std::optional<bool> has_files_in(std::uint32_t space, file_search& at) const;
 
     // --- Stateids

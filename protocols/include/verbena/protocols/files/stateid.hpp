@@ -12,8 +12,8 @@ namespace verbena::files {
 
 /// A number that grows with each change of the state, and which state it is.
 struct stateid {
-    std::uint32_t seqid = 0;
-    std::array<std::byte, 12> other{};
+    std::uint32_t seqid = 0;           ///< grows with each change of the state; 0: whatever it is
+    std::array<std::byte, 12> other{}; ///< which state it is
     friend bool operator==(const stateid&, const stateid&) = default;
 };
 

@@ -44,9 +44,11 @@ public:
 
     /// Asked without a way to any table: whether somebody has state of the file, or of any file.
     bool has_state(const storage::handle& key) const noexcept { return presence_.has_state(key); }
+    /// Likewise, of any file. Any thread.
     bool has_any_state() const noexcept { return presence_.has_any(); }
     /// What is known of that, to tables.
     files::presence& presence() noexcept { return presence_; }
+    /// The reads and writes that run now, which a grant has to wait for.
     operations_under_way& operations() noexcept { return operations_; }
     /// Nobody else's.
     detail::client_cards& clients() const noexcept { return *clients_; }

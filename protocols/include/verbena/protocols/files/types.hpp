@@ -46,7 +46,9 @@ enum class errc {
     io,               ///< the back end can't reach the file
     recalled,         ///< the client is to return what it has of that, and gets no more of it before
 };
+/// Category "files": values of errc.
 const std::error_category& files_category() noexcept;
+/// So an errc stands in an error.
 std::error_code make_error_code(errc e) noexcept;
 
 /// A client of one state_table. Never 0; never used again within an epoch.
@@ -58,15 +60,17 @@ constexpr client_id nobody = 0;
 enum class share : std::uint8_t { none = 0, read = 1, write = 2, both = 3 };
 constexpr share operator|(share a, share b) noexcept { return share(unsigned(a) | unsigned(b)); }
 constexpr share operator&(share a, share b) noexcept { return share(unsigned(a) & unsigned(b)); }
+/// Whether it is anything but none.
 constexpr bool any(share s) noexcept { return s != share::none; }
 /// Whether `all` has each bit of `part`.
 constexpr bool includes(share all, share part) noexcept { return (all & part) == part; }
 
 /// Bytes `offset` to `last`, both included; offset <= last.
 struct byte_range {
-    std::uint64_t offset = 0;
-    std::uint64_t last = 0;
+    std::uint64_t offset = 0; ///< the first
+    std::uint64_t last = 0;   ///< included
 
+    /// of a range without an end
     static constexpr std::uint64_t to_the_end = std::numeric_limits<std::uint64_t>::max();
     /// `length` bytes, or with to_the_end all that follow. Errors: invalid, where it is none or goes beyond 2^64 - 1.
     static result<byte_range> of(std::uint64_t offset, std::uint64_t length) noexcept;
@@ -75,6 +79,7 @@ struct byte_range {
     {
         return last == to_the_end ? to_the_end : last - offset + 1;
     }
+    /// Whether they have a byte in common.
     constexpr bool overlaps(const byte_range& other) const noexcept
     {
         return offset <= other.last && other.offset <= last;
@@ -82,12 +87,15 @@ struct byte_range {
     friend constexpr bool operator==(const byte_range&, const byte_range&) = default;
 };
 
+/// How bytes are locked: beside other readers, or alone.
 enum class lock_type : std::uint8_t { read, write };
+/// Whether two owners can't have locks of these types of the same byte.
 constexpr bool conflict(lock_type a, lock_type b) noexcept
 {
     return a == lock_type::write || b == lock_type::write;
 }
 
+/// What a delegation lets its client do without asking: read, or write as well.
 enum class delegation_type : std::uint8_t { read, write };
 
 } // namespace verbena::files

@@ -72,9 +72,10 @@ class operations_under_way;
 
 /// The state layer's name for a file. A back end's handle names a file within its space alone: that is the export's number.
 storage::handle file_key(std::uint32_t space, const storage::handle& file) noexcept;
+/// What a file_key() names.
 struct file_of_space {
-    std::uint32_t space = 0;
-    storage::handle file;
+    std::uint32_t space = 0; ///< of the exports that share state
+    storage::handle file;    ///< as the back end has it
 };
 /// What has that name. Nothing: it is too short for one.
 std::optional<file_of_space> open_file_key(const storage::handle& key) noexcept;
@@ -128,6 +129,7 @@ private:
 /// What reads or writes on one shard, in the order of beginning, and where that shard counts changes. Used on that shard only.
 class operations_here {
 public:
+    /// For calls that run on `where`; `all` outlives it.
     operations_here(operations_under_way& all, const shard& where) noexcept : all_(all), where_(where) {}
     operations_here(const operations_here&) = delete;
 

@@ -19,6 +19,7 @@ namespace verbena::nfs {
 /// tell), so that he has fewer until the next lookup.
 class nsswitch_groups final : public group_source {
 public:
+    /// Lookups run on `lane`.
     explicit nsswitch_groups(blocking_pool& lane) noexcept : lane_(lane) {}
 
     task<result<std::optional<std::vector<std::uint32_t>>>> find_groups(std::uint32_t uid) override;

@@ -16,6 +16,7 @@ namespace verbena::nfs::v4 {
 /// Asks the C library on threads of `lane`, which outlives this: a lookup may block for minutes, and can't be recalled.
 class nsswitch_names final : public name_source {
 public:
+    /// Lookups run on `lane`.
     explicit nsswitch_names(blocking_pool& lane) noexcept : lane_(lane) {}
 
     /// What stands behind the first dot of the host's full name, as libnfsidmap finds it; empty where that has none. Fails where the name is not

@@ -48,6 +48,7 @@ public:
 template<class Value>
 using cache_of_users = v4::detail::expiring_cache<std::uint32_t, Value>;
 
+/// How long groups are known, and how many lookups may run.
 struct user_groups_options {
     duration kept = std::chrono::minutes(10);        ///< how long a user's groups are known
     duration kept_unknown = std::chrono::minutes(1); ///< and that there is no such user
@@ -72,8 +73,10 @@ struct user_groups_options {
 
 /// What became of lookups. Written on the home of its user_groups, read from any thread.
 struct user_groups_counters {
+    /// What a lookup found.
     enum class outcome : std::uint8_t { found, unknown, failed };
-    static constexpr std::size_t outcomes = 3;
+    static constexpr std::size_t outcomes = 3; ///< of outcome
+    /// What a call was told.
     enum class answer : std::uint8_t {
         cached,    ///< the groups were known
         looked_up, ///< the call waited for them
@@ -103,13 +106,15 @@ enum class groups_standing : std::uint8_t {
 /// after it.
 class user_groups {
 public:
+    /// For calls of every shard; lookups run on `home`. On its shard.
     user_groups(shard& home, group_source& source, user_groups_options options = {});
     user_groups(const user_groups&) = delete;
 
+    /// What is known of a user.
     struct answer {
-        groups_standing is = groups_standing::later;
-        storage::shared_groups groups; ///< if known; of nobody's number empty, but there
-        time_point until;              ///< unless later: how long
+        groups_standing is = groups_standing::later; ///< whether the groups are known
+        storage::shared_groups groups;               ///< if known; of nobody's number empty, but there
+        time_point until;                            ///< unless later: how long
     };
     /// The groups of `uid`, for a call that came from the address `from`.
     /// Completes when: they are known, or patience is over. On cancel: later, or groups of before. Errors: none.

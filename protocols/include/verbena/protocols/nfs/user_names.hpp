@@ -32,12 +32,13 @@
 
 namespace verbena::nfs::v4 {
 
+/// What a name or number is of.
 enum class account_kind : std::uint8_t { user, group };
 
 /// A user or a group by its number.
 struct account {
-    account_kind kind = account_kind::user;
-    std::uint32_t id = 0;
+    account_kind kind = account_kind::user; ///< of `id`
+    std::uint32_t id = 0;                   ///< uid or gid
     friend auto operator<=>(const account&, const account&) = default;
 };
 
@@ -210,6 +211,7 @@ private:
 
 } // namespace detail
 
+/// How names are made of numbers, and how long they are known.
 struct user_names_options {
     std::string domain;                       ///< what stands behind the @; empty: the source says it
     bool sends_names = false;                 ///< of a server: it tells owners by their names
@@ -226,8 +228,10 @@ struct user_names_options {
 
 /// What became of lookups. Written on the shard of its user_names, read from any thread.
 struct user_names_counters {
+    /// What a lookup found.
     enum class outcome : std::uint8_t { found, unknown, failed };
-    static constexpr std::size_t outcomes = 3;
+    static constexpr std::size_t outcomes = 3; ///< of outcome
+    /// What a call was told.
     enum class answer : std::uint8_t {
         cached,    ///< it was known
         looked_up, ///< it was waited for
@@ -251,21 +255,25 @@ public:
     /// "alice@example.org" and so on up to so many bytes: Linux reserves no more for one (IDMAP_NAMESZ).
     static constexpr std::size_t max_text = 128;
 
+    /// Lookups run in `lookups`, which is joined before this goes.
     user_names(scope& lookups, name_source& source, user_names_options options = {});
     user_names(const user_names&) = delete;
 
+    /// What is known.
     enum class outcome : std::uint8_t {
         found,
         unknown, ///< there is nobody of that name or number
         later,   ///< it could not be found out, or not in time
         given_up ///< of a name: nor for user_names_options::most_later, so that nobody should wait any longer
     };
+    /// The number of a name.
     struct id_answer {
-        outcome how = outcome::later;
-        std::uint32_t id = 0;
+        outcome how = outcome::later; ///< whether it is known
+        std::uint32_t id = 0;         ///< if found
     };
+    /// The name of a number.
     struct text_answer {
-        outcome how = outcome::later;
+        outcome how = outcome::later;            ///< whether it is known
         std::shared_ptr<const std::string> text; ///< with the domain
         time_point until;                        ///< how long that is so; in the past: no longer than now
     };

@@ -38,6 +38,7 @@ public:
     storage::block_properties properties() const noexcept { return properties_; }
     access_mode mode() const noexcept { return mode_; }
 
+    /// Reads `into.size()` bytes.
     task<result<void>> read(std::uint64_t offset, std::span<std::byte> into);
     /// `through`: on stable storage when it is answered (FUA).
     task<result<void>> write(std::uint64_t offset, std::span<const std::byte> from, bool through = false);
@@ -53,7 +54,9 @@ public:
     /// How many times changes were lost since the device was opened. Read it before a change begins and after a flush that succeeded later: if
     /// both are equal, that change was not lost.
     std::uint64_t losses() const noexcept { return losses_; }
+    /// Gives blocks back, whose contents are undefined then. Within open_response::max_discard_sectors a piece.
     task<result<void>> discard(std::uint64_t offset, std::uint64_t length);
+    /// Fills blocks with zeros, without their bytes on the way. `keep`: they stay allocated.
     task<result<void>> write_zeroes(std::uint64_t offset, std::uint64_t length, bool keep = false);
 
     /// False if the device could not be opened again when the session began anew: another client had it, for example.

@@ -35,8 +35,8 @@ namespace verbena::rnbd {
 struct device_options {
     std::string name; ///< what clients ask for: 1 to max_device_name bytes, never looked up in a file system
     storage::block_backend* backend = nullptr; ///< outlives the table and every request
-    bool read_only = false;
-    client_list clients; ///< none: this host only
+    bool read_only = false;                    ///< opens to write are EROFS
+    client_list clients;                       ///< none: this host only
     std::string
         session; ///< of this name only; empty: of any. Clients claim their names, so this separates, and protects nothing
 };
@@ -45,7 +45,7 @@ struct device_options {
 /// table lives, and one of the same name that is added later has it again.
 class device_table {
 public:
-    static constexpr std::size_t max_devices = 4096;
+    static constexpr std::size_t max_devices = 4096; ///< that ever were
     static constexpr std::size_t max_changes =
         1024; ///< of one device: what it was stays in memory, as somebody may look at it
 
@@ -58,6 +58,7 @@ public:
     result<void> change(std::size_t i, device_options o);
     /// Nobody opens it from now on. Its back end is used for as long as users_of() tells of any, and until every server has looked again.
     void remove(std::size_t i) noexcept;
+    /// Whether remove() was called. Any thread.
     bool is_removed(std::size_t i) const noexcept
     {
         return slot(i).is_removed.load(std::memory_order_acquire);
@@ -82,12 +83,14 @@ public:
     /// one that is read-only), EPERM (it is open for writing elsewhere).
     result<std::size_t> open(std::string_view name, access_mode mode, const rtrs::session_info& who,
                              host_addresses& host);
+    /// Undoes an open() of the same mode. Any thread.
     void close(std::size_t i, access_mode mode) noexcept;
     /// How many have it open to write, and to read.
     struct users {
-        unsigned writers = 0;
-        unsigned readers = 0;
+        unsigned writers = 0; ///< sessions that may write
+        unsigned readers = 0; ///< sessions that only read
     };
+    /// Any thread.
     users users_of(std::size_t i) const noexcept;
 
 private:
@@ -128,18 +131,20 @@ enum class failure : std::uint8_t {
     other,
     count_
 };
+/// A label of the metrics. A literal.
 std::string_view to_string(failure f) noexcept;
 
 /// What one device did on one shard, which writes.
 struct device_counters {
+    /// `n` is the device's name.
     explicit device_counters(std::string n) : name(std::move(n)) {}
     static constexpr std::size_t kinds = 5; ///< in the order of storage::block_operation
-    const std::string name;
-    counter operations[kinds];
-    log_linear_histogram latency[kinds]; ///< from when its request was read to when the device had done it
-    counter read_bytes, written_bytes;
-    counter failed[std::size_t(failure::count_)];
-    gauge in_flight;
+    const std::string name;                 ///< of the device: a label
+    counter operations[kinds];              ///< that have ended, however they did
+    log_linear_histogram latency[kinds];    ///< from when its request was read to when the device had done it
+    counter read_bytes, written_bytes;      ///< of reads and writes that succeeded
+    counter failed[std::size_t(failure::count_)]; ///< by failure
+    gauge in_flight;                              ///< requests that the device has now
     /// By device, so that one which fails all the time keeps no other one out of the log; those behind the first
     /// device_series::max_devices share one.
     log_limiter failures_logged{1, std::chrono::seconds(10)};
@@ -149,7 +154,7 @@ struct device_counters {
 /// thread reads.
 class device_series {
 public:
-    static constexpr std::size_t max_devices = 64;
+    static constexpr std::size_t max_devices = 64; ///< one more counts under "other"
 
     device_series() = default;
     ~device_series();
@@ -186,6 +191,7 @@ struct server_stats {
 class server_session;
 /// A session's place among those of its server.
 struct session_link : list_hook {
+    /// For `s`, whose member it is.
     explicit session_link(server_session& s) noexcept : session(s) {}
     server_session& session;
 };
@@ -197,6 +203,7 @@ public:
     /// A CLOSE is answered EBUSY when operations on its device have not ended after so long. The last of them closes the device.
     static constexpr std::chrono::seconds close_patience{5};
 
+    /// Counts what all shards do in one place: for a server of one shard, or where nobody asks for more.
     server(device_table& devices, server_stats& stats) noexcept : server(devices, {&stats, 1}) {}
     /// What requests of its sessions do on shard i is counted in `of_shards[i]`, or in the last one.
     server(device_table& devices, std::span<server_stats> of_shards) noexcept
@@ -222,6 +229,7 @@ private:
     host_addresses host_;
 };
 
+/// Registers what `s` counts, which outlives what it returns. Once for each shard. Any thread.
 metric_registrations expose(metric_registry& registry, const server_stats& s);
 /// Devices, and by how many sessions they are open.
 metric_registrations expose(metric_registry& registry, const device_table& devices);

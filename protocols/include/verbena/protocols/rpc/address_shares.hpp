@@ -20,6 +20,7 @@ public:
     class user {
     public:
         user() = default;
+        /// One connection more of the peer at `address`. `all` outlives it.
         user(address_shares& all, const std::string& address)
             : all_(&all), at_(all.shares_.try_emplace(address).first)
         {

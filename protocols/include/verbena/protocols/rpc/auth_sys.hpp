@@ -15,17 +15,19 @@
 
 namespace verbena::rpc {
 
+/// The body of a credential of flavor sys (RFC 5531 appendix A): who the caller says that it is.
 struct auth_sys {
-    static constexpr std::uint32_t max_machine_name = 255;
-    static constexpr std::uint32_t max_groups = 16;
+    static constexpr std::uint32_t max_machine_name = 255; ///< bytes
+    static constexpr std::uint32_t max_groups = 16;        ///< beside `gid`
 
-    std::uint32_t stamp = 0;
-    std::string_view machine_name; // a view into the credential
+    std::uint32_t stamp = 0;       ///< the caller's choice; nobody looks at it
+    std::string_view machine_name; ///< a view into the credential
     std::uint32_t uid = 0;
     std::uint32_t gid = 0;
     std::uint32_t group_count = 0;
     std::array<std::uint32_t, max_groups> groups{};
 
+    /// The supplementary groups, as the caller sent them.
     std::span<const std::uint32_t> other_groups() const noexcept { return {groups.data(), group_count}; }
 };
 

@@ -40,6 +40,7 @@ public:
     std::size_t size() const noexcept { return awaited_ ? ref_.length : bytes_.size(); }
     /// What it was made from, or came in results. Empty in arguments.
     const payload& bytes() const noexcept { return bytes_; }
+    /// Moves the bytes out.
     payload take() noexcept { return std::move(bytes_); }
     /// Brings the bytes of `c`'s arguments here, once. Completes when: call::pull() does. On cancel: as there. Errors: as
     /// there; a handler returns them as its own (typed_program::on()). Lifetime: `c` outlives the task. Shard: that of
@@ -100,6 +101,10 @@ struct verbena::xdr::codec<verbena::rpc::bulk<Max>> {
     static constexpr std::size_t min_size = 4;
     static constexpr std::size_t max_size = 4;
     static constexpr std::size_t payloads = 1;
+    /// @name As of every codec
+    /// encode() writes the length and notes the bytes as a payload item, decode() reads the length. Where bytes were promised that
+    /// are not here, or more than Max, `out` overflows.
+    /// @{
     static void encode(encoder& out, const rpc::bulk<Max>& value) noexcept
     {
         if (value.awaited_ || value.bytes_.size() > Max)
@@ -111,8 +116,10 @@ struct verbena::xdr::codec<verbena::rpc::bulk<Max>> {
         value.ref_ = in.payload(Max);
         value.awaited_ = true;
     }
+    /// @}
     /// For a caller: gives what decode() met its bytes.
     static const payload_ref& awaited(const rpc::bulk<Max>& value) noexcept { return value.ref_; }
+    /// Those bytes, when they are here.
     static void arrived(rpc::bulk<Max>& value, rpc::payload bytes) noexcept
     {
         value.bytes_ = std::move(bytes);

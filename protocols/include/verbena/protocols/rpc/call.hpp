@@ -81,6 +81,7 @@ public:
     auth_status authenticate() noexcept;
     /// Whom authenticate() found.
     const principal& who() const noexcept { return who_; }
+    /// Who sent it: a connection's end. Valid as long as the call.
     const rpc::peer& from() const noexcept { return *peer_; }
     /// The arguments, after the call header.
     xdr::decoder& args() noexcept { return args_; }
@@ -148,11 +149,13 @@ public:
     /// Says that the call may change something from now on: a failure is kept for repeats as results are, of a program that is
     /// non_idempotent() here. Else a repeat of what failed runs again. refuse() takes it back.
     void keep_failure() noexcept { keeps_failure_ = true; }
+    /// Whether a failure is kept for repeats.
     bool keeps_failure() const noexcept { return keeps_failure_ && !refused_; }
 
     /// How long results() may become, from the reply's header on and with what is attached, to be kept for repeats; SIZE_MAX where nothing is
     /// kept, whatever their length. The dispatcher says so before the program runs.
     std::size_t most_kept() const noexcept { return most_kept_; }
+    /// For the dispatcher.
     void set_most_kept(std::size_t bytes) noexcept { most_kept_ = bytes; }
 
     /// Asked to stop when nobody waits for the reply any more: the caller's connection has ended, or the server's time has.

@@ -55,12 +55,12 @@ struct client_options {
     bool hard = true;
     /// A call unanswered for so long ends the connection; it is sent again with the same XID on the next.
     duration timeout = std::chrono::seconds(60);
-    unsigned retries = 2;
+    unsigned retries = 2; ///< times that a soft call is sent again
     /// One attempt to connect.
     duration connect_timeout = std::chrono::seconds(10);
     /// Wait between attempts to connect; doubles up to reconnect_delay_max.
     duration reconnect_delay = std::chrono::milliseconds(100);
-    duration reconnect_delay_max = std::chrono::seconds(10);
+    duration reconnect_delay_max = std::chrono::seconds(10); ///< the longest wait between attempts
     /// false: calls outstanding on a connection that ends, or can't be made, fail with its error. Each call makes one connection at most.
     bool reconnects = true;
     /// While no reply ever came: after so many connections in a row that the peer ended, each within a second, calls
@@ -80,6 +80,7 @@ struct client_options {
     /// Calls outstanding at once, at most max_outstanding_calls; more wait their turn.
     std::uint32_t max_calls = 128;
 };
+/// The most that client_options::max_calls may be.
 inline constexpr std::uint32_t max_outstanding_calls = 256;
 
 /// One call: the encoded message, the large argument that goes with it, and what is expected back.
@@ -99,11 +100,14 @@ public:
     /// Where the arguments are written. At most one payload item may be noted; attach() its bytes.
     xdr::encoder& message() noexcept { return message_; }
     const xdr::encoder& message() const noexcept { return message_; }
+    /// The bytes of the payload item, in place of what was attached before. The request owns them until its
+    /// end.
     void attach(payload bytes)
     {
         arguments_.clear();
         arguments_.add(std::move(bytes));
     }
+    /// What was attached; empty for nothing.
     const payload& argument() const noexcept { return arguments_[0].bytes; }
     const attachments& arguments() const noexcept { return arguments_; }
 
@@ -156,6 +160,7 @@ public:
 
     /// Reads the header; results() then stands at the results. For the transport, once.
     result<void> decode_header();
+    /// Where the results begin, behind decode_header(); for whoever made the call. The reply owns the bytes.
     xdr::decoder& results() noexcept { return results_; }
     /// Bytes that came in the Write chunk.
     std::size_t chunk_size() const noexcept { return data_.size(); }

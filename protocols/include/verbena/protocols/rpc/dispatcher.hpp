@@ -24,26 +24,27 @@ class duplicate_request_cache;
 
 /// Calls to one procedure over one transport.
 struct procedure_stats {
-    counter calls;
+    counter calls;  ///< that came
     counter errors; ///< answered with anything but SUCCESS; what a program's own status says doesn't count
     counter exceptions; ///< calls whose procedure threw: answered with SYSTEM_ERR, and counted as errors too
-    counter dropped;
-    counter bytes_in;             ///< of the call messages, payloads included
-    counter bytes_out;            ///< of the reply messages, payloads included
+    counter dropped;    ///< that were not answered
+    counter bytes_in;   ///< of the call messages, payloads included
+    counter bytes_out;  ///< of the reply messages, payloads included
     log_linear_histogram latency; ///< from the whole call to the whole reply
 };
 
 /// Calls that reached no procedure, by what they were answered with.
 struct refusal_stats {
-    counter unanswerable; ///< not answered
-    counter rpc_mismatch;
-    counter auth_error;
-    counter program_unavailable;
-    counter program_mismatch;
-    counter procedure_unavailable;
+    counter unanswerable;          ///< not answered
+    counter rpc_mismatch;          ///< another version of RPC
+    counter auth_error;            ///< the credential, or what a program asks for
+    counter program_unavailable;   ///< no such program here
+    counter program_mismatch;      ///< not in that version
+    counter procedure_unavailable; ///< no such procedure in it
 };
 
-/// Shard-local, except where it says any thread.
+/// Routes calls to programs by number and version, answers what reaches none, and counts. Shard-local, except
+/// where it says any thread.
 class service_dispatcher final : public dispatcher {
 public:
     /// Procedures of one version that have counts of their own; others are counted together.
@@ -62,11 +63,12 @@ public:
     task<bool> dispatch(call& c) override;
     bool admits(const peer& from) override;
 
+    /// Which procedure counts belong to. Views of literals, or of the program's names.
     struct procedure_label {
-        std::string_view program;
+        std::string_view program; ///< its name
         std::uint32_t version;
-        std::string_view procedure;
-        std::string_view transport;
+        std::string_view procedure; ///< its name; empty: those beyond max_procedures
+        std::string_view transport; ///< one of transport_count
     };
     /// Shows the counts of every procedure that was ever called. Any thread.
     void for_each(const std::function<void(const procedure_label&, const procedure_stats&)>& show) const;

@@ -31,8 +31,8 @@ namespace verbena::rpc {
 /// What tells one call from another. Ports don't count: a client that reconnects may have a new one.
 /// Clients count XIDs up from anywhere, hence the checksum.
 struct request_key {
-    std::string address; ///< the peer's, without port
-    std::uint32_t xid = 0;
+    std::string address;   ///< the peer's, without port
+    std::uint32_t xid = 0; ///< of the call
     std::uint32_t program = 0;
     std::uint32_t version = 0;
     std::uint32_t procedure = 0;
@@ -45,7 +45,7 @@ struct request_key {
     /// So many lie in one piece wherever a stream's buffers end, and no argument of NFS but the data of a WRITE and the
     /// target of a symbolic link is longer.
     static constexpr std::size_t whole_bytes = 8192;
-    static constexpr std::size_t first_bytes = 256;
+    static constexpr std::size_t first_bytes = 256; ///< see `checksum`
 
     /// Of a call whose header and credential are decoded and whose arguments are not. `whole`: arguments up to that
     /// length count with all octets, longer ones with the first first_bytes; first_bytes for calls that are only kept
@@ -54,6 +54,7 @@ struct request_key {
     friend bool operator==(const request_key&, const request_key&) = default;
 };
 
+/// How much is kept for repeats, and how long.
 struct duplicate_request_options {
     /// Places of all parts together, made as they are needed. Half of them are divided among the parts, the other half
     /// serves any part that needs more. Within them a reply keeps its place for `lifetime`.
@@ -83,7 +84,7 @@ struct duplicate_request_options {
 
 /// Counts of one part, written under its lock; any thread may read them.
 struct duplicate_request_stats {
-    gauge entries;
+    gauge entries;      ///< places that are taken now
     gauge bytes;        ///< of replies, with the places of data in them
     gauge room;         ///< likewise, and what places have for those that come
     counter remembered; ///< calls that ran and whose reply was kept
@@ -96,6 +97,10 @@ struct duplicate_request_stats {
         uncached; ///< calls that ran without protection, since every entry was in progress (also of those)
 };
 
+/// Answers calls that come again with what the first one was answered, so that they don't run twice.
+///
+/// One for all shards of a program: a call's key chooses the part that keeps it, by messages between shards.
+/// What has no place is counted, and runs. It outlives the dispatchers that use it.
 class duplicate_request_cache {
 public:
     /// For so many shards; it has as many parts. They run no visit any more when it is destroyed. `random` draws the
@@ -105,6 +110,7 @@ public:
     ~duplicate_request_cache();
     duplicate_request_cache(const duplicate_request_cache&) = delete;
 
+    /// What a visit has found of its call.
     enum class state : std::uint8_t {
         fresh, ///< not seen before, or not answered: run it, then remember(), or destroy the visit to forget it; whoever
         ///< waits for a call that is forgotten is fresh then, one after the other
@@ -135,6 +141,7 @@ public:
         ~visit();
         visit(const visit&) = delete;
 
+        /// What begin() returns.
         class [[nodiscard("co_await it: nothing waits here otherwise")]] awaiter {
         public:
             explicit awaiter(visit& v) noexcept : visit_(v) {}
@@ -187,9 +194,11 @@ public:
         queued queued_{*this};
     };
 
+    /// As many as shards.
     std::size_t parts() const noexcept { return parts_.size(); }
     /// duplicate_request_options::max_reply.
     std::size_t max_reply() const noexcept { return max_reply_; }
+    /// Of the calls whose replies the part keeps. Any thread may read.
     const duplicate_request_stats& stats(std::size_t part) const noexcept;
     /// Of calls that are only kept apart.
     const duplicate_request_stats& in_turn_stats(std::size_t part) const noexcept;

@@ -20,6 +20,7 @@ public:
     /// Copies the results of `c` from the offset `start` on. Nothing that is attached is a range of a file.
     kept_results(call& c, std::size_t start);
 
+    /// The results, as they are to be sent again. Valid as long as this.
     std::span<const std::byte> bytes() const noexcept { return std::span(whole_).subspan(start_); }
     /// Where data lie in bytes(), each by its `position`.
     std::span<const xdr::payload_item> items() const noexcept { return items_; }

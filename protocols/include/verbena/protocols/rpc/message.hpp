@@ -18,21 +18,25 @@
 
 namespace verbena::rpc {
 
+/// RPC's own version (RFC 5531 9).
 inline constexpr std::uint32_t protocol_version = 2;
 /// The body of a credential or verifier (RFC 5531 8.2).
 inline constexpr std::uint32_t max_auth_body = 400;
 
+/// Whether a message asks or answers (RFC 5531 9).
 enum class message_type : std::uint32_t { call = 0, reply = 1 };
 
+/// The kinds of credentials and verifiers (RFC 5531 8.2, and the registry behind it). Others may come.
 enum class auth_flavor : std::uint32_t {
     none = 0,
     sys = 1,
     short_hand = 2,
     dh = 3,
     rpcsec_gss = 6,
-    tls = 7, // RFC 9289 4.1
+    tls = 7, ///< RFC 9289 4.1
 };
 
+/// What became of a call that the server took (RFC 5531 9).
 enum class accept_status : std::uint32_t {
     success = 0,
     program_unavailable = 1,
@@ -42,8 +46,10 @@ enum class accept_status : std::uint32_t {
     system_error = 5,
 };
 
+/// Why a server took no call (RFC 5531 9).
 enum class reject_status : std::uint32_t { rpc_mismatch = 0, auth_error = 1 };
 
+/// What is wrong with a credential or verifier (RFC 5531 9; RFC 2203 5.3.3.3 for GSS).
 enum class auth_status : std::uint32_t {
     ok = 0,
     bad_credential = 1,
@@ -58,10 +64,11 @@ enum class auth_status : std::uint32_t {
     ticket_file = 10,
     decode = 11,
     network_address = 12,
-    gss_credential_problem = 13, // RFC 2203 5.3.3.3
+    gss_credential_problem = 13, ///< RFC 2203 5.3.3.3
     gss_context_problem = 14,
 };
 
+/// The status in words, for logs and error codes. A literal.
 const char* to_string(accept_status status) noexcept;
 const char* to_string(auth_status status) noexcept;
 
@@ -69,26 +76,29 @@ const char* to_string(auth_status status) noexcept;
 const std::error_category& accept_category() noexcept;
 /// Category "rpc-auth": values of auth_status.
 const std::error_category& auth_category() noexcept;
+/// So a status stands in an error.
 std::error_code make_error_code(accept_status status) noexcept;
 std::error_code make_error_code(auth_status status) noexcept;
 
+/// A credential or verifier (RFC 5531 8.2).
 struct opaque_auth {
-    auth_flavor flavor = auth_flavor::none;
-    std::span<const std::byte> body;
+    auth_flavor flavor = auth_flavor::none; ///< what kind of credential it is
+    std::span<const std::byte> body;        ///< at most max_auth_body bytes; borrowed from the message
 };
 
 /// The two words that every RPC message begins with.
 struct message_prefix {
-    std::uint32_t xid;
-    message_type type;
+    std::uint32_t xid; ///< the caller's number of the call
+    message_type type; ///< call, or reply
 };
 
 /// Nothing if the message is shorter than that or its type is neither call nor reply: such a
 /// message cannot be answered.
 std::optional<message_prefix> peek(std::span<const std::byte> message) noexcept;
 
+/// What stands before the arguments of a call (RFC 5531 9). Borrows from the message.
 struct call_header {
-    std::uint32_t xid = 0;
+    std::uint32_t xid = 0; ///< the caller's number of the call
     std::uint32_t program = 0;
     std::uint32_t version = 0;
     std::uint32_t procedure = 0;
@@ -104,7 +114,7 @@ enum class call_verdict {
     good,
     unanswerable,   // not a call, or cut short: drop it
     rpc_mismatch,   // reply_header::rpc_mismatch
-    bad_credential, // longer than max_auth_body: reply_header::denied(auth_status::bad_credential)
+    bad_credential, ///< longer than max_auth_body: reply_header::denied(auth_status::bad_credential)
     bad_verifier,
 };
 
@@ -114,21 +124,27 @@ call_verdict decode(xdr::decoder& in, call_header& header) noexcept;
 /// Writes a call up to its arguments.
 void encode(xdr::encoder& out, const call_header& header) noexcept;
 
+/// What stands before the results, or in place of them (RFC 5531 9). Borrows from the message.
 struct reply_header {
     std::uint32_t xid = 0;
     bool accepted = true;
     accept_status accept = accept_status::success;      // if accepted
     opaque_auth verifier;                               // if accepted
-    reject_status reject = reject_status::rpc_mismatch; // if not accepted
+    reject_status reject = reject_status::rpc_mismatch; ///< if not accepted
     auth_status auth = auth_status::ok;                 // if rejected with auth_error
-    std::uint32_t low = 0, high = 0; // the versions that exist: program_mismatch and rpc_mismatch
+    std::uint32_t low = 0, high = 0; ///< the versions that exist: program_mismatch and rpc_mismatch
 
+    /// Whether results follow.
     bool success() const noexcept { return accepted && accept == accept_status::success; }
 
+    /// @name Replies without results
+    /// Headers to encode(), with an empty verifier.
+    /// @{
     static reply_header accepted_with(std::uint32_t xid, accept_status status) noexcept;
     static reply_header program_mismatch(std::uint32_t xid, std::uint32_t low, std::uint32_t high) noexcept;
     static reply_header rpc_mismatch(std::uint32_t xid) noexcept;
     static reply_header denied(std::uint32_t xid, auth_status status) noexcept;
+    /// @}
 };
 
 /// What a successful reply's header takes with an empty verifier.
@@ -139,6 +155,7 @@ inline constexpr std::size_t max_success_header_size = success_header_size + max
 /// Reads a reply up to its results, which follow only if success(). Failures stick to `in`.
 void decode(xdr::decoder& in, reply_header& header) noexcept;
 
+/// Writes a reply up to its results.
 void encode(xdr::encoder& out, const reply_header& header) noexcept;
 
 /// The error that a caller reports for a reply without success().

@@ -28,6 +28,8 @@ public:
     static constexpr std::size_t max_pieces = 4;
 
     payload() = default;
+    /// One piece, which `owner` keeps alive until the payload goes; an empty lease for bytes that outlive the
+    /// call by themselves.
     payload(lease owner, std::span<const std::byte> bytes) noexcept { append(std::move(owner), bytes); }
     /// Bytes of any owner, which `keeper` keeps there, unchanged, until they are sent: so what a program has stored goes out from where it is.
     /// Where a device needs registered memory they are copied there, once. Taking a share of a std::shared_ptr allocates nothing; it is let
@@ -50,6 +52,7 @@ public:
         size_ += bytes.size();
         return true;
     }
+    /// The pieces in order. Valid until something is appended or the payload goes.
     std::span<const std::span<const std::byte>> pieces() const noexcept { return {pieces_.data(), count_}; }
     std::size_t size() const noexcept { return size_; }
     bool empty() const noexcept { return size_ == 0; }
@@ -86,11 +89,13 @@ struct attachment {
 /// shard-local.
 class attachments {
 public:
+    /// Behind those that are there; throws std::bad_alloc for all but the first.
     void add(payload&& bytes)
     {
         next().bytes = std::move(bytes);
         ++count_;
     }
+    /// A range of a file as the next payload: it is sent from there.
     void add(file_range&& file)
     {
         next().file = std::move(file);

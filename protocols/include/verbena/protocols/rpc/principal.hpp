@@ -43,6 +43,7 @@ public:
     bool is_anonymous() const noexcept { return !is_known_; }
     std::uint32_t uid() const noexcept { return uid_; }
     std::uint32_t gid() const noexcept { return gid_; }
+    /// Supplementary groups, at most 16 by AUTH_SYS. Valid as long as the principal.
     std::span<const std::uint32_t> groups() const noexcept { return {groups_.data(), group_count_}; }
 
 private:

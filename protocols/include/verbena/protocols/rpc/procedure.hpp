@@ -32,9 +32,9 @@ namespace verbena::rpc {
 
 /// One version of a program. `name` has static storage duration; it labels metrics and logs.
 struct program_definition {
-    const char* name;
-    std::uint32_t number; ///< RFC 5531 8.4: 0x20000000 to 0x3fffffff are the user's own
-    std::uint32_t version;
+    const char* name;      ///< for metrics and logs; a literal
+    std::uint32_t number;  ///< RFC 5531 8.4: 0x20000000 to 0x3fffffff are the user's own
+    std::uint32_t version; ///< the one that is served
 
     friend constexpr bool operator==(const program_definition& a, const program_definition& b) noexcept
     {
@@ -115,10 +115,10 @@ struct call_options {
 
 /// What a procedure is called and does, without its types.
 struct procedure_definition {
-    program_definition program;
-    std::uint32_t number;
-    const char* name; ///< static storage duration: "GET", a label of metrics and the context of errors
-    rpc::effect effect;
+    program_definition program; ///< that it is part of
+    std::uint32_t number;       ///< within the program, not 0
+    const char* name;   ///< static storage duration: "GET", a label of metrics and the context of errors
+    rpc::effect effect; ///< what a run changes
 
     /// Those from service_dispatcher::max_procedures on have no metrics of their own.
     static constexpr std::uint32_t max_number = 1023;
@@ -129,9 +129,12 @@ struct procedure_definition {
 template<class Args, class Results, class Error = void>
 class procedure : public procedure_definition {
 public:
+    /// @name The types that it was made of
+    /// @{
     using arguments = Args;
     using results = Results;
     using error_type = Error;
+    /// @}
 
     /// `which` is its number in the program, `called` its name. What can't be served does not compile.
     constexpr procedure(const program_definition& of, std::uint32_t which, const char* called,

@@ -35,8 +35,11 @@ enum class repeat_rule : std::uint8_t {
 class program {
 public:
     virtual ~program() = default;
+    /// The program's number, which callers ask for (RFC 5531 8.3).
     virtual std::uint32_t number() const noexcept = 0;
+    /// The lowest version that is served.
     virtual std::uint32_t low_version() const noexcept = 0;
+    /// The highest version; all between are served, or answered PROC_UNAVAIL.
     virtual std::uint32_t high_version() const noexcept = 0;
     /// "nfs", "mount": bounded label of the metrics.
     virtual std::string_view name() const noexcept = 0;

@@ -88,6 +88,7 @@ bool is_category_of(const std::error_category& c) noexcept
 
 } // namespace detail
 
+/// The code of `e` in the category of its enum, so that it stands in a verbena::error.
 template<program_error E>
 std::error_code error_code_of(E e) noexcept
 {

@@ -43,10 +43,11 @@ protected:
     /// A call outstanding. Stands in a list of the derived class while that needs one.
     class outstanding : public list_hook {
     public:
+        /// For a call of `owner`, which outlives it.
         explicit outstanding(reconnecting_client& owner) noexcept : timer_(owner, *this) {}
         std::uint32_t xid() const noexcept { return xid_; }
 
-        request call;
+        request call;                           ///< owned here until the outcome
         std::array<std::byte, 4> record_mark{}; ///< for byte streams
         bool must_settle = false;               ///< settle() is awaited before the caller has its memory back
 
@@ -75,6 +76,7 @@ protected:
         silence timer_;
     };
 
+    /// `shard` outlives it. Opens nothing.
     reconnecting_client(reactor& shard, const client_options& options);
     ~reconnecting_client() override;
 
@@ -103,6 +105,8 @@ protected:
     void connection_lost(const error& cause) noexcept;
     /// The call that `xid` names, or nullptr.
     outstanding* find(std::uint32_t xid) noexcept;
+    /// The outcome of a call. Its caller goes on in the shard's run queue; nothing happens if it has an outcome
+    /// already. On the shard, from a poll too.
     void complete(outstanding& o, result<reply> outcome) noexcept;
     /// Runs the task that `f(args...)` returns, as scope::spawn() does, until close(), which asks it to stop and joins it. An
     /// exception ends the connection, which is made again.
@@ -112,6 +116,7 @@ protected:
         tasks_.spawn(std::forward<F>(f), std::forward<Args>(args)...);
     }
 
+    /// Where the client and its calls are.
     reactor& shard() noexcept { return shard_; }
     const client_options& options() const noexcept { return options_; }
     bool connected() const noexcept { return connected_; }

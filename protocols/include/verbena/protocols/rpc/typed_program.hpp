@@ -49,7 +49,9 @@ using or_no_error = std::conditional_t<has_error<Error>, Error, no_error>;
 template<class Results, class Error = void>
 class [[nodiscard]] answer {
 public:
+    /// What success gives; a type without members where there are no results.
     using results_type = detail::or_nothing<Results>;
+    /// What failure gives; a type without values where there is no Error.
     using error_type = detail::or_no_error<Error>;
 
     /// Success without results.
@@ -58,6 +60,7 @@ public:
         : results_(std::in_place)
     {
     }
+    /// Success with these results.
     answer(results_type results) noexcept(std::is_nothrow_move_constructible_v<results_type>)
         : results_(std::move(results))
     {
@@ -89,6 +92,7 @@ public:
     /// For typed_program.
     std::optional<results_type>& results() noexcept { return results_; }
     error_type status() const noexcept { return status_; }
+    /// What the caller is told: the reply, or nothing.
     outcome how() const noexcept { return outcome_; }
     const class verbena::error& error() const noexcept { return error_; }
 
@@ -296,6 +300,8 @@ public:
     task<outcome> serve(call& c) final;
 
 protected:
+    /// For a program of this definition, a constant that outlives it. on() says in the derived class's
+    /// constructor what serves each procedure.
     explicit typed_program(const program_definition& definition);
 
     /// Says what serves `p`, in the constructor. `f` is called as f(c, args), f(args), or without args where there are none, and

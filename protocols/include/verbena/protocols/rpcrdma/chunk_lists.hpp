@@ -12,26 +12,29 @@
 
 namespace verbena::rpcrdma {
 
-// A header over these is answered with ERR_CHUNK. RFC 8267 6.4.2 asks for 16 segments per chunk.
+/// @name Limits of the chunk lists
+/// A header over these is answered with ERR_CHUNK. RFC 8267 6.4.2 asks for 16 segments per chunk.
+/// @{
 inline constexpr std::size_t max_read_segments = 64;
-inline constexpr std::size_t max_read_chunks = 16; // data items of one call, beside a Position-Zero chunk
+inline constexpr std::size_t max_read_chunks = 16; ///< data items of one call, beside a Position-Zero chunk
 inline constexpr std::size_t max_write_chunks = 8;
-inline constexpr std::size_t max_write_segments = 64; // in all Write chunks together
+inline constexpr std::size_t max_write_segments = 64; ///< in all Write chunks together
 inline constexpr std::size_t max_reply_segments = 64;
+/// @}
 
 /// A piece of the requester's memory. `handle` is its steering tag, `length` bytes.
 struct segment {
-    std::uint32_t handle;
-    std::uint32_t length;
-    std::uint64_t offset;
+    std::uint32_t handle; ///< steering tag
+    std::uint32_t length; ///< bytes
+    std::uint64_t offset; ///< as the requester's device addresses it
 
     friend bool operator==(const segment&, const segment&) = default;
 };
 
 /// A segment of a Read chunk: all segments with one position are one chunk.
 struct read_segment {
-    std::uint32_t position;
-    segment target;
+    std::uint32_t position; ///< of the chunk in the call's XDR stream; 0: the call itself (RFC 8166 3.5.3)
+    segment target;         ///< where the bytes are
 
     friend bool operator==(const read_segment&, const read_segment&) = default;
 };
@@ -61,6 +64,7 @@ public:
         elements_[size_++] = element;
         return true;
     }
+    /// The elements, in order. Valid until the list changes.
     std::span<T> all() noexcept { return {elements_, size_}; }
     std::span<const T> all() const noexcept { return {elements_, size_}; }
 
@@ -76,7 +80,9 @@ private:
     T elements_[Capacity];
 };
 
+/// A call's Read list, all its chunks one after the other.
 using read_list = bounded_list<read_segment, max_read_segments>;
+/// Where a long reply goes: one chunk.
 using reply_chunk = bounded_list<segment, max_reply_segments>;
 
 /// A list of chunks, each an array of segments. A chunk of no segments is an "empty" one, which
@@ -93,6 +99,7 @@ public:
 
     /// Starts a chunk; add_segment() adds to the chunk started last. False if the list is full.
     [[nodiscard]] bool add_chunk() noexcept { return ends_.push_back(segments_.size()); }
+    /// Adds to the chunk started last. False if there is none, or no room.
     [[nodiscard]] bool add_segment(const segment& added) noexcept
     {
         if (ends_.empty() || !segments_.push_back(added))

@@ -14,6 +14,7 @@
 
 namespace verbena::rpcrdma {
 
+/// RPC-over-RDMA version 1 (RFC 8166).
 inline constexpr std::uint32_t protocol_version = 1;
 /// A header with three empty lists. A shorter message is no header (RFC 8166 4.5).
 inline constexpr std::size_t min_header_size = 28;
@@ -22,27 +23,29 @@ inline constexpr std::size_t max_header_size = min_header_size + max_read_segmen
                                                max_write_chunks * 8 + max_write_segments * 16 + 4 +
                                                max_reply_segments * 16;
 
+/// What a message is (RFC 8166 4.2). `msgp` and `done` are no longer used: decode() refuses them.
 enum class procedure : std::uint32_t { msg = 0, nomsg = 1, msgp = 2, done = 3, error = 4 };
 
+/// What an RDMA_ERROR tells (RFC 8166 4.5).
 enum class error_kind : std::uint32_t { version = 1, chunk = 2 };
 
 /// A responder may turn the header of a call into the header of its reply in place: clear `reads`,
 /// set the returned lengths, `credits` and `proc`.
 struct header {
-    std::uint32_t xid = 0;
+    std::uint32_t xid = 0; ///< of the call
     std::uint32_t version = protocol_version;
-    std::uint32_t credits = 0; // wanted in a call, granted in a reply
-    procedure proc = procedure::msg;
+    std::uint32_t credits = 0;       ///< wanted in a call, granted in a reply
+    procedure proc = procedure::msg; ///< what the message is
 
     // proc msg and nomsg
-    read_list reads; // decode() leaves it in order of positions
+    read_list reads; ///< decode() leaves it in order of positions
     write_list writes;
-    bool has_reply_chunk = false; // a chunk of no segments may be there
+    bool has_reply_chunk = false; ///< a chunk of no segments may be there
     reply_chunk reply;
 
     // proc error
     error_kind error = error_kind::chunk;
-    std::uint32_t low_version = protocol_version; // error version
+    std::uint32_t low_version = protocol_version; ///< error version
     std::uint32_t high_version = protocol_version;
 
     /// The Position-Zero Read chunk, which holds a long call (RFC 8166 3.5.3). Empty if there is none.
@@ -56,12 +59,13 @@ struct header {
 enum class verdict {
     good,
     drop,          // in silence
-    version_error, // answer RDMA_ERROR with ERR_VERS
+    version_error, ///< answer RDMA_ERROR with ERR_VERS
     chunk_error,   // answer RDMA_ERROR with ERR_CHUNK
 };
 
+/// What decode() found.
 struct decoded_header {
-    verdict action = verdict::good;
+    verdict action = verdict::good; ///< what is to be done with the message
     /// The rule that the message broke; null if good.
     const char* rule = nullptr;
     /// Where that was found; if good, the length of the header: the payload stream follows.
@@ -91,6 +95,7 @@ const char* broken_reply_rule(const header& reply, std::span<const std::byte> pa
 /// What encode() will write.
 std::size_t encoded_size(const header& value) noexcept;
 
+/// Writes the header; the payload stream follows. Overflows `out` where there is no room.
 void encode(xdr::encoder& out, const header& value) noexcept;
 
 /// The answer to a verdict of version_error or chunk_error; `failed` is the header that decode()

@@ -24,6 +24,7 @@ class dispatcher;
 
 namespace verbena::rpcrdma {
 
+/// What a requester asks of its server, beside what every client does.
 struct requester_options {
     /// max_calls is also how many credits are asked for.
     rpc::client_options client;
@@ -40,17 +41,17 @@ struct requester_options {
 
 /// Counters of one requester, or of several on one shard. One writer; any thread may read.
 struct requester_stats {
-    counter inline_calls;
-    counter read_chunk_calls;
-    counter long_calls; ///< Position-Zero
-    counter write_chunks;
-    counter reply_chunks;
-    counter remote_invalidations;
-    counter errors;  ///< RDMA_ERROR received
-    counter dropped; ///< messages that were no reply to anything
-    counter credit_waits;
-    counter callbacks; ///< calls of the server that were served
-    counter wakes;     ///< RDMA Writes of nothing, while a connection's first answer is awaited
+    counter inline_calls;         ///< that went whole into a Send
+    counter read_chunk_calls;     ///< whose argument went in a Read chunk
+    counter long_calls;           ///< Position-Zero
+    counter write_chunks;         ///< offered for large results
+    counter reply_chunks;         ///< offered for long replies
+    counter remote_invalidations; ///< chunks that the server invalidated
+    counter errors;               ///< RDMA_ERROR received
+    counter dropped;              ///< messages that were no reply to anything
+    counter credit_waits;         ///< times that a call waited for a credit
+    counter callbacks;            ///< calls of the server that were served
+    counter wakes;                ///< RDMA Writes of nothing, while a connection's first answer is awaited
 };
 
 /// Registers what `s` counts, which outlives what it returns; once for each `requester_stats`. Any thread.

@@ -23,6 +23,7 @@
 
 namespace verbena::rpcrdma {
 
+/// What a responder gives each connection, and when it gives up.
 struct responder_options {
     /// Most calls a connection may have outstanding.
     std::uint32_t credits = 128;
@@ -30,8 +31,8 @@ struct responder_options {
     /// as it has credits, it gets twice as many, up to `credits`: so one that is idle costs little. Receives stand for what has been
     /// granted to all connections of a listener, or there is room for them in memory.
     std::uint32_t idle_credits = 2;
-    duration credit_window = std::chrono::milliseconds(100);
-    duration credit_idle = std::chrono::seconds(1);
+    duration credit_window = std::chrono::milliseconds(100); ///< see idle_credits
+    duration credit_idle = std::chrono::seconds(1);          ///< see idle_credits
     /// A requester hears of a smaller grant by a reply, and nobody knows when. Where receives must stand, those of its larger grant do
     /// so long after that.
     duration credit_settling = std::chrono::seconds(30);
@@ -67,7 +68,7 @@ struct responder_options {
     /// What one connection is served in a turn of the shard before the others have theirs: a call counts 1, and each
     /// turn_unit that it moves through chunks 1 more.
     std::uint64_t turn_share = 16;
-    std::uint64_t turn_unit = 1024;
+    std::uint64_t turn_unit = 1024; ///< bytes
     /// Calls that programs may have outstanding to one requester (rpc::call::reverse()); as many more receives
     /// are posted. 0: programs can't call back.
     std::uint32_t reverse_credits = 0;
@@ -91,17 +92,17 @@ struct responder_options {
 
 /// Counters of one shard's connections. One writer.
 struct responder_stats {
-    counter calls;
-    counter inline_replies;
-    counter write_chunk_replies;
-    counter reply_chunk_replies;
-    counter version_errors; ///< RDMA_ERROR with ERR_VERS sent
-    counter chunk_errors;   ///< RDMA_ERROR with ERR_CHUNK sent
-    counter dropped;        ///< messages dropped in silence, as RFC 8166 4.5 asks
-    counter remote_invalidations;
-    counter read_chunk_bytes;
-    counter write_chunk_bytes; ///< Reply chunks included
-    counter failed_reads;
+    counter calls;                ///< that came
+    counter inline_replies;       ///< replies that went whole into a Send
+    counter write_chunk_replies;  ///< replies with data in Write chunks
+    counter reply_chunk_replies;  ///< replies in a Reply chunk
+    counter version_errors;       ///< RDMA_ERROR with ERR_VERS sent
+    counter chunk_errors;         ///< RDMA_ERROR with ERR_CHUNK sent
+    counter dropped;              ///< messages dropped in silence, as RFC 8166 4.5 asks
+    counter remote_invalidations; ///< Sends with Invalidate
+    counter read_chunk_bytes;     ///< of arguments that were read
+    counter write_chunk_bytes;    ///< Reply chunks included
+    counter failed_reads;         ///< RDMA Reads of arguments that failed
     counter
         rejected_connections;  ///< by max_connections, max_peer_connections, or as nobody is admitted there
     counter credits_wanted;    ///< sum over calls of what the requester asked for
@@ -121,7 +122,7 @@ struct responder_stats {
     counter yields;            ///< times that a connection with more calls in hand let the others go first
     counter reverse_timeouts;  ///< calls to requesters without a reply for responder_options::reverse_limit
     counter refused_draining;  ///< calls that came while the connection was being drained
-    gauge connections;
+    gauge connections;         ///< that stand now
     log_limiter ends_logged;
     log_limiter refusals_logged;
     log_limiter exceptions_logged;

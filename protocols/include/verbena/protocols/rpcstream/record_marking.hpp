@@ -13,15 +13,20 @@
 
 namespace verbena::rpc {
 
+/// Bytes before each fragment (RFC 5531 11).
 inline constexpr std::size_t fragment_header_size = 4;
+/// Set in the word of a record's last fragment.
 inline constexpr std::uint32_t last_fragment_bit = 0x80000000;
+/// The longest fragment that the word can say, in bytes.
 inline constexpr std::uint32_t max_fragment_length = 0x7fffffff;
 
+/// The word before a fragment (RFC 5531 11).
 struct fragment_header {
-    std::uint32_t length = 0;
-    bool last = false;
+    std::uint32_t length = 0; ///< bytes that follow
+    bool last = false;        ///< of its record
 };
 
+/// Reads the word. All values are good ones.
 inline fragment_header decode_fragment_header(std::span<const std::byte, fragment_header_size> bytes) noexcept
 {
     const std::uint32_t word = xdr::load_u32(bytes.data());

@@ -35,17 +35,20 @@ class large_record_share {
 public:
     /// False: not now.
     virtual bool take(std::size_t bytes) noexcept = 0;
+    /// What take() took, when the record is complete or the reader gives up.
     virtual void give_back(std::size_t bytes) noexcept = 0;
 
 protected:
     ~large_record_share() = default;
 };
 
-/// Shard-local, or used from one thread.
+/// Puts the records of one stream together, from bytes that its owner receives. Shard-local, or used from one
+/// thread.
 class record_reader {
 public:
+    /// Limits of one stream.
     struct options {
-        std::size_t max_record = 0;
+        std::size_t max_record = 0;                       ///< bytes; a longer record ends the stream
         std::size_t receive_size = std::size_t(64) << 10; ///< of the buffers that calls are received in
         large_record_share* share = nullptr;              ///< nullptr: no limit; outlives the reader
     };
@@ -57,6 +60,7 @@ public:
     /// Fragments of one record.
     static constexpr std::uint32_t max_fragments = 4096;
 
+    /// What next() has done.
     enum class status : std::uint8_t {
         record,             ///< a record was put out
         incomplete,         ///< receive more
@@ -65,6 +69,7 @@ public:
         too_many_fragments, ///< likewise
     };
 
+    /// `pool`, and options::share, outlive it.
     record_reader(buffer_pool& pool, const options& limits) noexcept : pool_(pool), options_(limits) {}
     ~record_reader() { give_up(); }
     record_reader(const record_reader&) = delete;

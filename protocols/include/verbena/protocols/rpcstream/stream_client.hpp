@@ -20,8 +20,9 @@ class dispatcher;
 /// The largest reply that is received, unless options say less; a longer one ends the connection.
 inline constexpr std::size_t max_stream_reply = std::size_t(8) << 20;
 
+/// How a client speaks RPC over a byte stream.
 struct stream_client_options {
-    client_options client;
+    client_options client; ///< timeouts, addresses and limits of every client
     /// Binds a port below 1024, which servers with `secure` exports ask for. Needs CAP_NET_BIND_SERVICE;
     /// without it any port is used.
     bool reserved_port = false;

@@ -34,7 +34,7 @@ namespace verbena::rpc {
 struct stream_options {
     /// Calls, and bytes of calls, being served at once. When either is reached, reading stops.
     std::size_t max_calls = 256;
-    std::size_t max_call_bytes = std::size_t(8) << 20;
+    std::size_t max_call_bytes = std::size_t(8) << 20; ///< see max_calls
     /// Bytes of replies that the peer has not taken. When it is reached, reading stops.
     std::size_t max_queued_output = std::size_t(4) << 20;
     /// Buffers for results of calls being served and for replies that wait. When it is reached, reading stops, so that it
@@ -43,7 +43,7 @@ struct stream_options {
     /// What one stream is served in a turn of the shard before the others have theirs: a call counts 1, and each
     /// turn_unit of its message and of its reply 1 more.
     std::size_t turn_share = 8;
-    std::size_t turn_unit = 1024;
+    std::size_t turn_unit = 1024; ///< bytes
     /// While a stream has more calls in hand than that, its replies wait for this many bytes.
     std::size_t gather = std::size_t(32) << 10;
     /// Replies of this many bytes don't wait for the end of the turn.
@@ -102,23 +102,25 @@ enum class stream_end : std::uint8_t {
     not_admitted, ///< max_strangers
     evicted,      ///< by an operator
 };
+/// How many values stream_end has.
 inline constexpr std::size_t stream_end_count = 13;
+/// A label of the metrics. A literal.
 std::string_view to_string(stream_end cause) noexcept;
 
 /// Single-writer counts of one shard's streams; any thread may read them.
 struct stream_stats {
-    gauge connections;
-    gauge calls_in_flight;
-    counter accepted;
+    gauge connections;                           ///< streams that are there now
+    gauge calls_in_flight;                       ///< being served
+    counter accepted;                            ///< taken so far
     std::array<counter, stream_end_count> ended; ///< by stream_end
-    counter received_bytes;
-    counter sent_bytes;
-    counter calls;
-    counter receives; ///< system calls that brought bytes
-    counter sends;    ///< system calls that took bytes
-    counter pauses;   ///< times that reading stopped at a limit of stream_options
-    counter yields;   ///< times that a stream with more calls in hand let the others go first
-    counter memory_waits;
+    counter received_bytes;                      ///< with record marks
+    counter sent_bytes;                          ///< likewise
+    counter calls;                               ///< that came
+    counter receives;                            ///< system calls that brought bytes
+    counter sends;                               ///< system calls that took bytes
+    counter pauses;                              ///< times that reading stopped at a limit of stream_options
+    counter yields;               ///< times that a stream with more calls in hand let the others go first
+    counter memory_waits;         ///< times that a stream waited for a buffer
     counter share_waits;          ///< times that a stream waited for max_address_record_bytes
     counter unanswered;           ///< calls without a reply: not a call, or dropped by the procedure
     counter reverse_calls;        ///< to clients
@@ -135,6 +137,7 @@ metric_registrations expose(metric_registry& registry, const stream_stats& s,
 /// is destroyed, shut_down() must have returned, or no call be in flight.
 class stream_server {
 public:
+    /// `shard`, `pool` and `calls` outlive it. On the shard.
     stream_server(reactor& shard, buffer_pool& pool, dispatcher& calls, const stream_options& options = {});
     ~stream_server();
     stream_server(const stream_server&) = delete;
@@ -151,8 +154,11 @@ public:
     /// is what limits it. Errors: none. Lifetime: the server outlives the wait. Shard: the server's.
     task<void> shut_down(time_point deadline);
 
+    /// Streams that are there now. On the shard.
     std::size_t connections() const noexcept;
+    /// What the streams of this shard did. Any thread may read; as long as the server.
     const stream_stats& stats() const noexcept;
+    /// As it was made.
     const stream_options& options() const noexcept;
 
 private:

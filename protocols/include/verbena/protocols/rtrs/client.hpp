@@ -32,32 +32,33 @@ enum class path_policy : std::uint8_t {
     min_latency,  ///< that whose last heartbeat was answered soonest
 };
 
+/// How a client makes its paths, and when it gives one up.
 struct client_options {
     std::string
         session; ///< 1 to max_session_name bytes without '/' and '.'; a server knows one session of a name at a time
     std::uint16_t connections = 2; ///< of each path, 2 at least: the first is for service messages
-    path_policy policy = path_policy::min_inflight;
-    duration set_up = std::chrono::seconds(30); ///< for a path to come up
+    path_policy policy = path_policy::min_inflight; ///< which path takes the next request
+    duration set_up = std::chrono::seconds(30);     ///< for a path to come up
     /// Between attempts to make a path again.
     duration reconnect_delay = std::chrono::milliseconds(500);
-    duration reconnect_delay_max = std::chrono::seconds(30);
+    duration reconnect_delay_max = std::chrono::seconds(30); ///< doubled from reconnect_delay up to this
     /// A request fails with ENOTCONN when no path was connected for so long, whatever it waits for. It also fails so, though a path is connected,
     /// while the session is opened anew for longer than that, and when for so long all chunks were those of requests that were given up, and the
     /// paths that carried these did not come back. In the last case the session begins anew (on_restart()).
     duration patience = std::chrono::seconds(60);
-    duration heartbeat = heartbeat_interval;
-    unsigned misses = heartbeat_misses;
+    duration heartbeat = heartbeat_interval; ///< how often a path shows that it lives
+    unsigned misses = heartbeat_misses;      ///< without an answer that a path survives
 };
 
-/// On the client's shard.
+/// What the sessions of one shard did. That shard writes, any thread reads.
 struct client_stats {
-    counter reads;
-    counter writes;
-    counter read_bytes;
-    counter written_bytes;
-    counter failed;     ///< answered with an error
-    counter failovers;  ///< sent again by another path, or by the same made again
-    counter reconnects; ///< paths that were made again
+    counter reads;         ///< that have ended
+    counter writes;        ///< that have ended
+    counter read_bytes;    ///< of those that succeeded
+    counter written_bytes; ///< of those that succeeded
+    counter failed;        ///< answered with an error
+    counter failovers;     ///< sent again by another path, or by the same made again
+    counter reconnects;    ///< paths that were made again
     counter lost_paths[std::size_t(
         path_end::count_)];     ///< that were connected and ended, but for those that were closed
     counter abandoned_sessions; ///< begun anew, as all chunks were those of requests that were given up
@@ -73,6 +74,7 @@ enum class path_state : std::uint8_t {
     reconnecting, ///< it was connected, and is to be again
     closed,       ///< by remove_path() or close()
 };
+/// For people and metrics. A literal.
 std::string_view to_string(path_state s) noexcept;
 
 /// What becomes of a path that can't be connected when it is added.
@@ -81,7 +83,7 @@ enum class first_failure : std::uint8_t {
     is_like_any_other ///< as of a path that broke: it is tried again
 };
 
-/// One session. All of it on one shard.
+/// One session with a server, over one path or several to it. All of it on one shard.
 class client {
 public:
     /// `shard`, `buffers` and `stats` outlive it.
@@ -101,16 +103,19 @@ public:
     /// Ends a path. Completes when: it is gone; what is under way on it goes on by the others. On cancel: it waits on. Errors: ENOENT: there is
     /// none by this address. Lifetime: the client outlives it. Shard: the client's.
     task<result<void>> remove_path(std::string_view address);
+    /// A path, as paths() saw it.
     struct path_view {
-        std::string address;
-        path_state state = path_state::connecting;
-        std::uint32_t in_flight = 0;
-        duration latency{}; ///< of the last heartbeat
+        std::string address;                       ///< as it was given to add_path()
+        path_state state = path_state::connecting; ///< what it is doing
+        std::uint32_t in_flight = 0;               ///< requests under way on it
+        duration latency{};                        ///< of the last heartbeat
     };
+    /// All paths, in the order in which they were added. On the client's shard.
     std::vector<path_view> paths() const;
 
     /// Once a path was connected: the session's sizes.
     std::uint32_t max_io_size() const noexcept;
+    /// Requests that the session may have under way; 0 before its first path was connected.
     std::uint32_t queue_depth() const noexcept;
     /// The largest header of a service that fits beside ours.
     static constexpr std::size_t max_user_size = 480;
@@ -156,6 +161,8 @@ public:
     /// none. Lifetime: the client outlives it and every request. Shard: the client's.
     task<void> close();
 
+    /// The pool that it was made with: requests whose memory is of it are sent from there without a
+    /// registration of their own.
     buffer_pool& buffers() const noexcept;
 
 private:
@@ -166,6 +173,7 @@ private:
 /// Whether a request failed by the server's answer, and not on this side or on the way.
 bool is_answer(const error& e) noexcept;
 
+/// Registers what `s` counts, which outlives what it returns. Any thread.
 metric_registrations expose(metric_registry& registry, const client_stats& s);
 
 } // namespace verbena::rtrs

@@ -9,6 +9,7 @@
 
 namespace verbena::rtrs {
 
+/// Why a path ended. A label of the metrics.
 enum class path_end : std::uint8_t {
     closed,      ///< orderly, by the client
     lost,        ///< a connection broke
@@ -20,6 +21,7 @@ enum class path_end : std::uint8_t {
     stopped,     ///< by the server, which ends
     count_
 };
+/// The label. A literal.
 std::string_view to_string(path_end e) noexcept;
 
 } // namespace verbena::rtrs

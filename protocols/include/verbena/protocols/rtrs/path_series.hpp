@@ -18,10 +18,11 @@ namespace verbena::rtrs {
 
 /// Of one path, in all its lives. One shard writes.
 struct path_counters {
+    /// Of reads, or of writes.
     struct kind {
-        counter requests; ///< that have ended, however they did
-        counter bytes;    ///< of those that succeeded
-        log_linear_histogram latency;
+        counter requests;             ///< that have ended, however they did
+        counter bytes;                ///< of those that succeeded
+        log_linear_histogram latency; ///< from when a request was posted to its answer
     };
     kind reads;
     kind writes;
@@ -48,8 +49,8 @@ struct path_counters {
 /// What is counted is written by one shard and read by any thread.
 class path_series {
 public:
-    static constexpr std::size_t max_paths = 64;
-    static constexpr std::size_t max_ended = 16;
+    static constexpr std::size_t max_paths = 64; ///< that have series of their own
+    static constexpr std::size_t max_ended = 16; ///< of them, those that have ended
 
     /// A path begins: its counters, which another of the same names had before it or has beside it. They stay until leave(), and `this`
     /// outlives that.

@@ -48,8 +48,10 @@ enum class refusal : std::uint8_t {
     no_memory, ///< ENOBUFS: the memory budget has no room for its queues
     count_
 };
+/// A label of the metrics. A literal.
 std::string_view to_string(refusal r) noexcept;
 
+/// What a server gives each session, and when it gives up.
 struct server_options {
     std::uint16_t queue_depth = 512;    ///< chunks of a session: so many requests it may have under way
     std::uint32_t chunk_size = 1 << 17; ///< bytes; a power of two from min_chunk_size on
@@ -63,12 +65,12 @@ struct server_options {
     /// Of one peer (peer_shares), each at least 1: paths that are half made, sessions, and connections. Two peers
     /// that have all that they may have leave sessions to others.
     std::uint32_t max_unfinished = 16;
-    std::uint32_t max_peer_sessions = 24;
-    std::uint32_t max_peer_connections = 4096;
+    std::uint32_t max_peer_sessions = 24;      ///< sessions of one peer
+    std::uint32_t max_peer_connections = 4096; ///< RDMA connections of one peer
     /// A path must be complete, and have said its session's name, so long after its first connection.
     duration set_up = std::chrono::seconds(30);
-    duration heartbeat = heartbeat_interval;
-    unsigned misses = heartbeat_misses;
+    duration heartbeat = heartbeat_interval; ///< how often a path shows that it lives
+    unsigned misses = heartbeat_misses;      ///< without an answer that a path survives
 };
 /// What is wrong with `o`, or nothing. Errors: EINVAL.
 result<void> check(const server_options& o) noexcept;
@@ -82,7 +84,7 @@ struct session_memory {
     std::size_t each = 0;   ///< its chunks, and one path: its messages, and the queues of two connections
     std::size_t beside = 0; ///< at most, of each shard that has sessions: free room in slabs
     std::size_t kept = 0;   ///< at most, by all other shards: of sessions that have ended
-    std::size_t shards = 1;
+    std::size_t shards = 1; ///< that sessions live on
     /// Of the first session of all: nobody keeps anything yet.
     std::size_t first() const noexcept { return each + beside; }
     /// How many sessions fit into `free` bytes of the budget, wherever they live and whoever lived before; more may
@@ -100,21 +102,21 @@ session_memory memory_of_sessions(const server_options& o, const memory_budget& 
 
 /// Counters of one shard. One writer.
 struct server_stats {
-    counter reads;  ///< requests of clients that wait for data, or for nothing
-    counter writes; ///< requests that brought data
-    counter read_bytes;
-    counter write_bytes;
+    counter reads;         ///< requests of clients that wait for data, or for nothing
+    counter writes;        ///< requests that brought data
+    counter read_bytes;    ///< that clients got
+    counter write_bytes;   ///< that clients brought
     counter failed;        ///< answered with an error
     counter repeated;      ///< came again on another path while an earlier copy was under way
     counter unanswered;    ///< ended when their path was gone
     counter invalidations; ///< of keys of chunks (server_options::always_invalidate)
-    gauge sessions;
-    gauge paths;
-    gauge connections;
+    gauge sessions;        ///< that live now
+    gauge paths;           ///< likewise
+    gauge connections;     ///< likewise
     counter refused[std::size_t(refusal::count_)]; ///< connections that were rejected
-    counter ends[std::size_t(path_end::count_)];
-    counter exceptions;  ///< that left a service
-    path_series by_path; ///< what each path did since it was connected
+    counter ends[std::size_t(path_end::count_)];   ///< paths that ended, by path_end
+    counter exceptions;                            ///< that left a service
+    path_series by_path;                           ///< what each path did since it was connected
     log_limiter refusals_logged;
     log_limiter begins_logged;
     log_limiter ends_logged;
@@ -126,6 +128,8 @@ struct server_stats {
 /// that. So what is checked is copied first.
 class request final : public listed_request {
 public:
+    /// For the server and for tests: `data` is the chunk's part with the request's bytes, `user` the service's
+    /// own header.
     request(bool is_write, std::span<std::byte> data, std::span<const std::byte> user) noexcept
         : data_(data), user_(user), is_write_(is_write)
     {
@@ -179,7 +183,7 @@ private:
 
 /// A client, for the service. The text lives as long as the session.
 struct session_info {
-    std::string_view name;
+    std::string_view name;         ///< as the client calls it; nobody else has it
     std::string_view peer_address; ///< of its first path; canonical, without port
     std::uint32_t max_io_size = 0; ///< bytes of a request's data
     /// The session's home, where other shards find it by shard::run(). nullptr: all is on one shard.
@@ -213,6 +217,8 @@ public:
     virtual task<result<void>> serve(request& r) = 0;
 };
 
+/// What a server serves: it lets peers in and opens sessions. Called on the shard of the server that it is of,
+/// which it outlives.
 class service {
 public:
     virtual ~service() = default;
@@ -250,7 +256,9 @@ public:
     task<result<session_name>> claim(reactor& shard, std::string name);
     /// False: there are `limit` already.
     bool add_session(std::uint32_t limit) noexcept;
+    /// What add_session() took, when the session has ended.
     void remove_session() noexcept;
+    /// The shares that connections and sessions are charged to.
     peer_shares& peers() const noexcept;
     /// Each of these shards has a server of the group, or will have one, and the connections of each session are spread over
     /// them. Without this call all connections of a session are served on one shard. Before the first server is made; the
@@ -301,6 +309,7 @@ private:
 struct session_report {
     uuid id{};
     std::string name; ///< empty until its first path has said it
+    /// A path of the session.
     struct path {
         std::string peer;
         std::uint16_t connections = 0; ///< that it is to have

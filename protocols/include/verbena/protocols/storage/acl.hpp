@@ -12,6 +12,7 @@ namespace verbena::storage {
 
 /// Whom an entry is for.
 enum class ace_who : std::uint8_t { owner, group, everyone, named_user, named_group };
+/// What an entry does with the rights that it names.
 enum class ace_type : std::uint8_t { allow, deny };
 
 /// What is allowed or denied, by the numbers of 8881 6.2.1.3.

@@ -21,8 +21,8 @@ struct block_properties {
     std::uint32_t block_size = 512;          ///< of offsets and lengths: a power of two, 512 to 4096
     std::uint32_t physical_block_size = 512; ///< what can be written without reading first
     std::uint32_t discard_granularity = 0;   ///< 0: it can't discard
-    bool write_zeroes = false;
-    bool read_only = false;
+    bool write_zeroes = false;               ///< write_zeroes() is there
+    bool read_only = false;                  ///< writes are EROFS
     /// Writes may be lost with the power until a flush, unless they are written through. False: what is written stays.
     bool write_back = false;
     /// Names the run in which the device has kept everything that it answered, flushed or not. As long as this value stays the same, and is
@@ -44,6 +44,7 @@ class block_backend {
 public:
     virtual ~block_backend() = default;
 
+    /// The name of what made it. A literal.
     virtual std::string_view kind() const noexcept = 0; ///< "fileblk", "ramblk"
     /// May change while it is served (resize): any thread.
     virtual block_properties properties() const noexcept = 0;

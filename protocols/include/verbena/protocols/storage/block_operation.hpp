@@ -13,6 +13,7 @@ namespace verbena::storage {
 
 /// One for each function of block_backend that is a task.
 enum class block_operation : std::uint8_t { read, write, flush, discard, write_zeroes };
+/// How many values block_operation has.
 constexpr unsigned block_operation_count = 5;
 
 /// "read", "write_zeroes"...
@@ -22,8 +23,10 @@ std::string_view to_string(block_operation op) noexcept;
 class block_operation_set {
 public:
     constexpr block_operation_set() = default;
+    /// A set of one.
     constexpr block_operation_set(block_operation op) noexcept : bits_(std::uint8_t(1u << unsigned(op))) {}
 
+    /// Every operation.
     static constexpr block_operation_set all() noexcept
     {
         return block_operation_set(std::uint8_t((1u << block_operation_count) - 1));
@@ -35,6 +38,7 @@ public:
         return block_operation_set(write) | discard | write_zeroes;
     }
 
+    /// Whether `op` is in the set.
     constexpr bool contains(block_operation op) const noexcept { return (bits_ >> unsigned(op) & 1) != 0; }
     constexpr bool empty() const noexcept { return bits_ == 0; }
     friend constexpr block_operation_set operator|(block_operation_set a, block_operation_set b) noexcept

@@ -38,14 +38,19 @@ class file_backend {
 public:
     virtual ~file_backend() = default;
 
+    /// The name of what made it. A literal.
     virtual std::string_view kind() const noexcept = 0; ///< "posixfs", "memfs"
+    /// What the back end can do, and what there is at most. Any thread. It may tell others when the file system
+    /// was let go and has come back (suspension), so nobody keeps the reference.
     virtual const filesystem_info& info() const noexcept = 0;
+    /// The directory that the handles of all callers begin at.
     virtual handle root() const noexcept = 0;
     /// Changes whenever unstable data may have been lost: at each start (RFC 1813 3.3.7).
     virtual std::uint64_t write_verifier() const noexcept = 0;
     /// What attributes::fileid is, where the handle alone says so: no disk is asked. For people. Nothing: it does not.
     virtual std::optional<std::uint64_t> number_in(const handle&) const noexcept { return std::nullopt; }
 
+    /// What the file is like now. Whoever has a handle may ask, whatever rights the file gives.
     virtual task<result<attributes>> getattr(const request& r, const handle& file) = 0;
     /// `guard`: fails with errc::not_sync unless it equals the file's ctime.
     virtual task<result<change>> setattr(const request& r, const handle& file, const set_attributes& set,
@@ -61,6 +66,7 @@ public:
     /// name, though they are open. What is returned is destroyed before the back end.
     virtual task<result<opened_file>> open(const request& r, const handle& file, unsigned wanted,
                                            open_right right);
+    /// The target of a symbolic link; EINVAL for what is none.
     virtual task<result<std::string>> readlink(const request& r, const handle& link) = 0;
     /// Reads up to out.size() bytes; short only at the end of the file.
     virtual task<result<read_result>> read(const request& r, const handle& file, std::uint64_t offset,
@@ -80,16 +86,25 @@ public:
     virtual task<result<create_result>> create(const request& r, const handle& directory,
                                                std::string_view name, create_mode mode,
                                                const set_attributes& set, std::uint64_t verifier) = 0;
+    /// Makes a directory with the attributes in `set`; EEXIST if the name is there.
     virtual task<result<create_result>> mkdir(const request& r, const handle& directory,
                                               std::string_view name, const set_attributes& set) = 0;
+    /// Makes a symbolic link to `target`, 1 to 4095 bytes without NUL, which is not looked at; EEXIST if the
+    /// name is there.
     virtual task<result<create_result>> symlink(const request& r, const handle& directory,
                                                 std::string_view name, std::string_view target,
                                                 const set_attributes& set) = 0;
+    /// Makes a FIFO, a socket, or a device with the numbers `major` and `minor`; EEXIST if the name is there.
+    /// EINVAL for another type.
     virtual task<result<create_result>> mknod(const request& r, const handle& directory,
                                               std::string_view name, file_type type, std::uint32_t major,
                                               std::uint32_t minor, const set_attributes& set) = 0;
+    /// Takes a name away that is no directory's: EISDIR. The file goes with its last name and open_file.
     virtual task<result<change>> remove(const request& r, const handle& directory, std::string_view name) = 0;
+    /// Takes an empty directory away: ENOTDIR, ENOTEMPTY.
     virtual task<result<change>> rmdir(const request& r, const handle& directory, std::string_view name) = 0;
+    /// Gives a file another name, in the place of what has it: a directory for an empty directory alone,
+    /// another file for another file. Two names of one file: nothing happens, and that is success.
     virtual task<result<rename_result>> rename(const request& r, const handle& from_directory,
                                                std::string_view from, const handle& to_directory,
                                                std::string_view to) = 0;
@@ -101,6 +116,7 @@ public:
     virtual task<result<void>> may_rename(const request& r, const handle& from_directory,
                                           std::string_view from, const handle& to_directory,
                                           std::string_view to);
+    /// Gives a file one name more; EEXIST if the name is there, EPERM for a directory.
     virtual task<result<link_result>> link(const request& r, const handle& file, const handle& directory,
                                            std::string_view name) = 0;
     /// Gives entries from `cookie` (0: the start) until `sink` refuses one. `verifier` is the one returned
@@ -108,6 +124,7 @@ public:
     virtual task<result<readdir_result>> readdir(const request& r, const handle& directory,
                                                  std::uint64_t cookie, std::uint64_t verifier,
                                                  bool with_attributes, directory_sink& sink) = 0;
+    /// How much room the file system of `file` has, for this caller.
     virtual task<result<filesystem_stat>> statfs(const request& r, const handle& file) = 0;
     /// On return what was written to the range (count 0: to the end) is on stable storage.
     virtual task<result<change>> commit(const request& r, const handle& file, std::uint64_t offset,

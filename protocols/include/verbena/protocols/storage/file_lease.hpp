@@ -36,6 +36,7 @@ enum class no_lease : std::uint8_t {
     limit,         ///< of descriptors, or of memory
     failed,        ///< anything else
 };
+/// How many values no_lease has.
 constexpr std::size_t no_lease_count = 5;
 
 /// What an error of file_backend::lease() means.

@@ -56,6 +56,7 @@ public:
     std::unique_ptr<block_backend> for_client(std::string_view client) final;
 
 protected:
+    /// The device that the filter stands on: of this client, where clients are told apart.
     block_backend& below() noexcept { return *below_; }
     /// Whether `op` passes the gate. The same for as long as the filter lives.
     virtual bool gates(block_operation op) const noexcept = 0;

@@ -15,15 +15,15 @@ namespace verbena::storage {
 
 /// Bytes `offset` to `last`, both included.
 struct lock_range {
-    std::uint64_t offset = 0;
-    std::uint64_t last = 0;
-    bool exclusive = false; ///< locked to write; else to read
+    std::uint64_t offset = 0; ///< the first
+    std::uint64_t last = 0;   ///< included
+    bool exclusive = false;   ///< locked to write; else to read
     friend bool operator==(const lock_range&, const lock_range&) = default;
 };
 
 /// What somebody outside the state layer has locked.
 struct local_holder {
-    lock_range bytes;
+    lock_range bytes;         ///< that it has locked
     std::int64_t process = 0; ///< 0: not known
 };
 

@@ -23,13 +23,15 @@ enum class map_use : std::uint8_t {
     write_apart,
 };
 
+/// Bytes of a file.
 struct mapped_range {
-    std::uint64_t offset = 0;
-    std::uint64_t length = 0;
+    std::uint64_t offset = 0; ///< of the first byte
+    std::uint64_t length = 0; ///< bytes
 };
 
 /// What a peer has written by a mapping.
 struct peer_writes {
+    /// The bytes before `e` at least, and all of the blocks in `f`, which is borrowed.
     peer_writes(std::uint64_t e, std::span<const mapped_range> f = {}) noexcept : end(e), filled(f) {}
     std::uint64_t end; ///< up to there at least; 0: nobody knows
     /// Bytes of mapping::part::memory that were fresh, whole blocks: they are the file's from now on. What is not fresh counts as well,
@@ -48,9 +50,10 @@ struct peer_writes {
 /// names; the back end outlives that. Until then what would take the memory away is refused: EAGAIN for a size that ends before
 /// it and for clone() onto it. Shard: used and let go on any.
 struct mapping {
+    /// Bytes that are one after the other in memory.
     struct part {
-        std::uint64_t offset = 0; ///< in the file
-        std::span<std::byte> memory;
+        std::uint64_t offset = 0;    ///< in the file
+        std::span<std::byte> memory; ///< where they are
         /// The file's bytes, which are to be read alone, where `memory` is fresh: that holds zeros, and no part of it is the file's until
         /// note_written() says so, of whole blocks. What it does not say so of is dropped with the mapping. Nobody else gets a
         /// mapping of these bytes meanwhile, nor changes them: EAGAIN. As long as `memory`; or none.
@@ -65,7 +68,7 @@ struct mapping {
     /// Bytes from the offset that was asked for: as many as were, or fewer where the file ends or where more would take the
     /// back end long. Who wants more asks again, from there on.
     std::uint64_t length = 0;
-    attributes attrs;
+    attributes attrs; ///< of the file, when this was made
 };
 
 } // namespace verbena::storage

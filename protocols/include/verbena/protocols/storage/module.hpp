@@ -23,16 +23,17 @@ namespace verbena::storage {
 
 /// What whoever exports a back end tells it. References outlive the back end.
 struct open_context {
-    std::string name;  ///< of what is opened, for messages: "export /data"
-    std::string label; ///< of its metrics: "/data"
-    metric_registry& metrics;
-    blocking_pool& lane; ///< for calls that block; nobody else's, so that what hangs holds up nobody else
-    bool read_only = false;
+    std::string name;         ///< of what is opened, for messages: "export /data"
+    std::string label;        ///< of its metrics: "/data"
+    metric_registry& metrics; ///< of the program
+    blocking_pool& lane;    ///< for calls that block; nobody else's, so that what hangs holds up nobody else
+    bool read_only = false; ///< nothing may change; a filter or back end refuses it
     /// A shard's thread must never take a caller's rights: a kernel refuses RDMA files to a thread that did.
     bool keep_shard_identity = false;
+    /// A user by numbers.
     struct ids {
-        std::uint32_t uid = 0;
-        std::uint32_t gid = 0;
+        std::uint32_t uid = 0; ///< of the user
+        std::uint32_t gid = 0; ///< of its group
     };
     /// Every caller acts as this user, whatever it claims.
     std::optional<ids> everybody = {};
@@ -40,12 +41,12 @@ struct open_context {
 
 /// A back end, and what people are told of it.
 struct opened_backend {
-    std::unique_ptr<file_backend> files;
-    metric_registrations metrics;     ///< of `files`; they end before it
-    std::string source;               ///< "/srv/data"
-    std::vector<std::string> options; ///< what was chosen, as a configuration has it: "sync"
-    std::string notes;                ///< what it can and can't do here; empty for nothing
-    std::string warning;              ///< what its user gives up; empty for nothing
+    std::unique_ptr<file_backend> files; ///< owned; it goes before the metrics do
+    metric_registrations metrics;        ///< of `files`; they end before it
+    std::string source;                  ///< "/srv/data"
+    std::vector<std::string> options;    ///< what was chosen, as a configuration has it: "sync"
+    std::string notes;                   ///< what it can and can't do here; empty for nothing
+    std::string warning;                 ///< what its user gives up; empty for nothing
     bool read_only =
         false; ///< nothing can be changed, whatever was asked for: who exports it says so to callers
     /// Whether anybody but this back end's callers may change the files.
@@ -84,6 +85,7 @@ class filter_module : public module {
 public:
     std::string_view role() const noexcept final { return "filter"; }
     std::string_view role_word() const noexcept final { return "filter"; }
+    /// As backend_module::check(), of the filter's own table.
     virtual void check(setting_values& values, const std::string& name) const { (void)values, (void)name; }
     /// Takes `on.files` over and puts in its place what stands on it; may add to what people are told. Throws config_error, with the
     /// cure.
@@ -94,28 +96,30 @@ public:
 
 /// What whoever serves a block device tells its back end. References outlive the back end.
 struct open_block_context {
-    std::string name;  ///< of what is opened, for messages: "device vm1"
-    std::string label; ///< of its metrics: "vm1"
-    metric_registry& metrics;
-    blocking_pool& lane; ///< for calls that block; nobody else's
-    bool read_only = false;
+    std::string name;         ///< of what is opened, for messages: "device vm1"
+    std::string label;        ///< of its metrics: "vm1"
+    metric_registry& metrics; ///< of the program
+    blocking_pool& lane;      ///< for calls that block; nobody else's
+    bool read_only = false;   ///< nothing may be written
 };
 
 /// A block device, and what people are told of it.
 struct opened_block {
-    std::unique_ptr<block_backend> device;
-    metric_registrations metrics;     ///< of `device`; they end before it
-    std::string source;               ///< "/dev/nvme0n1"
-    std::vector<std::string> options; ///< what was chosen, as a configuration has it
-    std::string notes;                ///< what it can and can't do here; empty for nothing
-    std::string warning;              ///< what its user gives up; empty for nothing
-    resizable* size = nullptr;        ///< nullptr: its size is for good. Lives as long as `device`
+    std::unique_ptr<block_backend> device; ///< owned; it goes before its metrics do
+    metric_registrations metrics;          ///< of `device`; they end before it
+    std::string source;                    ///< "/dev/nvme0n1"
+    std::vector<std::string> options;      ///< what was chosen, as a configuration has it
+    std::string notes;                     ///< what it can and can't do here; empty for nothing
+    std::string warning;                   ///< what its user gives up; empty for nothing
+    resizable* size = nullptr;             ///< nullptr: its size is for good. Lives as long as `device`
 };
 
 /// A filter module's side for block devices. Its settings stand in a table of the device's `filter`.
 class block_filter {
 public:
+    /// The settings of the filter's table for a device.
     virtual std::vector<setting> settings() const = 0;
+    /// As backend_module::check(), of that table.
     virtual void check(setting_values& values, const std::string& name) const { (void)values, (void)name; }
     /// Takes `on.device` over and puts in its place what stands on it; may add to what people are told. Throws config_error, with the
     /// cure.

@@ -59,9 +59,10 @@ enum class open_right : std::uint8_t {
     granted, ///< he has just made the file: who makes one may open it, whatever its mode
 };
 
+/// What file_backend::open() yields.
 struct opened_file {
-    std::shared_ptr<const open_file> file;
-    attributes attrs;
+    std::shared_ptr<const open_file> file; ///< keeps the file open; shared with what reads from it
+    attributes attrs;                      ///< of the file, when it was opened
 };
 
 } // namespace verbena::storage

@@ -43,6 +43,7 @@ enum class operation : std::uint8_t {
     removexattr,
     getacl,
 };
+/// How many values operation has.
 constexpr unsigned operation_count = 29;
 
 /// "getattr", "read"...
@@ -52,8 +53,10 @@ std::string_view to_string(operation op) noexcept;
 class operation_set {
 public:
     constexpr operation_set() = default;
+    /// A set of one.
     constexpr operation_set(operation op) noexcept : bits_(1u << unsigned(op)) {}
 
+    /// Every operation.
     static constexpr operation_set all() noexcept { return operation_set((1u << operation_count) - 1); }
     /// Those that change names, attributes or what files there are: setattr, create, mkdir, symlink, mknod, remove, rmdir,
     /// rename, link, setxattr and removexattr.
@@ -72,6 +75,7 @@ public:
             ~(operation_set(read) | write | commit | allocate | deallocate | copy | clone).bits_);
     }
 
+    /// Whether `op` is in the set.
     constexpr bool contains(operation op) const noexcept { return (bits_ >> unsigned(op) & 1) != 0; }
     constexpr bool empty() const noexcept { return bits_ == 0; }
     friend constexpr operation_set operator|(operation_set a, operation_set b) noexcept

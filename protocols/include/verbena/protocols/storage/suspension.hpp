@@ -34,8 +34,9 @@ class suspendable {
 public:
     /// What is still at work for clients.
     struct calls {
-        std::size_t running = 0;
+        std::size_t running = 0;      ///< that have not ended
         std::vector<unsigned> silent; ///< shards that have not said since they were asked last
+        /// Whether no call runs, as far as each shard has said.
         bool ended() const noexcept { return running == 0 && silent.empty(); }
     };
 
@@ -48,6 +49,7 @@ public:
     virtual suspension_step find_nameless() = 0;
     /// Leases are asked back.
     virtual void want_leases() noexcept = 0;
+    /// Leases that are still there. Each look may ask the shards anew.
     virtual std::size_t leases() noexcept = 0;
     /// From now on calls are answered with ENOMEDIUM, which clients wait for. Those that are under way go on.
     virtual void shut() noexcept = 0;
@@ -79,7 +81,7 @@ struct restored_state {
     std::size_t lost_files = 0, lost_locks = 0;
     std::size_t later =
         0; ///< files whose locks could not be taken now; they are when another export of the tree comes back
-    static constexpr std::size_t most_told = 64;
+    static constexpr std::size_t most_told = 64; ///< of `lost`
 };
 
 /// The state layer's part. As suspendable.
@@ -105,6 +107,8 @@ public:
 /// Brings one back end from `served` to `suspended` and back, or leaves it where it was.
 class suspension {
 public:
+    /// Where a suspension is. It goes down the list and begins again. What fails on the way down leaves it
+    /// `served`, or `suspended` if the file system can't be served again.
     enum class state : std::uint8_t {
         served,
         draining,    ///< new calls wait; those under way end
@@ -114,11 +118,13 @@ public:
         coming_back, ///< it is looked for and opened
         restoring,   ///< it is served, and what clients had is looked for
     };
+    /// How long each step may take.
     struct options {
         duration patience = std::chrono::seconds(10); ///< with each step
         duration recall_patience =
             std::chrono::seconds(100); ///< with clients: no less than they have for a recall
-        duration lease_patience = std::chrono::seconds(5);
+        duration lease_patience = std::chrono::seconds(5); ///< with leases; then it goes on without them
+        /// With the look for what clients had, when it is served again.
         duration restore_patience = std::chrono::seconds(60);
         duration pause = std::chrono::milliseconds(5); ///< between two looks at a step
     };
@@ -135,6 +141,7 @@ public:
 
     /// Both block, on a thread that is no shard; one at a time. Throw suspension_failure, also soon after `stop` was asked for.
     void suspend(std::stop_token stop = {});
+    /// Serves it again: looks for the file system, opens it, and says what became of what clients had.
     restored_state resume(std::stop_token stop = {});
 
     /// Any thread.
@@ -162,6 +169,7 @@ private:
     std::atomic<std::int64_t> since_{0};
 };
 
+/// The enumerator's name, for people and metrics. A literal.
 std::string_view to_string(suspension::state s) noexcept;
 
 } // namespace verbena::storage

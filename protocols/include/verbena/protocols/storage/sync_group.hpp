@@ -26,11 +26,14 @@ public:
     static constexpr std::size_t max_single_syncs = 4;
     /// ... unless so many bytes were written unstably of late: syncfs() would wait for all of them.
     static constexpr std::uint64_t max_dirty_for_syncfs = std::uint64_t(16) << 20;
+    /// inodes of one round that are told apart; with more, the round syncs all
     static constexpr std::size_t max_distinct = 64;
 
+    /// Syncs on threads of `pool`, which outlives it. For one file system.
     explicit sync_group(blocking_pool& pool) noexcept : pool_(pool) {}
     sync_group(const sync_group&) = delete;
 
+    /// How much of a change is to be on stable storage.
     enum class what : std::uint8_t {
         data,       ///< one file's data and what is needed to read it back
         file,       ///< one file with all its metadata
@@ -38,6 +41,7 @@ public:
         filesystem, ///< everything; for inodes that can't be opened
     };
 
+    /// What sync() and sync_everything() return.
     class [[nodiscard("co_await it: nothing is synced otherwise")]] awaiter final
         : public blocking_pool::job {
     public:

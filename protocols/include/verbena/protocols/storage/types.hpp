@@ -33,13 +33,15 @@ enum class errc {
     crosses_mount,  ///< the name leads to another file system and crossmnt is off
     delayed,        ///< not now; the same call may succeed later
 };
+/// Category "storage": values of errc.
 const std::error_category& storage_category() noexcept;
+/// So an errc stands in an error.
 std::error_code make_error_code(errc e) noexcept;
 
 /// A name for a file that survives restart and rename. Opaque to all but its back end.
 class handle {
 public:
-    static constexpr std::size_t max_size = 64;
+    static constexpr std::size_t max_size = 64; ///< bytes
 
     handle() = default;
     /// `bytes` longer than max_size give an empty handle.
@@ -50,6 +52,7 @@ public:
             std::copy(bytes.begin(), bytes.end(), bytes_.begin());
         }
     }
+    /// As the back end made it; valid as long as the handle.
     std::span<const std::byte> bytes() const noexcept { return {bytes_.data(), size_}; }
     bool empty() const noexcept { return size_ == 0; }
     friend bool operator==(const handle& a, const handle& b) noexcept
@@ -72,6 +75,7 @@ public:
     static constexpr std::size_t max_groups = 32;
 
     credential() = default;
+    /// A user without supplementary groups.
     credential(std::uint32_t u, std::uint32_t g) noexcept : uid(u), gid(g) {}
     /// Sets the supplementary groups, sorted and without repeats; more than max_groups are cut off.
     void set_groups(std::span<const std::uint32_t> groups) noexcept
@@ -88,6 +92,7 @@ public:
     void share_groups(shared_groups groups) noexcept { shared_ = std::move(groups); }
     /// What share_groups() set, if it did; empty where the credential has its groups itself.
     const shared_groups& shared() const noexcept { return shared_; }
+    /// Supplementary groups, sorted and without repeats. Valid until they are set anew.
     std::span<const std::uint32_t> groups() const noexcept
     {
         return shared_ ? std::span<const std::uint32_t>(*shared_)
@@ -103,8 +108,8 @@ public:
         return (a.shared_ && a.shared_ == b.shared_) || std::ranges::equal(a.groups(), b.groups());
     }
 
-    std::uint32_t uid = 65534;
-    std::uint32_t gid = 65534;
+    std::uint32_t uid = 65534; ///< nobody
+    std::uint32_t gid = 65534; ///< nobody's
 
 private:
     shared_groups shared_; // if it is set, in the place of groups_
@@ -132,6 +137,7 @@ struct request {
     const handle* victim = nullptr;
 };
 
+/// What kind of file it is, in the numbers of ftype3 (RFC 1813 2.5).
 enum class file_type : std::uint8_t {
     regular = 1,
     directory,
@@ -144,22 +150,24 @@ enum class file_type : std::uint8_t {
 
 /// Seconds and nanoseconds since the epoch.
 struct file_time {
-    std::int64_t seconds = 0;
-    std::uint32_t nanoseconds = 0;
+    std::int64_t seconds = 0;      ///< may be negative
+    std::uint32_t nanoseconds = 0; ///< below 1,000,000,000
     friend bool operator==(const file_time&, const file_time&) = default;
 };
 
+/// What a file is like at one moment. Bytes, and times of the disk's file system.
 struct attributes {
-    file_type type = file_type::regular;
-    std::uint32_t mode = 0; ///< permission bits, 07777
-    std::uint32_t links = 1;
-    std::uint32_t uid = 0;
+    file_type type = file_type::regular; ///< what kind of file it is
+    std::uint32_t mode = 0;              ///< permission bits, 07777
+    std::uint32_t links = 1;             ///< names of the inode
+    std::uint32_t uid = 0;               ///< of the owner
     std::uint32_t gid = 0;
-    std::uint32_t device_major = 0;
+    std::uint32_t device_major = 0; ///< of a device file
     std::uint32_t device_minor = 0;
     std::uint64_t size = 0; ///< bytes
     std::uint64_t used = 0; ///< bytes on disk
     std::uint64_t fsid = 0; ///< stable over restarts
+    /// the inode's number: a name of the file for people and clients, which a later file may have
     std::uint64_t fileid = 0;
     /// At the root of a mount: the number of the directory that the mount covers (RFC 8881 5.8.2.23). 0: it is `fileid`, or not known.
     std::uint64_t covered_fileid = 0;
@@ -175,18 +183,20 @@ struct attributes {
 
 /// How a time is set: left alone, to the server's now, or to a value.
 struct set_time {
+    /// Whether it changes.
     enum class kind : std::uint8_t { keep, server_time, value } how = kind::keep;
-    file_time value;
+    file_time value; ///< of `value`
 };
 
+/// What setattr() changes, and what a new file begins with. What has no value stays as it is.
 struct set_attributes {
-    std::optional<std::uint32_t> mode;
+    std::optional<std::uint32_t> mode; ///< permission bits, 07777
     /// Of what is made: bits that `mode` loses, unless the directory has a default ACL, which decides instead (RFC 8275 4). What is there
     /// knows nothing of it.
     std::optional<std::uint32_t> umask;
     std::optional<std::uint32_t> uid;
     std::optional<std::uint32_t> gid;
-    std::optional<std::uint64_t> size;
+    std::optional<std::uint64_t> size; ///< bytes
     set_time atime;
     set_time mtime;
     /// The access control list, where info().acls says that there is one. Set behind the mode, whose nine low bits it decides (RFC 8881 6.4.1); of what is made, in
@@ -197,73 +207,85 @@ struct set_attributes {
 /// Attributes before and after a change. `before` is given only when operations on that inode are
 /// serialised, so that it is truly the state just before; both may be missing. Users tell clients that two which are given are atomic.
 struct change {
-    std::optional<attributes> before;
+    std::optional<attributes> before; ///< where it is known from the same moment
     std::optional<attributes> after;
 };
 
 /// A file that was found or made.
 struct entry {
-    storage::handle handle;
-    std::optional<attributes> attrs;
+    storage::handle handle;          ///< by which it is found again
+    std::optional<attributes> attrs; ///< where they were at hand
 };
+/// What lookup() found.
 struct lookup_result {
-    entry found;
-    std::optional<attributes> directory;
+    entry found;                         ///< its handle
+    std::optional<attributes> directory; ///< of the directory that was searched
 };
+/// What create(), mkdir(), symlink() and mknod() made.
 struct create_result {
-    entry made;
-    change directory;
+    entry made;           ///< handle and attributes
+    change directory;     ///< that it was made in
     bool existed = false; ///< it was there: an exclusive creation that is repeated, or an unchecked one
 };
+/// What rename() changed.
 struct rename_result {
-    change from;
-    change to;
+    change from; ///< the directory of the old name
+    change to;   ///< the directory of the new name; of the same directory, the same
 };
+/// What link() changed.
 struct link_result {
-    std::optional<attributes> file;
-    change directory;
+    std::optional<attributes> file; ///< the file, with one name more
+    change directory;               ///< that has the new name
 };
 
 /// What survives a power failure once the reply is sent.
 enum class stability : std::uint8_t { unstable = 0, data_sync = 1, file_sync = 2 };
 
+/// What read() brought.
 struct read_result {
-    std::uint32_t count = 0;
-    bool end_of_file = false;
-    std::optional<attributes> attrs;
+    std::uint32_t count = 0;         ///< bytes
+    bool end_of_file = false;        ///< nothing is behind them
+    std::optional<attributes> attrs; ///< after the read, where they were asked for or cheap
 };
+/// Where the bytes of a read lie (file_backend::locate()).
 struct located_read {
     bool here = false; ///< false: ask read()
-    read_result read;
-    file_range bytes;
+    read_result read;  ///< as read() would have answered
+    file_range bytes;  ///< where they are, to be sent from there
 };
+/// What write() did.
 struct write_result {
-    std::uint32_t count = 0;
-    stability committed = stability::unstable;
-    change file;
+    std::uint32_t count = 0;                   ///< bytes written; fewer than given is no error
+    stability committed = stability::unstable; ///< at least as good as was asked for
+    change file;                               ///< before and after
 };
 
 /// What a file has at a place: bytes that somebody wrote, or none, which read as zeros.
 enum class extent : std::uint8_t { data, hole };
+/// What seek() found.
 struct seek_result {
     std::uint64_t offset = 0; ///< where it begins, or the file's size where there is none
     bool end_of_file = false; ///< that is the file's end
 };
+/// What copy() did.
 struct copy_result {
-    std::uint64_t count = 0; ///< bytes copied
-    stability committed = stability::unstable;
-    change file; ///< what was copied to
+    std::uint64_t count = 0;                   ///< bytes copied
+    stability committed = stability::unstable; ///< of those bytes
+    change file;                               ///< what was copied to
 };
 
 /// How an extended attribute is set: whatever was there; EEXIST if there is one; ENODATA if there is none.
 enum class xattr_mode : std::uint8_t { either, create, replace };
 
+/// What create() does where the name is there (RFC 1813 3.3.8): opens it as it is, fails with EEXIST, or goes
+/// by the verifier.
 enum class create_mode : std::uint8_t { unchecked, guarded, exclusive };
 
+/// One entry of a directory, valid while the sink is called.
 struct directory_entry {
-    std::uint64_t fileid = 0;
-    std::uint64_t cookie = 0; ///< where the entry after this one starts
-    std::string_view name;
+    std::uint64_t fileid = 0;              ///< attributes::fileid of what it names
+    std::uint64_t cookie = 0;              ///< where the entry after this one starts
+    std::string_view name;                 ///< as the directory has it: any bytes but '/' and NUL
     std::optional<attributes> attrs;       ///< when asked for
     std::optional<storage::handle> handle; ///< when asked for
 };
@@ -271,18 +293,22 @@ struct directory_entry {
 /// Takes the entries of one readdir; false ends it (this entry was not taken).
 class directory_sink {
 public:
+    /// Called for one entry after the other, on the shard and in the middle of the readdir: it neither waits
+    /// nor calls the back end.
     virtual bool take(const directory_entry& e) = 0;
 
 protected:
     ~directory_sink() = default;
 };
 
+/// How a readdir ended.
 struct readdir_result {
-    std::uint64_t verifier = 0;
-    bool end = false; ///< the last entry taken was the directory's last
-    std::optional<attributes> directory;
+    std::uint64_t verifier = 0;          ///< to be given again with the cookies of these entries
+    bool end = false;                    ///< the last entry taken was the directory's last
+    std::optional<attributes> directory; ///< that was read
 };
 
+/// How much room a file system has. Bytes and inodes; `available` is what this caller may still use.
 struct filesystem_stat {
     std::uint64_t total_bytes = 0, free_bytes = 0, available_bytes = 0;
     std::uint64_t total_files = 0, free_files = 0, available_files = 0;
@@ -290,11 +316,11 @@ struct filesystem_stat {
 
 /// Fixed properties of a back end.
 struct filesystem_info {
-    std::uint32_t max_name = 255;
-    std::uint32_t max_links = 32000;
-    std::uint64_t max_file_size = ~std::uint64_t(0) >> 1;
-    std::uint32_t time_granularity_ns = 1;
-    std::uint32_t clone_block = 0; ///< bytes; what offsets of a clone are multiples of
+    std::uint32_t max_name = 255;                         ///< bytes of a name
+    std::uint32_t max_links = 32000;                      ///< names of one file
+    std::uint64_t max_file_size = ~std::uint64_t(0) >> 1; ///< bytes
+    std::uint32_t time_granularity_ns = 1; ///< nanoseconds between two times that it tells apart
+    std::uint32_t clone_block = 0;         ///< bytes; what offsets of a clone are multiples of
     std::uint32_t map_block =
         0;                    ///< bytes; what the parts of a mapping begin and end at. 0: map() is not there
     bool maps_stores = false; ///< map() yields stores, and no memory

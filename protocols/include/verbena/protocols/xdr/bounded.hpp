@@ -112,6 +112,7 @@ public:
         elements_.append(value.data(), value.size());
         return true;
     }
+    /// The text, valid until it is assigned to.
     std::string_view view() const noexcept { return {elements_.data(), elements_.size()}; }
     operator std::string_view() const noexcept { return view(); }
     std::size_t size() const noexcept { return elements_.size(); }
@@ -152,6 +153,7 @@ public:
         elements_.append(value.data(), value.size());
         return true;
     }
+    /// The bytes, valid until they are assigned to.
     std::span<const std::byte> bytes() const noexcept { return {elements_.data(), elements_.size()}; }
     operator std::span<const std::byte>() const noexcept { return bytes(); }
     std::size_t size() const noexcept { return elements_.size(); }

@@ -23,6 +23,7 @@ constexpr std::size_t pad_of(std::size_t length) noexcept { return padded(length
 /// What an opaque<> or string<> of `length` bytes takes: length word, bytes, pad.
 constexpr std::size_t opaque_size(std::size_t length) noexcept { return unit + padded(length); }
 
+/// The number with its octets in the order of the wire, or back.
 constexpr std::uint32_t to_from_big_endian(std::uint32_t value) noexcept
 {
     if constexpr (std::endian::native == std::endian::little)
@@ -31,6 +32,7 @@ constexpr std::uint32_t to_from_big_endian(std::uint32_t value) noexcept
         return value;
 }
 
+/// The number with its octets in the order of the wire, or back.
 constexpr std::uint64_t to_from_big_endian(std::uint64_t value) noexcept
 {
     if constexpr (std::endian::native == std::endian::little)
@@ -39,6 +41,7 @@ constexpr std::uint64_t to_from_big_endian(std::uint64_t value) noexcept
         return value;
 }
 
+/// The number in the 4 octets at `from`, which need not be aligned.
 inline std::uint32_t load_u32(const std::byte* from) noexcept
 {
     std::uint32_t value;
@@ -46,6 +49,7 @@ inline std::uint32_t load_u32(const std::byte* from) noexcept
     return to_from_big_endian(value);
 }
 
+/// The number in the 8 octets at `from`, which need not be aligned.
 inline std::uint64_t load_u64(const std::byte* from) noexcept
 {
     std::uint64_t value;
@@ -53,12 +57,14 @@ inline std::uint64_t load_u64(const std::byte* from) noexcept
     return to_from_big_endian(value);
 }
 
+/// Writes the 4 octets of the wire to `to`, which need not be aligned.
 inline void store_u32(std::byte* to, std::uint32_t value) noexcept
 {
     value = to_from_big_endian(value);
     std::memcpy(to, &value, sizeof value);
 }
 
+/// Writes the 8 octets of the wire to `to`, which need not be aligned.
 inline void store_u64(std::byte* to, std::uint64_t value) noexcept
 {
     value = to_from_big_endian(value);

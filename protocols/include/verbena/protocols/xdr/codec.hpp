@@ -116,6 +116,9 @@ concept wire_struct = std::is_aggregate_v<T> && std::is_class_v<T>;
 template<class T>
 inline constexpr std::size_t payload_count = detail::count_payloads<T>();
 
+/// How a T stands on the wire. Each specialisation has `min_size` and `max_size`, the bytes that a T takes
+/// there, encode(), which overflows `out` for a value that breaks a limit, and decode(), which lets `in` fail
+/// for what is no T. This one is of types that have no XDR form: it does not compile.
 template<class T>
 struct codec : detail::no_codec {
     static_assert(
@@ -125,19 +128,23 @@ struct codec : detail::no_codec {
         "xdr::list, std::array, std::optional, rpc::bulk, structs of these, or specialise xdr::codec");
 };
 
+/// Does not compile, and says what to use.
 template<class C, class Traits, class A>
 struct codec<std::basic_string<C, Traits, A>> : detail::no_codec {
     static_assert(detail::never<C>, "a std::string has no limit: use xdr::text<N>");
 };
+/// Does not compile, and says what to use.
 template<class C, class Traits>
 struct codec<std::basic_string_view<C, Traits>> : detail::no_codec {
     static_assert(detail::never<C>, "a std::string_view has no limit and owns nothing: use xdr::text<N>");
 };
+/// Does not compile, and says what to use.
 template<class T, class A>
 struct codec<std::vector<T, A>> : detail::no_codec {
     static_assert(detail::never<T>,
                   "a std::vector has no limit: use xdr::list<T, N>, or xdr::opaque<N> for bytes");
 };
+/// Does not compile, and says what to use.
 template<class T, std::size_t N>
 struct codec<std::span<T, N>> : detail::no_codec {
     static_assert(detail::never<T>,

@@ -93,6 +93,7 @@ public:
         next_item();
     }
 
+    /// Whether all reads so far have succeeded. Once it is false every read yields zero or nothing.
     bool ok() const noexcept { return rule_ == nullptr; }
 
     /// The first failure: bad_message, or no_buffer_space if the bytes exist but not in the
@@ -137,6 +138,7 @@ public:
     /// Ends the reading with no_buffer_space: the caller needs in one piece what lies in two.
     void fail_apart() noexcept { fail("need more contiguous bytes", std::errc::no_buffer_space); }
 
+    /// unsigned int (RFC 4506 4.2); 0 after a failure, as the others.
     std::uint32_t u32() noexcept
     {
         if (remaining() < 4) [[unlikely]] {
@@ -148,8 +150,10 @@ public:
         return value;
     }
 
+    /// int (4.1).
     std::int32_t i32() noexcept { return static_cast<std::int32_t>(u32()); }
 
+    /// unsigned hyper (4.5).
     std::uint64_t u64() noexcept
     {
         if (remaining() < 8) [[unlikely]] {
@@ -217,6 +221,7 @@ public:
         return count;
     }
 
+    /// Passes over `length` bytes of the contiguous part.
     void skip(std::size_t length) noexcept
     {
         if (remaining() < length) [[unlikely]]

@@ -32,13 +32,15 @@ struct payload_item {
     std::uint32_t length;
 };
 
-/// Not thread-safe. Borrows the block for its whole life.
+/// Writes XDR (RFC 4506) into a block. The first write that does not fit sticks: ok(). Not thread-safe. Borrows
+/// the block for its whole life.
 class encoder {
 public:
     /// Payload items in one message. One more is as what has no room.
     static constexpr std::size_t max_payloads = 16;
 
     encoder() = default;
+    /// Writes to `block`, which outlives it.
     explicit encoder(std::span<std::byte> block) noexcept
         : begin_(block.data()), next_(begin_), end_(begin_ + block.size()), real_end_(end_)
     {
@@ -51,23 +53,29 @@ public:
     std::size_t room() const noexcept { return static_cast<std::size_t>(end_ - next_); }
     /// The length so far of the unreduced stream: the block's bytes and the payloads with their pads.
     std::size_t position() const noexcept { return size() + elsewhere_; }
+    /// What was written to the block. Valid as long as that.
     std::span<const std::byte> bytes() const noexcept { return {begin_, size()}; }
+    /// The payloads that were noted, in order. Valid until the next one.
     std::span<const payload_item> payloads() const noexcept { return payloads_.all(); }
 
+    /// unsigned int (RFC 4506 4.2).
     void u32(std::uint32_t value) noexcept
     {
         if (std::byte* to = grow(4)) [[likely]]
             store_u32(to, value);
     }
 
+    /// int (4.1).
     void i32(std::int32_t value) noexcept { u32(static_cast<std::uint32_t>(value)); }
 
+    /// unsigned hyper (4.5).
     void u64(std::uint64_t value) noexcept
     {
         if (std::byte* to = grow(8)) [[likely]]
             store_u64(to, value);
     }
 
+    /// bool (4.4).
     void boolean(bool value) noexcept { u32(value ? 1 : 0); }
 
     /// opaque[bytes.size()], with its pad.

@@ -26,18 +26,20 @@ namespace verbena::testing::conformance {
 /// Thrown where a check finds something else than it must be.
 class failure : public std::exception {
 public:
+    /// `text` says what was expected, and what was found.
     explicit failure(std::string text) : why(std::move(text)) {}
     const char* what() const noexcept override { return why.c_str(); }
 
-    std::string why;
+    std::string why; ///< of what()
 };
 /// Thrown by a check of what the provider can't do.
 class not_supported : public std::exception {
 public:
+    /// `text` says what the provider can't do.
     explicit not_supported(std::string text) : what_it_is(std::move(text)) {}
     const char* what() const noexcept override { return what_it_is.c_str(); }
 
-    std::string what_it_is;
+    std::string what_it_is; ///< of what()
 };
 /// Throws failure unless there is a value.
 template<class T>
@@ -75,12 +77,15 @@ enum class request : std::uint32_t {
     data,            ///< no request: a numbered message
     nothing,         ///< no request, and no reply
 };
+/// What both ends send each other: a request or its reply, in a fixed layout.
 struct message {
-    static constexpr std::uint32_t size = 40;
-    request what{};
-    std::uint32_t number = 0; ///< of data
-    std::uint64_t a = 0, b = 0, c = 0, d = 0;
+    static constexpr std::uint32_t size = 40; ///< bytes
+    request what{};                           ///< whether it asks, or answers what
+    std::uint32_t number = 0;                 ///< of data
+    std::uint64_t a = 0, b = 0, c = 0, d = 0; ///< mean what `request` says of them
+    /// Writes `size` bytes.
     void write(std::byte* to) const noexcept;
+    /// Reads `size` bytes, whatever they hold.
     static message read(const std::byte* from) noexcept;
 };
 /// How a connection ended, as the server tells.
@@ -93,11 +98,13 @@ enum connection_fate : std::uint64_t {
 
 /// What both ends of a connection say in their private data, and after it as much pattern as fits.
 struct greeting {
+    /// What the client wants of the connection.
     enum kind : std::uint8_t { plain, refuse_me, full };
-    static constexpr std::size_t size = 16;
+    static constexpr std::size_t size = 16;  ///< bytes before the pattern
     static constexpr std::size_t total = 56; ///< what each provider carries at least
     kind what = plain;                       ///< `full`: in a reject, of who serves as many as it may
     std::uint64_t id = 0;                    ///< of the connection; the client's choice
+    /// The private data.
     std::array<std::byte, total> write() const noexcept;
     /// Zeros may follow. ENOMSG: not this protocol.
     static result<greeting> read(std::span<const std::byte> from);
@@ -105,9 +112,9 @@ struct greeting {
 
 /// How a request is posted.
 struct posting {
-    bool inline_data = false;
-    bool signalled = true; ///< without, it has no completion unless it fails
-    bool fence = false;    ///< begins when the RDMA Reads before it are done
+    bool inline_data = false; ///< send_request::inline_data
+    bool signalled = true;    ///< without, it has no completion unless it fails
+    bool fence = false;       ///< begins when the RDMA Reads before it are done
 };
 
 /// One end of a connection and its memory, 10 MiB.
@@ -119,30 +126,39 @@ struct posting {
 class end final : public verbs::completion_handler {
 public:
     static constexpr std::size_t slot = std::size_t(64) << 10; ///< bytes of a receive, and of a Send
-    static constexpr std::size_t slots = 16;
-    static constexpr std::size_t bulk_size = std::size_t(8) << 20;
-    static constexpr auto patience = std::chrono::seconds(60);
+    static constexpr std::size_t slots = 16; ///< receives, and Sends that may be put together at once
+    static constexpr std::size_t bulk_size = std::size_t(8) << 20; ///< bytes that bulk() gives at most
+    static constexpr auto patience = std::chrono::seconds(60);     ///< longest wait for one thing
 
+    /// On the shard of `c`. Nothing is registered yet.
     explicit end(verbs::context& c) : context_(c) {}
     /// Nothing is waited for beyond this.
     void set_deadline(time_point t) noexcept { deadline_ = t; }
     /// Memory and its registration; with `other`, which outlives this, in its domain, whose shared receives it takes.
     /// Errors: failure.
     task<void> prepare(end* other = nullptr);
+    /// Whether prepare() has registered memory.
     bool is_prepared() const noexcept { return region_ != nullptr; }
     /// Between prepare(), without another end, and the connection: receives are shared, and the caller posts them. Errors: failure.
     task<void> share_receives();
+    /// Takes a queue pair over: completions come here from now on. The one before goes.
     void adopt(std::unique_ptr<verbs::queue_pair> q);
     /// Of a connection that this end asked for: while nothing has come, who waits for something wakes the peer each second, as a
     /// requester does (protocols/rpcrdma), since a device may leave the first message unread until more comes. `count` outlives
     /// this.
     void wake_peer(std::uint64_t& count) noexcept { wakes_ = &count; }
+    /// Posts a receive for each slot. Throws failure.
     void post_receives();
 
+    /// @name What the end is made of
+    /// As long as the end lives; domain() and shared() from prepare() on, pair() from adopt() on. Of an end
+    /// that was prepared with another one, these are that one's.
+    /// @{
     verbs::context& context() noexcept { return context_; }
     verbs::protection_domain& domain() noexcept { return *receiver().domain_; }
     verbs::shared_receive_queue* shared() noexcept { return receiver().shared_.get(); }
     verbs::queue_pair& pair() noexcept { return *pair_; }
+    /// @}
     /// Registered: for grants, RDMA Reads and Writes.
     std::span<std::byte> bulk(std::size_t bytes) noexcept
     {
@@ -159,6 +175,7 @@ public:
         return std::span(receiver().memory_).subspan(c.id * slot, c.length);
     }
 
+    /// The segment of a part of the end's registered memory.
     verbs::segment segment(std::span<const std::byte> of) const noexcept;
     /// Posts one request; its id is returned. Inline data needs no registration and is the caller's again.
     std::uint64_t post(verbs::opcode op, std::span<const std::byte> local,
@@ -171,27 +188,34 @@ public:
     /// The next receive, whose slot is posted again by release(). Where the provider has told of a receive that nobody posted, or
     /// of more octets than it has, each wait fails.
     task<verbs::completion> received();
+    /// Posts the receive of `c` again. Throws failure.
     void release(const verbs::completion& c);
     /// received() need not wait.
     bool has_message() const noexcept { return !receives_.empty() || nonsense_ != nullptr; }
     /// A moment, so that others get their turn.
     static sleep_awaiter pause() noexcept { return sleep_for(std::chrono::microseconds(200)); }
+    /// Sends `m` from the first slot and waits for the completion. With `invalidate`, the peer's key goes.
     task<void> send(const message& m, std::uint32_t invalidate = 0);
     /// The next message, which must be `what`; its slot is posted again.
     task<message> receive(request what);
     /// send(), then receive().
     task<message> ask(request what, std::uint64_t a = 0, std::uint64_t b = 0, std::uint64_t c = 0,
                       std::uint64_t d = 0);
+    /// Waits until `done`, looking whenever others had their turn.
     task<void> until(std::function<bool()> done, const char* what);
+    /// A grant of `memory`, which is the end's own, for this connection alone where the provider can limit it
+    /// so.
     task<verbs::grant> grant(std::span<std::byte> memory, verbs::access rights);
     /// What was granted, if anything, is this end's alone from then on.
     task<void> revoke(verbs::grant& g);
 
+    /// Whether the connection has ended, for whatever reason.
     bool ended() const noexcept { return ends_ != 0; }
     unsigned ends() const noexcept { return ends_; }
     const error& why() const noexcept { return why_; }
     /// Receives that stand; those flushed; completions that came after the end or of what was not posted.
     std::size_t standing() const noexcept { return standing_; }
+    /// Receives that the end of the connection gave back.
     std::size_t flushed_receives() const noexcept { return flushed_; }
     std::size_t strays() const noexcept { return strays_; }
 

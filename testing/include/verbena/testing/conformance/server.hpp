@@ -17,6 +17,7 @@
 
 namespace verbena::testing::conformance {
 
+/// What a server says of itself, and what becomes of peers that are not its own.
 struct server_options {
     std::string description; ///< what request::describe is answered with
     /// Asked for each peer whose private data are not of this kit: true if it took the peer. Otherwise the peer is rejected, if
@@ -29,6 +30,7 @@ struct server_options {
 /// Serves connections of targets (conformance/target.hpp), several at once. On the shard of the context, which outlives this.
 class server {
 public:
+    /// On the shard of `c`.
     server(verbs::context& c, server_options o) : context_(c), options_(std::move(o)) {}
     /// Each has 10 MiB of memory. A run of all checks has up to ten at once.
     static constexpr std::size_t max_sessions = 32;

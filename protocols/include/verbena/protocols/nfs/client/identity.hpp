@@ -24,6 +24,7 @@ public:
              std::string_view machine_name);
     /// The process's effective ids, groups and host name.
     static identity of_process();
+    /// What calls carry. Valid as long as the identity.
     rpc::opaque_auth credential() const noexcept { return {flavor_, {body_.data(), size_}}; }
 
 private:

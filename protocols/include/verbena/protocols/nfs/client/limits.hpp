@@ -9,6 +9,7 @@
 
 namespace verbena::nfs {
 
+/// What a client never goes beyond, whatever its server says.
 struct client_limits {
     static constexpr std::size_t max_name = 1024; ///< a longer name is ENAMETOOLONG without asking
     static constexpr unsigned max_links = 16;     ///< symbolic links followed in one walk

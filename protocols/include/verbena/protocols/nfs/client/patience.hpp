@@ -26,10 +26,11 @@ public:
 /// asked. Shard-local.
 class patience {
 public:
-    static constexpr duration usual = std::chrono::seconds(60);
-    static constexpr duration told_after = std::chrono::seconds(5);
+    static constexpr duration usual = std::chrono::seconds(60);     ///< have() may say otherwise
+    static constexpr duration told_after = std::chrono::seconds(5); ///< a put_off_watch hears of it then
+    /// before the call is made again; doubled each time
     static constexpr duration first_delay = std::chrono::milliseconds(100);
-    static constexpr duration max_delay = std::chrono::seconds(5);
+    static constexpr duration max_delay = std::chrono::seconds(5); ///< the longest of these
 
     /// How long a call is asked again, and who hears of it (nullptr: nobody; outlives this).
     void have(duration limit, put_off_watch* watch) noexcept

@@ -21,9 +21,9 @@ namespace verbena::nfs {
 
 /// What a server says of one WRITE, in any version.
 struct write_result {
-    std::uint32_t count = 0; ///< may be less than was asked
-    v3::stable_how committed = v3::stable_how::unstable;
-    v3::writeverf3 verifier{};
+    std::uint32_t count = 0;                             ///< may be less than was asked
+    v3::stable_how committed = v3::stable_how::unstable; ///< how stable the server says it is
+    v3::writeverf3 verifier{};                           ///< of the server's life in which it was written
 };
 
 /// The leases of `data` shared, and so its bytes.
@@ -77,6 +77,7 @@ protected:
     virtual task<result<write_result>> send(std::uint64_t offset, rpc::payload data) = 0;
     /// COMMIT of the whole file. Completes when, on cancel, errors: as the client's.
     virtual task<result<v3::writeverf3>> sync() = 0;
+    /// The largest WRITE that the server takes, in bytes.
     virtual std::uint32_t most_at_once() const noexcept = 0;
 
 private:

@@ -48,9 +48,10 @@ public:
     /// Whether tend() uses the back end. Any thread.
     bool is_tended() const noexcept { return is_tended_.load(std::memory_order_acquire); }
 
+    /// What a back end said of its room.
     struct look {
-        storage::filesystem_stat room;
-        duration age; ///< since the back end said so
+        storage::filesystem_stat room; ///< as the back end said it
+        duration age;                  ///< since the back end said so
     };
     /// Nothing before the first answer. Any thread.
     std::optional<look> last() const noexcept;

@@ -28,6 +28,7 @@ struct alignas(64) export_counters {
 /// All shards'. Lives as long as the export.
 class export_traffic {
 public:
+    /// For shards numbered from 0.
     explicit export_traffic(std::size_t shards) : of_shard_(shards) {}
 
     /// nullptr for a shard that it has nothing of.
@@ -35,6 +36,7 @@ public:
     {
         return shard < of_shard_.size() ? &of_shard_[shard] : nullptr;
     }
+    /// The sum of one counter over all shards. Any thread.
     std::uint64_t total(counter export_counters::* which) const noexcept
     {
         std::uint64_t sum = 0;

@@ -38,7 +38,9 @@ namespace verbena::nfs {
 /// Who is at work on an export: calls, and looks at it that outlive them. Any thread counts, with a line of memory for a few shards each.
 class export_users {
 public:
+    /// A call of this shard begins.
     void enter(std::size_t shard) noexcept { at(shard).fetch_add(1, std::memory_order_relaxed); }
+    /// It has ended.
     void leave(std::size_t shard) noexcept { at(shard).fetch_sub(1, std::memory_order_release); }
     /// True says something where nobody can begin any more.
     bool none() const noexcept;
@@ -52,7 +54,9 @@ private:
     std::array<line, lines> lines_;
 };
 
+/// An export: what it serves, to whom, as whom.
 struct export_options {
+    /// uid and gid of those who are squashed, unless said otherwise
     static constexpr std::uint32_t nobody = 65534;
 
     /// Stands in every file handle, so it must stay the same over restarts. 0: made from `pseudo`.
@@ -60,13 +64,13 @@ struct export_options {
     /// What clients mount: absolute, no empty, "." or ".." component, no '/' at the end ("/" alone is good).
     std::string pseudo = "/export";
     storage::file_backend* backend = nullptr; ///< outlives the table and every call
-    client_list clients;
-    std::vector<std::string> transports; ///< allowed ones ("tcp", "iwarp"...); none: all
-    bool read_only = false;
-    bool root_squash = true; ///< uid 0 acts as anonuid and anongid
-    bool all_squash = false; ///< everybody does
-    std::uint32_t anonuid = nobody;
-    std::uint32_t anongid = nobody;
+    client_list clients;                      ///< whose calls are served; without an entry: this host's
+    std::vector<std::string> transports;      ///< allowed ones ("tcp", "iwarp"...); none: all
+    bool read_only = false;                   ///< what changes the export is answered ROFS
+    bool root_squash = true;                  ///< uid 0 acts as anonuid and anongid
+    bool all_squash = false;                  ///< everybody does
+    std::uint32_t anonuid = nobody;           ///< as whom squashed callers act
+    std::uint32_t anongid = nobody;           ///< and with which group
     /// Processes of this host may change the files without asking, as may exports of the same tree that share no state with this one (`space`):
     /// version 4's clients get delegations to read alone, and those only where the back end has leases.
     bool local_writers = true;
@@ -93,6 +97,7 @@ struct export_options {
 class export_ref {
 public:
     export_ref() noexcept = default;
+    /// `e` stands in a list that the calling shard uses.
     export_ref(const export_options& e) noexcept;
     export_ref(const export_ref& other) noexcept;
     export_ref(export_ref&& other) noexcept
@@ -136,10 +141,11 @@ enum class access_refusal : std::uint8_t { none, address, transport, port };
 
 /// Refusals by reason. Written by one shard, read from any thread.
 struct access_counters {
-    counter address;
-    counter transport;
-    counter port;
+    counter address;   ///< refused for the peer's address
+    counter transport; ///< for the transport that it came by
+    counter port;      ///< for its port
 
+    /// One refusal more. On the shard.
     void note(access_refusal reason) noexcept;
 };
 
@@ -181,14 +187,17 @@ public:
     /// says which rule.
     result<void> add(export_options options);
 
+    /// nullptr if there is none. The export lives as long as the list.
     const export_options* by_id(std::uint32_t id) const noexcept;
+    /// An export and its number in a space.
     using of_number = std::pair<std::uint32_t, const export_options*>;
     /// Those of one space, in the order of add().
     std::span<const of_number> of_space(std::uint32_t space) const noexcept;
 
+    /// What by_path() found.
     struct match {
-        const export_options* exported;
-        std::string_view rest; ///< of the path asked for, behind the export's; without '/' in front
+        const export_options* exported; ///< lives as long as the list
+        std::string_view rest;          ///< of the path asked for, behind the export's; without '/' in front
     };
     /// The export with the longest pseudo-path that is `path` or one of its ancestors.
     std::optional<match> by_path(std::string_view path) const noexcept;
@@ -205,10 +214,12 @@ public:
     const export_options* nested(const export_options& outer, std::string_view name) const noexcept;
     /// The exports within `outer`, at any depth, but for those within another one of them.
     std::span<const nest> nests_of(const export_options& outer) const noexcept;
+    /// Whether any export lies within this one.
     bool has_nested(const export_options& outer) const noexcept { return !nests_of(outer).empty(); }
     /// The one whose inner export this is; nullptr if it lies in no other one.
     const nest* nest_around(const export_options& inner) const noexcept;
 
+    /// In the order of add().
     const std::deque<export_options>& all() const noexcept { return exports_; }
     /// The pseudo file system of version 4.
     const pseudo_tree& places() const noexcept { return places_; }
@@ -248,6 +259,9 @@ public:
     /// Before the first call.
     result<void> add(export_options options);
 
+    /// @name Of the calling shard's list
+    /// As export_list's, of now(). What is found lives as long as the list: a call holds it by begin_use().
+    /// @{
     using of_number = export_list::of_number;
     using match = export_list::match;
     using nest = export_list::nest;
@@ -268,6 +282,7 @@ public:
     const nest* nest_around(const export_options& inner) const noexcept { return now().nest_around(inner); }
     const std::deque<export_options>& all() const noexcept { return now().all(); }
     const pseudo_tree& places() const noexcept { return now().places(); }
+    /// @}
 
     /// A call has one: the lists that it sees live as long. Begun and ended on one shard.
     class use {
@@ -294,6 +309,7 @@ public:
         }
         std::atomic<std::uint64_t>* calls_ = nullptr;
     };
+    /// Keeps the lists that the calling shard has meanwhile.
     use begin_use() const noexcept;
 
     // --- Reload: one thread at a time, which is no shard.
@@ -301,6 +317,7 @@ public:
     /// Hears on its shard that it has another list.
     class listener : public list_hook {
     public:
+        /// On the listener's shard, behind take(). It must not wait.
         virtual void exports_changed() noexcept = 0;
 
     protected:
@@ -309,6 +326,7 @@ public:
     /// On the listener's shard; so is its end.
     void tell(listener& l) const noexcept;
 
+    /// The list that publish() gave last. Any thread.
     std::shared_ptr<const export_list> newest() const;
     /// What threads have that are none of the first `shards` shards. Those take it by take().
     void publish(std::shared_ptr<export_list> made, std::size_t shards);

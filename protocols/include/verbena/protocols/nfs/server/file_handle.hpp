@@ -28,6 +28,7 @@
 
 namespace verbena::nfs {
 
+/// The key that file handles are signed with: secret, and the same after a restart.
 using handle_key = siphash_key;
 
 /// A signed handle, ready for the wire.
@@ -42,6 +43,7 @@ public:
                   "what can be signed has a files::file_key() of its own");
 
     file_handle() = default;
+    /// As the wire has it. Valid as long as this.
     std::span<const std::byte> bytes() const noexcept { return {bytes_.data(), size_}; }
 
 private:

@@ -28,7 +28,8 @@ struct pseudo_node {
     std::map<std::string, const pseudo_node*, std::less<>> children;
 };
 
-/// Filled, then read by any thread. An export_list has one.
+/// The directories above all exports, which clients of version 4 walk through (RFC 8881 7.3). Filled, then read
+/// by any thread. An export_list has one.
 class pseudo_tree {
 public:
     pseudo_tree();
@@ -38,11 +39,13 @@ public:
     /// `exported`, whose place is `path`, outlives it. `before`: the tree that this one was made to follow, or nullptr.
     void add(const export_options& exported, std::string_view path, const pseudo_tree* before);
 
+    /// The directory above all exports.
     const pseudo_node& root() const noexcept { return nodes_.front(); }
     /// Where an export begins.
     const pseudo_node* of(const export_options& exported) const noexcept;
     /// What stands in the handle of such a directory, instead of a back end's.
     static storage::handle handle_of(const pseudo_node& node) noexcept;
+    /// nullptr for a handle that is none of this tree's.
     const pseudo_node* by_handle(const storage::handle& inner) const noexcept;
     /// When the directories came to be as they are; 0: at the start.
     std::int64_t changed() const noexcept { return changed_; }

@@ -12,6 +12,7 @@ namespace verbena::nfs {
 /// Another module finds it by module_table::find<served_exports>("nfs"). Complete from start() to stop(); any thread.
 class served_exports {
 public:
+    /// The exports that are served; each shard asks for the list that it has.
     virtual const export_table& exports() const noexcept = 0;
     /// Signs file handles.
     virtual const handle_key& key() const noexcept = 0;

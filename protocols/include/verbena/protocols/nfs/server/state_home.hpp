@@ -83,9 +83,11 @@ public:
     /// From now on holders of write delegations are asked by `how`, which outlives it, before they have to give them back.
     void ask_holders(holder_inquiry& how) noexcept { inquiry_ = &how; }
 
+    /// As it was made. Any thread.
     const files::state_options& options() const noexcept { return book_.options(); }
     /// Any thread.
     void set_limits(const files::limits& most) noexcept { book_.set_limits(most); }
+    /// Whether `s` is the clients' home. Any thread.
     bool is_home(const shard& s) const noexcept { return &s == &home_; }
     /// Of clients.
     shard& home() const noexcept { return home_; }
@@ -119,6 +121,7 @@ public:
     files::client_book& clients() noexcept { return book_; }
     /// Of that home, and on it only.
     files::state_table& table(unsigned home = 0) noexcept { return homes_[home].table; }
+    /// Homes of files: as many tables. Any thread.
     unsigned homes() const noexcept { return commons_.homes(); }
     /// Where table() of that number is used.
     shard& where(unsigned home) const noexcept { return homes_[home].where; }
@@ -150,9 +153,10 @@ public:
         return home_.run([f = std::move(f), this]() mutable { return f(book_); });
     }
 
+    /// What add_client() gives.
     struct added {
-        files::client_id client = files::nobody;
-        bool must_reclaim = false; ///< it may, and is to say when it is done
+        files::client_id client = files::nobody; ///< its number in the state layer
+        bool must_reclaim = false;               ///< it may, and is to say when it is done
     };
     /// Errors: too_many_clients, where all places are taken, of whichever version: another client has to go first.
     task<result<added>> add_client(std::string_view key, std::uint64_t peer = 0,
@@ -162,9 +166,11 @@ public:
         bool revoked = false;    ///< it has something that was revoked, and has not freed it
         bool with_lease = false; ///< files::client_book::has_lost_with_lease()
     };
+    /// Its lease begins anew. Errors: stale_client, expired: it is none any more.
     task<result<void>> renew(files::client_id client, losses& lost);
     /// As files::client_book::note_asked(). Any thread.
     void note_asked(files::client_id client) noexcept { book_.note_asked(client); }
+    /// It can be called back from now on, so that opens may bring it delegations. Errors: stale_client.
     task<result<void>> set_callable(files::client_id client);
     /// Also of one that is not there.
     task<result<void>> forget(files::client_id client);
@@ -178,11 +184,14 @@ public:
     task<void> abandon(files::client_id client);
     /// On the clients' home only. Completes when: each was tried once.
     task<void> forget_abandoned();
+    /// What life_of() tells.
     struct life {
         bool active = false; ///< its lease is not over
         bool in_use = false; ///< it has something
     };
+    /// Whether the client is alive, and whether it has anything at any home.
     task<life> life_of(files::client_id client);
+    /// RECLAIM_COMPLETE: the client has taken back what it wants. Errors: already_complete.
     task<result<void>> reclaim_complete(files::client_id client);
     /// Of which file the client's delegation is; empty where it has none such.
     task<files::exported_file> file_of_delegation(files::client_id client, const files::stateid& id);
@@ -190,9 +199,7 @@ public:
     /// Whether an open anew would be refused whatever the file: to be asked before one is made. The open that follows is promised.
     task<result<void>> promise_open(files::client_id client, std::span<const std::byte> owner,
                                     files::share deny);
-    /// Opens. Between the decision and its answer the file is cut to no bytes, if the request says so, and its change attribute looked at, where
-    /// its client gets a write delegation: others may have changed the file while this waited. Errors: the back
-    /// end's, too, where the file can't be cut; these are none of files::errc.
+    /// What open() needs of the back end.
     struct opening {
         storage::file_backend* backend = nullptr;
         storage::request request;
@@ -200,14 +207,20 @@ public:
         std::uint32_t space = 0;                ///< of its export
         files::operations_here* here = nullptr; ///< of the caller's shard, where the file is cut
     };
+    /// Opens. Between the decision and its answer the file is cut to no bytes, if the request says so, and its
+    /// change attribute looked at, where its client gets a write delegation: others may have changed the file
+    /// while this waited. Errors: the back end's, too, where the file can't be cut; these are none of
+    /// files::errc.
     task<result<files::opened>> open(const files::open_request& request, const opening& file);
     /// `unsettled`, if given: as in files::state_table::unlock(), to be awaited by settle().
     task<result<void>> close(files::client_id client, const files::stateid& id,
                              const files::exported_file& file, files::back_end_locks* unsettled = nullptr);
+    /// The open has less access and denies less from now on. Errors: invalid: not what some of the opens that
+    /// it stands for asked for together; bad_stateid.
     task<result<files::stateid>> downgrade(files::client_id client, const files::stateid& id,
                                            const files::exported_file& file, files::share access,
                                            files::share deny);
-    using io_terms = files::io_grant; ///< of check_io()
+    using io_terms = files::io_grant; ///< what check_io() tells of the open
     /// Whether `client` may read, write or set the size of `file` by `id`. The operation is under way already: nothing that
     /// contradicts it is granted until it ends.
     task<result<void>> check_io(files::client_id client, const files::stateid& id,
@@ -238,6 +251,7 @@ public:
     /// make_way() for who reads attributes: whoever has a write delegation of the file is asked for them, and recalled if
     /// it does not answer. Yields what the holder said, if there is one and it has answered.
     task<result<std::optional<kept_attributes>>> look(files::client_id client, const looking& file);
+    /// Gives a delegation back. Errors: bad_stateid for what is none of the client's.
     task<result<void>> return_delegation(files::client_id client, const files::stateid& id,
                                          const files::exported_file& file);
     /// Of each.
@@ -252,6 +266,7 @@ public:
     {
         return commons_.has_any_state() && commons_.has_state(file);
     }
+    /// Whether anybody has state of any file. Any thread.
     bool has_any_state() const noexcept { return commons_.has_any_state(); }
     /// Likewise, whether anybody may have a delegation to write of the file: then look() is awaited for its attributes.
     bool may_have_writer(std::uint32_t space, const storage::handle& file) const noexcept
@@ -291,6 +306,8 @@ public:
                                  std::span<const std::byte> owner, const files::byte_range& bytes,
                                  files::lock_type type, files::lock_holder& holder,
                                  files::back_end_locks* asks = nullptr);
+    /// Asks the file system where test_lock() gave `asks` something: whether other processes of this host have
+    /// locked the bytes. Fills `holder` if so. Errors: as test_lock().
     task<result<void>> test_locally(const storage::handle& file, files::back_end_locks& asks,
                                     const files::byte_range& bytes, files::lock_type type,
                                     files::lock_holder& holder);

@@ -15,6 +15,7 @@ namespace verbena::nfs {
 /// written by then is kept for commit(). Lifetime: the file outlives them, and the client the file. Shard: the client's.
 class file final : public written_file {
 public:
+    /// `owner` outlives it. No call: version 3 has no open.
     file(client& owner, const node& n) : client_(owner), node_(n) {}
     const nfs::node& node() const noexcept { return node_; }
 

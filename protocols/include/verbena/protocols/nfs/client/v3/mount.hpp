@@ -18,20 +18,23 @@
 
 namespace verbena::nfs {
 
+/// What a server exports.
 struct export_entry {
-    std::string directory;
+    std::string directory;           ///< a path on the server
     std::vector<std::string> groups; ///< who may mount; empty means everybody
 };
 
+/// A mount that the server remembers.
 struct mount_entry {
-    std::string host;
-    std::string directory;
+    std::string host;      ///< the client's name, as the server has it
+    std::string directory; ///< what it mounted
 };
 
+/// What mount_path() found.
 struct mounted {
     std::string directory; ///< what was mounted
     std::string rest;      ///< what of the asked path lies below it
-    v3::nfs_fh3 root;
+    v3::nfs_fh3 root;      ///< of `directory`
 };
 
 /// Calls MOUNT version 3 (RFC 1813, Appendix I).
@@ -44,15 +47,18 @@ class mount_client {
 public:
     static constexpr std::size_t max_list = 16384; ///< entries of an EXPORT or DUMP answer
 
+    /// Calls go over `transport`, which outlives it, with the credential of `who`. Nothing is called yet.
     mount_client(rpc::client_transport& transport, const identity& who) : transport_(transport), who_(who) {}
 
     /// Whether the program is there.
     task<result<void>> null();
+    /// What the server exports, in its order. At most max_list entries: more are left out.
     task<result<std::vector<export_entry>>> exports();
-    /// Who has mounted what, as far as the server remembers.
+    /// Who has mounted what, as far as the server remembers; at most max_list entries, as exports().
     task<result<std::vector<mount_entry>>> dump();
     /// Errors: ENAMETOOLONG also for an empty name.
     task<result<v3::nfs_fh3>> mnt(std::string_view directory);
+    /// Has the server forget a mount. It succeeds for what was not mounted, too.
     task<result<void>> umnt(std::string_view directory);
     /// Mounts the export that `path` lies in: the longest prefix in the EXPORT list, else the longest
     /// ancestor that MNT accepts.

@@ -20,16 +20,23 @@ namespace verbena::nfs::v4 {
 /// does not wait.
 class called_session {
 public:
+    /// Whether the callback is of this session.
     virtual bool is_session(const sessionid4& id) const noexcept = 0;
     /// A session is being made, whose id the server knows already.
     virtual bool is_being_made() const noexcept = 0;
+    /// The minor version that the session speaks, which CB_COMPOUND must have.
     virtual std::uint32_t minor_of_callbacks() const noexcept = 0;
+    /// The slots in which the server calls.
     virtual callback_slots& slots_of_callbacks() noexcept = 0;
     /// A call of this session has that slot and number, and no answer yet.
     virtual bool awaits_answer(const referring_call4& call) const noexcept = 0;
+    /// @name What the server calls for
+    /// The status is the operation's answer. What it asks for is done beside, behind the callback.
+    /// @{
     virtual nfsstat4 recalled(const CB_RECALL4args& args) = 0;
     virtual nfsstat4 recalled(const CB_RECALL_ANY4args& args) = 0;
     virtual nfsstat4 recalled(const CB_RECALL_SLOT4args& args) = 0;
+    /// @}
     /// Who uses no layouts need not have this.
     virtual nfsstat4 layout_recalled(const CB_LAYOUTRECALL4args&) { return nfsstat4::notsupp; }
     /// Change and size of a file with a write delegation, as the client has them.
@@ -66,6 +73,7 @@ public:
         counter recalls;   ///< CB_RECALL, CB_RECALL_ANY and CB_LAYOUTRECALL
     };
 
+    /// On `shard`, which outlives it.
     explicit callback_service(reactor& shard);
     ~callback_service() override;
 
@@ -74,7 +82,9 @@ public:
     const counters& counts() const noexcept { return counts_; }
 
     /// For sessions, from their beginning to their end.
+    /// The session's callbacks are answered by `s` from now on.
     void add(called_session& s);
+    /// They are no more.
     void remove(called_session& s) noexcept;
 
 private:

@@ -31,10 +31,12 @@ public:
     nfsstat4 look(const CB_SEQUENCE4args& args, std::uint64_t digest, bool& repeated) const noexcept;
     /// Uses the number up.
     void begin(const CB_SEQUENCE4args& args, std::uint64_t digest) noexcept;
+    /// Keeps the answer for a repeat: a copy. `number` is one that begin() used.
     void keep(std::uint32_t number, std::span<const std::byte> answer)
     {
         slots_[number].kept.assign(answer.begin(), answer.end());
     }
+    /// The answer that keep() kept, until the slot's next callback.
     std::span<const std::byte> kept(std::uint32_t number) const noexcept { return slots_[number].kept; }
 
 private:

@@ -37,6 +37,7 @@ public:
         if (size_ != 0)
             std::memcpy(data_.data(), bytes.data(), size_);
     }
+    /// As the server made it. Valid as long as the handle.
     std::span<const std::byte> bytes() const noexcept { return {data_.data(), size_}; }
     bool empty() const noexcept { return size_ == 0; }
 
@@ -55,17 +56,17 @@ struct file_attributes {
     static constexpr std::uint32_t nobody =
         65534; ///< an owner whose name is no number, unless it was looked up
 
-    nfs_ftype4 type = nfs_ftype4::reg;
-    std::uint32_t mode = 0; ///< permission bits
-    std::uint32_t links = 0;
-    std::uint32_t uid = nobody;
-    std::uint32_t gid = nobody;
-    std::uint64_t size = 0;
-    std::uint64_t used = 0; ///< bytes
-    specdata4 device;
-    fsid4 fsid;
-    std::uint64_t fileid = 0;
-    changeid4 change = 0;
+    nfs_ftype4 type = nfs_ftype4::reg; ///< what kind of file it is
+    std::uint32_t mode = 0;            ///< permission bits
+    std::uint32_t links = 0;           ///< names of the inode
+    std::uint32_t uid = nobody;        ///< the owner
+    std::uint32_t gid = nobody;        ///< the group
+    std::uint64_t size = 0;            ///< bytes
+    std::uint64_t used = 0;            ///< bytes
+    specdata4 device;                  ///< of a device file
+    fsid4 fsid;                        ///< of its file system
+    std::uint64_t fileid = 0;          ///< within that
+    changeid4 change = 0;              ///< another number after each change
     nfstime4 atime;
     nfstime4 mtime;
     nfstime4 ctime;
@@ -87,36 +88,39 @@ struct node {
 
 /// Attributes to be set; what has no value stays.
 struct new_attributes {
-    std::optional<std::uint32_t> mode;
-    std::optional<std::uint64_t> size;
-    std::optional<std::uint32_t> uid;
-    std::optional<std::uint32_t> gid;
+    std::optional<std::uint32_t> mode; ///< permission bits
+    std::optional<std::uint64_t> size; ///< bytes
+    std::optional<std::uint32_t> uid;  ///< the owner
+    std::optional<std::uint32_t> gid;  ///< the group
     std::optional<settime4> atime;
     std::optional<settime4> mtime;
 };
 
+/// A name, and what stands there.
 struct directory_entry {
-    std::string name;
+    std::string name;          ///< as the server has it
     std::optional<node> found; ///< where it was asked for and the server could tell
 };
 
 /// One page of a directory, and where the next one begins.
 struct directory_page {
-    std::vector<directory_entry> entries;
-    bool eof = false;
-    std::uint64_t cookie = 0;
-    verifier4 verifier{};
+    std::vector<directory_entry> entries; ///< without "." and ".."
+    bool eof = false;                     ///< this was the last page
+    std::uint64_t cookie = 0;             ///< for the next page
+    verifier4 verifier{};                 ///< likewise
 };
 
+/// How much room a file system has.
 struct file_system_space {
-    std::uint64_t total = 0; ///< bytes, as the next two
-    std::uint64_t free = 0;
-    std::uint64_t available = 0;
-    std::uint64_t files = 0;
-    std::uint64_t files_free = 0;
-    std::uint64_t files_available = 0;
+    std::uint64_t total = 0;           ///< bytes, as the next two
+    std::uint64_t free = 0;            ///< that nobody uses
+    std::uint64_t available = 0;       ///< that this caller may still use
+    std::uint64_t files = 0;           ///< inodes
+    std::uint64_t files_free = 0;      ///< inodes that nobody uses
+    std::uint64_t files_available = 0; ///< inodes that this caller may still use
 };
 
+/// What open() does where the name is there.
 enum class open_how : std::uint8_t {
     unchecked, ///< what is there is opened, and cut only if a size of 0 is set
     guarded,   ///< what is there is NFS4ERR_EXIST
@@ -160,7 +164,9 @@ public:
            minor_versions spoken = {}, callback_service* callbacks = nullptr);
     ~client() override;
 
+    /// The session that the calls are part of: for calls that this class does not make.
     client_session& session() noexcept { return session_; }
+    /// What the calls go over.
     rpc::client_transport& transport() noexcept { return session_.transport(); }
     /// Makes the session.
     task<result<void>> open_session() { return session_.open(); }
@@ -189,26 +195,35 @@ public:
     std::size_t delegations() const noexcept { return delegated_.size(); }
     /// Opens that a delegation answered, and delegations that went back.
     std::uint64_t opens_without_call() const noexcept { return opens_here_; }
+    /// Delegations that went back to the server so far.
     std::uint64_t returned_delegations() const noexcept { return returned_; }
 
+    /// The root of what the server exports (PUTROOTFH).
     task<result<node>> root();
+    /// Attributes as the server has them now; no delegation answers.
     task<result<file_attributes>> getattr(const known_handle& object);
     /// The size is set without an open, which deny bits of others may refuse; file::truncate() has one.
     task<result<void>> setattr(const known_handle& object, new_attributes attributes);
+    /// One name in a directory. ".." is the directory above (LOOKUPP).
     task<result<node>> lookup(const known_handle& directory, std::string_view name);
     /// Looks up all components in one call where no symbolic link is on the way. Relative links are followed, the last
     /// component only if `follow_last`; an absolute one leads out of what the client can see: ELOOP.
     task<result<node>> walk(const known_handle& start, std::string_view path, bool follow_last);
     /// Which bits of access4 the caller has.
     task<result<std::uint32_t>> access(const known_handle& object, std::uint32_t wanted);
+    /// The target of a symbolic link.
     task<result<std::string>> readlink(const known_handle& link);
+    /// Makes a directory; NFS4ERR_EXIST if the name is there.
     task<result<node>> mkdir(const known_handle& directory, std::string_view name, new_attributes attributes);
+    /// Makes a symbolic link to `target`, which is not looked at.
     task<result<node>> symlink(const known_handle& directory, std::string_view name, std::string_view target,
                                new_attributes attributes);
     /// A file or an empty directory.
     task<result<void>> remove(const known_handle& directory, std::string_view name);
+    /// Gives a file another name, in the place of what has it, as rename(2) does.
     task<result<void>> rename(const known_handle& from_directory, std::string_view from,
                               const known_handle& to_directory, std::string_view to);
+    /// Gives a file one name more.
     task<result<void>> link(const known_handle& object, const known_handle& directory, std::string_view name);
     /// The page behind `before`; a default page stands before the first one. `plus`: with handles and attributes.
     task<result<directory_page>> readdir(const known_handle& directory, const directory_page& before,
@@ -217,6 +232,7 @@ public:
     /// server's cookies lead round in a circle.
     task<result<std::vector<directory_entry>>> list(const known_handle& directory, bool plus,
                                                     std::size_t most = listing_bytes);
+    /// How much room the file system of `object` has.
     task<result<file_system_space>> space(const known_handle& object);
     /// Asks the file system of `object` for the sizes that limits() tells.
     task<result<void>> learn_limits(const known_handle& object);
@@ -234,9 +250,9 @@ public:
 
     /// Largest READ and WRITE, within what the session's channel takes.
     struct transfer_limits {
-        std::uint32_t read = 64 * 1024;
-        std::uint32_t write = 64 * 1024;
-        std::uint32_t directory = 32 * 1024;
+        std::uint32_t read = 64 * 1024;      ///< bytes
+        std::uint32_t write = 64 * 1024;     ///< bytes
+        std::uint32_t directory = 32 * 1024; ///< bytes of one READDIR
     };
     const transfer_limits& limits() const noexcept { return limits_; }
 

@@ -55,6 +55,7 @@ public:
     }
     /// Who wanted it has gone: client_session::run() waits for the answer that is outstanding, if there is one, and sends the call no more.
     void abandon() noexcept { abandoned_ = true; }
+    /// Whether abandon() was called.
     bool is_abandoned() const noexcept { return abandoned_; }
     /// It is worth nothing behind a restart: client_session::run() sends it to that incarnation of the server alone, and fails with ECANCELED in the
     /// next one.
@@ -139,6 +140,7 @@ using results_of = typename detail::result_type<Args::opcode, all_results>::type
 template<class... Args>
 class operations final : public compound_call {
 public:
+    /// A copy of the arguments: what they point at outlives the call.
     explicit operations(const Args&... args) noexcept : args_(args...) {}
 
     /// The results of operation `I`, counted from 0 behind SEQUENCE. Of LOOKUPs the last one's.
@@ -147,6 +149,7 @@ public:
     {
         return std::get<I>(results_);
     }
+    /// The arguments of operation `I`, counted as in get().
     template<std::size_t I>
     const auto& arguments() const noexcept
     {

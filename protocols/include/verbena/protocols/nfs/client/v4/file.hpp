@@ -33,9 +33,10 @@ public:
     stateid4 stateid() const noexcept { return id(); }
     std::uint32_t access() const noexcept { return access_; }
 
+    /// What read() brought.
     struct read_result {
         rpc::payload data; ///< views into what was received
-        bool eof = false;
+        bool eof = false;  ///< there is nothing behind these bytes
     };
     /// At most `count` bytes, and no more than client::limits().read. None are the end. Errors: EIO when the server gives none though
     /// the file goes on.
@@ -70,9 +71,10 @@ public:
     task<result<void>> unlock(files::byte_range bytes);
     /// What is in the way of lock(), if anything: one of the locks, and its bytes.
     struct lock_in_the_way {
-        files::byte_range bytes;
-        files::lock_type type = files::lock_type::read;
+        files::byte_range bytes;                        ///< which it has
+        files::lock_type type = files::lock_type::read; ///< for reading, or for writing
     };
+    /// Whether lock() would be granted now; nothing if so. Takes no lock.
     task<result<std::optional<lock_in_the_way>>> test_lock(files::byte_range bytes, files::lock_type type);
     /// Commits, unlocks and closes. Where committing fails, the file is closed and that error told. Under a delegation the server is not asked, but
     /// for what is to be committed.

@@ -39,8 +39,11 @@ public:
     virtual task<void> free_what_is_revoked() = 0;
 
     // What the server calls for, answered in the middle of a callback: what it takes is done beside. Who has no delegations need not have these.
+    /// Takes a delegation back. Its status is the callback's answer.
     virtual nfsstat4 recalled(const CB_RECALL4args&) { return nfsstat4::bad_stateid; }
+    /// Delegations and layouts are to go until so few are left.
     virtual nfsstat4 recalled(const CB_RECALL_ANY4args&) { return nfsstat4::ok; }
+    /// Takes layouts back; NFS4ERR_NOMATCHING_LAYOUT where there are none.
     virtual nfsstat4 layout_recalled(const CB_LAYOUTRECALL4args&) { return nfsstat4::notsupp; }
     /// Change and size of a file with a write delegation.
     virtual nfsstat4 tell(const CB_GETATTR4args&, attributes&) { return nfsstat4::badhandle; }
@@ -52,8 +55,8 @@ public:
 
 /// The minor versions of NFS version 4 that a client may speak: the highest of them that the server has is spoken.
 struct minor_versions {
-    std::uint32_t lowest = 1;
-    std::uint32_t highest = 2;
+    std::uint32_t lowest = 1;  ///< 1 or 2
+    std::uint32_t highest = 2; ///< likewise, no less
 };
 
 /// Minor version 1 or 2 over any transport. With a callback_service, over a transport that serves calls, it has a back channel; else the server
@@ -87,7 +90,9 @@ public:
     /// After close().
     ~client_session();
 
+    /// What the session's calls go over. It outlives the session.
     rpc::client_transport& transport() noexcept { return transport_; }
+    /// How long calls that the server puts off are asked again; shared by all users of the session.
     nfs::patience& patience() noexcept { return patience_; }
     /// Who takes back what a restart of the server took; nullptr: nobody. Outlives the session.
     void reclaim_by(reclaimer* who) noexcept { reclaimer_ = who; }

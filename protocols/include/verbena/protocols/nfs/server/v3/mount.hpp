@@ -28,16 +28,21 @@ namespace verbena::nfs::mount3 {
 /// shards. The oldest entry makes room for a new one.
 class mount_list {
 public:
-    static constexpr std::size_t max_entries = 1024;
+    static constexpr std::size_t max_entries = 1024; ///< one more, and the oldest goes
 
+    /// A mount that a client told of.
     struct entry {
-        std::string hostname;
-        std::string directory;
+        std::string hostname;  ///< the client's address, as the server saw it
+        std::string directory; ///< what it asked for
         friend bool operator==(const entry&, const entry&) = default;
     };
+    /// Notes a mount, unless it is there already.
     void add(std::string_view hostname, std::string_view directory);
+    /// Forgets one; nothing if it is not there.
     void remove(std::string_view hostname, std::string_view directory);
+    /// Forgets all of a client.
     void remove_all(std::string_view hostname);
+    /// All, the oldest first.
     std::vector<entry> entries() const;
 
 private:

@@ -15,8 +15,11 @@ namespace verbena::nfs::v3 {
 /// The status that answers a back end's failure. What no client could make sense of is io.
 nfsstat3 to_status(const error& failure) noexcept;
 
+/// Attributes as version 3 has them (RFC 1813 2.5).
 fattr3 to_fattr3(const storage::attributes& attrs) noexcept;
+/// Attributes behind an operation, where they are known.
 post_op_attr to_post_op(const std::optional<storage::attributes>& attrs) noexcept;
+/// Attributes before and behind a change; those before it are fewer.
 wcc_data to_wcc(const storage::change& change) noexcept;
 
 /// What may not be set at all is inval: the id 4294967295, which chown(2) takes for "leave it", and

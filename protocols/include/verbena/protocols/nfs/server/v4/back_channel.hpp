@@ -50,13 +50,16 @@ public:
     /// What the client agreed to when it made the session: it is called as `minor` and within `limits`, which are all 0 if it wants no
     /// calls. There is a back channel from the first bind() on.
     void set_up(std::uint32_t minor, const channel_attrs4& limits);
+    /// As whom the client is called, from the next call on (BACKCHANNEL_CTL).
     void set_identity(const callback_identity& identity);
     /// From now on the client is called over `channel`, too. `calls_alone`: see way.
     void bind(std::shared_ptr<rpc::reverse_channel> channel, const shard& at, bool calls_alone = false);
 
     /// A connection that is there; nothing if there is none.
     std::optional<way> find() const;
+    /// As set_identity() said it; nothing before.
     std::optional<callback_identity> identity() const;
+    /// The minor version of calls to the client.
     std::uint32_t minor() const noexcept { return minor_.load(std::memory_order_relaxed); }
     /// 0: no back channel was agreed on.
     std::uint32_t max_request() const noexcept { return max_request_.load(std::memory_order_relaxed); }
@@ -70,24 +73,28 @@ public:
     bool is_up() const;
     /// What the client does with calls makes no sense: it is to make the session anew (SEQ4_STATUS_BACKCHANNEL_FAULT).
     void set_fault(bool fault) noexcept { fault_.store(fault, std::memory_order_relaxed); }
+    /// As set_fault() said it.
     bool has_fault() const noexcept { return fault_.load(std::memory_order_relaxed); }
 
     /// --- On the state layer's shard.
 
     struct slot {
         std::uint32_t sequence = 0; ///< that was last known to have been used up
-        bool busy = false;
-        bool restarted = false; ///< its numbers began anew once, since the client's were others
-        bool in_doubt = false;  ///< the next number may be known there, and answered as an earlier call
+        bool busy = false;          ///< a call is under way
+        bool restarted = false;     ///< its numbers began anew once, since the client's were others
+        bool in_doubt = false;      ///< the next number may be known there, and answered as an earlier call
     };
     /// A slot that is free, or nothing; then `freed` is set when one may be.
     std::optional<std::uint32_t> take_slot();
+    /// A call has ended; its slot may be taken again.
     void release_slot(std::uint32_t slot) noexcept;
+    /// A slot that take_slot() gave.
     slot& at(std::uint32_t number) noexcept { return slots_[number]; }
+    /// Calls that the client takes at once.
     std::uint32_t slots() const noexcept { return slot_count_.load(std::memory_order_relaxed); }
     /// The client takes fewer than it said.
     void use_first_slot_only() noexcept { slot_count_.store(1, std::memory_order_relaxed); }
-    event freed;
+    event freed; ///< set when a slot may be free
 
 private:
     bool has_way() const; // with `lock_`

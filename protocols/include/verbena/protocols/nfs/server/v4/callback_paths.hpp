@@ -37,14 +37,16 @@ struct callback_place {
     /// be read, or one that is not the host's own. Any thread.
     static std::optional<callback_place> of(const SETCLIENTID4args& args, const rpc::principal& who,
                                             std::string_view from);
+    /// As whom the client is called there.
     callback_identity identity() const;
+    /// Whether calls go to the same address, program and user.
     bool is_same(const callback_place& other) const;
 
-    std::uint32_t program = 0;
-    std::uint32_t ident = 0; ///< callback_ident
-    universal_address address;
-    bool has_user = false; ///< else calls are not signed
-    std::uint32_t uid = 0, gid = 0;
+    std::uint32_t program = 0;      ///< of the callbacks; the client's choice
+    std::uint32_t ident = 0;        ///< callback_ident
+    universal_address address;      ///< where it listens
+    bool has_user = false;          ///< else calls are not signed
+    std::uint32_t uid = 0, gid = 0; ///< as whom calls are signed, if has_user
 };
 
 /// Makes connections to clients. Used on the state layer's shard.
@@ -61,6 +63,7 @@ protected:
 /// Over TCP, from `home`, which outlives it. Errors of make(): EPROTONOSUPPORT for RDMA.
 class stream_callback_connector final : public callback_connector {
 public:
+    /// Connections are made on `home`.
     explicit stream_callback_connector(const shard& home) noexcept : home_(home) {}
     result<std::unique_ptr<rpc::client_transport>> make(const universal_address& to) override;
 
@@ -71,16 +74,20 @@ private:
 /// The way to one client, at one place. Shard-local: of the state layer's shard.
 class callback_path {
 public:
+    /// Whether the client can be called, as far as is known.
     enum class verdict : std::uint8_t {
         unknown, ///< no try has ended
         up,      ///< the last call was answered, or CB_NULL, where no call was unanswered before
         down,
     };
+    /// What the connection of the path does.
     enum class link_state : std::uint8_t { none, opening, open, closing };
 
+    /// The client `of`, called at `at`. No connection yet.
     callback_path(files::client_id of, const callback_place& at) : client(of), place(at) {}
-    const files::client_id client;
-    const callback_place place;
+    const files::client_id client; ///< in the state layer
+    const callback_place place;    ///< never changes: another place is another path
+    /// On the shard.
     verdict is() const noexcept { return verdict_; }
     link_state link() const noexcept { return link_; }
 
@@ -127,29 +134,35 @@ class callback_paths {
 public:
     /// No try and no call takes longer, nor a fourth of the time that a client has for a recall: it is to hear in time that it can't be called.
     static constexpr duration patience = std::chrono::seconds(10);
+    /// How long a try or a call takes at most now.
     duration limit() const noexcept;
-    static constexpr duration idle_time = std::chrono::seconds(10);
+    static constexpr duration idle_time = std::chrono::seconds(10); ///< a connection without a call ends then
+    /// after the first try that failed; doubled by each
     static constexpr duration first_pause = std::chrono::seconds(1);
-    static constexpr duration last_pause = std::chrono::minutes(5);
+    static constexpr duration last_pause = std::chrono::minutes(5); ///< the longest of them
     /// A client whose calls find no free place for so long hears CB_PATH_DOWN, and gets no delegation. No longer than an eighth of the time
     /// that it has for a recall, for the same reason.
     static constexpr duration longest_wait = std::chrono::seconds(5);
+    /// How long a call waits for a free place at most now.
     duration wait_limit() const noexcept;
     /// Tries of one peer: at once, and each second.
     static constexpr unsigned most_tries = 64;
-    static constexpr unsigned tries_each_second = 10;
+    static constexpr unsigned tries_each_second = 10; ///< when most_tries are used up
 
     /// `state` outlives it. Of `limits` those of connections count.
     void set_limits(const session_limits& limits) noexcept { limits_ = limits; }
+    /// `state` outlives it. No client is called before connect_by().
     callback_paths(state_home& state, const session_limits& limits) noexcept : state_(state), limits_(limits)
     {
     }
     /// From now on connections are made by `how`, which outlives this; before that no client is called.
     void connect_by(callback_connector& how) noexcept { connector_ = &how; }
+    /// Whether connect_by() was called.
     bool calls_anybody() const noexcept { return connector_ != nullptr; }
 
     /// The client is called there, or, without a place, not at all. A path that is there already and good stays.
     void set(files::client_id client, const std::optional<callback_place>& place);
+    /// The client is no more: its path ends with the last call that uses it.
     void forget(files::client_id client) noexcept;
     /// Nothing where the client is not called.
     std::shared_ptr<callback_path> find(files::client_id client) const;

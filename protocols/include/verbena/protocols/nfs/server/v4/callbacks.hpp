@@ -32,6 +32,7 @@ struct callback_message;
 
 /// What became of calls to clients. Written on the clients' home, read from any thread.
 struct callback_counters {
+    /// What became of a call.
     enum class outcome : std::uint8_t {
         ok,
         later,       ///< DELAY, or the client does not know of it yet: the call is made again
@@ -39,12 +40,14 @@ struct callback_counters {
         unanswered,  ///< no reply in time, or the connection went: the call is made again
         unreachable, ///< there is no connection to the client: the call waits for one
     };
-    static constexpr std::size_t outcomes = 5;
+    static constexpr std::size_t outcomes = 5; ///< of outcome
+    /// What the call was for.
     enum class kind : std::uint8_t { recall, recall_any, notify_lock, getattr, layout_recall };
-    static constexpr std::size_t kinds = 5;
+    static constexpr std::size_t kinds = 5; ///< of kind
 
+    /// One call more. On the clients' home.
     void note(kind k, outcome o) noexcept { calls[std::size_t(k)][std::size_t(o)].add(); }
-    std::array<std::array<counter, outcomes>, kinds> calls;
+    std::array<std::array<counter, outcomes>, kinds> calls; ///< by kind and outcome
     /// For want of memory: what should have been recalled is revoked when its time is over. Or of a free lock, where the client has not
     /// heard of very many others yet: then it asks by itself.
     counter lost;

@@ -36,10 +36,12 @@ constexpr bool is_timed(nfs_opnum4 operation) noexcept
 
 /// What one shard's program has done. Written by its shard, read from any thread.
 struct server_counters {
+    /// How an operation ended: done, told to come again (DELAY, GRACE), or refused.
     enum class result_class : std::uint8_t { ok, later, failed };
-    static constexpr std::size_t classes = 3;
-    static constexpr std::size_t kinds = static_cast<std::size_t>(last_operation) + 1;
+    static constexpr std::size_t classes = 3;                                          ///< of result_class
+    static constexpr std::size_t kinds = static_cast<std::size_t>(last_operation) + 1; ///< of operations
 
+    /// One operation more. On the shard.
     void note(nfs_opnum4 operation, nfsstat4 status) noexcept;
     /// Of an operation that is_timed().
     void note_time(nfs_opnum4 operation, duration took) noexcept

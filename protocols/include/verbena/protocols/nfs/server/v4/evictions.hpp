@@ -47,6 +47,7 @@ struct evicted_client {
 /// Ends clients. Of server_commons.
 class evictions {
 public:
+    /// For the clients of `commons`, whose member it is.
     explicit evictions(server_commons& commons) noexcept : commons_(commons) {}
     evictions(const evictions&) = delete;
 

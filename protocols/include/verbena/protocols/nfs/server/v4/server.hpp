@@ -39,8 +39,10 @@ public:
     static constexpr std::uint32_t max_listing = 128u << 10;
     /// What one COPY copies, and how long it begins to copy more. The client asks for the rest.
     static constexpr std::uint64_t max_copy = 64u << 20;
+    /// then it answers with what it has copied
     static constexpr duration max_copy_time = std::chrono::seconds(2);
 
+    /// For calls of shard `here`. Both outlive it.
     server(server_commons& commons, const shard& here);
     ~server() override;
 
@@ -60,6 +62,7 @@ public:
     metric_registrations expose(metric_registry& registry) const override;
     task<rpc::outcome> serve(rpc::call& c) override;
 
+    /// What this shard's program has done. Any thread may read.
     const server_counters& counters() const noexcept;
 
 private:

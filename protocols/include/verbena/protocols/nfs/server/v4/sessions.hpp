@@ -43,22 +43,23 @@ struct session_limits {
     std::uint32_t operations = 64;         ///< of a COMPOUND
     std::uint32_t request_size = 1049620;  ///< bytes, RPC header included: what Linux asks for to write 1 MiB
     std::uint32_t response_size = 1049480; ///< likewise to read 1 MiB
-    std::uint32_t cached_response_size = 4096;       ///< bytes that a slot keeps
-    adjustable<std::size_t> clients = 16384;         ///< with those that are not confirmed
-    adjustable<std::size_t> clients_per_peer = 1024; ///< likewise
-    adjustable<std::size_t> sessions = 4096;
-    adjustable<std::size_t> sessions_per_client = 16;
-    adjustable<std::size_t> sessions_per_peer = 1024;
+    std::uint32_t cached_response_size = 4096;        ///< bytes that a slot keeps
+    adjustable<std::size_t> clients = 16384;          ///< with those that are not confirmed
+    adjustable<std::size_t> clients_per_peer = 1024;  ///< likewise
+    adjustable<std::size_t> sessions = 4096;          ///< of all clients
+    adjustable<std::size_t> sessions_per_client = 16; ///< of one client
+    adjustable<std::size_t> sessions_per_peer = 1024; ///< of all clients of one peer group
     /// What all slots may keep, and what they take themselves. A session is granted a sixteenth of what is left at most, and one slot
     /// at least: so much is left for each of the sessions that there may be.
     adjustable<std::size_t> slot_bytes = std::size_t(256) << 20;
-    adjustable<std::size_t> slot_bytes_per_peer = std::size_t(64) << 20;
+    adjustable<std::size_t> slot_bytes_per_peer = std::size_t(64)
+                                                  << 20; ///< of all sessions of one peer group
     /// Of minor version 0: what the owners of opens and locks take, with their names and what they were answered last.
     adjustable<std::size_t> owner_memory = std::size_t(256) << 20;
-    adjustable<std::size_t> owner_memory_per_peer = std::size_t(64) << 20;
+    adjustable<std::size_t> owner_memory_per_peer = std::size_t(64) << 20; ///< of one peer group
     /// Likewise: connections that the server makes to call clients.
     adjustable<std::size_t> callback_connections = 256;
-    adjustable<std::size_t> callback_connections_per_peer = 16;
+    adjustable<std::size_t> callback_connections_per_peer = 16; ///< to one peer group
     unsigned v6_prefix = default_peer_prefix; ///< of peer_group(), by which peers are told apart
 };
 
@@ -97,8 +98,11 @@ public:
     slot_number() = default;
     /// Of a slot whose last call had the number `last`.
     explicit slot_number(std::uint32_t last) noexcept : last_(last), used_(true) {}
+    /// Whether a call with that number is the slot's next one.
     bool is_next(std::uint32_t number) const noexcept { return number == last_ + 1; }
+    /// Whether it repeats the slot's last one.
     bool is_last(std::uint32_t number) const noexcept { return used_ && number == last_; }
+    /// The slot after its next call.
     slot_number next() const noexcept { return slot_number(last_ + 1); }
 
 private:
@@ -143,6 +147,8 @@ class slot_use;
 /// One session. Shared by the calls that run on it. Any thread.
 class session {
 public:
+    /// `id` is its own, `client` as the protocol calls it, `state` as the state layer does; `fore` is what was
+    /// agreed on for calls. `must_reclaim`: it is a client of before the restart.
     session(const sessionid4& id, clientid4 client, files::client_id state, const channel_attrs4& fore,
             bool must_reclaim = false);
 
@@ -151,6 +157,7 @@ public:
     /// The client in the state layer.
     files::client_id state() const noexcept { return state_; }
     const channel_attrs4& fore() const noexcept { return fore_; }
+    /// Calls that may run at once; the client may have been asked to use fewer.
     std::uint32_t slots() const noexcept { return static_cast<std::uint32_t>(slots_.size()); }
     /// Whether the lease is to be renewed with this call: once a second is enough, and spares the way to the state layer.
     bool is_due(time_point now) noexcept
@@ -167,15 +174,19 @@ public:
     const back_channel& back() const noexcept { return back_; }
     /// Whether something that the client holds was revoked and is not freed yet, as the state layer said with the last renewal.
     bool has_revoked() const noexcept { return revoked_.load(std::memory_order_relaxed); }
+    /// What the state layer said with a renewal.
     void set_revoked(bool revoked) noexcept { revoked_.store(revoked, std::memory_order_relaxed); }
     /// Likewise, whether something ended with the client's lease, and the client has not asked what is left.
     bool has_lost_with_lease() const noexcept { return lost_with_lease_.load(std::memory_order_relaxed); }
+    /// Likewise.
     void set_lost_with_lease(bool lost) noexcept { lost_with_lease_.store(lost, std::memory_order_relaxed); }
     /// Whether its client had lost all ways back with the last renewal: asked for by sessions that have had none.
     bool lost_all_ways() const noexcept { return lost_ways_.load(std::memory_order_relaxed); }
+    /// Likewise.
     void set_lost_all_ways(bool lost) noexcept { lost_ways_.store(lost, std::memory_order_relaxed); }
     /// Whether its client has still to take back what it had before a restart of the server, or to say that it did.
     bool must_reclaim() const noexcept { return must_reclaim_.load(std::memory_order_relaxed); }
+    /// Its client has said that it is done (RECLAIM_COMPLETE).
     void reclaimed() noexcept { must_reclaim_.store(false, std::memory_order_relaxed); }
     /// Calls that run on it.
     unsigned running() const noexcept { return running_.load(std::memory_order_acquire); }
@@ -234,6 +245,7 @@ public:
     /// `mark` is equal for repeats of a call, and differs where a peer uses a sequence id for two.
     slot_verdict begin(std::shared_ptr<verbena::nfs::v4::session> of, const SEQUENCE4args& args,
                        std::uint64_t mark);
+    /// What first_ends() returns.
     class [[nodiscard("co_await it: nothing waits here otherwise")]] awaiter {
     public:
         awaiter(slot_use& u, reactor& here) noexcept : use_(u), here_(here) {}
@@ -308,11 +320,12 @@ public:
 
     /// Which limit was met: what its owner can do without may be given back, and the question asked again.
     enum class shortage : std::uint8_t { none, of_peer, of_all };
+    /// What exchange_id() answers.
     struct exchanged {
-        nfsstat4 status = nfsstat4::ok;
-        clientid4 client = 0;
-        std::uint32_t sequence = 0; ///< of the next CREATE_SESSION
-        bool confirmed = false;
+        nfsstat4 status = nfsstat4::ok; ///< of the operation
+        clientid4 client = 0;           ///< which the answer names
+        std::uint32_t sequence = 0;     ///< of the next CREATE_SESSION
+        bool confirmed = false;         ///< it has confirmed before: EXCHGID4_FLAG_CONFIRMED_R
         /// With a refusal: whose it is. After CLID_INUSE the state layer ends what the rival has, if the rival gives
         /// way; after DELAY it is asked whether the rival's lease is over. Then the question is asked again, with
         /// `yields`.
@@ -357,6 +370,7 @@ public:
     /// A creation that has begun; with it that goes, done or not.
     class creating {
     public:
+        /// Follows begin_creation() that did not answer the call; `t` outlives it.
         creating(session_table& t, clientid4 client) noexcept : table_(t), client_(client) {}
         creating(const creating&) = delete;
         ~creating() { table_.leave_creation(client_); }
@@ -391,6 +405,7 @@ public:
         bool running = false;      ///< a call runs on one of its sessions
         bool has_sessions = false; ///< so that it has something while its lease runs
     };
+    /// Who the client is by this table; zeros if nobody has that name. Any thread.
     name name_of(files::client_id state) const;
     /// The names in the state layer of a peer group's clients.
     std::vector<files::client_id> states_of(std::string_view from) const;
@@ -421,9 +436,11 @@ public:
     /// A client that did not go on within a lease is not waited for (8881 18.35.4).
     void drop_unconfirmed(time_point now);
 
+    /// Clients, those that are not confirmed too. Any thread.
     std::size_t clients() const;
     /// Owners that clients have named: each has a client.
     std::size_t names() const;
+    /// Sessions of all clients. Any thread.
     std::size_t sessions() const;
     /// What slots take, and may keep.
     std::size_t slot_bytes() const;

@@ -21,9 +21,12 @@ nfsstat4 status_of_state(const result<T>& answer) noexcept
     return answer ? nfsstat4::ok : status_of_state(answer.error());
 }
 
+/// The state layer's form of a stateid.
 inline files::stateid to_state(const stateid4& id) noexcept { return {id.seqid, id.other}; }
+/// The protocol's form.
 inline stateid4 to_wire(const files::stateid& id) noexcept { return {id.seqid, id.other}; }
 
+/// The state layer's form of a type of lock; READW and WRITEW wait, which it is told apart.
 inline files::lock_type type_of(nfs_lock_type4 type) noexcept
 {
     return type == nfs_lock_type4::read || type == nfs_lock_type4::readw ? files::lock_type::read

@@ -26,6 +26,7 @@ nfsstat4 status_of_storage(const error& failure) noexcept;
 /// disk says.
 nfsstat4 status_of_xattrs(const error& failure) noexcept;
 
+/// The type as version 4 has it (RFC 8881 5.8.1.2).
 nfs_ftype4 to_ftype4(storage::file_type type) noexcept;
 /// What CLAIM_NULL and data operations are answered for what is no regular file.
 nfsstat4 refuse_type(storage::file_type type) noexcept;
@@ -57,8 +58,11 @@ struct object_values {
     void set_owners(std::uint32_t uid, std::uint32_t gid) noexcept;
     /// Says `name` in the place of the owner's, or the group's, number.
     void set_name(account_kind kind, std::shared_ptr<const std::string> name) noexcept;
+    /// The attribute filehandle (RFC 8881 5.8.1.13).
     void set_handle(const file_handle& value) noexcept;
+    /// The attributes space_avail, space_free and space_total, and those of files.
     void set_space(const storage::filesystem_stat& space) noexcept;
+    /// The attribute acl: a copy, with names for those who are none of OWNER@, GROUP@ and EVERYONE@.
     void set_acl(std::span<const storage::ace> list); // storage_acl.cpp
 };
 
@@ -74,6 +78,7 @@ nfsstat4 check_name(std::string_view name) noexcept;
 
 /// A back end's cookie as one of READDIR's, which are never 0 to 2, and the other way; false for what is none.
 std::uint64_t to_wire_cookie(std::uint64_t cookie) noexcept;
+/// The other way.
 bool from_wire_cookie(std::uint64_t wire, std::uint64_t& cookie) noexcept;
 
 } // namespace verbena::nfs::v4

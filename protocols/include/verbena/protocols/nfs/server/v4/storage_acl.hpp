@@ -36,9 +36,11 @@ nfsstat4 status_of_setting(const error& failure, const storage::set_attributes& 
 /// An ACL to be sent, with the texts that its entries point to.
 class acl_values {
 public:
+    /// A copy of `list`, with the texts of its numbers.
     explicit acl_values(std::span<const storage::ace> list);
     acl_values(const acl_values&) = delete;
 
+    /// The list, valid as long as this.
     acl_view view() const noexcept { return std::span<const nfsace4>(aces_); }
     /// Bytes on the wire, at most.
     std::size_t size() const noexcept { return 4 + aces_.size() * (4 * 4 + 12); }

@@ -24,6 +24,7 @@
 
 namespace verbena::nfs::v4 {
 
+/// The clients of minor version 0, as SETCLIENTID and SETCLIENTID_CONFIRM make them (RFC 7530 16.33, 16.34).
 /// Shard-local: of the state layer's shard.
 class v40_clients {
 public:
@@ -32,12 +33,13 @@ public:
     /// Any thread.
     void set_limits(const session_limits& limits) noexcept { limits_ = limits; }
 
+    /// What set() answers.
     struct made {
-        nfsstat4 status = nfsstat4::ok;
-        clientid4 client = 0;
-        verifier4 confirm{};
-        std::string netid, address; ///< if clid_inuse: where the one that has the name is called
-        std::string held_by;        ///< with a refusal for the name: where that one came from
+        nfsstat4 status = nfsstat4::ok; ///< of the operation
+        clientid4 client = 0;           ///< which the answer names
+        verifier4 confirm{};            ///< which SETCLIENTID_CONFIRM has to repeat
+        std::string netid, address;     ///< if clid_inuse: where the one that has the name is called
+        std::string held_by;            ///< with a refusal for the name: where that one came from
         files::client_id rival =
             files::nobody; ///< whose state is to be asked: ask again with it as `yields` where it gives way
         session_table::shortage short_of = session_table::shortage::none;
@@ -47,8 +49,9 @@ public:
     made set(const SETCLIENTID4args& args, principal_digest who, std::string_view from,
              const std::optional<callback_place>& calls, time_point now, files::client_id yields);
 
+    /// What confirm() finds.
     struct confirmation {
-        nfsstat4 status = nfsstat4::ok;
+        nfsstat4 status = nfsstat4::ok; ///< of the operation
         bool confirms =
             false; ///< a new one: `older` is to go, a client made with `key`, and end_confirming() called
         files::client_id rival = files::nobody; ///< as of set()
@@ -89,6 +92,7 @@ public:
     bool is_of(files::client_id state, std::string_view from) const;
     /// As session_table's.
     bool may_expire_lapsed(session_table::shortage of, std::string_view from, time_point now);
+    /// The client is no more.
     void forget(files::client_id state);
     /// Those that were not confirmed within a lease.
     void drop_unconfirmed(time_point now);

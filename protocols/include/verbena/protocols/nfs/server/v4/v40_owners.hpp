@@ -53,6 +53,7 @@ enum class v40_verdict : std::uint8_t { run, repeat, bad_seqid };
 /// One owner. Shard-local: of the state layer's shard.
 class v40_owner {
 public:
+    /// An owner that `of` calls `called`, of opens or of locks. v40_owners::make() makes it known.
     v40_owner(files::client_id of, bool is_of_locks, std::span<const std::byte> called)
         : client(of), locks(is_of_locks), name(called.begin(), called.end())
     {
@@ -104,10 +105,13 @@ public:
     ~v40_turn() { give_back(); }
     /// A permit of the owner's was acquired.
     void taken() noexcept;
+    /// Lets the owner's next operation go on, as the destruction does. Any shard.
     void give_back() noexcept;
+    /// Whether it has a turn.
     explicit operator bool() const noexcept { return held_ != nullptr; }
     v40_owner& operator*() const noexcept;
     v40_owner* operator->() const noexcept { return &**this; }
+    /// Whose turn it is; only if there is one.
     const std::shared_ptr<v40_owner>& owner() const noexcept;
 
 private:
@@ -126,18 +130,23 @@ public:
     /// Any thread.
     void set_limits(const session_limits& limits) noexcept { limits_ = limits; }
 
+    /// The owner of that name; nullptr if there is none.
     std::shared_ptr<v40_owner> find(files::client_id client, bool locks,
                                     std::span<const std::byte> name) const;
-    /// Makes it where there is none. Of a client with many, some of those that are idle go: have no state, as `is_idle` says, and no turn. So
-    /// do those of its peer where that has all it may have, and, where all together have, those of the peers that have most; if that is not
-    /// enough, there is no owner.
+    /// Whether an owner has no state and no turn.
     using idle_test = std::function<bool(const v40_owner&)>;
+    /// What make() found or made.
     struct made {
-        std::shared_ptr<v40_owner> owner;
-        session_table::shortage short_of = session_table::shortage::none;
+        std::shared_ptr<v40_owner> owner;                                 ///< empty: there is no place
+        session_table::shortage short_of = session_table::shortage::none; ///< then: which limit was met
     };
+    /// Finds the owner, or makes it where there is none. Of a client with many, some of those that are idle go:
+    /// have no state, as `is_idle` says, and no turn. So do those of its peer where that has all it may have,
+    /// and, where all together have, those of the peers that have most; if that is not enough, there is no
+    /// owner.
     made make(files::client_id client, std::string_view peer, bool locks, std::span<const std::byte> name,
               time_point now, const idle_test& is_idle);
+    /// The owner is not idle now.
     void use(v40_owner& o, time_point now);
     /// The operation that was to run is answered.
     void finish(v40_owner& o, nfs_opnum4 operation, std::uint32_t seqid, const v40_answer& answer);
@@ -146,8 +155,11 @@ public:
     void begin_closing(const std::shared_ptr<v40_owner>& o, const stateid4& id);
     /// What came of that. An open that was closed leads to its owner until that closes another one.
     void end_closing(v40_owner& o, bool is_closed) noexcept;
+    /// The owner that begin_closing() noted for this stateid; nullptr if none is known any more.
     std::shared_ptr<v40_owner> who_closed(const stateid4& id) const;
+    /// Forgets an owner: whoever waits for its turn finds that it is gone.
     void drop(v40_owner& o);
+    /// Forgets all owners of a client.
     void forget(files::client_id client);
     /// Owners of `client` that were not used since `before` and have no turn, the oldest first; each counts as used `now`. `most` are looked at, and
     /// it becomes what is left of that.
@@ -155,6 +167,7 @@ public:
                                                    std::size_t& most);
     /// How many clients have owners, and the one of them behind `last`, in turn; nobody where none has.
     std::size_t clients() const noexcept { return clients_.size(); }
+    /// The client behind `last`, in the order of numbers; the first behind the last one.
     files::client_id next_client(files::client_id last) const noexcept;
     std::size_t size() const noexcept { return count_; }
     /// What all of them take.

@@ -82,10 +82,14 @@ public:
     /// For these, `refused` is answered if it is not ok and the owner's number is right.
     task<v40_answer> confirm_open(const OPEN_CONFIRM4args& args, const files::exported_file& file,
                                   nfsstat4 refused);
+    /// OPEN_DOWNGRADE (RFC 7530 16.19).
     task<v40_answer> downgrade(const OPEN_DOWNGRADE4args& args, const files::exported_file& file,
                                nfsstat4 refused);
+    /// CLOSE (RFC 7530 16.2).
     task<v40_answer> close(const CLOSE4args& args, const files::exported_file& file, nfsstat4 refused);
+    /// LOCK (RFC 7530 16.10).
     task<v40_answer> lock(const LOCK4args& args, const files::exported_file& file, nfsstat4 refused);
+    /// LOCKU (RFC 7530 16.12).
     task<v40_answer> unlock(const LOCKU4args& args, const files::exported_file& file, nfsstat4 refused);
 
     // --- Without a number
@@ -93,11 +97,14 @@ public:
     /// `holder` is who has it, if it is denied.
     task<nfsstat4> test_lock(const LOCKT4args& args, const files::exported_file& file,
                              const files::byte_range& bytes, files::lock_holder& holder);
+    /// RELEASE_LOCKOWNER (RFC 7530 16.37).
     task<nfsstat4> release_lock_owner(const RELEASE_LOCKOWNER4args& args);
     /// The holder's lease begins anew.
     task<nfsstat4> return_delegation(const stateid4& id, const files::exported_file& file);
     /// Whose stateid it is, or nobody's of this minor version.
     task<files::client_id> holder_of(const stateid4& id);
+    /// Whose number it is in the state layer, if that client is confirmed and one of the peer at `from`; else
+    /// nobody.
     task<files::client_id> client_of(clientid4 id, std::string_view from);
     /// As v4::check_io().
     task<nfsstat4> check_io(const stateid4& id, const files::exported_file& file, files::operation op,
@@ -105,8 +112,11 @@ public:
 
     // --- On its home only
 
+    /// What is known of clients of minor version 0.
     v40_clients& clients() noexcept { return clients_; }
+    /// Their owners, with the answers that repeats get.
     v40_owners& owners() noexcept { return owners_; }
+    /// How they are called.
     callback_paths& paths() noexcept { return paths_; }
     /// Any thread, for what its counters say.
     const callback_paths& paths() const noexcept { return paths_; }

@@ -45,9 +45,11 @@ struct reply_bound {
     /// The bytes of that item, without the pad.
     std::size_t payload = 0;
 
+    /// With the item and its pad.
     constexpr std::size_t total() const noexcept { return head + xdr::padded(payload); }
 };
 
+/// The bound of each procedure, by its arguments.
 constexpr reply_bound max_reply_size(const GETATTR3args&) noexcept
 {
     return {wire_size::status + wire_size::fattr3, 0};

@@ -17,6 +17,10 @@
 
 namespace verbena::nfs::v3 {
 
+/// @name Writing and reading what RFC 1813 defines
+/// encode() writes a value; it overflows `out` where there is no room or a value breaks a limit. decode() reads one, whose views are into
+/// the message; what is none lets `in` fail. A result is read and written as its status has it.
+/// @{
 void encode(xdr::encoder& out, const nfs_fh3& value) noexcept;
 void encode(xdr::encoder& out, const fattr3& value) noexcept;
 void encode(xdr::encoder& out, const post_op_attr& value) noexcept;
@@ -108,6 +112,7 @@ void decode(xdr::decoder& in, FSSTAT3res& res) noexcept;
 void decode(xdr::decoder& in, FSINFO3res& res) noexcept;
 void decode(xdr::decoder& in, PATHCONF3res& res) noexcept;
 void decode(xdr::decoder& in, COMMIT3res& res) noexcept;
+/// @}
 
 } // namespace verbena::nfs::v3
 

@@ -11,12 +11,14 @@
 
 namespace verbena::nfs::v3 {
 
+/// An entry of READDIR. READDIR goes on behind it where it is given `cookie`.
 struct entry3 {
     std::uint64_t fileid = 0;
     std::string_view name;
     std::uint64_t cookie = 0;
 };
 
+/// An entry of READDIRPLUS, with what the server knows of the file.
 struct entryplus3 {
     std::uint64_t fileid = 0;
     std::string_view name;
@@ -29,17 +31,18 @@ struct entryplus3 {
 struct directory_head {
     nfsstat3 status = nfsstat3::ok;
     post_op_attr dir_attributes;
-    cookieverf3 cookieverf{}; // if ok
+    cookieverf3 cookieverf{}; ///< if ok
 };
 
 /// Writes a whole failed result, or the head of a good one.
 void encode(xdr::encoder& out, const directory_head& head) noexcept;
+/// Reads the same; entries follow where the status is ok.
 void decode(xdr::decoder& in, directory_head& head) noexcept;
 
 namespace detail {
 struct entry_budget {
     bool fits = false;
-    std::size_t left = 0; // bytes for entries
+    std::size_t left = 0; ///< bytes for entries
 };
 } // namespace detail
 
@@ -51,10 +54,12 @@ struct entry_budget {
 ///     writer.finish(eof);
 class readdir_writer {
 public:
+    /// Writes the head. `out` outlives this.
     readdir_writer(xdr::encoder& out, const READDIR3args& args, const directory_head& head) noexcept;
 
     /// False, and nothing is written, if the entry no longer fits.
     [[nodiscard]] bool add(const entry3& entry) noexcept;
+    /// Ends the list. `eof`: there are no more entries behind it.
     void finish(bool eof) noexcept;
     std::size_t entries() const noexcept { return entries_; }
     /// False if not even a list without entries keeps within the limits.
@@ -70,6 +75,7 @@ private:
 /// The first entry may exceed dircount: it is a hint, and a reply without an entry helps nobody.
 class readdirplus_writer {
 public:
+    /// Writes the head. `out` outlives this.
     readdirplus_writer(xdr::encoder& out, const READDIRPLUS3args& args, const directory_head& head) noexcept;
 
     /// False, and nothing is written, if the entry no longer fits.
@@ -77,6 +83,7 @@ public:
     /// Whether an entry with such a name still fits with attributes and the largest handle: to be
     /// asked before they are fetched.
     bool has_room_for(std::string_view name) const noexcept;
+    /// Ends the list. `eof`: there are no more entries behind it.
     void finish(bool eof) noexcept;
     std::size_t entries() const noexcept { return entries_; }
     /// False if not even a list without entries keeps within the limits.
@@ -96,6 +103,7 @@ private:
 ///     reader.eof()
 class readdir_reader {
 public:
+    /// `in`, which outlives it, stands behind the head.
     explicit readdir_reader(xdr::decoder& in) noexcept : in_(&in) {}
     /// False behind the last entry, and on a failure.
     bool next(entry3& entry) noexcept;
@@ -107,9 +115,12 @@ private:
     bool eof_ = false;
 };
 
+/// The same of READDIRPLUS.
 class readdirplus_reader {
 public:
+    /// `in`, which outlives it, stands behind the head.
     explicit readdirplus_reader(xdr::decoder& in) noexcept : in_(&in) {}
+    /// False behind the last entry, and on a failure.
     bool next(entryplus3& entry) noexcept;
     bool eof() const noexcept { return eof_; }
 

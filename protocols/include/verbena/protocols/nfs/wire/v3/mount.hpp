@@ -17,20 +17,25 @@
 
 namespace verbena::nfs::mount3 {
 
+/// RPC's number of MOUNT.
 inline constexpr std::uint32_t program = 100005;
+/// RPC's version, that goes with NFS version 3.
 inline constexpr std::uint32_t version = 3;
 
-inline constexpr std::uint32_t max_path = 1024; // MNTPATHLEN
-inline constexpr std::uint32_t max_name = 255;  // MNTNAMLEN
+inline constexpr std::uint32_t max_path = 1024; ///< MNTPATHLEN
+inline constexpr std::uint32_t max_name = 255;  ///< MNTNAMLEN
 /// Flavors of one MNT result; RFC 1813 names no limit.
 inline constexpr std::uint32_t max_auth_flavors = 16;
 
+/// The procedures (RFC 1813 5.2).
 enum class procedure : std::uint32_t { null = 0, mnt = 1, dump = 2, umnt = 3, umntall = 4, exports = 5 };
+/// How many there are, NULL among them.
 inline constexpr std::uint32_t procedure_count = 6;
 
 /// "MNT" and so on; "unknown" for other values.
 const char* to_string(procedure value) noexcept;
 
+/// What MNT is answered (RFC 1813 5.1.5).
 enum class mountstat3 : std::uint32_t {
     ok = 0,
     perm = 1,
@@ -52,9 +57,12 @@ struct dirpath {
     std::string_view path;
 };
 
+/// Writes the path.
 void encode(xdr::encoder& out, const dirpath& args) noexcept;
+/// Reads it; a view into the message.
 void decode(xdr::decoder& in, dirpath& args) noexcept;
 
+/// MNT's result (RFC 1813 5.2.1): the handle of the export's root, and the flavours that it takes.
 struct mountres3 {
     mountstat3 status = mountstat3::ok;
     // if ok
@@ -63,13 +71,16 @@ struct mountres3 {
     std::array<std::uint32_t, max_auth_flavors> auth_flavors{};
 };
 
+/// Writes the result as its status has it.
 void encode(xdr::encoder& out, const mountres3& res) noexcept;
+/// Reads it.
 void decode(xdr::decoder& in, mountres3& res) noexcept;
 
 /// What a MNT result takes at most.
 inline constexpr std::size_t max_mnt_reply_size =
     4 + xdr::opaque_size(v3::max_handle_size) + 4 + max_auth_flavors * 4;
 
+/// A mount, as DUMP lists it.
 struct mount_entry {
     std::string_view hostname;
     std::string_view directory;
@@ -77,6 +88,7 @@ struct mount_entry {
 
 /// DUMP's result: any number of entries, then end_of_list().
 void encode(xdr::encoder& out, const mount_entry& entry) noexcept;
+/// What stands behind the last entry of DUMP or EXPORT.
 void end_of_list(xdr::encoder& out) noexcept;
 /// False behind the last entry, and on a failure.
 bool next(xdr::decoder& in, mount_entry& entry) noexcept;
@@ -92,10 +104,12 @@ void encode_export(xdr::encoder& out, std::string_view directory,
 ///     if (!in.ok()) ...
 class export_reader {
 public:
+    /// Of `in`, which outlives it, at the beginning of the result.
     explicit export_reader(xdr::decoder& in) noexcept : in_(&in) {}
     /// The next export; groups of the one before that were not read are skipped. False behind the
     /// last one, and on a failure.
     bool next(std::string_view& directory) noexcept;
+    /// The next group of that export. False behind its last one, and on a failure.
     bool next_group(std::string_view& group) noexcept;
 
 private:

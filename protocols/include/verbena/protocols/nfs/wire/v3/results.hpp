@@ -12,16 +12,19 @@
 
 namespace verbena::nfs::v3 {
 
+/// GETATTR's results (RFC 1813 3.3.1).
 struct GETATTR3res {
     nfsstat3 status = nfsstat3::ok;
     fattr3 obj_attributes;
 };
 
+/// SETATTR's results (RFC 1813 3.3.2).
 struct SETATTR3res {
     nfsstat3 status = nfsstat3::ok;
     wcc_data obj_wcc;
 };
 
+/// LOOKUP's results (RFC 1813 3.3.3).
 struct LOOKUP3res {
     nfsstat3 status = nfsstat3::ok;
     nfs_fh3 object;
@@ -29,6 +32,7 @@ struct LOOKUP3res {
     post_op_attr dir_attributes;
 };
 
+/// ACCESS's results (RFC 1813 3.3.4).
 struct ACCESS3res {
     nfsstat3 status = nfsstat3::ok;
     post_op_attr obj_attributes;
@@ -52,6 +56,7 @@ struct READ3res {
     xdr::payload_ref data;
 };
 
+/// WRITE's results (RFC 1813 3.3.7).
 struct WRITE3res {
     nfsstat3 status = nfsstat3::ok;
     wcc_data file_wcc;
@@ -60,6 +65,7 @@ struct WRITE3res {
     writeverf3 verf{};
 };
 
+/// CREATE's results (RFC 1813 3.3.8).
 struct CREATE3res {
     nfsstat3 status = nfsstat3::ok;
     post_op_fh3 obj;
@@ -67,29 +73,37 @@ struct CREATE3res {
     wcc_data dir_wcc;
 };
 
+/// MKDIR's results (RFC 1813 3.3.9).
 using MKDIR3res = CREATE3res;
+/// SYMLINK's results (RFC 1813 3.3.10).
 using SYMLINK3res = CREATE3res;
+/// MKNOD's results (RFC 1813 3.3.11).
 using MKNOD3res = CREATE3res;
 
+/// REMOVE's results (RFC 1813 3.3.12).
 struct REMOVE3res {
     nfsstat3 status = nfsstat3::ok;
     wcc_data dir_wcc;
 };
 
+/// RMDIR's results (RFC 1813 3.3.13).
 using RMDIR3res = REMOVE3res;
 
+/// RENAME's results (RFC 1813 3.3.14).
 struct RENAME3res {
     nfsstat3 status = nfsstat3::ok;
     wcc_data fromdir_wcc;
     wcc_data todir_wcc;
 };
 
+/// LINK's results (RFC 1813 3.3.15).
 struct LINK3res {
     nfsstat3 status = nfsstat3::ok;
     post_op_attr file_attributes;
     wcc_data linkdir_wcc;
 };
 
+/// FSSTAT's results (RFC 1813 3.3.18).
 struct FSSTAT3res {
     nfsstat3 status = nfsstat3::ok;
     post_op_attr obj_attributes;
@@ -99,9 +113,10 @@ struct FSSTAT3res {
     std::uint64_t tfiles = 0;
     std::uint64_t ffiles = 0;
     std::uint64_t afiles = 0;
-    std::uint32_t invarsec = 0; // seconds
+    std::uint32_t invarsec = 0; ///< seconds
 };
 
+/// FSINFO's results (RFC 1813 3.3.19).
 struct FSINFO3res {
     nfsstat3 status = nfsstat3::ok;
     post_op_attr obj_attributes;
@@ -114,9 +129,10 @@ struct FSINFO3res {
     std::uint32_t dtpref = 0;
     std::uint64_t maxfilesize = 0;
     nfstime3 time_delta;
-    std::uint32_t properties = 0; // bits of fsf3
+    std::uint32_t properties = 0; ///< bits of fsf3
 };
 
+/// PATHCONF's results (RFC 1813 3.3.20).
 struct PATHCONF3res {
     nfsstat3 status = nfsstat3::ok;
     post_op_attr obj_attributes;
@@ -128,6 +144,7 @@ struct PATHCONF3res {
     bool case_preserving = false;
 };
 
+/// COMMIT's results (RFC 1813 3.3.21).
 struct COMMIT3res {
     nfsstat3 status = nfsstat3::ok;
     wcc_data file_wcc;

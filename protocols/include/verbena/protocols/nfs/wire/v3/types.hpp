@@ -16,18 +16,24 @@
 
 namespace verbena::nfs::v3 {
 
+/// RPC's number of NFS, in each version.
 inline constexpr std::uint32_t program = 100003;
+/// RPC's version.
 inline constexpr std::uint32_t version = 3;
 
-inline constexpr std::uint32_t max_handle_size = 64; // NFS3_FHSIZE
+/// Bytes of a file handle (RFC 1813 2.4).
+inline constexpr std::uint32_t max_handle_size = 64; ///< NFS3_FHSIZE
+/// Bytes of each verifier (RFC 1813 2.4).
 inline constexpr std::uint32_t verifier_size = 8;
 /// Names and paths on the wire have no limit in RFC 1813; ours are far above what a file system
 /// takes, so that a server can answer nametoolong to what is merely too long for it.
 inline constexpr std::uint32_t max_filename = 4096;
+/// Bytes of a symbolic link's target; see max_filename.
 inline constexpr std::uint32_t max_path = 65536;
 /// The longest symbolic link that a caller makes room for.
 inline constexpr std::uint32_t max_expected_path = 4096;
 
+/// The procedures (RFC 1813 3.3).
 enum class procedure : std::uint32_t {
     null = 0,
     getattr = 1,
@@ -52,11 +58,13 @@ enum class procedure : std::uint32_t {
     pathconf = 20,
     commit = 21,
 };
+/// How many there are, NULL among them.
 inline constexpr std::uint32_t procedure_count = 22;
 
 /// "GETATTR" and so on; "unknown" for other values.
 const char* to_string(procedure value) noexcept;
 
+/// What a procedure is answered (RFC 1813 2.6).
 enum class nfsstat3 : std::uint32_t {
     ok = 0,
     perm = 1,
@@ -105,8 +113,10 @@ const char* to_string(nfsstat3 status) noexcept;
 /// Category "nfs3": values of nfsstat3. Where a POSIX errno means the same, codes compare equal to
 /// the std::errc.
 const std::error_category& status_category() noexcept;
+/// So a status stands in an error.
 std::error_code make_error_code(nfsstat3 status) noexcept;
 
+/// What kind of file it is (RFC 1813 2.5).
 enum class ftype3 : std::uint32_t { reg = 1, dir = 2, blk = 3, chr = 4, lnk = 5, sock = 6, fifo = 7 };
 
 /// Bits of ACCESS (RFC 1813 3.3.4).
@@ -115,7 +125,7 @@ inline constexpr std::uint32_t read = 0x01;
 inline constexpr std::uint32_t lookup = 0x02;
 inline constexpr std::uint32_t modify = 0x04;
 inline constexpr std::uint32_t extend = 0x08;
-inline constexpr std::uint32_t remove = 0x10; // ACCESS3_DELETE
+inline constexpr std::uint32_t remove = 0x10; ///< ACCESS3_DELETE
 inline constexpr std::uint32_t execute = 0x20;
 inline constexpr std::uint32_t all = 0x3f;
 } // namespace access3
@@ -128,9 +138,13 @@ inline constexpr std::uint32_t homogeneous = 0x08;
 inline constexpr std::uint32_t can_set_time = 0x10;
 } // namespace fsf3
 
+/// Eight bytes that mean something to who made them alone.
 using verifier3 = std::array<std::byte, verifier_size>;
+/// Of READDIR's cookies: the server changes it when these are no longer good.
 using cookieverf3 = verifier3;
+/// Of an exclusive CREATE: the client draws it, so that a repeat is known.
 using createverf3 = verifier3;
+/// Of a server's life: what was written unstably under another one may be lost.
 using writeverf3 = verifier3;
 
 /// An opaque file handle, held inline.
@@ -149,6 +163,7 @@ public:
         return true;
     }
 
+    /// As the server made it. Valid as long as the handle.
     std::span<const std::byte> bytes() const noexcept { return {data_.data(), size_}; }
     std::size_t size() const noexcept { return size_; }
 
@@ -162,13 +177,15 @@ private:
     std::array<std::byte, max_handle_size> data_{};
 };
 
+/// The numbers of a device file (RFC 1813 2.5).
 struct specdata3 {
-    std::uint32_t specdata1 = 0; // major
-    std::uint32_t specdata2 = 0; // minor
+    std::uint32_t specdata1 = 0; ///< major
+    std::uint32_t specdata2 = 0; ///< minor
 
     friend bool operator==(const specdata3&, const specdata3&) = default;
 };
 
+/// Seconds since 1970, and nanoseconds (RFC 1813 2.5).
 struct nfstime3 {
     std::uint32_t seconds = 0;
     std::uint32_t nseconds = 0;
@@ -187,6 +204,8 @@ struct nfstime3 {
     friend bool operator==(const nfstime3&, const nfstime3&) = default;
 };
 
+/// The attributes of a file (RFC 1813 2.5). `fsid` tells the server's file systems apart, `fileid` the files of
+/// one.
 struct fattr3 {
     ftype3 type = ftype3::reg;
     std::uint32_t mode = 0;
@@ -194,7 +213,7 @@ struct fattr3 {
     std::uint32_t uid = 0;
     std::uint32_t gid = 0;
     std::uint64_t size = 0;
-    std::uint64_t used = 0; // bytes of disk space
+    std::uint64_t used = 0; ///< bytes of disk space
     specdata3 rdev;
     std::uint64_t fsid = 0;
     std::uint64_t fileid = 0;
@@ -205,6 +224,7 @@ struct fattr3 {
     friend bool operator==(const fattr3&, const fattr3&) = default;
 };
 
+/// The attributes by which a client knows that somebody else changed a file (RFC 1813 2.5).
 struct wcc_attr {
     std::uint64_t size = 0;
     nfstime3 mtime;
@@ -213,10 +233,14 @@ struct wcc_attr {
     friend bool operator==(const wcc_attr&, const wcc_attr&) = default;
 };
 
+/// Attributes behind an operation, where the server has them.
 using post_op_attr = std::optional<fattr3>;
+/// Attributes before it, where the server has them from the same moment.
 using pre_op_attr = std::optional<wcc_attr>;
+/// The handle of what was made, where the server tells.
 using post_op_fh3 = std::optional<nfs_fh3>;
 
+/// Weak cache consistency: a file before and behind an operation (RFC 1813 2.6).
 struct wcc_data {
     pre_op_attr before;
     post_op_attr after;
@@ -224,16 +248,18 @@ struct wcc_data {
     friend bool operator==(const wcc_data&, const wcc_data&) = default;
 };
 
+/// Where a time that is set comes from.
 enum class time_how : std::uint32_t { dont_change = 0, set_to_server_time = 1, set_to_client_time = 2 };
 
 /// set_atime and set_mtime.
 struct set_time3 {
     time_how how = time_how::dont_change;
-    nfstime3 time; // if set_to_client_time
+    nfstime3 time; ///< if set_to_client_time
 
     friend bool operator==(const set_time3&, const set_time3&) = default;
 };
 
+/// Attributes to be set; what has no value stays (RFC 1813 2.5).
 struct sattr3 {
     std::optional<std::uint32_t> mode;
     std::optional<std::uint32_t> uid;
@@ -245,9 +271,10 @@ struct sattr3 {
     friend bool operator==(const sattr3&, const sattr3&) = default;
 };
 
+/// A name in a directory (RFC 1813 2.5).
 struct diropargs3 {
     nfs_fh3 dir;
-    std::string_view name; // a view into the message
+    std::string_view name; ///< a view into the message
 };
 
 } // namespace verbena::nfs::v3

@@ -19,6 +19,7 @@
 
 namespace verbena::nfs::v4 {
 
+/// The attributes of files by number (RFC 8881 5.8, and the RFCs of the extensions).
 enum class attribute : std::uint32_t {
     supported_attrs = 0,
     type = 1,
@@ -75,7 +76,7 @@ enum class attribute : std::uint32_t {
     time_metadata = 52,
     time_modify = 53,
     time_modify_set = 54,
-    mounted_on_fileid = 55, // the last of minor version 0
+    mounted_on_fileid = 55, ///< the last of minor version 0
     dir_notif_delay = 56,
     dirent_notif_delay = 57,
     dacl = 58,
@@ -96,15 +97,15 @@ enum class attribute : std::uint32_t {
     retention_hold = 73,
     mode_set_masked = 74,
     suppattr_exclcreat = 75,
-    fs_charset_cap = 76, // the last of minor version 1
+    fs_charset_cap = 76, ///< the last of minor version 1
     clone_blksize = 77,
     space_freed = 78,
     change_attr_type = 79,
     sec_label = 80,
     mode_umask = 81,    // RFC 8275
-    xattr_support = 82, // RFC 8276
+    xattr_support = 82, ///< RFC 8276
     offline = 83,
-    time_deleg_access = 84, // RFC 9754
+    time_deleg_access = 84, ///< RFC 9754
     time_deleg_modify = 85,
     open_arguments = 86,
 };
@@ -157,29 +158,33 @@ inline constexpr bitmap4 attributes_for_setattr = {
 /// What CREATE and OPEN may name (8275 3: mode_umask is for them alone).
 inline constexpr bitmap4 attributes_for_create = attributes_for_setattr | bitmap4{attribute::mode_umask};
 
+/// An entry of an ACL (RFC 8881 6.2.1).
 struct nfsace4 {
     std::uint32_t type = ace4::type_allowed;
     std::uint32_t flag = 0;
     std::uint32_t access_mask = 0;
-    text_view<max_owner, max_text> who; // "OWNER@", "user@domain"
+    text_view<max_owner, max_text> who; ///< "OWNER@", "user@domain"
 };
 
 /// An ACL as it lies in the message. It may be longer than max_aces, which decode_settable() tells.
 using acl_view = array_view<nfsace4, max_sent_aces>;
 
+/// How a time is set (RFC 8881 3.3).
 struct settime4 {
     time_how4 set_it = time_how4::set_to_server_time;
-    nfstime4 time; // if set_to_client_time
+    nfstime4 time; ///< if set_to_client_time
 
     friend bool operator==(const settime4&, const settime4&) = default;
 };
 
+/// A security label (RFC 7862 12.2.4).
 struct sec_label4 {
     std::uint32_t lfs = 0;
     std::uint32_t pi = 0;
     bytes_view<max_security_label> data;
 };
 
+/// mode_set_masked: those bits of the mode that `mask` names (RFC 8881 6.2.5).
 struct mode_masked4 {
     std::uint32_t value = 0;
     std::uint32_t mask = 0;
@@ -187,6 +192,7 @@ struct mode_masked4 {
     friend bool operator==(const mode_masked4&, const mode_masked4&) = default;
 };
 
+/// mode_umask: the mode of what is made, and the caller's umask (RFC 8275 4).
 struct mode_umask4 {
     std::uint32_t mode = 0;
     std::uint32_t umask = 0;
@@ -231,10 +237,10 @@ struct attributes {
     bool named_attr = false;
     fsid4 fsid;
     bool unique_handles = false;
-    std::uint32_t lease_time = 0; // seconds
+    std::uint32_t lease_time = 0; ///< seconds
     nfsstat4 rdattr_error = nfsstat4::ok;
     acl_view acl;
-    std::uint32_t aclsupport = 0; // bits of acl4_support
+    std::uint32_t aclsupport = 0; ///< bits of acl4_support
     bool cansettime = false;
     bool case_insensitive = false;
     bool case_preserving = false;
@@ -262,7 +268,7 @@ struct attributes {
     std::uint64_t space_avail = 0;
     std::uint64_t space_free = 0;
     std::uint64_t space_total = 0;
-    std::uint64_t space_used = 0; // bytes
+    std::uint64_t space_used = 0; ///< bytes
     nfstime4 time_access;
     settime4 time_access_set;
     nfstime4 time_create;
@@ -277,7 +283,7 @@ struct attributes {
     std::uint32_t layout_alignment = 0;
     mode_masked4 mode_set_masked;
     bitmap4 suppattr_exclcreat;
-    std::uint32_t fs_charset_cap = 0; // bits of fs_charset_cap4
+    std::uint32_t fs_charset_cap = 0; ///< bits of fs_charset_cap4
     std::uint32_t clone_blksize = 0;
     std::uint64_t space_freed = 0;
     change_attr_type4 change_attr_type = change_attr_type4::undefined;

@@ -25,6 +25,7 @@ public:
     static constexpr std::uint32_t bits = 32 * words;
 
     constexpr bitmap4() = default;
+    /// With these bits set.
     template<class Number>
     constexpr bitmap4(std::initializer_list<Number> numbers) noexcept
     {
@@ -39,6 +40,7 @@ public:
         const auto bit = static_cast<std::uint32_t>(number);
         words_[bit / 32] |= 1U << bit % 32;
     }
+    /// Clears one bit.
     template<class Number>
     constexpr void reset(Number number) noexcept
     {
@@ -61,6 +63,7 @@ public:
     {
         return !beyond_ && (*this - other).none();
     }
+    /// Bits 32 * `index` and the 31 behind it; below `words`.
     constexpr std::uint32_t word(std::size_t index) const noexcept { return words_[index]; }
 
     /// f(number) for each bit from the lowest to the highest, until it returns false. Whether all returned true.

@@ -20,14 +20,18 @@ namespace verbena::nfs::v4 {
 struct compound_head {
     text_view<max_tag> tag;
     std::uint32_t minorversion = 0;
-    std::uint32_t operations = 0; // as many as the caller says: nobody has counted them yet
+    std::uint32_t operations = 0; ///< as many as the caller says: nobody has counted them yet
 };
 
 /// The operations of COMPOUND.
 struct compound_operations {
+    /// See basic_arguments, basic_results and basic_reply, which take these.
     using opcode = nfs_opnum4;
+    /// Of the arguments of all operations.
     using arguments = all_arguments;
+    /// Of their results.
     using results = all_results;
+    /// What stands before the operations of a call.
     using head = compound_head;
 };
 
@@ -49,9 +53,12 @@ struct compound_reply_head {
 template<class Operations>
 class basic_arguments {
 public:
+    /// The number of an operation.
     using opnum = typename Operations::opcode;
+    /// What stands before the operations.
     using head_type = typename Operations::head;
 
+    /// Reads the head; next() reads what follows.
     explicit basic_arguments(xdr::decoder& in) noexcept;
 
     /// The head could be read.
@@ -108,6 +115,7 @@ private:
 template<class Operations>
 class basic_results {
 public:
+    /// The number of an operation.
     using opnum = typename Operations::opcode;
 
     /// `limit` is what may be written from here on, payloads and their pads included: a session's ca_maxresponsesize less the RPC
@@ -205,10 +213,13 @@ private:
 template<class Operations>
 class basic_reply {
 public:
+    /// The number of an operation.
     using opnum = typename Operations::opcode;
 
+    /// Reads the head; the results follow one by one.
     explicit basic_reply(xdr::decoder& in) noexcept;
 
+    /// The status of the COMPOUND: of the operation that failed, else ok.
     nfsstat4 status() const noexcept { return head_.status; }
     const compound_reply_head& head() const noexcept { return head_; }
 
@@ -235,9 +246,13 @@ private:
     std::uint32_t left_ = 0;
 };
 
+/// What a server reads of COMPOUND.
 using compound_arguments = basic_arguments<compound_operations>;
+/// What a server answers.
 using compound_results = basic_results<compound_operations>;
+/// What a client sends.
 using compound_request = basic_request<compound_operations>;
+/// What a client reads of the answer.
 using compound_reply = basic_reply<compound_operations>;
 
 extern template class basic_arguments<compound_operations>;

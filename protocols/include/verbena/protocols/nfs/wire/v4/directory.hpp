@@ -21,7 +21,7 @@ struct READDIR4res {
 
 /// Cookies 0 to 2 are never of an entry, and "." and ".." never are one.
 struct entry4 {
-    std::uint64_t cookie = 0; // READDIR goes on behind this entry
+    std::uint64_t cookie = 0; ///< READDIR goes on behind this entry
     component4 name;
     fattr4 attrs;
 };
@@ -64,6 +64,7 @@ private:
 ///     reader.eof()
 class readdir_reader {
 public:
+    /// `in`, which outlives it, stands behind the verifier.
     explicit readdir_reader(xdr::decoder& in) noexcept : in_(&in) {}
     /// False behind the last entry, and on a failure.
     bool next(entry4& entry) noexcept;

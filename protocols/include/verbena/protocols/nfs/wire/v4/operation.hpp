@@ -18,7 +18,9 @@
 
 namespace verbena::nfs::v4 {
 
+/// A name in a directory, as it came: up to max_text bytes, so that a long one is NAMETOOLONG.
 using component4 = text_view<max_component, max_text>;
+/// A file handle.
 using nfs_fh4 = bytes_view<max_handle_size>;
 
 /// The arguments of an operation that has none.
@@ -57,8 +59,10 @@ struct union_codec {
 
 namespace verbena::xdr {
 
+/// Results of an operation: the status, and the rest where that is ok.
 template<nfs::v4::detail::results T>
 struct codec<T> {
+    /// Its form as a struct.
     using members = detail::struct_codec<T>;
     static constexpr std::size_t min_size = 4;
     static constexpr std::size_t max_size = members::max_size;

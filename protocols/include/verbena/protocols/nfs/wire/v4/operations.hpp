@@ -15,6 +15,7 @@
 
 namespace verbena::nfs::v4 {
 
+/// Arguments or results of operations, of which one at a time is there.
 template<class... T>
 struct operation_list {
     static_assert((std::is_trivially_destructible_v<T> && ...),
@@ -44,6 +45,7 @@ using all_arguments = operation_list<
     READ_PLUS4args, SEEK4args, WRITE_SAME4args, CLONE4args, GETXATTR4args, SETXATTR4args, LISTXATTRS4args,
     REMOVEXATTR4args>;
 
+/// Their results, in the same order.
 using all_results = operation_list<
     ACCESS4res, CLOSE4res, COMMIT4res, CREATE4res, DELEGPURGE4res, DELEGRETURN4res, GETATTR4res, GETFH4res,
     LINK4res, LOCK4res, LOCKT4res, LOCKU4res, LOOKUP4res, LOOKUPP4res, NVERIFY4res, OPEN4res, OPENATTR4res,

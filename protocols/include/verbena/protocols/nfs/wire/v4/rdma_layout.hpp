@@ -15,8 +15,9 @@
 
 namespace verbena::nfs::v4 {
 
-/// Our limits: extents in a LAYOUTGET's answer, and ranges in a LAYOUTCOMMIT. The draft has none.
+/// Our limit, as the draft has none: extents in a LAYOUTGET's answer.
 inline constexpr std::uint32_t max_rdma_extents = 256;
+/// Ranges in a LAYOUTCOMMIT.
 inline constexpr std::uint32_t max_rdma_ranges = 256;
 
 /// da_addr_body (2.3.1): where the data server listens.
@@ -34,6 +35,7 @@ enum class pnfs_rdma_extent_state4 : std::uint32_t {
 };
 constexpr bool valid(pnfs_rdma_extent_state4 s) noexcept { return s <= pnfs_rdma_extent_state4::none_data; }
 
+/// A part of a file, and where a client reaches it by RDMA.
 struct pnfs_rdma_extent4 {
     deviceid4 device_id{};
     std::uint64_t file_offset = 0; ///< bytes, as all that follows
@@ -42,6 +44,7 @@ struct pnfs_rdma_extent4 {
     std::uint64_t storage_offset = 0; ///< remote address of the extent's first byte
     pnfs_rdma_extent_state4 state{};
 
+    /// Whether the client may write there.
     bool is_writable() const noexcept
     {
         return state == pnfs_rdma_extent_state4::read_write_data ||

@@ -39,7 +39,9 @@ struct rdma_layout_answer {
     std::uint8_t reason = 0;  ///< a rdma_layout_reject, or 0 if the connection is accepted
 };
 
+/// The private data of the connection request.
 std::array<std::byte, rdma_layout_connect::size> encode(const rdma_layout_connect& value) noexcept;
+/// The private data of its answer.
 std::array<std::byte, rdma_layout_answer::size> encode(const rdma_layout_answer& value) noexcept;
 /// Transports may add zeros behind the data. Errors: bad_message where this is no request; protocol_not_supported for another version.
 result<rdma_layout_connect> decode_rdma_layout_connect(std::span<const std::byte> data);

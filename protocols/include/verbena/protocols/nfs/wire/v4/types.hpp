@@ -16,53 +16,61 @@
 
 namespace verbena::nfs::v4 {
 
+/// RPC's number of NFS, in each version.
 inline constexpr std::uint32_t program = 100003;
+/// RPC's version of all minor versions.
 inline constexpr std::uint32_t version = 4;
 /// The minor versions that the codec knows are 0 to this one.
 inline constexpr std::uint32_t max_minor_version = 2;
+/// The procedures of version 4 (RFC 8881 16).
 enum class procedure : std::uint32_t { null = 0, compound = 1 };
 
-// Bytes that a name, an owner or the like may come with: too long a one is told as RFCs have it, not as BADXDR.
+/// Bytes that a name, an owner or the like may come with: too long a one is told as RFCs have it, not as BADXDR.
 inline constexpr std::uint32_t max_text = 1u << 20;
 
-// Limits. Where the RFCs have none, ours are far above what is in use.
+/// @name Limits of the codec
+/// Where the RFCs have none, ours are far above what is in use.
+/// @{
 inline constexpr std::uint32_t max_handle_size = 128;   // NFS4_FHSIZE
 inline constexpr std::uint32_t max_opaque = 1024;       // NFS4_OPAQUE_LIMIT: owners, client ids, scopes
 inline constexpr std::uint32_t max_tag = 128;           // bytes; what knfsd takes
 inline constexpr std::uint32_t max_component = 4096;    // bytes of a name
 inline constexpr std::uint32_t max_owner = 1024;        // bytes of "user@domain" and of an ACE's who
 inline constexpr std::uint32_t max_linktext = 65536;    // bytes
-inline constexpr std::uint32_t max_xattr_value = 65536; // bytes
-inline constexpr std::uint32_t max_xattr_names = 65536; // in one LISTXATTRS result
+inline constexpr std::uint32_t max_xattr_value = 65536; ///< bytes
+inline constexpr std::uint32_t max_xattr_names = 65536; ///< in one LISTXATTRS result
 inline constexpr std::uint32_t max_attribute_values =
-    65536; // bytes of all values of one fattr4 that anything has
+    65536; ///< bytes of all values of one fattr4 that anything has
 inline constexpr std::uint32_t max_sent_values =
-    1u << 20; // bytes that a fattr4 may come with: what is set by it is FBIG beyond the above
+    1u << 20; ///< bytes that a fattr4 may come with: what is set by it is FBIG beyond the above
 inline constexpr std::uint32_t max_sent_aces =
     max_attribute_values / 16;                             // what can come, each with an empty who
 inline constexpr std::uint32_t max_aces = 1024;            // of an ACL that is set: FBIG beyond
 inline constexpr std::uint32_t max_security_label = 2048;  // bytes; what Linux takes
 inline constexpr std::uint32_t max_network_address = 256;  // bytes of a netid or a universal address
-inline constexpr std::uint32_t max_network_locations = 64; // in COPY and COPY_NOTIFY
+inline constexpr std::uint32_t max_network_locations = 64; ///< in COPY and COPY_NOTIFY
 inline constexpr std::uint32_t max_gss_handle = 1024;      // bytes
 inline constexpr std::uint32_t max_oid = 256;              // bytes of an object identifier
 inline constexpr std::uint32_t max_oids = 64;              // hash or encryption algorithms
 inline constexpr std::uint32_t max_ssv_handles = 64;
 inline constexpr std::uint32_t max_ssv = 1024;             // bytes of an SSV or a digest
-inline constexpr std::uint32_t max_security_flavours = 64; // in one SECINFO result, or for one back channel
+inline constexpr std::uint32_t max_security_flavours = 64; ///< in one SECINFO result, or for one back channel
 inline constexpr std::uint32_t max_test_stateids = 65536;  // those of a message of 1 MiB
 inline constexpr std::uint32_t max_layout_types = 16;
 inline constexpr std::uint32_t max_layout_segments = 64;  // in one LAYOUTGET result
-inline constexpr std::uint32_t max_layout_body = 1 << 20; // bytes of what a layout type defines
+inline constexpr std::uint32_t max_layout_body = 1 << 20; ///< bytes of what a layout type defines
 inline constexpr std::uint32_t max_device_ids = 1024;     // in one GETDEVICELIST result
 inline constexpr std::uint32_t max_device_errors = 64;    // in one LAYOUTERROR
 inline constexpr std::uint32_t max_pattern = 65536;       // bytes that WRITE_SAME repeats
 inline constexpr std::uint32_t max_read_plus_segments = 1024;
 inline constexpr std::uint32_t max_referring_sessions = 16;
-inline constexpr std::uint32_t max_referring_calls = 64; // for one session
+inline constexpr std::uint32_t max_referring_calls = 64; ///< for one session
 inline constexpr std::uint32_t max_notifications = 64;   // in one CB_NOTIFY or CB_NOTIFY_DEVICEID
 inline constexpr std::uint32_t max_notification_body = 65536;
+/// @}
 
+/// The operations of COMPOUND by number. Those up to 39 are of minor version 0 (RFC 7530), up to 58 of 1 (RFC
+/// 8881), up to 71 of 2 (RFC 7862), then of RFC 8276.
 enum class nfs_opnum4 : std::uint32_t {
     access = 3,
     close = 4,
@@ -100,7 +108,7 @@ enum class nfs_opnum4 : std::uint32_t {
     setclientid_confirm = 36,
     verify = 37,
     write = 38,
-    release_lockowner = 39, // the last of minor version 0
+    release_lockowner = 39, ///< the last of minor version 0
     backchannel_ctl = 40,
     bind_conn_to_session = 41,
     exchange_id = 42,
@@ -119,7 +127,7 @@ enum class nfs_opnum4 : std::uint32_t {
     test_stateid = 55,
     want_delegation = 56,
     destroy_clientid = 57,
-    reclaim_complete = 58, // the last of minor version 1
+    reclaim_complete = 58, ///< the last of minor version 1
     allocate = 59,
     copy = 60,
     copy_notify = 61,
@@ -133,13 +141,15 @@ enum class nfs_opnum4 : std::uint32_t {
     seek = 69,
     write_same = 70,
     clone = 71,
-    getxattr = 72, // from here on RFC 8276, in minor version 2
+    getxattr = 72, ///< from here on RFC 8276, in minor version 2
     setxattr = 73,
     listxattrs = 74,
     removexattr = 75,
     illegal = 10044,
 };
+/// Numbers from this one on are operations ...
 inline constexpr nfs_opnum4 first_operation = nfs_opnum4::access;
+/// ... up to this one.
 inline constexpr nfs_opnum4 last_operation = nfs_opnum4::removexattr;
 
 /// "GETATTR" and so on; "ILLEGAL" for what is no operation of any minor version.
@@ -182,6 +192,7 @@ constexpr bool runs_without_session(nfs_opnum4 value) noexcept
     }
 }
 
+/// What an operation is answered (RFC 8881 15.1, and the RFCs of the extensions).
 enum class nfsstat4 : std::uint32_t {
     ok = 0,
     perm = 1,
@@ -218,19 +229,20 @@ enum class nfsstat4 : std::uint32_t {
     share_denied = 10015,
     wrongsec = 10016,
     clid_inuse = 10017,
-    resource = 10018, // minor version 0 alone
+    resource = 10018, ///< minor version 0 alone
     moved = 10019,
     nofilehandle = 10020,
     minor_vers_mismatch = 10021,
     stale_clientid = 10022,
-    stale_stateid = 10023, // minor version 0 alone: a Linux client that meets it in TEST_STATEID of 4.1 loops
+    stale_stateid =
+        10023, ///< minor version 0 alone: a Linux client that meets it in TEST_STATEID of 4.1 loops
     old_stateid = 10024,
     bad_stateid = 10025,
     bad_seqid = 10026,
     not_same = 10027,
     lock_range = 10028,
     symlink = 10029,
-    restorefh = 10030, // minor version 0 alone
+    restorefh = 10030, ///< minor version 0 alone
     lease_moved = 10031,
     attrnotsupp = 10032,
     no_grace = 10033,
@@ -248,7 +260,7 @@ enum class nfsstat4 : std::uint32_t {
     deadlock = 10045,
     file_open = 10046,
     admin_revoked = 10047,
-    cb_path_down = 10048, // the last of minor version 0
+    cb_path_down = 10048, ///< the last of minor version 0
     badiomode = 10049,
     badlayout = 10050,
     bad_session_digest = 10051,
@@ -286,7 +298,7 @@ enum class nfsstat4 : std::uint32_t {
     dirdeleg_unavail = 10084,
     reject_deleg = 10085,
     returnconflict = 10086,
-    deleg_revoked = 10087, // the last of minor version 1
+    deleg_revoked = 10087, ///< the last of minor version 1
     partner_notsupp = 10088,
     partner_no_auth = 10089,
     union_notsupp = 10090,
@@ -294,7 +306,7 @@ enum class nfsstat4 : std::uint32_t {
     wrong_lfs = 10092,
     badlabel = 10093,
     offload_no_reqs = 10094,
-    noxattr = 10095, // RFC 8276
+    noxattr = 10095, ///< RFC 8276
     xattr2big = 10096,
 };
 /// What a peer calls a status stays one, known or not: the caller decides what it means.
@@ -305,12 +317,18 @@ const char* to_string(nfsstat4 status) noexcept;
 
 /// Category "nfs4": values of nfsstat4. Where a POSIX errno means the same, codes compare equal to the std::errc.
 const std::error_category& status_category() noexcept;
+/// So a status stands in an error.
 std::error_code make_error_code(nfsstat4 status) noexcept;
 
+/// What the server calls a client (RFC 8881 2.4).
 using clientid4 = std::uint64_t;
+/// Changes whenever the file does (RFC 8881 5.8.1.4).
 using changeid4 = std::uint64_t;
+/// Eight bytes that mean something to who made them alone.
 using verifier4 = std::array<std::byte, 8>;
+/// What the server calls a session (RFC 8881 2.10).
 using sessionid4 = std::array<std::byte, 16>;
+/// What the server calls a device of layouts (RFC 8881 12.2.10).
 using deviceid4 = std::array<std::byte, 16>;
 
 /// The length of a range that ends with the file, however long that grows; count 0 means it in COPY and CLONE.
@@ -335,6 +353,7 @@ struct stateid4 {
 
     /// The special ones (8881 8.2.3).
     static constexpr stateid4 anonymous() noexcept { return {}; }
+    /// See is_read_bypass().
     static constexpr stateid4 read_bypass() noexcept
     {
         stateid4 value{UINT32_MAX, {}};
@@ -342,7 +361,9 @@ struct stateid4 {
             each = std::byte(0xff);
         return value;
     }
+    /// The stateid that the operation before left (RFC 8881 16.2.3.1.2).
     static constexpr stateid4 current() noexcept { return {1, {}}; }
+    /// Never a good one: a server puts it where it has none to give.
     static constexpr stateid4 invalid() noexcept { return {UINT32_MAX, {}}; }
 
     /// For READ, WRITE, SETATTR of the size and 4.2's data operations.
@@ -375,6 +396,7 @@ struct nfstime4 {
     friend bool operator==(const nfstime4&, const nfstime4&) = default;
 };
 
+/// Tells file systems of one server apart (RFC 8881 5.8.1.9).
 struct fsid4 {
     std::uint64_t major = 0;
     std::uint64_t minor = 0;
@@ -382,9 +404,10 @@ struct fsid4 {
     friend bool operator==(const fsid4&, const fsid4&) = default;
 };
 
+/// The numbers of a device file.
 struct specdata4 {
-    std::uint32_t specdata1 = 0; // major
-    std::uint32_t specdata2 = 0; // minor
+    std::uint32_t specdata1 = 0; ///< major
+    std::uint32_t specdata2 = 0; ///< minor
 
     friend bool operator==(const specdata4&, const specdata4&) = default;
 };
@@ -398,6 +421,7 @@ struct change_info4 {
     friend bool operator==(const change_info4&, const change_info4&) = default;
 };
 
+/// What kind of file it is (RFC 8881 5.8.1.2).
 enum class nfs_ftype4 : std::uint32_t {
     reg = 1,
     dir = 2,
@@ -411,15 +435,19 @@ enum class nfs_ftype4 : std::uint32_t {
 };
 constexpr bool valid(nfs_ftype4) noexcept { return true; } // CREATE: BADTYPE
 
+/// What is on stable storage when a WRITE is answered (RFC 8881 18.32).
 enum class stable_how4 : std::uint32_t { unstable = 0, data_sync = 1, file_sync = 2 };
 constexpr bool valid(stable_how4 value) noexcept { return value <= stable_how4::file_sync; }
 
+/// Where a time that is set comes from.
 enum class time_how4 : std::uint32_t { set_to_server_time = 0, set_to_client_time = 1 };
 constexpr bool valid(time_how4 value) noexcept { return value <= time_how4::set_to_client_time; }
 
+/// What OPEN does where the name is there (RFC 8881 18.16.3).
 enum class createmode4 : std::uint32_t { unchecked = 0, guarded = 1, exclusive = 2, exclusive4_1 = 3 };
 constexpr bool valid(createmode4 value) noexcept { return value <= createmode4::exclusive4_1; }
 
+/// Whether OPEN may make the file.
 enum class opentype4 : std::uint32_t { nocreate = 0, create = 1 };
 constexpr bool valid(opentype4 value) noexcept { return value <= opentype4::create; }
 
@@ -441,7 +469,7 @@ enum class open_delegation_type4 : std::uint32_t {
     read = 1,
     write = 2,
     none_ext = 3,
-    read_attrs_deleg = 4, // RFC 9754
+    read_attrs_deleg = 4, ///< RFC 9754
     write_attrs_deleg = 5,
 };
 constexpr bool valid(open_delegation_type4 value) noexcept
@@ -449,6 +477,7 @@ constexpr bool valid(open_delegation_type4 value) noexcept
     return value <= open_delegation_type4::write_attrs_deleg;
 }
 
+/// Why OPEN brought no delegation that was wanted (RFC 8881 18.16.2).
 enum class why_no_delegation4 : std::uint32_t {
     not_wanted = 0,
     contention = 1,
@@ -462,21 +491,25 @@ enum class why_no_delegation4 : std::uint32_t {
 };
 constexpr bool valid(why_no_delegation4) noexcept { return true; } // the union has a default arm
 
+/// How nfs_space_limit4 says what may be written.
 enum class limit_by4 : std::uint32_t { size = 1, blocks = 2 };
 constexpr bool valid(limit_by4 value) noexcept
 {
     return value == limit_by4::size || value == limit_by4::blocks;
 }
 
+/// How bytes are locked; the last two say that the client waits (RFC 8881 18.10).
 enum class nfs_lock_type4 : std::uint32_t { read = 1, write = 2, readw = 3, writew = 4 };
 constexpr bool valid(nfs_lock_type4 value) noexcept
 {
     return value >= nfs_lock_type4::read && value <= nfs_lock_type4::writew;
 }
 
+/// Who may change what a client has (RFC 8881 2.10.8.3).
 enum class state_protect_how4 : std::uint32_t { none = 0, mach_cred = 1, ssv = 2 };
 constexpr bool valid(state_protect_how4 value) noexcept { return value <= state_protect_how4::ssv; }
 
+/// What a client binds a connection for (RFC 8881 18.34).
 enum class channel_dir_from_client4 : std::uint32_t {
     fore = 1,
     back = 2,
@@ -485,12 +518,15 @@ enum class channel_dir_from_client4 : std::uint32_t {
 };
 constexpr bool valid(channel_dir_from_client4) noexcept { return true; } // INVAL
 
+/// What the server bound it for.
 enum class channel_dir_from_server4 : std::uint32_t { fore = 1, back = 2, both = 3 };
 constexpr bool valid(channel_dir_from_server4) noexcept { return true; }
 
+/// Whose flavours SECINFO_NO_NAME asks for (RFC 8881 18.45).
 enum class secinfo_style4 : std::uint32_t { current_fh = 0, parent = 1 };
 constexpr bool valid(secinfo_style4) noexcept { return true; } // INVAL
 
+/// What RPCSEC_GSS protects (RFC 2203 5).
 enum class rpc_gss_svc_t : std::uint32_t { none = 1, integrity = 2, privacy = 3 };
 constexpr bool valid(rpc_gss_svc_t) noexcept { return true; }
 
@@ -505,30 +541,37 @@ enum class layouttype4 : std::uint32_t {
 };
 constexpr bool valid(layouttype4) noexcept { return true; } // UNKNOWN_LAYOUTTYPE
 
+/// What a layout is for (RFC 8881 3.3).
 enum class layoutiomode4 : std::uint32_t { read = 1, rw = 2, any = 3 };
 constexpr bool valid(layoutiomode4) noexcept { return true; } // BADIOMODE
 
+/// Which layouts are given back (RFC 8881 18.44).
 enum class layoutreturn_type4 : std::uint32_t { file = 1, fsid = 2, all = 3 };
 constexpr bool valid(layoutreturn_type4) noexcept { return true; } // the union has a default arm
 
+/// Which layouts are recalled (RFC 8881 20.3).
 enum class layoutrecall_type4 : std::uint32_t { file = 1, fsid = 2, all = 3 };
 constexpr bool valid(layoutrecall_type4 value) noexcept
 {
     return value >= layoutrecall_type4::file && value <= layoutrecall_type4::all;
 }
 
+/// How another server is named (RFC 7862 15.2).
 enum class netloc_type4 : std::uint32_t { name = 1, url = 2, netaddr = 3 };
 constexpr bool valid(netloc_type4 value) noexcept
 {
     return value >= netloc_type4::name && value <= netloc_type4::netaddr;
 }
 
+/// What SEEK looks for (RFC 7862 15.11).
 enum class data_content4 : std::uint32_t { data = 0, hole = 1 };
 constexpr bool valid(data_content4) noexcept { return true; } // SEEK: UNION_NOTSUPP
 
+/// What SETXATTR does where there is an attribute of the name, or none (RFC 8276 8.4.2).
 enum class setxattr_option4 : std::uint32_t { either = 0, create = 1, replace = 2 };
 constexpr bool valid(setxattr_option4 value) noexcept { return value <= setxattr_option4::replace; }
 
+/// What may be concluded from two values of `change` (RFC 7862 12.2.3).
 enum class change_attr_type4 : std::uint32_t {
     monotonic_incr = 0,
     version_counter = 1,
@@ -544,10 +587,10 @@ inline constexpr std::uint32_t read = 0x01;
 inline constexpr std::uint32_t lookup = 0x02;
 inline constexpr std::uint32_t modify = 0x04;
 inline constexpr std::uint32_t extend = 0x08;
-inline constexpr std::uint32_t remove = 0x10; // ACCESS4_DELETE
+inline constexpr std::uint32_t remove = 0x10; ///< ACCESS4_DELETE
 inline constexpr std::uint32_t execute = 0x20;
 inline constexpr std::uint32_t all = 0x3f;
-inline constexpr std::uint32_t xaread = 0x40; // RFC 8276: minor version 2
+inline constexpr std::uint32_t xaread = 0x40; ///< RFC 8276: minor version 2
 inline constexpr std::uint32_t xawrite = 0x80;
 inline constexpr std::uint32_t xalist = 0x100;
 inline constexpr std::uint32_t all_with_xattr = 0x1ff;
@@ -562,7 +605,7 @@ inline constexpr std::uint32_t deny_none = 0;
 inline constexpr std::uint32_t deny_read = 1;
 inline constexpr std::uint32_t deny_write = 2;
 inline constexpr std::uint32_t deny_both = 3;
-inline constexpr std::uint32_t want_delegation_mask = 0xff00; // the five below are values of it
+inline constexpr std::uint32_t want_delegation_mask = 0xff00; ///< the five below are values of it
 inline constexpr std::uint32_t want_no_preference = 0;
 inline constexpr std::uint32_t want_read_delegation = 0x100;
 inline constexpr std::uint32_t want_write_delegation = 0x200;
@@ -571,7 +614,7 @@ inline constexpr std::uint32_t want_no_delegation = 0x400;
 inline constexpr std::uint32_t want_cancel = 0x500;
 inline constexpr std::uint32_t want_signal_when_available = 0x10000;
 inline constexpr std::uint32_t want_push_when_uncontended = 0x20000;
-inline constexpr std::uint32_t want_delegated_timestamps = 0x100000; // RFC 9754
+inline constexpr std::uint32_t want_delegated_timestamps = 0x100000; ///< RFC 9754
 inline constexpr std::uint32_t want_open_xor_delegation = 0x200000;
 inline constexpr std::uint32_t want_all = want_delegation_mask | want_signal_when_available |
                                           want_push_when_uncontended | want_delegated_timestamps |
@@ -580,9 +623,9 @@ inline constexpr std::uint32_t want_all = want_delegation_mask | want_signal_whe
 
 /// rflags of OPEN's results.
 namespace open4_result {
-inline constexpr std::uint32_t confirm = 0x02; // minor version 0
+inline constexpr std::uint32_t confirm = 0x02; ///< minor version 0
 inline constexpr std::uint32_t locktype_posix = 0x04;
-inline constexpr std::uint32_t preserve_unlinked = 0x08; // also over a restart of the server
+inline constexpr std::uint32_t preserve_unlinked = 0x08; ///< also over a restart of the server
 inline constexpr std::uint32_t no_open_stateid = 0x10;   // RFC 9754
 inline constexpr std::uint32_t may_notify_lock = 0x20;
 } // namespace open4_result
@@ -591,14 +634,14 @@ inline constexpr std::uint32_t may_notify_lock = 0x20;
 namespace exchgid4 {
 inline constexpr std::uint32_t supp_moved_refer = 0x1;
 inline constexpr std::uint32_t supp_moved_migr = 0x2;
-inline constexpr std::uint32_t supp_fence_ops = 0x4; // minor version 2
+inline constexpr std::uint32_t supp_fence_ops = 0x4; ///< minor version 2
 inline constexpr std::uint32_t bind_princ_stateid = 0x100;
 inline constexpr std::uint32_t use_non_pnfs = 0x10000;
 inline constexpr std::uint32_t use_pnfs_mds = 0x20000;
 inline constexpr std::uint32_t use_pnfs_ds = 0x40000;
 inline constexpr std::uint32_t mask_pnfs = 0x70000;
 inline constexpr std::uint32_t upd_confirmed_rec_a = 0x40000000;
-inline constexpr std::uint32_t confirmed_r = 0x80000000; // the server's alone
+inline constexpr std::uint32_t confirmed_r = 0x80000000; ///< the server's alone
 
 /// What a client may say; another flag is INVAL.
 constexpr std::uint32_t of_clients(std::uint32_t minor) noexcept
@@ -674,7 +717,7 @@ inline constexpr std::uint32_t inherited = 0x80;
 
 inline constexpr std::uint32_t read_data = 0x1;   // LIST_DIRECTORY
 inline constexpr std::uint32_t write_data = 0x2;  // ADD_FILE
-inline constexpr std::uint32_t append_data = 0x4; // ADD_SUBDIRECTORY
+inline constexpr std::uint32_t append_data = 0x4; ///< ADD_SUBDIRECTORY
 inline constexpr std::uint32_t read_named_attrs = 0x8;
 inline constexpr std::uint32_t write_named_attrs = 0x10;
 inline constexpr std::uint32_t execute = 0x20;
@@ -683,7 +726,7 @@ inline constexpr std::uint32_t read_attributes = 0x80;
 inline constexpr std::uint32_t write_attributes = 0x100;
 inline constexpr std::uint32_t write_retention = 0x200;
 inline constexpr std::uint32_t write_retention_hold = 0x400;
-inline constexpr std::uint32_t remove = 0x10000; // ACE4_DELETE
+inline constexpr std::uint32_t remove = 0x10000; ///< ACE4_DELETE
 inline constexpr std::uint32_t read_acl = 0x20000;
 inline constexpr std::uint32_t write_acl = 0x40000;
 inline constexpr std::uint32_t write_owner = 0x80000;

@@ -12,7 +12,9 @@
 
 namespace verbena::nfs::v4 {
 
+/// An address of a server or client in the form of RFC 5665.
 struct universal_address {
+    /// What its netid says: "tcp" and "tcp6", or "rdma" and "rdma6".
     enum class transport : std::uint8_t { stream, rdma };
     transport over = transport::stream;
     net::endpoint at; ///< a port that is not 0

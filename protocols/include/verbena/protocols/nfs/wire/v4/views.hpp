@@ -22,7 +22,9 @@ namespace verbena::nfs::v4 {
 template<std::uint32_t Max, std::uint32_t Read = Max>
 struct text_view : std::string_view {
     text_view() = default;
+    /// Borrows the text.
     text_view(std::string_view value) noexcept : std::string_view(value) {}
+    /// Borrows the text.
     text_view(const char* value) noexcept : std::string_view(value) {}
 };
 
@@ -30,6 +32,7 @@ struct text_view : std::string_view {
 template<std::uint32_t Max>
 struct bytes_view : std::span<const std::byte> {
     bytes_view() = default;
+    /// Borrows the bytes.
     bytes_view(std::span<const std::byte> value) noexcept : std::span<const std::byte>(value) {}
 
     friend bool operator==(const bytes_view& a, const bytes_view& b) noexcept
@@ -43,7 +46,9 @@ struct bytes_view : std::span<const std::byte> {
 template<std::uint32_t Max>
 struct large_opaque : xdr::payload_ref {
     large_opaque() = default;
+    /// What the decoder found.
     large_opaque(const xdr::payload_ref& ref) noexcept : xdr::payload_ref(ref) {}
+    /// Bytes to be copied into the message; they are borrowed until then.
     large_opaque(std::span<const std::byte> bytes) noexcept
     {
         length = static_cast<std::uint32_t>(bytes.size());
@@ -58,10 +63,13 @@ struct large_opaque : xdr::payload_ref {
 template<class T, std::uint32_t Max>
 class array_view {
 public:
+    /// Reads one element after the other out of the message.
     class iterator {
     public:
         using value_type = T;
+        /// As std::input_iterator has it.
         using difference_type = std::ptrdiff_t;
+        /// As std::input_iterator has it.
         using iterator_concept = std::input_iterator_tag;
 
         iterator() = default;
@@ -122,6 +130,7 @@ private:
 
 namespace verbena::xdr {
 
+/// string<Max>, read up to Read bytes.
 template<std::uint32_t Max, std::uint32_t Read>
 struct codec<nfs::v4::text_view<Max, Read>> {
     static_assert(Read >= Max);
@@ -139,6 +148,7 @@ struct codec<nfs::v4::text_view<Max, Read>> {
     }
 };
 
+/// opaque<Max>.
 template<std::uint32_t Max>
 struct codec<nfs::v4::bytes_view<Max>> {
     static constexpr std::size_t min_size = 4;
@@ -152,6 +162,7 @@ struct codec<nfs::v4::bytes_view<Max>> {
     static void decode(decoder& in, nfs::v4::bytes_view<Max>& value) noexcept { value = in.opaque_var(Max); }
 };
 
+/// opaque<Max>, whose bytes may be a payload item.
 template<std::uint32_t Max>
 struct codec<nfs::v4::large_opaque<Max>> : detail::fixed_size<4> {
     static void encode(encoder& out, const nfs::v4::large_opaque<Max>& value) noexcept
@@ -166,6 +177,7 @@ struct codec<nfs::v4::large_opaque<Max>> : detail::fixed_size<4> {
     static void decode(decoder& in, nfs::v4::large_opaque<Max>& value) noexcept { value = in.payload(Max); }
 };
 
+/// T<Max>.
 template<class T, std::uint32_t Max>
 struct codec<nfs::v4::array_view<T, Max>> {
     static_assert(codec<T>::min_size > 0, "elements that take no bytes could be announced in any number");

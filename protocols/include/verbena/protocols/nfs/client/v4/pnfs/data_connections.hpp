@@ -25,6 +25,7 @@
 
 namespace verbena::nfs::v4::pnfs {
 
+/// How data servers are reached, and how much is under way at once.
 struct data_connection_options {
     unsigned connections = 2; ///< to each device; files share them
     std::uint32_t requests =
@@ -33,7 +34,7 @@ struct data_connection_options {
     duration timeout = std::chrono::seconds(10); ///< of connection set-up
     duration rest =
         std::chrono::seconds(10); ///< after it failed, until it is tried again: twice that the next time
-    duration most_rest = std::chrono::minutes(5);
+    duration most_rest = std::chrono::minutes(5); ///< the longest of these
     duration io_limit = std::chrono::seconds(
         30); ///< a connection on which nothing of what is under way completes for so long ends
     /// The text by which the context connects, of a device's netaddr4. Without one: of the netids rdma and rdma6.
@@ -68,6 +69,7 @@ public:
     /// Waits for all that was posted before the call, also for what nobody waits for any more: until then a peer that takes its memory back ends the
     /// connection. Completes when: that has completed, or the connection ended. Errors: ECANCELED alone.
     task<result<void>> passed();
+    /// Whether I/O can be posted: it was connected and has not ended.
     bool is_up() const noexcept { return pair_ != nullptr && !down_ && pair_->connected(); }
     /// Ends it; what is under way fails.
     void end(const error& why) noexcept;
@@ -141,8 +143,9 @@ public:
     data_connections(const data_connections&) = delete;
     ~data_connections();
 
+    /// What get() found.
     struct found {
-        std::shared_ptr<data_connection> connection;
+        std::shared_ptr<data_connection> connection;   ///< empty: there is none
         no_connection why_not = no_connection::failed; ///< if there is none
         bool is_being_made = false;                    ///< likewise: nobody knows yet
     };
@@ -163,12 +166,15 @@ public:
     /// likewise.
     task<void> close();
 
+    /// What became of attempts to connect.
     struct counts {
-        std::uint64_t made = 0;
+        std::uint64_t made = 0;    ///< connections made
         std::uint64_t refused = 0; ///< by answers of data servers
-        std::uint64_t failed = 0;
+        std::uint64_t failed = 0;  ///< attempts that did not come to an answer
     };
+    /// Since this was made.
     const counts& count() const noexcept { return counts_; }
+    /// Connections that are up.
     std::size_t up() const noexcept;
 
 private:

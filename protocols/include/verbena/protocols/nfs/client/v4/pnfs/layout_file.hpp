@@ -37,6 +37,7 @@ enum class by_nfs : std::uint8_t {
     behind_end,    ///< where the file ended when it was looked at last
     connecting,    ///< the connection to the data server is being made
 };
+/// How many values by_nfs has.
 inline constexpr std::size_t reasons_by_nfs = static_cast<std::size_t>(by_nfs::connecting) + 1;
 /// "the server gives no layouts" and so on.
 const char* to_string(by_nfs why) noexcept;
@@ -60,6 +61,7 @@ public:
     ~layout_file();
     layout_file(const layout_file&) = delete;
 
+    /// The file as its open found it.
     const v4::node& node() const noexcept;
     /// Of the file, as far as this client has made it or knows it: node() has that of its open.
     std::uint64_t size() const noexcept;
@@ -83,6 +85,7 @@ public:
     task<result<std::vector<pnfs_rdma_extent4>>> extents(layoutiomode4 mode);
     /// Bytes written by RDMA, or that a lost layout leaves to be written by NFS, and not committed.
     std::size_t uncommitted() const noexcept;
+    /// Whether any layout of the file is there now.
     bool has_layout() const noexcept;
     /// Why I/O went by NFS last.
     by_nfs last_reason() const noexcept;

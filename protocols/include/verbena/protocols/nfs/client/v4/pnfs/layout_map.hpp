@@ -27,6 +27,7 @@ public:
 
     /// Where some bytes of the file lie, from the asked offset on.
     struct place {
+        /// How a place is read or written.
         enum class how : std::uint8_t {
             memory,       ///< they are read or written at `address`
             zeros,        ///< they read as zeros, without I/O
@@ -34,7 +35,7 @@ public:
         };
         how is = how::memory;
         std::uint64_t length = 0; ///< bytes that follow each other there, at least one
-        deviceid4 device{};
+        deviceid4 device{};       ///< whose memory it is
         std::uint32_t handle = 0;
         std::uint64_t address = 0;
     };
@@ -58,9 +59,10 @@ public:
     /// Of a write of [offset, offset + length) that lies in uninitialized bytes: the whole blocks that it takes, which lie in one
     /// extent.
     struct blocks {
-        std::uint64_t offset = 0;
-        std::uint64_t length = 0;
+        std::uint64_t offset = 0; ///< of the first
+        std::uint64_t length = 0; ///< bytes
     };
+    /// See blocks.
     blocks blocks_of(std::uint64_t offset, std::uint64_t length) const noexcept;
     /// These blocks have been written: they are data from now on, and to be told of by LAYOUTCOMMIT.
     void initialized(const blocks& b);

@@ -16,8 +16,9 @@
 
 namespace verbena::nfs::v4::pnfs {
 
+/// When layouts are asked for, and how long I/O waits for them.
 struct layout_options {
-    data_connection_options connections;
+    data_connection_options connections; ///< of the connections to data servers
     /// I/O that can't go by RDMA fails, in place of going by NFS.
     bool requires_layouts = false;
     std::uint64_t least = std::uint64_t(1) << 20; ///< bytes of a file for which layouts are asked for
@@ -27,8 +28,8 @@ struct layout_options {
                                 << 20; ///< likewise, but for no more than the file is to have
     /// How often a server that says "later" is asked again, the first time after `first_wait`, then after twice that and so on.
     unsigned tries = 4;
-    duration first_wait = std::chrono::milliseconds(2);
-    duration most_wait = std::chrono::milliseconds(250);
+    duration first_wait = std::chrono::milliseconds(2);  ///< see `tries`
+    duration most_wait = std::chrono::milliseconds(250); ///< the longest of these
     duration rest =
         std::chrono::seconds(1); ///< then, or after a loss, none is asked for the file for so long
     /// How long I/O waits for the connection to a data server that is being made, before it goes by NFS. With `requires_layouts` it waits until
@@ -36,10 +37,11 @@ struct layout_options {
     duration connection_patience = duration::zero();
 };
 
+/// What I/O of a client went which way.
 struct layout_user_counts {
-    std::uint64_t read_by_rdma = 0; ///< bytes, as the next three
-    std::uint64_t read_by_nfs = 0;
-    std::uint64_t written_by_rdma = 0;
+    std::uint64_t read_by_rdma = 0;                        ///< bytes, as the next three
+    std::uint64_t read_by_nfs = 0;                         ///< bytes that went by NFS
+    std::uint64_t written_by_rdma = 0;                     ///< bytes
     std::uint64_t written_by_nfs = 0;                      ///< also again, after a loss
     std::uint64_t got = 0;                                 ///< answers to LAYOUTGET that were used
     std::uint64_t recalled = 0;                            ///< recalls that were answered with OK
@@ -65,6 +67,7 @@ public:
     layout_user(const layout_user&) = delete;
     ~layout_user();
 
+    /// Opens `f`, a file of the client, for I/O by layouts. What is returned owns it.
     std::unique_ptr<layout_file> use(std::unique_ptr<file> f);
     /// Ends the connections to data servers, and gives back what the server may have given although no answer came. Completes when: they have ended,
     /// and the server has answered. On cancel: likewise. Errors: none. Lifetime: this outlives it. Shard: the client's.
@@ -72,6 +75,7 @@ public:
 
     const layout_user_counts& counts() const noexcept { return counts_; }
     const layout_options& options() const noexcept { return options_; }
+    /// For figures, and for tests.
     data_connections& connections() noexcept { return connections_; }
     /// Files that have layouts.
     std::size_t holders() const noexcept;

@@ -25,11 +25,12 @@
 
 namespace verbena::nfs::v4::pnfs {
 
+/// What a data server may have at once.
 struct data_server_limits {
-    std::size_t connections_of_client = 16;
-    std::size_t connections = 4096;
-    std::size_t clients = 16384; ///< that have a domain
-    std::uint32_t reads = 16;    ///< that a client may have outstanding on a connection (IRD)
+    std::size_t connections_of_client = 16; ///< RDMA connections of one
+    std::size_t connections = 4096;         ///< of all clients
+    std::size_t clients = 16384;            ///< that have a domain
+    std::uint32_t reads = 16;               ///< that a client may have outstanding on a connection (IRD)
 };
 
 /// The clients of one device, and on each shard their connections.
@@ -84,12 +85,14 @@ public:
     /// Revokes all that was granted in the clients' domains: for end(). Set before the first client comes, if at all.
     std::function<task<void>()> revoke_all;
 
+    /// What a data server has now, and did.
     struct counts {
-        std::size_t clients = 0; ///< that have a domain
-        std::int64_t connections = 0;
-        std::uint64_t accepted = 0;
-        std::uint64_t rejected = 0;
+        std::size_t clients = 0;      ///< that have a domain
+        std::int64_t connections = 0; ///< now
+        std::uint64_t accepted = 0;   ///< since the start
+        std::uint64_t rejected = 0;   ///< since the start
     };
+    /// Any thread.
     counts count() const noexcept;
 
 private:

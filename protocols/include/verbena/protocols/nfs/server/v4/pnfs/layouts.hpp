@@ -31,6 +31,8 @@ namespace verbena::nfs::v4::pnfs {
 /// A client as data servers know it: the domain in which its keys are good. Its layouts and its connections share
 /// it, on any shard; it goes with the last of them.
 struct layout_client {
+    /// `w` is what the client calls itself, `c` what the state layer does. `at` is the address of the data
+    /// server, and `locks` says that the device locks memory for each grant.
     layout_client(files::client_id c, std::unique_ptr<verbs::protection_domain> d, std::uint32_t n = 0,
                   clientid4 w = 0, std::string at = {}, bool locks = false) noexcept
         : id(c),
@@ -46,25 +48,28 @@ struct layout_client {
     const std::uint32_t number; ///< at its data server
     const std::string where; ///< the universal address that it connects to: its keys are of the device there
     const bool locks_memory; ///< the device has what is granted registered, which counts as locked memory
+    /// owned; its last user on whichever shard destroys it
     const std::unique_ptr<verbs::protection_domain> domain;
-    std::atomic<std::size_t> grants{0};   ///< that it has, or that are being made
-    std::atomic<std::uint64_t> locked{0}; ///< bytes of them, where it locks_memory
-    std::atomic<std::size_t> connections{0};
+    std::atomic<std::size_t> grants{0};      ///< that it has, or that are being made
+    std::atomic<std::uint64_t> locked{0};    ///< bytes of them, where it locks_memory
+    std::atomic<std::size_t> connections{0}; ///< to data servers, of all shards
 };
 
+/// What layouts may take, of one client and in all.
 struct layout_limits {
-    adjustable<std::size_t> layouts = 65536; ///< pairs of a client and a file
-    adjustable<std::size_t> layouts_of_client = 4096;
-    std::size_t layouts_of_file = 256;
-    std::size_t ranges = 64; ///< of one file that a client has, and answers that gave them
-    std::size_t grants_of_client = 65536;
-    std::size_t parts = 256;                        ///< extents with memory in one answer
+    adjustable<std::size_t> layouts = 65536;          ///< pairs of a client and a file
+    adjustable<std::size_t> layouts_of_client = 4096; ///< pairs with a file
+    std::size_t layouts_of_file = 256;                ///< clients that have one
+    std::size_t ranges = 64;              ///< of one file that a client has, and answers that gave them
+    std::size_t grants_of_client = 65536; ///< grants that it may have at once
+    std::size_t parts = 256;              ///< extents with memory in one answer
     std::uint64_t bytes = std::uint64_t(512) << 20; ///< in one answer
     /// Bytes that a device has registered for layouts of one client, and of all. What is in two layouts counts twice.
     std::uint64_t locked_of_client = std::uint64_t(2) << 30;
-    std::uint64_t locked = std::uint64_t(16) << 30;
+    std::uint64_t locked = std::uint64_t(16) << 30; ///< of all clients
 };
 
+/// What there is of layouts, and was.
 struct layout_counts {
     std::int64_t segments = 0; ///< answers to LAYOUTGET that clients have
     std::uint64_t granted = 0; ///< of them, since the start
@@ -95,34 +100,37 @@ public:
     layouts(const layouts&) = delete;
     ~layouts();
 
+    /// What get() is asked for.
     struct request {
-        std::shared_ptr<layout_client> client;
-        files::exported_file file;
-        files::stateid by; ///< as files::hold_request::by
-        files::lock_type type = files::lock_type::read;
-        std::uint64_t offset = 0;
-        std::uint64_t length = 0;
+        std::shared_ptr<layout_client> client;          ///< who is to have it
+        files::exported_file file;                      ///< of which file
+        files::stateid by;                              ///< as files::hold_request::by
+        files::lock_type type = files::lock_type::read; ///< to read, or to write as well
+        std::uint64_t offset = 0;                       ///< of the first byte
+        std::uint64_t length = 0;                       ///< bytes that the client asks for
         std::uint64_t minimum = 0; ///< bytes from `offset` on that the client needs, where the file has them
-        std::size_t extents = SIZE_MAX; ///< that the answer may have, not 0
-        storage::file_backend* backend = nullptr;
-        const storage::request* who = nullptr;
-        const storage::handle* handle = nullptr; ///< the back end's, of the file
+        std::size_t extents = SIZE_MAX;           ///< that the answer may have, not 0
+        storage::file_backend* backend = nullptr; ///< of the file's export; outlives the layout
+        const storage::request* who = nullptr;    ///< by whose rights; outlives the task
+        const storage::handle* handle = nullptr;  ///< the back end's, of the file
     };
     /// A range of the file, and where it lies for the peer.
     struct extent {
+        /// What bytes of an extent are.
         enum class kind : std::uint8_t {
             data,
             hole,
             beneath, ///< to be read alone, while what comes behind it, of the same bytes, has not been written
             fresh,   ///< not the file's yet: storage::mapping::part::beneath
         };
-        std::uint64_t offset = 0;
-        std::uint64_t length = 0;
-        kind is = kind::data;
+        std::uint64_t offset = 0;     ///< in the file
+        std::uint64_t length = 0;     ///< bytes
+        kind is = kind::data;         ///< what they are
         verbs::remote_segment memory; ///< unless it is a hole
     };
+    /// What get() gives.
     struct granted {
-        files::stateid id;
+        files::stateid id;           ///< the layout's
         std::vector<extent> extents; ///< in order, without gaps
         storage::attributes attrs;   ///< of the file, when its memory was looked at
     };
@@ -173,7 +181,9 @@ public:
     /// A file's bytes that a client is about to have committed: they are not fenced before this goes.
     class commit {
     public:
+        /// The stores that bytes were written to.
         using stores = std::vector<std::shared_ptr<verbs::byte_store>>;
+        /// For layouts::begin_commit(): `of` counts commits, `keeps` lives as long as this.
         explicit commit(std::atomic<unsigned>& of, std::shared_ptr<void> keeps, stores written) noexcept;
         commit(commit&&) noexcept = default;
         ~commit();

@@ -30,21 +30,23 @@ namespace verbena::nfs::v4::pnfs {
 /// the first call, and export_options::pnfs of what it is for.
 class service final : public layout_recaller {
 public:
+    /// What layouts and data servers may take.
     struct options {
-        layout_limits layouts;
-        data_server_limits data;
+        layout_limits layouts;   ///< of each kind
+        data_server_limits data; ///< of each data server
     };
     /// Where a data server listens for the client at `peer_address`: a universal address, such as "192.0.2.7.78.81". Empty: nowhere, so
     /// that this client gets no layouts. An error: not known at the moment, so that it may ask later. Called on any shard.
     using place_of = std::function<result<std::string>(std::string_view peer_address)>;
     /// A device by which clients reach memory.
     struct way {
+        /// For service::add_way().
         way(std::string t, place_of w, verbs::device& device, std::span<shard* const> shards,
             std::uint64_t epoch, const data_server_limits& limits);
-        const std::string transport;
-        const place_of where;
-        const verbs::device& device;
-        data_server data;
+        const std::string transport; ///< by which clients call: "rdma"
+        const place_of where;        ///< where the data server listens
+        const verbs::device& device; ///< of the grants
+        data_server data;            ///< takes the clients' connections
     };
     static constexpr std::size_t most_ways = 2;
 
@@ -61,9 +63,10 @@ public:
     /// That of a client which calls by `transport`, among those of the transports by which the export is served (none: by all) and, for
     /// `stores`, of devices that grant these; nullptr: there is none. Any thread.
     way* way_for(std::string_view transport, std::span<const std::string> served_by, bool stores) noexcept;
+    /// Whose a device id is.
     struct found {
         std::shared_ptr<layout_client> client; ///< nullptr: nobody's
-        way* by = nullptr;
+        way* by = nullptr;                     ///< the way that it connects by
     };
     /// Whose device id it is, at whichever data server, as data_server::find(). Any thread.
     found find(clientid4 client, const deviceid4& device) const;
@@ -71,6 +74,7 @@ public:
     /// device there. As place_of.
     static result<std::string> place_for(const found& f, std::string_view peer_address);
 
+    /// The layouts of all ways.
     pnfs::layouts& layouts() noexcept { return layouts_; }
     const pnfs::layouts& layouts() const noexcept { return layouts_; }
     /// Of all data servers.
