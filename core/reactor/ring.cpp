@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/reactor/ring.hpp>
+#include <verbena/core/reactor/voluntary_switches.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -45,8 +46,9 @@ struct ring::impl {
     {
         const bool begins_reads = std::exchange(reads_waiting, false);
         const time_point before = begins_reads ? clock->now() : time_point();
+        const std::int64_t switches = begins_reads ? voluntary_switches() : 0;
         const int n = io_uring_submit(&uring);
-        if (begins_reads) {
+        if (begins_reads && voluntary_switches() != switches) {
             const std::chrono::nanoseconds took = clock->now() - before;
             add_single_writer(stats.reads_begun_nanoseconds, static_cast<std::uint64_t>(took.count()));
         }

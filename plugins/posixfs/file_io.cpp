@@ -21,42 +21,11 @@ constexpr std::size_t max_vectors = 64;
 // What a shard reads by its ring: where that is as fast as the pool, and quickly taken over by the kernel.
 constexpr std::size_t ring_read_bytes = std::size_t(64) << 10;
 constexpr unsigned ring_reads_at_once = 32;
-// To begin a read may itself wait for the disk. Where that held a shard up for so long, none begins any there for so many times
-// as long: it costs a shard at most 1 % of its time.
-constexpr std::int64_t long_stall = 5'000'000; // ns
-constexpr std::int64_t stall_rests = 100;
-constexpr std::int64_t longest_rest = 60'000'000'000; // ns
 // Within it a client whose connection ended has asked again.
-constexpr std::int64_t rest_of_failed_sending = 60'000'000'000; // ns
+constexpr duration rest_of_failed_sending = std::chrono::minutes(1);
 
 // No answer: as many calls wait for a thread of the lane as may, so rights were not looked at.
 bool is_put_off(const error& e) noexcept { return e == std::errc::resource_unavailable_try_again; }
-
-// Has `until` be no earlier than `rest` after `now`; false if it was after `now` already.
-bool avoid(std::atomic<std::int64_t>& until, time_point now, std::int64_t rest) noexcept
-{
-    const std::int64_t begun = now.time_since_epoch().count();
-    std::int64_t known = until.load(std::memory_order_relaxed);
-    while (known < begun + rest) {
-        if (until.compare_exchange_weak(known, begun + rest, std::memory_order_relaxed))
-            return known <= begun;
-    }
-    return false;
-}
-
-bool is_avoided(const std::atomic<std::int64_t>& until, time_point now) noexcept
-{
-    return now.time_since_epoch().count() < until.load(std::memory_order_relaxed);
-}
-
-std::int64_t rest_of(std::int64_t stall) noexcept { return std::min(stall * stall_rests, longest_rest); }
-
-// What goes by `until` held a shard up for `nanoseconds` until `now`.
-void note_stall(std::atomic<std::int64_t>& until, time_point now, std::int64_t nanoseconds) noexcept
-{
-    if (nanoseconds >= long_stall)
-        avoid(until, now, rest_of(nanoseconds));
-}
 
 // Sending waits for pages that are still being read: it rests then, as reads do. And a page whose reading failed stays in the page
 // cache as if it were good. Its bytes were promised, so the connection ends, and the client asks again: only read() can tell it.
@@ -64,10 +33,10 @@ void note_sent(const void* owner, const file_send& how) noexcept
 {
     const auto& file = *static_cast<const shared_fd*>(owner);
     if (how.error == 0) {
-        note_stall(file.sending().stalled, how.ended, (how.ended - how.begun).count());
+        file.sending().stalled.note_long(how.ended, how.ended - how.begun, how.waited);
         return;
     }
-    if (!avoid(file.sending().failed, how.ended, rest_of_failed_sending))
+    if (!file.sending().failed.rest(how.ended, rest_of_failed_sending))
         return;
     struct stat st{};
     file_status(file.get(), st);
@@ -84,8 +53,7 @@ void note_sent(const void* owner, const file_send& how) noexcept
 // Sending begins reads too, of what is to be read next.
 bool sending_rests(const mount_point& m, time_point now) noexcept
 {
-    return is_avoided(m.sending->failed, now) || is_avoided(m.sending->stalled, now) ||
-           is_avoided(m.avoided_until, now);
+    return m.sending->failed.is_on(now) || m.sending->stalled.is_on(now) || m.reads.is_on(now);
 }
 
 // cachestat(2), of Linux 6.5; not in the headers of Debian 12.
@@ -152,7 +120,7 @@ ssize_t write_all(int fd, std::span<const std::span<const std::byte>> pieces, st
 
 bool backend::begins_reads(const shard& s, const mount_point& m) noexcept
 {
-    return !is_avoided(m.avoided_until, s.home->now());
+    return !m.reads.is_on(s.home->now());
 }
 
 result<std::size_t> backend::read_here(shard& s, const mount_point& m, bool& nowait_works, bool begins,
@@ -169,11 +137,12 @@ result<std::size_t> backend::read_here(shard& s, const mount_point& m, bool& now
         return 0;
     iovec v{out.data(), out.size()};
     const time_point before = s.home->clock().now();
+    const auto switches = m.reads.begin(before);
     const ssize_t n = ::preadv2(fd, &v, 1, static_cast<off_t>(offset), RWF_NOWAIT);
     if (n < ssize_t(out.size())) {
         const int failed = errno;
         const time_point after = s.home->clock().now();
-        note_stall(m.avoided_until, after, (after - before).count());
+        m.reads.note(after, after - before, switches);
         errno = failed;
     }
     if (n < 0 && errno == EOPNOTSUPP)
@@ -198,8 +167,8 @@ task<result<std::size_t>> backend::read_rest(shard& s, const mount_point& m, boo
         const int got = co_await more;
         --s.ring_reads;
         // Of all that this shard began meanwhile, by whatever disk.
-        note_stall(m.avoided_until, s.home->now(),
-                   std::int64_t(begun.load(std::memory_order_relaxed) - before));
+        m.reads.note_long(s.home->now(),
+                          std::chrono::nanoseconds(begun.load(std::memory_order_relaxed) - before), true);
         if (got == -EIO && is_first)
             co_return error::from_errno(EIO, "pread");
         n = static_cast<std::size_t>(
@@ -340,6 +309,7 @@ task<result<storage::located_read>> backend::locate(const storage::request& r, c
         co_return out;
     out.here = true;
     out.bytes = file_range(user->read, fd, offset, size, note_sent);
+    out.bytes.tells_waits = f->mount->sending->stalled.is_in_doubt(s.home->now());
     out.read.count = static_cast<std::uint32_t>(size);
     out.read.end_of_file = offset + size >= end;
     out.read.attrs = attributes(st, *f);
@@ -364,18 +334,19 @@ std::optional<result<std::size_t>>
 backend::write_here(shard& s, const mount_point& m, const numbered_file& file, const storage::credential& who,
                     int fd, std::span<const std::span<const std::byte>> pieces, std::uint64_t offset)
 {
-    if (!acts_on_shard(who, m) || is_avoided(m.writes_avoided_until, s.home->now()))
+    if (!acts_on_shard(who, m) || m.writes.is_on(s.home->now()))
         return std::nullopt;
     if (auto acting = act_as(who, s.home); !acting)
         return result<std::size_t>(acting.error());
     // It waits where part of a page must be read first, for the journal, for who holds the inode or for dirty pages.
     const time_point before = s.home->clock().now();
+    const auto switches = m.writes.begin(before);
     const ssize_t n = write_all(fd, pieces, offset);
     const int failed = errno;
     const time_point after = s.home->clock().now();
     numbers_->changed(file);
     if (!m.in_memory)
-        note_stall(m.writes_avoided_until, after, (after - before).count());
+        m.writes.note(after, after - before, switches);
     if (n < 0)
         return result<std::size_t>(error::from_errno(failed, "pwritev"));
     return result<std::size_t>(static_cast<std::size_t>(n));

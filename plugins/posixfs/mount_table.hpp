@@ -2,6 +2,7 @@
 // The mounts that an export reaches, and the keys by which file handles name them.
 #pragma once
 
+#include "disk_rest.hpp"
 #include "unique_fd.hpp"
 
 #include <algorithm>
@@ -14,11 +15,10 @@
 
 namespace verbena::posixfs {
 
-/// Until when no files of a mount are sent from where they lie: of the reactor's clock, in nanoseconds. Any thread. Replies,
-/// which tell how that went, may outlive the mount.
+/// Whether files of a mount are sent from where they lie. Any thread. Replies, which tell how that went, may outlive the mount.
 struct sending_rest {
-    std::atomic<std::int64_t> failed{0};
-    std::atomic<std::int64_t> stalled{0}; ///< it waited for the disk
+    disk_rest failed;
+    disk_rest stalled; ///< it waited for the disk
 };
 
 /// The kernel's id of a mount. It is another one when the same file system is mounted again. Any thread.
@@ -47,11 +47,8 @@ struct mount_point {
     bool local = true;          ///< no other host changes it
     bool has_own_id = true;     ///< `identity` is the file system's; else it goes by the path alone
     unique_fd fd;               ///< the mount's root, readable
-    /// Of the reactor's clock, in nanoseconds: until then a shard doesn't itself begin reads of its disk, as that held one
-    /// up. Any thread.
-    mutable std::atomic<std::int64_t> avoided_until{0};
-    /// As above, of writes.
-    mutable std::atomic<std::int64_t> writes_avoided_until{0};
+    mutable disk_rest reads;    ///< whether a shard itself begins reads of its disk
+    mutable disk_rest writes;   ///< whether one writes
     const std::shared_ptr<sending_rest> sending = std::make_shared<sending_rest>();
 
     /// What stands in handles: four bytes, so that a handle with 12 of the kernel's stays within NFSv2's 32.

@@ -3,6 +3,7 @@
 
 #include <verbena/core/reactor/reactor.hpp>
 #include <verbena/core/reactor/sigpipe.hpp>
+#include <verbena/core/reactor/voluntary_switches.hpp>
 
 #include <algorithm>
 #include <array>
@@ -48,9 +49,12 @@ ssize_t send_part(int fd, const file_range& file) noexcept
     reactor* const here = reactor::current();
     const clock_source& clock = here != nullptr ? here->clock() : system_clock();
     file_send how;
+    const std::int64_t switches = file.tells_waits ? voluntary_switches() : 0;
     how.begun = clock.now();
     const ssize_t n = ::sendfile(fd, file.fd, &at, file.size);
     const int failed = n < 0 ? errno : 0;
+    if (file.tells_waits)
+        how.waited = voluntary_switches() != switches;
     how.ended = clock.now();
     how.error = is_of_socket(failed) ? 0 : failed;
     file.told(file.owner.get(), how);

@@ -603,7 +603,7 @@ task<bool> one_of_each(file_backend& fs, const request& r, const handle& f, std:
     bool good = w && n && n->count == 4096 && a && l && x && where;
     // What is not in memory, by the ring; the second time that stalls.
     nothing_is_here = true;
-    for (const duration stall : {duration(0ms), duration(6ms)}) {
+    for (const duration stall : {duration(0ms), duration(100ms)}) {
         stall_of_nowait = stall;
         n = co_await fs.read(r, f, 0, memory);
         good = good && n && n->count == 4096;
@@ -613,7 +613,7 @@ task<bool> one_of_each(file_backend& fs, const request& r, const handle& f, std:
     good = good && n && n->count == 4096;
     nothing_is_here = false;
     stall_of_nowait = duration();
-    for (const duration stall : {duration(6ms), duration(0ms)}) {
+    for (const duration stall : {duration(100ms), duration(0ms)}) {
         stall_of_write = stall;
         w = co_await fs.write(r, f, 0, std::span(&piece, 1), stability::unstable);
         good = good && w && w->count == 4096;
@@ -715,12 +715,12 @@ BOOST_AUTO_TEST_CASE(a_disk_that_held_the_shard_up_is_left_to_the_pool_for_a_whi
     for (int i = 0; i < 3; ++i) {
         stall_of_nowait = 4ms; // which is no stall
         BOOST_TEST(tried() == 1u);
-        stall_of_nowait = 6ms;
+        stall_of_nowait = 100ms; // longer than a thread is kept from its processor
         BOOST_TEST(tried() == 1u);
         BOOST_TEST(tried() == resting);
-        the_clock.advance(590ms);
+        the_clock.advance(9'900ms);
         BOOST_TEST(tried() == resting);
-        the_clock.advance(20ms); // a hundred times the stall is over
+        the_clock.advance(200ms); // a hundred times the stall is over
     }
     nothing_is_here = false;
 }

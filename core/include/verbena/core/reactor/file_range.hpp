@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #pragma GCC visibility push(default)
@@ -18,6 +19,8 @@ struct file_send {
     time_point begun; ///< when the call was made
     time_point ended; ///< of the sending reactor's clock
     int error = 0; ///< errno, where the file could not be read; 0 also for what the peer or the network did
+    /// Whether the thread gave up the processor meanwhile, if the range asks for it: else others may have kept it from there.
+    std::optional<bool> waited;
 };
 
 /// A range of an open file. `owner` keeps the descriptor open; shared with whoever opened it, so that taking a
@@ -41,6 +44,7 @@ struct file_range {
     std::uint64_t offset = 0;          ///< of the first byte in the file
     std::size_t size = 0;              ///< bytes
     listener told = nullptr;           ///< is told of each call that sends of it; nullptr: nobody
+    bool tells_waits = false; ///< has `told` hear file_send::waited, which costs two system calls more
 };
 
 } // namespace verbena

@@ -48,7 +48,7 @@ struct ring_stats {
     std::atomic<std::uint64_t> submitted{0}; ///< entries handed to the kernel
     std::atomic<std::uint64_t> enters{0};    ///< io_uring_enter calls
     std::atomic<std::uint64_t> stale{0};     ///< completions whose slot had a new owner or none; dropped
-    /// The kernel took so long to take over entries among which were reads: it waited for a disk.
+    /// The kernel took so long to take over entries among which were reads, where it waited for a disk meanwhile.
     std::atomic<std::uint64_t> reads_begun_nanoseconds{0};
 };
 
