@@ -11,7 +11,6 @@
 #include <atomic>
 #include <ctime>
 #include <stdexcept>
-#include <unordered_map>
 #include <utility>
 
 namespace verbena::nfs {
@@ -324,13 +323,13 @@ suspensions::entries suspensions::now() const
 {
     const export_set::exports served = exports_.all();
     const std::lock_guard lock(known_mutex_);
-    std::unordered_map<const export_backend*, std::shared_ptr<entry>> before;
+    // Known without being held: a back end that is being closed must not end here.
+    std::map<std::weak_ptr<export_backend>, std::shared_ptr<entry>, std::owner_less<>> before;
     for (auto& one : known_)
-        if (const auto backend = one->backend.lock())
-            before.emplace(backend.get(), std::move(one));
+        before.emplace(one->backend, std::move(one));
     known_.clear();
     for (const auto& e : served) {
-        const auto found = before.find(e->backend.get());
+        const auto found = before.find(e->backend);
         known_.push_back(found != before.end() ? found->second
                                                : std::make_shared<entry>(*this, *e, recall_patience_));
     }
