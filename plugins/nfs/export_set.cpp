@@ -118,14 +118,13 @@ struct export_set::closing {
 
 class export_set::change final : public reload_plan {
 public:
-    change(export_set& of, runtime& shards, std::chrono::milliseconds patience)
-        : of_(of), shards_(shards), patience_(patience)
+    change(export_set& of, const terms& by)
+        : of_(of), shards_(by.host.shards()), patience_(by.patience), close_patience_(by.close_patience)
     {
     }
     ~change() override
     {
-        for (const auto& e : opened)
-            e->backend->is_closed_early = true;
+        of_.give_up(held, close_patience_);
         if (worker == nullptr)
             return;
         {
@@ -139,7 +138,8 @@ public:
 
     std::shared_ptr<export_list> list;
     exports served;
-    exports opened; // new ones, until they are served
+    exports opened;         // new ones, until they are served
+    std::list<parked> held; // their back ends, and that of one that could not be opened
     std::vector<std::pair<storage::file_backend*, bool>> refuses;
     closing* worker = nullptr;
     std::shared_ptr<round> taken;
@@ -149,6 +149,7 @@ private:
     export_set& of_;
     runtime& shards_;
     const std::chrono::milliseconds patience_;
+    const std::chrono::milliseconds close_patience_;
 };
 
 export_set::export_set(export_table& table) noexcept : table_(table) {}
@@ -160,7 +161,15 @@ void export_set::open(module_host& host, const std::vector<export_config>& wante
 {
     for (const export_config& e : wanted)
         at_place_of_start(e.place, [&] {
-            auto made = open_export(host, e, targets);
+            std::list<parked> held(1);
+            held.front().pseudo = e.pseudo;
+            std::shared_ptr<served_export> made;
+            try {
+                made = open_export(host, e, targets, held.front().backend);
+            } catch (...) {
+                give_up(held, terms(host).close_patience);
+                throw;
+            }
             // Kept first: the table's entry points to it.
             served_.push_back(made);
             if (const auto added = table_.add(made->options); !added)
@@ -182,12 +191,14 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, const std::vector
     runtime& shards = by.host.shards();
     forget_closed();
     const std::shared_ptr<const export_list> before = table_.newest();
-    auto made = std::make_unique<change>(*this, shards, by.patience);
+    auto made = std::make_unique<change>(*this, by);
     exports gone;
     std::vector<std::uint32_t> fenced;
     std::vector<std::string> is_closing;
+    std::size_t kept = 0, hanging = 0;
     {
         const std::lock_guard lock(mutex_);
+        kept = parked_.size();
         for (const closing& c : closing_)
             for (const auto& e : c.gone)
                 is_closing.push_back(e->config.pseudo);
@@ -233,10 +244,18 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, const std::vector
                                "export " + e.pseudo +
                                    ": it was removed by a reload before, and calls of clients still "
                                    "use it: reload again when they have ended (verbena admin requests)");
+        if (kept + hanging >= by.parked)
+            throw start_error(
+                "the disks of " + std::to_string(kept + hanging) +
+                " exports that were opened before, and are served no more, do not answer: look "
+                "at what is beneath (verbena_blocking_longest_seconds), or restart the program");
+        parked& held = made->held.emplace_back();
+        held.pseudo = e.pseudo;
         at_place_of_start(e.place, [&] {
-            made->opened.push_back(
-                open_export(by.host, e, by.targets, looks_only ? opened_for::a_look : opened_for::serving));
+            made->opened.push_back(open_export(by.host, e, by.targets, held.backend,
+                                               looks_only ? opened_for::a_look : opened_for::serving));
         });
+        hanging += held.backend->lane->look().running != 0;
         made->served.push_back(made->opened.back());
         made->changes.push_back({"export " + e.pseudo,
                                  "added: " + made->opened.back()->as.source + ", " +
@@ -272,9 +291,20 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, const std::vector
     if (gone.empty() && fenced.empty())
         return made;
     const std::lock_guard lock(mutex_);
-    if (parked_.size() + gone.size() > most_parked)
-        throw start_error("more than " + std::to_string(most_parked) +
-                          " exports were removed whose trees are served by other ones: restart the program");
+    // What is being closed may have to stay, too, where it is of a tree that is served on.
+    std::size_t may_stay = parked_.size();
+    const auto count = [&may_stay, &made](const exports& leaving) {
+        for (const auto& e : leaving)
+            may_stay += std::ranges::any_of(
+                made->served, [&e](const auto& other) { return other->options.space == e->options.space; });
+    };
+    count(gone);
+    for (const closing& c : closing_)
+        count(c.gone);
+    if (may_stay > by.parked)
+        throw start_error("more than " + std::to_string(by.parked) +
+                          " exports were removed whose trees are served by other ones, or whose disks do not "
+                          "answer: restart the program");
     if (closing_.size() >= most_closing)
         throw start_error(
             "the exports of " + std::to_string(most_closing) +
@@ -305,6 +335,7 @@ void export_set::change::apply() noexcept
         if (!all)
             backend->refuse_changes(false);
     opened.clear();
+    held.clear();
     of_.table_.publish(list, shards_.size());
     for (std::size_t i = 0; i < messages.size(); ++i)
         shards_.at(i).reactor().post_remote(*messages[i].release());
@@ -315,6 +346,7 @@ void export_set::change::apply() noexcept
             worker->now = closing::phase::runs;
         of_.changed_.notify_all();
     }
+    served.clear(); // whoever closes some of them waits for that
     const bool takes = worker != nullptr;
     std::unique_lock lock(taken->mutex);
     const bool in_time = taken->changed.wait_for(lock, patience_, [&] {
@@ -405,6 +437,8 @@ void export_set::close(closing& c) noexcept
                     drop(*c.shards, *state, id, state_table::export_state::layouts, layouts);
         };
         take();
+        for (const auto& e : c.gone) // nothing is served there, however long it takes to close it
+            e->backend->opened.metrics.clear();
         {
             const std::lock_guard told(c.taken->mutex);
             c.taken->first_losses = true;
@@ -452,6 +486,19 @@ void export_set::close(closing& c) noexcept
                     return ends();
             }
         }
+        // Whoever has asked what is served may be looking at one still: a command, a scrape, what a suspension left to be done.
+        const auto is_looked_at = [](const auto& e) {
+            return e.use_count() > 1 || e->backend.use_count() > 1;
+        };
+        while (std::ranges::any_of(c.gone, is_looked_at))
+            if (!pause(lock))
+                return ends();
+        for (
+            const auto& e :
+            c.gone) { // what the others did with it comes before what follows: each count is changed once more
+            std::shared_ptr<served_export>(e).reset();
+            std::shared_ptr<export_backend>(e->backend).reset();
+        }
         for (std::size_t i = 0; i < c.gone.size(); ++i) {
             served_export& e = *c.gone[i];
             std::vector<std::shared_ptr<export_backend>> all;
@@ -460,19 +507,17 @@ void export_set::close(closing& c) noexcept
             };
             // Those that earlier reloads had to leave.
             std::erase_if(parked_, [&](const parked& p) {
-                const bool goes = !stays(p.space, *p.backend);
+                const bool goes = p.space != 0 && !stays(p.space, *p.backend);
                 if (goes)
                     all.push_back(p.backend);
                 return goes;
             });
             const bool is_parked = stays(e.options.space, *e.backend);
             if (is_parked)
-                parked_.push_back({e.options.space, e.backend});
+                parked_.push_back({e.backend, e.config.pseudo, e.options.space});
             else
                 all.push_back(e.backend);
             lock.unlock();
-            if (is_parked)
-                e.backend->opened.metrics.clear();
             e.backend.reset();
             for (auto& backend : all) {
                 for (std::size_t shard = 0; shard < c.shards->size(); ++shard)
@@ -504,9 +549,38 @@ void export_set::close(closing& c) noexcept
     ends();
 }
 
+// Closes what nobody uses, or keeps what a disk still has something of: then whoever gave it up does not wait for that disk.
+void export_set::give_up(std::list<parked>& opened, std::chrono::milliseconds patience) noexcept
+{
+    using clock = std::chrono::steady_clock;
+    const auto until = clock::now() + patience;
+    for (auto at = opened.begin(); at != opened.end();) {
+        const auto here = at++;
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - clock::now());
+        if (here->backend == nullptr || close_within(*here->backend, std::max(left, left.zero())))
+            continue;
+        try {
+            log(log_level::warning, "nfs",
+                "an export that was opened for nothing can't be closed, as its disk does not answer: it is "
+                "closed by a later reload or check",
+                {{"export", here->pseudo}});
+        } catch (const std::exception&) { // no memory for the line
+        }
+        const std::lock_guard lock(mutex_);
+        parked_.splice(parked_.end(), opened, here);
+    }
+    opened.clear();
+}
+
 void export_set::forget_closed() noexcept
 {
+    std::list<parked> ended; // its back ends go behind the lock
     const std::lock_guard lock(mutex_);
+    for (auto at = parked_.begin(); at != parked_.end();) {
+        const auto here = at++;
+        if (here->space == 0 && close_within(*here->backend, std::chrono::milliseconds(0)))
+            ended.splice(ended.end(), parked_, here);
+    }
     for (auto c = closing_.begin(); c != closing_.end();) {
         const auto here = c++;
         // What could not be closed stays until the end.

@@ -2,16 +2,22 @@
 // Exports that a reload brings, changes and takes away, on two shards.
 #include "../../../plugins/nfs/export_set.hpp"
 
+#include <verbena/core/module/start_error.hpp>
 #include <verbena/core/net/peer_shares.hpp>
 #include <verbena/core/reactor/runtime.hpp>
+#include <verbena/plugins/memfs.hpp>
 #include <verbena/plugins/modules.hpp>
+
+#include "../log_at.hpp"
 
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -23,6 +29,73 @@ using namespace verbena;
 using namespace verbena::nfs;
 
 namespace {
+
+/// What its back ends are on, and what their lanes wait for while it hangs.
+struct disk {
+    void hang(bool then_fails)
+    {
+        const std::lock_guard lock(mutex);
+        hangs = true;
+        fails = then_fails;
+    }
+    void answer()
+    {
+        const std::lock_guard lock(mutex);
+        hangs = fails = false;
+        changed.notify_all();
+    }
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool hangs = false, fails = false;
+    unsigned begun = 0;
+    std::weak_ptr<int> last; // of the last back end that was opened
+};
+disk the_disk;
+
+class waits_for_disk final : public blocking_pool::job {
+public:
+    void execute() noexcept override
+    {
+        {
+            std::unique_lock lock(the_disk.mutex);
+            ++the_disk.begun;
+            the_disk.changed.notify_all();
+            the_disk.changed.wait(lock, [] { return !the_disk.hangs; });
+        }
+        delete this;
+    }
+    void deliver() noexcept override {}
+};
+
+/// As posixfs, which goes on with its start while its lane looks for a root that does not answer.
+class hung_module final : public storage::backend_module {
+public:
+    std::vector<setting> settings() const override { return {}; }
+    storage::opened_backend open(const setting_values&, const storage::open_context& context) override
+    {
+        auto job = std::make_unique<waits_for_disk>();
+        std::unique_lock lock(the_disk.mutex);
+        const unsigned before = the_disk.begun;
+        if (context.lane.submit(*job))
+            (void)job.release();
+        the_disk.changed.wait(lock, [before] { return the_disk.begun != before; });
+        if (the_disk.fails)
+            throw config_error("there is something else that is wrong");
+        storage::opened_backend out;
+        out.files = memfs::open_memfs({}, context.lane).value();
+        auto lives = std::make_shared<int>();
+        the_disk.last = lives;
+        out.is_up = [lives] { return *lives == 0; };
+        return out;
+    }
+};
+
+const module_descriptor hung = {
+    .name = "hung",
+    .version = "1",
+    .summary = "what a disk keeps",
+    .create = []() -> std::unique_ptr<module> { return std::make_unique<hung_module>(); },
+};
 
 struct one_host final : module_host {
     runtime& shards() noexcept override { return *rt; }
@@ -44,11 +117,13 @@ struct fixture {
     {
         host.table.add(modules::memfs);
         host.table.add(modules::posixfs);
+        host.table.add(hung);
         exports.emplace(table);
         exports->open(host, configs({"/a", "/b"}), {});
     }
     ~fixture()
     {
+        the_disk.answer();
         exports->stop();
         host.rt->stop();
         exports.reset();
@@ -62,15 +137,18 @@ struct fixture {
         std::vector<std::string> clients;
         const char* directory; // of posixfs
     };
+    static constexpr const char* on_disk = ""; // as its directory
     std::vector<export_config> configs(const std::vector<written>& wanted)
     {
         setting_values::value::tables tables;
         for (const written& w : wanted) {
             setting_values& e = tables.emplace_back();
             e.set("pseudo", {w.pseudo});
-            e.set("backend", {std::string(w.directory == nullptr ? "memfs" : "posixfs")});
+            e.set("backend", {std::string(w.directory == nullptr   ? "memfs"
+                                          : w.directory == on_disk ? "hung"
+                                                                   : "posixfs")});
             e.set("clients", {w.clients});
-            if (w.directory != nullptr)
+            if (w.directory != nullptr && w.directory != on_disk)
                 e.set("directory", {std::string(w.directory)});
         }
         setting_values values;
@@ -81,7 +159,7 @@ struct fixture {
     std::unique_ptr<reload_plan> plan(const std::vector<written>& wanted, bool looks = false,
                                       std::chrono::milliseconds patience = std::chrono::hours(1))
     {
-        export_set::terms by{host, {}, nullptr, false, false, host.state, patience};
+        export_set::terms by{host, {}, nullptr, false, false, host.state, patience, close_patience, parked};
         return exports->plan(by, configs(wanted), looks);
     }
     std::string names() const
@@ -122,6 +200,8 @@ struct fixture {
     one_host host;
     export_table table;
     std::optional<export_set> exports;
+    std::chrono::milliseconds close_patience = std::chrono::hours(1);
+    std::size_t parked = export_set::most_parked;
 };
 
 } // namespace
@@ -245,6 +325,99 @@ BOOST_FIXTURE_TEST_CASE(a_shard_that_hangs_takes_it_when_it_turns_again, fixture
     holds.join();
     BOOST_TEST(seen(1) == "/a");
     until_gone(goes);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_disk_that_hangs_holds_up_nobody_who_opened_something_there_for_nothing, fixture)
+{
+    const test::log_at quiet(log_level::error);
+    close_patience = std::chrono::milliseconds(1);
+    for (const bool looks : {true, false}) {
+        the_disk.hang(false);
+        auto p = plan({"/a", "/b", {"/c", {}, on_disk}}, looks);
+        BOOST_TEST(p->changes.size() == 1u);
+        p.reset();
+        const auto kept = the_disk.last;
+        BOOST_TEST(!kept.expired());
+        BOOST_TEST(up() == 2u); // nothing is told of it
+        (void)plan({"/a", "/b"});
+        BOOST_TEST(!kept.expired());
+        the_disk.answer();
+        while (!kept.expired()) // the next one closes it
+            (void)plan({"/a", "/b"});
+        // What could not be opened at all, too.
+        the_disk.hang(true);
+        BOOST_CHECK_THROW((void)plan({"/a", "/b", {"/c", {}, on_disk}}, looks), config_error);
+        the_disk.answer();
+    }
+    BOOST_TEST(names() == "/a/b");
+}
+
+BOOST_FIXTURE_TEST_CASE(what_disks_keep_is_bounded, fixture)
+{
+    const test::log_at quiet(log_level::error);
+    close_patience = std::chrono::milliseconds(1);
+    parked = 2;
+    the_disk.hang(false);
+    (void)plan({"/a", "/b", {"/c", {}, on_disk}}, true);
+    const auto first = the_disk.last;
+    const auto refuses = [&](const std::vector<written>& more) {
+        std::vector<written> all = {"/a", "/b"};
+        all.insert(all.end(), more.begin(), more.end());
+        std::string said;
+        try {
+            (void)plan(all, true);
+        } catch (const start_error& e) {
+            said = e.what();
+        }
+        BOOST_TEST(said.find("the disks of 2 exports") != said.npos, said);
+    };
+    refuses({{"/c", {}, on_disk}, {"/d", {}, on_disk}});
+    refuses({{"/c", {}, on_disk}});
+    the_disk.answer();
+    while (!first.expired())
+        (void)plan({"/a", "/b"});
+    auto p = plan({"/a", "/b", {"/c", {}, on_disk}});
+    p->apply();
+    BOOST_TEST(names() == "/a/b/c");
+}
+
+BOOST_FIXTURE_TEST_CASE(whoever_looks_at_an_export_keeps_it_open, fixture)
+{
+    plan({"/a", "/b", "/c"})->apply();
+    const auto goes = backend("/b"), later = backend("/c");
+    std::optional<export_set::exports> looked = exports->all();
+    plan({"/a", "/c"})->apply();
+    plan({"/a"})->apply();
+    BOOST_TEST(!goes.expired());
+    looked->pop_back(); // /c
+    until_gone(later);
+    BOOST_TEST(!goes.expired());
+    BOOST_TEST((looked->back()->backend == goes.lock()));
+    looked.reset();
+    until_gone(goes);
+}
+
+// As a suspension does whose end is left to a task.
+BOOST_FIXTURE_TEST_CASE(whoever_has_its_back_end_keeps_it_open, fixture)
+{
+    plan({"/a", "/b", "/c"})->apply();
+    const auto goes = backend("/b"), later = backend("/c");
+    std::shared_ptr<export_backend> has = goes.lock();
+    plan({"/a", "/c"})->apply();
+    plan({"/a"})->apply();
+    until_gone(later);
+    BOOST_TEST(!has->is_closed_early);
+    has.reset();
+    until_gone(goes);
+}
+
+BOOST_FIXTURE_TEST_CASE(what_goes_has_no_metrics_while_calls_hang, fixture)
+{
+    std::optional<export_ref> at_work;
+    host.rt->call(0, [&](shard&) { at_work = *table.by_id(export_id_of("/b")); });
+    plan({"/a"})->apply();
+    BOOST_TEST(up() == 1u);
+    host.rt->call(0, [&](shard&) { at_work.reset(); });
 }
 
 BOOST_AUTO_TEST_SUITE_END()
