@@ -10,6 +10,7 @@ import stat
 import subprocess
 
 import daemon
+import hung_disk
 import peers
 from peers import TcpPeer
 
@@ -255,6 +256,31 @@ rpcbind = "no"
             self.assertRegex(self.admin("check", other, status=1), r"other.toml:\d+:\d+: .*can't listen there")
         self.assertEqual(stat.S_IMODE(os.stat(self.tree("c")).st_mode), 0o777)
         self.assertEqual(sorted(os.listdir(self.tree("c"))), ["large"])
+
+    def hung(self):
+        """A file system that hangs, where /c would be."""
+        disk = hung_disk.HungDisk(self.tree("c"))
+        self.addCleanup(disk.close)
+        disk.hang()
+        return disk
+
+    def test_a_check_of_a_disk_that_hangs_ends_and_leaves_nothing(self):
+        self.write("a", "b")
+        d = self.serve()
+        disk = self.hung()
+        self.write("a", "b", "c")
+        self.assertEqual(self.changes("check")["export /c"][1], False)
+        d.log_with("an export that was opened for nothing can't be closed, as its disk does not answer.*export=/c")
+        self.assertEqual(self.exported(), ["/a", "/b"])
+        # A reload that fails for another reason.
+        self.write("a", "b", "c", more='[[nfs.export]]\ndirectory = "/nonexistent/folder"\npseudo = "/d"\n')
+        self.assertIn("/nonexistent/folder", self.admin("reload", status=1))
+        self.assertIsNone(d.metric('verbena_export_up{export="/c"}'))
+        disk.go_on()
+        self.write("a", "c")
+        self.assertEqual(self.changes("reload")["export /c"][1], False)
+        self.assertEqual(self.getattr(*self.mounted(d, "c")), 0)
+        self.assertEqual(d.metric('verbena_export_up{export="/c"}'), 1)
 
     def test_without_a_file_it_says_so(self):
         self.start()
