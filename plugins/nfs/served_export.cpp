@@ -175,6 +175,7 @@ std::shared_ptr<served_export> open_export(module_host& host, const export_confi
         check_layouts(e, backend, targets);
     describe(*made);
     made->options.traffic = made->backend->traffic;
+    made->options.users = std::make_shared<export_users>(host.shards().size());
     backend.metrics.push_back(host.metrics().add({"verbena_export_up",
                                                   "1 while what is exported is there; 0 while nothing is "
                                                   "mounted there, it is gone or does not answer.",
