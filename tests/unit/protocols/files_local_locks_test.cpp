@@ -984,4 +984,15 @@ BOOST_FIXTURE_TEST_CASE(files_that_are_gone_are_taken_from_their_clients, suspen
     BOOST_TEST(table->stats().files.value() == 0);
 }
 
+BOOST_FIXTURE_TEST_CASE(limits_of_files_that_may_be_set_are_set_and_no_others, local_fixture)
+{
+    files::limits most;
+    most.opens = 7;
+    most.waiters_per_file = 3;
+    const std::size_t before = book->options().limits.waiters_per_file;
+    book->set_limits(most);
+    BOOST_TEST(book->options().limits.opens == 7u);
+    BOOST_TEST(book->options().limits.waiters_per_file == before);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -160,6 +160,17 @@ BOOST_FIXTURE_TEST_CASE(whoever_asks_of_a_call_that_runs_is_to_come_again, sessi
     BOOST_TEST((begin(again, 1) == slot_verdict::uncached));
 }
 
+// Those that are no limits to be changed are read without a lock.
+BOOST_FIXTURE_TEST_CASE(limits_that_may_be_set_are_set_and_no_others, table_fixture)
+{
+    session_limits most;
+    most.sessions = 7;
+    most.slots = 1;
+    table().set_limits(most);
+    BOOST_TEST(table().limits().sessions == 7u);
+    BOOST_TEST(table().limits().slots == 4u);
+}
+
 BOOST_FIXTURE_TEST_CASE(a_call_that_was_not_finished_never_was, session_fixture)
 {
     run(1);

@@ -85,7 +85,7 @@ public:
 
     const files::state_options& options() const noexcept { return book_.options(); }
     /// Any thread.
-    void set_limits(const files::limits& most) noexcept { book_.set_limits(most); }
+    void set_limits(const files::changeable_limits& most) noexcept { book_.set_limits(most); }
     bool is_home(const shard& s) const noexcept { return &s == &home_; }
     /// Of clients.
     shard& home() const noexcept { return home_; }

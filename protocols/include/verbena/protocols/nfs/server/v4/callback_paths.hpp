@@ -140,7 +140,10 @@ public:
     static constexpr unsigned tries_each_second = 10;
 
     /// `state` outlives it. Of `limits` those of connections count.
-    void set_limits(const session_limits& limits) noexcept { limits_ = limits; }
+    void set_limits(const changeable_session_limits& limits) noexcept
+    {
+        static_cast<changeable_session_limits&>(limits_) = limits;
+    }
     callback_paths(state_home& state, const session_limits& limits) noexcept : state_(state), limits_(limits)
     {
     }

@@ -37,13 +37,8 @@
 
 namespace verbena::nfs::v4 {
 
-/// Some may be set while they are read (server_commons::set_limits()): who has more then keeps it.
-struct session_limits {
-    std::uint32_t slots = 64;              ///< of a session
-    std::uint32_t operations = 64;         ///< of a COMPOUND
-    std::uint32_t request_size = 1049620;  ///< bytes, RPC header included: what Linux asks for to write 1 MiB
-    std::uint32_t response_size = 1049480; ///< likewise to read 1 MiB
-    std::uint32_t cached_response_size = 4096;       ///< bytes that a slot keeps
+/// Those that may be set while they are read (server_commons::set_limits()): who has more then keeps it.
+struct changeable_session_limits {
     adjustable<std::size_t> clients = 16384;         ///< with those that are not confirmed
     adjustable<std::size_t> clients_per_peer = 1024; ///< likewise
     adjustable<std::size_t> sessions = 4096;
@@ -59,7 +54,15 @@ struct session_limits {
     /// Likewise: connections that the server makes to call clients.
     adjustable<std::size_t> callback_connections = 256;
     adjustable<std::size_t> callback_connections_per_peer = 16;
-    unsigned v6_prefix = default_peer_prefix; ///< of peer_group(), by which peers are told apart
+};
+
+struct session_limits : changeable_session_limits {
+    std::uint32_t slots = 64;              ///< of a session
+    std::uint32_t operations = 64;         ///< of a COMPOUND
+    std::uint32_t request_size = 1049620;  ///< bytes, RPC header included: what Linux asks for to write 1 MiB
+    std::uint32_t response_size = 1049480; ///< likewise to read 1 MiB
+    std::uint32_t cached_response_size = 4096; ///< bytes that a slot keeps
+    unsigned v6_prefix = default_peer_prefix;  ///< of peer_group(), by which peers are told apart
 };
 
 /// Lets something happen once a second at most.
@@ -413,7 +416,10 @@ public:
     /// The client goes if it is not confirmed. False: it is, or is about to be.
     bool drop_unconfirmed(clientid4 client);
     /// Of what is given from now on. Any thread.
-    void set_limits(const session_limits& limits) noexcept { limits_ = limits; }
+    void set_limits(const changeable_session_limits& limits) noexcept
+    {
+        static_cast<changeable_session_limits&>(limits_) = limits;
+    }
     /// Whose limits the peer at `from` shares.
     std::string group_of(std::string_view from) const { return peer_group(from, limits_.v6_prefix); }
     /// Whether it is time to look for what can be given back: once a second for each peer group, and once for all.
