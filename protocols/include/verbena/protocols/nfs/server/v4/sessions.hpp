@@ -181,7 +181,10 @@ public:
     bool must_reclaim() const noexcept { return must_reclaim_.load(std::memory_order_relaxed); }
     void reclaimed() noexcept { must_reclaim_.store(false, std::memory_order_relaxed); }
     /// Calls that run on it.
-    unsigned running() const noexcept { return running_.load(std::memory_order_acquire); }
+    unsigned running() const noexcept { return running_.load(std::memory_order_seq_cst); }
+    /// From now on no call begins on it: slot_use::begin() answers badsession. Who asks for running() behind this sees each call that
+    /// began before.
+    void end() noexcept { is_over_.store(true, std::memory_order_seq_cst); }
     /// A call of its has run until now. Said before its slot is free.
     void heard(time_point now) noexcept
     {
@@ -217,6 +220,7 @@ private:
     const channel_attrs4 fore_;
     std::vector<slot> slots_;
     std::atomic<unsigned> running_{0};
+    std::atomic<bool> is_over_{false};
     std::atomic<duration::rep> renewed_{0};
     std::atomic<duration::rep> heard_{time_point::min().time_since_epoch().count()};
     std::atomic<bool> revoked_{false};
