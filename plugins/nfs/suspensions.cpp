@@ -238,11 +238,11 @@ task<void> take_again(state_home* state, std::shared_ptr<const export_options> e
         co_return result<void>();
     };
     const std::function<task<result<void>>(const storage::handle&)> look = is_there;
-    for (unsigned i = 0; i < state->homes(); ++i) {
+    for (unsigned i = 0; i < state->homes() && *goes_on; ++i) {
         files::state_table* const table = &state->table(i);
         const std::uint32_t space = exported->space;
-        const auto files = [table, space, l = &look, t = to.get()] {
-            return table->drop_lost_files(space, *l, *t);
+        const auto files = [table, space, l = &look, t = to.get(), on = goes_on.get()] {
+            return table->drop_lost_files(space, *l, *t, *on);
         };
         task<void> looking = state->where(i).run(files);
         co_await looking;

@@ -369,12 +369,13 @@ public:
     /// Lifetime: the table and `to` outlive it. Shard: the table's.
     task<void> lock_locally_again(std::uint32_t space, storage::restored_state& to);
     /// Looks for all files of the space that clients have open. `is_there(key)` fails with ESTALE or errc::bad_handle for one that is gone:
-    /// then all state of it goes, and its stateids answer admin_revoked.
-    /// Completes when: all files of the space were looked for. On cancel: it ends early. Errors: none; throws what `is_there` does.
-    /// Lifetime: the table, `is_there` and `to` outlive it. Shard: the table's.
+    /// then all state of it goes, 128 states at a time, and its stateids answer admin_revoked.
+    /// Completes when: all files of the space were looked for, or `goes_on` is false: then nothing is taken any more, whatever `is_there`
+    /// says. On cancel: it ends early. Errors: none; throws what `is_there` does. Lifetime: the table, `is_there`, `to` and `goes_on`
+    /// outlive it. Shard: the table's.
     task<void> drop_lost_files(std::uint32_t space,
                                const std::function<task<result<void>>(const storage::handle&)>& is_there,
-                               storage::restored_state& to);
+                               storage::restored_state& to, const std::atomic<bool>& goes_on);
 
     table_commons& commons() const noexcept { return commons_; }
     client_book& book() const noexcept { return book_; }
@@ -583,7 +584,7 @@ private:
     task<std::deque<storage::handle>> files_where(std::uint32_t space, F concerns);
     void lose_locks(detail::file_entry& f, const storage::lock_range& bytes, const std::string& why,
                     storage::restored_state& to);
-    void lose_file(detail::file_entry& f, storage::restored_state& to);
+    task<void> lose_file(storage::handle file, storage::restored_state& to);
     void note_lost(detail::state_entry& s) noexcept;
     void wait_locally(const pending_lock& p);
     void look_soon(detail::file_entry& f);
