@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <map>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -113,6 +114,7 @@ struct export_set::closing {
     v4::server_commons* commons = nullptr;
     std::shared_ptr<round> taken;
     enum class phase : std::uint8_t { waits, runs, dropped, ended } now = phase::waits;
+    std::string failed; // why exports of `gone` stay open until the end; of the mutex, as `now`
     std::thread thread;
 };
 
@@ -194,14 +196,14 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, const std::vector
     auto made = std::make_unique<change>(*this, by);
     exports gone;
     std::vector<std::uint32_t> fenced;
-    std::vector<std::string> is_closing;
+    std::map<std::string, std::string> is_closing; // and why one stays so
     std::size_t kept = 0, hanging = 0;
     {
         const std::lock_guard lock(mutex_);
         kept = parked_.size();
         for (const closing& c : closing_)
             for (const auto& e : c.gone)
-                is_closing.push_back(e->config.pseudo);
+                is_closing.emplace(e->config.pseudo, c.failed);
     }
     const exports running = all();
     bool differs = false;
@@ -239,11 +241,15 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, const std::vector
             made->changes.push_back({"export " + e.pseudo, "added, with the first pnfs", true});
             continue;
         }
-        if (std::ranges::find(is_closing, e.pseudo) != is_closing.end())
-            throw config_error(e.place,
-                               "export " + e.pseudo +
-                                   ": it was removed by a reload before, and calls of clients still "
-                                   "use it: reload again when they have ended (verbena admin requests)");
+        if (const auto found = is_closing.find(e.pseudo); found != is_closing.end())
+            throw start_error(
+                e.place,
+                "export " + e.pseudo +
+                    (found->second.empty()
+                         ? ": it was removed by a reload before, and calls of clients still use it: reload "
+                           "again when they have ended (verbena admin requests)"
+                         : ": it was removed by a reload before, and could not be closed (" + found->second +
+                               "): restart the program to serve it again"));
         if (kept + hanging >= by.parked)
             throw start_error(
                 "the disks of " + std::to_string(kept + hanging) +
@@ -271,6 +277,13 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, const std::vector
                 throw config_error("export " + e->config.pseudo + ": " + added.error().message());
             e->options = made->list->all().back();
         });
+    // It would have the file system open, which whoever suspended the others wants to unmount.
+    for (const auto& e : made->opened)
+        if (const auto found = by.suspended.find(e->options.space); found != by.suspended.end())
+            throw start_error(e->config.place, "export " + e->config.pseudo +
+                                                   ": its file system is that of export " + found->second +
+                                                   ", which is suspended: resume that first (verbena admin "
+                                                   "resume), then reload");
     if (!by.allow_public)
         refuse_public(made->served, by.targets);
     refuse_exported_state(made->served, by.state);
@@ -541,8 +554,20 @@ void export_set::close(closing& c) noexcept
         if (!lock.owns_lock())
             lock.lock();
         try {
-            log(log_level::error, "nfs", "exports that were removed are not closed before the end",
-                {{"exception", e.what()}});
+            std::string names;
+            for (const auto& each : c.gone)
+                names += (names.empty() ? "" : " ") + printable(each->config.pseudo);
+            c.failed = e.what();
+            if (!names.empty())
+                log(log_level::error, "nfs",
+                    "exports that a reload removed can't be closed: their folders stay in use until this "
+                    "program ends; restart it to unmount them, or to serve them again",
+                    {{"exports", names}, {"why", e.what()}});
+            else
+                log(log_level::error, "nfs",
+                    "not all is taken that clients had of exports by the rules before a reload: reload once "
+                    "more",
+                    {{"why", e.what()}});
         } catch (const std::exception&) { // no memory for the line
         }
     }

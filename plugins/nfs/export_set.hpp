@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -56,6 +57,8 @@ public:
         /// How long a plan that is dropped waits for disks that it has opened something on.
         std::chrono::milliseconds close_patience = std::chrono::seconds(1);
         std::size_t parked = most_parked;
+        /// Those that are suspended, or about to be: by the number of their trees (export_options::space), their paths.
+        std::map<std::uint32_t, std::string> suspended = {};
     };
     /// As reloadable::plan_reload(). nullptr: there is nothing to change.
     std::unique_ptr<reload_plan> plan(const terms& by, const std::vector<export_config>& wanted,

@@ -341,7 +341,7 @@ std::map<std::string, suspensions::status, std::less<>> suspensions::all() const
     std::map<std::string, status, std::less<>> of_each;
     for (const auto& e : now())
         if (e->by)
-            of_each.emplace(e->exported.pseudo, status{e->by->now(), e->by->since()});
+            of_each.emplace(e->exported.pseudo, status{e->by->now(), e->by->since(), e->exported.space});
     return of_each;
 }
 

@@ -7,6 +7,7 @@
 #include <verbena/core/reactor/runtime.hpp>
 #include <verbena/plugins/memfs.hpp>
 #include <verbena/plugins/modules.hpp>
+#include <verbena/protocols/storage/gated_backend.hpp>
 
 #include "../log_at.hpp"
 
@@ -16,9 +17,11 @@
 #include <chrono>
 #include <condition_variable>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -38,6 +41,11 @@ struct disk {
         hangs = true;
         fails = then_fails;
     }
+    void fail()
+    {
+        const std::lock_guard lock(mutex);
+        fails = true;
+    }
     void answer()
     {
         const std::lock_guard lock(mutex);
@@ -48,9 +56,29 @@ struct disk {
     std::condition_variable changed;
     bool hangs = false, fails = false;
     unsigned begun = 0;
+    bool was_waited_for = false;
     std::weak_ptr<int> last; // of the last back end that was opened
 };
 disk the_disk;
+
+/// Of one tree, whichever export has it.
+class files_of_disk final : public storage::gated_backend {
+public:
+    explicit files_of_disk(std::unique_ptr<storage::file_backend> below)
+        : gated_backend(std::move(below)), info_(gated_backend::info())
+    {
+        info_.file_space = 42;
+    }
+    const storage::filesystem_info& info() const noexcept override { return info_; }
+    bool gates(storage::operation) const noexcept override { return false; }
+    task<result<void>> enter(storage::operation, const storage::request&, std::uint64_t) override
+    {
+        co_return result<void>();
+    }
+
+private:
+    storage::filesystem_info info_;
+};
 
 class waits_for_disk final : public blocking_pool::job {
 public:
@@ -60,7 +88,9 @@ public:
             std::unique_lock lock(the_disk.mutex);
             ++the_disk.begun;
             the_disk.changed.notify_all();
-            the_disk.changed.wait(lock, [] { return !the_disk.hangs; });
+            // Whoever waits for this is let go in the end, to fail.
+            const auto answers = [] { return !the_disk.hangs; };
+            the_disk.was_waited_for = !the_disk.changed.wait_for(lock, std::chrono::seconds(30), answers);
         }
         delete this;
     }
@@ -82,7 +112,11 @@ public:
         if (the_disk.fails)
             throw config_error("there is something else that is wrong");
         storage::opened_backend out;
-        out.files = memfs::open_memfs({}, context.lane).value();
+        out.files = std::make_unique<files_of_disk>(memfs::open_memfs({}, context.lane).value());
+        out.has_locks = []() -> bool {
+            const std::lock_guard here(the_disk.mutex);
+            return the_disk.fails ? throw std::runtime_error("by hand") : false;
+        };
         auto lives = std::make_shared<int>();
         the_disk.last = lives;
         out.is_up = [lives] { return *lives == 0; };
@@ -159,7 +193,8 @@ struct fixture {
     std::unique_ptr<reload_plan> plan(const std::vector<written>& wanted, bool looks = false,
                                       std::chrono::milliseconds patience = std::chrono::hours(1))
     {
-        export_set::terms by{host, {}, nullptr, false, false, host.state, patience, close_patience, parked};
+        export_set::terms by{host,       {},       nullptr,        false,  false,
+                             host.state, patience, close_patience, parked, suspended};
         return exports->plan(by, configs(wanted), looks);
     }
     std::string names() const
@@ -189,6 +224,15 @@ struct fixture {
         while (!b.expired())
             std::this_thread::yield();
     }
+    // The next one that finds the lane with nothing to do closes it.
+    void plan_until_gone(const std::weak_ptr<int>& kept)
+    {
+        for (int i = 0; i < 1000 && !kept.expired(); ++i) {
+            (void)plan({"/a", "/b"});
+            std::this_thread::yield();
+        }
+        BOOST_TEST(kept.expired());
+    }
     std::size_t up()
     {
         for (const metric_snapshot& m : host.registry.collect())
@@ -202,6 +246,7 @@ struct fixture {
     std::optional<export_set> exports;
     std::chrono::milliseconds close_patience = std::chrono::hours(1);
     std::size_t parked = export_set::most_parked;
+    std::map<std::uint32_t, std::string> suspended;
 };
 
 } // namespace
@@ -341,12 +386,13 @@ BOOST_FIXTURE_TEST_CASE(a_disk_that_hangs_holds_up_nobody_who_opened_something_t
         BOOST_TEST(up() == 2u); // nothing is told of it
         (void)plan({"/a", "/b"});
         BOOST_TEST(!kept.expired());
+        BOOST_TEST(!the_disk.was_waited_for);
         the_disk.answer();
-        while (!kept.expired()) // the next one closes it
-            (void)plan({"/a", "/b"});
+        plan_until_gone(kept);
         // What could not be opened at all, too.
         the_disk.hang(true);
         BOOST_CHECK_THROW((void)plan({"/a", "/b", {"/c", {}, on_disk}}, looks), config_error);
+        BOOST_TEST(!the_disk.was_waited_for);
         the_disk.answer();
     }
     BOOST_TEST(names() == "/a/b");
@@ -374,8 +420,7 @@ BOOST_FIXTURE_TEST_CASE(what_disks_keep_is_bounded, fixture)
     refuses({{"/c", {}, on_disk}, {"/d", {}, on_disk}});
     refuses({{"/c", {}, on_disk}});
     the_disk.answer();
-    while (!first.expired())
-        (void)plan({"/a", "/b"});
+    plan_until_gone(first);
     auto p = plan({"/a", "/b", {"/c", {}, on_disk}});
     p->apply();
     BOOST_TEST(names() == "/a/b/c");
@@ -418,6 +463,45 @@ BOOST_FIXTURE_TEST_CASE(what_goes_has_no_metrics_while_calls_hang, fixture)
     plan({"/a"})->apply();
     BOOST_TEST(up() == 1u);
     host.rt->call(0, [&](shard&) { at_work.reset(); });
+}
+
+BOOST_FIXTURE_TEST_CASE(nothing_is_added_of_a_tree_that_is_suspended, fixture)
+{
+    plan({"/a", "/b", {"/c", {}, on_disk}})->apply();
+    suspended[table.newest()->by_id(export_id_of("/c"))->space] = "/c";
+    for (const bool looks : {true, false}) {
+        std::string said;
+        try {
+            (void)plan({"/a", "/b", {"/c", {}, on_disk}, {"/d", {}, on_disk}}, looks);
+        } catch (const start_error& e) {
+            said = e.what();
+        }
+        BOOST_TEST(said.find("export /c, which is suspended: resume that first") != said.npos, said);
+    }
+    // One of another tree is.
+    plan({"/a", "/b", {"/c", {}, on_disk}, "/e"})->apply();
+    BOOST_TEST(names() == "/a/b/c/e");
+    suspended.clear();
+    plan({"/a", "/b", {"/c", {}, on_disk}, "/e", {"/d", {}, on_disk}})->apply();
+    BOOST_TEST(names() == "/a/b/c/e/d");
+}
+
+BOOST_FIXTURE_TEST_CASE(an_export_that_can_t_be_closed_is_told_apart_from_one_that_is_used, fixture)
+{
+    const test::log_at quiet(log_level::off);
+    plan({"/a", "/b", {"/c", {}, on_disk}, {"/d", {}, on_disk}})->apply();
+    the_disk.fail();
+    plan({"/a", "/b", {"/c", {}, on_disk}})->apply();
+    std::string said;
+    do {
+        said.clear();
+        try {
+            (void)plan({"/a", "/b", {"/c", {}, on_disk}, {"/d", {}, on_disk}});
+        } catch (const start_error& e) {
+            said = e.what();
+        }
+    } while (said.find("still use it") != said.npos);
+    BOOST_TEST(said.find("could not be closed (by hand): restart the program") != said.npos, said);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
