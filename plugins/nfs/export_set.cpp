@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <functional>
 #include <map>
 #include <new>
 #include <system_error>
@@ -106,10 +107,17 @@ private:
     std::vector<std::shared_ptr<export_backend>> tended_;
 };
 
-/// Exports that a reload took away, or whose layouts it takes, and the thread that does what is left.
+/// Exports that a reload took away or changed, and the thread that takes what clients have of them.
 struct export_set::closing {
+    /// One that is served on, by other rules. Layouts go: whoever is no longer admitted reaches memory with them. So do the delegations of
+    /// such clients, which can't give them back any more: others would wait for each.
+    struct narrowed {
+        std::uint32_t id;
+        client_list clients;
+        bool has_layouts;
+    };
     exports gone;
-    std::vector<std::uint32_t> fenced; // exports whose layouts go
+    std::vector<narrowed> stay;
     runtime* shards = nullptr;
     v4::server_commons* commons = nullptr;
     std::shared_ptr<round> taken;
@@ -195,7 +203,7 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, const std::vector
     const std::shared_ptr<const export_list> before = table_.newest();
     auto made = std::make_unique<change>(*this, by);
     exports gone;
-    std::vector<std::uint32_t> fenced;
+    std::vector<closing::narrowed> stay;
     std::map<std::string, std::string> is_closing; // and why one stays so
     std::size_t kept = 0, hanging = 0;
     {
@@ -229,8 +237,7 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, const std::vector
         made->changes.push_back({name, what, false});
         if (each->config.read_only != now->read_only)
             made->refuses.emplace_back(each->options.backend, now->read_only);
-        if (each->config.pnfs) // who is no longer admitted reaches memory with what he has
-            fenced.push_back(each->options.id);
+        stay.push_back({each->options.id, made->served.back()->options.clients, each->config.pnfs});
         differs = true;
     }
     for (const export_config& e : wanted) {
@@ -301,7 +308,7 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, const std::vector
     for (std::size_t i = 0; i < shards.size(); ++i)
         made->messages.push_back(std::make_unique<taking>(table_, made->list, made->taken, shards.at(i)));
     made->messages.front()->tend(made->opened);
-    if (gone.empty() && fenced.empty())
+    if (gone.empty() && (stay.empty() || by.commons == nullptr))
         return made;
     const std::lock_guard lock(mutex_);
     // What is being closed may have to stay, too, where it is of a tree that is served on.
@@ -325,7 +332,7 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, const std::vector
             "and reload again");
     closing& c = closing_.emplace_back();
     c.gone = std::move(gone);
-    c.fenced = std::move(fenced);
+    c.stay = std::move(stay);
     c.shards = &shards;
     c.commons = by.commons;
     c.taken = made->taken;
@@ -392,13 +399,26 @@ namespace {
 
 // Of all homes, a part at a time, so that others of each shard have their turn.
 void drop(runtime& shards, state_home& state, std::uint32_t via, state_table::export_state what,
-          state_table::export_losses& lost)
+          state_table::export_losses& lost, const std::function<bool(const files::client_label&)>& whose = {})
 {
     for (unsigned home = 0; home < state.homes(); ++home) {
         std::size_t place = 0;
-        const auto part = [&](shard&) { return state.table(home).drop_export(via, what, place, lost); };
+        const auto part = [&](shard&) {
+            return state.table(home).drop_export(via, what, place, lost, whose);
+        };
         while (shards.call(state.where(home).index(), part)) {
         }
+    }
+}
+
+// By where it came from last. Who is in this process has no such address.
+bool is_kept_out(const client_list& clients, const files::client_label& who, host_addresses& host) noexcept
+{
+    try {
+        const auto address = ip_address::parse(who.address);
+        return address && !clients.admits(*address, host);
+    } catch (const std::exception&) { // no memory
+        return false;
     }
 }
 
@@ -440,14 +460,19 @@ void export_set::close(closing& c) noexcept
     try {
         lost.resize(c.gone.size());
         lock.unlock();
+        host_addresses host;
         // At once, whatever hangs; and again when nobody can have got anything any more.
         const auto take = [&] {
             for (std::size_t i = 0; state != nullptr && i < c.gone.size(); ++i)
                 drop(*c.shards, *state, c.gone[i]->options.id, state_table::export_state::all, lost[i]);
-            state_table::export_losses layouts;
-            for (const std::uint32_t id : c.fenced)
-                if (state != nullptr)
-                    drop(*c.shards, *state, id, state_table::export_state::layouts, layouts);
+            state_table::export_losses of_others;
+            for (const auto& e : c.stay) {
+                if (state != nullptr && e.has_layouts)
+                    drop(*c.shards, *state, e.id, state_table::export_state::layouts, of_others);
+                if (state != nullptr && !e.clients.everybody())
+                    drop(*c.shards, *state, e.id, state_table::export_state::delegations, of_others,
+                         [&](const files::client_label& who) { return is_kept_out(e.clients, who, host); });
+            }
         };
         take();
         for (const auto& e : c.gone) // nothing is served there, however long it takes to close it

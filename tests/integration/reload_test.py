@@ -12,6 +12,7 @@ import subprocess
 import daemon
 import hung_disk
 import peers
+from leases_test import OK, READ, READ_ACCESS, Holder
 from peers import TcpPeer
 
 LARGE = 64 << 20
@@ -256,6 +257,22 @@ rpcbind = "no"
             self.assertRegex(self.admin("check", other, status=1), r"other.toml:\d+:\d+: .*can't listen there")
         self.assertEqual(stat.S_IMODE(os.stat(self.tree("c")).st_mode), 0o777)
         self.assertEqual(sorted(os.listdir(self.tree("c"))), ["large"])
+
+    def test_a_client_that_is_kept_out_has_no_delegation_that_others_wait_for(self):
+        self.write("a", "b")
+        d = self.serve()
+        clients = {}
+        for name in (b"a", b"b"):
+            clients[name] = Holder(d.port("tcp"), name)
+            self.addCleanup(clients[name].peer.close)
+            clients[name].export = name
+            self.assertEqual(clients[name].connect(), OK)
+            self.assertEqual(clients[name].open_file(b"large", READ_ACCESS), (OK, READ))
+        self.write(("a", 'clients = ["192.0.2.0/24"]'), ("b", 'clients = ["127.0.0.0/8"]'))
+        self.changes("reload")
+        self.assertEqual(d.metric('verbena_nfs4_delegations{type="read"}'), 1)
+        self.assertEqual({(row["client"], row["kind"]) for row in self.rows("opens")}, {("a", "open"), ("b", "open"), ("b", "delegation")})
+        self.assertEqual(clients[b"b"].give_back(clients[b"b"].delegation), OK)
 
     def hung(self):
         """A file system that hangs, where /c would be."""

@@ -289,7 +289,7 @@ public:
 
     // --- Exports that go
 
-    enum class export_state : bool { all, layouts };
+    enum class export_state : std::uint8_t { all, layouts, delegations };
     struct export_losses {
         std::size_t opens = 0;
         std::size_t locks = 0;
@@ -298,8 +298,11 @@ public:
     };
     /// Takes a part of what clients got by an export: what is recallable is recalled, so that its clients hear of it, and gone at once;
     /// fences begin, and are not awaited. The client finds out by the file's handle, which nobody takes any more. False: `place`, which begins at 0,
-    /// has come to the end. What is given meanwhile may stay, so who wants all of it begins once more when nobody asks for more.
-    bool drop_export(std::uint32_t via, export_state what, std::size_t& place, export_losses& lost);
+    /// has come to the end. What is given meanwhile may stay, so who wants all of it begins once more when nobody asks for more. `whose`
+    /// says of each client whether it is meant; empty: all are. It is asked with each of the client's states, and does not throw. Of
+    /// delegations alone their clients are told to look what they have, and their stateids answer admin_revoked.
+    bool drop_export(std::uint32_t via, export_state what, std::size_t& place, export_losses& lost,
+                     const std::function<bool(const client_label&)>& whose = {});
     bool has_fences_by(std::uint32_t via) const noexcept;
     /// Looks at a part of the files that there is something of, locks of the file system among it, or that somebody is at work on. Nothing:
     /// it has found none of `space` yet, and goes on from `at` the next time.
