@@ -3,6 +3,7 @@
 """`verbena admin reload` and `check`, and SIGHUP: exports come, change and go while others are served."""
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -298,6 +299,23 @@ rpcbind = "no"
         self.assertEqual(self.changes("reload")["export /c"][1], False)
         self.assertEqual(self.getattr(*self.mounted(d, "c")), 0)
         self.assertEqual(d.metric('verbena_export_up{export="/c"}'), 1)
+
+    def test_a_signal_during_a_reload_has_one_more_follow(self):
+        self.write("a", "b")
+        d = self.serve()
+        disk = self.hung()
+        self.write("a", "b", "c")
+        d.process.send_signal(signal.SIGHUP)
+        disk.wait_for(1) # it has read the file
+        self.write("a")
+        for _ in range(3):
+            d.process.send_signal(signal.SIGHUP)
+        d.log_with("SIGHUP: a reload is under way, and one more follows")
+        disk.go_on()
+        d.log_with("(?s)(the configuration was reloaded.*){2}")
+        self.assertEqual(self.exported(), ["/a"])
+        self.changes("reload")
+        self.assertEqual(len(re.findall("the configuration was reloaded", d.log())), 3)
 
     def test_without_a_file_it_says_so(self):
         self.start()
