@@ -259,6 +259,7 @@ public:
         for (const device_config& d : configured_)
             at_place_of_start(d.place, [&] { serve_device(open_device(d)); });
         parts_.resize(host.shards().size());
+        parts_there_ = std::vector<std::atomic<shard_part*>>(host.shards().size());
         device_stats_ = std::vector<rnbd::server_stats>(host.shards().size());
         // Their series begin now, so that a rate sees the first failure. On one shard: a series is the sum of all.
         for (std::size_t i = 0; i < devices_.size(); ++i)
@@ -308,8 +309,10 @@ public:
     task<void> serve(shard& s, verbs::context& d, verbs::listener& l) override
     {
         auto& part = parts_[s.index()];
-        if (!part)
+        if (!part) {
             part = std::make_unique<shard_part>(s, devices_, device_stats_, *sessions_, options_, *registry_);
+            parts_there_[s.index()].store(part.get(), std::memory_order_release);
+        }
         co_await part->sessions.serve(d, l);
     }
     std::optional<std::size_t> shard_of(std::span<const std::byte> private_data,
@@ -327,6 +330,7 @@ public:
     void stop() noexcept override
     {
         metrics_.clear();
+        parts_there_.clear();
         parts_.clear();
         device_stats_.clear();
         sessions_.reset();
@@ -373,8 +377,9 @@ private:
     std::vector<leaving_device> leaving_;         // of reloads: removed, while somebody uses them
     rnbd::device_table devices_;
     std::optional<rtrs::server_group> sessions_;
-    std::vector<rnbd::server_stats> device_stats_;   // by shard
-    std::vector<std::unique_ptr<shard_part>> parts_; // likewise
+    std::vector<rnbd::server_stats> device_stats_;      // by shard
+    std::vector<std::unique_ptr<shard_part>> parts_;    // likewise; each is its shard's, which makes it
+    std::vector<std::atomic<shard_part*>> parts_there_; // the same, for other threads
     metric_registry* registry_ = nullptr;
     metric_registrations metrics_;
 };
@@ -673,8 +678,9 @@ void block_module::have_sessions_look_again(plan& what)
     constexpr auto pause = std::chrono::milliseconds(2);
     std::vector<std::shared_ptr<session_visit>> visits(parts_.size());
     for (std::size_t i = 0; i < parts_.size(); ++i)
-        if (parts_[i])
-            visits[i] = session_visit::begin(*parts_[i], shards_->at(i).reactor());
+        // One that is made from now on has no session that knew what is gone.
+        if (shard_part* const part = parts_there_[i].load(std::memory_order_acquire))
+            visits[i] = session_visit::begin(*part, shards_->at(i).reactor());
     for (leaving_device& gone : leaving_) {
         if (gone.is_visited)
             continue;

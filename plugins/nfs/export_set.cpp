@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <ctime>
+#include <functional>
+#include <map>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -105,27 +107,34 @@ private:
     std::vector<std::shared_ptr<export_backend>> tended_;
 };
 
-/// Exports that a reload took away, or whose layouts it takes, and the thread that does what is left.
+/// Exports that a reload took away or changed, and the thread that takes what clients have of them.
 struct export_set::closing {
+    /// One that is served on, by other rules. Layouts go: whoever is no longer admitted reaches memory with them. So do the delegations of
+    /// such clients, which can't give them back any more: others would wait for each.
+    struct narrowed {
+        std::uint32_t id;
+        client_list clients;
+        bool has_layouts;
+    };
     exports gone;
-    std::vector<std::uint32_t> fenced; // exports whose layouts go
+    std::vector<narrowed> stay;
     runtime* shards = nullptr;
     v4::server_commons* commons = nullptr;
     std::shared_ptr<round> taken;
     enum class phase : std::uint8_t { waits, runs, dropped, ended } now = phase::waits;
+    std::string failed; // why exports of `gone` stay open until the end; of the mutex, as `now`
     std::thread thread;
 };
 
 class export_set::change final : public reload_plan {
 public:
-    change(export_set& of, runtime& shards, std::chrono::milliseconds patience)
-        : of_(of), shards_(shards), patience_(patience)
+    change(export_set& of, const terms& by)
+        : of_(of), shards_(by.host.shards()), patience_(by.patience), close_patience_(by.close_patience)
     {
     }
     ~change() override
     {
-        for (const auto& e : opened)
-            e->backend->is_closed_early = true;
+        of_.give_up(held, close_patience_);
         if (worker == nullptr)
             return;
         {
@@ -139,7 +148,8 @@ public:
 
     std::shared_ptr<export_list> list;
     exports served;
-    exports opened; // new ones, until they are served
+    exports opened;         // new ones, until they are served
+    std::list<parked> held; // their back ends, and that of one that could not be opened
     std::vector<std::pair<storage::file_backend*, bool>> refuses;
     closing* worker = nullptr;
     std::shared_ptr<round> taken;
@@ -149,6 +159,7 @@ private:
     export_set& of_;
     runtime& shards_;
     const std::chrono::milliseconds patience_;
+    const std::chrono::milliseconds close_patience_;
 };
 
 export_set::export_set(export_table& table) noexcept : table_(table) {}
@@ -160,7 +171,15 @@ void export_set::open(module_host& host, const std::vector<export_config>& wante
 {
     for (const export_config& e : wanted)
         at_place_of_start(e.place, [&] {
-            auto made = open_export(host, e, targets);
+            std::list<parked> held(1);
+            held.front().pseudo = e.pseudo;
+            std::shared_ptr<served_export> made;
+            try {
+                made = open_export(host, e, targets, held.front().backend);
+            } catch (...) {
+                give_up(held, terms(host).close_patience);
+                throw;
+            }
             // Kept first: the table's entry points to it.
             served_.push_back(made);
             if (const auto added = table_.add(made->options); !added)
@@ -182,15 +201,17 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, const std::vector
     runtime& shards = by.host.shards();
     forget_closed();
     const std::shared_ptr<const export_list> before = table_.newest();
-    auto made = std::make_unique<change>(*this, shards, by.patience);
+    auto made = std::make_unique<change>(*this, by);
     exports gone;
-    std::vector<std::uint32_t> fenced;
-    std::vector<std::string> is_closing;
+    std::vector<closing::narrowed> stay;
+    std::map<std::string, std::string> is_closing; // and why one stays so
+    std::size_t kept = 0, hanging = 0;
     {
         const std::lock_guard lock(mutex_);
+        kept = parked_.size();
         for (const closing& c : closing_)
             for (const auto& e : c.gone)
-                is_closing.push_back(e->config.pseudo);
+                is_closing.emplace(e->config.pseudo, c.failed);
     }
     const exports running = all();
     bool differs = false;
@@ -216,8 +237,7 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, const std::vector
         made->changes.push_back({name, what, false});
         if (each->config.read_only != now->read_only)
             made->refuses.emplace_back(each->options.backend, now->read_only);
-        if (each->config.pnfs) // who is no longer admitted reaches memory with what he has
-            fenced.push_back(each->options.id);
+        stay.push_back({each->options.id, made->served.back()->options.clients, each->config.pnfs});
         differs = true;
     }
     for (const export_config& e : wanted) {
@@ -228,15 +248,27 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, const std::vector
             made->changes.push_back({"export " + e.pseudo, "added, with the first pnfs", true});
             continue;
         }
-        if (std::ranges::find(is_closing, e.pseudo) != is_closing.end())
-            throw config_error(e.place,
-                               "export " + e.pseudo +
-                                   ": it was removed by a reload before, and calls of clients still "
-                                   "use it: reload again when they have ended (verbena admin requests)");
+        if (const auto found = is_closing.find(e.pseudo); found != is_closing.end())
+            throw start_error(
+                e.place,
+                "export " + e.pseudo +
+                    (found->second.empty()
+                         ? ": it was removed by a reload before, and calls of clients still use it: reload "
+                           "again when they have ended (verbena admin requests)"
+                         : ": it was removed by a reload before, and could not be closed (" + found->second +
+                               "): restart the program to serve it again"));
+        if (kept + hanging >= by.parked)
+            throw start_error(
+                "the disks of " + std::to_string(kept + hanging) +
+                " exports that were opened before, and are served no more, do not answer: look "
+                "at what is beneath (verbena_blocking_longest_seconds), or restart the program");
+        parked& held = made->held.emplace_back();
+        held.pseudo = e.pseudo;
         at_place_of_start(e.place, [&] {
-            made->opened.push_back(
-                open_export(by.host, e, by.targets, looks_only ? opened_for::a_look : opened_for::serving));
+            made->opened.push_back(open_export(by.host, e, by.targets, held.backend,
+                                               looks_only ? opened_for::a_look : opened_for::serving));
         });
+        hanging += held.backend->lane->look().running != 0;
         made->served.push_back(made->opened.back());
         made->changes.push_back({"export " + e.pseudo,
                                  "added: " + made->opened.back()->as.source + ", " +
@@ -252,6 +284,13 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, const std::vector
                 throw config_error("export " + e->config.pseudo + ": " + added.error().message());
             e->options = made->list->all().back();
         });
+    // It would have the file system open, which whoever suspended the others wants to unmount.
+    for (const auto& e : made->opened)
+        if (const auto found = by.suspended.find(e->options.space); found != by.suspended.end())
+            throw start_error(e->config.place, "export " + e->config.pseudo +
+                                                   ": its file system is that of export " + found->second +
+                                                   ", which is suspended: resume that first (verbena admin "
+                                                   "resume), then reload");
     if (!by.allow_public)
         refuse_public(made->served, by.targets);
     refuse_exported_state(made->served, by.state);
@@ -269,12 +308,23 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, const std::vector
     for (std::size_t i = 0; i < shards.size(); ++i)
         made->messages.push_back(std::make_unique<taking>(table_, made->list, made->taken, shards.at(i)));
     made->messages.front()->tend(made->opened);
-    if (gone.empty() && fenced.empty())
+    if (gone.empty() && (stay.empty() || by.commons == nullptr))
         return made;
     const std::lock_guard lock(mutex_);
-    if (parked_.size() + gone.size() > most_parked)
-        throw start_error("more than " + std::to_string(most_parked) +
-                          " exports were removed whose trees are served by other ones: restart the program");
+    // What is being closed may have to stay, too, where it is of a tree that is served on.
+    std::size_t may_stay = parked_.size();
+    const auto count = [&may_stay, &made](const exports& leaving) {
+        for (const auto& e : leaving)
+            may_stay += std::ranges::any_of(
+                made->served, [&e](const auto& other) { return other->options.space == e->options.space; });
+    };
+    count(gone);
+    for (const closing& c : closing_)
+        count(c.gone);
+    if (may_stay > by.parked)
+        throw start_error("more than " + std::to_string(by.parked) +
+                          " exports were removed whose trees are served by other ones, or whose disks do not "
+                          "answer: restart the program");
     if (closing_.size() >= most_closing)
         throw start_error(
             "the exports of " + std::to_string(most_closing) +
@@ -282,7 +332,7 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, const std::vector
             "and reload again");
     closing& c = closing_.emplace_back();
     c.gone = std::move(gone);
-    c.fenced = std::move(fenced);
+    c.stay = std::move(stay);
     c.shards = &shards;
     c.commons = by.commons;
     c.taken = made->taken;
@@ -305,6 +355,7 @@ void export_set::change::apply() noexcept
         if (!all)
             backend->refuse_changes(false);
     opened.clear();
+    held.clear();
     of_.table_.publish(list, shards_.size());
     for (std::size_t i = 0; i < messages.size(); ++i)
         shards_.at(i).reactor().post_remote(*messages[i].release());
@@ -315,6 +366,7 @@ void export_set::change::apply() noexcept
             worker->now = closing::phase::runs;
         of_.changed_.notify_all();
     }
+    served.clear(); // whoever closes some of them waits for that
     const bool takes = worker != nullptr;
     std::unique_lock lock(taken->mutex);
     const bool in_time = taken->changed.wait_for(lock, patience_, [&] {
@@ -347,13 +399,26 @@ namespace {
 
 // Of all homes, a part at a time, so that others of each shard have their turn.
 void drop(runtime& shards, state_home& state, std::uint32_t via, state_table::export_state what,
-          state_table::export_losses& lost)
+          state_table::export_losses& lost, const std::function<bool(const files::client_label&)>& whose = {})
 {
     for (unsigned home = 0; home < state.homes(); ++home) {
         std::size_t place = 0;
-        const auto part = [&](shard&) { return state.table(home).drop_export(via, what, place, lost); };
+        const auto part = [&](shard&) {
+            return state.table(home).drop_export(via, what, place, lost, whose);
+        };
         while (shards.call(state.where(home).index(), part)) {
         }
+    }
+}
+
+// By where it came from last. Who is in this process has no such address.
+bool is_kept_out(const client_list& clients, const files::client_label& who, host_addresses& host) noexcept
+{
+    try {
+        const auto address = ip_address::parse(who.address);
+        return address && !clients.admits(*address, host);
+    } catch (const std::exception&) { // no memory
+        return false;
     }
 }
 
@@ -395,16 +460,23 @@ void export_set::close(closing& c) noexcept
     try {
         lost.resize(c.gone.size());
         lock.unlock();
+        host_addresses host;
         // At once, whatever hangs; and again when nobody can have got anything any more.
         const auto take = [&] {
             for (std::size_t i = 0; state != nullptr && i < c.gone.size(); ++i)
                 drop(*c.shards, *state, c.gone[i]->options.id, state_table::export_state::all, lost[i]);
-            state_table::export_losses layouts;
-            for (const std::uint32_t id : c.fenced)
-                if (state != nullptr)
-                    drop(*c.shards, *state, id, state_table::export_state::layouts, layouts);
+            state_table::export_losses of_others;
+            for (const auto& e : c.stay) {
+                if (state != nullptr && e.has_layouts)
+                    drop(*c.shards, *state, e.id, state_table::export_state::layouts, of_others);
+                if (state != nullptr && !e.clients.everybody())
+                    drop(*c.shards, *state, e.id, state_table::export_state::delegations, of_others,
+                         [&](const files::client_label& who) { return is_kept_out(e.clients, who, host); });
+            }
         };
         take();
+        for (const auto& e : c.gone) // nothing is served there, however long it takes to close it
+            e->backend->opened.metrics.clear();
         {
             const std::lock_guard told(c.taken->mutex);
             c.taken->first_losses = true;
@@ -452,6 +524,19 @@ void export_set::close(closing& c) noexcept
                     return ends();
             }
         }
+        // Whoever has asked what is served may be looking at one still: a command, a scrape, what a suspension left to be done.
+        const auto is_looked_at = [](const auto& e) {
+            return e.use_count() > 1 || e->backend.use_count() > 1;
+        };
+        while (std::ranges::any_of(c.gone, is_looked_at))
+            if (!pause(lock))
+                return ends();
+        for (
+            const auto& e :
+            c.gone) { // what the others did with it comes before what follows: each count is changed once more
+            std::shared_ptr<served_export>(e).reset();
+            std::shared_ptr<export_backend>(e->backend).reset();
+        }
         for (std::size_t i = 0; i < c.gone.size(); ++i) {
             served_export& e = *c.gone[i];
             std::vector<std::shared_ptr<export_backend>> all;
@@ -460,19 +545,17 @@ void export_set::close(closing& c) noexcept
             };
             // Those that earlier reloads had to leave.
             std::erase_if(parked_, [&](const parked& p) {
-                const bool goes = !stays(p.space, *p.backend);
+                const bool goes = p.space != 0 && !stays(p.space, *p.backend);
                 if (goes)
                     all.push_back(p.backend);
                 return goes;
             });
             const bool is_parked = stays(e.options.space, *e.backend);
             if (is_parked)
-                parked_.push_back({e.options.space, e.backend});
+                parked_.push_back({e.backend, e.config.pseudo, e.options.space});
             else
                 all.push_back(e.backend);
             lock.unlock();
-            if (is_parked)
-                e.backend->opened.metrics.clear();
             e.backend.reset();
             for (auto& backend : all) {
                 for (std::size_t shard = 0; shard < c.shards->size(); ++shard)
@@ -496,17 +579,58 @@ void export_set::close(closing& c) noexcept
         if (!lock.owns_lock())
             lock.lock();
         try {
-            log(log_level::error, "nfs", "exports that were removed are not closed before the end",
-                {{"exception", e.what()}});
+            std::string names;
+            for (const auto& each : c.gone)
+                names += (names.empty() ? "" : " ") + printable(each->config.pseudo);
+            c.failed = e.what();
+            if (!names.empty())
+                log(log_level::error, "nfs",
+                    "exports that a reload removed can't be closed: their folders stay in use until this "
+                    "program ends; restart it to unmount them, or to serve them again",
+                    {{"exports", names}, {"why", e.what()}});
+            else
+                log(log_level::error, "nfs",
+                    "not all is taken that clients had of exports by the rules before a reload: reload once "
+                    "more",
+                    {{"why", e.what()}});
         } catch (const std::exception&) { // no memory for the line
         }
     }
     ends();
 }
 
+// Closes what nobody uses, or keeps what a disk still has something of: then whoever gave it up does not wait for that disk.
+void export_set::give_up(std::list<parked>& opened, std::chrono::milliseconds patience) noexcept
+{
+    using clock = std::chrono::steady_clock;
+    const auto until = clock::now() + patience;
+    for (auto at = opened.begin(); at != opened.end();) {
+        const auto here = at++;
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - clock::now());
+        if (here->backend == nullptr || close_within(*here->backend, std::max(left, left.zero())))
+            continue;
+        try {
+            log(log_level::warning, "nfs",
+                "an export that was opened for nothing can't be closed, as its disk does not answer: it is "
+                "closed by a later reload or check",
+                {{"export", here->pseudo}});
+        } catch (const std::exception&) { // no memory for the line
+        }
+        const std::lock_guard lock(mutex_);
+        parked_.splice(parked_.end(), opened, here);
+    }
+    opened.clear();
+}
+
 void export_set::forget_closed() noexcept
 {
+    std::list<parked> ended; // its back ends go behind the lock
     const std::lock_guard lock(mutex_);
+    for (auto at = parked_.begin(); at != parked_.end();) {
+        const auto here = at++;
+        if (here->space == 0 && close_within(*here->backend, std::chrono::milliseconds(0)))
+            ended.splice(ended.end(), parked_, here);
+    }
     for (auto c = closing_.begin(); c != closing_.end();) {
         const auto here = c++;
         // What could not be closed stays until the end.

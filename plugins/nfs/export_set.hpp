@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -28,6 +29,7 @@ public:
     /// Lists of exports that calls of earlier reloads may still use, and exports that are being closed.
     static constexpr std::size_t most_old_lists = 64;
     static constexpr std::size_t most_closing = 64;
+    /// Back ends that can't be closed yet: others need their locks, or a disk does not answer.
     static constexpr std::size_t most_parked = 1024;
 
     /// `table` outlives it, and is read by the shards.
@@ -52,6 +54,11 @@ public:
         std::string state; ///< the directory
         /// How long apply() waits for shards.
         std::chrono::milliseconds patience = std::chrono::seconds(5);
+        /// How long a plan that is dropped waits for disks that it has opened something on.
+        std::chrono::milliseconds close_patience = std::chrono::seconds(1);
+        std::size_t parked = most_parked;
+        /// Those that are suspended, or about to be: by the number of their trees (export_options::space), their paths.
+        std::map<std::uint32_t, std::string> suspended = {};
     };
     /// As reloadable::plan_reload(). nullptr: there is nothing to change.
     std::unique_ptr<reload_plan> plan(const terms& by, const std::vector<export_config>& wanted,
@@ -64,21 +71,24 @@ private:
     struct closing;
     struct round;
     class taking;
+    struct parked;
     void close(closing& c) noexcept;
     bool pause(std::unique_lock<std::mutex>& lock);
     void forget_closed() noexcept;
+    void give_up(std::list<parked>& opened, std::chrono::milliseconds patience) noexcept;
 
     export_table& table_;
     mutable std::mutex mutex_; // of all that follows
     std::condition_variable changed_;
     exports served_;
     std::list<closing> closing_;
-    // Back ends of trees that other exports are of, too, by which there are locks of files.
+    // Back ends of trees that other exports are of, too, by which there are locks of files; and those of no use that a disk keeps.
     struct parked {
-        std::uint32_t space;
         std::shared_ptr<export_backend> backend;
+        std::string pseudo;
+        std::uint32_t space = 0; // 0: nobody uses it, but something runs on its lane
     };
-    std::vector<parked> parked_;
+    std::list<parked> parked_;
     bool stops_ = false;
 };
 

@@ -409,7 +409,10 @@ std::unique_ptr<reload_plan> nfs_module::plan_reload(setting_values& values, mod
     most.sessions.v6_prefix = limits_.sessions.v6_prefix;
     const read_config wanted = read(values, modules);
     std::unique_lock<std::mutex> still = suspensions_.hold_still();
+    std::map<std::uint32_t, std::string> suspended;
     for (const auto& [pseudo, is] : suspensions_.all()) {
+        if (is.now != storage::suspension::state::served)
+            suspended.emplace(is.space, pseudo);
         const auto stays = [&path = pseudo](const export_config& w) { return w.pseudo == path; };
         if (is.now != storage::suspension::state::served && std::ranges::none_of(wanted.exports, stays))
             throw config_error(
@@ -417,8 +420,8 @@ std::unique_ptr<reload_plan> nfs_module::plan_reload(setting_values& values, mod
                 " is suspended: resume it (verbena admin resume) before a reload takes it away");
     }
     check_pnfs_listeners(wanted.exports, transports());
-    const export_set::terms by{*host_, targets_, commons_.get(), layouts_.has_value(), wanted.allow_public,
-                               state_};
+    export_set::terms by{*host_, targets_, commons_.get(), layouts_.has_value(), wanted.allow_public, state_};
+    by.suspended = std::move(suspended);
     auto made = std::make_unique<plan>(*this, exports_.plan(by, wanted.exports, looks_only),
                                        wanted.allow_public, most);
     made->limits = *values.find("limits");

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <filesystem>
 #include <set>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 
@@ -19,6 +20,8 @@ namespace {
 
 // For the folder of an export, which may hang.
 constexpr std::chrono::seconds resolve_patience{5};
+// Whether a lane has something to do still.
+constexpr std::chrono::milliseconds look_again{1};
 
 // Settings of an export that its back end knows nothing of.
 constexpr std::string_view changed_in_place[] = {"clients",    "transports", "read_only", "root_squash",
@@ -127,14 +130,31 @@ export_backend::~export_backend()
     shards.remove_lane(*lane);
 }
 
+bool close_within(export_backend& of, std::chrono::milliseconds patience) noexcept
+{
+    using clock = std::chrono::steady_clock;
+    of.opened.metrics.clear();
+    const auto until = clock::now() + patience;
+    const auto is_at_work = [&of] {
+        const blocking_pool::occupation is = of.lane->look();
+        return is.running + is.queued != 0;
+    };
+    while (of.lane != nullptr && is_at_work()) {
+        if (clock::now() >= until)
+            return false;
+        std::this_thread::sleep_for(look_again);
+    }
+    return of.is_closed_early = true;
+}
+
 std::shared_ptr<served_export> open_export(module_host& host, const export_config& e,
-                                           std::span<const listen_target> targets, opened_for what)
+                                           std::span<const listen_target> targets,
+                                           std::shared_ptr<export_backend>& kept, opened_for what)
 {
     const std::string name = told(e);
     auto made = std::make_shared<served_export>();
     made->config = e;
-    made->backend = std::make_shared<export_backend>(host.shards());
-    made->backend->is_closed_early = true; // if anything fails here
+    made->backend = kept = std::make_shared<export_backend>(host.shards());
     // A file system that hangs holds up its own export and no other.
     const result<blocking_pool*> lane = host.shards().add_lane(name, 0, lane_rights::callers);
     if (!lane)
@@ -155,6 +175,7 @@ std::shared_ptr<served_export> open_export(module_host& host, const export_confi
         check_layouts(e, backend, targets);
     describe(*made);
     made->options.traffic = made->backend->traffic;
+    made->options.users = std::make_shared<export_users>(host.shards().size());
     backend.metrics.push_back(host.metrics().add({"verbena_export_up",
                                                   "1 while what is exported is there; 0 while nothing is "
                                                   "mounted there, it is gone or does not answer.",
@@ -171,7 +192,6 @@ std::shared_ptr<served_export> open_export(module_host& host, const export_confi
         append(backend.metrics, expose(host.metrics(), made->backend->room, e.pseudo));
     else
         made->backend->room.end();
-    made->backend->is_closed_early = what == opened_for::a_look;
     return made;
 }
 

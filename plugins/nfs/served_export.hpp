@@ -45,10 +45,15 @@ struct served_export {
 
 /// For what is only looked at: nothing is made in the folder.
 enum class opened_for : bool { serving, a_look };
-/// Opens the back end. `targets`: where NFS will be, or is, served. Throws config_error.
+/// Opens the back end. `targets`: where NFS will be, or is, served. Throws config_error. `kept` has the back end then, too, as far as
+/// it was opened: its lane may be at work for it still, for as long as a disk hangs (close_within()).
 std::shared_ptr<served_export> open_export(module_host& host, const export_config& e,
                                            std::span<const listen_target> targets,
+                                           std::shared_ptr<export_backend>& kept,
                                            opened_for what = opened_for::serving);
+/// For a back end that nobody uses: true if nothing runs on its lane any more, so that its end waits for nothing; then it is closed early.
+/// False: something still does after `patience`. It must stay, and its metrics are gone.
+[[nodiscard]] bool close_within(export_backend& of, std::chrono::milliseconds patience) noexcept;
 /// The same export, whose back end stays, by another configuration.
 std::shared_ptr<served_export> change_export(const served_export& running, const export_config& e);
 

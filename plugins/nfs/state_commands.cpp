@@ -89,8 +89,10 @@ public:
             file_ = *bytes;
         } else {
             of_ = by::exported;
-            const auto known = std::ranges::find(exports.all(), value_, &export_options::pseudo);
-            if (known == exports.all().end())
+            // Kept, as a reload may drop a list at any time, and this may be a thread that is no shard.
+            const std::shared_ptr<const export_list> list = exports.newest();
+            const auto known = std::ranges::find(list->all(), value_, &export_options::pseudo);
+            if (known == list->all().end())
                 throw std::runtime_error("no export " + printable(value_) +
                                          ": `verbena admin exports` shows which there are");
             via_ = known->id;

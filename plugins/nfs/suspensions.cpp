@@ -11,7 +11,6 @@
 #include <atomic>
 #include <ctime>
 #include <stdexcept>
-#include <unordered_map>
 #include <utility>
 
 namespace verbena::nfs {
@@ -239,11 +238,11 @@ task<void> take_again(state_home* state, std::shared_ptr<const export_options> e
         co_return result<void>();
     };
     const std::function<task<result<void>>(const storage::handle&)> look = is_there;
-    for (unsigned i = 0; i < state->homes(); ++i) {
+    for (unsigned i = 0; i < state->homes() && *goes_on; ++i) {
         files::state_table* const table = &state->table(i);
         const std::uint32_t space = exported->space;
-        const auto files = [table, space, l = &look, t = to.get()] {
-            return table->drop_lost_files(space, *l, *t);
+        const auto files = [table, space, l = &look, t = to.get(), on = goes_on.get()] {
+            return table->drop_lost_files(space, *l, *t, *on);
         };
         task<void> looking = state->where(i).run(files);
         co_await looking;
@@ -324,13 +323,13 @@ suspensions::entries suspensions::now() const
 {
     const export_set::exports served = exports_.all();
     const std::lock_guard lock(known_mutex_);
-    std::unordered_map<const export_backend*, std::shared_ptr<entry>> before;
+    // Known without being held: a back end that is being closed must not end here.
+    std::map<std::weak_ptr<export_backend>, std::shared_ptr<entry>, std::owner_less<>> before;
     for (auto& one : known_)
-        if (const auto backend = one->backend.lock())
-            before.emplace(backend.get(), std::move(one));
+        before.emplace(one->backend, std::move(one));
     known_.clear();
     for (const auto& e : served) {
-        const auto found = before.find(e->backend.get());
+        const auto found = before.find(e->backend);
         known_.push_back(found != before.end() ? found->second
                                                : std::make_shared<entry>(*this, *e, recall_patience_));
     }
@@ -342,7 +341,7 @@ std::map<std::string, suspensions::status, std::less<>> suspensions::all() const
     std::map<std::string, status, std::less<>> of_each;
     for (const auto& e : now())
         if (e->by)
-            of_each.emplace(e->exported.pseudo, status{e->by->now(), e->by->since()});
+            of_each.emplace(e->exported.pseudo, status{e->by->now(), e->by->since(), e->exported.space});
     return of_each;
 }
 

@@ -34,6 +34,7 @@ public:
     struct status {
         storage::suspension::state now;
         std::optional<std::int64_t> since; ///< seconds since 1970, while it is suspended
+        std::uint32_t space;               ///< export_options::space
     };
     /// By the paths of exports; those that can't be suspended are not there.
     std::map<std::string, status, std::less<>> all() const;

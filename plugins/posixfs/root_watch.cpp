@@ -342,7 +342,8 @@ std::string watched_root::come_back_or_throw(std::uint64_t attempt)
         is_held_ = false;
         told_.clear();
     }
-    log(log_level::info, "posixfs", "an export is served again", {{"export", root_}});
+    log(log_level::info, "posixfs", "an export is served again",
+        {{"export", options_.name}, {"directory", root_}});
     measure(*measured, std::move(root));
     return {};
 }

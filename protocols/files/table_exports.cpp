@@ -17,7 +17,8 @@ constexpr std::size_t buckets_at_once = 2048;
 
 // By their places: what is given meanwhile may get one that was passed by, so whoever wants all of it sees to it that no more is given.
 // The client's record stays: it says nothing of exports.
-bool state_table::drop_export(std::uint32_t via, export_state what, std::size_t& place, export_losses& lost)
+bool state_table::drop_export(std::uint32_t via, export_state what, std::size_t& place, export_losses& lost,
+                              const std::function<bool(const client_label&)>& whose)
 {
     file_list freed;
     std::size_t spent = 0;
@@ -30,7 +31,9 @@ bool state_table::drop_export(std::uint32_t via, export_state what, std::size_t&
         }
         state_entry* s = states_->at(place);
         if (s == nullptr || s->via != via || s->file == nullptr ||
-            (what == export_state::layouts && s->kind != state_kind::other))
+            (what == export_state::layouts && s->kind != state_kind::other) ||
+            (what == export_state::delegations && s->kind != state_kind::delegation) ||
+            (whose && !whose(s->client.card.label)))
             continue;
         file_entry& f = *s->file;
         ++f.pins;
@@ -67,6 +70,9 @@ bool state_table::drop_export(std::uint32_t via, export_state what, std::size_t&
         case state_kind::delegation:
         case state_kind::other:
             ++(s->kind == state_kind::other ? lost.layouts : lost.delegations);
+            // Its client may be let in again, and must not go by what it caches.
+            if (what == export_state::delegations)
+                note_lost(*s);
             recall(static_cast<recallable_entry&>(*s)); // so that its client hears of it
             // A delegation that nobody has heard of is in somebody's open, which ends it.
             if (s->kind == state_kind::other || !static_cast<delegation_entry*>(s)->is_reserved())

@@ -18,6 +18,8 @@ namespace {
 constexpr byte_range everything{0, byte_range::to_the_end};
 // Of the table of files in one go.
 constexpr std::size_t buckets_at_once = 256;
+// Of a file that is gone.
+constexpr std::size_t states_at_once = 128;
 // Files of which the end of locks is awaited together.
 constexpr std::size_t files_at_once = 64;
 
@@ -155,41 +157,53 @@ void state_table::lose_locks(file_entry& f, const storage::lock_range& bytes, co
 task<void>
 state_table::drop_lost_files(std::uint32_t space,
                              const std::function<task<result<void>>(const storage::handle&)>& is_there,
-                             storage::restored_state& to)
+                             storage::restored_state& to, const std::atomic<bool>& goes_on)
 {
     auto finding = files_where(space, [](const file_entry& f) { return f.states != 0; });
     const std::deque<storage::handle> files = co_await finding;
     for (const storage::handle& key : files) {
         auto looking = is_there(key);
         const result<void> seen = co_await looking;
-        file_entry* const f = find_file(key);
-        if (seen)
-            ++to.files;
-        else if (f != nullptr && is_gone(seen.error()))
-            lose_file(*f, to);
-        else if (seen.error().errno_value() == ECANCELED)
+        // What this answered may be of a file system that is away again.
+        if (!goes_on || (!seen && seen.error().errno_value() == ECANCELED))
             co_return;
+        if (seen) {
+            ++to.files;
+        } else if (is_gone(seen.error())) {
+            task<void> losing = lose_file(key, to);
+            co_await losing;
+        }
     }
 }
 
-void state_table::lose_file(file_entry& f, storage::restored_state& to)
+// Others of the shard have their turn between the parts, and may open it anew where its handle is another file's by now: that is gone, too.
+task<void> state_table::lose_file(storage::handle file, storage::restored_state& to)
 {
-    const pinned kept(*this, f);
+    file_entry* const f = find_file(file);
+    if (f == nullptr)
+        co_return;
+    const pinned kept(*this, *f);
     std::size_t opens = 0;
     std::string clients;
-    for (auto* m = f.opens.front(); m != nullptr; m = f.opens.front()) {
-        if (opens++ == 0)
-            clients = printable(m->owner.client.card.key);
-        note_lost(m->owner);
-        remove(m->owner);
-    }
-    for (auto* m = f.locks.front(); m != nullptr; m = f.locks.front()) { // of hosts
-        note_lost(m->owner);
-        remove(m->owner);
-    }
-    for (auto* m = f.recallables.front(); m != nullptr; m = f.recallables.front()) {
-        note_lost(m->owner);
-        remove(m->owner);
+    std::size_t taken = 0;
+    const auto next = [f]() -> state_entry* {
+        if (auto* const m = f->opens.front())
+            return &m->owner;
+        if (auto* const m = f->locks.front()) // of hosts
+            return &m->owner;
+        auto* const m = f->recallables.front();
+        return m == nullptr ? nullptr : &m->owner;
+    };
+    for (state_entry* s = next(); s != nullptr; s = next()) {
+        if (s->kind == state_kind::open && opens++ == 0)
+            clients = printable(s->client.card.key);
+        note_lost(*s);
+        remove(*s);
+        if (++taken % states_at_once != 0)
+            continue;
+        const bool goes_on = co_await sleep_for(duration::zero());
+        if (!goes_on)
+            break;
     }
     ++to.lost_files;
     tell_lost("a file that was open " + std::to_string(opens) + " times" +

@@ -164,10 +164,12 @@ reloader::reloader(terms t)
 {
 }
 
-std::unique_lock<std::mutex> reloader::turn()
+std::unique_lock<std::mutex> reloader::turn(busy while_another_runs)
 {
-    std::unique_lock lock(turn_, std::try_to_lock);
-    if (!lock)
+    std::unique_lock lock(turn_, std::defer_lock);
+    if (while_another_runs == busy::waits)
+        lock.lock();
+    else if (!lock.try_lock())
         throw std::runtime_error("a reload or a check is under way: wait until it has ended");
     if (stops_)
         throw std::runtime_error("the program stops");
@@ -264,7 +266,7 @@ reloader::outcome reloader::look(const std::string* file)
     return {std::move(made.changes), {}};
 }
 
-reloader::outcome reloader::reload()
+reloader::outcome reloader::reload(busy while_another_runs)
 {
     bool has_begun = false;
     try {
@@ -272,7 +274,7 @@ reloader::outcome reloader::reload()
             throw config_error(terms_.program +
                                " was given its configuration by itself or by a command line, and has no file "
                                "to read again: restart it");
-        const auto lock = turn();
+        const auto lock = turn(while_another_runs);
         plan made = make_plan(nullptr, false);
         has_begun = true;
         outcome done;

@@ -74,7 +74,8 @@ public:
         std::vector<std::string> late;
     };
     /// Any thread but a shard's. Throws config_error or std::runtime_error; what runs is as it was then. The log has the same.
-    outcome reload();
+    enum class busy : bool { fails, waits };
+    outcome reload(busy while_another_runs = busy::fails);
     /// What reload() would do with `file`, or with the files that the service has.
     outcome look(const std::string* file);
     /// Waits for one that is under way, and refuses all others.
@@ -88,7 +89,7 @@ public:
 private:
     struct plan;
     plan make_plan(const std::string* file, bool looks_only);
-    std::unique_lock<std::mutex> turn();
+    std::unique_lock<std::mutex> turn(busy while_another_runs = busy::fails);
 
     terms terms_;
     std::mutex turn_; // of all that is not atomic

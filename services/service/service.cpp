@@ -266,7 +266,9 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     std::vector<control_command> own_commands; // of add_command()
     std::optional<reloader> reloading;         // from start() on
     std::thread reloads_by_signal;
-    std::atomic<bool> is_reloading{false}; // the thread is at it
+    // The thread is at it, or will be once more: what a later signal is about may have been written behind the last look.
+    enum class by_signal : std::uint8_t { nothing, reloads, once_more };
+    std::atomic<by_signal> signalled{by_signal::nothing};
     std::atomic<std::uint64_t> drain_seconds{0};
     mutable std::mutex serving_mutex;
     std::string serving;   // served_text() of what is served now
@@ -668,22 +670,33 @@ std::string service::impl::serving_now() const
 // The thread that waits for signals answers the watchdog meanwhile. What comes of it stands in the log.
 void service::impl::reload_by_signal()
 {
-    if (is_reloading.exchange(true)) {
-        log(log_level::warning, "service", "SIGHUP: the reload before has not ended; send it again then");
-        return;
+    by_signal was = by_signal::nothing;
+    while (!signalled.compare_exchange_strong(was, by_signal::reloads)) {
+        if (was == by_signal::once_more)
+            return; // that one begins behind this signal
+        if (was == by_signal::reloads && signalled.compare_exchange_strong(was, by_signal::once_more)) {
+            log(log_level::info, "service", "SIGHUP: a reload is under way, and one more follows");
+            return;
+        }
+        was = by_signal::nothing;
     }
     if (reloads_by_signal.joinable())
         reloads_by_signal.join();
     try {
         reloads_by_signal = std::thread([this] {
-            try {
-                (void)reloading->reload();
-            } catch (...) { // it is in the log
+            for (;;) {
+                try {
+                    (void)reloading->reload(reloader::busy::waits);
+                } catch (...) { // it is in the log
+                }
+                by_signal now = by_signal::reloads;
+                if (signalled.compare_exchange_strong(now, by_signal::nothing))
+                    return;
+                signalled = by_signal::reloads;
             }
-            is_reloading = false;
         });
     } catch (const std::system_error& e) {
-        is_reloading = false;
+        signalled = by_signal::nothing;
         log(log_level::error, "service", "SIGHUP: there is no thread for a reload", {{"error", e.what()}});
     }
 }
@@ -1076,7 +1089,7 @@ std::string service::impl::still_running() const
             {{"module", module}});
     }
     const std::lock_guard held(ending);
-    if (is_reloading) {
+    if (signalled != by_signal::nothing) {
         lines += "the reload by SIGHUP\n";
         log(log_level::error, "service", "stopped without waiting for a reload");
     }

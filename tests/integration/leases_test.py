@@ -68,6 +68,7 @@ class Reader:
 
 class Holder(Client4):
     """A client that can be called."""
+    export = b"export"
 
     def __init__(self, port, name):
         super().__init__(port, None, name)
@@ -85,7 +86,7 @@ class Holder(Client4):
 
     def open_file(self, name, access):
         """Status, delegation type; what it has then is in `handle`, `stateid` and `delegation`."""
-        status = self.call(words(PUTROOTFH), words(LOOKUP) + opaque(b"export"),
+        status = self.call(words(PUTROOTFH), words(LOOKUP) + opaque(self.export),
                            words(OPEN, 0, access, 0) + struct.pack(">Q", 0) + opaque(self.name) + words(0) + words(0) + opaque(name),
                            words(GETFH))
         if status != OK:

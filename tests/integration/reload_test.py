@@ -3,6 +3,7 @@
 """`verbena admin reload` and `check`, and SIGHUP: exports come, change and go while others are served."""
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -10,7 +11,9 @@ import stat
 import subprocess
 
 import daemon
+import hung_disk
 import peers
+from leases_test import OK, READ, READ_ACCESS, Holder
 from peers import TcpPeer
 
 LARGE = 64 << 20
@@ -255,6 +258,64 @@ rpcbind = "no"
             self.assertRegex(self.admin("check", other, status=1), r"other.toml:\d+:\d+: .*can't listen there")
         self.assertEqual(stat.S_IMODE(os.stat(self.tree("c")).st_mode), 0o777)
         self.assertEqual(sorted(os.listdir(self.tree("c"))), ["large"])
+
+    def test_a_client_that_is_kept_out_has_no_delegation_that_others_wait_for(self):
+        self.write("a", "b")
+        d = self.serve()
+        clients = {}
+        for name in (b"a", b"b"):
+            clients[name] = Holder(d.port("tcp"), name)
+            self.addCleanup(clients[name].peer.close)
+            clients[name].export = name
+            self.assertEqual(clients[name].connect(), OK)
+            self.assertEqual(clients[name].open_file(b"large", READ_ACCESS), (OK, READ))
+        self.write(("a", 'clients = ["192.0.2.0/24"]'), ("b", 'clients = ["127.0.0.0/8"]'))
+        self.changes("reload")
+        self.assertEqual(d.metric('verbena_nfs4_delegations{type="read"}'), 1)
+        self.assertEqual({(row["client"], row["kind"]) for row in self.rows("opens")}, {("a", "open"), ("b", "open"), ("b", "delegation")})
+        self.assertEqual(clients[b"b"].give_back(clients[b"b"].delegation), OK)
+
+    def hung(self):
+        """A file system that hangs, where /c would be."""
+        disk = hung_disk.HungDisk(self.tree("c"))
+        self.addCleanup(disk.close)
+        disk.hang()
+        return disk
+
+    def test_a_check_of_a_disk_that_hangs_ends_and_leaves_nothing(self):
+        self.write("a", "b")
+        d = self.serve()
+        disk = self.hung()
+        self.write("a", "b", "c")
+        self.assertEqual(self.changes("check")["export /c"][1], False)
+        d.log_with("an export that was opened for nothing can't be closed, as its disk does not answer.*export=/c")
+        self.assertEqual(self.exported(), ["/a", "/b"])
+        # A reload that fails for another reason.
+        self.write("a", "b", "c", more='[[nfs.export]]\ndirectory = "/nonexistent/folder"\npseudo = "/d"\n')
+        self.assertIn("/nonexistent/folder", self.admin("reload", status=1))
+        self.assertIsNone(d.metric('verbena_export_up{export="/c"}'))
+        disk.go_on()
+        self.write("a", "c")
+        self.assertEqual(self.changes("reload")["export /c"][1], False)
+        self.assertEqual(self.getattr(*self.mounted(d, "c")), 0)
+        self.assertEqual(d.metric('verbena_export_up{export="/c"}'), 1)
+
+    def test_a_signal_during_a_reload_has_one_more_follow(self):
+        self.write("a", "b")
+        d = self.serve()
+        disk = self.hung()
+        self.write("a", "b", "c")
+        d.process.send_signal(signal.SIGHUP)
+        disk.wait_for(1) # it has read the file
+        self.write("a")
+        for _ in range(3):
+            d.process.send_signal(signal.SIGHUP)
+        d.log_with("SIGHUP: a reload is under way, and one more follows")
+        disk.go_on()
+        d.log_with("(?s)(the configuration was reloaded.*){2}")
+        self.assertEqual(self.exported(), ["/a"])
+        self.changes("reload")
+        self.assertEqual(len(re.findall("the configuration was reloaded", d.log())), 3)
 
     def test_without_a_file_it_says_so(self):
         self.start()

@@ -79,6 +79,7 @@ class Suspend(MountPoint):
         row, = self.admin("resume", "/disk")
         self.assertEqual((row["lost_files"], row["lost_locks"], row["lost"]), (0, 0, []))
         self.assertGreaterEqual(row["files"], 1)
+        self.daemon.log_with(rf"an export is served again export=/disk directory={re.escape(self.disk)}\n")
         self.assertEqual(self.state(), ("up", None))
         self.assertEqual((self.up(), self.daemon.metric('verbena_export_suspended{export="/disk"}')), (1, 0))
         self.assertEqual(caller.nfs(peers.READ, peers.read_arguments(file, 0, 9)).nfs_status(), 0)

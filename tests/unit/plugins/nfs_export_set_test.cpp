@@ -2,17 +2,26 @@
 // Exports that a reload brings, changes and takes away, on two shards.
 #include "../../../plugins/nfs/export_set.hpp"
 
+#include <verbena/core/module/start_error.hpp>
 #include <verbena/core/net/peer_shares.hpp>
 #include <verbena/core/reactor/runtime.hpp>
+#include <verbena/plugins/memfs.hpp>
 #include <verbena/plugins/modules.hpp>
+#include <verbena/protocols/storage/gated_backend.hpp>
+
+#include "../log_at.hpp"
 
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <future>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,6 +32,104 @@ using namespace verbena;
 using namespace verbena::nfs;
 
 namespace {
+
+/// What its back ends are on, and what their lanes wait for while it hangs.
+struct disk {
+    void hang(bool then_fails)
+    {
+        const std::lock_guard lock(mutex);
+        hangs = true;
+        fails = then_fails;
+    }
+    void fail()
+    {
+        const std::lock_guard lock(mutex);
+        fails = true;
+    }
+    void answer()
+    {
+        const std::lock_guard lock(mutex);
+        hangs = fails = false;
+        changed.notify_all();
+    }
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool hangs = false, fails = false;
+    unsigned begun = 0;
+    bool was_waited_for = false;
+    std::weak_ptr<int> last; // of the last back end that was opened
+};
+disk the_disk;
+
+/// Of one tree, whichever export has it.
+class files_of_disk final : public storage::gated_backend {
+public:
+    explicit files_of_disk(std::unique_ptr<storage::file_backend> below)
+        : gated_backend(std::move(below)), info_(gated_backend::info())
+    {
+        info_.file_space = 42;
+    }
+    const storage::filesystem_info& info() const noexcept override { return info_; }
+    bool gates(storage::operation) const noexcept override { return false; }
+    task<result<void>> enter(storage::operation, const storage::request&, std::uint64_t) override
+    {
+        co_return result<void>();
+    }
+
+private:
+    storage::filesystem_info info_;
+};
+
+class waits_for_disk final : public blocking_pool::job {
+public:
+    void execute() noexcept override
+    {
+        {
+            std::unique_lock lock(the_disk.mutex);
+            ++the_disk.begun;
+            the_disk.changed.notify_all();
+            // Whoever waits for this is let go in the end, to fail.
+            const auto answers = [] { return !the_disk.hangs; };
+            the_disk.was_waited_for = !the_disk.changed.wait_for(lock, std::chrono::seconds(30), answers);
+        }
+        delete this;
+    }
+    void deliver() noexcept override {}
+};
+
+/// As posixfs, which goes on with its start while its lane looks for a root that does not answer.
+class hung_module final : public storage::backend_module {
+public:
+    std::vector<setting> settings() const override { return {}; }
+    storage::opened_backend open(const setting_values&, const storage::open_context& context) override
+    {
+        auto job = std::make_unique<waits_for_disk>();
+        std::unique_lock lock(the_disk.mutex);
+        const unsigned before = the_disk.begun;
+        if (context.lane.submit(*job))
+            (void)job.release();
+        the_disk.changed.wait(lock, [before] { return the_disk.begun != before; });
+        if (the_disk.fails)
+            throw config_error("there is something else that is wrong");
+        storage::opened_backend out;
+        out.files = std::make_unique<files_of_disk>(memfs::open_memfs({}, context.lane).value());
+        out.has_locks = []() -> bool {
+            const std::lock_guard here(the_disk.mutex);
+            return the_disk.fails ? throw std::runtime_error("by hand") : false;
+        };
+        auto lives = std::make_shared<int>();
+        the_disk.last = lives;
+        out.is_up = [lives] { return *lives == 0; };
+        return out;
+    }
+};
+
+const module_descriptor hung = {
+    .name = "hung",
+    .version = "1",
+    .summary = "what a disk keeps",
+    .create = []() -> std::unique_ptr<module> { return std::make_unique<hung_module>(); },
+};
 
 struct one_host final : module_host {
     runtime& shards() noexcept override { return *rt; }
@@ -44,11 +151,13 @@ struct fixture {
     {
         host.table.add(modules::memfs);
         host.table.add(modules::posixfs);
+        host.table.add(hung);
         exports.emplace(table);
         exports->open(host, configs({"/a", "/b"}), {});
     }
     ~fixture()
     {
+        the_disk.answer();
         exports->stop();
         host.rt->stop();
         exports.reset();
@@ -62,15 +171,18 @@ struct fixture {
         std::vector<std::string> clients;
         const char* directory; // of posixfs
     };
+    static constexpr const char* on_disk = ""; // as its directory
     std::vector<export_config> configs(const std::vector<written>& wanted)
     {
         setting_values::value::tables tables;
         for (const written& w : wanted) {
             setting_values& e = tables.emplace_back();
             e.set("pseudo", {w.pseudo});
-            e.set("backend", {std::string(w.directory == nullptr ? "memfs" : "posixfs")});
+            e.set("backend", {std::string(w.directory == nullptr   ? "memfs"
+                                          : w.directory == on_disk ? "hung"
+                                                                   : "posixfs")});
             e.set("clients", {w.clients});
-            if (w.directory != nullptr)
+            if (w.directory != nullptr && w.directory != on_disk)
                 e.set("directory", {std::string(w.directory)});
         }
         setting_values values;
@@ -81,7 +193,8 @@ struct fixture {
     std::unique_ptr<reload_plan> plan(const std::vector<written>& wanted, bool looks = false,
                                       std::chrono::milliseconds patience = std::chrono::hours(1))
     {
-        export_set::terms by{host, {}, nullptr, false, false, host.state, patience};
+        export_set::terms by{host,       {},       nullptr,        false,  false,
+                             host.state, patience, close_patience, parked, suspended};
         return exports->plan(by, configs(wanted), looks);
     }
     std::string names() const
@@ -111,6 +224,15 @@ struct fixture {
         while (!b.expired())
             std::this_thread::yield();
     }
+    // The next one that finds the lane with nothing to do closes it.
+    void plan_until_gone(const std::weak_ptr<int>& kept)
+    {
+        for (int i = 0; i < 1000 && !kept.expired(); ++i) {
+            (void)plan({"/a", "/b"});
+            std::this_thread::yield();
+        }
+        BOOST_TEST(kept.expired());
+    }
     std::size_t up()
     {
         for (const metric_snapshot& m : host.registry.collect())
@@ -122,6 +244,9 @@ struct fixture {
     one_host host;
     export_table table;
     std::optional<export_set> exports;
+    std::chrono::milliseconds close_patience = std::chrono::hours(1);
+    std::size_t parked = export_set::most_parked;
+    std::map<std::uint32_t, std::string> suspended;
 };
 
 } // namespace
@@ -245,6 +370,138 @@ BOOST_FIXTURE_TEST_CASE(a_shard_that_hangs_takes_it_when_it_turns_again, fixture
     holds.join();
     BOOST_TEST(seen(1) == "/a");
     until_gone(goes);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_disk_that_hangs_holds_up_nobody_who_opened_something_there_for_nothing, fixture)
+{
+    const test::log_at quiet(log_level::error);
+    close_patience = std::chrono::milliseconds(1);
+    for (const bool looks : {true, false}) {
+        the_disk.hang(false);
+        auto p = plan({"/a", "/b", {"/c", {}, on_disk}}, looks);
+        BOOST_TEST(p->changes.size() == 1u);
+        p.reset();
+        const auto kept = the_disk.last;
+        BOOST_TEST(!kept.expired());
+        BOOST_TEST(up() == 2u); // nothing is told of it
+        (void)plan({"/a", "/b"});
+        BOOST_TEST(!kept.expired());
+        BOOST_TEST(!the_disk.was_waited_for);
+        the_disk.answer();
+        plan_until_gone(kept);
+        // What could not be opened at all, too.
+        the_disk.hang(true);
+        BOOST_CHECK_THROW((void)plan({"/a", "/b", {"/c", {}, on_disk}}, looks), config_error);
+        BOOST_TEST(!the_disk.was_waited_for);
+        the_disk.answer();
+    }
+    BOOST_TEST(names() == "/a/b");
+}
+
+BOOST_FIXTURE_TEST_CASE(what_disks_keep_is_bounded, fixture)
+{
+    const test::log_at quiet(log_level::error);
+    close_patience = std::chrono::milliseconds(1);
+    parked = 2;
+    the_disk.hang(false);
+    (void)plan({"/a", "/b", {"/c", {}, on_disk}}, true);
+    const auto first = the_disk.last;
+    const auto refuses = [&](const std::vector<written>& more) {
+        std::vector<written> all = {"/a", "/b"};
+        all.insert(all.end(), more.begin(), more.end());
+        std::string said;
+        try {
+            (void)plan(all, true);
+        } catch (const start_error& e) {
+            said = e.what();
+        }
+        BOOST_TEST(said.find("the disks of 2 exports") != said.npos, said);
+    };
+    refuses({{"/c", {}, on_disk}, {"/d", {}, on_disk}});
+    refuses({{"/c", {}, on_disk}});
+    the_disk.answer();
+    plan_until_gone(first);
+    auto p = plan({"/a", "/b", {"/c", {}, on_disk}});
+    p->apply();
+    BOOST_TEST(names() == "/a/b/c");
+}
+
+BOOST_FIXTURE_TEST_CASE(whoever_looks_at_an_export_keeps_it_open, fixture)
+{
+    plan({"/a", "/b", "/c"})->apply();
+    const auto goes = backend("/b"), later = backend("/c");
+    std::optional<export_set::exports> looked = exports->all();
+    plan({"/a", "/c"})->apply();
+    plan({"/a"})->apply();
+    BOOST_TEST(!goes.expired());
+    looked->pop_back(); // /c
+    until_gone(later);
+    BOOST_TEST(!goes.expired());
+    BOOST_TEST((looked->back()->backend == goes.lock()));
+    looked.reset();
+    until_gone(goes);
+}
+
+// As a suspension does whose end is left to a task.
+BOOST_FIXTURE_TEST_CASE(whoever_has_its_back_end_keeps_it_open, fixture)
+{
+    plan({"/a", "/b", "/c"})->apply();
+    const auto goes = backend("/b"), later = backend("/c");
+    std::shared_ptr<export_backend> has = goes.lock();
+    plan({"/a", "/c"})->apply();
+    plan({"/a"})->apply();
+    until_gone(later);
+    BOOST_TEST(!has->is_closed_early);
+    has.reset();
+    until_gone(goes);
+}
+
+BOOST_FIXTURE_TEST_CASE(what_goes_has_no_metrics_while_calls_hang, fixture)
+{
+    std::optional<export_ref> at_work;
+    host.rt->call(0, [&](shard&) { at_work = *table.by_id(export_id_of("/b")); });
+    plan({"/a"})->apply();
+    BOOST_TEST(up() == 1u);
+    host.rt->call(0, [&](shard&) { at_work.reset(); });
+}
+
+BOOST_FIXTURE_TEST_CASE(nothing_is_added_of_a_tree_that_is_suspended, fixture)
+{
+    plan({"/a", "/b", {"/c", {}, on_disk}})->apply();
+    suspended[table.newest()->by_id(export_id_of("/c"))->space] = "/c";
+    for (const bool looks : {true, false}) {
+        std::string said;
+        try {
+            (void)plan({"/a", "/b", {"/c", {}, on_disk}, {"/d", {}, on_disk}}, looks);
+        } catch (const start_error& e) {
+            said = e.what();
+        }
+        BOOST_TEST(said.find("export /c, which is suspended: resume that first") != said.npos, said);
+    }
+    // One of another tree is.
+    plan({"/a", "/b", {"/c", {}, on_disk}, "/e"})->apply();
+    BOOST_TEST(names() == "/a/b/c/e");
+    suspended.clear();
+    plan({"/a", "/b", {"/c", {}, on_disk}, "/e", {"/d", {}, on_disk}})->apply();
+    BOOST_TEST(names() == "/a/b/c/e/d");
+}
+
+BOOST_FIXTURE_TEST_CASE(an_export_that_can_t_be_closed_is_told_apart_from_one_that_is_used, fixture)
+{
+    const test::log_at quiet(log_level::off);
+    plan({"/a", "/b", {"/c", {}, on_disk}, {"/d", {}, on_disk}})->apply();
+    the_disk.fail();
+    plan({"/a", "/b", {"/c", {}, on_disk}})->apply();
+    std::string said;
+    do {
+        said.clear();
+        try {
+            (void)plan({"/a", "/b", {"/c", {}, on_disk}, {"/d", {}, on_disk}});
+        } catch (const start_error& e) {
+            said = e.what();
+        }
+    } while (said.find("still use it") != said.npos);
+    BOOST_TEST(said.find("could not be closed (by hand): restart the program") != said.npos, said);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

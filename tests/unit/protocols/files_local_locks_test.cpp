@@ -871,16 +871,18 @@ struct suspended_fixture : local_fixture {
         turns();
         return to;
     }
-    storage::restored_state look_for_files(int failure)
+    storage::restored_state look_for_files(int failure, bool is_given_up = false)
     {
+        std::atomic<bool> looks_on = true; // given up while the back end is asked
         storage::restored_state to;
-        const auto one = [failure](const storage::handle&) -> task<result<void>> {
+        const auto one = [&](const storage::handle&) -> task<result<void>> {
+            looks_on = !is_given_up;
             if (failure != 0)
                 co_return error::from_errno(failure, "by hand");
             co_return result<void>();
         };
         const std::function<task<result<void>>(const storage::handle&)> look = one;
-        const auto all = [&]() -> task<void> { co_await table->drop_lost_files(0, look, to); };
+        const auto all = [&]() -> task<void> { co_await table->drop_lost_files(0, look, to, looks_on); };
         tasks.spawn(all);
         turns();
         return to;
@@ -972,6 +974,7 @@ BOOST_FIXTURE_TEST_CASE(files_that_are_gone_are_taken_from_their_clients, suspen
     BOOST_REQUIRE(lock(a, {0, 9}, write));
     BOOST_TEST(look_for_files(0).files == 1u);
     BOOST_TEST(look_for_files(EIO).lost_files == 0u); // which says nothing
+    BOOST_TEST(look_for_files(ESTALE, true).lost_files == 0u);
     BOOST_TEST(table->test_stateid(a, of_a).has_value());
     const storage::restored_state got = look_for_files(ESTALE);
     BOOST_TEST(got.lost_files == 1u);
@@ -982,6 +985,44 @@ BOOST_FIXTURE_TEST_CASE(files_that_are_gone_are_taken_from_their_clients, suspen
     BOOST_TEST(table->stats().opens.value() == 0);
     BOOST_TEST(table->stats().locks.value() == 0);
     BOOST_TEST(table->stats().files.value() == 0);
+}
+
+// Others of the shard have their turn between the parts.
+BOOST_FIXTURE_TEST_CASE(a_file_that_is_gone_is_taken_from_many_in_parts, suspended_fixture)
+{
+    constexpr int opens = 500;
+    for (int i = 0; i < opens; ++i)
+        BOOST_REQUIRE(open(i % 2 == 0 ? a : b, "o" + std::to_string(i), "f", share::read));
+    const std::function<task<result<void>>(const storage::handle&)> look =
+        [](const storage::handle&) -> task<result<void>> { co_return error::from_errno(ESTALE, "by hand"); };
+    storage::restored_state to;
+    const std::atomic<bool> goes_on{true};
+    tasks.spawn([&]() -> task<void> { co_await table->drop_lost_files(0, look, to, goes_on); });
+    std::int64_t left = table->stats().opens.value(), parts = 0;
+    BOOST_TEST(left == opens + 2);
+    for (int i = 0; i < 50; ++i) {
+        shard->turn();
+        const std::int64_t now = table->stats().opens.value();
+        BOOST_TEST(left - now <= 128);
+        parts += now != left ? 1 : 0;
+        left = now;
+    }
+    BOOST_TEST(left == 0);
+    BOOST_TEST(parts >= 4);
+    BOOST_TEST(to.lost_files == 1u);
+    BOOST_TEST_REQUIRE(to.lost.size() == 1u);
+    BOOST_TEST(to.lost[0].find("open 502 times, first by client") != std::string::npos, to.lost[0]);
+}
+
+BOOST_FIXTURE_TEST_CASE(limits_of_files_that_may_be_set_are_set_and_no_others, local_fixture)
+{
+    files::limits most;
+    most.opens = 7;
+    most.waiters_per_file = 3;
+    const std::size_t before = book->options().limits.waiters_per_file;
+    book->set_limits(most);
+    BOOST_TEST(book->options().limits.opens == 7u);
+    BOOST_TEST(book->options().limits.waiters_per_file == before);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

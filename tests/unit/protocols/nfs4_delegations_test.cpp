@@ -889,4 +889,38 @@ BOOST_FIXTURE_TEST_CASE(nothing_is_granted_while_minor_version_2_changes_a_file,
     BOOST_TEST(looking.held == 6);
 }
 
+// As a reload does that keeps a client out: it can't give anything back any more, and others would wait for that.
+BOOST_FIXTURE_TEST_CASE(whom_an_export_keeps_out_has_no_delegation_of_it, fixture)
+{
+    begin();
+    make("f");
+    const auto mine = first.open(first.opening("f", share4::access_read));
+    const auto theirs = second.open(second.opening("f", share4::access_read));
+    BOOST_TEST_REQUIRE(mine.res.delegation.delegation_type == deleg::read);
+    BOOST_TEST_REQUIRE(theirs.res.delegation.delegation_type == deleg::read);
+    const auto take = [&](std::uint32_t via) {
+        files::state_table::export_losses lost;
+        std::size_t place = 0;
+        while (commons->state.table().drop_export(
+            via, files::state_table::export_state::delegations, place, lost,
+            [](const files::client_label& who) { return who.name == "first"; })) {
+        }
+        return lost.delegations + lost.opens * 100;
+    };
+    const std::uint32_t id = exports.all()[0].id;
+    BOOST_TEST(take(id + 1) == 0u); // of another export
+    BOOST_TEST(take(id) == 1u);
+    BOOST_TEST(stats().read_delegations.value() == 1);
+    pass(2s, 1s);
+    const auto is_told_to_look = [&](client4& c) {
+        const auto res = compound(c.sequence()).good<SEQUENCE4res>();
+        return (res.status_flags & seq4_status::expired_some_state_revoked) != 0;
+    };
+    BOOST_TEST(is_told_to_look(first));
+    BOOST_TEST(!is_told_to_look(second));
+    BOOST_TEST(give_back(first, mine) == nfsstat4::admin_revoked);
+    BOOST_TEST(first.read(mine, mine.id) == ""); // its open stays
+    BOOST_TEST(give_back(second, theirs) == nfsstat4::ok);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -40,6 +40,7 @@ struct fixture : v40_fixture {
     fixture()
     {
         options[0].backend = &slow;
+        store = &kept;
         minor = 1;
         serve();
         a.connect();
@@ -67,6 +68,8 @@ struct fixture : v40_fixture {
             names.push_back(c.who.name);
         return names;
     }
+    recovery_lists lists;
+    memory_store kept{lists};
     slow_writes slow{*files};
     client4 a{*this, "a"}, b{*this, "b"};
     client4::opened of_a, of_b;
@@ -172,6 +175,34 @@ BOOST_FIXTURE_TEST_CASE(a_write_that_is_under_way_is_waited_for_or_named, fixtur
             BOOST_TEST_REQUIRE(of_a.status == nfsstat4::ok);
         }
     }
+}
+
+// Another call of the client that finds its state gone has its sessions forgotten while that is being taken.
+BOOST_FIXTURE_TEST_CASE(a_write_that_is_under_way_is_named_though_its_session_is_forgotten_meanwhile, fixture)
+{
+    slow.held = true;
+    const auto hangs =
+        begin(a.sequence(), PUTFH4args{client4::handle_of(of_a)},
+              WRITE4args{of_a.id, 0, stable_how4::unstable, std::as_bytes(std::span("slow", 4))});
+    BOOST_TEST_REQUIRE(!hangs->is_done);
+    pass(2s);
+    kept.takes = [] { return duration(100ms); };
+    std::optional<evicted_client> out;
+    scope ending(*shard);
+    ending.spawn([&]() -> task<void> { out = co_await commons->evicted.end(text_of_client(a.id), 2s); });
+    turns();
+    BOOST_TEST(!out);
+    commons->sessions.forget(a.id);
+    pass(1s);
+    BOOST_TEST(!out);
+    pass(1100ms);
+    BOOST_TEST_REQUIRE(out.has_value());
+    BOOST_TEST(out->running == 1u);
+    BOOST_TEST(out->sessions == 1u);
+    slow.release();
+    turns();
+    run_until_complete(*shard, [&]() -> task<void> { co_await ending.join(); }());
+    BOOST_TEST(hangs->is_done);
 }
 
 BOOST_FIXTURE_TEST_CASE(a_client_is_kept_out_for_its_time_and_no_longer, fixture)

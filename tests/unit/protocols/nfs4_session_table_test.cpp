@@ -160,6 +160,45 @@ BOOST_FIXTURE_TEST_CASE(whoever_asks_of_a_call_that_runs_is_to_come_again, sessi
     BOOST_TEST((begin(again, 1) == slot_verdict::uncached));
 }
 
+// Whoever ends a session sees what runs on it from then on.
+BOOST_FIXTURE_TEST_CASE(no_call_begins_on_a_session_that_is_over, session_fixture)
+{
+    slot_use runs, late, again;
+    BOOST_TEST_REQUIRE((begin(runs, 1) == slot_verdict::run));
+    s->end();
+    BOOST_TEST((begin(late, 1, 7, 1) == slot_verdict::refused));
+    BOOST_TEST(late.status() == nfsstat4::badsession);
+    BOOST_TEST(s->running() == 1u);
+    runs.finish();
+    BOOST_TEST(s->running() == 0u);
+    BOOST_TEST((begin(again, 1) == slot_verdict::uncached)); // which changes nothing
+    BOOST_TEST((begin(again, 2) == slot_verdict::refused));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_call_that_found_its_session_before_it_went_does_not_begin, table_fixture)
+{
+    const clientid4 id = exchange("c");
+    const CREATE_SESSION4res made = create(id);
+    BOOST_TEST_REQUIRE(made.status == nfsstat4::ok);
+    const std::shared_ptr<session> found = table().find(made.sessionid);
+    BOOST_TEST_REQUIRE(found);
+    table().forget(id);
+    slot_use call;
+    BOOST_TEST((call.begin(found, {made.sessionid, 1, 0, 0, false}, 7) == slot_verdict::refused));
+    BOOST_TEST(call.status() == nfsstat4::badsession);
+}
+
+// Those that are no limits to be changed are read without a lock.
+BOOST_FIXTURE_TEST_CASE(limits_that_may_be_set_are_set_and_no_others, table_fixture)
+{
+    session_limits most;
+    most.sessions = 7;
+    most.slots = 1;
+    table().set_limits(most);
+    BOOST_TEST(table().limits().sessions == 7u);
+    BOOST_TEST(table().limits().slots == 4u);
+}
+
 BOOST_FIXTURE_TEST_CASE(a_call_that_was_not_finished_never_was, session_fixture)
 {
     run(1);

@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <optional>
+#include <thread>
 
 BOOST_AUTO_TEST_SUITE(nfs_exports_test)
 
@@ -401,6 +402,32 @@ BOOST_FIXTURE_TEST_CASE(who_is_at_work_on_an_export_is_counted, fixture)
     BOOST_TEST((export_ref(a) == export_ref(next.all()[0])));
     BOOST_TEST((export_ref(a) != export_ref(b)));
     BOOST_TEST((next.all()[0].users == a.users));
+}
+
+// Each shard writes its own count, without a step that others see whole; whoever is no shard takes one that all share.
+BOOST_AUTO_TEST_CASE(who_is_at_work_on_an_export_is_counted_by_several_threads)
+{
+    export_users users(2);
+    BOOST_TEST(users.none());
+    for (const std::size_t one : {0, 1}) {
+        const auto work = [&users](std::size_t shard) {
+            for (int i = 0; i < 200'000; ++i) {
+                users.enter(shard);
+                users.enter(shard);
+                users.leave(shard);
+                users.leave(shard);
+            }
+            users.enter(shard);
+        };
+        std::thread other(work, one == 0 ? 1 : 257);
+        work(one == 0 ? 0 : 256);
+        other.join();
+        BOOST_TEST(!users.none());
+        users.leave(one == 0 ? 0 : 256);
+        BOOST_TEST(!users.none());
+        users.leave(one == 0 ? 1 : 257);
+        BOOST_TEST(users.none());
+    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -6,6 +6,7 @@
 #include <verbena/core/task/yield.hpp>
 #include <verbena/protocols/nfs/server/v4/commons.hpp>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
@@ -112,7 +113,10 @@ task<evicted_client> evictions::end(std::string id, duration patience)
             co_return out;
     }
     out.had = book.holdings_of(client.state);
-    out.sessions = commons_.sessions.of(client.state).size();
+    // Before anything is taken: a call that finds its lease over meanwhile has the client's sessions forgotten, while others of
+    // its calls run on.
+    std::vector<std::shared_ptr<session>> sessions = commons_.sessions.of(client.state);
+    out.sessions = sessions.size();
     const result<void> gone = co_await book.revoke_client(client.state);
     if (!gone && gone.error() != files::errc::stale_client) {
         out.failure = gone.error().message();
@@ -122,7 +126,9 @@ task<evicted_client> evictions::end(std::string id, duration patience)
     // At once, and not when it is heard of the next time: a call whose lease was renewed within the last second would not
     // ask whether it still is somebody's, and could write by the anonymous stateid. One of minor version 0 hears of it by
     // its stateids and RENEW.
-    const std::vector<std::shared_ptr<session>> sessions = commons_.sessions.of(client.state);
+    for (auto& made_meanwhile : commons_.sessions.of(client.state))
+        if (std::ranges::find(sessions, made_meanwhile) == sessions.end())
+            sessions.push_back(std::move(made_meanwhile));
     if (commons_.sessions.name_of(client.state).client != 0) {
         commons_.sessions.forget(client.who.number);
         co_await commons_.state.abandon(client.state);

@@ -161,7 +161,8 @@ void expose_resources(metric_registry& registry, const v4::server_commons& commo
     add_resource(
         group, "nfs4_slot_memory", [&sessions] { return sessions.slot_bytes(); },
         [&sessions] { return sessions.limits().slot_bytes; });
-    const auto of_state = [&](const char* name, gauge stats::* used, adjustable<std::size_t> limits::* most) {
+    const auto of_state = [&](const char* name, gauge stats::* used,
+                              adjustable<std::size_t> files::changeable_limits::* most) {
         add_resource(
             group, name, [&state, used] { return state.total(used); },
             [&state, most] { return state.options().limits.*most; });

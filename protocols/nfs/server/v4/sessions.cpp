@@ -94,10 +94,15 @@ slot_verdict slot_use::begin(std::shared_ptr<session> of, const SEQUENCE4args& a
     session::slot& s = of->slots_[args.slotid];
     const std::lock_guard held(s.lock);
     if (s.number.is_next(args.sequenceid) && !s.running) {
+        // Counted first, then asked: of session::end() and this one sees the other.
+        of->running_.fetch_add(1, std::memory_order_seq_cst);
+        if (of->is_over_.load(std::memory_order_seq_cst)) {
+            of->running_.fetch_sub(1, std::memory_order_release);
+            return refuse(nfsstat4::badsession);
+        }
         number_before_ = std::exchange(s.number, s.number.next());
         s.running = true;
         mark_before_ = std::exchange(s.mark, mark);
-        of->running_.fetch_add(1, std::memory_order_relaxed);
         session_ = std::move(of);
         slot_ = args.slotid;
         running_ = true;
@@ -239,6 +244,7 @@ void session_table::erase_session(const sessionid4& id)
         --c->peer->second.sessions;
         std::erase(c->sessions, id);
     }
+    found->second->end(); // calls that have found it may not have begun yet
     sessions_.erase(found);
 }
 

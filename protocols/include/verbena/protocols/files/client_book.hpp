@@ -188,7 +188,10 @@ public:
     const shard& home() const noexcept { return home_; }
     const state_options& options() const noexcept { return options_; }
     /// Of what is given from now on. Any thread.
-    void set_limits(const limits& most) noexcept { options_.limits = most; }
+    void set_limits(const changeable_limits& most) noexcept
+    {
+        static_cast<changeable_limits&>(options_.limits) = most;
+    }
     /// Any thread: of clients, and of tables on the clients' home.
     const state_stats& stats() const noexcept { return stats_; }
     /// Whether clients may still reclaim what they had before the restart. Any thread.

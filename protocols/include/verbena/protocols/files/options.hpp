@@ -26,9 +26,8 @@
 
 namespace verbena::files {
 
-/// Each of one state_table. Beyond one: its error, or, where an answer without it is legal (a delegation, a wait), that answer.
-/// Some may be set while they are read (client_book::set_limits()): who has more then keeps it.
-struct limits {
+/// Those that may be set while they are read (client_book::set_limits()): who has more then keeps it.
+struct changeable_limits {
     adjustable<std::size_t> clients = 16384;            ///< with those whose lease is over
     adjustable<std::size_t> opens = 1'000'000;          ///< of all clients
     adjustable<std::size_t> opens_per_client = 200'000; ///< of one client
@@ -36,23 +35,27 @@ struct limits {
     adjustable<std::size_t> locks_per_client = 100'000; ///< of one client
     adjustable<std::size_t> lock_states =
         1'000'000; ///< lock owners of files, also those that have no range any more
-    adjustable<std::size_t> lock_states_per_client = 100'000; ///< of one client
-    std::size_t lockers_per_file = 2048;                      ///< that have ranges
-    /// Ranges of a file whose locks processes of this host see, too: an unlock tells the back end what is left of them.
-    std::size_t local_ranges_per_file = 4096;
+    adjustable<std::size_t> lock_states_per_client = 100'000;     ///< of one client
     adjustable<std::size_t> owner_names = std::size_t(256) << 20; ///< bytes of the names of all owners
     adjustable<std::size_t> owner_names_per_client = std::size_t(16) << 20; ///< bytes, of one client
     adjustable<std::size_t> delegations = 100'000;                          ///< of all clients
     adjustable<std::size_t> delegations_per_client =
-        20'000;                            ///< with those that were revoked and are not freed
-    std::size_t waiters_per_client = 1024; ///< for locks; a wait more is not kept
-    std::size_t waiters_per_file = 64;     ///< likewise
-    /// Comparisons of waiters with holders in one go when bytes come free. tend() does the rest.
-    std::size_t waiter_steps = 4096;
+        20'000; ///< with those that were revoked and are not freed
     /// Clients of one peer together have no more than this part of all opens, lock_states, locks, owner_names, and of
     /// what a recallable_kind has at most.
     /// Hosts of one peer take no more than this part of `clients`, as hosts don't go by time.
     adjustable<unsigned> peer_percent = 25;
+};
+
+/// Each of one state_table. Beyond one: its error, or, where an answer without it is legal (a delegation, a wait), that answer.
+struct limits : changeable_limits {
+    std::size_t lockers_per_file = 2048; ///< that have ranges
+    /// Ranges of a file whose locks processes of this host see, too: an unlock tells the back end what is left of them.
+    std::size_t local_ranges_per_file = 4096;
+    std::size_t waiters_per_client = 1024; ///< for locks; a wait more is not kept
+    std::size_t waiters_per_file = 64;     ///< likewise
+    /// Comparisons of waiters with holders in one go when bytes come free. tend() does the rest.
+    std::size_t waiter_steps = 4096;
     std::size_t owner_bytes = 1024; ///< of an owner's name, RFC 8881 NFS4_OPAQUE_LIMIT
 };
 

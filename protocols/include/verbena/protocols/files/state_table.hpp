@@ -293,7 +293,7 @@ public:
     // --- Exports that go
 
     /// What drop_export() takes.
-    enum class export_state : bool { all, layouts };
+    enum class export_state : std::uint8_t { all, layouts, delegations };
     /// How much drop_export() has taken.
     struct export_losses {
         std::size_t opens = 0;
@@ -303,8 +303,11 @@ public:
     };
     /// Takes a part of what clients got by an export: what is recallable is recalled, so that its clients hear of it, and gone at once;
     /// fences begin, and are not awaited. The client finds out by the file's handle, which nobody takes any more. False: `place`, which begins at 0,
-    /// has come to the end. What is given meanwhile may stay, so who wants all of it begins once more when nobody asks for more.
-    bool drop_export(std::uint32_t via, export_state what, std::size_t& place, export_losses& lost);
+    /// has come to the end. What is given meanwhile may stay, so who wants all of it begins once more when nobody asks for more. `whose`
+    /// says of each client whether it is meant; empty: all are. It is asked with each of the client's states, and does not throw. Of
+    /// delegations alone their clients are told to look what they have, and their stateids answer admin_revoked.
+    bool drop_export(std::uint32_t via, export_state what, std::size_t& place, export_losses& lost,
+                     const std::function<bool(const client_label&)>& whose = {});
     /// Whether a fence of something that was got by the export has not ended yet.
     bool has_fences_by(std::uint32_t via) const noexcept;
     /// Where has_files_in() goes on. Begins empty.
@@ -377,12 +380,13 @@ public:
     /// Lifetime: the table and `to` outlive it. Shard: the table's.
     task<void> lock_locally_again(std::uint32_t space, storage::restored_state& to);
     /// Looks for all files of the space that clients have open. `is_there(key)` fails with ESTALE or errc::bad_handle for one that is gone:
-    /// then all state of it goes, and its stateids answer admin_revoked.
-    /// Completes when: all files of the space were looked for. On cancel: it ends early. Errors: none; throws what `is_there` does.
-    /// Lifetime: the table, `is_there` and `to` outlive it. Shard: the table's.
+    /// then all state of it goes, 128 states at a time, and its stateids answer admin_revoked.
+    /// Completes when: all files of the space were looked for, or `goes_on` is false: then nothing is taken any more, whatever `is_there`
+    /// says. On cancel: it ends early. Errors: none; throws what `is_there` does. Lifetime: the table, `is_there`, `to` and `goes_on`
+    /// outlive it. Shard: the table's.
     task<void> drop_lost_files(std::uint32_t space,
                                const std::function<task<result<void>>(const storage::handle&)>& is_there,
-                               storage::restored_state& to);
+                               storage::restored_state& to, const std::atomic<bool>& goes_on);
 
     table_commons& commons() const noexcept { return commons_; }
     client_book& book() const noexcept { return book_; }
@@ -591,7 +595,7 @@ private:
     task<std::deque<storage::handle>> files_where(std::uint32_t space, F concerns);
     void lose_locks(detail::file_entry& f, const storage::lock_range& bytes, const std::string& why,
                     storage::restored_state& to);
-    void lose_file(detail::file_entry& f, storage::restored_state& to);
+    task<void> lose_file(storage::handle file, storage::restored_state& to);
     void note_lost(detail::state_entry& s) noexcept;
     void wait_locally(const pending_lock& p);
     void look_soon(detail::file_entry& f);

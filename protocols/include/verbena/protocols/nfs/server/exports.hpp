@@ -35,23 +35,37 @@
 
 namespace verbena::nfs {
 
-/// Who is at work on an export: calls, and looks at it that outlive them. Any thread counts, with a line of memory for a few shards each.
+/// Who is at work on an export: calls, and looks at it that outlive them. Each shard counts its own in a line of memory that it alone
+/// writes; whoever is none of them shares one.
 class export_users {
 public:
-    /// A call of this shard begins.
-    void enter(std::size_t shard) noexcept { at(shard).fetch_add(1, std::memory_order_relaxed); }
-    /// It has ended.
-    void leave(std::size_t shard) noexcept { at(shard).fetch_sub(1, std::memory_order_release); }
-    /// True says something where nobody can begin any more.
+    /// Shards that count apart. Those beyond count where threads do that are no shards.
+    static constexpr std::size_t usual_shards = 8;
+    /// For so many shards.
+    explicit export_users(std::size_t shards = usual_shards) : shards_(shards), lines_(shards + 1) {}
+
+    /// A call of that shard, on it, begins.
+    void enter(std::size_t shard) noexcept { count(shard, 1); }
+    /// It has ended. On the same shard.
+    void leave(std::size_t shard) noexcept { count(shard, -1); }
+    /// True says something where nobody can begin any more. Any thread.
     bool none() const noexcept;
 
 private:
-    static constexpr std::size_t lines = 8;
     struct alignas(64) line {
         std::atomic<std::int64_t> users{0};
     };
-    std::atomic<std::int64_t>& at(std::size_t shard) noexcept { return lines_[shard % lines].users; }
-    std::array<line, lines> lines_;
+    void count(std::size_t shard, std::int64_t change) noexcept
+    {
+        if (shard >= shards_) {
+            lines_[shards_].users.fetch_add(change, std::memory_order_release);
+            return;
+        }
+        auto& users = lines_[shard].users;
+        users.store(users.load(std::memory_order_relaxed) + change, std::memory_order_release);
+    }
+    const std::size_t shards_;
+    std::vector<line> lines_;
 };
 
 /// An export: what it serves, to whom, as whom.
@@ -82,7 +96,7 @@ struct export_options {
     /// Exports of one space are those of one tree: what clients have open, locked and delegated by one of them counts for all. It is
     /// the id of the first of them, if no other tree has that one. 0: add() sets it; else it stays as it was in the list before.
     std::uint32_t space = 0;
-    /// Made by add() unless it is there: those of the list before, of an export that stays.
+    /// Made by add() unless it is there: those of the list before, of an export that stays; or for more shards than usual.
     std::shared_ptr<export_users> users = {};
 
     /// Where `shard` counts; nullptr where nothing is counted.

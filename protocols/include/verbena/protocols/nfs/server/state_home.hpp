@@ -86,7 +86,7 @@ public:
     /// As it was made. Any thread.
     const files::state_options& options() const noexcept { return book_.options(); }
     /// Any thread.
-    void set_limits(const files::limits& most) noexcept { book_.set_limits(most); }
+    void set_limits(const files::changeable_limits& most) noexcept { book_.set_limits(most); }
     /// Whether `s` is the clients' home. Any thread.
     bool is_home(const shard& s) const noexcept { return &s == &home_; }
     /// Of clients.

@@ -149,8 +149,11 @@ public:
     static constexpr unsigned most_tries = 64;
     static constexpr unsigned tries_each_second = 10; ///< when most_tries are used up
 
-    /// `state` outlives it. Of `limits` those of connections count.
-    void set_limits(const session_limits& limits) noexcept { limits_ = limits; }
+    /// Of `limits` those of connections count.
+    void set_limits(const changeable_session_limits& limits) noexcept
+    {
+        static_cast<changeable_session_limits&>(limits_) = limits;
+    }
     /// `state` outlives it. No client is called before connect_by().
     callback_paths(state_home& state, const session_limits& limits) noexcept : state_(state), limits_(limits)
     {

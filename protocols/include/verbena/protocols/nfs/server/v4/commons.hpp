@@ -45,7 +45,8 @@ struct server_commons {
                    session_limits limits = {});
 
     /// Of what is given from now on. Any thread.
-    void set_limits(const files::limits& of_state, const session_limits& of_sessions) noexcept
+    void set_limits(const files::changeable_limits& of_state,
+                    const changeable_session_limits& of_sessions) noexcept
     {
         state.set_limits(of_state);
         sessions.set_limits(of_sessions);

@@ -37,13 +37,8 @@
 
 namespace verbena::nfs::v4 {
 
-/// Some may be set while they are read (server_commons::set_limits()): who has more then keeps it.
-struct session_limits {
-    std::uint32_t slots = 64;              ///< of a session
-    std::uint32_t operations = 64;         ///< of a COMPOUND
-    std::uint32_t request_size = 1049620;  ///< bytes, RPC header included: what Linux asks for to write 1 MiB
-    std::uint32_t response_size = 1049480; ///< likewise to read 1 MiB
-    std::uint32_t cached_response_size = 4096;        ///< bytes that a slot keeps
+/// Those that may be set while they are read (server_commons::set_limits()): who has more then keeps it.
+struct changeable_session_limits {
     adjustable<std::size_t> clients = 16384;          ///< with those that are not confirmed
     adjustable<std::size_t> clients_per_peer = 1024;  ///< likewise
     adjustable<std::size_t> sessions = 4096;          ///< of all clients
@@ -60,7 +55,16 @@ struct session_limits {
     /// Likewise: connections that the server makes to call clients.
     adjustable<std::size_t> callback_connections = 256;
     adjustable<std::size_t> callback_connections_per_peer = 16; ///< to one peer group
-    unsigned v6_prefix = default_peer_prefix; ///< of peer_group(), by which peers are told apart
+};
+
+/// Of sessions, and of what clients keep at the server. What is not changeable_session_limits is set once.
+struct session_limits : changeable_session_limits {
+    std::uint32_t slots = 64;              ///< of a session
+    std::uint32_t operations = 64;         ///< of a COMPOUND
+    std::uint32_t request_size = 1049620;  ///< bytes, RPC header included: what Linux asks for to write 1 MiB
+    std::uint32_t response_size = 1049480; ///< likewise to read 1 MiB
+    std::uint32_t cached_response_size = 4096; ///< bytes that a slot keeps
+    unsigned v6_prefix = default_peer_prefix;  ///< of peer_group(), by which peers are told apart
 };
 
 /// Lets something happen once a second at most.
@@ -189,7 +193,10 @@ public:
     /// Its client has said that it is done (RECLAIM_COMPLETE).
     void reclaimed() noexcept { must_reclaim_.store(false, std::memory_order_relaxed); }
     /// Calls that run on it.
-    unsigned running() const noexcept { return running_.load(std::memory_order_acquire); }
+    unsigned running() const noexcept { return running_.load(std::memory_order_seq_cst); }
+    /// From now on no call begins on it: slot_use::begin() answers badsession. Who asks for running() behind this sees each call that
+    /// began before.
+    void end() noexcept { is_over_.store(true, std::memory_order_seq_cst); }
     /// A call of its has run until now. Said before its slot is free.
     void heard(time_point now) noexcept
     {
@@ -225,6 +232,7 @@ private:
     const channel_attrs4 fore_;
     std::vector<slot> slots_;
     std::atomic<unsigned> running_{0};
+    std::atomic<bool> is_over_{false};
     std::atomic<duration::rep> renewed_{0};
     std::atomic<duration::rep> heard_{time_point::min().time_since_epoch().count()};
     std::atomic<bool> revoked_{false};
@@ -428,7 +436,10 @@ public:
     /// The client goes if it is not confirmed. False: it is, or is about to be.
     bool drop_unconfirmed(clientid4 client);
     /// Of what is given from now on. Any thread.
-    void set_limits(const session_limits& limits) noexcept { limits_ = limits; }
+    void set_limits(const changeable_session_limits& limits) noexcept
+    {
+        static_cast<changeable_session_limits&>(limits_) = limits;
+    }
     /// Whose limits the peer at `from` shares.
     std::string group_of(std::string_view from) const { return peer_group(from, limits_.v6_prefix); }
     /// Whether it is time to look for what can be given back: once a second for each peer group, and once for all.

@@ -31,7 +31,10 @@ public:
     /// Of `limits` those of clients count.
     v40_clients(const siphash_key& key, std::uint32_t epoch, duration lease, const session_limits& limits);
     /// Any thread.
-    void set_limits(const session_limits& limits) noexcept { limits_ = limits; }
+    void set_limits(const changeable_session_limits& limits) noexcept
+    {
+        static_cast<changeable_session_limits&>(limits_) = limits;
+    }
 
     /// What set() answers.
     struct made {

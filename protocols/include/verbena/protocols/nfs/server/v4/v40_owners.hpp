@@ -128,7 +128,10 @@ public:
     /// Of `limits` those of owners count.
     v40_owners(const siphash_key& key, const session_limits& limits) noexcept : key_(key), limits_(limits) {}
     /// Any thread.
-    void set_limits(const session_limits& limits) noexcept { limits_ = limits; }
+    void set_limits(const changeable_session_limits& limits) noexcept
+    {
+        static_cast<changeable_session_limits&>(limits_) = limits;
+    }
 
     /// The owner of that name; nullptr if there is none.
     std::shared_ptr<v40_owner> find(files::client_id client, bool locks,

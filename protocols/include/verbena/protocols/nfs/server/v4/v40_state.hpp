@@ -34,9 +34,8 @@ public:
     /// Of a COMPOUND.
     std::uint32_t most_operations() const noexcept { return limits_.operations; }
     /// Any thread.
-    void set_limits(const session_limits& limits) noexcept
+    void set_limits(const changeable_session_limits& limits) noexcept
     {
-        limits_ = limits;
         clients_.set_limits(limits);
         owners_.set_limits(limits);
         paths_.set_limits(limits);
