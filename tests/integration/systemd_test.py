@@ -2,12 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The systemd unit: systemd takes it, and what its filter of system calls lets through is enough for a daemon at work."""
 import ctypes
+import json
 import os
 import random
 import re
 import subprocess
+import sys
 
 import daemon
+
+CONTAINER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../services/container")
+sys.path.insert(0, CONTAINER)
+import seccomp_profile # pylint: disable=wrong-import-position
 
 SCMP_ACT_ERRNO, SCMP_ACT_ALLOW, EPERM = 0x00050000, 0x7fff0000, 1
 UNKNOWN = -1 # what libseccomp answers for a name of another architecture
@@ -37,23 +43,15 @@ class Systemd(daemon.DaemonTest):
             self.assertIn("\n" + line + "\n", self.unit)
         self.assertRegex(self.unit, r"\nWatchdogSec=\d+min\n")
 
-    def calls_of(self, words):
-        """Names of system calls; those of a @group, and of groups in it, instead of the group."""
-        found = set()
-        for word in words:
-            if not word.startswith("@"):
-                found.add(word)
-                continue
-            listed = subprocess.run(["systemd-analyze", "syscall-filter", "--no-pager", word], capture_output=True, text=True,
-                                    timeout=60 * daemon.SLOW, check=True).stdout
-            found |= self.calls_of(line.strip() for line in listed.splitlines()[1:]
-                                   if line.startswith("    ") and not line.strip().startswith("#"))
-        return found
+    def test_containers_have_the_same_filter(self):
+        with open(os.path.join(CONTAINER, "seccomp.json"), encoding="utf-8") as file:
+            profile = json.load(file)
+        self.assertEqual(profile, seccomp_profile.profile(self.unit), "services/container/seccomp_profile.py makes it anew")
 
     def test_the_filter_lets_it_work(self):
         words = re.search(r"(?m)^SystemCallFilter=(.*)$", self.unit)[1].split()
         self.assertFalse([word for word in words if word.startswith("~")], "a list of what is allowed")
-        names = self.calls_of([*words, "@default"])
+        names = seccomp_profile.calls_of([*words, "@default"])
         seccomp = ctypes.CDLL("libseccomp.so.2")
         seccomp.seccomp_init.restype = seccomp_context = ctypes.c_void_p
         seccomp.seccomp_rule_add.argtypes = [seccomp_context, ctypes.c_uint32, ctypes.c_int, ctypes.c_uint]

@@ -6,13 +6,10 @@ set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/../.."
 build=${1:?run.sh BUILD}
 work=$(mktemp -d)
-before=$(meson introspect "$build" --buildoptions | python3 -c '
-import json, sys
-all = {option["name"]: option["value"] for option in json.load(sys.stdin)}
-print(*("-D%s=%s" % (name, all[name]) for name in ("prefix", "sysconfdir", "libdir")))')
+. tests/package/packages.sh
+before=$(prefix_of "$build")
 done_with() {
-    # shellcheck disable=SC2086 # three options
-    meson configure "$build" $before >/dev/null && ninja -C "$build" >/dev/null
+    put_back "$build"
     rm -rf "$work"
 }
 trap done_with EXIT
@@ -34,9 +31,8 @@ done
 
 root=$work/root
 # What the packages depend on is there before, so that what they leave can be told, and no network is needed; systemd makes the user.
-names() { dpkg-deb -f "$1" Depends | sed 's/([^)]*)//g; s/|[^,]*//g; s/ //g'; }
 apt-config dump | grep '^Acquire::Check' >"$work/apt.conf" || true # what this host says of old lists
-mmdebstrap --quiet --variant=apt --include="systemd,iproute2,$(names "$work"/packages/verbena_*.deb),$(names "$work"/packages/libverbena-dev_*.deb)" \
+mmdebstrap --quiet --variant=apt --include="systemd,iproute2,$(depends_of "$work"/packages/verbena_*.deb),$(depends_of "$work"/packages/libverbena-dev_*.deb)" \
     "--aptopt=$work/apt.conf" bookworm "$root" /etc/apt/sources.list.d/*.sources
 cp "$work"/packages/*.deb "$root/tmp"
 inside() { unshare --fork --pid --mount --net chroot "$root" /bin/sh -ec "ip link set lo up 2>/dev/null || true; mount -t proc proc /proc; $1"; }

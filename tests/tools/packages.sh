@@ -14,6 +14,7 @@ packages_for() {
     sanitizers) words libclang-rt-19-dev llvm-19 llvm-19-dev ;;
     package) words lowdown dpkg-dev ;;
     package_test) words mmdebstrap man-db ;;
+    day) words systemd-container podman crun e2fsprogs iproute2 util-linux ;;
     format) words clang-format-19 ;;
     tidy) words clang-tidy-19 ;;
     reuse) words reuse ;;

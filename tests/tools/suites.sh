@@ -26,6 +26,7 @@ sim_seeds    all    build,tests                1500    -  5,000 fresh seeds of s
 lab612       all    build,tests,lab             900    -  the smoke scenarios on kernel 6.12
 power        all    build,tests,lab            1500    -  a guest loses its power ten times under load of files, twice under that of a block device
 package      all    build,tests,gcc,package,package_test 900 -  Debian packages, installed, used, upgraded and removed in a root that has nothing else
+day          all    build,tests,gcc,package,package_test,day 1800 - an operator's day on a host that systemd boots, from the installation to the purge; and the container image
 cells        all    build,tests,lab,wireshark  3600    -  twenty cells of the interoperation matrix at CI size, on kernel 6.1
 mutants_changed all build,tests                3600    -  known bugs planted in the sources that a change touches, each of which a test must see
 mutants      hand   build,tests                3600    -  known bugs planted one at a time, each of which a test must see
@@ -266,6 +267,7 @@ suite_tidy() {
     outcome tidy
 }
 suite_package() { built_plain && verdict package tests/package/run.sh build; }
+suite_day() { built_plain && counted day tests/day/run.sh build; }
 suite_coverage() { built_plain && counted coverage tests/tools/coverage.py build build-coverage; }
 suite_fuzz() { fuzz_build built_in && under_asan meson_suites build-fuzz "$limit" fuzz; }
 suite_sim_seeds() {
