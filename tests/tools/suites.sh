@@ -27,7 +27,7 @@ lab612       all    build,tests,lab             900    -  the smoke scenarios on
 power        all    build,tests,lab            1500    -  a guest loses its power ten times under load of files, twice under that of a block device
 package      all    build,tests,gcc,package,package_test 900 -  Debian packages, installed, used, upgraded and removed in a root that has nothing else
 cells        all    build,tests,lab,wireshark  3600    -  twenty cells of the interoperation matrix at CI size, on kernel 6.1
-mutants_changed all build,tests                3600    -  known bugs planted in the sources that a change touches, each of which a test must see
+mutants_changed all build,tests                3600    -  known bugs planted in the sources that a change touches, for 20 minutes: new ones, then drawn ones; a test must see each
 mutants      hand   build,tests                3600    -  known bugs planted one at a time, each of which a test must see
 lab_full     full   build,tests,lab,wireshark 36000    -  the lab's own test, matrix and loss of power at full size, both kernels, into docs/interop.md
 "
@@ -278,7 +278,7 @@ suite_cells() { built_plain && in_lab cells build cells --boots $boots --size ci
 
 # --- by hand ----------------------------------------------------------------------------------
 
-suite_mutants_changed() { counted mutants_changed python3 tests/mutants/run.py --changed; }
+suite_mutants_changed() { counted mutants_changed python3 tests/mutants/run.py --changed --seconds 1200; }
 suite_mutants() { counted mutants python3 tests/mutants/run.py; }
 
 # --- ./check --lab-full -----------------------------------------------------------------------
