@@ -129,13 +129,15 @@ def base(top=TOP):
     return first.split()[-1] if first else None
 
 
-def concerned(mutants, revision, top=TOP, folder=HERE):
-    """The mutants whose source differs from `revision`, uncommitted changes included, and those whose own lines do. None for a revision
-    that git does not know."""
+def changed_since(revision, top):
+    """The files that differ from `revision`, uncommitted changes included; None for a revision that git does not know."""
     listed = git(top, "diff", "--name-only", "-z", revision)
-    if listed is None:
-        return None
-    changed = set(listed.split("\0"))
+    return None if listed is None else set(listed.split("\0"))
+
+
+def differing(mutants, revision, top=TOP, folder=HERE):
+    """Those of the mutants that `revision` does not have, or not so."""
+    changed = changed_since(revision, top)
     prefix = os.path.relpath(folder, top)
     before = []
     for name in sorted(os.listdir(folder)):
@@ -145,4 +147,14 @@ def concerned(mutants, revision, top=TOP, folder=HERE):
             before += tomllib.loads(text)["mutant"] if text else []
         elif name.endswith(".toml"):
             before += tomllib.loads(content_of(os.path.join(folder, name)).decode())["mutant"]
-    return [m for m in mutants if m["file"] in changed or m not in before]
+    return [m for m in mutants if m not in before]
+
+
+def concerned(mutants, revision, top=TOP, folder=HERE):
+    """The mutants whose source differs from `revision`, uncommitted changes included, and those that differ themselves. None for a revision
+    that git does not know."""
+    changed = changed_since(revision, top)
+    if changed is None:
+        return None
+    new = {m["name"] for m in differing(mutants, revision, top, folder)}
+    return [m for m in mutants if m["file"] in changed or m["name"] in new]

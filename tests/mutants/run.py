@@ -4,6 +4,8 @@
 
   tests/mutants/run.py [--build FOLDER] [NAME...]     all, or those whose name begins so
   tests/mutants/run.py --changed[=REVISION]           those of sources that differ from REVISION, and those that are new or differ themselves
+  tests/mutants/run.py --seconds N [--seed S] ...     as many of those as N seconds are enough for, builds included: first the new ones, then
+                                                      some of each source
   tests/mutants/run.py --list                         what there is
 
 Each `tests/mutants/LAYER.toml` holds mutants of that layer:
@@ -20,11 +22,12 @@ Each `tests/mutants/LAYER.toml` holds mutants of that layer:
 A copy of the sources lies in FOLDER (build-mutants) with a build of its own, whose libraries are not optimised. The run builds again what a
 mutant touches, and runs its test. A mutant whose piece is not found once, or that does not compile, is stale and fails. So does one whose
 test does not end, and a test that fails without a mutant. Without REVISION, `--changed` compares with the commit where this branch left the
-main one, else with the newest tag, else with some commits back. Needs what a build needs, and Python 3.11. The last line is
-`N passed, N failed`."""
+main one, else with the newest tag, else with some commits back. With `--seconds` the rest is drawn by a seed, and the run says how many mutants
+it left out and how to draw the same ones again. Needs what a build needs, and Python 3.11. The last line is `N passed, N failed`."""
 import argparse
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -36,6 +39,7 @@ from catalogue import TOP, content_of
 
 SLOW = int(os.environ.get("VERBENA_SLOW", "1")) # times limits: `./check --slow`
 BOOST_LIMIT, PYTHON_LIMIT = 20 * SLOW, 120 * SLOW # seconds; a test that has not ended by then hangs
+AT_ONCE = 3 # mutants of one source that follow each other where not all can run
 
 
 def write(path, content):
@@ -149,16 +153,72 @@ class Copy:
 
 
 def chosen(options):
-    """The mutants that the command line asks for."""
+    """The mutants that the command line asks for, and those of them that are new or differ themselves."""
     mutants = [m for m in catalogue.read() if not options.name or m["name"].startswith(tuple(options.name))]
     if options.changed is None:
-        return mutants
+        return mutants, []
     revision = options.changed or catalogue.base()
     some = catalogue.concerned(mutants, revision) if revision else None
     if some is None:
         sys.exit(f"git knows no revision {revision or 'to compare with'}: name one, as in --changed=HEAD~5")
     print(f"changed since {revision}: what {len(some)} of {len(mutants)} mutants are about")
-    return some
+    return some, catalogue.differing(some, revision)
+
+
+def rounds(mutants, first, seed):
+    """The mutants in the order in which a run without the time for all plants them, as lists: those of `first`, then of each source
+    some, until none is left. Mutants of one source stand together, which compiles it less often."""
+    drawn = random.Random(seed)
+    new = [m for m in mutants if m in first]
+    if new:
+        yield new
+    left = {}
+    for mutant in mutants:
+        if mutant not in first:
+            left.setdefault(mutant["file"], []).append(mutant)
+    for of_file in left.values():
+        drawn.shuffle(of_file)
+    while left:
+        files = list(left)
+        drawn.shuffle(files)
+        for file in files:
+            some, left[file] = left[file][:AT_ONCE], left[file][AT_ONCE:]
+            if not left[file]:
+                del left[file]
+            yield sorted(some, key=lambda m: m["test"])
+
+
+def planted(copy, rounds_of, count, until=None):
+    """Plants what these lists hold, until a time of the monotonic clock if one is given; prints each outcome. How many passed and failed, and how
+    many were planted."""
+    passed = failed = number = 0
+    good = set() # tests and cases that pass without a mutant
+    for some in rounds_of:
+        if until is not None and time.monotonic() >= until:
+            break
+        # A test that fails by itself would see everything.
+        asked = {(m["test"], m["cases"]): m for m in some if (m["test"], m["cases"]) not in good}
+        if asked and not copy.make({test for test, _ in asked}):
+            print(f"  they do not build:\n{copy.log_end()}", flush=True)
+            return passed, failed + 1, number
+        for (test, cases), mutant in asked.items():
+            if until is not None and time.monotonic() >= until:
+                break
+            good.add((test, cases))
+            if (status := copy.test(mutant)) != 0:
+                print(f"  {test} {cases} {'hangs' if status is None else 'fails'} without a mutant:\n{copy.log_end()}", flush=True)
+                failed += 1
+        for mutant in some:
+            begun = time.monotonic()
+            if until is not None and begun >= until:
+                break
+            number += 1
+            outcome, why = copy.plant(mutant)
+            print(f"[{number}/{count}] {outcome:6} {mutant['name']} ({mutant['test']}, "
+                  f"{time.monotonic() - begun:.0f} s)\n{why}", end="", flush=True)
+            passed += outcome == "seen"
+            failed += outcome != "seen"
+    return passed, failed, number
 
 
 def main():
@@ -166,9 +226,11 @@ def main():
     parser.add_argument("--build", metavar="FOLDER", default=os.path.join(TOP, "build-mutants"))
     parser.add_argument("--list", action="store_true", help="names the mutants and what they break")
     parser.add_argument("--changed", metavar="REVISION", nargs="?", const="", help="only those that concern what has changed")
+    parser.add_argument("--seconds", metavar="N", type=int, help="builds and plants for so long: the new ones first, then drawn ones")
+    parser.add_argument("--seed", metavar="S", type=int, help="of the draw")
     parser.add_argument("name", nargs="*")
     options = parser.parse_args()
-    mutants = chosen(options)
+    mutants, new = chosen(options)
     if options.list:
         for m in mutants:
             print(f"{m['name']}\n  {m['file']}\n  {m['breaks']}\n  {m['test']} {m['cases']}")
@@ -176,34 +238,25 @@ def main():
     if not mutants and options.changed is not None:
         print("1 passed, 0 failed") # the comparison: a suite without any test has failed
         return 0
-    passed = failed = 0
 
+    begun = time.monotonic()
     copy = Copy(os.path.abspath(options.build))
     copy.refresh()
     tests = {m["test"] for m in mutants}
-    print(f"building {len(tests)} tests in {options.build}", flush=True)
+    print(f"{len(tests)} tests in {options.build}", flush=True)
     if not copy.configure():
         print(f"  Meson refuses:\n{copy.log_end()}\n0 passed, 1 failed")
         return 1
     if unknown := tests - set(copy.tests):
         print(f"  Meson has no test {', '.join(sorted(unknown))} in this build\n0 passed, 1 failed")
         return 1
-    if not copy.make(tests):
-        print(f"  they do not build:\n{copy.log_end()}\n0 passed, 1 failed")
-        return 1
-    # A test that fails by itself would see everything.
-    asked = {(m["test"], m["cases"]): m for m in mutants}
-    for (test, cases), mutant in asked.items():
-        if (status := copy.test(mutant)) != 0:
-            print(f"  {test} {cases} {'hangs' if status is None else 'fails'} without a mutant:\n{copy.log_end()}", flush=True)
-            failed += 1
-    for number, mutant in enumerate(mutants, 1):
-        begun = time.monotonic()
-        outcome, why = copy.plant(mutant)
-        print(f"[{number}/{len(mutants)}] {outcome:6} {mutant['name']} ({mutant['test']}, "
-              f"{time.monotonic() - begun:.0f} s)\n{why}", end="", flush=True)
-        passed += outcome == "seen"
-        failed += outcome != "seen"
+    if options.seconds is None:
+        passed, failed, number = planted(copy, [mutants], len(mutants))
+    else:
+        seed = random.randrange(1 << 32) if options.seed is None else options.seed
+        passed, failed, number = planted(copy, rounds(mutants, new, seed), len(mutants), begun + options.seconds)
+        if number < len(mutants):
+            print(f"{len(mutants) - number} of {len(mutants)} were left out, since {options.seconds} s were over (--seed {seed} draws the same)")
     print(f"{passed} passed, {failed} failed")
     return 0 if passed and not failed else 1
 

@@ -8,8 +8,9 @@ export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 declare -A built=()      # build folder -> ok | failed
 declare -A built_part=() # and the targets that were built, nothing for all
 
-# build_in FOLDER COMPILER [MESON OPTION...]: configures once, then builds $targets (all if empty). The first call of a
-# run builds, or waits for a build that is queued; later ones return what came out of it, unless they ask for more.
+# build_in FOLDER COMPILER [MESON OPTION...]: configures once, then builds $targets (all if empty; tests:SUITE for what the tests
+# of a Meson suite need). The first call of a run builds, or waits for a build that is queued; later ones return what came out
+# of it, unless they ask for more.
 build_in() {
     local dir=$1 status=ok
     if [[ -z ${built[$dir]:-} || (${built[$dir]} == ok && -n ${built_part[$dir]} && ${targets:-} != "${built_part[$dir]}") ]]; then
@@ -55,6 +56,10 @@ configure() {
 
 if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
     configure "$@" || exit
+    if [[ ${targets:-} == tests:* ]]; then
+        ninja -C "$1" build.ninja >/dev/null || exit # what it knows of tests is not older than the sources
+        targets=$(python3 tests/tools/test_targets.py "$1" "${targets#tests:}") || exit
+    fi
     # Large pages: clang takes a quarter less of the processor, most of all where a page fault is dear, as in a guest.
     export GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.top_pad=67108864
     # One job more than processors: a compiler waits for its headers now and then.

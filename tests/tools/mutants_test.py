@@ -116,6 +116,10 @@ class Changed(InTree):
     def test_mutants_that_are_new_or_differ_are_run(self):
         self.list_of({"new": "limit(6)"}, {"name": "b-1", "file": "b.cpp"}, {"name": "b-2", "file": "b.cpp"})
         self.assertEqual(self.concerned(), ["a-1", "b-2"])
+        self.put("b.cpp", "limit(4); // more\n")
+        self.assertEqual(self.concerned(), ["a-1", "b-1", "b-2"])
+        differing = catalogue.differing(catalogue.read(self.mutants), "HEAD", self.top, self.mutants)
+        self.assertEqual([m["name"] for m in differing], ["a-1", "b-2"])
 
     def test_a_revision_that_does_not_exist_is_no_comparison(self):
         self.assertIsNone(catalogue.concerned([], "nowhere", self.top, self.mutants))
@@ -142,7 +146,8 @@ class Planted(run.Copy):
         self.status, self.builds, self.planted = status, builds, None
 
     def make(self, tests):
-        self.planted = catalogue.content_of(os.path.join(self.source, "a.cpp"))
+        texts = [catalogue.content_of(os.path.join(self.source, name)) for name in sorted(os.listdir(self.source))]
+        self.planted = next((text for text in texts if b"limit(5)" in text), texts[0])
         return self.builds
 
     def test(self, mutant):
@@ -184,6 +189,52 @@ class Outcomes(InTree):
         self.assertEqual(select.select([reader], [], [], 60)[0], [reader])
         self.assertEqual(os.read(reader, 1), b"") # the last holder is gone
         self.assertEqual(copy.run(["sh", "-c", "exit 3"]), 3)
+
+
+class Rounds(InTree):
+    """Which mutants a run plants that has no time for all."""
+
+    def setUp(self):
+        super().setUp()
+        os.mkdir(os.path.join(self.top, "source"))
+        for name in "abc":
+            self.put(f"source/{name}.cpp", "limit(4);\n")
+        self.list_of(*({"name": f"{file}-{n}", "file": f"{file}.cpp"} for file in "abc" for n in range(5)))
+        self.all = catalogue.read(self.mutants)
+        self.new = [m for m in self.all if m["name"] in ("b-2", "c-4")]
+
+    def names(self, seed):
+        return [[m["name"] for m in some] for some in run.rounds(self.all, self.new, seed)]
+
+    def test_new_ones_are_first_and_then_some_of_each_source_until_all_are_planted(self):
+        new, *rest = self.names(1)
+        self.assertEqual(new, ["b-2", "c-4"])
+        self.assertEqual(sorted(name[0] for some in rest[:3] for name in some[:1]), ["a", "b", "c"])
+        self.assertEqual([len({name[0] for name in some}) for some in rest], [1] * len(rest))
+        self.assertEqual(sorted(sum([new, *rest], [])), sorted(m["name"] for m in self.all))
+
+    def test_a_seed_draws_the_same_and_another_one_draws_others(self):
+        self.assertEqual(self.names(1), self.names(1))
+        self.assertGreater(len({str(self.names(seed)) for seed in range(8)}), 1)
+
+    def test_it_ends_when_the_time_is_over_and_tells_how_many_it_planted(self):
+        class Told(Planted):
+            def test(self, mutant):
+                return 0 if self.planted == b"limit(4);\n" else 201
+        clock = iter(range(1000))
+        copy = Told(self.top, 0)
+        with unittest.mock.patch.object(run.time, "monotonic", lambda: next(clock)), unittest.mock.patch("builtins.print"):
+            some = run.planted(copy, run.rounds(self.all, self.new, 1), len(self.all), until=12)
+            self.assertEqual(next(clock) < 20, True)
+            everything = run.planted(Told(self.top, 0), run.rounds(self.all, self.new, 1), len(self.all))
+        self.assertEqual(some[1], 0)
+        self.assertEqual(some[0], some[2])
+        self.assertTrue(0 < some[2] < len(self.all))
+        self.assertEqual(everything, (15, 0, 15))
+
+    def test_a_test_that_fails_without_a_mutant_is_a_failure(self):
+        with unittest.mock.patch("builtins.print"):
+            self.assertEqual(run.planted(Planted(self.top, 201), [self.new], 2), (2, 1, 2))
 
 
 class Commands(unittest.TestCase):

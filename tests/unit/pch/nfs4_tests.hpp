@@ -4,8 +4,6 @@
 
 #include "../protocols/nfs4_server.hpp"
 
-#include <verbena/core/task/event.hpp>
-#include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/files/recovery.hpp>
 #include <verbena/protocols/nfs/client/v4/client.hpp>
 #include <verbena/protocols/nfs/client/v4/file.hpp>
