@@ -21,7 +21,7 @@ namespace {
 // For the folder of an export, which may hang.
 constexpr std::chrono::seconds resolve_patience{5};
 // Whether a lane has something to do still.
-constexpr std::chrono::milliseconds look_again{1};
+constexpr std::chrono::milliseconds lane_look{1};
 
 // Settings of an export that its back end knows nothing of.
 constexpr std::string_view changed_in_place[] = {"clients",    "transports", "read_only", "root_squash",
@@ -142,7 +142,7 @@ bool close_within(export_backend& of, std::chrono::milliseconds patience) noexce
     while (of.lane != nullptr && is_at_work()) {
         if (clock::now() >= until)
             return false;
-        std::this_thread::sleep_for(look_again);
+        std::this_thread::sleep_for(lane_look);
     }
     return of.is_closed_early = true;
 }
