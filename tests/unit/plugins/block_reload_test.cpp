@@ -168,7 +168,9 @@ BOOST_AUTO_TEST_CASE(a_mistake_changes_nothing_and_a_look_makes_no_file)
     BOOST_TEST((std::filesystem::file_size(folder.path() / "disk") == 1u << 20));
     BOOST_TEST(s.devices().size() == 2u);
     // A removed one is closed, so that another may have the file.
-    s.plan({"disk=8M"})->apply();
+    const auto removal = s.plan({"disk=8M"});
+    removal->apply();
+    BOOST_TEST(removal->late.empty());
     s.plan({"disk=8M", ("copy=" + (folder.path() / "disk").string()).c_str()})->apply();
     BOOST_TEST(s.devices().size() == 2u);
 }
