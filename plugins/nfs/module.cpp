@@ -244,6 +244,7 @@ private:
     static versions read_versions(setting_values& values);
     static v4::user_names_options read_names(const setting_values& values);
     void set_limits(const limits_config& most) noexcept;
+    void show_rooms() noexcept;
     void begin_names(module_host& host);
     void begin_groups(module_host& host);
     void make_groups(shard& home);
@@ -376,6 +377,7 @@ public:
     {
         exports_->apply();
         late.swap(exports_->late);
+        of_.show_rooms();
         of_.set_limits(most_);
         of_.said_.values.find("limits")->data.swap(limits.data);
         of_.said_.allow_public = allow_public_;
@@ -391,6 +393,16 @@ private:
     const std::unique_ptr<reload_plan> exports_;
     const bool allow_public_;
 };
+
+// Of exports that became writable or read-only.
+void nfs_module::show_rooms() noexcept
+{
+    try {
+        for (const auto& e : exports_.all())
+            e->backend->room.show(!e->config.read_only);
+    } catch (const std::bad_alloc&) { // metrics stay as they were, and the next reload sees to them
+    }
+}
 
 void nfs_module::set_limits(const limits_config& most) noexcept
 {

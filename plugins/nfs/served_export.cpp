@@ -166,11 +166,12 @@ std::shared_ptr<served_export> open_export(module_host& host, const export_confi
                                                      to.value({label}, !is_up || is_up() ? 1 : 0);
                                                  }));
     append(backend.metrics, expose(host.metrics(), *made->backend->traffic, e.pseudo));
-    // Nobody misses room where nobody may write, and media that can't be written have none.
-    if (!made->options.read_only)
+    // Media that can't be written have none. Others may be written after a reload.
+    if (!backend.read_only)
         append(backend.metrics, expose(host.metrics(), made->backend->room, e.pseudo));
     else
         made->backend->room.end();
+    made->backend->room.show(!e.read_only);
     made->backend->is_closed_early = what == opened_for::a_look;
     return made;
 }
