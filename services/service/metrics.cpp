@@ -127,6 +127,7 @@ struct server::impl {
             net::open_listener(place_of(e).value(), {.backlog = http_server::connections_at_once});
         if (!listener)
             refuse(why_not(listener.error()));
+        append(own_figures, services::expose(own, http->refusals()));
         try {
             http.emplace(std::move(*listener), [this](std::string_view path) { return answer(path); });
         } catch (const std::system_error& failed) {
