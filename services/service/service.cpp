@@ -210,6 +210,8 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
         return path;
     }
 
+    configuration_words& words_before(const std::string& said);
+    void say(std::string_view path, setting_values::value v);
     static void complete_daemon(setting_values& values);
     void configure_protocols();
     void configure_protocol(std::string_view name, protocol_module& m);
@@ -913,6 +915,7 @@ private:
 void service::serve(std::string name, std::vector<std::string> listen, make_programs make,
                     std::vector<setting> settings)
 {
+    (void)impl_->words_before("serve(" + name + ")");
     impl::own_protocol& own = impl_->own_protocols.emplace_back();
     own.name = std::move(name);
     own.descriptor.name = own.name.c_str();
@@ -944,16 +947,30 @@ runtime& service::shards()
     return *impl_->rt;
 }
 
-void service::load(const std::string& path) { impl_->words.load(path); }
+// What is said later would be without effect.
+configuration_words& service::impl::words_before(const std::string& said)
+{
+    if (configured)
+        throw std::logic_error("service::" + said +
+                               " comes behind configure(), which has read the configuration: call it before");
+    return words;
+}
 
-void service::set(std::string_view path, bool value) { impl_->words.set(path, {value}); }
-void service::set(std::string_view path, std::int64_t value) { impl_->words.set(path, {value}); }
-void service::set(std::string_view path, std::string value) { impl_->words.set(path, {std::move(value)}); }
+void service::load(const std::string& path) { impl_->words_before("load(" + path + ")").load(path); }
+
+void service::set(std::string_view path, bool value) { impl_->say(path, {value}); }
+void service::set(std::string_view path, std::int64_t value) { impl_->say(path, {value}); }
+void service::set(std::string_view path, std::string value) { impl_->say(path, {std::move(value)}); }
 void service::set(std::string_view path, std::vector<std::string> value)
 {
-    impl_->words.set(path, {std::move(value)});
+    impl_->say(path, {std::move(value)});
 }
-void service::set(setting_values values) { impl_->words.set(std::move(values)); }
+void service::set(setting_values values) { impl_->words_before("set()").set(std::move(values)); }
+
+void service::impl::say(std::string_view path, setting_values::value v)
+{
+    words_before("set(" + std::string(path) + ")").set(path, std::move(v));
+}
 
 void service::configure()
 {
