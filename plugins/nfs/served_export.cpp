@@ -195,9 +195,9 @@ std::string needs_another_backend(const export_config& running, const export_con
             names.insert(name);
     for (const std::string& name : names)
         if (!is_in_place(name) && differ(running.values, wanted.values, name))
-            words.push_back(name == "filter" ? "filter: changed"
-                                             : name + ": " + reload_text(wanted.values, name) + ", was " +
-                                                   reload_text(running.values, name));
+            words.push_back(name == "filter"
+                                ? "filter: changed"
+                                : name + ": " + change_text(running.values, wanted.values, name));
     if (words.empty() && acts_as_daemon(running) != acts_as_daemon(wanted))
         words.emplace_back("all_squash, anonuid and anongid: changed from or to this process's own user");
     return join(words, "; ");
@@ -212,8 +212,7 @@ std::string changes_in_place(const export_config& running, const export_config& 
         if (name == "clients")
             words.push_back("clients: " + who(clients_of(wanted)) + ", was " + who(clients_of(running)));
         else
-            words.push_back(std::string(name) + ": " + reload_text(wanted.values, name) + ", was " +
-                            reload_text(running.values, name));
+            words.push_back(std::string(name) + ": " + change_text(running.values, wanted.values, name));
     }
     return join(words, "; ");
 }
