@@ -147,6 +147,8 @@ public:
         has_mount_ = host.modules().find("mount") != nullptr;
         limits_.sessions.v6_prefix = host.peers().options().v6_prefix;
         host_ = &host;
+        for (export_config& e : said_.exports)
+            begin_export(host, e);
         exports_.open(host, said_.exports, targets_);
         // A client that does not answer loses what it has after a lease, and a fence has its time.
         suspensions_.start(lease_ + files::state_options().fence_time + std::chrono::seconds(20));
@@ -419,7 +421,7 @@ std::unique_ptr<reload_plan> nfs_module::plan_reload(setting_values& values, mod
     (void)read_names(values);
     limits_config most = read_limits(values.table("limits"));
     most.sessions.v6_prefix = limits_.sessions.v6_prefix;
-    const read_config wanted = read(values, modules);
+    read_config wanted = read(values, modules);
     std::unique_lock<std::mutex> still = suspensions_.hold_still();
     for (const auto& [pseudo, is] : suspensions_.all()) {
         const auto stays = [&path = pseudo](const export_config& w) { return w.pseudo == path; };
@@ -431,6 +433,12 @@ std::unique_ptr<reload_plan> nfs_module::plan_reload(setting_values& values, mod
     check_pnfs_listeners(wanted.exports, transports());
     const export_set::terms by{*host_, targets_, commons_.get(), layouts_.has_value(), wanted.allow_public,
                                state_};
+    const export_set::exports running = exports_.all();
+    for (export_config& e : wanted.exports) {
+        const auto same = [&e](const auto& each) { return each->config.pseudo == e.pseudo; };
+        if (std::ranges::none_of(running, same))
+            begin_export(*host_, e, looks_only ? opened_for::a_look : opened_for::serving);
+    }
     auto made = std::make_unique<plan>(*this, exports_.plan(by, wanted.exports, looks_only),
                                        wanted.allow_public, most);
     made->limits = *values.find("limits");

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <filesystem>
 #include <set>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 
@@ -19,6 +20,8 @@ namespace {
 
 // For the folder of an export, which may hang.
 constexpr std::chrono::seconds resolve_patience{5};
+// For the calls of one that is let go.
+constexpr std::chrono::milliseconds idle_patience{200};
 
 // Settings of an export that its back end knows nothing of.
 constexpr std::string_view changed_in_place[] = {"clients",    "transports", "read_only", "root_squash",
@@ -115,11 +118,30 @@ void check_layouts(const export_config& e, const storage::opened_backend& backen
                            "iwarp://HOST:20049, or leave out pnfs");
 }
 
+// Jobs are over some moments after those who wait for them hear of it.
+bool is_idle_soon(const blocking_pool& lane)
+{
+    constexpr auto pause = std::chrono::milliseconds(2);
+    const auto is_idle = [&lane] {
+        const blocking_pool::occupation now = lane.look();
+        return now.running == 0 && now.queued == 0;
+    };
+    for (const auto until = std::chrono::steady_clock::now() + idle_patience; !is_idle();) {
+        if (std::chrono::steady_clock::now() >= until)
+            return false;
+        std::this_thread::sleep_for(pause);
+    }
+    return true;
+}
+
 } // namespace
 
 export_backend::~export_backend()
 {
     if (!is_closed_early || lane == nullptr) // the runtime has ended the lane
+        return;
+    // Nobody waits for a disk that hangs: the look at its root has what it needs itself, and the lane ends with the runtime.
+    if (is_new && !is_idle_soon(*lane))
         return;
     lane->finish();
     opened.metrics.clear();
@@ -127,26 +149,47 @@ export_backend::~export_backend()
     shards.remove_lane(*lane);
 }
 
-std::shared_ptr<served_export> open_export(module_host& host, const export_config& e,
-                                           std::span<const listen_target> targets, opened_for what)
+namespace {
+
+std::shared_ptr<begun_export> begin(module_host& host, const export_config& e, opened_for what)
 {
     const std::string name = told(e);
     auto made = std::make_shared<served_export>();
     made->config = e;
     made->backend = std::make_shared<export_backend>(host.shards());
-    made->backend->is_closed_early = true; // if anything fails here
+    made->backend->is_closed_early = true; // if anything fails from here on
     // A file system that hangs holds up its own export and no other.
     const result<blocking_pool*> lane = host.shards().add_lane(name, 0, lane_rights::callers);
     if (!lane)
         throw_start_failure(lane.error(), name + ": " + lane.error().message());
     made->backend->lane = *lane;
-    storage::open_context context{name, e.pseudo, host.metrics(), **lane};
+    auto begun = std::make_shared<begun_export>(
+        begun_export{made, storage::open_context{name, e.pseudo, host.metrics(), **lane}, nullptr});
+    storage::open_context& context = begun->context;
     context.read_only = e.read_only || what == opened_for::a_look;
     context.keep_shard_identity = host.uses_rdma_devices();
     if (e.all_squash)
         context.everybody = storage::open_context::ids{e.anonuid, e.anongid};
+    begun->opening = e.backend->begin_open(made->config.values, context);
+    return begun;
+}
+
+} // namespace
+
+void begin_export(module_host& host, export_config& e, opened_for what)
+{
+    at_place_of_start(e.place, [&] { e.begun = begin(host, e, what); });
+}
+
+std::shared_ptr<served_export> open_export(module_host& host, const export_config& e,
+                                           std::span<const listen_target> targets, opened_for what)
+{
+    const std::shared_ptr<begun_export> begun = e.begun && e.begun->opening ? e.begun : begin(host, e, what);
+    const storage::open_context& context = begun->context;
+    const std::shared_ptr<served_export> made = std::move(begun->made);
+    const std::unique_ptr<storage::opening> opening = std::move(begun->opening);
     storage::opened_backend& backend = made->backend->opened;
-    backend = e.backend->open(e.values, context);
+    backend = opening->finish();
     made->backend->beneath = backend.files.get();
     made->backend->traffic = std::make_shared<export_traffic>(host.shards().size());
     for (auto f = e.filters.rbegin(); f != e.filters.rend(); ++f)
@@ -173,6 +216,7 @@ std::shared_ptr<served_export> open_export(module_host& host, const export_confi
         made->backend->room.end();
     made->backend->room.show(!e.read_only);
     made->backend->is_closed_early = what == opened_for::a_look;
+    made->backend->is_new = what == opened_for::a_look;
     return made;
 }
 
@@ -247,6 +291,11 @@ void refuse_exported_state(std::span<const std::shared_ptr<served_export>> expor
 {
     std::error_code status;
     const auto state = std::filesystem::canonical(directory, status);
+    struct looked_at {
+        const served_export* of;
+        begun_call<std::filesystem::path> resolved;
+    };
+    std::vector<looked_at> all;
     for (const auto& each : exports) {
         const export_config& e = each->config;
         const storage::opened_backend& opened = each->backend->opened;
@@ -257,8 +306,14 @@ void refuse_exported_state(std::span<const std::shared_ptr<served_export>> expor
             std::error_code ignored;
             return std::filesystem::weakly_canonical(tree, ignored);
         };
-        const auto exported = run_within(*each->backend->lane, resolve_patience, std::move(resolve))
-                                  .value_or(std::filesystem::path(opened.local_tree).lexically_normal());
+        all.push_back({each.get(), begin_call(*each->backend->lane, std::move(resolve))});
+    }
+    const auto until = std::chrono::steady_clock::now() + resolve_patience;
+    for (looked_at& each : all) {
+        const export_config& e = each.of->config;
+        const std::string& tree = each.of->backend->opened.local_tree;
+        const auto exported =
+            each.resolved.wait_until(until).value_or(std::filesystem::path(tree).lexically_normal());
         if (std::ranges::mismatch(exported, state).in1 == exported.end())
             throw config_error(
                 "state " + directory + ": lies beneath the export " + e.pseudo +

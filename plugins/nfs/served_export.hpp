@@ -29,6 +29,7 @@ struct export_backend {
     blocking_pool* lane = nullptr;
     /// Whether the runtime goes on when this ends; else the lane goes with that, and has ended before.
     bool is_closed_early = false;
+    bool is_new = true;                       ///< no call ever came by it
     storage::file_backend* beneath = nullptr; ///< beneath all filters
     // These outlive the metrics of `opened`.
     std::shared_ptr<export_traffic> traffic;
@@ -45,7 +46,15 @@ struct served_export {
 
 /// For what is only looked at: nothing is made in the folder.
 enum class opened_for : bool { serving, a_look };
-/// Opens the back end. `targets`: where NFS will be, or is, served. Throws config_error.
+/// An export whose back end is being opened.
+struct begun_export {
+    std::shared_ptr<served_export> made;
+    storage::open_context context; ///< refers to `made`
+    std::unique_ptr<storage::opening> opening;
+};
+/// Begins to open it, so that the disks of several are waited for together. Throws config_error, with the place.
+void begin_export(module_host& host, export_config& e, opened_for what = opened_for::serving);
+/// Opens the back end, or ends what begin_export() began. `targets`: where NFS will be, or is, served. Throws config_error.
 std::shared_ptr<served_export> open_export(module_host& host, const export_config& e,
                                            std::span<const listen_target> targets,
                                            opened_for what = opened_for::serving);

@@ -123,6 +123,62 @@ pseudo = "/hung"
         d.log_with(rf'export=/hung directory={folder} why="{folder}: [^;]+; its file system is gone: unmount what is left of it')
         caller.close()
 
+    def test_disks_that_hang_are_waited_for_together(self):
+        disks = []
+        for name in ("hung1", "hung2"):
+            folder = os.path.join(self.folder, name)
+            os.mkdir(folder)
+            disks.append(hung_disk.HungDisk(folder))
+            self.addCleanup(disks[-1].close)
+            disks[-1].hang()
+        def let_go():
+            disks[1].wait_for(1) # though nobody has given up the first one yet
+            for disk in disks:
+                disk.go_on()
+        helper = threading.Thread(target=let_go)
+        helper.start()
+        self.addCleanup(helper.join)
+        d = self.start("--export", self.folder + "/hung1:/hung1", "--export", self.folder + "/hung2:/hung2", "--shards", "1")
+        self.assertNotIn("an export is not served", d.log())
+        for name in ("hung1", "hung2"):
+            self.assertEqual(d.metric(f'verbena_export_up{{export="/{name}"}}'), 1)
+
+    def test_a_check_waits_for_no_disk_without_end(self):
+        folder = os.path.join(self.folder, "hung")
+        os.mkdir(folder)
+        disk = hung_disk.HungDisk(folder)
+        self.addCleanup(disk.close)
+        config = os.path.join(self.folder, "config.toml")
+        def write(more=""):
+            with open(config, "w", encoding="utf-8") as file:
+                file.write(f"""[daemon]
+state = "{self.folder}/state"
+shards = {daemon.shards(1)}
+[metrics]
+listen = "127.0.0.1:0"
+[nfs]
+listen = ["tcp://127.0.0.1:0"]
+rpcbind = "no"
+[[nfs.export]]
+directory = "{self.data}"
+pseudo = "/export"
+{more}""")
+        write()
+        d = self.run_daemon("serve", config)
+        disk.hang()
+        late = threading.Timer(daemon.START_LIMIT, disk.close) # whoever waits for it can't be killed
+        late.start()
+        self.addCleanup(late.cancel)
+        write(f'[[nfs.export]]\ndirectory = "{folder}"\npseudo = "/hung"\n')
+        client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
+        done = subprocess.run([client, "admin", "--socket", os.path.join(self.folder, "state", "control"), "check"],
+                              capture_output=True, text=True, timeout=120 * daemon.SLOW, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("export /hung", done.stdout)
+        self.assertTrue(late.is_alive(), "it came back when the disk did")
+        self.assertGreater(d.metric('verbena_blocking_running_jobs{lane="export /hung"}'), 0)
+        disk.go_on()
+
     def test_a_start_with_a_disk_that_hangs_can_be_stopped(self):
         folder = os.path.join(self.folder, "hung")
         os.mkdir(folder)
