@@ -22,6 +22,7 @@
 #include <bit>
 #include <charconv>
 #include <chrono>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -139,38 +140,20 @@ private:
     std::optional<rtrs::uuid> last_;
 };
 
-/// Has one shard's sessions look at what they have open. Owned by itself, as whoever waits for it may give up.
-class session_visit final : public remote_message {
-public:
-    explicit session_visit(shard_part& of) noexcept : of_(of) {}
-    ~session_visit() = default;
-    static std::shared_ptr<session_visit> begin(shard_part& part, reactor& shard)
-    {
-        const auto made = std::make_shared<session_visit>(part);
-        made->self_ = made;
-        shard.post_remote(*made);
-        return made;
-    }
-    void deliver() noexcept override
-    {
-        const std::shared_ptr<session_visit> here = std::move(self_);
-        of_.devices_served.look_again();
-        is_over_.store(true, std::memory_order_release);
-    }
-    bool is_over() const noexcept { return is_over_.load(std::memory_order_acquire); }
+// A shard's sessions look at what they have open. Whoever waits for it may give up.
+using session_visit = std::shared_future<bool>;
 
-private:
-    shard_part& of_;
-    std::shared_ptr<session_visit> self_; // as a message
-    std::atomic<bool> is_over_{false};
-};
+bool is_over(const session_visit& v) noexcept
+{
+    return !v.valid() || v.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
 
 // One that a reload has removed, and that somebody may still use.
 struct leaving_device {
     std::shared_ptr<served_device> device; // nothing: nobody uses it, and its disk is waited for
     std::string name, told;
     closed_flag is_closed;
-    std::vector<std::shared_ptr<session_visit>> visits;
+    std::vector<session_visit> visits;
     bool is_visited = false; // `visits` are of all shards
     bool is_late = false;    // its end was waited for
 };
@@ -659,10 +642,13 @@ std::unique_ptr<reload_plan> block_module::plan_reload(setting_values& values, m
 void block_module::have_sessions_look_again(plan& what)
 {
     constexpr auto patience = std::chrono::seconds(5);
-    std::vector<std::shared_ptr<session_visit>> visits(parts_.size());
+    std::vector<session_visit> visits(parts_.size());
     for (std::size_t i = 0; i < parts_.size(); ++i)
         if (parts_[i])
-            visits[i] = session_visit::begin(*parts_[i], shards_->at(i).reactor());
+            visits[i] = begin_ask(shards_->at(i), [&part = *parts_[i]](shard&) {
+                part.devices_served.look_again();
+                return true;
+            });
     for (leaving_device& gone : leaving_) {
         if (gone.is_visited)
             continue;
@@ -671,9 +657,7 @@ void block_module::have_sessions_look_again(plan& what)
     }
     const auto until = std::chrono::steady_clock::now() + patience;
     for (std::size_t i = 0; i < visits.size(); ++i) {
-        while (visits[i] && !visits[i]->is_over() && std::chrono::steady_clock::now() < until)
-            std::this_thread::sleep_for(pause);
-        if (visits[i] && !visits[i]->is_over())
+        if (visits[i].valid() && visits[i].wait_until(until) != std::future_status::ready)
             what.late.push_back("shard " + std::to_string(i) +
                                 " does not run its tasks, and takes devices from its sessions when it does");
     }
@@ -734,8 +718,7 @@ void block_module::apply(plan& what) noexcept
 bool block_module::is_used(const leaving_device& d) const noexcept
 {
     const rnbd::device_table::users users = devices_.users_of(d.device->number);
-    return !d.is_visited || users.writers + users.readers != 0 ||
-           std::ranges::any_of(d.visits, [](const auto& v) { return v && !v->is_over(); });
+    return !d.is_visited || users.writers + users.readers != 0 || !std::ranges::all_of(d.visits, is_over);
 }
 
 // Those that nobody uses any more. Who lists devices may have one a moment longer. Their lanes close them.
