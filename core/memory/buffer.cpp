@@ -18,49 +18,39 @@ constexpr std::chrono::milliseconds retry_interval{1};
 // So long nothing has asked in vain when a shortage is over.
 constexpr std::chrono::seconds calm_after{10};
 
-// The log has one line when a budget is used up and one when it no longer is, however many pools want of it. Where a process
-// has several budgets, those that run short during another's shortage have none.
-class shortage_log {
-public:
-    void begin(const memory_budget& of, time_point now)
-    {
-        const memory_budget* none = nullptr;
-        if (of_.load(std::memory_order_relaxed) == nullptr)
-            last_.store(now, std::memory_order_relaxed); // before another shard asks whether it is over
-        if (of_.load(std::memory_order_relaxed) == nullptr &&
-            of_.compare_exchange_strong(none, &of, std::memory_order_relaxed)) {
-            since_.store(now, std::memory_order_relaxed);
-            log(log_level::warning, "core",
-                "the memory for buffers is used up, so calls wait: raise memory_mib, or see who holds most "
-                "of it (verbena admin connections, verbena_peer_most_memory_bytes)",
-                {{"mebibytes", of.limit() >> 20}});
-        }
-        if (is_of(of))
-            last_.store(now, std::memory_order_relaxed);
-    }
-    bool is_of(const memory_budget& b) const noexcept { return of_.load(std::memory_order_relaxed) == &b; }
-    /// When it may be over, if nothing asks in vain until then.
-    time_point end() const noexcept { return last_.load(std::memory_order_relaxed) + calm_after; }
-    void over(const memory_budget& of)
-    {
-        const memory_budget* there = &of;
-        const time_point since = since_.load(std::memory_order_relaxed);
-        if (of_.compare_exchange_strong(there, nullptr, std::memory_order_relaxed))
-            log(log_level::info, "core", "there is memory for buffers again",
-                {{"seconds", std::chrono::duration<double>(end() - calm_after - since).count()}});
-    }
-    void forget(const memory_budget& of) noexcept
-    {
-        const memory_budget* there = &of;
-        of_.compare_exchange_strong(there, nullptr, std::memory_order_relaxed);
-    }
+// The log has one line when a budget is used up and one when it no longer is, however many pools want of it.
+void begin_shortage(memory_budget& of, time_point now)
+{
+    memory_budget::shortage& its = of.its_shortage();
+    its.last.store(now.time_since_epoch().count(),
+                   std::memory_order_relaxed); // before another shard asks whether it is over
+    if (its.lasts.exchange(true, std::memory_order_relaxed))
+        return;
+    its.since.store(now.time_since_epoch().count(), std::memory_order_relaxed);
+    log(log_level::warning, "core",
+        "the memory for buffers is used up, so calls wait: raise memory_mib, or see who holds most "
+        "of it (verbena admin connections, verbena_peer_most_memory_bytes)",
+        {{"mebibytes", of.limit() >> 20}});
+}
 
-private:
-    std::atomic<const memory_budget*> of_{nullptr};
-    std::atomic<time_point> since_{time_point{}}, last_{time_point{}};
-};
+bool is_short(memory_budget& b) noexcept { return b.its_shortage().lasts.load(std::memory_order_relaxed); }
 
-constinit shortage_log shortage;
+time_point time_of(const std::atomic<std::int64_t>& ticks) noexcept
+{
+    return time_point(duration(ticks.load(std::memory_order_relaxed)));
+}
+
+// When it may be over, if nothing asks in vain until then.
+time_point end_of_shortage(memory_budget& b) noexcept { return time_of(b.its_shortage().last) + calm_after; }
+
+void end_shortage(memory_budget& of)
+{
+    memory_budget::shortage& its = of.its_shortage();
+    const duration took = time_of(its.last) - time_of(its.since);
+    if (its.lasts.exchange(false, std::memory_order_relaxed))
+        log(log_level::info, "core", "there is memory for buffers again",
+            {{"seconds", std::chrono::duration<double>(took).count()}});
+}
 
 } // namespace
 
@@ -79,7 +69,6 @@ buffer_pool::~buffer_pool()
 {
     assert(outstanding_ == 0 && "a lease outlives its pool");
     trim(~std::size_t(0));
-    shortage.forget(budget_);
 }
 
 unsigned buffer_pool::class_of(std::size_t size) noexcept
@@ -106,7 +95,7 @@ lease buffer_pool::try_acquire(std::size_t size)
     const std::size_t each = min_size << index;
     if (shard_ != nullptr && each <= budget_.limit() && budget_.used() > budget_.limit() - each) {
         const time_point now = shard_->clock().now();
-        shortage.begin(budget_, now);
+        begin_shortage(budget_, now);
         if (!retry_.is_armed())
             shard_->timers().arm(retry_, now + calm_after);
     }
@@ -323,12 +312,12 @@ void buffer_pool::retry::on_timer() noexcept
     pool_.give_up(now);
     if (!pool_.waiters_.empty())
         pool_.shard_->timers().arm(*this, now + retry_interval);
-    else if (!shortage.is_of(pool_.budget_))
+    else if (!is_short(pool_.budget_))
         return;
-    else if (shortage.end() > now)
-        pool_.shard_->timers().arm(*this, shortage.end());
+    else if (end_of_shortage(pool_.budget_) > now)
+        pool_.shard_->timers().arm(*this, end_of_shortage(pool_.budget_));
     else
-        shortage.over(pool_.budget_);
+        end_shortage(pool_.budget_);
 }
 
 } // namespace verbena

@@ -61,6 +61,8 @@ std::string reload_text(const setting_values& values, std::string_view name)
     const value* const v = values.find(name);
     if (v == nullptr)
         return "nothing";
+    if (is_secret(name))
+        return std::string(not_shown);
     if (const auto* flag = std::get_if<bool>(&v->data))
         return *flag ? "true" : "false";
     if (const auto* number = std::get_if<std::int64_t>(&v->data))
@@ -76,6 +78,11 @@ std::string reload_text(const setting_values& values, std::string_view name)
     return all.empty() ? "nothing" : all;
 }
 
+std::string change_text(const setting_values& running, const setting_values& wanted, std::string_view name)
+{
+    return is_secret(name) ? "changed" : reload_text(wanted, name) + ", was " + reload_text(running, name);
+}
+
 void note_changes(std::span<const setting> declared, const setting_values& running,
                   const setting_values& wanted, const std::string& path, bool needs_restart,
                   std::vector<reload_change>& to)
@@ -85,7 +92,7 @@ void note_changes(std::span<const setting> declared, const setting_values& runni
             continue;
         const setting_values* const before = table_in(running, s.name);
         const setting_values* const now = table_in(wanted, s.name);
-        if (s.kind == setting_kind::table && before != nullptr && now != nullptr)
+        if (s.kind == setting_kind::table && before != nullptr && now != nullptr && !is_secret(s.name))
             note_changes(s.inner, *before, *now, path + s.name + '.', needs_restart, to);
         else if (s.kind == setting_kind::table || s.kind == setting_kind::tables)
             to.push_back({path + s.name,
@@ -94,9 +101,7 @@ void note_changes(std::span<const setting> declared, const setting_values& runni
                                                                              : "changed",
                           needs_restart});
         else
-            to.push_back({path + s.name,
-                          reload_text(wanted, s.name) + ", was " + reload_text(running, s.name),
-                          needs_restart});
+            to.push_back({path + s.name, change_text(running, wanted, s.name), needs_restart});
     }
 }
 

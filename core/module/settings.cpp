@@ -280,6 +280,8 @@ private:
                  (found.empty() ? std::string() : ", not " + found),
              value_.place);
     }
+    // Whether a message says what was written. A word of the command line stands in it already.
+    bool is_told() const { return value_.option.empty() && !is_secret(setting_.name); }
     template<class T>
     const T& want() const
     {
@@ -297,7 +299,7 @@ private:
     {
         const std::int64_t n = want<std::int64_t>();
         if (n < 0 || !setting_.range.holds(static_cast<std::uint64_t>(n)))
-            wrong(value_.option.empty() ? std::to_string(n) : std::string());
+            wrong(is_told() ? std::to_string(n) : std::string());
     }
     void check_choice() const
     {
@@ -309,7 +311,7 @@ private:
             return;
         const std::string_view meant = nearest(word, {setting_.words.begin(), setting_.words.end()});
         fail("must be " + rule_of(setting_, path_, value_.option.empty()) +
-                 (value_.option.empty() ? ", not \"" + word + '"' : std::string()) +
+                 (is_told() ? ", not \"" + word + '"' : std::string()) +
                  (meant.empty() ? std::string() : "; did you mean " + std::string(meant) + "?"),
              value_.place);
     }
@@ -393,6 +395,42 @@ std::optional<setting_values::value> default_of(const setting& s)
 }
 
 } // namespace
+
+bool is_secret(std::string_view name) noexcept
+{
+    constexpr std::string_view secrets[] = {"password", "passwd", "passphrase", "secret", "token",
+                                            "key",      "keytab", "credential", "psk",    "auth"};
+    for (std::size_t at = 0; at <= name.size();) {
+        const std::size_t end = std::min(name.find_first_of("_-.", at), name.size());
+        std::string_view word = name.substr(at, end - at);
+        if (word.ends_with('s'))
+            word.remove_suffix(1);
+        if (std::ranges::find(secrets, word) != std::end(secrets))
+            return true;
+        at = end + 1;
+    }
+    return false;
+}
+
+std::string without_secrets(std::string_view word)
+{
+    std::string out;
+    for (std::size_t at = 0; at <= word.size();) {
+        std::size_t end = at;
+        while (end < word.size() && word[end] != ',')
+            end += word[end] == '\\' ? 2 : 1;
+        end = std::min(end, word.size());
+        const std::string_view option = word.substr(at, end - at);
+        const std::size_t equals = option.find('=');
+        out += out.empty() && at == 0 ? "" : ",";
+        if (equals != option.npos && is_secret(option.substr(0, equals)))
+            out.append(option.substr(0, equals + 1)).append(not_shown);
+        else
+            out += option;
+        at = end + 1;
+    }
+    return out;
+}
 
 void refuse_unknown(const std::vector<std::string_view>& declared, const setting_values& values,
                     const std::string& path)

@@ -201,7 +201,7 @@ std::vector<setting> device_settings()
 
 setting_values parse_device(std::string_view text)
 {
-    const std::string place = "--device " + std::string(text) + ": ";
+    const std::string place = "--device " + without_secrets(text) + ": ";
     setting_values values;
     std::map<std::string, std::string> seen; // settings, and the words that they were written by
     bool is_first = true;
@@ -235,7 +235,8 @@ setting_values parse_device(std::string_view text)
                      ? " stands twice"
                      : " stands beside " + before->second + ", which says the same thing or the opposite"));
         if (!list)
-            set(name, "option " + w.text, opposite ? "no" : w.value());
+            set(name, "option " + (is_secret(w.name()) ? w.name() + '=' + std::string(not_shown) : w.text),
+                opposite ? "no" : w.value());
         else if (w.value().empty())
             throw config_error(place + "option clients needs a value, as in clients=10.0.0.0/8");
         else

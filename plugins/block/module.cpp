@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Block devices as a module: RNBD over RTRS, and the devices.
 #include "device_config.hpp"
+#include "disk_calls.hpp"
 
 #include <verbena/core/module/start_error.hpp>
 #include <verbena/core/resource_metrics.hpp>
@@ -21,6 +22,7 @@
 #include <bit>
 #include <charconv>
 #include <chrono>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -73,6 +75,8 @@ std::string mib(std::size_t bytes) { return std::to_string((bytes + (1 << 20) - 
 
 // Of a shard, before it is taken for one that hangs.
 constexpr std::chrono::milliseconds shard_patience{1000};
+// Between two looks whether something has ended.
+constexpr std::chrono::milliseconds pause{2};
 
 std::string text_of(const rtrs::uuid& id)
 {
@@ -136,45 +140,22 @@ private:
     std::optional<rtrs::uuid> last_;
 };
 
-// A device that is served, or was until a reload removed it.
-struct served_device {
-    device_config config;
-    std::shared_ptr<storage::opened_block> block; // of the one with the configuration before, too
-    std::size_t number = 0;                       // in the table
-};
-using served_list = std::vector<std::shared_ptr<served_device>>;
+// A shard's sessions look at what they have open. Whoever waits for it may give up.
+using session_visit = std::shared_future<bool>;
 
-/// Has one shard's sessions look at what they have open. Owned by itself, as whoever waits for it may give up.
-class session_visit final : public remote_message {
-public:
-    explicit session_visit(shard_part& of) noexcept : of_(of) {}
-    ~session_visit() = default;
-    static std::shared_ptr<session_visit> begin(shard_part& part, reactor& shard)
-    {
-        const auto made = std::make_shared<session_visit>(part);
-        made->self_ = made;
-        shard.post_remote(*made);
-        return made;
-    }
-    void deliver() noexcept override
-    {
-        const std::shared_ptr<session_visit> here = std::move(self_);
-        of_.devices_served.look_again();
-        is_over_.store(true, std::memory_order_release);
-    }
-    bool is_over() const noexcept { return is_over_.load(std::memory_order_acquire); }
-
-private:
-    shard_part& of_;
-    std::shared_ptr<session_visit> self_; // as a message
-    std::atomic<bool> is_over_{false};
-};
+bool is_over(const session_visit& v) noexcept
+{
+    return !v.valid() || v.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
 
 // One that a reload has removed, and that somebody may still use.
 struct leaving_device {
-    std::shared_ptr<served_device> device;
-    std::vector<std::shared_ptr<session_visit>> visits;
+    std::shared_ptr<served_device> device; // nothing: nobody uses it, and its disk is waited for
+    std::string name, told;
+    closed_flag is_closed;
+    std::vector<session_visit> visits;
     bool is_visited = false; // `visits` are of all shards
+    bool is_late = false;    // its end was waited for
 };
 
 class block_module final : public verbs::protocol_module,
@@ -256,8 +237,9 @@ public:
         const std::uint64_t of_one = std::min<std::uint64_t>(host.peers().options().memory, budget_->limit());
         of_one_host_ = std::min<std::uint64_t>(std::max<std::uint64_t>(of_one / memory_of_client(), 1),
                                                options_.max_peer_sessions);
-        for (const device_config& d : configured_)
-            at_place_of_start(d.place, [&] { serve_device(open_device(d)); });
+        disks_.emplace(*shards_, *registry_);
+        for (auto& made : disks_->open(configured_))
+            at_place_of_start(made->config.place, [&] { serve_device(made); });
         parts_.resize(host.shards().size());
         parts_there_ = std::vector<std::atomic<shard_part*>>(host.shards().size());
         device_stats_ = std::vector<rnbd::server_stats>(host.shards().size());
@@ -334,6 +316,10 @@ public:
         parts_.clear();
         device_stats_.clear();
         sessions_.reset();
+        // Their lanes close them, and end with the shards, which is waited for with a limit.
+        leaving_.clear();
+        const std::lock_guard lock(served_mutex_);
+        served_.clear();
     }
 
 private:
@@ -346,7 +332,6 @@ private:
         v.is_default = true;
         values.set("sessions_per_peer", std::move(v));
     }
-    std::shared_ptr<served_device> open_device(const device_config& d);
     void serve_device(std::shared_ptr<served_device> made);
     served_list served_now() const
     {
@@ -357,6 +342,7 @@ private:
     void have_sessions_look_again(plan& what);
     bool is_used(const leaving_device& d) const noexcept;
     void close_removed() noexcept;
+    void finish_removed() noexcept;
     control_answer list_devices() const;
     control_answer resize(const control_arguments& told);
     std::size_t memory_of_client() const noexcept
@@ -371,10 +357,10 @@ private:
     std::uint64_t of_one_host_ = 0;         // sessions
     std::vector<device_config> configured_; // at the start
     setting_values running_;
-    std::map<std::string, blocking_pool*> lanes_; // by device: one that comes back has its own again
-    mutable std::mutex served_mutex_;             // of what follows
-    served_list served_;                          // as they were written
-    std::vector<leaving_device> leaving_;         // of reloads: removed, while somebody uses them
+    std::optional<disk_calls> disks_;
+    mutable std::mutex served_mutex_;     // of what follows
+    served_list served_;                  // as they were written
+    std::vector<leaving_device> leaving_; // of reloads: removed, while somebody uses them or they are closed
     rnbd::device_table devices_;
     std::optional<rtrs::server_group> sessions_;
     std::vector<rnbd::server_stats> device_stats_;      // by shard
@@ -506,26 +492,6 @@ evicted block_module::end(const evictable& client, std::chrono::milliseconds pat
     return out;
 }
 
-std::shared_ptr<served_device> block_module::open_device(const device_config& d)
-{
-    // A disk that hangs holds up its own device and no other.
-    blocking_pool*& lane = lanes_[d.name];
-    if (lane == nullptr) {
-        const result<blocking_pool*> made = shards_->add_lane(d.told);
-        if (!made)
-            throw_start_failure(made.error(), d.told + ": " + made.error().message());
-        lane = *made;
-    }
-    storage::open_block_context context{d.told, d.name, *registry_, *lane};
-    context.read_only = d.read_only;
-    auto out = std::make_shared<served_device>();
-    out->config = d;
-    out->block = std::make_shared<storage::opened_block>(d.backend->open(d.values, context));
-    for (auto f = d.filters.rbegin(); f != d.filters.rend(); ++f)
-        f->module->put_on(*out->block, f->values, context);
-    return out;
-}
-
 void block_module::serve_device(std::shared_ptr<served_device> made)
 {
     const auto added = devices_.add(options_of(made->config, *made->block->device));
@@ -555,7 +521,7 @@ control_answer block_module::resize(const control_arguments& told)
     if (block.size == nullptr)
         throw std::runtime_error(d.told + ": the back end " + d.backend_name +
                                  " has the size that its configuration says; change that and restart");
-    const auto there = block.size->size_there();
+    const auto there = disks_->size_there(*found);
     if (!there)
         throw std::runtime_error(d.told + ": " + block.source + ": " + there.error().message());
     const std::uint64_t before = block.device->properties().size;
@@ -588,6 +554,7 @@ bool is_changeable(std::string_view name) { return std::ranges::find(changeable,
 class block_module::plan final : public reload_plan {
 public:
     explicit plan(block_module& of) noexcept : of_(of) {}
+    ~plan() override { of_.disks_->close(std::move(added)); }
     void apply() noexcept override { of_.apply(*this); }
 
     struct change {
@@ -605,7 +572,7 @@ std::unique_ptr<reload_plan> block_module::plan_reload(setting_values& values, m
                                                        bool looks_only)
 {
     auto out = std::make_unique<plan>(*this);
-    close_removed();
+    finish_removed();
     complete(values);
     const std::vector<device_config> wanted = read_devices(values, modules);
     std::vector<setting> own = settings();
@@ -617,6 +584,7 @@ std::unique_ptr<reload_plan> block_module::plan_reload(setting_values& values, m
     };
     const auto of_served = [](const auto& s) { return std::string_view(s->config.name); };
     const auto of_config = [](const device_config& d) { return std::string_view(d.name); };
+    std::vector<device_config> added; // opened when all else is known to be good
     for (const auto& served : running) {
         if (find(wanted, served->config.name, of_config) != wanted.end())
             continue;
@@ -628,12 +596,15 @@ std::unique_ptr<reload_plan> block_module::plan_reload(setting_values& values, m
         if (there == running.end()) {
             out->changes.push_back({d.told, "added", false});
             for (const auto& leaving : leaving_)
-                if (leaving.device->config.name == d.name)
-                    throw config_error(d.place, d.told +
-                                                    ": it was removed, and operations on it have not ended "
-                                                    "yet: try again later");
+                if (leaving.name == d.name)
+                    throw config_error(
+                        d.place, d.told + (leaving.device ? ": it was removed, and operations on it have "
+                                                            "not ended yet: try again later"
+                                                          : ": it was removed, and its disk does not "
+                                                            "answer its end: see what the disk waits for, "
+                                                            "and try again then"));
             if (!looks_only)
-                out->added.push_back(open_device(d));
+                added.push_back(d);
             continue;
         }
         const device_config& is = (*there)->config;
@@ -668,6 +639,7 @@ std::unique_ptr<reload_plan> block_module::plan_reload(setting_values& values, m
         }
         out->changed.push_back({*there, std::move(to)});
     }
+    out->added = disks_->open(added);
     return out;
 }
 
@@ -675,12 +647,14 @@ std::unique_ptr<reload_plan> block_module::plan_reload(setting_values& values, m
 void block_module::have_sessions_look_again(plan& what)
 {
     constexpr auto patience = std::chrono::seconds(5);
-    constexpr auto pause = std::chrono::milliseconds(2);
-    std::vector<std::shared_ptr<session_visit>> visits(parts_.size());
+    std::vector<session_visit> visits(parts_.size());
     for (std::size_t i = 0; i < parts_.size(); ++i)
         // One that is made from now on has no session that knew what is gone.
         if (shard_part* const part = parts_there_[i].load(std::memory_order_acquire))
-            visits[i] = session_visit::begin(*part, shards_->at(i).reactor());
+            visits[i] = begin_ask(shards_->at(i), [part](shard&) {
+                part->devices_served.look_again();
+                return true;
+            });
     for (leaving_device& gone : leaving_) {
         if (gone.is_visited)
             continue;
@@ -689,17 +663,19 @@ void block_module::have_sessions_look_again(plan& what)
     }
     const auto until = std::chrono::steady_clock::now() + patience;
     for (std::size_t i = 0; i < visits.size(); ++i) {
-        while (visits[i] && !visits[i]->is_over() && std::chrono::steady_clock::now() < until)
-            std::this_thread::sleep_for(pause);
-        if (visits[i] && !visits[i]->is_over())
+        if (visits[i].valid() && visits[i].wait_until(until) != std::future_status::ready)
             what.late.push_back("shard " + std::to_string(i) +
                                 " does not run its tasks, and takes devices from its sessions when it does");
     }
     for (close_removed(); !leaving_.empty() && std::chrono::steady_clock::now() < until; close_removed())
         std::this_thread::sleep_for(pause);
-    for (const leaving_device& left : leaving_)
-        what.late.push_back(left.device->config.told +
-                            ": operations on it have not ended; a later reload closes it");
+    for (leaving_device& left : leaving_) {
+        left.is_late = !left.device;
+        what.late.push_back(left.told + (left.device
+                                             ? ": operations on it have not ended; a later reload closes it"
+                                             : ": its disk does not answer its end; it is closed when the "
+                                               "disk does"));
+    }
 }
 
 void block_module::apply(plan& what) noexcept
@@ -708,11 +684,12 @@ void block_module::apply(plan& what) noexcept
         // Whatever has no memory behind this, sessions that use a device have it: a later reload visits them.
         leaving_.reserve(leaving_.size() + what.removed.size());
         for (const auto& gone : what.removed) {
-            leaving_.push_back({gone, {}});
+            leaving_.push_back({gone, gone->config.name, gone->config.told, gone->is_closed, {}});
             devices_.remove(gone->number);
             const std::lock_guard lock(served_mutex_);
             std::erase(served_, gone);
         }
+        what.removed.clear(); // who has one of them keeps it open
         for (plan::change& c : what.changed) {
             if (const auto done = devices_.change(c.of->number, options_of(c.to, *c.of->block->device));
                 !done) {
@@ -723,12 +700,14 @@ void block_module::apply(plan& what) noexcept
             now->number = c.of->number;
             now->config = std::move(c.to);
             now->block = c.of->block;
+            now->is_closed = c.of->is_closed;
+            now->is_asked = c.of->is_asked;
             const std::lock_guard lock(served_mutex_);
             std::ranges::replace(served_, c.of, now);
         }
         for (auto& made : what.added) {
             try {
-                serve_device(made);
+                serve_device(std::move(made));
             } catch (const config_error& e) {
                 what.late.push_back(e.what());
             }
@@ -745,14 +724,30 @@ void block_module::apply(plan& what) noexcept
 bool block_module::is_used(const leaving_device& d) const noexcept
 {
     const rnbd::device_table::users users = devices_.users_of(d.device->number);
-    return !d.is_visited || users.writers + users.readers != 0 ||
-           std::ranges::any_of(d.visits, [](const auto& v) { return v && !v->is_over(); });
+    return !d.is_visited || users.writers + users.readers != 0 || !std::ranges::all_of(d.visits, is_over);
 }
 
-// Those that nobody uses any more. Who lists devices may have one a moment longer.
+// Those that nobody uses any more. Who lists devices may have one a moment longer. Their lanes close them.
 void block_module::close_removed() noexcept
 {
-    std::erase_if(leaving_, [this](const leaving_device& d) { return !is_used(d); });
+    for (leaving_device& d : leaving_)
+        if (d.device && !is_used(d))
+            d.device.reset();
+    std::erase_if(leaving_, [](const leaving_device& d) {
+        return !d.device && d.is_closed->load(std::memory_order_acquire);
+    });
+}
+
+// Until then what is opened next may find that they have its file. A disk that hangs is waited for once.
+void block_module::finish_removed() noexcept
+{
+    const auto until = std::chrono::steady_clock::now() + disks_->patience();
+    const auto is_new = [](const leaving_device& d) { return !d.device && !d.is_late; };
+    for (close_removed(); std::ranges::any_of(leaving_, is_new) && std::chrono::steady_clock::now() < until;
+         close_removed())
+        std::this_thread::sleep_for(pause);
+    for (leaving_device& d : leaving_)
+        d.is_late = !d.device;
 }
 
 } // namespace

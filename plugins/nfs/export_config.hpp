@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,8 @@ inline constexpr number_range id_range{0, UINT32_MAX - 1};
 
 /// What an export can be told, whatever its back end; the back end's own settings stand beside it.
 std::vector<setting> export_settings();
+
+struct begun_export; // served_export.hpp
 
 struct export_config {
     std::string name; ///< for messages: "export of /srv/data"
@@ -41,6 +44,7 @@ struct export_config {
     std::vector<filter> filters; ///< the last one stands on the back end
     setting_values values;       ///< the back end's among them
     setting_place place;
+    std::shared_ptr<begun_export> begun; ///< of begin_export(), until open_export() takes it
 };
 
 /// Reads the tables of `export`, and completes them. Throws config_error, with the place, for what can't work.

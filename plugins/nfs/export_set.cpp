@@ -166,26 +166,32 @@ export_set::export_set(export_table& table) noexcept : table_(table) {}
 
 export_set::~export_set() { stop(); }
 
-void export_set::open(module_host& host, const std::vector<export_config>& wanted,
+void export_set::open(module_host& host, std::vector<export_config>& wanted,
                       std::span<const listen_target> targets)
 {
-    for (const export_config& e : wanted)
-        at_place_of_start(e.place, [&] {
-            std::list<parked> held(1);
-            held.front().pseudo = e.pseudo;
-            std::shared_ptr<served_export> made;
-            try {
-                made = open_export(host, e, targets, held.front().backend);
-            } catch (...) {
-                give_up(held, terms(host).close_patience);
-                throw;
-            }
-            // Kept first: the table's entry points to it.
-            served_.push_back(made);
-            if (const auto added = table_.add(made->options); !added)
-                throw config_error("export " + e.pseudo + ": " + added.error().message());
-            made->options = table_.all().back();
+    std::list<parked> held; // what hangs when the start fails
+    try {
+        for (export_config& e : wanted) {
+            held.push_back({nullptr, e.pseudo});
+            begin_export(host, e, held.back().backend);
+        }
+        auto kept = held.begin();
+        for (const export_config& e : wanted)
+            at_place_of_start(e.place, [&] {
+                auto made = open_export(host, e, targets, (kept++)->backend);
+                // Kept first: the table's entry points to it.
+                served_.push_back(made);
+                if (const auto added = table_.add(made->options); !added)
+                    throw config_error("export " + e.pseudo + ": " + added.error().message());
+                made->options = table_.all().back();
+            });
+    } catch (...) {
+        std::erase_if(held, [this](const parked& p) {
+            return std::ranges::any_of(served_, [&p](const auto& e) { return e->backend == p.backend; });
         });
+        give_up(held, terms(host).close_patience);
+        throw;
+    }
     warn_of_shared_trees(served_, table_.now());
 }
 
@@ -195,7 +201,7 @@ export_set::exports export_set::all() const
     return served_;
 }
 
-std::unique_ptr<reload_plan> export_set::plan(const terms& by, const std::vector<export_config>& wanted,
+std::unique_ptr<reload_plan> export_set::plan(const terms& by, std::vector<export_config>& wanted,
                                               bool looks_only)
 {
     runtime& shards = by.host.shards();
@@ -240,7 +246,9 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, const std::vector
         stay.push_back({each->options.id, made->served.back()->options.clients, each->config.pnfs});
         differs = true;
     }
-    for (const export_config& e : wanted) {
+    const opened_for what = looks_only ? opened_for::a_look : opened_for::serving;
+    std::vector<std::pair<export_config*, parked*>> begun;
+    for (export_config& e : wanted) {
         const auto same = [&e](const auto& each) { return e.pseudo == each->config.pseudo; };
         if (std::ranges::any_of(running, same))
             continue;
@@ -257,18 +265,29 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, const std::vector
                            "again when they have ended (verbena admin requests)"
                          : ": it was removed by a reload before, and could not be closed (" + found->second +
                                "): restart the program to serve it again"));
+        parked& held = made->held.emplace_back();
+        held.pseudo = e.pseudo;
+        begun.emplace_back(&e, &held);
+    }
+    const auto refuse_more = [&] {
         if (kept + hanging >= by.parked)
             throw start_error(
                 "the disks of " + std::to_string(kept + hanging) +
                 " exports that were opened before, and are served no more, do not answer: look "
                 "at what is beneath (verbena_blocking_longest_seconds), or restart the program");
-        parked& held = made->held.emplace_back();
-        held.pseudo = e.pseudo;
-        at_place_of_start(e.place, [&] {
-            made->opened.push_back(open_export(by.host, e, by.targets, held.backend,
-                                               looks_only ? opened_for::a_look : opened_for::serving));
+    };
+    // All before one is waited for.
+    for (const auto& [e, held] : begun) {
+        refuse_more();
+        begin_export(by.host, *e, held->backend, what);
+    }
+    for (const auto& [of, held] : begun) {
+        const export_config& e = *of;
+        refuse_more();
+        at_place_of_start(e.place, [&, kept_by = held] {
+            made->opened.push_back(open_export(by.host, e, by.targets, kept_by->backend, what));
         });
-        hanging += held.backend->lane->look().running != 0;
+        hanging += held->backend->lane->look().running != 0;
         made->served.push_back(made->opened.back());
         made->changes.push_back({"export " + e.pseudo,
                                  "added: " + made->opened.back()->as.source + ", " +

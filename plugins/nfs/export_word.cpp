@@ -24,7 +24,7 @@ struct unescaped {
 
 [[noreturn]] void fail(std::string_view spec, const std::string& why)
 {
-    throw config_error("--export " + std::string(spec) + ": " + why);
+    throw config_error("--export " + without_secrets(spec) + ": " + why);
 }
 
 unescaped resolve_escapes(std::string_view spec)
@@ -73,7 +73,7 @@ setting_values parse_export(std::string_view spec)
 {
     const unescaped whole = resolve_escapes(spec);
     const std::string_view text = whole.text;
-    const setting_place place{"--export " + std::string(spec) + ": "};
+    const setting_place place{"--export " + without_secrets(spec) + ": "};
     setting_values e;
     std::size_t at = whole.find(',', 0);
 
@@ -103,7 +103,9 @@ setting_values parse_export(std::string_view spec)
         const std::string_view name = text.substr(begin, equals - begin);
         const std::string_view value =
             equals < at ? text.substr(equals + 1, at - equals - 1) : std::string_view();
-        const std::string option = "option " + std::string(text.substr(begin, at - begin));
+        const std::string option =
+            "option " + (is_secret(name) && equals < at ? std::string(name) + '=' + std::string(not_shown)
+                                                        : std::string(text.substr(begin, at - begin)));
         if (name.empty())
             fail(spec, "an option is empty; a comma in a path is written \\,");
         alias means{name, name, false};

@@ -244,6 +244,7 @@ private:
     static versions read_versions(setting_values& values);
     static v4::user_names_options read_names(const setting_values& values);
     void set_limits(const limits_config& most) noexcept;
+    void show_rooms() noexcept;
     void begin_names(module_host& host);
     void begin_groups(module_host& host);
     void make_groups(shard& home);
@@ -376,6 +377,7 @@ public:
     {
         exports_->apply();
         late.swap(exports_->late);
+        of_.show_rooms();
         of_.set_limits(most_);
         of_.said_.values.find("limits")->data.swap(limits.data);
         of_.said_.allow_public = allow_public_;
@@ -392,6 +394,16 @@ private:
     const bool allow_public_;
 };
 
+// Of exports that became writable or read-only.
+void nfs_module::show_rooms() noexcept
+{
+    try {
+        for (const auto& e : exports_.all())
+            e->backend->room.show(!e->config.read_only);
+    } catch (const std::bad_alloc&) { // metrics stay as they were, and the next reload sees to them
+    }
+}
+
 void nfs_module::set_limits(const limits_config& most) noexcept
 {
     if (commons_)
@@ -407,7 +419,7 @@ std::unique_ptr<reload_plan> nfs_module::plan_reload(setting_values& values, mod
     (void)read_names(values);
     limits_config most = read_limits(values.table("limits"));
     most.sessions.v6_prefix = limits_.sessions.v6_prefix;
-    const read_config wanted = read(values, modules);
+    read_config wanted = read(values, modules);
     std::unique_lock<std::mutex> still = suspensions_.hold_still();
     std::map<std::uint32_t, std::string> suspended;
     for (const auto& [pseudo, is] : suspensions_.all()) {

@@ -147,9 +147,10 @@ bool close_within(export_backend& of, std::chrono::milliseconds patience) noexce
     return of.is_closed_early = true;
 }
 
-std::shared_ptr<served_export> open_export(module_host& host, const export_config& e,
-                                           std::span<const listen_target> targets,
-                                           std::shared_ptr<export_backend>& kept, opened_for what)
+namespace {
+
+std::shared_ptr<begun_export> begin(module_host& host, const export_config& e,
+                                    std::shared_ptr<export_backend>& kept, opened_for what)
 {
     const std::string name = told(e);
     auto made = std::make_shared<served_export>();
@@ -160,13 +161,35 @@ std::shared_ptr<served_export> open_export(module_host& host, const export_confi
     if (!lane)
         throw_start_failure(lane.error(), name + ": " + lane.error().message());
     made->backend->lane = *lane;
-    storage::open_context context{name, e.pseudo, host.metrics(), **lane};
+    auto begun = std::make_shared<begun_export>(
+        begun_export{made, storage::open_context{name, e.pseudo, host.metrics(), **lane}, nullptr});
+    storage::open_context& context = begun->context;
     context.read_only = e.read_only || what == opened_for::a_look;
     context.keep_shard_identity = host.uses_rdma_devices();
     if (e.all_squash)
         context.everybody = storage::open_context::ids{e.anonuid, e.anongid};
+    begun->opening = e.backend->begin_open(made->config.values, context);
+    return begun;
+}
+
+} // namespace
+
+void begin_export(module_host& host, export_config& e, std::shared_ptr<export_backend>& kept, opened_for what)
+{
+    at_place_of_start(e.place, [&] { e.begun = begin(host, e, kept, what); });
+}
+
+std::shared_ptr<served_export> open_export(module_host& host, const export_config& e,
+                                           std::span<const listen_target> targets,
+                                           std::shared_ptr<export_backend>& kept, opened_for what)
+{
+    const std::shared_ptr<begun_export> begun =
+        e.begun && e.begun->opening ? e.begun : begin(host, e, kept, what);
+    const storage::open_context& context = begun->context;
+    const std::shared_ptr<served_export> made = std::move(begun->made);
+    const std::unique_ptr<storage::opening> opening = std::move(begun->opening);
     storage::opened_backend& backend = made->backend->opened;
-    backend = e.backend->open(e.values, context);
+    backend = opening->finish();
     made->backend->beneath = backend.files.get();
     made->backend->traffic = std::make_shared<export_traffic>(host.shards().size());
     for (auto f = e.filters.rbegin(); f != e.filters.rend(); ++f)
@@ -187,11 +210,12 @@ std::shared_ptr<served_export> open_export(module_host& host, const export_confi
                                                      to.value({label}, !is_up || is_up() ? 1 : 0);
                                                  }));
     append(backend.metrics, expose(host.metrics(), *made->backend->traffic, e.pseudo));
-    // Nobody misses room where nobody may write, and media that can't be written have none.
-    if (!made->options.read_only)
+    // Media that can't be written have none. Others may be written after a reload.
+    if (!backend.read_only)
         append(backend.metrics, expose(host.metrics(), made->backend->room, e.pseudo));
     else
         made->backend->room.end();
+    made->backend->room.show(!e.read_only);
     return made;
 }
 
@@ -214,9 +238,9 @@ std::string needs_another_backend(const export_config& running, const export_con
             names.insert(name);
     for (const std::string& name : names)
         if (!is_in_place(name) && differ(running.values, wanted.values, name))
-            words.push_back(name == "filter" ? "filter: changed"
-                                             : name + ": " + reload_text(wanted.values, name) + ", was " +
-                                                   reload_text(running.values, name));
+            words.push_back(name == "filter"
+                                ? "filter: changed"
+                                : name + ": " + change_text(running.values, wanted.values, name));
     if (words.empty() && acts_as_daemon(running) != acts_as_daemon(wanted))
         words.emplace_back("all_squash, anonuid and anongid: changed from or to this process's own user");
     return join(words, "; ");
@@ -231,8 +255,7 @@ std::string changes_in_place(const export_config& running, const export_config& 
         if (name == "clients")
             words.push_back("clients: " + who(clients_of(wanted)) + ", was " + who(clients_of(running)));
         else
-            words.push_back(std::string(name) + ": " + reload_text(wanted.values, name) + ", was " +
-                            reload_text(running.values, name));
+            words.push_back(std::string(name) + ": " + change_text(running.values, wanted.values, name));
     }
     return join(words, "; ");
 }
@@ -267,6 +290,11 @@ void refuse_exported_state(std::span<const std::shared_ptr<served_export>> expor
 {
     std::error_code status;
     const auto state = std::filesystem::canonical(directory, status);
+    struct looked_at {
+        const served_export* of;
+        begun_call<std::filesystem::path> resolved;
+    };
+    std::vector<looked_at> all;
     for (const auto& each : exports) {
         const export_config& e = each->config;
         const storage::opened_backend& opened = each->backend->opened;
@@ -277,8 +305,14 @@ void refuse_exported_state(std::span<const std::shared_ptr<served_export>> expor
             std::error_code ignored;
             return std::filesystem::weakly_canonical(tree, ignored);
         };
-        const auto exported = run_within(*each->backend->lane, resolve_patience, std::move(resolve))
-                                  .value_or(std::filesystem::path(opened.local_tree).lexically_normal());
+        all.push_back({each.get(), begin_call(*each->backend->lane, std::move(resolve))});
+    }
+    const auto until = std::chrono::steady_clock::now() + resolve_patience;
+    for (looked_at& each : all) {
+        const export_config& e = each.of->config;
+        const std::string& tree = each.of->backend->opened.local_tree;
+        const auto exported =
+            each.resolved.wait_until(until).value_or(std::filesystem::path(tree).lexically_normal());
         if (std::ranges::mismatch(exported, state).in1 == exported.end())
             throw config_error(
                 "state " + directory + ": lies beneath the export " + e.pseudo +

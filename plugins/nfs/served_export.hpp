@@ -45,8 +45,17 @@ struct served_export {
 
 /// For what is only looked at: nothing is made in the folder.
 enum class opened_for : bool { serving, a_look };
-/// Opens the back end. `targets`: where NFS will be, or is, served. Throws config_error. `kept` has the back end then, too, as far as
-/// it was opened: its lane may be at work for it still, for as long as a disk hangs (close_within()).
+/// An export whose back end is being opened.
+struct begun_export {
+    std::shared_ptr<served_export> made;
+    storage::open_context context; ///< refers to `made`
+    std::unique_ptr<storage::opening> opening;
+};
+/// Begins to open it, so that the disks of several are waited for together. Throws config_error, with the place. `kept` has the back end
+/// from then on, and if anything fails: its lane may be at work for it still, for as long as a disk hangs (close_within()).
+void begin_export(module_host& host, export_config& e, std::shared_ptr<export_backend>& kept,
+                  opened_for what = opened_for::serving);
+/// Opens the back end, or ends what begin_export() began. `targets`: where NFS will be, or is, served. Throws config_error. `kept`: as above.
 std::shared_ptr<served_export> open_export(module_host& host, const export_config& e,
                                            std::span<const listen_target> targets,
                                            std::shared_ptr<export_backend>& kept,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend.hpp"
+#include "begun_open.hpp"
 
 #include "acls.hpp"
 
 #include <verbena/core/reactor/reactor.hpp>
-#include <verbena/core/reactor/run_within.hpp>
 
 #include <atomic>
 #include <cassert>
@@ -561,40 +561,54 @@ task<result<storage::filesystem_stat>> backend::statfs(const storage::request&, 
 
 namespace {
 
-// A disk that hangs holds up this export, and not the start of all: what it answers later is for watched_root to serve.
-result<std::unique_ptr<standing_root>> first_root(const posixfs_options& options, blocking_pool& lane)
+result<std::unique_ptr<storage::file_backend>> open_at(const posixfs_options& named, blocking_pool& pool,
+                                                       result<std::unique_ptr<standing_root>> root)
 {
-    auto look = [options]() -> result<std::unique_ptr<standing_root>> {
-        if (!options.mountpoint.empty() &&
-            !look_at_root(options.root.string(), options.mountpoint.string(), false).is_mounted)
-            return no_root(options, ENOMEDIUM);
-        return open_root(options);
-    };
-    const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(watched_root::patience);
-    auto opened = run_within(lane, patience, std::move(look));
-    if (!opened)
-        return no_root(options, ETIMEDOUT);
-    return std::move(*opened);
-}
-
-} // namespace
-
-result<std::unique_ptr<storage::file_backend>> open_posixfs(const posixfs_options& options,
-                                                            blocking_pool& pool)
-{
-    if (capabilities::get().lends && !options.callers_are_daemon)
-        return error(std::errc::operation_not_permitted,
-                     "without CAP_SETUID and CAP_SETGID all callers would have the rights of this process");
-    posixfs_options named = options;
-    if (named.name.empty())
-        named.name = options.root.string();
-    auto root = options.watch ? first_root(named, pool) : open_root(named);
     if (!root)
         return root.error();
     auto made = std::make_unique<backend>(named, pool, std::move(*root));
     if (auto ready = made->start(); !ready)
         return ready.error();
     return std::unique_ptr<storage::file_backend>(std::move(made));
+}
+
+} // namespace
+
+begun_open::begun_open(const posixfs_options& options, blocking_pool& lane)
+    : options_(options), lane_(lane), until_(std::chrono::steady_clock::now() + watched_root::patience)
+{
+    if (options_.name.empty())
+        options_.name = options_.root.string();
+    if (capabilities::get().lends && !options_.callers_are_daemon) {
+        refused_ =
+            error(std::errc::operation_not_permitted,
+                  "without CAP_SETUID and CAP_SETGID all callers would have the rights of this process");
+        return;
+    }
+    // A disk that hangs holds up this export, and not the start of all: what it answers later is for watched_root to serve.
+    auto look = [o = options_]() -> result<std::unique_ptr<standing_root>> {
+        if (!o.mountpoint.empty() && !look_at_root(o.root.string(), o.mountpoint.string(), false).is_mounted)
+            return no_root(o, ENOMEDIUM);
+        return open_root(o);
+    };
+    if (options_.watch)
+        first_look_ = begin_call(lane_, std::move(look));
+}
+
+result<std::unique_ptr<storage::file_backend>> begun_open::finish()
+{
+    if (refused_)
+        return *refused_;
+    if (!first_look_)
+        return open_at(options_, lane_, open_root(options_));
+    auto root = first_look_->wait_until(until_);
+    return open_at(options_, lane_, root ? std::move(*root) : no_root(options_, ETIMEDOUT));
+}
+
+result<std::unique_ptr<storage::file_backend>> open_posixfs(const posixfs_options& options,
+                                                            blocking_pool& pool)
+{
+    return begun_open(options, pool).finish();
 }
 
 open_file_counters counters_of(const storage::file_backend& b)

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // posixfs as a module: a folder of this host.
+#include "begun_open.hpp"
+
 #include <verbena/core/module/start_error.hpp>
 #include <verbena/plugins/modules.hpp>
 #include <verbena/plugins/posixfs.hpp>
@@ -10,6 +12,7 @@
 
 #include <array>
 #include <filesystem>
+#include <memory>
 #include <unistd.h>
 
 namespace verbena::posixfs {
@@ -101,6 +104,34 @@ public:
 
     storage::opened_backend open(const setting_values& values, const storage::open_context& context) override
     {
+        return begin_open(values, context)->finish();
+    }
+    std::unique_ptr<storage::opening> begin_open(const setting_values& values,
+                                                 const storage::open_context& context) override
+    {
+        return std::make_unique<opening>(values, context);
+    }
+
+private:
+    class opening final : public storage::opening {
+    public:
+        opening(const setting_values& values, const storage::open_context& context)
+            : values_(values),
+              context_(context),
+              options_(options_of(values, context)),
+              begun_(options_, context.lane)
+        {
+        }
+        storage::opened_backend finish() override { return opened(values_, context_, options_, begun_); }
+
+    private:
+        const setting_values& values_;
+        const storage::open_context& context_;
+        const posixfs_options options_;
+        begun_open begun_;
+    };
+    static posixfs_options options_of(const setting_values& values, const storage::open_context& context)
+    {
         posixfs_options options;
         options.root = values.text("directory");
         options.name = context.label;
@@ -118,7 +149,12 @@ public:
                                      context.everybody->gid == ::getegid();
         if (const std::string& handles = values.text("handles"); handles != "auto")
             options.handles = handles == "path" ? handle_mode::path_table : handle_mode::kernel;
-        auto opened = open_posixfs(options, context.lane);
+        return options;
+    }
+    static storage::opened_backend opened(const setting_values& values, const storage::open_context& context,
+                                          const posixfs_options& options, begun_open& begun)
+    {
+        auto opened = begun.finish();
         if (!opened)
             throw_start_failure(opened.error(),
                                 context.name + ": " + values.text("directory") + ": " +

@@ -125,6 +125,7 @@ void responder_connection::begin_call(lease message, std::uint32_t length)
     const decoded_header d = decode(bytes, c.transport_);
     const auto refuse = [&](const char* rule, error_kind kind) {
         log_refusal(c, rule);
+        provider_.shard().requests().begin(c); // it may wait for the others of its host
         calls_scope_.spawn(&responder_connection::refuse_call, this, std::ref(c), kind);
     };
     switch (d.action) {
@@ -352,6 +353,8 @@ responder_connection::assemble(responder_call& c, std::size_t header_size, std::
 
 task<void> responder_connection::refuse_call(responder_call& c, error_kind kind)
 {
+    served_by here(c);
+    co_await here;
     const std::uint64_t bytes = least_charge();
     if (bytes != 0 && !co_await chunk_room(c, bytes)) {
         release(c);

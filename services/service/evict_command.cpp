@@ -30,9 +30,12 @@ constexpr std::size_t most_clients = 1000; // of one command
 constexpr std::size_t most_shown = 10;     // where nothing matches
 // Of a shard, before it is taken for one that hangs.
 constexpr milliseconds shard_patience{1000};
+constexpr milliseconds least_patience{10}; // where the time of the command is over
 // Connections that a shard ends before others have their turn: each costs some system calls.
 constexpr std::size_t ended_at_once = 32;
 constexpr milliseconds look_again{20};
+// Clients whose end may take all the time that one may; those behind them are ended, and not waited for.
+constexpr int clients_at_patience = 12;
 
 // Whose connections are ended, on any shard.
 struct wanted_connections {
@@ -59,18 +62,29 @@ public:
         : told_(std::move(told)), wanted_(std::make_shared<const wanted_connections>(std::move(wanted)))
     {
     }
-    /// Ends those that are meant; yields how many these were.
-    std::size_t end()
-    {
+    struct ends {
         std::size_t ended = 0;
+        std::string remains; // empty: nothing of them does
+    };
+    /// Ends those that are meant, for `patience` at most.
+    ends end(milliseconds patience, const std::stop_token& stop)
+    {
+        const auto until = std::chrono::steady_clock::now() + patience;
+        ends all;
         for (std::size_t i = 0; i < told_->shards->size(); ++i) {
             for (bool more = true; more;) {
-                const auto seen = look(i, true);
+                const auto seen = look(i, true, until);
                 more = seen && seen->more;
-                ended += seen ? seen->ended : 0;
+                all.ended += seen ? seen->ended : 0;
+                if (more && (std::chrono::steady_clock::now() >= until || stop.stop_requested())) {
+                    all.remains =
+                        "connections, which are made as fast as they are ended: keep it out, by `evict "
+                        "CLIENT SECONDS`";
+                    more = false;
+                }
             }
         }
-        return ended;
+        return all;
     }
     /// Waits until no call of those that have ended runs any more; yields what remains.
     std::string await_calls(milliseconds patience, const std::stop_token& stop)
@@ -81,7 +95,7 @@ public:
             std::set<std::string> peers;
             std::string silent;
             for (std::size_t i = 0; i < told_->shards->size(); ++i) {
-                const auto seen = look(i, false);
+                const auto seen = look(i, false, until);
                 if (!seen) {
                     silent += (silent.empty() ? "" : ",") + std::to_string(i);
                     continue;
@@ -110,8 +124,11 @@ public:
     }
 
 private:
-    std::optional<seen_connections> look(std::size_t shard, bool ends)
+    // A shard that hangs costs what is left until then: so many of them cost no more than one.
+    std::optional<seen_connections> look(std::size_t shard, bool ends,
+                                         std::chrono::steady_clock::time_point until)
     {
+        const auto left = std::chrono::ceil<milliseconds>(until - std::chrono::steady_clock::now());
         const auto on_shard = [told = told_, wanted = wanted_, ends](verbena::shard& here) {
             seen_connections seen;
             for (const told_of_service::served& protocol : told->protocols) {
@@ -134,7 +151,7 @@ private:
             }
             return seen;
         };
-        return ask(told_->shards->at(shard), on_shard, shard_patience);
+        return ask(told_->shards->at(shard), on_shard, std::clamp(left, least_patience, shard_patience));
     }
     const std::shared_ptr<const told_of_service> told_;
     const std::shared_ptr<const wanted_connections> wanted_;
@@ -368,14 +385,17 @@ control_answer evict(const std::shared_ptr<const told_of_service>& service, bans
         wanted.clients.insert(f.client.connections);
     wanted.clients.erase(0);
     connections_of_service connections(service, std::move(wanted));
-    std::size_t ended = connections.end();
+    std::size_t ended = connections.end(patience, stop).ended;
     if (found.empty() && ended == 0 && (address.empty() || !time))
         nobody_is(who, modules);
+    const auto until = std::chrono::steady_clock::now() + clients_at_patience * patience;
     for (const found_client& f : found) {
-        std::string failure;
         evicted had;
         try {
-            had = f.of->end(f.client, stop.stop_requested() ? milliseconds::zero() : patience);
+            const auto left = std::chrono::ceil<milliseconds>(until - std::chrono::steady_clock::now());
+            had =
+                f.of->end(f.client, stop.stop_requested() ? milliseconds::zero()
+                                                          : std::clamp(left, milliseconds::zero(), patience));
         } catch (const std::exception& e) {
             had.remains = std::string("it was not ended: ") + e.what();
         }
@@ -390,8 +410,11 @@ control_answer evict(const std::shared_ptr<const told_of_service>& service, bans
              {"address", f.client.address},
              {"remains", remains.empty() ? std::string("nothing") : remains}});
     }
-    ended += connections.end(); // that it made meanwhile
-    const std::string calls = connections.await_calls(patience, stop);
+    const auto late = connections.end(patience, stop); // that it made meanwhile
+    ended += late.ended;
+    std::string calls = connections.await_calls(patience, stop);
+    if (!late.remains.empty())
+        calls = late.remains + (calls.empty() ? "" : "; ") + calls;
     std::string remains = calls;
     if (found.empty())
         remains += (remains.empty() || full.empty() ? "" : "; ") + full;

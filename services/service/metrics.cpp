@@ -2,6 +2,7 @@
 #include <verbena/core/module/start_error.hpp>
 #include <verbena/services/metrics.hpp>
 
+#include "front_page.hpp"
 #include "http_server.hpp"
 #include "scrape_stats.hpp"
 
@@ -29,12 +30,6 @@ using services::http_server;
 constexpr double nanosecond = 1e-9;
 
 constexpr const char* plain_text = "text/plain; charset=utf-8";
-constexpr std::string_view front_page =
-    "<!DOCTYPE html><html lang=\"en\"><title>verbena</title><h1>verbena</h1><ul>"
-    "<li><a href=\"/metrics\">metrics</a>, for Prometheus"
-    "<li><a href=\"/healthz\">healthz</a>: whether each shard turns"
-    "<li><a href=\"/readyz\">readyz</a>: whether it serves</ul></html>\n";
-
 // One bucket per octave: the four steps inside it are for quantiles that we compute ourselves.
 prometheus::ClientMetric::Histogram to_prometheus(const histogram_snapshot& from)
 {
@@ -132,6 +127,7 @@ struct server::impl {
         } catch (const std::system_error& failed) {
             refuse(std::string(failed.what()) + "; look at the limits of open files and of processes");
         }
+        append(own_figures, services::expose(own, http->refusals()));
         url = "http://" + e.substr(0, e.rfind(':') + 1) + std::to_string(http->port()) + "/metrics";
     }
 
@@ -144,8 +140,9 @@ struct server::impl {
         if (path == "/readyz")
             return tell(options.ready);
         if (path == "/")
-            return {200, "text/html; charset=utf-8", std::string(front_page)};
-        return {404, plain_text, "there are /metrics, /healthz and /readyz\n"};
+            return {200, "text/html; charset=utf-8", std::string(services::front_page),
+                    std::string(services::front_page_policy)};
+        return {404, plain_text, "there are /, /metrics, /healthz and /readyz\n"};
     }
     http_answer metrics()
     {

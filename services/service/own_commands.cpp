@@ -254,22 +254,6 @@ control_command config_command(const std::shared_ptr<const told_of_service>& tol
     return c;
 }
 
-bool is_secret(std::string_view name)
-{
-    constexpr std::string_view secrets[] = {"password", "passwd", "passphrase", "secret", "token",
-                                            "key",      "keytab", "credential", "psk",    "auth"};
-    for (std::size_t at = 0; at <= name.size();) {
-        const std::size_t end = std::min(name.find_first_of("_-.", at), name.size());
-        std::string_view word = name.substr(at, end - at);
-        if (word.ends_with('s'))
-            word.remove_suffix(1);
-        if (std::ranges::find(secrets, word) != std::end(secrets))
-            return true;
-        at = end + 1;
-    }
-    return false;
-}
-
 control_command log_level_command()
 {
     control_command c;
@@ -322,7 +306,7 @@ setting_values without_secrets(const setting_values& values)
     for (const auto& [name, v] : values.all()) {
         setting_values::value shown = v;
         if (is_secret(name)) {
-            shown.data = std::string("(not shown)");
+            shown.data = std::string(not_shown);
             shown.is_table = false;
         } else if (auto* const tables = std::get_if<setting_values::value::tables>(&shown.data)) {
             for (setting_values& t : *tables)

@@ -42,8 +42,7 @@ struct told_of_service {
     std::function<void()> drain;
 };
 
-/// A configuration with "(not shown)" in place of what may be a secret: the value of each setting whose name has one of the words password,
-/// passphrase, secret, token, key or credential.
+/// A configuration with "(not shown)" in place of what may be a secret (verbena::is_secret()).
 setting_values without_secrets(const setting_values& values);
 
 /// help, status, config, connections, requests, modules, loglevel, evict, drain. `table` has help's list, too.

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What hangs or runs out in one place is nobody else's: an export whose file system does not answer, and descriptors."""
+"""What hangs or runs out in one place is nobody else's: an export or a device whose file system does not answer, and descriptors."""
+import json
 import os
 import resource
 import signal
 import socket
+import subprocess
 import threading
 import time
 import urllib.parse
@@ -121,6 +123,62 @@ pseudo = "/hung"
         d.log_with(rf'export=/hung directory={folder} why="{folder}: [^;]+; its file system is gone: unmount what is left of it')
         caller.close()
 
+    def test_disks_that_hang_are_waited_for_together(self):
+        disks = []
+        for name in ("hung1", "hung2"):
+            folder = os.path.join(self.folder, name)
+            os.mkdir(folder)
+            disks.append(hung_disk.HungDisk(folder))
+            self.addCleanup(disks[-1].close)
+            disks[-1].hang()
+        def let_go():
+            disks[1].wait_for(1) # though nobody has given up the first one yet
+            for disk in disks:
+                disk.go_on()
+        helper = threading.Thread(target=let_go)
+        helper.start()
+        self.addCleanup(helper.join)
+        d = self.start("--export", self.folder + "/hung1:/hung1", "--export", self.folder + "/hung2:/hung2", "--shards", "1")
+        self.assertNotIn("an export is not served", d.log())
+        for name in ("hung1", "hung2"):
+            self.assertEqual(d.metric(f'verbena_export_up{{export="/{name}"}}'), 1)
+
+    def test_a_check_waits_for_no_disk_without_end(self):
+        folder = os.path.join(self.folder, "hung")
+        os.mkdir(folder)
+        disk = hung_disk.HungDisk(folder)
+        self.addCleanup(disk.close)
+        config = os.path.join(self.folder, "config.toml")
+        def write(more=""):
+            with open(config, "w", encoding="utf-8") as file:
+                file.write(f"""[daemon]
+state = "{self.folder}/state"
+shards = {daemon.shards(1)}
+[metrics]
+listen = "127.0.0.1:0"
+[nfs]
+listen = ["tcp://127.0.0.1:0"]
+rpcbind = "no"
+[[nfs.export]]
+directory = "{self.data}"
+pseudo = "/export"
+{more}""")
+        write()
+        d = self.run_daemon("serve", config)
+        disk.hang()
+        late = threading.Timer(daemon.START_LIMIT, disk.close) # whoever waits for it can't be killed
+        late.start()
+        self.addCleanup(late.cancel)
+        write(f'[[nfs.export]]\ndirectory = "{folder}"\npseudo = "/hung"\n')
+        client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
+        done = subprocess.run([client, "admin", "--socket", os.path.join(self.folder, "state", "control"), "check"],
+                              capture_output=True, text=True, timeout=120 * daemon.SLOW, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("export /hung", done.stdout)
+        self.assertTrue(late.is_alive(), "it came back when the disk did")
+        self.assertGreater(d.metric('verbena_blocking_running_jobs{lane="export /hung"}'), 0)
+        disk.go_on()
+
     def test_a_start_with_a_disk_that_hangs_can_be_stopped(self):
         folder = os.path.join(self.folder, "hung")
         os.mkdir(folder)
@@ -163,6 +221,81 @@ pseudo = "/hung"
         late.mount()
         late.close()
         first.close()
+
+
+class HungDevice(daemon.DaemonTest):
+    def setUp(self):
+        super().setUp()
+        self.hung = os.path.join(self.folder, "hung")
+        os.mkdir(self.hung)
+        self.disk = hung_disk.HungDisk(self.hung)
+        self.addCleanup(self.disk.close)
+        # Whoever waits for it can't be killed.
+        late = threading.Timer(2 * daemon.START_LIMIT, self.disk.close)
+        late.start()
+        self.addCleanup(late.cancel)
+        self.config = os.path.join(self.folder, "config.toml")
+
+    def write(self, *devices):
+        text = f"""[daemon]
+state = "{self.folder}/state"
+control = "{self.folder}/control"
+shards = {daemon.shards(1)}
+[metrics]
+listen = "127.0.0.1:0"
+[block]
+listen = ["iwarp://127.0.0.1:0"]
+"""
+        for name, settings in devices:
+            text += f'[[block.device]]\nname = "{name}"\n{settings}\n'
+        with open(self.config, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def admin(self, *words, status=0):
+        client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
+        done = subprocess.run([client, "admin", "--socket", os.path.join(self.folder, "control"), "--json", *words],
+                              capture_output=True, text=True, timeout=120 * daemon.SLOW, check=False)
+        self.assertEqual(done.returncode, status, (words, done.stdout, done.stderr))
+        return done.stderr if status else json.loads(done.stdout)["rows"]
+
+    def devices(self):
+        return [row["name"] for row in self.admin("devices")]
+
+    def test_a_reload_waits_for_no_disk_without_end(self):
+        there = f'path = "{self.folder}/there"\nsize = "1M"' # so that its back end is in use
+        self.write(("there", there), ("memory", 'size = "1M"'))
+        d = self.run_daemon("serve", self.config)
+        self.disk.hang()
+        path = os.path.join(self.hung, "disk")
+        self.write(("there", there + '\nclients = ["*"]'), ("more", 'size = "1M"'), ("hung", f'path = "{path}"'))
+        told = self.admin("reload", status=1)
+        self.assertRegex(told, rf"config.toml:\d+:\d+: device hung: {path} \(fileblk\) does not answer for 5 s: see what .* leave the device out")
+        self.assertEqual(self.devices(), ["there", "memory"])
+        # One that is tried again is told at once, and leaves nothing behind.
+        told = self.admin("reload", status=1)
+        self.assertRegex(told, rf"device hung: {path} \(fileblk\) has not answered for \d+ s")
+        self.assertEqual(d.metric('verbena_blocking_running_jobs{lane="device hung"}'), 1)
+        self.assertEqual(self.devices(), ["there", "memory"])
+        self.disk.go_on()
+        # What it answered late opened nothing; the disk has no such file.
+        self.assertIn(f"{path} does not exist", self.admin("reload", status=1))
+        self.write(("there", there), ("more", 'size = "1M"'))
+        self.admin("reload")
+        self.assertEqual(self.devices(), ["there", "more"])
+
+    def test_a_start_waits_for_no_disk_without_end(self):
+        self.disk.hang()
+        path = os.path.join(self.hung, "disk")
+        self.write(("first", f'path = "{path}"'), ("second", f'path = "{path}2"'))
+        with subprocess.Popen([daemon.BINARY, "serve", self.config], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            told = ""
+            for line in process.stderr:
+                told += line
+                if "goes on by itself" in line: # the kernel keeps it until the disk answers
+                    self.disk.close()
+            self.assertEqual(process.wait(), 1, told)
+        self.assertRegex(told, rf"device first: {path} \(fileblk\) does not answer for 5 s: see what ")
+        self.assertRegex(told, r'stopped without waiting for calls that do not return; .* lane="device second"')
 
 
 if __name__ == "__main__":

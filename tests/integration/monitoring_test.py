@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Prometheus and Grafana are given: the alert rules, the board, and the queries of docs/howto/monitor.md. Each metric that they name is
 there; each query has data; each rule is silent on a daemon that is well, and true once what it is about has been done to it."""
+import base64
+import hashlib
 import json
 import os
 import re
@@ -201,6 +203,37 @@ class Names(Loaded):
                 if not any(label in labels for labels in selected):
                     missing.append(f"{query}: no series has {label}")
         self.assertEqual(missing, [])
+
+    def test_a_browser_is_shown_a_page_of_its_own(self):
+        self.serve()
+        self.load()
+        with urllib.request.urlopen(self.daemon.metrics_url().replace("/metrics", "/"), timeout=10 * daemon.SLOW) as answer:
+            headers, shown = answer.headers, answer.read().decode()
+        self.assertEqual(shown, source("services/monitoring/front_page.html"))
+        self.assertEqual((headers["Content-Type"], headers["Cache-Control"], headers["X-Content-Type-Options"]),
+                         ("text/html; charset=utf-8", "no-store", "nosniff"))
+        # Nothing comes from elsewhere, and what stands in the page alone is run.
+        self.assertNotRegex(shown, r"(?i)\b(https?|wss?|ftp):|[\"'(]//|@import|\bsrc=")
+        self.assertEqual(re.findall(r'href="([^"]*)"', shown), ["data:,", "/metrics", "/healthz", "/readyz", "/metrics"])
+        self.assertEqual(re.findall(r'fetch\(([^,]*),|\bask\(("[^"]*")', shown),
+                         [("path", ""), ("", '"/healthz"'), ("", '"/readyz"'), ('"/metrics"', "")])
+        self.assertNotRegex(shown, r"\beval\(|innerHTML|\bon\w+=|style=")
+        policy = dict(part.strip().split(" ", 1) for part in headers["Content-Security-Policy"].split(";"))
+        self.assertEqual(policy["default-src"], "'self'")
+        for tag, directive in (("script", "script-src"), ("style", "style-src")):
+            (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", shown, re.S)
+            self.assertEqual(policy[directive], f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'")
+        # Each family that it reads is documented, and there.
+        named = set(re.findall(r"\b(?:verbena|process)_\w+", shown))
+        self.assertGreater(len(named), 25)
+        documented = set(re.findall(r"^\| `(\w+)` \|", source("docs/reference/metrics.md"), re.M))
+        self.assertEqual(named - documented, set())
+        there = series_of(self.daemon.scrape())
+        self.assertEqual({name for name in named if name not in there and name + "_bucket" not in there}, set())
+        # And each label by which it tells lines apart.
+        for name, label in re.findall(r'"(verbena_\w+)", (?:\.?\d+, )?l => [^\n]*?\bl\.(\w+)', shown):
+            series = there.get(name) or there[name + "_bucket"]
+            self.assertIn(label, series[0], name)
 
     def test_what_calls_do_is_told_by_operation_and_by_export(self):
         self.serve(exports='[[nfs.export]]\npseudo = "/media"\nbackend = "memfs"\nread_only = true\n')

@@ -9,6 +9,7 @@ import signal
 import socket
 import stat
 import subprocess
+import time
 
 import daemon
 import hung_disk
@@ -168,6 +169,19 @@ rpcbind = "no"
         self.assertEqual(self.getattr(caller, root), 0)
         remove = peers.opaque(root) + peers.opaque(b"made")
         self.assertEqual(caller.nfs(12, remove).nfs_status(), 0)
+
+    def test_room_is_told_of_what_can_be_written_now(self):
+        self.write(("a", "read_only = true"), "b")
+        d = self.serve()
+        room = 'verbena_export_available_bytes{export="/a"}'
+        self.assertIsNone(d.metric(room))
+        for settings, is_told in (("", True), ("read_only = true", False), ("", True)):
+            self.write(("a", settings), "b")
+            self.changes("reload")
+            end = time.monotonic() + peers.LIMIT # the first time that it is asked for is soon after the start
+            while (d.metric(room) is not None) != is_told:
+                self.assertLess(time.monotonic(), end, d.scrape())
+                time.sleep(0.05)
 
     def test_what_needs_a_restart_is_said_and_stays(self):
         self.write("a", "b")

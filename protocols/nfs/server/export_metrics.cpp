@@ -5,6 +5,7 @@
 #include <verbena/protocols/nfs/server/exports.hpp>
 
 #include <chrono>
+#include <optional>
 
 namespace verbena::nfs {
 
@@ -64,7 +65,7 @@ metric_registrations expose(metric_registry& registry, const export_room& room, 
     metric_group group(registry);
     const auto level = [&](const char* name, const char* help, const char* unit, auto of) {
         group.add(of_exports(name, help, metric_type::gauge, unit), [&room, of, pseudo](metric_sink& out) {
-            if (const auto last = room.last())
+            if (const auto last = room.is_shown() ? room.last() : std::nullopt)
                 out.value({pseudo}, of(*last));
         });
     };

@@ -270,6 +270,27 @@ BOOST_AUTO_TEST_CASE(a_shortage_has_a_line_when_it_begins_and_one_when_it_is_ove
     BOOST_TEST(count("the memory for buffers is used up") == 2);
 }
 
+BOOST_AUTO_TEST_CASE(the_shortage_of_one_budget_is_not_that_of_another)
+{
+    virtual_clock clock;
+    reactor_options o;
+    o.clock = &clock;
+    auto r = reactor::create(o);
+    BOOST_REQUIRE(r);
+    memory_budget first(1 << 20), second(2 << 20);
+    buffer_pool pool(first, r->get()), other(second, r->get());
+    verbena::test::lines_of_log lines;
+    const lease all = pool.try_acquire(1 << 20), most = other.try_acquire(2 << 20);
+    BOOST_TEST(!pool.try_acquire(4096));
+    BOOST_TEST(!other.try_acquire(4096));
+    BOOST_TEST(lines.count({"the memory for buffers is used up"}) == 2);
+    BOOST_TEST(lines.count({"mebibytes=2"}) == 1);
+    clock.advance(11s);
+    for (int i = 0; i < 3; ++i)
+        (*r)->turn();
+    BOOST_TEST(lines.count({"there is memory for buffers again"}) == 2);
+}
+
 BOOST_AUTO_TEST_CASE(idle_memory_goes_where_a_device_registers_no_more)
 {
     struct little final : buffer_pool_observer {

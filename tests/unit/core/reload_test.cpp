@@ -23,6 +23,8 @@ const std::vector<setting> declared = {
     setting::list("clients", "Who may come"),
     setting::table("inner", {setting::number("depth", {0, 3}, 1, "How deep")}, "More"),
     setting::tables("export", {setting::text("path", "/", "Where")}, "What"),
+    setting::text("api_key", "", "A secret"),
+    setting::table("credentials", {setting::text("user", "", "Who")}, "More of them"),
 };
 
 struct words {
@@ -78,6 +80,18 @@ public:
 };
 
 } // namespace
+
+BOOST_AUTO_TEST_CASE(of_a_secret_it_is_told_that_it_changed)
+{
+    words w;
+    w.running.set_path("api_key", {std::string("hunter1")});
+    w.running.set_path("credentials.user", {std::string("ada")});
+    BOOST_TEST(
+        w.say("api_key", {std::string("hunter2")}).say("credentials.user", {std::string("eve")}).changes() ==
+        "x.api_key: changed!\nx.credentials: changed!\n");
+    BOOST_TEST(reload_text(w.running, "api_key") == "(not shown)");
+    BOOST_TEST(change_text(w.running, w.wanted, "api_key") == "changed");
+}
 
 BOOST_AUTO_TEST_CASE(no_module_comes_into_use_behind_the_start)
 {

@@ -146,4 +146,25 @@ BOOST_AUTO_TEST_CASE(an_open_table_keeps_what_somebody_else_declares)
                }).find("unknown key x.export.handles") != std::string::npos);
 }
 
+BOOST_AUTO_TEST_CASE(a_secret_is_known_by_its_name_and_told_to_nobody)
+{
+    for (const char* name : {"password", "api_key", "client-secrets", "token.file", "psk", "auth_header"})
+        BOOST_TEST(is_secret(name), name);
+    for (const char* name : {"keyboard", "path", "", "monkey", "authority"})
+        BOOST_TEST(!is_secret(name), name);
+    BOOST_TEST(without_secrets("vm1=/srv/disk,api_key=hunter2,ro") == "vm1=/srv/disk,api_key=(not shown),ro");
+    BOOST_TEST(without_secrets("vm1,key=a\\,b") == "vm1,key=(not shown)");
+    BOOST_TEST(without_secrets("secret=a\\") == "secret=(not shown)");
+    BOOST_TEST(without_secrets("vm1,") == "vm1,");
+    // A value that is none of those that there are may be one that was mistyped.
+    const std::vector<setting> secrets = {setting::word("key_kind", {"a", "b"}, "a", "Which"),
+                                          setting::number("psk", {1, 9}, 1, "Which")};
+    setting_values v;
+    v.set("key_kind", {std::string("hunter2")});
+    BOOST_TEST(complaint([&] { check(secrets, v); }).find("hunter2") == std::string::npos);
+    v.set("key_kind", {std::string("a")});
+    v.set("psk", {std::int64_t(1234)});
+    BOOST_TEST(complaint([&] { check(secrets, v); }).find("1234") == std::string::npos);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -168,9 +168,24 @@ BOOST_AUTO_TEST_CASE(a_mistake_changes_nothing_and_a_look_makes_no_file)
     BOOST_TEST((std::filesystem::file_size(folder.path() / "disk") == 1u << 20));
     BOOST_TEST(s.devices().size() == 2u);
     // A removed one is closed, so that another may have the file.
-    s.plan({"disk=8M"})->apply();
+    const auto removal = s.plan({"disk=8M"});
+    removal->apply();
+    BOOST_TEST(removal->late.empty());
     s.plan({"disk=8M", ("copy=" + (folder.path() / "disk").string()).c_str()})->apply();
     BOOST_TEST(s.devices().size() == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(a_secret_of_a_device_stands_in_no_message)
+{
+    try {
+        (void)block::parse_device("disk=8M,api_key=hunter2,rw=yes");
+        BOOST_TEST(false);
+    } catch (const config_error& e) {
+        BOOST_TEST(std::string(e.what()).starts_with("--device disk=8M,api_key=(not shown),rw=yes: "),
+                   e.what());
+    }
+    const setting_values values = block::parse_device("disk=8M,api_key=hunter2");
+    BOOST_TEST(values.find("api_key")->option.ends_with("option api_key=(not shown)"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

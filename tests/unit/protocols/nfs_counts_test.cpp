@@ -274,6 +274,15 @@ BOOST_FIXTURE_TEST_CASE(room_is_asked_for_and_grows_old_while_a_disk_hangs, room
     BOOST_TEST(disk.asked >= 5);
     BOOST_TEST(seconds_old() >= 30);
     BOOST_TEST(room.last()->room.available_files == 50u);
+    // Nobody may write for a time. It is asked for all the same.
+    files.fail = {};
+    room.show(false);
+    BOOST_TEST(sample(registry, "verbena_export_size_bytes") == -1);
+    BOOST_TEST(sample(registry, "verbena_export_room_age_seconds") == -1);
+    pass(31s);
+    BOOST_TEST(seconds_old() <= 31);
+    room.show(true);
+    BOOST_TEST(sample(registry, "verbena_export_size_bytes") == 1000);
     // Its back end is to go.
     BOOST_TEST(room.is_tended());
     room.end();

@@ -2,6 +2,7 @@
 // What calls hold of the memory: nobody waits for it without end, and no requester takes that of all.
 #include <boost/test/unit_test.hpp>
 
+#include "requests_in.hpp"
 #include "rpcrdma_by_hand.hpp"
 
 BOOST_AUTO_TEST_SUITE(rpcrdma_responder_memory_test)
@@ -546,8 +547,13 @@ BOOST_FIXTURE_TEST_CASE(calls_that_are_refused_count_too, behind_a_read)
         write(fpdu(u));
     };
     BOOST_TEST(answered(100, make) == 11u + 19u);
+    // The one that waits for its refusal is shown with what it waits for.
+    const auto shown = verbena::test::requests_in(*shard);
+    const auto waits = [](const std::string& r) { return r.find("that move data by RDMA") != r.npos; };
+    BOOST_TEST(std::ranges::count_if(shown, waits) == 1);
     answer(request);
     until([&] { return stats.version_errors.value() == 31; });
+    BOOST_TEST(std::ranges::none_of(verbena::test::requests_in(*shard), waits));
 }
 
 // What comes behind the fault in one batch counts all the same: a call waits for its Read, without end if need be.

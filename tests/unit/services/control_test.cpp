@@ -5,10 +5,12 @@
 #include "control_server.hpp"
 #include "control_socket.hpp"
 #include "control_work.hpp"
+#include "evict_command.hpp"
 #include "own_commands.hpp"
 
 #include <verbena/core/log.hpp>
 #include <verbena/core/module/settings.hpp>
+#include <verbena/core/net/connection_list.hpp>
 #include <verbena/core/reactor/request_list.hpp>
 #include <verbena/core/task/trace_name.hpp>
 #include <verbena/core/unique_fd.hpp>
@@ -942,6 +944,51 @@ BOOST_AUTO_TEST_CASE(requests_are_listed_in_parts)
         p.send("{\"version\":1,\"command\":\"requests\",\"arguments\":[\"slowest\"]}\n");
         BOOST_TEST(!has(p.answer().at(1), "\"call\"")); // none has ended
     }
+    (*rt).call(0, [&](shard&) { all.clear(); });
+}
+
+namespace {
+
+// One whose peer makes another as soon as it ends.
+struct comes_back final : listed_connection {
+    connection_report report() const override
+    {
+        connection_report r;
+        r.peer = "192.0.2.7:1021";
+        return r;
+    }
+    connection_party party() const noexcept override { return {.address = "192.0.2.7"}; }
+    void end_now() noexcept override { ++ended; }
+    std::size_t ended = 0;
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(connections_that_come_back_hold_up_no_evict)
+{
+    rt_of rt(1);
+    told_of_service told;
+    told.shards = &*rt;
+    const module_table modules;
+    told.modules = &modules;
+    connection_list connections;
+    told.protocols.push_back({"test", [&](std::size_t) -> connection_list& { return connections; }});
+    std::vector<std::unique_ptr<comes_back>> all;
+    (*rt).call(0, [&](shard&) {
+        for (int i = 0; i < 40; ++i) // more than a shard ends at once
+            all.emplace_back(std::make_unique<comes_back>())->join(&connections);
+    });
+    const control_command evict =
+        evict_command(std::make_shared<const told_of_service>(told), std::chrono::milliseconds(20));
+    control_arguments said;
+    said.set("client", "192.0.2.7");
+    const control_answer answer = evict.work(said, std::stop_token());
+    BOOST_REQUIRE(answer.rows.size() == 1u);
+    const std::string remains = std::get<std::string>(answer.rows.front().back());
+    BOOST_TEST(
+        remains ==
+        "connections, which are made as fast as they are ended: keep it out, by `evict CLIENT SECONDS`");
+    BOOST_TEST(std::get<std::uint64_t>(answer.rows.front()[9]) >= 64u);
     (*rt).call(0, [&](shard&) { all.clear(); });
 }
 

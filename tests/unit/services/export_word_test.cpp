@@ -143,6 +143,7 @@ BOOST_AUTO_TEST_CASE(a_bad_option_is_named_with_its_cure)
     for (const char* bad : {"/a,ro=maybe", "/a,rw=maybe", "/a,sync=maybe"})
         BOOST_TEST(complains(bad, "must be yes or no"), bad);
     BOOST_TEST(complains("/a,clients=", "needs a value"));
+    BOOST_TEST(complains("/a,key=hunter2,clients=", "--export /a,key=(not shown),clients=: option"));
     BOOST_TEST(complains("/a,directory=/b", "directory stands in front of the pseudo-path already"));
     for (const char* twice : {"/a:/b,pseudo=/c", "/a,ro,ro", "/a,ro,rw", "/a,ro,read_only", "/a,sync,async"})
         BOOST_TEST(complains(twice, "stands twice"), twice);

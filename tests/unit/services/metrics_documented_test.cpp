@@ -2,6 +2,7 @@
 // docs/reference/metrics.md has a row for each family that the daemon registers, and the row is true.
 #include <boost/test/unit_test.hpp>
 
+#include <service/http_server.hpp>
 #include <service/rdma_port_metrics.hpp>
 #include <service/reloader.hpp>
 #include <service/scrape_stats.hpp>
@@ -72,6 +73,8 @@ std::vector<metric_family> all_families()
     auto process = metrics::expose_process(registry);
     const services::scrape_stats scrapes;
     append(process, services::expose(registry, scrapes));
+    const services::http_refusals refusals;
+    append(process, services::expose(registry, refusals));
     const services::reloader reloads{services::reloader::terms()};
     append(process, reloads.expose(registry));
     auto rt = runtime::start();

@@ -162,7 +162,13 @@ BOOST_AUTO_TEST_CASE(pages_of_health_say_what_the_program_says)
     BOOST_TEST(get(place_of(s), "/metrics").starts_with("HTTP/1.1 200 "));
     BOOST_TEST(get(place_of(s), "/etc/passwd").starts_with("HTTP/1.1 404 "));
     BOOST_TEST(get(place_of(s), "/metrics/").starts_with("HTTP/1.1 404 "));
-    BOOST_TEST(has(get(place_of(s), "/"), "<a href=\"/metrics\">"));
+    const std::string front = get(place_of(s), "/");
+    BOOST_TEST(front.starts_with("HTTP/1.1 200 OK\r\n"));
+    BOOST_TEST(has(front, "<a href=\"/metrics\">"));
+    BOOST_TEST(has(front, "Content-Type: text/html; charset=utf-8\r\n"));
+    BOOST_TEST(has(front, "Cache-Control: no-store\r\n"));
+    BOOST_TEST(has(front, "Content-Security-Policy: default-src 'self'; script-src 'sha256-"));
+    BOOST_TEST(!has(get(place_of(s), "/healthz"), "Content-Security-Policy"));
 }
 
 BOOST_AUTO_TEST_CASE(what_is_no_get_costs_its_connection_alone)

@@ -820,6 +820,31 @@ BOOST_AUTO_TEST_CASE(a_verbs_protocol_is_asked_whom_it_admits)
     BOOST_TEST(waiting_protocol::handshakes == 1U);
 }
 
+BOOST_AUTO_TEST_CASE(what_is_said_behind_configure_is_refused)
+{
+    service s("test");
+    s.serve("own", {"tcp://127.0.0.1:0"},
+            [](shard&) { return std::vector<std::unique_ptr<rpc::program>>(); });
+    s.set("metrics.listen", "off");
+    s.configure();
+    const auto refused = [](auto f, std::string_view what) {
+        try {
+            f();
+        } catch (const std::logic_error& e) {
+            return std::string_view(e.what()).starts_with(what);
+        }
+        return false;
+    };
+    BOOST_TEST(
+        refused([&] { s.set("daemon.shards", 2); }, "service::set(daemon.shards) comes behind configure()"));
+    BOOST_TEST(
+        refused([&] { s.set("own.listen", std::vector<std::string>()); }, "service::set(own.listen) "));
+    BOOST_TEST(refused([&] { s.set(setting_values()); }, "service::set() "));
+    BOOST_TEST(refused([&] { s.load("/etc/own.toml"); }, "service::load(/etc/own.toml) "));
+    BOOST_TEST(refused([&] { s.serve("late", {}, {}); }, "service::serve(late) "));
+    BOOST_TEST(s.modules().find("late") == nullptr);
+}
+
 BOOST_AUTO_TEST_CASE(what_it_is_told_is_checked)
 {
     const auto none = [](shard&) { return std::vector<std::unique_ptr<rpc::program>>(); };

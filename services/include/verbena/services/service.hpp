@@ -46,7 +46,7 @@ public:
     /// Serves RPC programs of this program's own, without a module around them, at these URLs ("tcp://127.0.0.1:7000"). `name` is
     /// their table, whose `listen` may say otherwise, and must not be a module's. `make` is called on each shard, where the
     /// programs then live, and must stay callable until stop(). `settings` are what else may stand in the table, which effective() tells:
-    /// effective().table(name).number("start"). Before configure(). Throws config_error.
+    /// effective().table(name).number("start"). Before configure(); else it throws std::logic_error. Throws config_error.
     void serve(std::string name, std::vector<std::string> listen, make_programs make,
                std::vector<setting> settings = {});
 
@@ -68,8 +68,9 @@ public:
     /// stop() has returned. Before start(), which throws config_error for a name that breaks a rule or is taken.
     void add_command(control_command command);
 
-    /// One setting, by its path: set("daemon.shards", 2). Before configure() without values. What it may be is checked there. Throws
-    /// config_error with the place where a file has something else in place of a table of the path.
+    /// One setting, by its path: set("daemon.shards", 2). For configure() without values, and before that: behind it, it throws
+    /// std::logic_error. What it may be is checked there. Throws config_error with the place where a file has something else in place
+    /// of a table of the path.
     void set(std::string_view path, bool value);
     void set(std::string_view path, std::int64_t value);
     void set(std::string_view path, int value) { set(path, std::int64_t(value)); }
@@ -78,8 +79,8 @@ public:
     void set(std::string_view path, std::vector<std::string> value);
     /// All that stands in a table of settings, in place of what was said before.
     void set(setting_values values);
-    /// What a file in TOML says, in place of what was set before; what is set afterwards is in place of that. Before configure() without
-    /// values. Throws config_error with the place.
+    /// What a file in TOML says, in place of what was set before; what is set afterwards is in place of that. When, as set().
+    /// Throws config_error with the place.
     void load(const std::string& path);
 
     /// All that can be told: [daemon], [memory], [metrics], and a table for each protocol of modules(). docs/reference/config.md.

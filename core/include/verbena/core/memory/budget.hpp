@@ -83,6 +83,15 @@ public:
         return bytes_[static_cast<std::size_t>(k)].load(std::memory_order_relaxed);
     }
 
+    /// Whether it is used up, for the log of the pools that want of it. Times are those of the pools' clock, in its ticks.
+    struct shortage {
+        std::atomic<bool> lasts{false};
+        std::atomic<std::int64_t> since{0};
+        std::atomic<std::int64_t> last{0}; ///< when somebody asked in vain
+    };
+    /// Of this budget, for as long as it lives. Any thread.
+    shortage& its_shortage() noexcept { return shortage_; }
+
 private:
     const std::size_t limit_;
     const std::size_t slab_size_;
@@ -91,6 +100,7 @@ private:
     std::atomic<std::size_t> used_{0};
     std::array<std::atomic<std::ptrdiff_t>, slab_kind_count> slabs_{};
     std::array<std::atomic<std::ptrdiff_t>, slab_kind_count> bytes_{};
+    shortage shortage_;
 };
 
 } // namespace verbena

@@ -59,8 +59,11 @@ protected:
 
 /// Whether a setting has another value: a default is like the same value written.
 bool differ(const setting_values& running, const setting_values& wanted, std::string_view name);
-/// A value as people read it: "60", "true", "a, b"; "nothing" for one that is not there; of tables how many there are.
+/// A value as people read it: "60", "true", "a, b"; "nothing" for one that is not there; of tables how many there are; "(not shown)" for
+/// what may be a secret (is_secret()).
 std::string reload_text(const setting_values& values, std::string_view name);
+/// How a setting has changed, for people: "60, was 90", or "changed" for what may be a secret.
+std::string change_text(const setting_values& running, const setting_values& wanted, std::string_view name);
 /// Adds a change for each setting of `declared` whose value differs, tables by each setting in them. `path` stands before names: "nfs.".
 void note_changes(std::span<const setting> declared, const setting_values& running,
                   const setting_values& wanted, const std::string& path, bool needs_restart,

@@ -205,6 +205,15 @@ private:
     setting_place place_;
 };
 
+/// Whether a setting of such a name may be a secret, or a table of secrets: it has one of the words password, passwd, passphrase,
+/// secret, token, key, keytab, credential, psk and auth, or of their plurals. `_`, `-` and `.` part words. Its value is shown to nobody:
+/// not by a log, a message, or the control plane.
+bool is_secret(std::string_view name) noexcept;
+/// What stands in place of such a value.
+inline constexpr std::string_view not_shown = "(not shown)";
+/// A word of a command line for messages, as "vm1=/srv/disk,key=(not shown)": options between commas, a backslash before what is no end.
+std::string without_secrets(std::string_view word);
+
 /// Compares `values` with what is declared: refuses names that nobody declared, other types and numbers out of range, with the
 /// place and the name that was meant; then fills in defaults. `path` stands before names in messages: "nfs." `open`: leaves
 /// names alone that are not declared. Throws config_error.

@@ -85,6 +85,14 @@ private:
 
 } // namespace detail
 
+/// Has `f(s)` run on the shard, as ask() does, and does not wait. The future has what it yields; if the shard ends before, an
+/// exception. Throws std::bad_alloc, and has asked nothing then. Any thread.
+template<class F>
+auto begin_ask(shard& s, F f) -> std::future<typename detail::answer_of_shard<F>::type>
+{
+    return detail::shard_question<F>::send(s, std::move(f));
+}
+
 /// What `f(s)` yields on the shard, between its polls: a value, or what the task that it returns yields. Nothing where
 /// there is no answer after `patience`. `f` runs all the same then, when the shard comes to it, so it owns what it
 /// refers to, or that outlives the shards. What it throws is thrown here. Not from a shard; there, `co_await
@@ -93,7 +101,7 @@ template<class F>
 auto ask(shard& s, F f, std::chrono::milliseconds patience)
     -> std::optional<typename detail::answer_of_shard<F>::type>
 {
-    auto outcome = detail::shard_question<F>::send(s, std::move(f));
+    auto outcome = begin_ask(s, std::move(f));
     if (outcome.wait_for(patience) != std::future_status::ready)
         return std::nullopt;
     return outcome.get();

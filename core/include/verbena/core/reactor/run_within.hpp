@@ -17,28 +17,47 @@
 
 namespace verbena {
 
-/// Calls f() on a thread of `lane` and waits for its value, for `patience` at most. Nothing: it has not returned by then. The call
-/// can't be recalled: it goes on, and its value goes away on the lane's thread. So `f` owns what it uses. Throws what `f` threw in time.
-/// Not on a shard. The lane has not finished.
-template<class F>
-std::optional<std::invoke_result_t<F&>> run_within(blocking_pool& lane, std::chrono::milliseconds patience,
-                                                   F f)
-{
-    using value = std::invoke_result_t<F&>;
+/// A call that begin_call() began. Whoever has this may give it up: the call goes on then, and its value goes away on
+/// the lane's thread.
+template<class T>
+class begun_call {
+public:
+    /// Of the moments until which is waited: real time, as the disk takes that.
+    using clock = std::chrono::steady_clock;
+
+    /// Waits for the call's value, until `when` at most, and gives the call up. Nothing: it had not returned by then, or
+    /// the lane had finished. Throws what the call threw in time. Called once. Not on a shard.
+    std::optional<T> wait_until(clock::time_point when)
+    {
+        const auto to = std::move(to_);
+        if (!to)
+            return std::nullopt;
+        std::unique_lock lock(to->mutex);
+        if (!to->ends.wait_until(lock, when, [&to] { return to->is_over; }))
+            return std::nullopt;
+        if (to->thrown)
+            std::rethrow_exception(to->thrown);
+        return std::move(to->found);
+    }
+
+private:
+    template<class F>
+    friend begun_call<std::invoke_result_t<F&>> begin_call(blocking_pool& lane, F f);
     struct outcome {
         std::mutex mutex;
         std::condition_variable ends;
         bool is_over = false;
-        std::optional<value> found;
+        std::optional<T> found;
         std::exception_ptr thrown;
     };
+    template<class F>
     class call final : public blocking_pool::job {
     public:
         call(F&& f, std::shared_ptr<outcome> to) : function_(std::move(f)), to_(std::move(to)) {}
         ~call() = default;
         void execute() noexcept override
         {
-            std::optional<value> found;
+            std::optional<T> found;
             std::exception_ptr thrown;
             try {
                 found.emplace(function_());
@@ -60,17 +79,34 @@ std::optional<std::invoke_result_t<F&>> run_within(blocking_pool& lane, std::chr
         F function_;
         const std::shared_ptr<outcome> to_;
     };
-    const auto to = std::make_shared<outcome>();
-    auto made = std::make_unique<call>(std::move(f), to);
+
+    std::shared_ptr<outcome> to_;
+};
+
+/// Begins f() on a thread of `lane`, so that calls of several lanes can be waited for together. `f` owns what it uses,
+/// as the call can't be recalled. Any thread.
+template<class F>
+begun_call<std::invoke_result_t<F&>> begin_call(blocking_pool& lane, F f)
+{
+    using begun = begun_call<std::invoke_result_t<F&>>;
+    begun out;
+    const auto to = std::make_shared<typename begun::outcome>();
+    auto made = std::make_unique<typename begun::template call<F>>(std::move(f), to);
     if (!lane.submit(*made))
-        return std::nullopt;
+        return out;
     [[maybe_unused]] const auto* const deletes_itself = made.release();
-    std::unique_lock lock(to->mutex);
-    if (!to->ends.wait_for(lock, patience, [&to] { return to->is_over; }))
-        return std::nullopt;
-    if (to->thrown)
-        std::rethrow_exception(to->thrown);
-    return std::move(to->found);
+    out.to_ = to;
+    return out;
+}
+
+/// Calls f() on a thread of `lane` and waits for its value, for `patience` at most. Nothing: it has not returned by then. The call
+/// can't be recalled: it goes on, and its value goes away on the lane's thread. So `f` owns what it uses. Throws what `f` threw in time.
+/// Not on a shard. The lane has not finished.
+template<class F>
+std::optional<std::invoke_result_t<F&>> run_within(blocking_pool& lane, std::chrono::milliseconds patience,
+                                                   F f)
+{
+    return begin_call(lane, std::move(f)).wait_until(std::chrono::steady_clock::now() + patience);
 }
 
 } // namespace verbena

@@ -67,6 +67,14 @@ struct opened_backend {
     suspendable* suspension = nullptr;
 };
 
+/// A back end that is being opened: what begin_open() began. Dropped, it opens nothing, and waits for nothing.
+class opening {
+public:
+    virtual ~opening() = default;
+    /// The rest of open(). Called once, on the thread that began.
+    virtual opened_backend finish() = 0;
+};
+
 /// A module that opens back ends. Its settings stand in the table of what it is opened for: in an export's.
 class backend_module : public module {
 public:
@@ -76,6 +84,25 @@ public:
     virtual void check(setting_values& values, const std::string& name) const { (void)values, (void)name; }
     /// Throws config_error, with the cure, when it can't be opened. Not on a shard; may block.
     virtual opened_backend open(const setting_values& values, const open_context& context) = 0;
+    /// Begins open() without waiting for a disk, so that those of several back ends are waited for together; finish() does what is left.
+    /// Both arguments outlive what is returned, which is not nullptr. Throws as open(). Unless a module does better, finish() does all.
+    virtual std::unique_ptr<opening> begin_open(const setting_values& values, const open_context& context)
+    {
+        class all final : public opening {
+        public:
+            all(backend_module& by, const setting_values& values, const open_context& context) noexcept
+                : by_(by), values_(values), context_(context)
+            {
+            }
+            opened_backend finish() override { return by_.open(values_, context_); }
+
+        private:
+            backend_module& by_;
+            const setting_values& values_;
+            const open_context& context_;
+        };
+        return std::make_unique<all>(*this, values, context);
+    }
 };
 
 class block_filter;

@@ -47,6 +47,11 @@ public:
     void end() noexcept { ends_.set(); }
     /// Whether tend() uses the back end. Any thread.
     bool is_tended() const noexcept { return is_tended_.load(std::memory_order_acquire); }
+    /// Whether the metrics of expose() show what is known; they do from the start. Not while nobody may write: then nobody misses room.
+    /// It is asked for all the same, so that it is known when somebody may. Any thread.
+    void show(bool shown) noexcept { is_shown_.store(shown, std::memory_order_relaxed); }
+    /// As show() was told last. Any thread.
+    bool is_shown() const noexcept { return is_shown_.load(std::memory_order_relaxed); }
 
     /// What a back end said of its room.
     struct look {
@@ -69,6 +74,7 @@ private:
 
     event ends_;
     std::atomic<bool> is_tended_{false};
+    std::atomic<bool> is_shown_{true};
 };
 
 /// Registers what `room`, which outlives the registrations, knows of the export at `pseudo`.

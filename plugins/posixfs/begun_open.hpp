@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tree that is being opened, so that several of them whose disks hang are waited for together.
+#pragma once
+
+#include "standing_root.hpp"
+
+#include <verbena/core/reactor/run_within.hpp>
+#include <verbena/plugins/posixfs.hpp>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+namespace verbena::posixfs {
+
+/// open_posixfs() in two parts.
+class begun_open {
+public:
+    /// Has a thread of `lane` look at the root, if that is watched.
+    begun_open(const posixfs_options& options, blocking_pool& lane);
+    /// Waits until 5 s after the begin at most. Called once.
+    result<std::unique_ptr<storage::file_backend>> finish();
+
+private:
+    posixfs_options options_;
+    blocking_pool& lane_;
+    const std::chrono::steady_clock::time_point until_;
+    std::optional<error> refused_;
+    std::optional<begun_call<result<std::unique_ptr<standing_root>>>> first_look_;
+};
+
+} // namespace verbena::posixfs
