@@ -7,6 +7,9 @@ import time
 from container import Failed
 
 
+FAILURES = (Failed, OSError, ValueError, KeyError, subprocess.TimeoutExpired)
+
+
 def check(condition, *what):
     if not condition:
         raise Failed(" ".join(map(str, what)))
@@ -26,16 +29,20 @@ def run(name, of, steps, tell):
             begun = time.monotonic()
             try:
                 step(of)
-            except (Failed, OSError, ValueError, KeyError, subprocess.TimeoutExpired) as error:
+            except FAILURES as error:
                 print(f"{name}: {step.__name__}: FAILED after {time.monotonic() - begun:.0f} s: {error}", flush=True)
                 try:
                     print("\n".join(line[:300] for line in tell(of).splitlines()[-60:]), flush=True)
-                except (Failed, OSError, subprocess.TimeoutExpired) as told:
+                except FAILURES as told:
                     print(told, flush=True)
                 break
             done += 1
             print(f"{name}: {step.__name__}: {time.monotonic() - begun:.0f} s: {step.__doc__}", flush=True)
     finally:
-        of.end()
+        try:
+            of.end()
+        except FAILURES as error:
+            print(f"{name}: the end: FAILED: {error}", flush=True)
+            done = min(done, len(steps) - 1)
     print(f"{done} passed, {len(steps) - done} failed", flush=True)
     return 0 if done == len(steps) else 1
