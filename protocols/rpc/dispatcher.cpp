@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <utility>
 
 namespace verbena::rpc {
 namespace {
@@ -18,10 +19,18 @@ namespace {
 constexpr std::array<std::string_view, service_dispatcher::transport_count> transports = {
     "tcp", "iwarp", "rdma", "loop", "other"};
 
-std::size_t index_of(std::string_view transport) noexcept
+// For each call. A comparison with text whose length is known here is a few instructions; a search calls memcmp.
+template<std::size_t... Index>
+constexpr std::size_t index_among(std::string_view transport, std::index_sequence<Index...>) noexcept
 {
-    const auto last = transports.end() - 1;
-    return static_cast<std::size_t>(std::find(transports.begin(), last, transport) - transports.begin());
+    std::size_t found = sizeof...(Index); // the last one, which stands for all others
+    (void)((transport == transports[Index] && (found = Index, true)) || ...);
+    return found;
+}
+
+constexpr std::size_t index_of(std::string_view transport) noexcept
+{
+    return index_among(transport, std::make_index_sequence<transports.size() - 1>());
 }
 
 void answer(call& c, const reply_header& header) noexcept

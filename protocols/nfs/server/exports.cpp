@@ -6,6 +6,7 @@
 #include <verbena/protocols/nfs/server/file_handle.hpp>
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <tuple>
 #include <utility>
@@ -22,6 +23,25 @@ std::size_t this_shard() noexcept
 {
     const reactor* const here = reactor::current();
     return here != nullptr && here->index() < most_shards ? here->index() : most_shards;
+}
+
+// A peer's address. A connection brings many calls in a row, and to parse the text again for each would take a twentieth of a GETATTR.
+std::optional<ip_address> address_of(std::string_view text) noexcept
+{
+    struct parsed {
+        std::array<char, 48> text{};
+        std::size_t size = 0;
+        std::optional<ip_address> address;
+    };
+    constinit thread_local parsed last; // a shard has a thread of its own
+    if (text.size() != last.size || std::memcmp(text.data(), last.text.data(), text.size()) != 0) {
+        if (text.size() > last.text.size())
+            return ip_address::parse(text);
+        std::ranges::copy(text, last.text.begin());
+        last.size = text.size();
+        last.address = ip_address::parse(text);
+    }
+    return last.address;
 }
 
 // Means "leave it" to chown(2) and setfsuid(2), so it must never reach a back end as an identity.
@@ -100,7 +120,7 @@ access_refusal check_mount_access(const export_options& exported, const rpc::pee
 {
     if (peer.transport != "loop") {
         if (!exported.clients.everybody()) {
-            const auto address = ip_address::parse(peer.address);
+            const auto address = address_of(peer.address);
             if (!address || !exported.clients.admits(*address, host))
                 return access_refusal::address;
         }

@@ -228,24 +228,25 @@ task<nfsstat3> server::open_root(rpc::call& c, const export_options& exported, t
     to.lists = exports_.begin_use();
     to.exported = exported;
     to.file = to.backend().root();
-    nfsstat3 status = enter(c, to);
+    // Found before a reload took it away: from then on nobody begins anything there.
+    const auto enter_if_there = [&] {
+        return exports_.by_id(to.exported->id) == nullptr ? nfsstat3::stale : enter(c, to);
+    };
+    nfsstat3 status = enter_if_there();
     // Groups may not matter in the export that the call came by.
     if (status == nfsstat3::jukebox) {
         task<void> learning = groups_.learn(c, *exports_.groups());
         co_await learning;
-        status = enter(c, to);
+        status = enter_if_there();
     }
     if (status != nfsstat3::ok)
         c.refuse();
     co_return status;
 }
 
-// Again for each call: a handle says what a peer may have learnt, not that it may use it.
+// Of an export that is in the list of now. Again for each call: a handle says what a peer may have learnt, not that it may use it.
 nfsstat3 server::enter(const rpc::call& c, target& to)
 {
-    // Found before a reload took it away: from then on nobody begins anything there.
-    if (exports_.by_id(to.exported->id) == nullptr)
-        return nfsstat3::stale;
     if (const auto refusal = check_access(*to.exported, c.from(), host_); refusal != access_refusal::none) {
         counters_.refused.note(refusal);
         tell_access(refusal, *to.exported, c.from());

@@ -66,6 +66,17 @@ constexpr bitmap4 of_births = {attribute::time_create};
 // Where files are reached by layouts, too. layout_hint, which a creation may name, is not served (draft 2.4.8).
 constexpr bitmap4 of_layouts = {attribute::fs_layout_types, attribute::layout_types,
                                 attribute::layout_blksize, attribute::layout_alignment};
+// The same for all objects of an export, and no more than what set_constants() sets.
+constexpr bitmap4 constants = {
+    attribute::supported_attrs,  attribute::fh_expire_type,   attribute::link_support,
+    attribute::symlink_support,  attribute::named_attr,       attribute::unique_handles,
+    attribute::lease_time,       attribute::rdattr_error,     attribute::cansettime,
+    attribute::case_insensitive, attribute::case_preserving,  attribute::chown_restricted,
+    attribute::homogeneous,      attribute::maxfilesize,      attribute::maxlink,
+    attribute::maxname,          attribute::maxread,          attribute::maxwrite,
+    attribute::no_trunc,         attribute::time_delta,       attribute::suppattr_exclcreat,
+    attribute::fs_charset_cap,   attribute::change_attr_type, attribute::clone_blksize,
+    attribute::xattr_support,    attribute::aclsupport};
 constexpr std::array layout_types_served = {layouttype4::rdma};
 
 // File systems of the pseudo file system and of exports: no device has this number.
@@ -130,17 +141,7 @@ void attribute_source::set_constants(const object& of, std::uint32_t minor, obje
         a.layout_alignment = 1; // bytes are read and written one by one, if need be
         a.present = a.present | of_layouts;
     }
-    a.present =
-        a.present |
-        bitmap4{attribute::supported_attrs,  attribute::fh_expire_type,   attribute::link_support,
-                attribute::symlink_support,  attribute::named_attr,       attribute::unique_handles,
-                attribute::lease_time,       attribute::rdattr_error,     attribute::cansettime,
-                attribute::case_insensitive, attribute::case_preserving,  attribute::chown_restricted,
-                attribute::homogeneous,      attribute::maxfilesize,      attribute::maxlink,
-                attribute::maxname,          attribute::maxread,          attribute::maxwrite,
-                attribute::no_trunc,         attribute::time_delta,       attribute::suppattr_exclcreat,
-                attribute::fs_charset_cap,   attribute::change_attr_type, attribute::clone_blksize,
-                attribute::xattr_support,    attribute::aclsupport};
+    a.present = a.present | constants;
 }
 
 void attribute_source::set_pseudo(const rpc::call& c, const pseudo_node& node, object_values& out)
@@ -185,7 +186,9 @@ task<nfsstat4> attribute_source::values_of(call_context& k, const object& of, bi
                                            object_values& out, const kept_attributes* kept,
                                            const storage::attributes* before)
 {
-    set_constants(of, k.minor(), out);
+    // Some forty values, of which those that ask again and again what a file is like want none.
+    if (!(wanted & (constants | of_layouts)).none())
+        set_constants(of, k.minor(), out);
     if (file_handle handle; wanted.test(attribute::filehandle) && handles_.sign(of, handle))
         out.set_handle(handle);
     if (of.is_pseudo()) {

@@ -15,12 +15,12 @@ handle_space::handle_space(const export_table& exports, const handle_key& key, c
 {
 }
 
-nfsstat4 handle_space::set_export(const rpc::call& c, const export_options& exported, object& to)
+namespace {
+
+// Of an export that is in the list of now.
+nfsstat4 enter_as(groups_standing standing, const rpc::call& c, const export_options& exported, object& to)
 {
-    // Found before a reload took it away: from then on nobody begins anything there.
-    if (exports_.by_id(exported.id) == nullptr)
-        return nfsstat4::stale;
-    switch (groups_.act(exported, c, exports_.groups(), to.request.who)) {
+    switch (standing) {
     case groups_standing::known: break;
     case groups_standing::later: return nfsstat4::delay;
     case groups_standing::refused: return nfsstat4::serverfault;
@@ -29,6 +29,16 @@ nfsstat4 handle_space::set_export(const rpc::call& c, const export_options& expo
     to.exported = exported;
     to.request.client = c.from().address;
     return nfsstat4::ok;
+}
+
+} // namespace
+
+nfsstat4 handle_space::set_export(const rpc::call& c, const export_options& exported, object& to)
+{
+    // Found before a reload took it away: from then on nobody begins anything there.
+    if (exports_.by_id(exported.id) == nullptr)
+        return nfsstat4::stale;
+    return enter_as(groups_.act(exported, c, exports_.groups(), to.request.who), c, exported, to);
 }
 
 task<void> handle_space::learn_groups(const rpc::call& c)
@@ -107,7 +117,8 @@ nfsstat4 handle_space::find_exported(const rpc::call& c, std::uint32_t export_id
         counters_.refused_export.add();
         return nfsstat4::stale;
     }
-    const nfsstat4 status = set_export(c, *exported, to);
+    const nfsstat4 status =
+        enter_as(groups_.act(*exported, c, exports_.groups(), to.request.who), c, *exported, to);
     if (status == nfsstat4::ok)
         to.file = file;
     return status;

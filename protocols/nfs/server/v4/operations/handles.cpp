@@ -17,7 +17,9 @@ task<nfsstat4> putfh(compound& k)
     }
     if (status != nfsstat4::ok) // it has no ACCESS (8881 15.2); knfsd says this, too
         co_return status == nfsstat4::access ? nfsstat4::stale : status;
-    k.set_current(found);
+    // Moved, as nearly each COMPOUND comes here: a copy counts another user of the export, and copies the caller's groups.
+    k.current = std::move(found);
+    k.current_id.reset();
     co_return k.add(PUTFH4res());
 }
 
