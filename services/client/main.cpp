@@ -2,6 +2,7 @@
 #include "admin.hpp"
 #include "block.hpp"
 #include "commands.hpp"
+#include "doctor/apart.hpp"
 
 #include "../standard_output.hpp"
 #include "../unknown_words.hpp"
@@ -298,7 +299,31 @@ int run_command(int argc, char** argv)
     doctor_c->add_option("url", first,
                          "a server to look at too; with a path, its export is mounted; of a device "
                          "(rnbd+iwarp://), it is opened");
-    doctor_c->callback([&] { run = [&](runtime& r) { return cli::doctor(r, first); }; });
+    std::string doctor_config;
+    std::string doctor_peer;
+    CLI::Option* doctor_file =
+        doctor_c
+            ->add_option("--config", doctor_config,
+                         "look at this host for what this file of verbenad asks of it, in place of a server")
+            ->type_name("FILE")
+            ->excludes("url");
+    doctor_c
+        ->add_option("--peer", doctor_peer,
+                     "with --config: a host of clients, to see how large packets get there and back")
+        ->type_name("HOST")
+        ->needs(doctor_file);
+    doctor_c->callback([&] {
+        if (!doctor_config.empty()) {
+            at_once = [&] {
+                return cli::run_apart([&](bool& is_late) {
+                    return with_output_written(
+                        cli::doctor_with_config(doctor_config, doctor_peer, global.json, is_late));
+                });
+            };
+            return;
+        }
+        run = [&](runtime& r) { return cli::doctor(r, first); };
+    });
 
     CLI::App* admin_c =
         app.add_subcommand("admin", "Ask a running daemon of this host, by its control socket");
