@@ -3,6 +3,7 @@
 #include "admin.hpp"
 
 #include "commands.hpp"
+#include "http_get.hpp"
 #include "json_text.hpp"
 
 #include "../standard_output.hpp"
@@ -21,14 +22,12 @@
 #include <ctime>
 #include <fcntl.h>
 #include <fstream>
-#include <netdb.h>
 #include <optional>
 #include <poll.h>
 #include <set>
 #include <spawn.h>
 #include <sstream>
 #include <string_view>
-#include <sys/socket.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <system_error>
@@ -180,73 +179,19 @@ part program_part(std::string name, std::vector<std::string> words, std::size_t 
 
 // --- Metrics
 
-unique_fd connect_tcp(const std::string& host, const std::string& port, clock::time_point until,
-                      std::string& failed)
-{
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-    addrinfo* found = nullptr;
-    if (const int code = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found); code != 0) {
-        failed = ::gai_strerror(code);
-        return {};
-    }
-    unique_fd fd(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    const bool begun =
-        fd && (::connect(fd.get(), found->ai_addr, found->ai_addrlen) == 0 || errno == EINPROGRESS);
-    ::freeaddrinfo(found);
-    int number = begun ? 0 : errno;
-    if (begun) {
-        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - clock::now()).count();
-        pollfd one{fd.get(), POLLOUT, 0};
-        socklen_t size = sizeof number;
-        if (::poll(&one, 1, static_cast<int>(std::max<std::int64_t>(left, 0))) != 1)
-            number = ETIMEDOUT;
-        else
-            (void)::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &number, &size);
-    }
-    if (number == 0)
-        return fd;
-    failed = why(number);
-    return {};
-}
-
 // `url`: "http://127.0.0.1:9464/metrics"
 part metrics_part(const std::string& url)
 {
     part out{"metrics.txt", {}, {}, false, false};
-    constexpr std::string_view scheme = "http://";
-    const std::size_t slash = url.find('/', scheme.size());
-    const std::string authority =
-        url.starts_with(scheme) ? url.substr(scheme.size(), slash - scheme.size()) : std::string();
-    const std::size_t colon = authority.rfind(':');
-    const bool is_odd = std::ranges::any_of(url, [](char c) { return c <= ' ' || c > '~'; });
-    if (authority.empty() || colon == std::string::npos || is_odd) {
-        out.failed = url.empty() ? "the daemon serves no metrics" : "no URL of metrics: " + url;
-        out.may_lack = url.empty();
+    if (url.empty()) {
+        out.failed = "the daemon serves no metrics";
+        out.may_lack = true;
         return out;
     }
-    std::string host = authority.substr(0, colon);
-    if (host.starts_with('[') && host.ends_with(']'))
-        host = host.substr(1, host.size() - 2);
-    const auto until = clock::now() + patience_with_a_part;
-    const unique_fd fd = connect_tcp(host, authority.substr(colon + 1), until, out.failed);
-    if (!fd)
-        return out;
-    const std::string path = slash == std::string::npos ? "/metrics" : url.substr(slash);
-    const std::string request =
-        "GET " + path + " HTTP/1.0\r\nHost: " + authority + "\r\nConnection: close\r\n\r\n";
-    if (::send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL) != ssize_t(request.size())) {
-        out.failed = why(errno);
-        return out;
-    }
-    read_all(fd.get(), most_of_a_part, until, out);
-    const std::size_t body = out.text.find("\r\n\r\n");
-    const std::string first = out.text.substr(0, out.text.find("\r\n"));
-    if (out.failed.empty() && (body == std::string::npos || first.find(" 200") == std::string::npos))
-        out.failed = "it answered " + first;
-    if (body != std::string::npos)
-        out.text.erase(0, body + 4);
+    http_reply told = http_get(url, most_of_a_part, patience_with_a_part);
+    out.text = std::move(told.body);
+    out.failed = std::move(told.failed);
+    out.is_cut = told.is_cut;
     return out;
 }
 

@@ -96,6 +96,9 @@ int conform_list(bool as_json);
 task<int> doctor(runtime& r, std::string url);
 /// The checks that are possible where no shard can be made.
 int doctor_without_shard(const std::string& why, bool json);
+/// Looks at this machine for a configuration and, with a `peer`, at the way to that host. `is_late`: threads wait for a disk, and keep
+/// this process (doctor/apart.hpp). It has a shard of its own.
+int doctor_with_config(const std::string& file, const std::string& peer, bool json, bool& is_late);
 
 /// "verbena: TEXT" on stderr, over a progress bar if one stands there.
 void say(const std::string& text);

@@ -2,7 +2,8 @@
 // doctor: what on this machine, or between it and a server, keeps verbena from working well.
 #include "block_parts.hpp"
 #include "commands.hpp"
-#include "json_text.hpp"
+#include "doctor/finding.hpp"
+#include "doctor/with_config.hpp"
 #include "session.hpp"
 
 #include "../standard_output.hpp"
@@ -30,29 +31,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-enum class state { good, note, bad };
-
-struct finding {
-    finding(std::string c, state s, std::string t, std::string help)
-        : check(std::move(c)), result(s), text(std::move(t)), cure(std::move(help))
-    {
-    }
-    std::string check;
-    state result;
-    std::string text;
-    std::string cure;
-};
-
-const char* to_string(state s)
-{
-    switch (s) {
-    case state::good: return "ok";
-    case state::note: return "note";
-    case state::bad: return "PROBLEM";
-    }
-    return "?";
-}
-
 std::string first_line(const fs::path& file)
 {
     std::ifstream in(file);
@@ -79,16 +57,16 @@ finding check_kernel()
     int minor = 0;
     std::sscanf(name.release, "%d.%d", &major, &minor);
     if (major < 6 || (major == 6 && minor < 1))
-        return {"kernel", state::bad, name.release, "verbena needs Linux 6.1 or later"};
-    return {"kernel", state::good, name.release, ""};
+        return {"kernel", verdict::bad, name.release, "verbena needs Linux 6.1 or later"};
+    return {"kernel", verdict::good, name.release, ""};
 }
 
 finding check_io_uring(bool works, const std::string& why)
 {
     if (works)
-        return {"io_uring", state::good, "a ring with the features that shards use can be made", ""};
+        return {"io_uring", verdict::good, "a ring with the features that shards use can be made", ""};
     const std::string disabled = first_line("/proc/sys/kernel/io_uring_disabled");
-    return {"io_uring", state::bad, why,
+    return {"io_uring", verdict::bad, why,
             disabled.empty() || disabled == "0"
                 ? "allow io_uring_setup in the container's or unit's seccomp filter, or raise RLIMIT_MEMLOCK"
                 : "sysctl -w kernel.io_uring_disabled=0"};
@@ -116,16 +94,16 @@ finding check_memlock()
     ::getrlimit(RLIMIT_MEMLOCK, &limit);
     // The hard one: programs of this project raise the soft one to it.
     if (limit.rlim_max == RLIM_INFINITY)
-        return {"memlock", state::good, "unlimited", ""};
+        return {"memlock", verdict::good, "unlimited", ""};
     constexpr rlim_t wanted = rlim_t(128) << 20; // what a run of `verbena conform` takes
     const std::string text = human(limit.rlim_max);
     if (limit.rlim_max >= wanted)
-        return {"memlock", state::good, text, ""};
+        return {"memlock", verdict::good, text, ""};
     const bool exempt = (effective_capabilities() >> 14 & 1) != 0; // CAP_IPC_LOCK
     if (exempt && !has_rnic())
-        return {"memlock", state::good, text + ", and CAP_IPC_LOCK is exempt", ""};
+        return {"memlock", verdict::good, text + ", and CAP_IPC_LOCK is exempt", ""};
     return {
-        "memlock", state::note,
+        "memlock", verdict::hint,
         text +
             (exempt
                  ? ": too little to register memory with siw of older kernels, as 6.1, which exempts nobody"
@@ -140,11 +118,11 @@ finding check_huge_pages()
     const std::string total = value_in("/proc/meminfo", "HugePages_Total:");
     const std::string transparent = first_line("/sys/kernel/mm/transparent_hugepage/enabled");
     if (!total.empty() && total != "0")
-        return {"huge pages", state::good, total + " reserved", ""};
+        return {"huge pages", verdict::good, total + " reserved", ""};
     if (transparent.find("[never]") != std::string::npos)
-        return {"huge pages", state::note, "none reserved and transparent ones off",
+        return {"huge pages", verdict::hint, "none reserved and transparent ones off",
                 "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled, or sysctl -w vm.nr_hugepages=N"};
-    return {"huge pages", state::good,
+    return {"huge pages", verdict::good,
             transparent.empty() ? "none reserved" : "none reserved; transparent: " + transparent, ""};
 }
 
@@ -178,15 +156,15 @@ std::vector<finding> check_devices()
                            has(d.can.checks_grant_bounds, "check of a grant's bounds") + ", " +
                            has(d.can.bounds_peer_reads, "bound on a peer's reads") + ", " +
                            std::to_string(d.can.max_outstanding_reads) + " reads";
-        found.push_back({"RDMA abilities", state::good, text, ""});
+        found.push_back({"RDMA abilities", verdict::good, text, ""});
         for (const verbena::rdma::port_report& p : d.ports)
-            found.push_back({"RDMA port", p.active ? state::good : state::note, describe(d, p), ""});
+            found.push_back({"RDMA port", p.active ? verdict::good : verdict::hint, describe(d, p), ""});
     }
     if (!found.empty()) {
         const std::string_view fork = verbena::rdma::fork_support();
         const bool unsafe = fork == "disabled";
         found.push_back(
-            {"fork", unsafe ? state::note : state::good,
+            {"fork", unsafe ? verdict::hint : verdict::good,
              "protection of registered memory: " + std::string(fork),
              unsafe ? "Linux 5.12 or later with an rdma-core that knows it, or RDMAV_FORK_SAFE=1: a fork may "
                       "otherwise lead the device to other memory"
@@ -211,14 +189,14 @@ std::vector<finding> check_rdma()
         }
         const std::string node = first_line(device.path() / "node_type");
         text += node.empty() ? "" : ", " + node;
-        found.push_back({"RDMA device", active ? state::good : state::bad, text,
+        found.push_back({"RDMA device", active ? verdict::good : verdict::bad, text,
                          active ? "" : "no port is active: check the cable, or `ip link set DEVICE up`"});
     }
     if (found.empty())
         found.push_back(
-            {"RDMA device", state::note, "none; iWARP in user space (nfs+iwarp://) works without", ""});
+            {"RDMA device", verdict::hint, "none; iWARP in user space (nfs+iwarp://) works without", ""});
     else if (::access("/dev/infiniband/rdma_cm", R_OK | W_OK) != 0)
-        found.push_back({"RDMA access", state::bad,
+        found.push_back({"RDMA access", verdict::bad,
                          "/dev/infiniband/rdma_cm: " + std::string(std::strerror(errno)),
                          "modprobe rdma_ucm, or give this user access to /dev/infiniband"});
     return found;
@@ -230,13 +208,13 @@ finding check_port(std::uint16_t port, const char* use)
     auto where = net::endpoint::parse("127.0.0.1:" + std::to_string(port));
     auto listener = where ? net::open_listener(*where) : verbena::result<net::unique_fd>(where.error());
     if (listener)
-        return {name, state::good, "free for " + std::string(use), ""};
+        return {name, verdict::good, "free for " + std::string(use), ""};
     if (listener.error() == std::errc::address_in_use)
-        return {name, state::note,
+        return {name, verdict::hint,
                 "something listens on 127.0.0.1 already; " + std::string(use) + " wants it",
                 "`ss -ltnp 'sport = :" + std::to_string(port) +
                     "'` tells who; or choose another port with --listen"};
-    return {name, state::note, listener.error().message(), ""};
+    return {name, verdict::hint, listener.error().message(), ""};
 }
 
 finding check_capabilities()
@@ -259,8 +237,8 @@ finding check_capabilities()
             missing += (missing.empty() ? "" : " ") + std::string(name);
     }
     if (missing.empty())
-        return {"capabilities", state::good, "all that verbenad uses", ""};
-    return {"capabilities", state::note, "not held: " + missing,
+        return {"capabilities", verdict::good, "all that verbenad uses", ""};
+    return {"capabilities", verdict::hint, "not held: " + missing,
             "only verbenad wants them: without CAP_SETUID and CAP_SETGID it serves everything as its own "
             "user, and as root or "
             "with some of the others only if it is asked to. Use its systemd unit, or "
@@ -269,42 +247,6 @@ finding check_capabilities()
 
 // How long a server may be silent: who asks what is wrong wants an answer, whatever --soft and --timeout say.
 constexpr std::chrono::seconds patience{5};
-
-// Tells each finding at once, as text; as JSON all of them together.
-class report {
-public:
-    explicit report(bool as_json) : as_json_(as_json) {}
-
-    void add(const finding& f)
-    {
-        if (f.result == state::bad)
-            code_ = exit_failed;
-        if (as_json_) {
-            nlohmann::json item = {{"check", f.check},
-                                   {"state", f.result == state::bad ? "problem" : to_string(f.result)}};
-            put_text(item, "text", f.text);
-            put_text(item, "cure", f.cure);
-            all_.push_back(std::move(item));
-            return;
-        }
-        print("%-8s %-13s %s\n", to_string(f.result), f.check.c_str(), printable(f.text).c_str());
-        if (!f.cure.empty())
-            print("%-8s %-13s cure: %s\n", "", "", printable(f.cure).c_str());
-        flush_standard_output();
-    }
-    /// The exit code.
-    int finish()
-    {
-        if (as_json_)
-            print("%s\n", dump(all_).c_str());
-        return code_;
-    }
-
-private:
-    bool as_json_;
-    int code_ = exit_ok;
-    nlohmann::json all_ = nlohmann::json::array();
-};
 
 task<finding> check_rpcbind(runtime& r)
 {
@@ -317,10 +259,10 @@ task<finding> check_rpcbind(runtime& r)
     co_await s.close();
     if (failed.failed())
         co_return finding{
-            "rpcbind", state::note, "does not answer on 127.0.0.1:111",
+            "rpcbind", verdict::hint, "does not answer on 127.0.0.1:111",
             "clients of NFSv3 that ask for ports need it: apt-get install rpcbind; verbena's own URLs name "
             "the port"};
-    co_return finding{"rpcbind", state::good, "answers on 127.0.0.1:111", ""};
+    co_return finding{"rpcbind", verdict::good, "answers on 127.0.0.1:111", ""};
 }
 
 std::string cure_of_mnt(const error& e)
@@ -339,23 +281,24 @@ task<void> check_export(session& s, nfs::mount_client& mounts, report& out)
     const std::string path = s.where().path;
     auto found = co_await mounts.mount_path(path);
     if (!found) {
-        out.add({"MNT", state::bad, path + ": " + found.error().message(), cure_of_mnt(found.error())});
+        out.add({"MNT", verdict::bad, path + ": " + found.error().message(), cure_of_mnt(found.error())});
         co_return;
     }
     auto info = co_await s.nfs3().fsinfo(found->root);
     auto left = co_await mounts.umnt(found->directory);
     if (!info)
         out.add(
-            {"MNT", state::bad, found->directory + " can be mounted, but not used: " + info.error().message(),
+            {"MNT", verdict::bad,
+             found->directory + " can be mounted, but not used: " + info.error().message(),
              info.error() == std::errc::permission_denied
                  ? "the export does not admit this transport, or wants ports below 1024, which RDMA clients "
                    "have not: change its transports or leave out secure over there, or try nfs+tcp://"
                  : "look at the server's log"});
     else if (!left)
-        out.add(
-            {"MNT", state::note, found->directory + " can be mounted; UMNT: " + left.error().message(), ""});
+        out.add({"MNT", verdict::hint, found->directory + " can be mounted; UMNT: " + left.error().message(),
+                 ""});
     else
-        out.add({"MNT", state::good, found->directory + " can be mounted", ""});
+        out.add({"MNT", verdict::good, found->directory + " can be mounted", ""});
 }
 
 // In version 4 there is nothing to mount.
@@ -364,9 +307,9 @@ task<void> check_path(session& s, report& out)
     auto found = co_await s.walk(s.rest());
     const std::string path = s.where().path;
     if (found)
-        out.add({"path", state::good, path + " is there", ""});
+        out.add({"path", verdict::good, path + " is there", ""});
     else
-        out.add({"path", state::bad, path + ": " + found.error().message(),
+        out.add({"path", verdict::bad, path + ": " + found.error().message(),
                  found.error() == std::errc::no_such_file_or_directory
                      ? "see what `verbena ls` shows of the server's root: an export that does not admit this "
                        "host or "
@@ -380,7 +323,7 @@ task<void> check_server(runtime& r, url where, report& out)
     s.give_up_after(patience);
     failure failed = co_await s.connect();
     if (failed.failed()) {
-        out.add({"server", state::bad, failed.what(), failed.cure()});
+        out.add({"server", verdict::bad, failed.what(), failed.cure()});
         co_await s.close();
         co_return;
     }
@@ -394,23 +337,23 @@ task<void> check_server(runtime& r, url where, report& out)
     const bool lacks_version = !answered && unavailable(answered.error());
     const bool mounts_too = s.version() == nfs_version::v3 && !lacks_version;
     if (failed.failed() && !mounts_too) {
-        out.add({"server", state::bad, failed.what(), failed.cure()});
+        out.add({"server", verdict::bad, failed.what(), failed.cure()});
     } else if (!answered && !s.transport().answered()) {
         // MOUNT would be asked there too.
         const failure mute = s.without_reply(answered.error());
-        out.add({"server", state::bad, mute.what(), mute.cure()});
+        out.add({"server", verdict::bad, mute.what(), mute.cure()});
     } else if (answered) {
         out.add(
-            {"server", state::good,
+            {"server", verdict::good,
              "NFS version " + std::string(to_string(s.version())) + " answers at " + s.where().to_string(),
              ""});
         if (!mounts_too && s.where().path != "/")
             co_await check_path(s, out);
     } else if (lacks_version) {
         const failure lacking = s.without_version(answered.error());
-        out.add({"server", state::bad, lacking.what() + ": " + answered.error().message(), lacking.cure()});
+        out.add({"server", verdict::bad, lacking.what() + ": " + answered.error().message(), lacking.cure()});
     } else {
-        out.add({"server", state::bad, "NULL: " + answered.error().message(),
+        out.add({"server", verdict::bad, "NULL: " + answered.error().message(),
                  "the port answers, but not as NFS: give the port of an NFS server"});
     }
     if (mounts_too && s.transport().answered()) {
@@ -421,13 +364,13 @@ task<void> check_server(runtime& r, url where, report& out)
         else
             exports = mounts.error();
         if (!exports) {
-            out.add({"MOUNT", state::bad, exports.error().message(),
+            out.add({"MOUNT", verdict::bad, exports.error().message(),
                      "give its port with ?mountport=N, or start rpcbind over there"});
         } else {
             std::string text = counted(exports->size(), "export");
             for (const nfs::export_entry& e : *exports)
                 text += " " + e.directory;
-            out.add({"MOUNT", state::good, text, ""});
+            out.add({"MOUNT", verdict::good, text, ""});
             if (answered && s.where().path != "/")
                 co_await check_export(s, *mounts, out);
         }
@@ -442,17 +385,17 @@ task<void> check_device(runtime& r, block_place where, report& out)
     block_session link(r.shard(), r.buffers(), providers_of(r));
     failure failed = co_await link.connect(where);
     if (failed.failed()) {
-        out.add({"server", state::bad, failed.what(), failed.cure()});
+        out.add({"server", verdict::bad, failed.what(), failed.cure()});
         co_await link.close();
         co_return;
     }
-    out.add({"server", state::good, "RTRS and RNBD answer at " + where.url, ""});
+    out.add({"server", verdict::good, "RTRS and RNBD answer at " + where.url, ""});
     failed = co_await link.open(rnbd::access_mode::read_only);
     if (failed.failed()) {
-        out.add({"device", state::bad, failed.what(), failed.cure()});
+        out.add({"device", verdict::bad, failed.what(), failed.cure()});
     } else {
         const storage::block_properties p = link.device()->properties();
-        out.add({"device", state::good,
+        out.add({"device", verdict::good,
                  "can be opened to read: " + human(p.size) + ", blocks of " + std::to_string(p.block_size) +
                      " bytes",
                  ""});
@@ -464,12 +407,14 @@ task<void> check_device(runtime& r, block_place where, report& out)
 
 namespace {
 
-std::vector<finding> look_at_machine(bool ring_works, const std::string& why)
+// `alone`: without a configuration, so that its standard ports and the like are looked at.
+std::vector<finding> look_at_machine(bool ring_works, const std::string& why, bool alone)
 {
     std::vector<finding> found;
     found.push_back(check_kernel());
     found.push_back(check_io_uring(ring_works, why));
-    found.push_back(check_memlock());
+    if (alone)
+        found.push_back(check_memlock());
     found.push_back(check_huge_pages());
     for (finding& f : check_rdma())
         found.push_back(std::move(f));
@@ -477,6 +422,8 @@ std::vector<finding> look_at_machine(bool ring_works, const std::string& why)
     for (finding& f : check_devices())
         found.push_back(std::move(f));
 #endif
+    if (!alone)
+        return found;
     found.push_back(check_port(20049, "verbenad's iWARP listener"));
     found.push_back(check_port(2049, "verbenad's TCP listener"));
     found.push_back(check_port(9464, "verbenad's metrics"));
@@ -489,8 +436,21 @@ std::vector<finding> look_at_machine(bool ring_works, const std::string& why)
 int doctor_without_shard(const std::string& why, bool as_json)
 {
     report out(as_json);
-    for (const finding& f : look_at_machine(false, why))
+    for (const finding& f : look_at_machine(false, why, true))
         out.add(f);
+    return out.finish();
+}
+
+int doctor_with_config(const std::string& file, const std::string& peer, bool as_json, bool& is_late)
+{
+    if (!std::ifstream(file))
+        return complain(file + ": can't be opened: " + std::strerror(errno), exit_usage);
+    report out(as_json);
+    const auto shard = reactor::create();
+    for (const finding& f :
+         look_at_machine(bool(shard), shard ? std::string() : shard.error().message(), false))
+        out.add(f);
+    is_late = look_at_config(file, peer, out);
     return out.finish();
 }
 
@@ -508,7 +468,7 @@ task<int> doctor(runtime& r, std::string text)
     if (!where)
         co_return exit_usage;
     report out(r.options().json);
-    for (const finding& f : look_at_machine(true, {}))
+    for (const finding& f : look_at_machine(true, {}, true))
         out.add(f);
     const finding rpcbind = co_await check_rpcbind(r);
     out.add(rpcbind);

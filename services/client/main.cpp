@@ -2,6 +2,8 @@
 #include "admin.hpp"
 #include "block.hpp"
 #include "commands.hpp"
+#include "doctor/apart.hpp"
+#include "top/command.hpp"
 
 #include "../standard_output.hpp"
 #include "../unknown_words.hpp"
@@ -124,7 +126,7 @@ int run_command(int argc, char** argv)
     global_options global;
     app.add_flag("--json", global.json,
                  "machine-readable output (ping, ls, stat, layout, df, mounts, cp, doctor, conform, admin, "
-                 "block info, "
+                 "top, block info, "
                  "block verify, block bench)");
     app.add_flag("-q,--quiet", global.quiet, "no progress and no summary");
     app.add_flag("--soft", global.soft, "fail when the server stays silent, instead of waiting for it");
@@ -298,7 +300,31 @@ int run_command(int argc, char** argv)
     doctor_c->add_option("url", first,
                          "a server to look at too; with a path, its export is mounted; of a device "
                          "(rnbd+iwarp://), it is opened");
-    doctor_c->callback([&] { run = [&](runtime& r) { return cli::doctor(r, first); }; });
+    std::string doctor_config;
+    std::string doctor_peer;
+    CLI::Option* doctor_file =
+        doctor_c
+            ->add_option("--config", doctor_config,
+                         "look at this host for what this file of verbenad asks of it, in place of a server")
+            ->type_name("FILE")
+            ->excludes("url");
+    doctor_c
+        ->add_option("--peer", doctor_peer,
+                     "with --config: a host of clients, to see how large packets get there and back")
+        ->type_name("HOST")
+        ->needs(doctor_file);
+    doctor_c->callback([&] {
+        if (!doctor_config.empty()) {
+            at_once = [&] {
+                return cli::run_apart([&](bool& is_late) {
+                    return with_output_written(
+                        cli::doctor_with_config(doctor_config, doctor_peer, global.json, is_late));
+                });
+            };
+            return;
+        }
+        run = [&](runtime& r) { return cli::doctor(r, first); };
+    });
 
     CLI::App* admin_c =
         app.add_subcommand("admin", "Ask a running daemon of this host, by its control socket");
@@ -318,6 +344,35 @@ int run_command(int argc, char** argv)
             admin_o.json = global.json;
             admin_o.patience = std::chrono::seconds(global.timeout_seconds);
             return cli::admin(admin_o);
+        };
+    });
+
+    top_options top_o;
+    double top_interval = 2;
+    CLI::App* top_c = app.add_subcommand("top", "Show what a running daemon does: operations, exports, block "
+                                                "devices and RDMA, by rates and latencies");
+    top_c->add_flag("--once", top_o.once, "print one interval and end; needs no terminal");
+    top_c->add_option("-i,--interval", top_interval, "seconds that rates are of")
+        ->check(CLI::Range(0.1, 3600.0))
+        ->capture_default_str();
+    CLI::Option* top_url =
+        top_c
+            ->add_option("--url", top_o.url,
+                         "the daemon's metrics, also of another host: http://ADDRESS:9464/metrics")
+            ->type_name("URL");
+    top_c
+        ->add_option("--socket", top_o.socket,
+                     "the daemon's control socket, which tells where its metrics are (default: as of admin)")
+        ->type_name("PATH")
+        ->excludes(top_url);
+    top_c->callback([&] {
+        if (global.json && !top_o.once)
+            throw CLI::ValidationError("--json", "top has it with --once alone");
+        at_once = [&] {
+            top_o.json = global.json;
+            top_o.patience = std::chrono::seconds(global.timeout_seconds);
+            top_o.interval = std::chrono::milliseconds(static_cast<std::int64_t>(top_interval * 1000));
+            return cli::top(top_o);
         };
     });
 

@@ -789,18 +789,18 @@ class Messages(Client):
             done = subprocess.run(command, capture_output=True, timeout=120 * daemon.SLOW, check=False,
                                   preexec_fn=before) # pylint: disable=subprocess-popen-preexec-fn
             seen[name] = {finding["check"]: finding for finding in json.loads(done.stdout)}
-            self.assertEqual(seen[name]["port 9464"]["state"], "note")
+            self.assertEqual(seen[name]["port 9464"]["state"], "hint")
             self.assertIn("sport = :9464", seen[name]["port 9464"]["cure"])
             self.assertEqual(seen[name]["port 20049"]["state"], "ok")
             self.assertEqual(seen[name]["port 2049"]["state"], "ok")
-            self.assertEqual(seen[name]["memlock"]["state"], "note")
+            self.assertEqual(seen[name]["memlock"]["state"], "hint")
             self.assertIn("8.0 MiB", seen[name]["memlock"]["text"])
             self.assertIn("LimitMEMLOCK=infinity", seen[name]["memlock"]["cure"])
-            self.assertEqual(seen[name]["capabilities"]["state"], "note")
+            self.assertEqual(seen[name]["capabilities"]["state"], "hint")
             self.assertIn("CAP_SETUID", seen[name]["capabilities"]["text"])
-            self.assertIn(seen[name]["huge pages"]["state"], ("ok", "note"))
+            self.assertIn(seen[name]["huge pages"]["state"], ("ok", "hint"))
         self.assertEqual(seen["ring"]["io_uring"]["state"], "ok")
-        self.assertEqual(seen["ring"]["rpcbind"]["state"], "note")
+        self.assertEqual(seen["ring"]["rpcbind"]["state"], "hint")
         self.assertIn("apt-get install rpcbind", seen["ring"]["rpcbind"]["cure"])
         self.assertEqual(seen["no ring"]["io_uring"]["state"], "problem")
         self.assertIn("seccomp", seen["no ring"]["io_uring"]["cure"])

@@ -7,7 +7,7 @@ packages_for() {
     case $1 in
     build) words clang-19 lld-19 meson ninja-build pkg-config python3 libstdc++-12-dev liburing-dev \
         libspdlog-dev libcli11-dev libtomlplusplus-dev prometheus-cpp-dev libmicrohttpd-dev nlohmann-json3-dev libasio-dev \
-        libssl-dev libisal-dev libsqlite3-dev libarchive-dev libibverbs-dev librdmacm-dev ;;
+        libssl-dev libisal-dev libsqlite3-dev libarchive-dev libncurses-dev libibverbs-dev librdmacm-dev ;;
     tests) words libboost-test-dev libnfs-dev cpp rpcsvc-proto libtirpc-dev libuv1-dev systemd gdb binutils abigail-tools \
         nbdkit nbdkit-plugin-dev libnbd-bin qemu-utils ;;
     gcc) words g++-12 llvm-19 ;;
