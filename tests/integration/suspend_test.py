@@ -80,6 +80,7 @@ class Suspend(MountPoint):
         self.assertEqual((row["lost_files"], row["lost_locks"], row["lost"]), (0, 0, []))
         self.assertGreaterEqual(row["files"], 1)
         self.assertEqual(self.state(), ("up", None))
+        self.daemon.log_with(f"an export is served again export=/disk directory={self.disk}")
         self.assertEqual((self.up(), self.daemon.metric('verbena_export_suspended{export="/disk"}')), (1, 0))
         self.assertEqual(caller.nfs(peers.READ, peers.read_arguments(file, 0, 9)).nfs_status(), 0)
         self.assertEqual(client.read(handle, stateid, 0, 4), b"kept")
