@@ -13,6 +13,7 @@
 #include "served_protocol.hpp"
 #include "shard_server.hpp"
 #include "shard_watchdog.hpp"
+#include "side_by_side.hpp"
 #include "state_directory.hpp"
 
 #include "../resource_limit.hpp"
@@ -793,11 +794,11 @@ void service::impl::take_down(std::chrono::milliseconds limit)
     std::vector<std::future<void>> ends;
     for (served& s : protocols) {
         if (s.server)
-            ends.push_back(std::async(std::launch::async, [&s, limit] {
+            begin_beside(ends, [&s, limit] {
                 *s.stopping = true;
                 s.server->stop(limit);
                 *s.stopping = false;
-            }));
+            });
     }
     for (auto& end : ends)
         end.get();
