@@ -33,7 +33,8 @@ bool may_pass(const error& why) noexcept
     case ENXIO:
     case ENOMEDIUM:
     case ESTALE:
-    case EIO: return true;
+    case EIO:
+    case EROFS: return true; // as after an error of the disk
     default: return false;
     }
 }

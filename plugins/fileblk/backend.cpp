@@ -9,6 +9,8 @@
 #include <cstring>
 #include <fcntl.h>
 #include <new>
+#include <string>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <system_error>
 #include <unistd.h>
@@ -40,7 +42,11 @@ bool is_for_lane(std::int32_t n) noexcept { return n == -EAGAIN || n == -ENOBUFS
 
 error cut_off(std::uint64_t offset) noexcept
 {
-    return error::from_errno(EIO, "the file ends before its device", offset);
+    return error::from_errno(
+        EIO,
+        "the file or disk has become shorter than its device: make it as long as it was, or "
+        "tell so by `verbena admin resize DEVICE shrink`",
+        offset);
 }
 
 storage::block_properties properties_of(const fileblk_options& o, const disk_file& f)
@@ -390,8 +396,31 @@ result<void> backend::synced() noexcept
     return error::from_errno(EIO, "a sync of the device failed");
 }
 
+// Clients notice nothing, and the next start opens another file, or makes an empty one.
+void backend::look_for_name() noexcept
+{
+    if (file_.is_block_device || nameless_told_.load(std::memory_order_relaxed))
+        return;
+    struct statx now{};
+    if (::statx(file_.keeper.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_NLINK, &now) != 0 ||
+        (now.stx_mask & STATX_NLINK) == 0 || now.stx_nlink != 0 || nameless_told_.exchange(true))
+        return;
+    try {
+        log(log_level::error, "fileblk",
+            "the file of a device was removed or replaced: what clients write is gone when verbenad ends",
+            {{"path", path_},
+             {"cure", "before that, and while no client has the device open: cp /proc/" +
+                          std::to_string(::getpid()) + "/fd/" + std::to_string(file_.keeper.get()) +
+                          " to where there is room, and put it back at the path after the end"}});
+    } catch (const std::bad_alloc&) { // the next flush
+        nameless_told_.store(false, std::memory_order_relaxed);
+    }
+}
+
 task<result<void>> backend::flush()
 {
+    if (!properties_.read_only)
+        look_for_name();
     if (file_.in_memory || properties_.read_only)
         co_return result<void>();
     if (has_lost()) {

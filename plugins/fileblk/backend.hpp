@@ -69,6 +69,8 @@ private:
     bool has_lost() const noexcept { return syncs_.failures() != 0; }
     bool failed_through(const error& why) noexcept;
     task<void> mark_loss();
+    // Whether its name still leads to the file: said once. Waits for no disk.
+    void look_for_name() noexcept;
 
     int discard_here(std::uint64_t offset, std::uint64_t length) const noexcept;
     int zero_here(std::uint64_t offset, std::uint64_t length, bool keep) noexcept;
@@ -84,6 +86,7 @@ private:
     std::atomic<bool> loss_told_{false};
     std::atomic<bool> loss_marked_{false}; // the file has it
     std::atomic<bool> unmarked_told_{false};
+    std::atomic<bool> nameless_told_{false};
     std::atomic<bool> nowait_works_{true}; // preadv2(RWF_NOWAIT)
     std::atomic<bool> punch_works_{true};  // that a hole reads as zeros
     std::atomic<bool> zero_works_{true};   // FALLOC_FL_ZERO_RANGE

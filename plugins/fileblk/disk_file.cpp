@@ -423,8 +423,11 @@ disk_file open_disk_file(const fileblk_options& o, const std::function<void()>& 
     f.unserved = there % o.block_size;
     f.size = there - f.unserved;
     if (f.size == 0)
-        tell.refuse(EINVAL, "holds no whole block (" + bytes(there) +
-                                "): make it larger, as by truncate -s 10G, or remove it and write size=10G");
+        tell.refuse(EINVAL,
+                    "holds no whole block (" + bytes(there) + "): " +
+                        (f.is_block_device
+                             ? "is its disk or its file attached (lsblk)?"
+                             : "make it larger, as by truncate -s 10G, or remove it and write size=10G"));
     f.in_memory = !f.is_block_device && is_in_memory(f.keeper.get());
     choose_way(f, o, tell);
     f.physical_block = std::max(f.physical_block, f.offset_align);

@@ -191,7 +191,7 @@ std::shared_ptr<served_export> open_export(module_host& host, const export_confi
     storage::opened_backend& backend = made->backend->opened;
     backend = opening->finish();
     made->backend->beneath = backend.files.get();
-    made->backend->traffic = std::make_shared<export_traffic>(host.shards().size());
+    made->backend->traffic = std::make_shared<export_traffic>(host.shards().size(), e.pseudo);
     for (auto f = e.filters.rbegin(); f != e.filters.rend(); ++f)
         f->module->put_on(backend, f->values, context);
     if (e.pnfs)

@@ -184,7 +184,11 @@ void watched_root::settle() noexcept
     }
     const std::lock_guard lock(mutex_);
     is_looking_ = false;
-    answers_.store(true, std::memory_order_relaxed);
+    if (!answers_.exchange(true, std::memory_order_relaxed) && is_up_.load(std::memory_order_relaxed))
+        log(log_level::info, "posixfs", "the root of an export answers again",
+            {{"export", options_.name},
+             {"directory", root_},
+             {"seconds", std::chrono::duration_cast<std::chrono::seconds>(clock::now() - since_).count()}});
 }
 
 void watched_root::settle_or_throw()
@@ -220,6 +224,8 @@ void watched_root::settle_or_throw()
         asks_others_ = !(*opened)->handles->root_mount().local;
         const bool is_another = served_ && *served_ != identity;
         root_look at = (*opened)->at;
+        const bool was_made_anew =
+            served_ && (at.ino != at_.ino || (at.born != 0 && at_.born != 0 && at.born != at_.born));
         owner_->stand_up(std::move(*opened));
         at_ = at;
         served_ = identity;
@@ -229,7 +235,9 @@ void watched_root::settle_or_throw()
         told_.clear();
         log(log_level::info, "posixfs",
             is_another ? "an export is served by another file system: handles of the one before are stale"
-                       : "an export is served",
+            : was_made_anew
+                ? "an export is served by a directory that was made anew: handles of the one before are stale"
+                : "an export is served",
             {{"export", options_.name}, {"directory", root_}});
     }
     measure(*measured, std::move(root));

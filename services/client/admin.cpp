@@ -18,10 +18,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <optional>
 #include <poll.h>
+#include <sstream>
 #include <string_view>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <system_error>
 #include <unistd.h>
@@ -71,6 +75,27 @@ connected connect_to(const std::string& path)
     return to;
 }
 
+// The process that has the lock of the socket at `path`: it lives, and somebody has removed its socket. 0: nobody has. It is read,
+// not tried, which a daemon that starts just now would take for another one.
+long owner_of(const std::string& path)
+{
+    struct stat lock{};
+    if (::stat((path + ".lock").c_str(), &lock) != 0)
+        return 0;
+    char wanted[64];
+    std::snprintf(wanted, sizeof wanted, "%02x:%02x:%llu", major(lock.st_dev), minor(lock.st_dev),
+                  static_cast<unsigned long long>(lock.st_ino));
+    std::ifstream all("/proc/locks");
+    // 1: FLOCK  ADVISORY  WRITE 4711 fd:01:1234 0 EOF
+    for (std::string line, number, kind, how, mode, file; std::getline(all, line);) {
+        std::istringstream words(line);
+        long pid = 0;
+        if (words >> number >> kind >> how >> mode >> pid >> file && kind == "FLOCK" && file == wanted)
+            return pid;
+    }
+    return 0;
+}
+
 const char* cure_of(int number)
 {
     switch (number) {
@@ -85,7 +110,13 @@ const char* cure_of(int number)
 
 std::string told(const connected& to)
 {
-    return printable(to.path) + ": " + std::generic_category().message(to.failed) + "; " + cure_of(to.failed);
+    const std::string what = printable(to.path) + ": " + std::generic_category().message(to.failed) + "; ";
+    if (const long pid = to.failed == ENOENT ? owner_of(to.path) : 0; pid > 0)
+        return what + "process " + std::to_string(pid) +
+               " had its control socket there, and somebody has removed that: SIGHUP, SIGTERM and SIGUSR1 "
+               "still reach "
+               "it, and a restart makes the socket anew";
+    return what + cure_of(to.failed);
 }
 
 // Nothing, and `complaint`, if no daemon is there.

@@ -31,6 +31,7 @@
 #include <span>
 #include <string>
 #include <sys/socket.h>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -609,19 +610,25 @@ control_server::control_server(runtime& rt, control_table commands, control_opti
     : core_(std::make_shared<core>(rt, std::move(commands), std::move(o)))
 {
     const detail::signals_blocked blocked; // they are for whoever runs the service
-    core_->thread = std::thread([c = core_.get()] {
-        for (bool again = true; again;) {
-            again = false;
-            try {
-                if (!c->accepts && c->acceptor.is_open())
-                    c->accept();
-                c->io.run();
-            } catch (const std::exception& e) { // no memory: that costs what was under way
-                log(log_level::error, "control", "an exception ended a request", {{"exception", e.what()}});
-                again = true;
+    try {
+        core_->thread = std::thread([c = core_.get()] {
+            for (bool again = true; again;) {
+                again = false;
+                try {
+                    if (!c->accepts && c->acceptor.is_open())
+                        c->accept();
+                    c->io.run();
+                } catch (const std::exception& e) { // no memory: that costs what was under way
+                    log(log_level::error, "control", "an exception ended a request",
+                        {{"exception", e.what()}});
+                    again = true;
+                }
             }
-        }
-    });
+        });
+    } catch (const std::system_error& e) {
+        throw std::system_error(
+            e.code(), "the control socket gets no thread; raise the limit of threads (ulimit -u, TasksMax=)");
+    }
 }
 
 control_server::~control_server() { finish(); }

@@ -2,6 +2,7 @@
 #include "served_protocol.hpp"
 #include "rdma_acceptor.hpp"
 #include "shard_server.hpp"
+#include "side_by_side.hpp"
 
 #include <verbena/core/log.hpp>
 #include <verbena/core/module/start_error.hpp>
@@ -315,10 +316,10 @@ void server::impl::take_down(std::chrono::milliseconds limit)
     std::vector<std::future<void>> ends;
     ends.reserve(servers.size());
     for (std::size_t i = 0; i < servers.size(); ++i) {
-        ends.push_back(std::async(std::launch::async, [this, i, deadline] {
+        begin_beside(ends, [this, i, deadline] {
             auto shut_down = [this, i, deadline](shard&) { return servers[i]->shut_down(deadline); };
             rt.run(i, shut_down);
-        }));
+        });
     }
     for (auto& end : ends)
         end.get();

@@ -3,6 +3,7 @@
 #include "service_impl.hpp"
 
 #include "shard_server.hpp"
+#include "side_by_side.hpp"
 
 #include <algorithm>
 #include <stdexcept>
@@ -70,11 +71,11 @@ void service::impl::take_down(std::chrono::milliseconds limit)
     std::vector<std::future<void>> ends;
     for (served& s : protocols) {
         if (s.server)
-            ends.push_back(std::async(std::launch::async, [&s, limit] {
+            begin_beside(ends, [&s, limit] {
                 *s.stopping = true;
                 s.server->stop(limit);
                 *s.stopping = false;
-            }));
+            });
     }
     for (auto& end : ends)
         end.get();

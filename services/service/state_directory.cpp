@@ -31,10 +31,13 @@ std::string default_state_directory()
 
 void make_state_directory(const std::string& path)
 {
-    const auto text = [&path](const std::string& why) {
-        return "state " + path + ": " + why + "; choose a directory of yours with --state DIR";
+    const auto text = [&path](const std::string& why, const std::string& cure = "") {
+        return "state " + path + ": " + why + "; " + cure +
+               "choose a directory of yours ([daemon] state, --state DIR)";
     };
-    const auto refuse = [&](const std::string& why) { throw config_error(text(why)); };
+    const auto refuse = [&](const std::string& why, const std::string& cure = "") {
+        throw config_error(text(why, cure));
+    };
     const auto fail = [&](int failed) {
         const error e = error::from_errno(failed, "");
         throw_start_failure(e, text(e.message()));
@@ -51,9 +54,12 @@ void make_state_directory(const std::string& path)
     if (!S_ISDIR(s.st_mode))
         refuse("is no directory");
     if (s.st_uid != ::geteuid())
-        refuse("belongs to user " + std::to_string(s.st_uid));
+        refuse("belongs to user " + std::to_string(s.st_uid) + ", and verbenad runs as user " +
+                   std::to_string(::geteuid()),
+               "chown it and the files in it, or ");
     if ((s.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-        refuse("others may write there, and could replace the key of the file handles");
+        refuse("others may write there, and could replace the key of the file handles",
+               "chmod go-w " + path + ", or ");
 }
 
 } // namespace verbena::services

@@ -240,6 +240,13 @@ class Admin(daemon.DaemonTest):
         self.assertFalse(os.path.exists(self.path()))
         self.assertRegex(self.admin("status", status=3), r"control: No such file.*no daemon has its control socket there")
 
+    def test_a_socket_that_somebody_removed(self):
+        d = self.start()
+        os.unlink(self.path())
+        self.assertIn(f"process {d.process.pid} had its control socket there, and somebody has removed that", self.admin("status", status=3))
+        self.assertEqual(d.stop(), 0, d.log())
+        self.assertIn("no daemon has its control socket there", self.admin("status", status=3))
+
     def test_a_second_daemon_and_one_after_a_dead_one(self):
         first = self.start("--versions", "3", "--control", self.folder + "/c")
         done = self.run_binary("nfs", "--versions", "3", "--export", self.data, "--state", self.folder + "/other", "--listen",

@@ -95,6 +95,24 @@ pseudo = "/hung"
             disk.close()
             d.stop()
 
+    def test_a_disk_that_answers_again_is_told(self):
+        folder = os.path.join(self.folder, "hung")
+        os.mkdir(folder)
+        disk = hung_disk.HungDisk(folder)
+        self.addCleanup(disk.close)
+        d = self.start("--export", folder + ":/hung")
+        series = 'verbena_export_up{export="/hung"}'
+        disk.hang()
+        for wanted, step in ((0, None), (1, disk.go_on)):
+            if step:
+                step()
+            end = time.monotonic() + peers.LIMIT
+            while d.metric(series) != wanted:
+                self.assertLess(time.monotonic(), end, d.log())
+                time.sleep(0.05)
+        d.log_with(f"info posixfs: the root of an export answers again export=/hung directory={folder} seconds=")
+        self.assertEqual(d.stop(), 0, d.log())
+
     def test_a_disk_that_hangs_holds_up_no_start(self):
         folder = os.path.join(self.folder, "hung")
         os.mkdir(folder)

@@ -63,6 +63,20 @@ class Lifecycle(daemon.DaemonTest):
             self.assertEqual(silent.recv(1), b"")
             silent.close()
 
+    def test_a_stop_ends_well_where_the_system_gives_no_more_threads(self):
+        # No limit of threads holds root, and a limit is set by who runs as the same user.
+        user = 54321 if os.geteuid() == 0 else os.geteuid()
+        def as_user():
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setresgid(user, user, user)
+                os.setresuid(user, user, user)
+        os.chmod(self.folder, 0o777)
+        d = self.start("--shards", "2", before_start=as_user)
+        self.run_tool("prlimit", f"--pid={d.process.pid}", "--nproc=1:1", preexec_fn=as_user)
+        self.assertEqual(d.stop(), 0, d.log())
+        self.assertIn("info service: stopped", d.log())
+
     def test_a_taken_port_is_named_with_a_cure(self):
         d = self.start()
         port = d.port("tcp")

@@ -28,7 +28,8 @@ GETATTR = 1
 BLOCK = 65536 # of memfs
 # Rules that nothing here makes true; promtool has tests of them. Memory is taken back from peers before it is short, and whether a turn is what
 # a stopped process stands in is chance.
-NO_FAULT = {"VerbenaMemoryShort", "VerbenaReloadFailed", "VerbenaShardStalled"}
+NO_FAULT = {"VerbenaExportSuspended", "VerbenaMemoryShort", "VerbenaNotScraped", "VerbenaReloadFailed", "VerbenaShardStalled",
+            "VerbenaStateNotWritten"}
 # Rules of how long something takes: a busy machine makes them true of a daemon that is well.
 OF_TIMES = {"VerbenaDiskHangs", "VerbenaShardStalled", "VerbenaSlowCalls"}
 # What daemons with an RDMA device alone have.

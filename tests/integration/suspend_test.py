@@ -81,6 +81,7 @@ class Suspend(MountPoint):
         self.assertGreaterEqual(row["files"], 1)
         self.daemon.log_with(rf"an export is served again export=/disk directory={re.escape(self.disk)}\n")
         self.assertEqual(self.state(), ("up", None))
+        self.daemon.log_with(f"an export is served again export=/disk directory={self.disk}")
         self.assertEqual((self.up(), self.daemon.metric('verbena_export_suspended{export="/disk"}')), (1, 0))
         self.assertEqual(caller.nfs(peers.READ, peers.read_arguments(file, 0, 9)).nfs_status(), 0)
         self.assertEqual(client.read(handle, stateid, 0, 4), b"kept")

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The families verbena_export_*: what is done to each export, and what room it has.
+// The families verbena_export_*: what is done to each export, and what room it has. And the lines of the log about
+// operations that its file system failed.
 #include <verbena/protocols/nfs/server/export_room.hpp>
 #include <verbena/protocols/nfs/server/export_traffic.hpp>
 #include <verbena/protocols/nfs/server/exports.hpp>
+#include <verbena/protocols/rpc/call.hpp>
 
+#include <array>
 #include <chrono>
+#include <new>
 #include <optional>
 
 namespace verbena::nfs {
@@ -22,7 +26,41 @@ metric_family of_exports(const char* name, const char* help, const char* unit, c
     return {name, help, metric_type::counter, unit, {"export", label}, export_table::max_exports * values};
 }
 
+struct failure_words {
+    std::string_view label;
+    std::string_view cause;
+    std::string_view cure;
+};
+constexpr std::array<failure_words, export_failure_count> words_of_failures{
+    {{"space", "No space left on device",
+      "remove files or enlarge the file system (df, df -i); nothing has to be restarted"},
+     {"quota", "Disk quota exceeded",
+      "raise the quota of the files' owner (quota, repquota), or have it make room; df does not show it"},
+     {"io", "Input/output error", "look at the disk, and at what the kernel's log says of it (dmesg)"},
+     {"read_only", "Read-only file system",
+      "look why: the kernel mounts a file system read-only after an error of its disk (dmesg), and a unit "
+      "shows "
+      "folders so (ReadWritePaths=); check it, and mount it to be written (mount -o remount,rw)"}}};
+
 } // namespace
+
+void note_failure(export_counters& of, export_failure why, const rpc::call& c,
+                  std::string_view operation) noexcept
+{
+    of.of(why).add();
+    const failure_words& words = words_of_failures[std::size_t(why)];
+    try {
+        log_limited(of.failures_told[std::size_t(why)], log_level::warning, "nfs",
+                    "the file system of an export failed an operation",
+                    {{"export", of.exported},
+                     {"operation", operation},
+                     {"client", c.from().address},
+                     {"call", trace_name(c.trace())},
+                     {"cause", words.cause},
+                     {"cure", words.cure}});
+    } catch (const std::bad_alloc&) { // the count tells it
+    }
+}
 
 metric_registrations expose(metric_registry& registry, const export_traffic& traffic,
                             const std::string& pseudo)
@@ -50,12 +88,12 @@ metric_registrations expose(metric_registry& registry, const export_traffic& tra
     group.add(
         of_exports("verbena_export_errors_total",
                    "Operations that failed by the file system of an export: space (NOSPC: it is full), quota "
-                   "(DQUOT), or io (IO, NXIO).",
-                   "operations", "error", 3),
-        [sum, pseudo](metric_sink& out) {
-            out.value({pseudo, "space"}, sum(&c::no_space));
-            out.value({pseudo, "quota"}, sum(&c::no_quota));
-            out.value({pseudo, "io"}, sum(&c::io_errors));
+                   "(DQUOT), io (IO, NXIO), or read_only (ROFS, though the export is not).",
+                   "operations", "error", export_failure_count),
+        [&traffic, pseudo](metric_sink& out) {
+            for (std::size_t i = 0; i < export_failure_count; ++i)
+                out.value({pseudo, std::string(words_of_failures[i].label)},
+                          static_cast<double>(traffic.total(export_failure(i))));
         });
     return group.take();
 }

@@ -27,9 +27,10 @@ result<handle_key> read_key(int fd)
     if (!S_ISREG(status.st_mode))
         return error(std::errc::invalid_argument, "handle.key is not a regular file; remove it");
     if ((status.st_mode & 077) != 0)
-        return error(std::errc::permission_denied,
-                     "handle.key can be read by others; if it may be known, remove it (clients must mount "
-                     "again), else: chmod 600 handle.key");
+        return error(
+            std::errc::permission_denied,
+            "handle.key can be read by others: chmod 600 handle.key; if somebody may have read it, remove "
+            "it instead, and clients must mount again");
     if (status.st_uid != ::geteuid())
         return error(std::errc::permission_denied,
                      "handle.key belongs to another user; chown it to the daemon's");

@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include "../allocation_count.hpp"
+#include "../lines_of_log.hpp"
 #include "../log_at.hpp"
 #include "fileblk_fixture.hpp"
 
@@ -380,6 +381,22 @@ BOOST_AUTO_TEST_CASE(a_file_in_memory_has_no_cache_that_a_flush_empties)
     BOOST_TEST(in_memory.disk->properties().run != 0u);
     const device on_disk;
     BOOST_TEST(on_disk.disk->properties().write_back);
+}
+
+// What is written to it is gone with the process, and its clients can't know.
+BOOST_AUTO_TEST_CASE(a_file_that_was_removed_is_told_once)
+{
+    const test::log_at level{log_level::error};
+    const test::lines_of_log lines;
+    constexpr std::string_view what = "error fileblk: the file of a device was removed or replaced";
+    device d;
+    BOOST_TEST(d.flush() == 0);
+    BOOST_TEST(lines.count({what}) == 0u);
+    BOOST_REQUIRE(::unlink(d.options.path.c_str()) == 0);
+    BOOST_TEST(d.flush() == 0);
+    BOOST_TEST(d.flush() == 0);
+    BOOST_TEST(lines.count({what}) == 1u);
+    BOOST_TEST(lines.count({what, d.options.path, "cp /proc/" + std::to_string(::getpid()) + "/fd/"}) == 1u);
 }
 
 // The kernel tells an error of write-back once, and the next fdatasync is good, though the data are gone.

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times and failures of operations of version 4, and what they count for the export.
+#include "../lines_of_log.hpp"
+#include "../log_at.hpp"
 #include "nfs4_server.hpp"
 
 #include <verbena/core/task/sleep.hpp>
@@ -57,7 +59,7 @@ struct counting : nfs4_fixture {
     {
         slow.clock = &clock;
         options[0].backend = &slow;
-        options[0].traffic = std::make_shared<nfs::export_traffic>(1);
+        options[0].traffic = std::make_shared<nfs::export_traffic>(1, options[0].pseudo);
         options[1].traffic = std::make_shared<nfs::export_traffic>(1);
         client.connect();
     }
@@ -146,16 +148,33 @@ BOOST_FIXTURE_TEST_CASE(operations_count_for_the_export_that_they_are_on, counti
     }
     BOOST_TEST(here.writes.value() == 7u);
     BOOST_TEST(here.bytes_written.value() == 7u);
-    BOOST_TEST(here.no_space.value() == 2u);
-    BOOST_TEST(here.no_quota.value() == 1u);
-    BOOST_TEST(here.io_errors.value() == 2u);
+    BOOST_TEST(here.of(nfs::export_failure::space).value() == 2u);
+    BOOST_TEST(here.of(nfs::export_failure::quota).value() == 1u);
+    BOOST_TEST(here.of(nfs::export_failure::io).value() == 2u);
     BOOST_TEST((client
                     .call(PUTROOTFH4args(), LOOKUP4args{"deep"}, LOOKUP4args{"other"},
                           GETATTR4args{{attribute::size}})
                     .status() == nfsstat4::ok));
     // The first LOOKUP stayed in the pseudo file system.
     BOOST_TEST(counted(1).others.value() == 2u);
-    BOOST_TEST(counted(1).no_space.value() == 0u);
+    BOOST_TEST(counted(1).of(nfs::export_failure::space).value() == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(what_the_file_system_fails_has_a_line_with_the_client_and_the_cause, counting)
+{
+    const log_at level{log_level::warning};
+    const lines_of_log lines;
+    const auto file = client.open(client.creating("f"));
+    BOOST_TEST_REQUIRE(file.status == nfsstat4::ok);
+    for (const int failure : {EROFS, EIO, EIO, EACCES}) {
+        slow.failure = failure;
+        BOOST_TEST((client.write(file, "content") != nfsstat4::ok));
+    }
+    constexpr std::string_view what = "warning nfs: the file system of an export failed an operation";
+    BOOST_TEST(counted(0).of(nfs::export_failure::read_only).value() == 1u);
+    BOOST_TEST(lines.count({what, "export=/export operation=WRITE client=", "Read-only file system"}) == 1u);
+    BOOST_TEST(lines.count({what, "Input/output error"}) == 1u);
+    BOOST_TEST(lines.count({what}) == 2u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

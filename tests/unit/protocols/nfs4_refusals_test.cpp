@@ -18,6 +18,7 @@ namespace {
 struct fixture : nfs4_fixture {
     fixture()
     {
+        options[0].traffic = std::make_shared<nfs::export_traffic>(1, options[0].pseudo);
         BOOST_REQUIRE(options[0].clients.add("192.0.2.0/24"));
         BOOST_REQUIRE(options[1].clients.add("198.51.100.0/24"));
     }
@@ -157,6 +158,9 @@ BOOST_FIXTURE_TEST_CASE(a_change_of_an_export_that_is_read_only_is_told_of, fixt
     folder.objname = "folder";
     BOOST_TEST(c.call(PUTROOTFH4args(), folder).status() == nfsstat4::rofs);
     BOOST_TEST(by_rule.now() == 1u);
+    // Nor is it a fault of the file system.
+    BOOST_TEST(log.count({"failed an operation"}) == 0u);
+    BOOST_TEST(options[0].traffic->total(nfs::export_failure::read_only) == 0u);
 }
 
 BOOST_FIXTURE_TEST_CASE(a_limit_of_clients_is_told_with_its_key, fixture)
@@ -198,6 +202,9 @@ BOOST_FIXTURE_TEST_CASE(a_limit_of_opens_is_told_with_its_key_and_the_export, fi
     BOOST_TEST(by_limit.now() == 1u);
     BOOST_TEST(log.count({"turned away peer=192.0.2.9 client=/export reason=opens",
                           "limit=\"opens_per_client of [nfs.limits]\""}) == 1u);
+    // Its answer is NOSPC, and the disk has room.
+    BOOST_TEST(log.count({"failed an operation"}) == 0u);
+    BOOST_TEST(options[0].traffic->total(nfs::export_failure::space) == 0u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -2,6 +2,8 @@
 // What is counted by operation, status and export, and what room an export has.
 #include <boost/test/unit_test.hpp>
 
+#include "../lines_of_log.hpp"
+#include "../log_at.hpp"
 #include "nfs3_server.hpp"
 
 #include <verbena/core/task/event.hpp>
@@ -49,7 +51,7 @@ double sample(const metric_registry& registry, std::string_view family, std::str
 struct one_export : nfs3_fixture {
     one_export()
     {
-        first.traffic = std::make_shared<nfs::export_traffic>(1);
+        first.traffic = std::make_shared<nfs::export_traffic>(1, first.pseudo);
         second.traffic = std::make_shared<nfs::export_traffic>(1);
         id = files.add(1, "f", storage::file_type::regular);
         files[id].data = pattern(1000);
@@ -198,8 +200,8 @@ BOOST_FIXTURE_TEST_CASE(a_call_that_is_used_again_counts_anew, one_export)
     BOOST_TEST(counted(first).writes.value() == 0u);
     BOOST_TEST(counted(second).writes.value() == 2u);
     BOOST_TEST(counted(second).bytes_written.value() == 70u);
-    BOOST_TEST(counted(first).io_errors.value() == 0u);
-    BOOST_TEST(counted(second).io_errors.value() == 1u);
+    BOOST_TEST(counted(first).of(nfs::export_failure::io).value() == 0u);
+    BOOST_TEST(counted(second).of(nfs::export_failure::io).value() == 1u);
 }
 
 BOOST_FIXTURE_TEST_CASE(failures_of_version_3_are_counted_by_procedure_status_and_export, one_export)
@@ -216,9 +218,9 @@ BOOST_FIXTURE_TEST_CASE(failures_of_version_3_are_counted_by_procedure_status_an
                                                          {{of_write, 5}, 1},
                                                          {{of_write, 6}, 1},
                                                          {{of_write, 13}, 1}}));
-    BOOST_TEST(counted(first).no_space.value() == 2u);
-    BOOST_TEST(counted(first).no_quota.value() == 1u);
-    BOOST_TEST(counted(first).io_errors.value() == 2u);
+    BOOST_TEST(counted(first).of(nfs::export_failure::space).value() == 2u);
+    BOOST_TEST(counted(first).of(nfs::export_failure::quota).value() == 1u);
+    BOOST_TEST(counted(first).of(nfs::export_failure::io).value() == 2u);
     BOOST_TEST(counted(first).bytes_written.value() == 0u);
 
     metric_registry registry;
@@ -233,7 +235,41 @@ BOOST_FIXTURE_TEST_CASE(failures_of_version_3_are_counted_by_procedure_status_an
     const auto of_other = nfs::expose(registry, *second.traffic, "/other");
     for (const metric_snapshot& f : registry.collect())
         if (f.family.name == "verbena_export_errors_total")
-            BOOST_TEST(f.samples.size() == 6u);
+            BOOST_TEST(f.samples.size() == 8u);
+}
+
+// Else whoever runs the server learns of it from users alone.
+BOOST_FIXTURE_TEST_CASE(what_the_file_system_fails_has_a_line_with_the_client_and_the_cure, one_export)
+{
+    const log_at level{log_level::warning};
+    const lines_of_log lines;
+    const auto bytes = pattern(70);
+    for (const int failure : {ENOSPC, EDQUOT, EIO, EROFS, ENOSPC, EACCES}) {
+        files.fail = error::from_errno(failure);
+        BOOST_TEST((write(bytes) != nfsstat3::ok));
+    }
+    BOOST_TEST(counted(first).of(nfs::export_failure::space).value() == 2u);
+    BOOST_TEST(counted(first).of(nfs::export_failure::read_only).value() == 1u);
+    constexpr std::string_view what = "warning nfs: the file system of an export failed an operation";
+    BOOST_TEST(lines.count({what}) == 4u); // each failure once a minute
+    for (const std::string_view cause :
+         {"No space left on device", "Disk quota exceeded", "Input/output error", "Read-only file system"})
+        BOOST_TEST(lines.count({what, "export=/export operation=WRITE client=", cause, "cure="}) == 1u);
+}
+
+BOOST_FIXTURE_TEST_CASE(what_the_rule_of_an_export_refuses_is_no_failure_of_its_file_system, one_export)
+{
+    const log_at level{log_level::warning};
+    const lines_of_log lines;
+    second.read_only = true;
+    LINK3args link;
+    link.file = handle(id);
+    link.link.dir = handle(fake_backend::root_id, &second);
+    link.link.name = "g";
+    BOOST_TEST((call<LINK3res>(procedure::link, link).status == nfsstat3::rofs));
+    BOOST_TEST(counted(first).of(nfs::export_failure::read_only).value() == 0u);
+    BOOST_TEST(counted(second).of(nfs::export_failure::read_only).value() == 0u);
+    BOOST_TEST(lines.count({"failed an operation"}) == 0u);
 }
 
 BOOST_FIXTURE_TEST_CASE(room_is_asked_for_and_grows_old_while_a_disk_hangs, room_fixture)

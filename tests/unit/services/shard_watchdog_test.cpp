@@ -190,7 +190,7 @@ BOOST_AUTO_TEST_CASE(state_lies_where_systemd_says)
 
 BOOST_AUTO_TEST_CASE(what_may_pass_is_told_from_what_can_not_work)
 {
-    for (const int passes : {EADDRINUSE, ENOSPC, ENOMEM, EMFILE, ENOENT, EIO, ENOMEDIUM})
+    for (const int passes : {EADDRINUSE, ENOSPC, ENOMEM, EMFILE, ENOENT, EIO, EROFS, ENOMEDIUM})
         BOOST_CHECK_THROW(throw_start_failure(error::from_errno(passes, ""), "it"), start_error);
     for (const int stays : {EACCES, EPERM, EINVAL, ENOTDIR})
         BOOST_CHECK_EXCEPTION(

@@ -32,12 +32,16 @@ void server::count_error(const rpc::call& c, nfsstat3 status) noexcept
     export_counters* const of_export = counters_of(c);
     if (of_export == nullptr)
         return;
+    const auto note = [&](export_failure why) {
+        note_failure(*of_export, why, c, to_string(procedure(c.header().procedure)));
+    };
     switch (status) {
-    case nfsstat3::nospc: of_export->no_space.add(); break;
-    case nfsstat3::dquot: of_export->no_quota.add(); break;
+    case nfsstat3::nospc: return note(export_failure::space);
+    case nfsstat3::dquot: return note(export_failure::quota);
     case nfsstat3::io:
-    case nfsstat3::nxio: of_export->io_errors.add(); break;
-    default: break;
+    case nfsstat3::nxio: return note(export_failure::io);
+    case nfsstat3::rofs: return note(export_failure::read_only);
+    default: return;
     }
 }
 
@@ -170,6 +174,8 @@ nfsstat3 server::open(rpc::call& c, const nfs_fh3& handle, purpose why, target& 
     // Who may not use an export must not push out what is kept for those who may.
     if (status != nfsstat3::ok) {
         c.refuse();
+        if (status == nfsstat3::rofs)
+            c.note(nullptr); // by the rule of this export: the file system of an earlier handle did not fail
     } else {
         begin_counting(c, *to.exported);
         c.set_detail(&to); // of the procedure's frame

@@ -61,6 +61,7 @@ struct compound final : call_context, private request_detail {
     bool changed = false;                // an operation of its has changed something
     bool dropped = false;                // there is nobody to be answered any more
     bool answered = false;               // the operation has written its failure itself
+    bool met_limit = false;              // of what clients may have: NOSPC is not of a disk then
     state_home::io_terms terms;          // of the last check_io()
     bool may_delegate = false;           // of OPEN in minor version 0: see v40_state::begun
     time_point ended{};                  // when the last operation ended that is_timed(); nothing if none did

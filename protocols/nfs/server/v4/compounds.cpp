@@ -50,7 +50,10 @@ task<rpc::outcome> serve_alone(server_parts& server, rpc::call& c, compound_argu
     co_return k.results.ok() ? rpc::outcome::success : rpc::outcome::system_error;
 }
 
-void count(export_counters& of, nfs_opnum4 operation, nfsstat4 status) noexcept
+// By the rule of the export, or as the pseudo file system is.
+bool is_read_only(const object& o) noexcept { return !o.none() && (o.is_pseudo() || o.exported->read_only); }
+
+void count(export_counters& of, const compound& k, nfs_opnum4 operation, nfsstat4 status) noexcept
 {
     switch (operation) {
     case nfs_opnum4::read:
@@ -58,12 +61,20 @@ void count(export_counters& of, nfs_opnum4 operation, nfsstat4 status) noexcept
     case nfs_opnum4::write: of.writes.add(); break;
     default: of.others.add(); break;
     }
+    const auto note = [&](export_failure why) { note_failure(of, why, k.c, to_string(operation)); };
     switch (status) {
-    case nfsstat4::nospc: of.no_space.add(); break;
-    case nfsstat4::dquot: of.no_quota.add(); break;
+    case nfsstat4::nospc:
+        if (!k.met_limit)
+            note(export_failure::space);
+        return;
+    case nfsstat4::dquot: return note(export_failure::quota);
     case nfsstat4::io:
-    case nfsstat4::nxio: of.io_errors.add(); break;
-    default: break;
+    case nfsstat4::nxio: return note(export_failure::io);
+    case nfsstat4::rofs:
+        if (!is_read_only(k.current) && !is_read_only(k.saved))
+            note(export_failure::read_only);
+        return;
+    default: return;
     }
 }
 
@@ -253,7 +264,7 @@ task<void> run_operations(compound& k)
             k.server.counters.note_time(operation, end - since);
             since = end;
             if (export_counters* const of_export = k.counters_of_current())
-                count(*of_export, operation, status);
+                count(*of_export, k, operation, status);
         }
         if (status != nfsstat4::ok) {
             tell_of(k, operation, status);

@@ -44,11 +44,12 @@ inline constexpr limit_keys keys_of(files::limited what) noexcept
 }
 
 /// `failure` is the state layer's answer to who asks for more; nothing is told where it is for no limit.
-inline void tell_limit(const compound& k, const error& failure) noexcept
+inline void tell_limit(compound& k, const error& failure) noexcept
 {
     const auto met = files::limit_met_by(failure);
     if (!met)
         return;
+    k.met_limit = true;
     const limit_keys keys = keys_of(met->what);
     const std::string_view key = met->whose == files::limit_of::client ? keys.of_client
                                  : met->whose == files::limit_of::peer ? keys.of_peer

@@ -2,16 +2,41 @@
 // What calls of all versions do to one export.
 #pragma once
 
+#include <verbena/core/log.hpp>
 #include <verbena/core/metrics.hpp>
 
+#include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #pragma GCC visibility push(default)
 
+namespace verbena::rpc {
+class call;
+}
+
 namespace verbena::nfs {
+
+/// What the file system beneath an export fails by: an operator has to look after it.
+enum class export_failure : std::uint8_t {
+    space,     ///< NOSPC
+    quota,     ///< DQUOT
+    io,        ///< IO, NXIO
+    read_only, ///< ROFS, of an export that is not read-only itself
+    count_
+};
+/// How many kinds of export_failure there are.
+inline constexpr std::size_t export_failure_count = std::size_t(export_failure::count_);
+
+/// Lets a line through in a minute.
+struct failure_limiter final : log_limiter {
+    failure_limiter() noexcept : log_limiter(1, std::chrono::minutes(1)) {}
+};
 
 /// One shard's. Written by that shard, read from any thread. A line of the cache of its own: shards share none.
 struct alignas(64) export_counters {
@@ -20,16 +45,30 @@ struct alignas(64) export_counters {
     counter others;
     counter bytes_read;
     counter bytes_written;
-    counter no_space;  ///< operations that failed with NOSPC
-    counter no_quota;  ///< with DQUOT
-    counter io_errors; ///< with IO or NXIO
+    std::array<counter, export_failure_count> failures; ///< operations that failed so
+    std::array<failure_limiter, export_failure_count> failures_told;
+    std::string_view exported; ///< what clients mount; empty: nobody has said
+
+    counter& of(export_failure why) noexcept { return failures[std::size_t(why)]; }
+    const counter& of(export_failure why) const noexcept { return failures[std::size_t(why)]; }
 };
+
+/// Counts that `operation` of `c` failed so, and writes a line with the client and the cure, at most one a minute
+/// for each export, failure and shard. On the shard of `of`.
+void note_failure(export_counters& of, export_failure why, const rpc::call& c,
+                  std::string_view operation) noexcept;
 
 /// All shards'. Lives as long as the export.
 class export_traffic {
 public:
-    /// For shards numbered from 0.
-    explicit export_traffic(std::size_t shards) : of_shard_(shards) {}
+    /// For shards numbered from 0. `exported` is what clients mount, for the log.
+    explicit export_traffic(std::size_t shards, std::string exported = {})
+        : exported_(std::move(exported)), of_shard_(shards)
+    {
+        for (export_counters& c : of_shard_)
+            c.exported = exported_;
+    }
+    export_traffic(const export_traffic&) = delete;
 
     /// nullptr for a shard that it has nothing of.
     export_counters* on(unsigned shard) noexcept
@@ -45,7 +84,16 @@ public:
         return sum;
     }
 
+    std::uint64_t total(export_failure why) const noexcept
+    {
+        std::uint64_t sum = 0;
+        for (const export_counters& c : of_shard_)
+            sum += c.of(why).value();
+        return sum;
+    }
+
 private:
+    const std::string exported_;
     std::vector<export_counters> of_shard_;
 };
 
