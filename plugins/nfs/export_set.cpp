@@ -166,7 +166,7 @@ export_set::export_set(export_table& table) noexcept : table_(table) {}
 
 export_set::~export_set() { stop(); }
 
-void export_set::open(module_host& host, std::vector<export_config>& wanted,
+void export_set::open(module_host& host, std::vector<export_config> wanted,
                       std::span<const listen_target> targets)
 {
     std::list<parked> held; // what hangs when the start fails
@@ -201,7 +201,7 @@ export_set::exports export_set::all() const
     return served_;
 }
 
-std::unique_ptr<reload_plan> export_set::plan(const terms& by, std::vector<export_config>& wanted,
+std::unique_ptr<reload_plan> export_set::plan(const terms& by, std::vector<export_config> wanted,
                                               bool looks_only)
 {
     runtime& shards = by.host.shards();

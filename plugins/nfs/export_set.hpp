@@ -39,7 +39,7 @@ public:
     ~export_set();
 
     /// At the start. Throws config_error.
-    void open(module_host& host, std::vector<export_config>& wanted, std::span<const listen_target> targets);
+    void open(module_host& host, std::vector<export_config> wanted, std::span<const listen_target> targets);
     /// Those of now, in the table's order. Any thread.
     exports all() const;
 
@@ -60,7 +60,7 @@ public:
         std::map<std::uint32_t, std::string> suspended = {};
     };
     /// As reloadable::plan_reload(). nullptr: there is nothing to change.
-    std::unique_ptr<reload_plan> plan(const terms& by, std::vector<export_config>& wanted, bool looks_only);
+    std::unique_ptr<reload_plan> plan(const terms& by, std::vector<export_config> wanted, bool looks_only);
     /// What is being closed is left to the end of this object. Waits for disks that it is being closed on.
     void stop() noexcept;
 
