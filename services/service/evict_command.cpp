@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <future>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -30,7 +32,6 @@ constexpr std::size_t most_clients = 1000; // of one command
 constexpr std::size_t most_shown = 10;     // where nothing matches
 // Of a shard, before it is taken for one that hangs.
 constexpr milliseconds shard_patience{1000};
-constexpr milliseconds least_patience{10}; // where the time of the command is over
 // Connections that a shard ends before others have their turn: each costs some system calls.
 constexpr std::size_t ended_at_once = 32;
 constexpr milliseconds look_again{20};
@@ -71,18 +72,22 @@ public:
     {
         const auto until = std::chrono::steady_clock::now() + patience;
         ends all;
-        for (std::size_t i = 0; i < told_->shards->size(); ++i) {
-            for (bool more = true; more;) {
-                const auto seen = look(i, true, until);
-                more = seen && seen->more;
-                all.ended += seen ? seen->ended : 0;
-                if (more && (std::chrono::steady_clock::now() >= until || stop.stop_requested())) {
-                    all.remains =
-                        "connections, which are made as fast as they are ended: keep it out, by `evict "
-                        "CLIENT SECONDS`";
-                    more = false;
-                }
+        std::vector<std::size_t> left(told_->shards->size());
+        std::iota(left.begin(), left.end(), 0);
+        while (!left.empty()) {
+            const auto seen = look(left, true);
+            std::vector<std::size_t> more;
+            for (std::size_t i = 0; i < left.size(); ++i) {
+                all.ended += seen[i] ? seen[i]->ended : 0;
+                if (seen[i] && seen[i]->more)
+                    more.push_back(left[i]);
             }
+            if (!more.empty() && (std::chrono::steady_clock::now() >= until || stop.stop_requested())) {
+                all.remains = "connections, which are made as fast as they are ended: keep it out, by `evict "
+                              "CLIENT SECONDS`";
+                break;
+            }
+            left.swap(more);
         }
         return all;
     }
@@ -90,18 +95,20 @@ public:
     std::string await_calls(milliseconds patience, const std::stop_token& stop)
     {
         const auto until = std::chrono::steady_clock::now() + patience;
+        std::vector<std::size_t> shards(told_->shards->size());
+        std::iota(shards.begin(), shards.end(), 0);
         for (;;) {
             std::size_t calls = 0;
             std::set<std::string> peers;
             std::string silent;
-            for (std::size_t i = 0; i < told_->shards->size(); ++i) {
-                const auto seen = look(i, false, until);
-                if (!seen) {
+            const auto all = look(shards, false);
+            for (const std::size_t i : shards) {
+                if (!all[i]) {
                     silent += (silent.empty() ? "" : ",") + std::to_string(i);
                     continue;
                 }
-                calls += seen->calls;
-                peers.insert(seen->peers.begin(), seen->peers.end());
+                calls += all[i]->calls;
+                peers.insert(all[i]->peers.begin(), all[i]->peers.end());
             }
             if (calls == 0 && silent.empty())
                 return {};
@@ -124,11 +131,9 @@ public:
     }
 
 private:
-    // A shard that hangs costs what is left until then: so many of them cost no more than one.
-    std::optional<seen_connections> look(std::size_t shard, bool ends,
-                                         std::chrono::steady_clock::time_point until)
+    // Side by side: several shards that hang cost no more than one. Of one that does not answer nothing is known.
+    std::vector<std::optional<seen_connections>> look(const std::vector<std::size_t>& shards, bool ends)
     {
-        const auto left = std::chrono::ceil<milliseconds>(until - std::chrono::steady_clock::now());
         const auto on_shard = [told = told_, wanted = wanted_, ends](verbena::shard& here) {
             seen_connections seen;
             for (const told_of_service::served& protocol : told->protocols) {
@@ -151,7 +156,15 @@ private:
             }
             return seen;
         };
-        return ask(told_->shards->at(shard), on_shard, std::clamp(left, least_patience, shard_patience));
+        std::vector<std::future<seen_connections>> asked;
+        for (const std::size_t i : shards)
+            asked.push_back(begin_ask(told_->shards->at(i), on_shard));
+        const auto until = std::chrono::steady_clock::now() + shard_patience;
+        std::vector<std::optional<seen_connections>> all(shards.size());
+        for (std::size_t i = 0; i < shards.size(); ++i)
+            if (asked[i].wait_until(until) == std::future_status::ready)
+                all[i] = asked[i].get();
+        return all;
     }
     const std::shared_ptr<const told_of_service> told_;
     const std::shared_ptr<const wanted_connections> wanted_;
