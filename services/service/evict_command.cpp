@@ -372,7 +372,6 @@ control_answer evict(const std::shared_ptr<const told_of_service>& service, bans
     if (found.empty() && ended == 0 && (address.empty() || !time))
         nobody_is(who, modules);
     for (const found_client& f : found) {
-        std::string failure;
         evicted had;
         try {
             had = f.of->end(f.client, stop.stop_requested() ? milliseconds::zero() : patience);
