@@ -108,7 +108,7 @@ std::string backend::notes() const
 
 result<std::uint64_t> backend::size_there()
 {
-    const auto there = bytes_of(file_.keeper.get(), file_.is_block_device);
+    auto there = bytes_of(file_.keeper.get(), file_.is_block_device);
     if (!there)
         return there;
     const std::uint64_t whole = *there - *there % properties_.block_size;

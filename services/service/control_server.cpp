@@ -252,7 +252,7 @@ public:
         idle_.cancel();
         beat_.cancel();
         asio::error_code ignored;
-        socket_.close(ignored);
+        static_cast<void>(socket_.close(ignored));
         do_what_follows();
     }
 
@@ -594,7 +594,7 @@ void control_server::core::take(local::stream_protocol::socket peer)
 void control_server::core::end()
 {
     asio::error_code ignored;
-    acceptor.close(ignored);
+    static_cast<void>(acceptor.close(ignored));
     where.reset();
     retry.cancel();
     works.stop();

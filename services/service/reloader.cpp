@@ -353,13 +353,13 @@ std::vector<control_command> reloader::commands()
     again.name = "reload";
     again.help = "Reads the configuration file again and takes what can change without a restart";
     again.columns = {"what", "change", "needs_restart"};
-    again.work = [this](const control_arguments&, std::stop_token) { return rows_of(reload()); };
+    again.work = [this](const control_arguments&, const std::stop_token&) { return rows_of(reload()); };
     control_command looks;
     looks.name = "check";
     looks.help = "What a reload would change, with FILE or with the file of the program; changes nothing";
     looks.columns = again.columns;
     looks.arguments = {{.name = "file", .help = "The whole path of a configuration file"}};
-    looks.work = [this](const control_arguments& said, std::stop_token) {
+    looks.work = [this](const control_arguments& said, const std::stop_token&) {
         return rows_of(look(said.find("file")));
     };
     std::vector<control_command> all;

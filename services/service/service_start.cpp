@@ -277,7 +277,7 @@ std::string service::impl::control_path() const
         return {};
     if (const auto path = runtime_control_path())
         return *path;
-    const std::string path = has_state ? d.text("state") + "/control" : std::string();
+    std::string path = has_state ? d.text("state") + "/control" : std::string();
     if (fits_a_socket(path))
         return path;
     log(log_level::warning, "service",

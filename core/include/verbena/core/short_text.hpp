@@ -28,7 +28,7 @@ public:
     short_text& append(std::string_view text) noexcept
     {
         const std::size_t n = std::min(text.size(), Most - size_);
-        std::copy_n(text.data(), n, octets_.data() + size_);
+        std::copy_n(text.begin(), n, octets_.data() + size_);
         size_ = static_cast<std::uint16_t>(size_ + n);
         return *this;
     }
