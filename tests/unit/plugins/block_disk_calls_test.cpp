@@ -36,7 +36,7 @@ void until(const std::function<bool()>& done)
 struct disk {
     std::atomic<bool> hangs_at_open{false}, hangs_at_close{false}, hangs_at_size{false};
     std::atomic<int> opened{0}, closed{0}, asked{0};
-    std::thread::id closed_by; // read behind `closed`
+    std::atomic<std::thread::id> closed_by; // read behind `closed`; of the last one
     static void wait(const std::atomic<bool>& hangs)
     {
         while (hangs)
@@ -187,7 +187,7 @@ BOOST_FIXTURE_TEST_CASE(nobody_waits_for_long_for_a_close, fixture)
 {
     opened(config("vm1", slow_module)).reset();
     until([&] { return slow.closed == 1; });
-    BOOST_REQUIRE(slow.closed_by != std::this_thread::get_id());
+    BOOST_REQUIRE(slow.closed_by.load() != std::this_thread::get_id());
     auto device = opened(config("vm1", slow_module));
     const auto is_closed = device->is_closed;
     slow.hangs_at_close = true;

@@ -35,8 +35,9 @@ public:
         std::unique_lock lock(to->mutex);
         if (!to->ends.wait_until(lock, when, [&to] { return to->is_over; }))
             return std::nullopt;
-        if (to->thrown)
-            std::rethrow_exception(to->thrown);
+        // Taken out of there, so that it ends with whoever catches it, not on the lane's thread meanwhile.
+        if (const std::exception_ptr thrown = std::exchange(to->thrown, nullptr))
+            std::rethrow_exception(thrown);
         return std::move(to->found);
     }
 
