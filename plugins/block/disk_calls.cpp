@@ -81,7 +81,8 @@ blocking_pool& disk_calls::lane_of(const device_config& d)
 served_list disk_calls::open(std::span<const device_config> wanted)
 {
     using opened = std::shared_ptr<served_device>;
-    std::vector<begun_call<opened>> calls;
+    // All are looked at before any call begins: what was begun is waited for below, or nobody would close it.
+    std::vector<blocking_pool*> lanes;
     for (const device_config& d : wanted)
         at_place_of_start(d.place, [&] {
             blocking_pool& lane = lane_of(d);
@@ -89,7 +90,16 @@ served_list disk_calls::open(std::span<const device_config> wanted)
             if (const auto longest = lane.look().longest; longest >= patience_)
                 throw start_error(d.told + ": " + where(d) + " has not answered for " + seconds_of(longest) +
                                   ", since an earlier start of this device or its end" + cure);
-            calls.push_back(begin_call(lane, [d, &lane, &metrics = metrics_] {
+            lanes.push_back(&lane);
+        });
+    std::vector<begun_call<opened>> calls;
+    calls.reserve(wanted.size());
+    served_list all;
+    all.reserve(wanted.size());
+    std::exception_ptr failed, not_begun;
+    try {
+        for (std::size_t i = 0; i < wanted.size(); ++i) {
+            calls.push_back(begin_call(*lanes[i], [d = wanted[i], &lane = *lanes[i], &metrics = metrics_] {
                 storage::open_block_context context{d.told, d.name, metrics, lane};
                 context.read_only = d.read_only;
                 auto block = std::make_unique<storage::opened_block>(d.backend->open(d.values, context));
@@ -105,11 +115,15 @@ served_list disk_calls::open(std::span<const device_config> wanted)
                     block.release(), [c = end.release()](storage::opened_block* b) { c->begin(b); });
                 return out;
             }));
-        });
+            // Disks that answer are opened one after the other, by one thread, in the order of the list; only those that
+            // hang are waited for together.
+            (void)idles_within(*lanes[i], turn_);
+        }
+    } catch (...) { // no memory: what was begun is waited for all the same
+        not_begun = std::current_exception();
+    }
     const clock::time_point until = clock::now() + patience_;
-    served_list all;
-    std::exception_ptr failed;
-    for (std::size_t i = 0; i < wanted.size(); ++i) {
+    for (std::size_t i = 0; i < calls.size(); ++i) {
         try {
             at_place_of_start(wanted[i].place, [&] {
                 auto made = calls[i].wait_until(until);
@@ -123,6 +137,8 @@ served_list disk_calls::open(std::span<const device_config> wanted)
                 failed = std::current_exception();
         }
     }
+    if (!failed)
+        failed = not_begun;
     if (failed) {
         close(std::move(all));
         std::rethrow_exception(failed);

@@ -47,17 +47,19 @@ using served_list = std::vector<std::shared_ptr<served_device>>;
 class disk_calls {
 public:
     static constexpr std::chrono::milliseconds usual_patience{5000};
+    static constexpr std::chrono::milliseconds usual_turn{50};
 
-    /// `patience`: how long a disk may take. Both others outlive this.
-    disk_calls(runtime& shards, metric_registry& metrics,
-               std::chrono::milliseconds patience = usual_patience) noexcept
-        : shards_(shards), metrics_(metrics), patience_(patience)
+    /// `patience`: how long a disk may take; `turn`: before the next one is opened beside it. Both others outlive this.
+    disk_calls(runtime& shards, metric_registry& metrics, std::chrono::milliseconds patience = usual_patience,
+               std::chrono::milliseconds turn = usual_turn) noexcept
+        : shards_(shards), metrics_(metrics), patience_(patience), turn_(turn)
     {
     }
 
-    /// Opens them side by side, so that disks that hang cost one `patience` together. Throws config_error or start_error
-    /// for the first in their order that can't be opened, with its place. Those that could be opened are closed again then,
-    /// which is waited for as in close().
+    /// Opens them in their order, and goes on from one that hangs after `turn`, so that disks that hang cost one `patience`
+    /// together. Throws config_error or start_error for the first in their order that can't be opened, with its place.
+    /// Those that could be opened are closed again then, which is waited for as in close(). Opens none beside a disk that
+    /// has not answered an earlier call for `patience`.
     served_list open(std::span<const device_config> wanted);
     /// How large `d` is now. ETIMEDOUT: the disk does not answer; EBUSY: it still owes the answer before. `d.block` has a size.
     result<std::uint64_t> size_there(const served_device& d);
@@ -71,7 +73,7 @@ private:
 
     runtime& shards_;
     metric_registry& metrics_;
-    const std::chrono::milliseconds patience_;
+    const std::chrono::milliseconds patience_, turn_;
     std::mutex lanes_mutex_;
     std::map<std::string, blocking_pool*> lanes_; // by device: one that comes back has its own again
 };

@@ -467,6 +467,7 @@ control_answer block_module::list_devices() const
 
 evicted block_module::end(const evictable& client, std::chrono::milliseconds patience)
 {
+    constexpr std::chrono::milliseconds least{10}; // of a shard that does not hang
     const auto until = std::chrono::steady_clock::now() + patience;
     evicted out;
     out.sessions = 1;
@@ -477,7 +478,11 @@ evicted block_module::end(const evictable& client, std::chrono::milliseconds pat
             return part && known && part->sessions.end_session(*known);
         };
         for (;;) {
-            const auto is_there = ask(shards_->at(i), end_there, shard_patience);
+            // Shards that hang take `patience` together.
+            const auto left =
+                std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+            const auto is_there = ask(shards_->at(i), end_there,
+                                      std::clamp(left, least, std::chrono::milliseconds(shard_patience)));
             if (is_there && !*is_there)
                 break;
             if (std::chrono::steady_clock::now() >= until) {

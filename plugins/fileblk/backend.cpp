@@ -188,7 +188,7 @@ task<result<void>> backend::read_page_cache(std::uint64_t offset, std::span<std:
     if (file_.in_memory) {
         const progress p = read_here(offset, into);
         if (p.failed != 0)
-            co_return error::from_errno(p.failed, "read", offset + p.done);
+            co_return read_failure(offset, p);
         co_return result<void>();
     }
     const bool begins =
@@ -223,8 +223,13 @@ task<result<void>> backend::read_by_lane(std::uint64_t offset, std::span<std::by
     auto job = [this, offset, into] { return read_here(offset, into); };
     const progress p = co_await lane_.run(std::move(job));
     if (p.failed != 0)
-        co_return error::from_errno(p.failed, "read", offset + p.done);
+        co_return read_failure(offset, p);
     co_return result<void>();
+}
+
+error backend::read_failure(std::uint64_t offset, const progress& p) noexcept
+{
+    return p.is_cut ? cut_off(offset + p.done) : error::from_errno(p.failed, "read", offset + p.done);
 }
 
 backend::progress backend::read_here(std::uint64_t offset, std::span<std::byte> into) const noexcept
@@ -238,7 +243,8 @@ backend::progress backend::read_here(std::uint64_t offset, std::span<std::byte> 
             continue;
         const std::size_t whole = n < 0 ? 0 : whole_part(static_cast<std::size_t>(n), wanted);
         if (whole == 0) {
-            p.failed = n < 0 ? errno : EIO; // the file ends there
+            p.failed = n < 0 ? errno : EIO;
+            p.is_cut = n >= 0;
             break;
         }
         p.done += whole;

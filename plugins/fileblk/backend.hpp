@@ -49,8 +49,10 @@ private:
     // How far a transfer has come.
     struct progress {
         std::size_t done = 0;
-        int failed = 0; // errno
+        int failed = 0;      // errno
+        bool is_cut = false; // it failed, since the file ends there
     };
+    static error read_failure(std::uint64_t offset, const progress& p) noexcept;
 
     /// check_range(), of the size that is served now.
     result<void> may(std::uint64_t offset, std::uint64_t length, bool change) const noexcept;

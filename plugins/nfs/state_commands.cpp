@@ -364,10 +364,17 @@ evicted end_client(v4::server_commons& commons, const evictable& client, std::ch
     const auto end = [&commons, id = client.id, patience](shard&) -> task<v4::evicted_client> {
         return commons.evicted.end(id, patience);
     };
-    // What it had is fenced meanwhile, which ends by force when its time is over.
-    const auto fencing = std::chrono::ceil<std::chrono::milliseconds>(commons.state.options().fence_time);
+    // What it had is fenced meanwhile, which ends by force when its time is over. Without patience nobody waits for that.
+    const bool waits = patience > std::chrono::milliseconds::zero();
+    const auto fencing =
+        waits ? std::chrono::ceil<std::chrono::milliseconds>(commons.state.options().fence_time)
+              : std::chrono::milliseconds::zero();
     const auto done = ask(home, end, patience + home_patience + fencing);
     evicted out;
+    if (!done && !waits) {
+        out.remains = "its state, which is being ended: the command had no time to wait for it";
+        return out;
+    }
     if (!done) {
         out.remains = "its state: shard " + std::to_string(home.index()) +
                       ", the disk of the state folder or a shard that has files of it does not answer";

@@ -35,8 +35,10 @@ constexpr milliseconds shard_patience{1000};
 // Connections that a shard ends before others have their turn: each costs some system calls.
 constexpr std::size_t ended_at_once = 32;
 constexpr milliseconds look_again{20};
-// Clients whose end may take all the time that one may; those behind them are ended, and not waited for.
-constexpr int clients_at_patience = 12;
+// Clients whose end may take all the time that one may; those behind them are ended, and not waited for. That has an end,
+// too: a disk or a shard that hangs may hold up each of them.
+constexpr int clients_at_patience = 8;
+constexpr int patiences_in_all = 12;
 
 // Whose connections are ended, on any shard.
 struct wanted_connections {
@@ -401,14 +403,19 @@ control_answer evict(const std::shared_ptr<const told_of_service>& service, bans
     std::size_t ended = connections.end(patience, stop).ended;
     if (found.empty() && ended == 0 && (address.empty() || !time))
         nobody_is(who, modules);
-    const auto until = std::chrono::steady_clock::now() + clients_at_patience * patience;
+    const auto begun = std::chrono::steady_clock::now();
+    const auto waits_until = begun + clients_at_patience * patience;
+    const auto until = begun + patiences_in_all * patience;
     for (const found_client& f : found) {
         evicted had;
+        const auto at = std::chrono::steady_clock::now();
+        const bool has_time = at < until && !stop.stop_requested();
         try {
-            const auto left = std::chrono::ceil<milliseconds>(until - std::chrono::steady_clock::now());
-            had =
-                f.of->end(f.client, stop.stop_requested() ? milliseconds::zero()
-                                                          : std::clamp(left, milliseconds::zero(), patience));
+            if (has_time)
+                had = f.of->end(f.client, std::clamp(std::chrono::ceil<milliseconds>(waits_until - at),
+                                                     milliseconds::zero(), patience));
+            else
+                had.remains = "it was not ended, since the command's time was over: evict it again";
         } catch (const std::exception& e) {
             had.remains = std::string("it was not ended: ") + e.what();
         }
@@ -417,7 +424,8 @@ control_answer evict(const std::shared_ptr<const told_of_service>& service, bans
                                or_nothing(had.opens), or_nothing(had.locks), or_nothing(had.delegations),
                                or_nothing(had.layouts), or_nothing(had.sessions), control_value(), kept,
                                remains.empty() ? control_value() : control_value(remains)});
-        log(log_level::warning, "control", "an operator has ended a client",
+        log(log_level::warning, "control",
+            has_time ? "an operator has ended a client" : "there was no time to end a client",
             {{"kind", f.client.kind},
              {"name", printable(f.client.name)},
              {"address", f.client.address},

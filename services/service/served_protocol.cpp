@@ -321,8 +321,7 @@ void server::impl::take_down(std::chrono::milliseconds limit)
             rt.run(i, shut_down);
         });
     }
-    for (auto& end : ends)
-        end.get();
+    end_all(ends);
     for (verbs::side_connections* const each : {iwarp_others, rdma_others}) {
         if (each == nullptr)
             continue;

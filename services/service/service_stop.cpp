@@ -67,18 +67,20 @@ void service::impl::take_down(std::chrono::milliseconds limit)
     while (open != 0)
         call(hooks[--open].drains, "what lives across the shards did not hear of the drain");
     stopping = nullptr;
-    // Side by side: the time to drain is everybody's.
+    // Side by side: the time to drain is everybody's, also of those that come one after the other.
+    const auto until = std::chrono::steady_clock::now() + limit;
     std::vector<std::future<void>> ends;
     for (served& s : protocols) {
         if (s.server)
-            begin_beside(ends, [&s, limit] {
+            begin_beside(ends, [&s, until] {
+                const auto left =
+                    std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
                 *s.stopping = true;
-                s.server->stop(limit);
+                s.server->stop(std::max(left, std::chrono::milliseconds::zero()));
                 *s.stopping = false;
             });
     }
-    for (auto& end : ends)
-        end.get();
+    end_all(ends);
     for (served& s : protocols)
         s.server.reset();
     for (auto m = started.rbegin(); m != started.rend(); ++m) {

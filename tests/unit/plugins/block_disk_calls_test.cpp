@@ -36,6 +36,9 @@ void until(const std::function<bool()>& done)
 struct disk {
     std::atomic<bool> hangs_at_open{false}, hangs_at_close{false}, hangs_at_size{false};
     std::atomic<int> opened{0}, closed{0}, asked{0};
+    std::atomic<bool> was_asked_for_another{false};
+    std::atomic<int> tries_behind{0};
+    const disk* before = nullptr; // that makes the file of this one
     std::atomic<std::thread::id> closed_by; // read behind `closed`; of the last one
     static void wait(const std::atomic<bool>& hangs)
     {
@@ -89,6 +92,12 @@ public:
         disk::wait(disk_.hangs_at_open);
         if (values.text("path") == "/none")
             throw config_error("there is none");
+        if (values.text("path") == "/another")
+            disk_.was_asked_for_another = true;
+        if (values.text("path") == "/behind") {
+            ++disk_.tries_behind;
+            throw config_error(disk_.before->opened != 0 ? "it is locked" : "there is none yet");
+        }
         storage::opened_block out;
         auto made = std::make_unique<on_disk>(disk_);
         out.size = made.get();
@@ -164,6 +173,22 @@ BOOST_FIXTURE_TEST_CASE(a_disk_that_hangs_is_named_and_closed_when_it_answers, f
     until([&] { return slow.closed == 2; });
 }
 
+// Or it would be open, and locked, behind a reload that has failed.
+BOOST_FIXTURE_TEST_CASE(no_disk_is_opened_beside_one_that_is_known_to_hang, fixture)
+{
+    slow.hangs_at_open = true;
+    refusal(calls, {config("vm1", slow_module)});
+    until([&] { return !rt->stuck_lanes(1ms).empty(); });
+    const std::string told = refusal(calls, {config("quick", fast_module), config("vm1", slow_module)});
+    BOOST_TEST(has(told, "device vm1: /srv/disk (disk) has not answered for "), told);
+    // What its lane is asked next begins behind all that it was asked before.
+    refusal(calls, {config("quick", fast_module, "/another")});
+    until([&] { return fast.was_asked_for_another && fast.closed != 0; });
+    BOOST_TEST(fast.opened == 1);
+    disk::let_go(slow.hangs_at_open);
+    until([&] { return slow.closed == 1; });
+}
+
 BOOST_FIXTURE_TEST_CASE(disks_are_opened_side_by_side, fixture)
 {
     slow.hangs_at_open = true;
@@ -173,6 +198,20 @@ BOOST_FIXTURE_TEST_CASE(disks_are_opened_side_by_side, fixture)
     });
     BOOST_TEST(refusal(patient, {config("vm1", slow_module), config("quick", fast_module)}) == "opened");
     helps.join();
+}
+
+// Or two devices of one file, which the first one makes, would find that there is none.
+BOOST_FIXTURE_TEST_CASE(disks_that_answer_are_opened_in_their_order, fixture)
+{
+    block::disk_calls in_order{*rt, registry, 1h, 1h};
+    fast.before = &slow;
+    for (int i = 1; i <= 20; ++i) {
+        slow.opened = 0;
+        const std::string told =
+            refusal(in_order, {config("vm1", slow_module), config("quick", fast_module, "/behind")});
+        BOOST_TEST(told == "conf:7:1: it is locked");
+        BOOST_TEST(fast.tries_behind == i);
+    }
 }
 
 BOOST_FIXTURE_TEST_CASE(what_was_opened_for_nothing_is_closed_before_that_is_told, fixture)

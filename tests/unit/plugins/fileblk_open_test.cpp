@@ -217,7 +217,12 @@ BOOST_AUTO_TEST_CASE(what_is_no_whole_block_is_not_served)
     p.opened = {};
     p.make(511);
     BOOST_TEST(p.open() == EINVAL);
-    BOOST_TEST(p.says("no whole block"), p.text);
+    BOOST_TEST(p.says("no whole block (511 bytes): make it larger, as by truncate -s 10G, or remove it and"),
+               p.text);
+    BOOST_TEST(!p.says("lsblk"), p.text); // it is no disk
+    p.make(0);
+    BOOST_TEST(p.open() == EINVAL);
+    BOOST_TEST(p.says("no whole block (0 bytes): make it larger"), p.text);
     p.options.block_size = 1000;
     BOOST_TEST(p.open() == EINVAL);
     BOOST_TEST(p.says("block_size=512, 1024, 2048 or 4096"), p.text);

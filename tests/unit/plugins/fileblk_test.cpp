@@ -270,6 +270,11 @@ BOOST_AUTO_TEST_CASE(a_file_that_was_cut_off_is_no_zeros)
                 BOOST_TEST(d.read(8192, small.get()) == EIO);
                 BOOST_TEST(d.read(65536, small.get()) == EIO);
                 BOOST_TEST(d.read(0, large.get()) == EIO);
+                const auto cut = run_until_complete(*d.shard, d.disk->read(8192, small.get()));
+                BOOST_REQUIRE(!cut);
+                const std::string text = cut.error().message();
+                BOOST_TEST(text.find("shorter than its device") != text.npos, text);
+                BOOST_TEST(text.find("verbena admin resize DEVICE shrink") != text.npos, text);
             }
             nothing_cached = false;
         }

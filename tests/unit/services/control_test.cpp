@@ -9,6 +9,7 @@
 #include "own_commands.hpp"
 
 #include <verbena/core/log.hpp>
+#include <verbena/core/module/module.hpp>
 #include <verbena/core/module/settings.hpp>
 #include <verbena/core/net/connection_list.hpp>
 #include <verbena/core/reactor/request_list.hpp>
@@ -991,6 +992,86 @@ BOOST_AUTO_TEST_CASE(connections_that_come_back_hold_up_no_evict)
         "connections, which are made as fast as they are ended: keep it out, by `evict CLIENT SECONDS`");
     BOOST_TEST(std::get<std::uint64_t>(answer.rows.front()[9]) >= 64u);
     (*rt).call(0, [&](shard&) { all.clear(); });
+}
+
+namespace {
+
+// One with three clients.
+struct has_clients final : module, evicting {
+    std::string_view role() const noexcept override { return "test"; }
+    std::vector<evictable> find_clients(const std::string&, std::size_t) override
+    {
+        std::vector<evictable> all(3);
+        for (std::size_t i = 0; i < all.size(); ++i)
+            all[i].id = "client " + std::to_string(i);
+        return all;
+    }
+    bool keep_out(const std::string&, std::chrono::seconds) override { return true; }
+    evicted end(const evictable& client, std::chrono::milliseconds) override
+    {
+        ended.push_back(client.id);
+        at_end();
+        return {};
+    }
+    std::vector<std::string> ended;
+    std::function<void()> at_end = [] {};
+};
+
+// Rows of clients, and one of connections, without any.
+struct evicting_service {
+    static inline const module_descriptor described = {.name = "one", .version = "1", .summary = "one"};
+    evicting_service()
+    {
+        auto made = std::make_unique<has_clients>();
+        clients = made.get();
+        modules.add(described, std::move(made), "test");
+        modules.mark_used("one");
+        told.shards = &*rt;
+        told.modules = &modules;
+    }
+    /// What remains of each.
+    std::vector<std::string> evict(std::chrono::milliseconds patience, const std::stop_token& stop)
+    {
+        const control_command evict = evict_command(std::make_shared<const told_of_service>(told), patience);
+        control_arguments said;
+        said.set("client", "any");
+        std::vector<std::string> all;
+        for (const control_row& row : evict.work(said, stop).rows) {
+            const std::string* const text = std::get_if<std::string>(&row.back());
+            all.push_back(text == nullptr ? "nothing" : *text);
+        }
+        return all;
+    }
+    rt_of rt{1};
+    module_table modules;
+    has_clients* clients = nullptr;
+    told_of_service told;
+};
+
+const std::string not_ended = "it was not ended, since the command's time was over: evict it again";
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(evict_ends_no_client_when_its_time_is_over)
+{
+    evicting_service s;
+    const std::vector<std::string> none = {not_ended, not_ended, not_ended, "nothing"};
+    BOOST_TEST(s.evict(0ms, {}) == none, boost::test_tools::per_element());
+    BOOST_TEST(s.clients->ended.empty());
+    const std::vector<std::string> all = {"nothing", "nothing", "nothing", "nothing"};
+    BOOST_TEST(s.evict(1h, {}) == all, boost::test_tools::per_element());
+    BOOST_TEST(s.clients->ended.size() == 3u);
+}
+
+// Each may wait for a disk, and the stop of the service waits for the command.
+BOOST_AUTO_TEST_CASE(evict_ends_no_other_client_when_it_is_asked_to_stop)
+{
+    evicting_service s;
+    std::stop_source stop;
+    s.clients->at_end = [&] { stop.request_stop(); };
+    const std::vector<std::string> first = {"nothing", not_ended, not_ended, "nothing"};
+    BOOST_TEST(s.evict(1h, stop.get_token()) == first, boost::test_tools::per_element());
+    BOOST_TEST(s.clients->ended.size() == 1u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <service/control_server.hpp>
+#include <service/side_by_side.hpp>
 
 #include <verbena/services/service.hpp>
 
@@ -30,6 +31,7 @@
 #include <sys/un.h>
 #include <thread>
 #include <unistd.h>
+#include <vector>
 
 BOOST_AUTO_TEST_SUITE(service_test)
 
@@ -865,6 +867,22 @@ BOOST_AUTO_TEST_CASE(what_it_is_told_is_checked)
     BOOST_CHECK_THROW(u.start(), std::logic_error);
     service v("test");
     BOOST_CHECK_THROW(v.start(), std::logic_error);
+}
+
+// As where the system gives no thread: each is done by who waits for it.
+BOOST_AUTO_TEST_CASE(an_end_that_fails_keeps_no_other_from_its_end)
+{
+    std::vector<std::future<void>> ends;
+    std::vector<int> done;
+    for (int i = 0; i < 4; ++i)
+        ends.push_back(std::async(std::launch::deferred, [&done, i] {
+            done.push_back(i);
+            if (i == 1 || i == 2)
+                throw std::runtime_error("end " + std::to_string(i));
+        }));
+    BOOST_CHECK_EXCEPTION(services::end_all(ends), std::runtime_error,
+                          [](const std::runtime_error& e) { return e.what() == std::string_view("end 1"); });
+    BOOST_TEST(done.size() == 4u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

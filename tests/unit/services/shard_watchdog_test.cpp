@@ -22,6 +22,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -186,6 +187,41 @@ BOOST_AUTO_TEST_CASE(state_lies_where_systemd_says)
     }
     const variable v("STATE_DIRECTORY", "relative");
     BOOST_TEST(default_state_directory() != "relative");
+}
+
+BOOST_AUTO_TEST_CASE(a_state_folder_that_others_could_change_is_told_with_what_mends_it)
+{
+    std::string name = "/tmp/verbena-state-XXXXXX";
+    BOOST_REQUIRE(::mkdtemp(name.data()) != nullptr);
+    const auto refusal = [&name] {
+        try {
+            make_state_directory(name);
+        } catch (const start_error& e) {
+            return std::string("now: ") + e.what();
+        } catch (const config_error& e) {
+            return std::string(e.what());
+        }
+        return std::string();
+    };
+    const std::string choose = "choose a directory of yours ([daemon] state, --state DIR)";
+    for (const mode_t mode : {0770, 0702, 0720}) {
+        BOOST_REQUIRE(::chmod(name.c_str(), mode) == 0);
+        BOOST_TEST(refusal() ==
+                   "state " + name +
+                       ": others may write there, and could replace the key of the file handles; "
+                       "chmod go-w " +
+                       name + ", or " + choose);
+    }
+    BOOST_REQUIRE(::chmod(name.c_str(), 0755) == 0);
+    BOOST_TEST(refusal() == "");
+    if (::geteuid() == 0) { // who else may give it away
+        BOOST_REQUIRE(::chown(name.c_str(), 54321, 54321) == 0);
+        BOOST_TEST(refusal() == "state " + name +
+                                    ": belongs to user 54321, and verbenad runs as user 0; "
+                                    "chown it and the files in it, or " +
+                                    choose);
+    }
+    BOOST_TEST(::rmdir(name.c_str()) == 0);
 }
 
 BOOST_AUTO_TEST_CASE(what_may_pass_is_told_from_what_can_not_work)
