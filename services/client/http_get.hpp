@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <string>
 
 namespace verbena::cli {
@@ -15,6 +16,9 @@ struct http_reply {
     bool is_cut = false; ///< it was more than may be
 };
 /// `url`: "http://127.0.0.1:9464/metrics", with an address in digits and a port. Takes `most` bytes, and `patience` at most.
-http_reply http_get(const std::string& url, std::size_t most, std::chrono::milliseconds patience);
+/// `stops` is asked, each 50 ms and after each signal, whether to give it up; then `failed` is "it was stopped". An answer that is
+/// shorter than its Content-Length is a failure.
+http_reply http_get(const std::string& url, std::size_t most, std::chrono::milliseconds patience,
+                    const std::function<bool()>& stops = {});
 
 } // namespace verbena::cli

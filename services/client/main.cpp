@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -150,6 +151,16 @@ int run_command(int argc, char** argv)
     std::string second;
     std::vector<std::string> urls;
     std::string layouts = "auto";
+    // An empty value, as of a variable that is not set, must not mean what leaving the option out means.
+    const auto not_empty = [](const CLI::Option& o, const std::string& value, const std::string& what) {
+        if (o.count() != 0 && value.empty())
+            throw CLI::ValidationError(o.get_name(), "is empty: it needs " + what + ", or leave it out");
+    };
+    // A range lets it pass.
+    const auto not_nan = [](const CLI::Option& o, double value) {
+        if (!std::isfinite(value))
+            throw CLI::ValidationError(o.get_name(), "is no number of seconds");
+    };
 
     ping_options ping_o;
     CLI::App* ping_c = app.add_subcommand("ping", "Time the server's NULL procedure");
@@ -162,7 +173,10 @@ int run_command(int argc, char** argv)
     ping_c->add_option("-d,--depth", ping_o.depth, "calls in flight")
         ->check(CLI::Range(1, 256))
         ->capture_default_str();
-    ping_c->callback([&] { run = [&](runtime& r) { return cli::ping(r, ping_o); }; });
+    ping_c->callback([&, ping_c] {
+        not_nan(*ping_c->get_option("--interval"), ping_o.interval);
+        run = [&](runtime& r) { return cli::ping(r, ping_o); };
+    });
 
     ls_options ls_o;
     CLI::App* ls_c = app.add_subcommand("ls", "List directories");
@@ -313,8 +327,11 @@ int run_command(int argc, char** argv)
                      "with --config: a host of clients, to see how large packets get there and back")
         ->type_name("HOST")
         ->needs(doctor_file);
-    doctor_c->callback([&] {
-        if (!doctor_config.empty()) {
+    CLI::Option* doctor_host = doctor_c->get_option("--peer");
+    doctor_c->callback([&, doctor_file, doctor_host] {
+        not_empty(*doctor_file, doctor_config, "the name of a file");
+        not_empty(*doctor_host, doctor_peer, "a host");
+        if (doctor_file->count() != 0) {
             at_once = [&] {
                 return cli::run_apart([&](bool& is_late) {
                     return with_output_written(
@@ -339,7 +356,8 @@ int run_command(int argc, char** argv)
             "the daemon's control socket (default: the first that answers of $RUNTIME_DIRECTORY/control, "
             "/run/verbena/control and control in the user's state directory)")
         ->type_name("PATH");
-    admin_c->callback([&] {
+    admin_c->callback([&, admin_c] {
+        not_empty(*admin_c->get_option("--socket"), admin_o.socket, "a path");
         at_once = [&] {
             admin_o.json = global.json;
             admin_o.patience = std::chrono::seconds(global.timeout_seconds);
@@ -365,7 +383,10 @@ int run_command(int argc, char** argv)
                      "the daemon's control socket, which tells where its metrics are (default: as of admin)")
         ->type_name("PATH")
         ->excludes(top_url);
-    top_c->callback([&] {
+    top_c->callback([&, top_c, top_url] {
+        not_empty(*top_url, top_o.url, "the URL of a daemon's metrics, as http://127.0.0.1:9464/metrics");
+        not_empty(*top_c->get_option("--socket"), top_o.socket, "a path");
+        not_nan(*top_c->get_option("--interval"), top_interval);
         if (global.json && !top_o.once)
             throw CLI::ValidationError("--json", "top has it with --once alone");
         at_once = [&] {
@@ -411,6 +432,8 @@ int run_command(int argc, char** argv)
                 block_o.offset = size_of("--offset", block_offset);
             if (given("--length"))
                 block_o.length = size_of("--length", block_length);
+            if (given("--seconds"))
+                not_nan(*c->get_option("--seconds"), block_o.seconds);
             const std::uint64_t size = size_of("--block", block_size);
             if (size == 0 || size > 16 << 20)
                 throw CLI::ValidationError("--block", "up to 16M");
@@ -503,6 +526,7 @@ int run_command(int argc, char** argv)
 int main(int argc, char** argv)
 {
     std::signal(SIGPIPE, SIG_IGN);
+    std::signal(SIGCHLD, SIG_DFL);     // ignored, as a parent may leave it, no child's status is kept
     set_log_level(log_level::warning); // how a server's shard fares is nothing to whoever copies a file
     return with_output_written(run_command(argc, argv));
 }

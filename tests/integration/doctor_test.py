@@ -4,6 +4,7 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -125,6 +126,14 @@ class Doctor(daemon.DaemonTest):
         with open(path, "a", encoding="utf-8") as file:
             file.write("[nfs\n")
         self.wrong(self.look(path), "configuration", f"{path}:17:")
+
+    def test_a_parent_that_ignores_its_children_makes_no_problem_good(self):
+        path = self.write(more="no_such_key = 1")
+        done = subprocess.run([self.client, "--json", "doctor", "--config", path], capture_output=True, check=False,
+                              timeout=120 * daemon.SLOW, preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.assertEqual(done.returncode, 1, done)
+        found = {f["check"]: f for f in json.loads(done.stdout)}
+        self.wrong(found, "configuration", "no_such_key")
 
     def test_usage(self):
         path = self.write()

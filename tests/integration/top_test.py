@@ -87,10 +87,63 @@ class Terminal:
         os.write(self.fd, keys)
 
     def end(self):
-        while self.read(daemon.STOP_LIMIT):
-            pass
+        """Its exit code; one that does not end is killed, and what it showed is told."""
+        end = time.monotonic() + daemon.STOP_LIMIT
+        is_late = False
+        while not is_late and self.read(max(end - time.monotonic(), 0)):
+            is_late = time.monotonic() > end
+        if is_late:
+            os.kill(self.pid, signal.SIGKILL)
         os.close(self.fd)
+        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        if is_late:
+            raise AssertionError(f"it does not end\n{self.text()}\n{self.seen}")
+        return code
+
+    def hang_up(self):
+        """The terminal is gone. One that does not end by that is killed."""
+        os.close(self.fd)
+        end = time.monotonic() + daemon.STOP_LIMIT
+        while os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            if time.monotonic() > end:
+                os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+                raise AssertionError(f"it does not end\n{self.text()}\n{self.seen}")
+            time.sleep(0.01)
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+class Falls_silent(http.server.ThreadingHTTPServer):
+    """Answers the first scrape, and lets all others wait."""
+    daemon_threads = True
+
+    def __init__(self):
+        self.asked = threading.Event()  # a scrape waits
+        self.ended = threading.Event()
+        server, scrapes = self, []
+
+        class Page(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                if self.path == "/metrics":
+                    scrapes.append(self)
+                    if len(scrapes) > 1:
+                        server.asked.set()
+                        server.ended.wait()
+                        return
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(b"verbena_connections{transport=\"tcp\"} 7\n" if self.path == "/metrics" else b"ok\n")
+
+            def log_message(self, *_):
+                pass
+        super().__init__(("127.0.0.1", 0), Page)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server_port}/metrics"
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.shutdown()
+        self.server_close()
 
 
 class Top(daemon.DaemonTest):
@@ -158,10 +211,14 @@ class Top(daemon.DaemonTest):
 
     def test_the_terminal_is_given_back(self):
         self.serve()
-        for end in (lambda shown: shown.press(b"q"), lambda shown: os.kill(shown.pid, signal.SIGTERM)):
+        for end in (lambda shown: shown.press(b"q"), lambda shown: os.kill(shown.pid, signal.SIGTERM),
+                    lambda shown: shown.press(b"\x1c")): # Ctrl-\, SIGQUIT
             shown = Terminal([self.client, "top", "--socket", self.control], term="xterm")
+            limit = time.monotonic() + daemon.START_LIMIT
             while b"q quit" not in shown.seen:
-                self.assertTrue(shown.read(daemon.START_LIMIT), shown.seen)
+                if time.monotonic() > limit or not shown.read(1):
+                    os.kill(shown.pid, signal.SIGKILL)
+                    self.fail(shown.seen)
             self.assertIn(b"\x1b[?1049h", shown.seen) # smcup
             end(shown)
             self.assertEqual(shown.end(), 0, shown.seen)
@@ -176,6 +233,47 @@ class Top(daemon.DaemonTest):
         shown.press(b"q")
         self.assertEqual(shown.end(), 0, shown.seen)
 
+    def test_a_daemon_that_does_not_answer_holds_up_no_key(self):
+        for end in (lambda shown: shown.press(b"q"), lambda shown: os.kill(shown.pid, signal.SIGTERM)):
+            with Falls_silent() as server:
+                shown = Terminal([self.client, "top", "-i", "0.1", "--url", server.url])
+                shown.until("tcp 7")
+                if not server.asked.wait(daemon.START_LIMIT):
+                    os.kill(shown.pid, signal.SIGKILL)
+                    self.fail(shown.text())
+                fcntl.ioctl(shown.fd, termios.TIOCSWINSZ, struct.pack("HHHH", HEIGHT, WIDTH, 0, 1))
+                os.kill(shown.pid, signal.SIGWINCH)
+                shown.press(b"i")
+                shown.until("i hide idle") # is shown meanwhile
+                end(shown)
+                self.assertEqual(shown.end(), 0, shown.seen)
+
+    def test_a_terminal_that_is_gone_ends_it(self):
+        with Falls_silent() as server:
+            # nohup has this one ignored, so that the loss of the terminal alone is seen.
+            shown = Terminal(["/usr/bin/env", "--ignore-signal=HUP", self.client, "top", "--interval", "3600", "--url", server.url])
+            shown.until("tcp 7")
+            os.kill(shown.pid, signal.SIGHUP)
+            shown.press(b"i")
+            shown.until("i hide idle")
+            shown.hang_up()
+
+    def test_an_answer_that_is_cut_is_no_answer(self):
+        class Page(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(200)
+                self.send_header("Content-Length", "100")
+                self.end_headers()
+                self.wfile.write(b"a 1\n")
+
+            def log_message(self, *_):
+                pass
+        with http.server.HTTPServer(("127.0.0.1", 0), Page) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            _, said = self.run_client("top", "--once", "--url", f"http://127.0.0.1:{server.server_port}/metrics", code=3)
+            server.shutdown()
+        self.assertIn("it ended in the middle", said)
+
     def test_what_is_not_there(self):
         self.serve()
         _, said = self.run_client("top", "--socket", self.control, code=2)
@@ -183,6 +281,13 @@ class Top(daemon.DaemonTest):
         self.run_client("--json", "top", "--socket", self.control, code=2)
         self.run_client("top", "--once", "--socket", self.control, "--url", self.daemon.metrics_url(), code=2)
         self.run_client("top", "--once", "--interval", "0", code=2)
+        _, said = self.run_client("top", "--once", "--interval", "nan", code=2)
+        self.assertIn("no number", said)
+        # A variable that is not set does not mean another daemon, or none.
+        for words in (("top", "--once", "--url", ""), ("top", "--once", "--socket", ""), ("admin", "--socket", "", "status"),
+                      ("doctor", "--config", ""), ("doctor", "--config", self.folder, "--peer", "")):
+            _, said = self.run_client(*words, code=2)
+            self.assertIn("is empty: it needs", said)
         _, said = self.run_client("top", "--once", "--socket", self.folder + "/nobody", code=3)
         self.assertIn("--url", said)
         _, said = self.run_client("top", "--once", "--url", "http://localhost/metrics", code=3)

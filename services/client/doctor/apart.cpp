@@ -53,10 +53,17 @@ int run_apart(const std::function<int(bool& is_late)>& f)
     do
         n = ::read(from.get(), said.data(), said.size());
     while (n < 0 && errno == EINTR);
-    if (n == ssize_t(said.size()) && said[1] != 0)
+    const bool has_said = n == ssize_t(said.size());
+    if (has_said && said[1] != 0)
         return said[0];
     int status = 0;
-    (void)::waitpid(child, &status, 0);
+    pid_t ended = 0;
+    do
+        ended = ::waitpid(child, &status, 0);
+    while (ended < 0 && errno == EINTR);
+    // Where nobody keeps the status of a child, what it said counts; else one that said nothing has failed.
+    if (ended != child)
+        return has_said ? said[0] : exit_failed;
     return WIFEXITED(status) ? WEXITSTATUS(status) : exit_failed;
 }
 

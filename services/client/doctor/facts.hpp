@@ -57,9 +57,8 @@ struct device_facts : path_facts {
     int refused = 0;                 ///< errno that the daemon's user gets for what it needs
     std::uint64_t logical_block = 0; ///< of a block device
     std::string mounted_at;
-    std::vector<std::string> holders; ///< devices on top of it: "dm-0"
-    bool is_busy = false;             ///< somebody has it for himself
-    std::optional<pid_t> locked_by;   ///< 0 or less: not told
+    std::vector<std::string> holders; ///< devices on top of it, or what else has it: "dm-0", "swap"
+    std::optional<pid_t> locked_by;   ///< or has the block device open to write; 0 or less: not told
     std::string folder;               ///< that it would be made in
     int folder_failed = 0;            ///< errno, also of a folder that the daemon's user may not write to
 };

@@ -36,8 +36,8 @@ void report::add(const finding& f)
         all_.push_back(std::move(item));
         return;
     }
-    print("%-8s %-13s %s\n", f.result == verdict::bad ? "PROBLEM" : word_of(f.result), f.check.c_str(),
-          printable(f.text).c_str());
+    print("%-8s %-13s %s\n", f.result == verdict::bad ? "PROBLEM" : word_of(f.result),
+          printable(f.check).c_str(), printable(f.text).c_str());
     if (f.result != verdict::good && !f.setting.empty())
         print("%-8s %-13s set by %s%s%s\n", "", "", f.setting.c_str(), f.place.empty() ? "" : " at ",
               printable(f.place).c_str());

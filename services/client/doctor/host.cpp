@@ -56,6 +56,26 @@ std::string text_of_file(const fs::path& path)
     return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
+template<class F>
+void each_process(F f)
+{
+    std::error_code failed;
+    for (auto entry = fs::directory_iterator("/proc", failed); !failed && entry != fs::directory_iterator();
+         entry.increment(failed)) {
+        const std::string name = entry->path().filename().string();
+        if (!name.empty() && std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; }))
+            f(static_cast<pid_t>(std::atoi(name.c_str())), entry->path());
+    }
+}
+
+std::string line_of_file(const fs::path& path)
+{
+    std::ifstream in(path);
+    std::string line;
+    std::getline(in, line);
+    return line;
+}
+
 // --- Whose rights
 
 // The user that the daemon runs as.
@@ -226,22 +246,89 @@ folder_facts folder_of(const wanted_export& e, const acting& a)
 
 // --- Block devices
 
+// A process that may write to it, or a verbenad that has it open, by what /proc tells: that disturbs nobody. Root alone sees those of
+// other users.
+std::optional<pid_t> user_of_device(const std::string& path)
+{
+    std::optional<pid_t> found;
+    each_process([&](pid_t pid, const fs::path& process) {
+        if (found || pid == ::getpid())
+            return;
+        std::error_code failed;
+        for (auto fd = fs::directory_iterator(process / "fd", failed);
+             !failed && fd != fs::directory_iterator(); fd.increment(failed)) {
+            std::error_code gone;
+            if (fs::read_symlink(fd->path(), gone).string() != path || gone)
+                continue;
+            if (line_of_file(process / "comm").find("verbenad") != std::string::npos ||
+                is_open_to_write(text_of_file(process / "fdinfo" / fd->path().filename())))
+                found = pid;
+        }
+    });
+    return found;
+}
+
+// Whether a btrfs of several devices, which is mounted by the name of one, has this one.
+bool is_of_btrfs(const std::string& name)
+{
+    std::error_code failed;
+    for (auto system = fs::directory_iterator("/sys/fs/btrfs", failed);
+         !failed && system != fs::directory_iterator(); system.increment(failed)) {
+        std::error_code none;
+        if (fs::exists(fs::symlink_status(system->path() / "devices" / name, none)))
+            return true;
+    }
+    return false;
+}
+
+// To open it with O_EXCL would take it from who is about to mount it, and to close it after it was open for writing has udev look
+// at it anew. So it is opened to be read at most.
 void look_at_block_device(const std::string& path, const struct stat& s, device_facts& f)
 {
     const std::string numbers = std::to_string(major(s.st_rdev)) + ":" + std::to_string(minor(s.st_rdev));
     f.kind = node_kind::block_device;
-    f.mounted_at = mounted_at(text_of_file("/proc/self/mountinfo"), numbers);
     std::error_code ignored;
-    for (const auto& holder : fs::directory_iterator("/sys/dev/block/" + numbers + "/holders", ignored))
-        f.holders.push_back(holder.path().filename().string());
-    const unique_fd fd(::open(path.c_str(), O_RDONLY | O_EXCL | O_CLOEXEC));
-    f.is_busy = !fd && errno == EBUSY;
-    const unique_fd plain(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    // It, and its partitions.
+    std::vector<fs::path> parts = {fs::canonical("/sys/dev/block/" + numbers, ignored)};
+    for (const auto& entry : fs::directory_iterator(parts.front(), ignored)) {
+        std::error_code none;
+        if (fs::exists(entry.path() / "partition", none))
+            parts.push_back(entry.path());
+    }
+    const std::string mounts = text_of_file("/proc/self/mountinfo");
+    const std::string swaps = text_of_file("/proc/swaps");
+    for (const fs::path& part : parts) {
+        if (f.mounted_at.empty())
+            f.mounted_at = mounted_at(mounts, line_of_file(part / "dev"));
+        for (const auto& holder : fs::directory_iterator(part / "holders", ignored))
+            f.holders.push_back(holder.path().filename().string());
+        const std::string name = part.filename().string();
+        if (is_of_btrfs(name))
+            f.holders.emplace_back("btrfs");
+        if (is_swap(swaps, "/dev/" + name))
+            f.holders.emplace_back("swap");
+    }
+    const fs::path own = fs::canonical(path, ignored);
+    if (f.holders.empty() && is_swap(swaps, own.string()))
+        f.holders.emplace_back("swap");
+    f.locked_by = user_of_device(own.string());
+    const unique_fd plain(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!plain)
         return;
     int logical = 0;
     if (::ioctl(plain.get(), BLKGETSIZE64, &f.bytes) == 0 && ::ioctl(plain.get(), BLKSSZGET, &logical) == 0)
         f.logical_block = static_cast<std::uint64_t>(logical);
+}
+
+// errno that the daemon's user gets for it; it is not opened.
+int refusal_of_block_device(const std::string& path, const struct stat& s, bool read_only, const acting& a)
+{
+    const std::string ro =
+        "/sys/dev/block/" + std::to_string(major(s.st_rdev)) + ":" + std::to_string(minor(s.st_rdev)) + "/ro";
+    if (!read_only && line_of_file(ro) == "1")
+        return EROFS;
+    const rights_of own(a);
+    return ::faccessat(AT_FDCWD, path.c_str(), read_only ? R_OK : R_OK | W_OK, AT_EACCESS) == 0 ? 0 : errno;
 }
 
 std::optional<pid_t> holder_of_lock(const std::string& path, short kind)
@@ -269,12 +356,13 @@ device_facts device_of(const wanted_device& d, const acting& a)
     }
     if (!S_ISREG(s.st_mode) && !S_ISBLK(s.st_mode))
         return f;
-    f.refused = refusal_of(d.path, d.read_only ? O_RDONLY : O_RDWR, a);
     if (S_ISBLK(s.st_mode)) {
+        f.refused = refusal_of_block_device(d.path, s, d.read_only, a);
         look_at_block_device(d.path, s, f);
         return f;
     }
     f.kind = node_kind::file;
+    f.refused = refusal_of(d.path, d.read_only ? O_RDONLY : O_RDWR, a);
     f.bytes = static_cast<std::uint64_t>(s.st_size);
     f.locked_by = holder_of_lock(d.path, d.read_only ? F_RDLCK : F_WRLCK);
     return f;
@@ -353,26 +441,6 @@ std::set<std::uint64_t> sockets_at(const net::endpoint& where)
         }
     }
     return inodes;
-}
-
-template<class F>
-void each_process(F f)
-{
-    std::error_code failed;
-    for (auto entry = fs::directory_iterator("/proc", failed); !failed && entry != fs::directory_iterator();
-         entry.increment(failed)) {
-        const std::string name = entry->path().filename().string();
-        if (!name.empty() && std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; }))
-            f(static_cast<pid_t>(std::atoi(name.c_str())), entry->path());
-    }
-}
-
-std::string line_of_file(const fs::path& path)
-{
-    std::ifstream in(path);
-    std::string line;
-    std::getline(in, line);
-    return line;
 }
 
 std::vector<port_holder> holders_of(const std::set<std::uint64_t>& inodes)

@@ -74,7 +74,14 @@ said run_program(std::vector<std::string> words, std::chrono::milliseconds patie
         return out;
     }
     int status = 0;
-    (void)::waitpid(child, &status, 0);
+    pid_t ended = 0;
+    do
+        ended = ::waitpid(child, &status, 0);
+    while (ended < 0 && errno == EINTR);
+    if (ended != child) { // and so nobody knows whether it did well
+        out.failed = errno;
+        return out;
+    }
     out.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     out.output = contents_of(to.get());
     out.errors = contents_of(errors.get());

@@ -21,6 +21,14 @@ std::string errno_text(int number) { return std::generic_category().message(numb
 
 bool holds(std::uint64_t capabilities, int which) { return (capabilities >> which & 1) != 0; }
 
+// What the daemon's user is refused, while the host was looked at without its capabilities: as whom else, these don't count.
+int refusal(int number, bool writes, const process_facts& p)
+{
+    const bool may =
+        holds(p.capabilities, CAP_DAC_OVERRIDE) || (!writes && holds(p.capabilities, CAP_DAC_READ_SEARCH));
+    return number == EACCES && may ? 0 : number;
+}
+
 finding of(std::string check, verdict result, std::string text, std::string cure, const setting_at& s)
 {
     return {std::move(check), result, std::move(text), std::move(cure), s.name, s.place};
@@ -120,7 +128,7 @@ void judge_export(const wanted_export& e, const folder_facts& f, const process_f
                          "name the folder that holds the files", e.directory_is));
         return;
     }
-    if (f.refused != 0) {
+    if (refusal(f.refused, false, p) != 0) {
         out.push_back(of(name, verdict::bad,
                          user_of(p) + " can't read " + e.directory + ": " + errno_text(f.refused),
                          "let that user read it and search each folder above it, or run verbenad by its unit",
@@ -172,7 +180,7 @@ void judge_device(const wanted_device& d, const device_facts& f, const process_f
     if (f.is_late)
         return out.push_back(late(name, d.path, d.path_is));
     if (f.failed == ENOENT && d.size) {
-        if (f.folder_failed != 0)
+        if (refusal(f.folder_failed, true, p) != 0)
             bad(d.path + " is not there, and can't be made: " + f.folder + ": " + errno_text(f.folder_failed),
                 "make that folder, and let " + user_of(p) + " write to it", d.path_is);
         else
@@ -189,7 +197,7 @@ void judge_device(const wanted_device& d, const device_facts& f, const process_f
                    d.path_is);
     if (f.kind == node_kind::other)
         return bad(d.path + " is neither a file nor a block device", "name one of them", d.path_is);
-    if (f.refused != 0)
+    if (refusal(f.refused, !d.read_only, p) != 0)
         return bad(user_of(p) + " can't " + (d.read_only ? "read " : "write ") + d.path + ": " +
                        errno_text(f.refused),
                    d.read_only ? "let that user read it" : "let that user write it, or say read_only = true",
@@ -206,8 +214,8 @@ void judge_device(const wanted_device& d, const device_facts& f, const process_f
     }
     const bool by_daemon = f.locked_by && std::ranges::find(p.daemons, *f.locked_by) != p.daemons.end();
     // A lock of an open file description has no process, as verbenad's has none.
-    const bool may_be_daemon = !p.daemons.empty() && (f.is_busy || (f.locked_by && *f.locked_by <= 0));
-    if ((f.is_busy || f.locked_by) && !by_daemon && !may_be_daemon)
+    const bool may_be_daemon = !p.daemons.empty() && f.locked_by && *f.locked_by <= 0;
+    if (f.locked_by && !by_daemon && !may_be_daemon)
         return bad(d.path + " is in use by " +
                        (f.locked_by && *f.locked_by > 0 ? "process " + std::to_string(*f.locked_by)
                                                         : "somebody else"),
@@ -227,10 +235,9 @@ void judge_device(const wanted_device& d, const device_facts& f, const process_f
                              "see smaller ones",
                          "say block_size = " + std::to_string(f.logical_block), d.path_is));
     else
-        out.push_back(
-            of(name, verdict::good,
-               d.path + ", " + human(f.bytes) + (f.is_busy || f.locked_by ? ", which verbenad has open" : ""),
-               "", d.path_is));
+        out.push_back(of(name, verdict::good,
+                         d.path + ", " + human(f.bytes) + (f.locked_by ? ", which verbenad has open" : ""),
+                         "", d.path_is));
 }
 
 // --- The state folder
@@ -246,7 +253,7 @@ void judge_state(const wanted_host& wanted, const state_facts& f, const process_
     if (f.is_late)
         return out.push_back(late("state", path, wanted.state_is));
     if (f.failed == ENOENT) {
-        if (f.made_failed != 0)
+        if (refusal(f.made_failed, true, p) != 0)
             return say(verdict::bad,
                        path + " is not there, and " + user_of(p) + " can't make it in " + f.made_in + ": " +
                            errno_text(f.made_failed),

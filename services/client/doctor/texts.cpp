@@ -8,6 +8,7 @@
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <fcntl.h>
 #include <optional>
 #include <utility>
 
@@ -231,6 +232,28 @@ std::string mounted_at(std::string_view mounts, std::string_view device)
             where = words[4];
     });
     return where;
+}
+
+bool is_swap(std::string_view swaps, std::string_view path)
+{
+    bool found = false;
+    each_line(swaps, [&](std::string_view line) {
+        // path, type, size...
+        const auto words = words_of_line(line);
+        found |= words.size() > 1 && words[0] == path;
+    });
+    return found;
+}
+
+bool is_open_to_write(std::string_view fdinfo)
+{
+    unsigned long flags = 0;
+    each_line(fdinfo, [&](std::string_view line) {
+        const auto words = words_of_line(line);
+        if (words.size() == 2 && words[0] == "flags:")
+            (void)std::from_chars(words[1].data(), words[1].data() + words[1].size(), flags, 8);
+    });
+    return (flags & O_ACCMODE) != O_RDONLY;
 }
 
 } // namespace verbena::cli

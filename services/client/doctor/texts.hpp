@@ -45,4 +45,9 @@ std::uint64_t limit_in(std::string_view limits, std::string_view what);
 /// Where something is mounted, of /proc/self/mountinfo: "8:1" of a device. Empty: nowhere.
 std::string mounted_at(std::string_view mounts, std::string_view device);
 
+/// Whether /proc/swaps has this path, with all links followed.
+bool is_swap(std::string_view swaps, std::string_view path);
+/// Of /proc/PID/fdinfo/FD: whether it is open for writing.
+bool is_open_to_write(std::string_view fdinfo);
+
 } // namespace verbena::cli

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
+#include <functional>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -28,6 +29,18 @@ constexpr std::chrono::seconds scrape_patience{15};
 
 volatile std::sig_atomic_t asked_to_end = 0;
 void end_top(int) { asked_to_end = 1; }
+
+// So that the terminal is given back. Who started this may have a signal ignored, as nohup has SIGHUP.
+void end_by_signals()
+{
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+        struct sigaction was{};
+        if (::sigaction(number, nullptr, &was) == 0 && was.sa_handler != SIG_IGN)
+            std::signal(number, end_top);
+    }
+}
+
+using stops_asking = std::function<bool()>;
 
 // Where the daemon of the control socket serves its metrics; 0 and the URL, or an exit code, which was complained of.
 int find_url(const top_options& o, std::string& url)
@@ -65,11 +78,11 @@ std::string beside(const std::string& url, const char* page)
     return url.substr(0, slash) + page;
 }
 
-std::string health_of(const std::string& url)
+std::string health_of(const std::string& url, const stops_asking& stops)
 {
     for (const char* page : {"/healthz", "/readyz"}) {
-        http_reply told = http_get(beside(url, page), 4096, scrape_patience);
-        if (told.status == 200)
+        http_reply told = http_get(beside(url, page), 4096, scrape_patience, stops);
+        if (told.status == 200 && told.failed.empty())
             continue;
         if (told.status != 503)
             return {};
@@ -80,10 +93,10 @@ std::string health_of(const std::string& url)
 }
 
 // Nothing, and why.
-std::optional<top_scrape> scrape(const std::string& url, std::string& failed)
+std::optional<top_scrape> scrape(const std::string& url, std::string& failed, const stops_asking& stops = {})
 {
     top_scrape s;
-    const http_reply told = http_get(url, most_of_a_scrape, scrape_patience);
+    const http_reply told = http_get(url, most_of_a_scrape, scrape_patience, stops);
     s.when = steady::now().time_since_epoch();
     s.since_epoch =
         std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -97,7 +110,7 @@ std::optional<top_scrape> scrape(const std::string& url, std::string& failed)
         return {};
     }
     s.samples = std::move(*samples);
-    s.health = health_of(url);
+    s.health = health_of(url, stops);
     return s;
 }
 
@@ -170,28 +183,47 @@ int run_screen(const top_options& o, const std::string& url)
     const auto shown = terminal::open(failed);
     if (!shown)
         return complain(failed, exit_usage);
-    // So that the terminal is given back.
-    for (const int number : {SIGINT, SIGTERM, SIGHUP})
-        std::signal(number, end_top);
+    end_by_signals();
     top_screen screen;
-    auto next = steady::now() + o.interval;
     failed.clear();
-    while (!screen.has_ended && asked_to_end == 0) {
-        const top_view v = model.view(screen.sorted_by);
+    const auto draw = [&] {
+        top_view v = model.view(screen.sorted_by);
         auto lines = screen.lines(v, shown->width(), shown->height());
         // What was seen stays, and the time of it is told.
         if (!failed.empty() && lines.size() > 2)
             lines[2] = {told_of(url, failed).substr(0, shown->width()), true};
         shown->show(lines);
-        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(next - steady::now());
-        if (left.count() > 0) {
-            if (const auto key = shown->key(left))
-                screen.press(*key, table_lines(v, screen.shows_idle).size(), shown->height());
-            continue;
+        return v;
+    };
+    const auto has_ended = [&] { return screen.has_ended || asked_to_end != 0; };
+    const auto press = [&](top_screen::key key, const top_view& v) {
+        screen.press(key, table_lines(v, screen.shows_idle).size(), shown->height());
+    };
+    // Keys are heard while an answer is waited for, too.
+    const auto stops = [&] {
+        while (const auto key = shown->key(std::chrono::milliseconds(0))) {
+            press(*key, model.view(screen.sorted_by));
+            if (has_ended())
+                break;
+            draw();
         }
-        next = steady::now() + o.interval;
-        if (auto more = scrape(url, failed))
+        return has_ended();
+    };
+    auto next = steady::now() + o.interval;
+    while (!has_ended()) {
+        const top_view v = draw();
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - steady::now());
+        if (const auto key = shown->key(std::max(left, std::chrono::milliseconds(0))))
+            press(*key, v);
+        if (has_ended() || steady::now() < next)
+            continue;
+        std::string why;
+        auto more = scrape(url, why, stops);
+        failed = std::move(why);
+        if (more)
             model.add(std::move(*more));
+        // Behind the answer: one that takes longer than the interval leaves time for others.
+        next = steady::now() + o.interval;
     }
     return exit_ok;
 }

@@ -93,7 +93,7 @@ std::optional<double> value_of(std::string_view word) noexcept
 }
 
 // nullptr: it is in `to`; else the rule that the line breaks.
-const char* read_labels(line_reader& line, metric_sample& to)
+const char* read_labels(line_reader& line, metric_sample& to, std::size_t& left)
 {
     if (!line.takes('{'))
         return nullptr;
@@ -115,6 +115,10 @@ const char* read_labels(line_reader& line, metric_sample& to)
             return "a label's value does not end, or has an escape other than \\\\, \\\" and \\n";
         if (to.labels.size() == max_sample_labels)
             return "a sample has at most 16 labels";
+        const std::size_t bytes = sizeof(to.labels[0]) + name.size() + value->size();
+        if (bytes > left)
+            return "the labels of all samples take at most 64 MiB";
+        left -= bytes;
         to.labels.emplace_back(name, std::move(*value));
         line.blanks();
         if (line.takes(','))
@@ -125,7 +129,8 @@ const char* read_labels(line_reader& line, metric_sample& to)
     }
 }
 
-const char* read_sample(std::string_view text, metric_samples& to)
+// `left`: bytes that labels may take yet.
+const char* read_sample(std::string_view text, metric_samples& to, std::size_t& left)
 {
     line_reader line(text);
     line.blanks();
@@ -133,7 +138,7 @@ const char* read_sample(std::string_view text, metric_samples& to)
     if (name.empty())
         return "a sample begins with a name";
     metric_sample sample;
-    if (const char* const broken = read_labels(line, sample); broken != nullptr)
+    if (const char* const broken = read_labels(line, sample, left); broken != nullptr)
         return broken;
     line.blanks();
     const auto value = value_of(line.word());
@@ -167,6 +172,7 @@ result<metric_samples> parse_metrics(std::string_view text)
 {
     metric_samples all;
     std::size_t count = 0;
+    std::size_t left = max_label_bytes;
     for (std::size_t number = 1; !text.empty(); ++number) {
         const std::size_t end = std::min(text.find('\n'), text.size());
         std::string_view line = text.substr(0, end);
@@ -182,7 +188,7 @@ result<metric_samples> parse_metrics(std::string_view text)
         else if (++count > max_samples)
             broken = "there are at most 500,000 samples";
         else
-            broken = read_sample(line, all);
+            broken = read_sample(line, all, left);
         if (broken != nullptr)
             return error(std::errc::invalid_argument, broken, number);
     }

@@ -26,6 +26,8 @@ using metric_samples = std::map<std::string, std::vector<metric_sample>, std::le
 inline constexpr std::size_t max_samples = 500'000;
 inline constexpr std::size_t max_sample_labels = 16;
 inline constexpr std::size_t max_sample_line = 65536; ///< bytes
+/// Bytes that the labels of all samples take, names and values with their own strings.
+inline constexpr std::size_t max_label_bytes = std::size_t(64) << 20;
 
 /// All samples of `text`, which may be anything; comments, types and times are left out. EINVAL, with the line and the rule, for what breaks one.
 result<metric_samples> parse_metrics(std::string_view text);

@@ -72,7 +72,7 @@ public:
     {
         by_row all;
         for (const metric_sample& s : family(now_, w.family)) {
-            if (is_wanted(s, w))
+            if (std::isfinite(s.value) && is_wanted(s, w))
                 all[row_of(s, w.row)] += s.value;
         }
         return all;
@@ -117,6 +117,8 @@ public:
             const std::string bound = name.substr(0, blank);
             const double end = bound == "+Inf" ? std::numeric_limits<double>::infinity()
                                                : std::strtod(bound.c_str(), nullptr);
+            if (std::isnan(end) || !std::isfinite(grown)) // these have no place in an order
+                continue;
             all[blank == std::string::npos ? std::string() : name.substr(blank + 1)].emplace_back(end, grown);
         }
         for (auto& [name, buckets] : all)
@@ -162,14 +164,16 @@ public:
             table_.rows.push_back({name, std::move(values)});
         if (sorted_by != 0 && sorted_by <= table_.columns.size())
             std::ranges::sort(table_.rows, [sorted_by](const top_row& a, const top_row& b) {
-                const double left = a.values[sorted_by - 1].value_or(-1);
-                const double right = b.values[sorted_by - 1].value_or(-1);
+                const double left = place_of(a.values[sorted_by - 1]);
+                const double right = place_of(b.values[sorted_by - 1]);
                 return left != right ? left > right : a.name < b.name;
             });
         return std::move(table_);
     }
 
 private:
+    // What is no number stands last, as what is not there; in between others it would break their order.
+    static double place_of(const top_value& v) { return v && !std::isnan(*v) ? *v : -1; }
     top_table table_;
     std::map<std::string, std::vector<top_value>> rows_;
 };
@@ -311,13 +315,13 @@ std::optional<double> percentile_of(const top_buckets& buckets, double part)
     double below = 0;
     for (const auto& [end, count] : buckets) {
         if (count >= wanted && count > below) {
-            if (std::isinf(end))
+            if (std::isinf(end) || end <= 0)
                 return low;
             // Bounds are powers of two; below the first one it begins at half of it.
             const double begin = low > 0 ? low : end / 2;
             return begin * std::pow(end / begin, (wanted - below) / (count - below));
         }
-        low = end;
+        low = std::max(end, 0.0);
         below = std::max(below, count);
     }
     return low;

@@ -2,6 +2,7 @@
 #include "terminal.hpp"
 
 #include <algorithm>
+#include <poll.h>
 #include <unistd.h>
 
 #ifdef VERBENA_NCURSES
@@ -64,11 +65,18 @@ public:
         case KEY_PPAGE: return k::page_up;
         case KEY_NPAGE: return k::page_down;
         case KEY_HOME: return k::home;
+        case ERR: return is_gone() ? std::optional(k::quit) : std::nullopt;
         default: return {};
         }
     }
 
 private:
+    // At once, where a key would be waited for: nobody can press one any more.
+    static bool is_gone()
+    {
+        pollfd in{STDIN_FILENO, 0, 0};
+        return ::poll(&in, 1, 0) > 0 && (in.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0;
+    }
     SCREEN* const screen_;
 };
 

@@ -23,6 +23,7 @@ public:
     virtual std::size_t height() const = 0;
     virtual void show(const std::vector<top_line>& lines) = 0;
     /// Waits for a key for `limit` at most. Nothing: none came, or one that means nothing; or the terminal has another size.
+    /// A terminal that is gone is as one that is asked to quit.
     virtual std::optional<top_screen::key> key(std::chrono::milliseconds limit) = 0;
 };
 

@@ -11,6 +11,7 @@
 #include <linux/capability.h>
 #include <string>
 #include <string_view>
+#include <utility>
 
 BOOST_AUTO_TEST_SUITE(doctor_rules_test)
 
@@ -187,9 +188,22 @@ BOOST_AUTO_TEST_CASE(folders)
     BOOST_TEST(says(of(with([](folder_facts& d, host_facts& h) {
                            d.refused = EACCES;
                            h.process.user = "files";
+                           h.process.capabilities = 0;
                        }),
                        name),
                     verdict::bad, "user files can't read /srv/data: Permission denied"));
+    // It was looked at without these.
+    for (const int held : {CAP_DAC_READ_SEARCH, CAP_DAC_OVERRIDE}) {
+        const auto refused = [&, held](int number) {
+            return of(with([held, number](folder_facts& d, host_facts& h) {
+                          d.refused = number;
+                          h.process.capabilities = std::uint64_t(1) << held;
+                      }),
+                      name);
+        };
+        BOOST_TEST(says(refused(EACCES), verdict::good, "/srv/data on "));
+        BOOST_TEST(says(refused(EIO), verdict::bad, "can't read"));
+    }
     BOOST_TEST(says(of(with([](folder_facts& d, host_facts&) { d.is_read_only = true; }), name),
                     verdict::hint, "mounted read-only", "read_only = true"));
     BOOST_TEST(says(of(with([](folder_facts& d, host_facts&) { d.free_bytes = 49; }), "room /data"),
@@ -242,13 +256,35 @@ BOOST_AUTO_TEST_CASE(block_devices)
     BOOST_TEST(size.place == "c.toml:20");
     BOOST_TEST(says(with([](device_facts& d, host_facts&) { d.kind = node_kind::other; }), verdict::bad,
                     "neither a file nor"));
+    // To read all is not to write all.
+    for (const auto& [held, how] :
+         {std::pair(CAP_CHOWN, verdict::bad), std::pair(CAP_DAC_READ_SEARCH, verdict::bad),
+          std::pair(CAP_DAC_OVERRIDE, verdict::good)}) {
+        const auto refused = [&with, held = held](bool is_there) {
+            return with([held, is_there](device_facts& d, host_facts& h) {
+                h.process.capabilities = std::uint64_t(1) << held;
+                if (is_there) {
+                    d.refused = EACCES;
+                    return;
+                }
+                d.failed = ENOENT;
+                d.folder_failed = EACCES;
+            });
+        };
+        BOOST_TEST(says(refused(true), how, how == verdict::bad ? "can't write" : "/srv/vm.img"));
+        BOOST_TEST(says(refused(false), how, how == verdict::bad ? "can't be made" : "verbenad makes it"));
+    }
     BOOST_TEST(
-        says(with([](device_facts& d, host_facts&) { d.refused = EACCES; }), verdict::bad, "can't write"));
+        says(with([](device_facts& d, host_facts&) { d.refused = EROFS; }), verdict::bad, "can't write"));
     BOOST_TEST(says(with([](device_facts& d, host_facts&) { d.mounted_at = "/mnt"; }), verdict::bad,
                     "mounted at /mnt"));
     BOOST_TEST(
         says(with([](device_facts& d, host_facts&) { d.holders = {"dm-0"}; }), verdict::bad, "part of dm-0"));
-    BOOST_TEST(says(with([](device_facts& d, host_facts&) { d.is_busy = true; }), verdict::bad, "in use"));
+    BOOST_TEST(says(with([](device_facts& d, host_facts& h) {
+                        d.holders = {"swap"};
+                        h.process.daemons = {12};
+                    }),
+                    verdict::bad, "part of swap"));
     BOOST_TEST(
         says(with([](device_facts& d, host_facts&) { d.locked_by = 77; }), verdict::bad, "process 77"));
     // What the daemon of this file has is as it should be; another process's lock is not.
@@ -285,6 +321,13 @@ BOOST_AUTO_TEST_CASE(the_state_folder)
                         s.made_in = "/run";
                     }),
                     verdict::bad, "can't make it in /run: Read-only file system"));
+    for (const bool may : {false, true})
+        BOOST_TEST(says(with([may](state_facts& s, host_facts& h) {
+                            s.failed = ENOENT;
+                            s.made_failed = EACCES;
+                            h.process.capabilities = std::uint64_t(may) << CAP_DAC_OVERRIDE;
+                        }),
+                        may ? verdict::good : verdict::bad, may ? "verbenad makes it" : "can't make it"));
     BOOST_TEST(
         says(with([](state_facts& s, host_facts&) { s.sync_failed = EIO; }), verdict::bad, "a sync failed"));
     BOOST_TEST(says(with([](state_facts& s, host_facts&) { s.sync_took = std::chrono::seconds(1); }),

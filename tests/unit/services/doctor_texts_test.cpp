@@ -82,6 +82,20 @@ BOOST_AUTO_TEST_CASE(limits_and_mounts)
     BOOST_TEST(mounted_at(mounts, "8:1").empty());
 }
 
+BOOST_AUTO_TEST_CASE(users_of_a_block_device)
+{
+    const std::string swaps = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
+                              "/dev/sdb2                               partition\t975868\t\t0\t\t-2\n";
+    BOOST_TEST(is_swap(swaps, "/dev/sdb2"));
+    BOOST_TEST(!is_swap(swaps, "/dev/sdb"));
+    BOOST_TEST(!is_swap("", "/dev/sdb2"));
+    BOOST_TEST(is_open_to_write("pos:\t0\nflags:\t0100002\nmnt_id:\t22\n"));
+    BOOST_TEST(is_open_to_write("flags:\t01\n"));
+    BOOST_TEST(!is_open_to_write("pos:\t2\nflags:\t02100000\nino:\t1\n"));
+    BOOST_TEST(!is_open_to_write("flags:\n"));
+    BOOST_TEST(!is_open_to_write(""));
+}
+
 BOOST_AUTO_TEST_CASE(the_largest_packet_is_found)
 {
     for (const std::uint32_t limit : {576U, 577U, 1500U, 8999U, 9000U}) {

@@ -1,17 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // `verbena top`: what it reads of metrics, what it makes of two scrapes, and the lines that it shows.
+#include "../../../services/client/http_get.hpp"
 #include "../../../services/client/top/lay_out.hpp"
 #include "../../../services/client/top/metrics_text.hpp"
 #include "../../../services/client/top/model.hpp"
 #include "../checks.hpp"
 
 #include <algorithm>
+#include <arpa/inet.h>
 #include <boost/test/unit_test.hpp>
 #include <chrono>
 #include <cmath>
+#include <netinet/in.h>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
 #include <utility>
+#include <verbena/core/unique_fd.hpp>
 
 BOOST_AUTO_TEST_SUITE(top_model_test)
 
@@ -154,6 +162,10 @@ BOOST_AUTO_TEST_CASE(percentiles_of_buckets)
     BOOST_TEST(percentile_of({{8, 1}, {INFINITY, 4}}, 0.99).value() == 8.0);
     BOOST_TEST(!percentile_of({{8, 0}, {INFINITY, 0}}, 0.5).has_value());
     BOOST_TEST(!percentile_of({}, 0.5).has_value());
+    // Of times none is below nothing.
+    BOOST_TEST(percentile_of({{-4, 2}, {0, 4}, {INFINITY, 4}}, 0.9).value() == 0.0);
+    BOOST_TEST(percentile_of({{-4, 2}, {8, 4}}, 0.25).value() == 0.0);
+    BOOST_TEST(std::isfinite(percentile_of({{-4, 2}, {8, 4}}, 0.9).value()));
 }
 
 BOOST_AUTO_TEST_CASE(latencies_are_those_of_the_interval)
@@ -228,6 +240,127 @@ BOOST_AUTO_TEST_CASE(credits_are_of_a_call)
     BOOST_TEST(value(v, "rdma", "all", "registrations_failed") == -1);
     BOOST_TEST(value(view_of(text(5), text(5)), "rdma", "all", "credits_granted") == -1);
     BOOST_TEST(table(view_of(calls("READ", 1), calls("READ", 2)), "rdma").rows.empty());
+}
+
+// NaN is neither smaller nor larger than a number: an order that has it is none.
+BOOST_AUTO_TEST_CASE(what_is_no_number_disturbs_no_order)
+{
+    std::string before;
+    std::string after;
+    for (int i = 0; i < 40; ++i) {
+        const std::string of = "{export=\"/e" + std::to_string(i) + "\"} ";
+        before += "verbena_export_operations_total" + of + "0\n";
+        after += "verbena_export_operations_total" + of + std::to_string(i) + "\n";
+        after += "verbena_export_up" + of + (i % 3 == 0 ? "NaN\n" : "1\n");
+    }
+    const top_view v = view_of(before, after, 1, 5);
+    for (const top_table& t : v.tables) {
+        for (const top_row& r : t.rows) {
+            for (const top_value& n : r.values)
+                BOOST_TEST(!(n && std::isnan(*n)));
+        }
+    }
+    std::string buckets = calls("READ", 9);
+    for (const char* bound : {"1", "nan", "+Inf", "-nan", "0", "2"})
+        buckets += std::string("verbena_rpc_latency_seconds_bucket{program=\"nfs\",version=\"3\",procedure="
+                               "\"READ\",transport=\"tcp\",le=\"") +
+                   bound + "\"} 9\n";
+    BOOST_TEST(value(view_of(calls("READ", 0), buckets), "operations", "nfs 3 READ tcp", "p99_seconds") ==
+               0.0);
+    // Sums that have no end make what is no number.
+    std::string endless = calls("READ", 9);
+    for (const char* x : {"1", "2"})
+        endless += "verbena_rpc_calls_total{program=\"nfs\",version=\"3\",procedure=\"READ\",transport="
+                   "\"tcp\",x=\"" +
+                   std::string(x) + "\"} " + (*x == '1' ? "1e308\n" : "1.7e308\n");
+    BOOST_TEST(table(view_of(calls("READ", 0), endless + calls("NULL", 1), 2, 1), "operations").rows.size() ==
+               2U);
+}
+
+BOOST_AUTO_TEST_CASE(labels_of_a_scrape_have_an_end)
+{
+    std::string line = "a{";
+    for (std::size_t i = 0; i < max_sample_labels; ++i)
+        line += "b=\"\",";
+    line += "} 1\n";
+    const std::size_t bytes = max_sample_labels * (sizeof(metric_sample().labels[0]) + 1);
+    const std::size_t fit = max_label_bytes / bytes;
+    std::string text;
+    for (std::size_t i = 0; i < fit; ++i)
+        text += line;
+    BOOST_TEST(parse_metrics(text).has_value());
+    const auto more = parse_metrics(text + line);
+    BOOST_REQUIRE(!more.has_value());
+    BOOST_TEST(more.error().detail() == fit + 1);
+    BOOST_TEST(std::string_view(more.error().context()) == "the labels of all samples take at most 64 MiB");
+}
+
+namespace {
+
+// Answers one request with this, and ends; or lets it wait.
+class one_answer {
+public:
+    explicit one_answer(std::optional<std::string> answer)
+        : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))
+    {
+        sockaddr_in where{};
+        where.sin_family = AF_INET;
+        where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t size = sizeof where;
+        auto* const plain = reinterpret_cast<sockaddr*>(&where);
+        BOOST_REQUIRE(::bind(listener_.get(), plain, size) == 0);
+        BOOST_REQUIRE(::listen(listener_.get(), 4) == 0);
+        BOOST_REQUIRE(::getsockname(listener_.get(), plain, &size) == 0);
+        url = "http://127.0.0.1:" + std::to_string(ntohs(where.sin_port)) + "/metrics";
+        if (!answer)
+            return;
+        thread_ = std::jthread([this, text = std::move(*answer)] {
+            const verbena::unique_fd peer(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+            std::string asked;
+            char c = 0;
+            while (!asked.ends_with("\r\n\r\n") && ::read(peer.get(), &c, 1) == 1)
+                asked += c;
+            (void)!::write(peer.get(), text.data(), text.size());
+        });
+    }
+    std::string url;
+
+private:
+    verbena::unique_fd listener_;
+    std::jthread thread_;
+};
+
+http_reply answer_of(const std::string& said, std::size_t most = 4096)
+{
+    const one_answer server(said);
+    return http_get(server.url, most, std::chrono::minutes(1));
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(an_answer_that_is_cut_is_none)
+{
+    const std::string head = "HTTP/1.1 200 OK\r\nX: y\r\n";
+    http_reply told = answer_of(head + "content-LENGTH: \t5\r\n\r\na 1\r\n");
+    BOOST_TEST(told.failed == "");
+    BOOST_TEST(told.body == "a 1\r\n");
+    BOOST_TEST(answer_of(head + "\r\na 1\n").failed == ""); // ends with the connection
+    BOOST_TEST(answer_of(head + "Content-Length: 5\r\n\r\na 1\n").failed == "it ended in the middle");
+    BOOST_TEST(answer_of(head).failed == "it ended in the middle");
+    BOOST_TEST(answer_of("").failed == "it ended without an answer");
+    BOOST_TEST(answer_of("HTTP/1.1 500 No\r\n\r\n").failed == "it answered HTTP/1.1 500 No");
+    told = answer_of(head + "Content-Length: 5\r\n\r\na 1\r\n", 4); // more than is taken
+    BOOST_TEST(told.failed == "");
+    BOOST_TEST(told.is_cut);
+}
+
+BOOST_AUTO_TEST_CASE(a_get_ends_when_it_is_told_to)
+{
+    const one_answer silent{std::nullopt};
+    int asked = 0;
+    const http_reply told = http_get(silent.url, 4096, std::chrono::hours(24), [&] { return ++asked == 3; });
+    BOOST_TEST(told.failed == "it was stopped");
+    BOOST_TEST(asked == 3);
 }
 
 BOOST_AUTO_TEST_CASE(rows_are_sorted)
