@@ -214,7 +214,7 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, std::vector<expor
     std::size_t kept = 0, hanging = 0;
     {
         const std::lock_guard lock(mutex_);
-        kept = parked_.size();
+        kept = std::size_t(std::ranges::count(parked_, 0u, &parked::space));
         for (const closing& c : closing_)
             for (const auto& e : c.gone)
                 is_closing.emplace(e->config.pseudo, c.failed);
@@ -269,32 +269,37 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, std::vector<expor
         held.pseudo = e.pseudo;
         begun.emplace_back(&e, &held);
     }
+    const std::size_t most = by.parked;
     const auto refuse_more = [&] {
-        if (kept + hanging >= by.parked)
+        if (kept + hanging >= most)
             throw start_error(
                 "the disks of " + std::to_string(kept + hanging) +
                 " exports that were opened before, and are served no more, do not answer: look "
                 "at what is beneath (verbena_blocking_longest_seconds), or restart the program");
     };
-    // All before one is waited for.
-    for (const auto& [e, held] : begun) {
+    // As many are begun before one is waited for as may be kept if none of their disks answers.
+    for (auto next = begun.begin(); next != begun.end();) {
         refuse_more();
-        begin_export(by.host, *e, held->backend, what);
-    }
-    for (const auto& [of, held] : begun) {
-        const export_config& e = *of;
-        refuse_more();
-        at_place_of_start(e.place, [&, kept_by = held] {
-            made->opened.push_back(open_export(by.host, e, by.targets, kept_by->backend, what));
-        });
-        hanging += held->backend->lane->look().running != 0;
-        made->served.push_back(made->opened.back());
-        made->changes.push_back({"export " + e.pseudo,
-                                 "added: " + made->opened.back()->as.source + ", " +
-                                     made->opened.back()->as.options + ", for " +
-                                     made->opened.back()->as.clients,
-                                 false});
-        differs = true;
+        const auto more = std::min<std::size_t>(most - kept - hanging, std::size_t(begun.end() - next));
+        const auto end = next + std::ptrdiff_t(more);
+        for (auto b = next; b != end; ++b)
+            begin_export(by.host, *b->first, b->second->backend, what);
+        for (; next != end; ++next) {
+            const export_config& e = *next->first;
+            parked& held = *next->second;
+            at_place_of_start(e.place, [&] {
+                made->opened.push_back(open_export(by.host, e, by.targets, held.backend, what));
+            });
+            const blocking_pool::occupation is = held.backend->lane->look();
+            hanging += is.running + is.queued != 0;
+            made->served.push_back(made->opened.back());
+            made->changes.push_back({"export " + e.pseudo,
+                                     "added: " + made->opened.back()->as.source + ", " +
+                                         made->opened.back()->as.options + ", for " +
+                                         made->opened.back()->as.clients,
+                                     false});
+            differs = true;
+        }
     }
     made->list = std::make_shared<export_list>(*before, nanoseconds_since_1970());
     for (const auto& e : made->served)

@@ -135,11 +135,8 @@ bool close_within(export_backend& of, std::chrono::milliseconds patience) noexce
     using clock = std::chrono::steady_clock;
     of.opened.metrics.clear();
     const auto until = clock::now() + patience;
-    const auto is_at_work = [&of] {
-        const blocking_pool::occupation is = of.lane->look();
-        return is.running + is.queued != 0;
-    };
-    while (of.lane != nullptr && is_at_work()) {
+    // Nothing gets onto the lane behind this: a job that hangs would hold up whoever ends the lane.
+    while (of.lane != nullptr && !of.lane->finish_if_idle()) {
         if (clock::now() >= until)
             return false;
         std::this_thread::sleep_for(lane_look);
