@@ -109,12 +109,12 @@ private:
 
 /// Exports that a reload took away or changed, and the thread that takes what clients have of them.
 struct export_set::closing {
-    /// One that is served on, by other rules. Layouts go: whoever is no longer admitted reaches memory with them. So do the delegations of
-    /// such clients, which can't give them back any more: others would wait for each.
+    /// One that is served on, by other rules. Layouts go: whoever is no longer admitted reaches memory with them.
     struct narrowed {
         std::uint32_t id;
         client_list clients;
         bool has_layouts;
+        lost_delegations lost;
     };
     exports gone;
     std::vector<narrowed> stay;
@@ -243,7 +243,9 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, std::vector<expor
         made->changes.push_back({name, what, false});
         if (each->config.read_only != now->read_only)
             made->refuses.emplace_back(each->options.backend, now->read_only);
-        stay.push_back({each->options.id, made->served.back()->options.clients, each->config.pnfs});
+        const lost_delegations lost = lost_by_change(each->config, *now);
+        if (each->config.pnfs || lost != lost_delegations::none)
+            stay.push_back({each->options.id, made->served.back()->options.clients, each->config.pnfs, lost});
         differs = true;
     }
     const opened_for what = looks_only ? opened_for::a_look : opened_for::serving;
@@ -493,7 +495,9 @@ void export_set::close(closing& c) noexcept
             for (const auto& e : c.stay) {
                 if (state != nullptr && e.has_layouts)
                     drop(*c.shards, *state, e.id, state_table::export_state::layouts, of_others);
-                if (state != nullptr && !e.clients.everybody())
+                if (state != nullptr && e.lost == lost_delegations::all)
+                    drop(*c.shards, *state, e.id, state_table::export_state::delegations, of_others);
+                if (state != nullptr && e.lost == lost_delegations::of_kept_out && !e.clients.everybody())
                     drop(*c.shards, *state, e.id, state_table::export_state::delegations, of_others,
                          [&](const files::client_label& who) { return is_kept_out(e.clients, who, host); });
             }

@@ -316,6 +316,18 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_time_at_most_leaves_a_call_that_hangs_behin
     until([&] { return value.use_count() == 1; }); // it ended there, with what it yielded
 }
 
+BOOST_AUTO_TEST_CASE(a_lane_at_work_is_waited_for_a_time_at_most)
+{
+    blocking_pool lane(1);
+    BOOST_TEST(idles_within(lane, 1h));
+    {
+        hung_jobs hung;
+        hung.begin(lane, 2);
+        BOOST_TEST(!idles_within(lane, 1ms));
+    }
+    BOOST_TEST(idles_within(lane, 1h));
+}
+
 // Who hands a job over wakes its thread without the lock, when the job may have ended and the lane may go.
 BOOST_AUTO_TEST_CASE(a_lane_may_go_as_soon_as_its_job_has_ended)
 {

@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <future>
 #include <map>
 #include <memory>
@@ -373,6 +374,32 @@ BOOST_FIXTURE_TEST_CASE(clients_change_in_place, fixture)
         return table.by_id(export_id_of("/b"))->clients.texts().front();
     }) == "192.0.2.0/24");
     BOOST_TEST((backend("/b").lock() == before.lock()));
+}
+
+BOOST_FIXTURE_TEST_CASE(delegations_go_only_where_a_change_keeps_somebody_out, fixture)
+{
+    const export_config before = configs({"/b"}).front();
+    const auto lost = [&](const std::function<void(export_config&)>& change) {
+        export_config one = before, other = before;
+        change(other);
+        return std::pair(lost_by_change(one, other), lost_by_change(other, one));
+    };
+    using enum lost_delegations;
+    const auto is = [](const auto& pair, lost_delegations there, lost_delegations back) {
+        return pair.first == there && pair.second == back;
+    };
+    BOOST_TEST(is(lost([](export_config&) {}), none, none));
+    BOOST_TEST(is(lost([](export_config& e) { e.read_only = e.all_squash = true; }), none, none));
+    BOOST_TEST(is(lost([](export_config& e) { e.values.set("clients", {std::vector<std::string>{"*"}}); }),
+                  of_kept_out, of_kept_out));
+    BOOST_TEST(is(lost([](export_config& e) { e.secure = true; }), all, none));
+    BOOST_TEST(is(lost([](export_config& e) { e.transports = {"tcp"}; }), all, none));
+    export_config both = before, tcp = before, rdma = before;
+    both.transports = {"tcp", "rdma"};
+    tcp.transports = {"tcp"};
+    rdma.transports = {"rdma"};
+    BOOST_TEST((lost_by_change(both, tcp) == all && lost_by_change(tcp, both) == none));
+    BOOST_TEST((lost_by_change(tcp, rdma) == all));
 }
 
 BOOST_FIXTURE_TEST_CASE(another_back_end_needs_a_restart_and_brings_no_other_clients, fixture)

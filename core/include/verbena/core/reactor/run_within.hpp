@@ -10,12 +10,27 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
 #pragma GCC visibility push(default)
 
 namespace verbena {
+
+/// Whether nothing runs or waits on `lane` any more, within `patience`. Not on a shard.
+inline bool idles_within(const blocking_pool& lane, std::chrono::steady_clock::duration patience) noexcept
+{
+    using clock = std::chrono::steady_clock;
+    for (const auto until = clock::now() + patience;;
+         std::this_thread::sleep_for(std::chrono::microseconds(50))) {
+        const blocking_pool::occupation is = lane.look();
+        if (is.running + is.queued == 0)
+            return true;
+        if (clock::now() >= until)
+            return false;
+    }
+}
 
 /// A call that begin_call() began. Whoever has this may give it up: the call goes on then, and its value goes away on
 /// the lane's thread.
