@@ -207,9 +207,10 @@ void blocking_crew::work(worker& self) noexcept
             if (lane.head_ == nullptr)
                 lane.tail_ = nullptr;
             --lane.queued_;
-            lock.unlock();
+            // With the lock: whoever looks sees it wait or run.
             self.begun.store(std::chrono::steady_clock::now().time_since_epoch().count(),
                              std::memory_order_relaxed);
+            lock.unlock();
             reactor* const home = j->home_;
             j->execute();                                   // without a home it may be gone after this
             self.begun.store(0, std::memory_order_relaxed); // before anybody hears of its end
@@ -248,6 +249,18 @@ void blocking_pool::finish()
     }
     if (own_)
         own_->finish();
+}
+
+bool blocking_pool::finish_if_idle() noexcept
+{
+    const std::lock_guard lock(crew_.mutex_);
+    if (queued_ != 0)
+        return false;
+    for (auto* w = at_work_.front(); w != nullptr; w = at_work_.next(*w)) {
+        if (w->begun.load(std::memory_order_relaxed) != 0)
+            return false;
+    }
+    return stopping_ = true;
 }
 
 bool blocking_pool::enqueue(job& j, reactor* home, bool may_be_refused)

@@ -109,12 +109,12 @@ private:
 
 /// Exports that a reload took away or changed, and the thread that takes what clients have of them.
 struct export_set::closing {
-    /// One that is served on, by other rules. Layouts go: whoever is no longer admitted reaches memory with them. So do the delegations of
-    /// such clients, which can't give them back any more: others would wait for each.
+    /// One that is served on, by other rules. Layouts go: whoever is no longer admitted reaches memory with them.
     struct narrowed {
         std::uint32_t id;
         client_list clients;
         bool has_layouts;
+        lost_delegations lost;
     };
     exports gone;
     std::vector<narrowed> stay;
@@ -214,7 +214,7 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, std::vector<expor
     std::size_t kept = 0, hanging = 0;
     {
         const std::lock_guard lock(mutex_);
-        kept = parked_.size();
+        kept = std::size_t(std::ranges::count(parked_, 0u, &parked::space));
         for (const closing& c : closing_)
             for (const auto& e : c.gone)
                 is_closing.emplace(e->config.pseudo, c.failed);
@@ -243,7 +243,9 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, std::vector<expor
         made->changes.push_back({name, what, false});
         if (each->config.read_only != now->read_only)
             made->refuses.emplace_back(each->options.backend, now->read_only);
-        stay.push_back({each->options.id, made->served.back()->options.clients, each->config.pnfs});
+        const lost_delegations lost = lost_by_change(each->config, *now);
+        if (each->config.pnfs || lost != lost_delegations::none)
+            stay.push_back({each->options.id, made->served.back()->options.clients, each->config.pnfs, lost});
         differs = true;
     }
     const opened_for what = looks_only ? opened_for::a_look : opened_for::serving;
@@ -269,32 +271,37 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, std::vector<expor
         held.pseudo = e.pseudo;
         begun.emplace_back(&e, &held);
     }
+    const std::size_t most = by.parked;
     const auto refuse_more = [&] {
-        if (kept + hanging >= by.parked)
+        if (kept + hanging >= most)
             throw start_error(
                 "the disks of " + std::to_string(kept + hanging) +
                 " exports that were opened before, and are served no more, do not answer: look "
                 "at what is beneath (verbena_blocking_longest_seconds), or restart the program");
     };
-    // All before one is waited for.
-    for (const auto& [e, held] : begun) {
+    // As many are begun before one is waited for as may be kept if none of their disks answers.
+    for (auto next = begun.begin(); next != begun.end();) {
         refuse_more();
-        begin_export(by.host, *e, held->backend, what);
-    }
-    for (const auto& [of, held] : begun) {
-        const export_config& e = *of;
-        refuse_more();
-        at_place_of_start(e.place, [&, kept_by = held] {
-            made->opened.push_back(open_export(by.host, e, by.targets, kept_by->backend, what));
-        });
-        hanging += held->backend->lane->look().running != 0;
-        made->served.push_back(made->opened.back());
-        made->changes.push_back({"export " + e.pseudo,
-                                 "added: " + made->opened.back()->as.source + ", " +
-                                     made->opened.back()->as.options + ", for " +
-                                     made->opened.back()->as.clients,
-                                 false});
-        differs = true;
+        const auto more = std::min<std::size_t>(most - kept - hanging, std::size_t(begun.end() - next));
+        const auto end = next + std::ptrdiff_t(more);
+        for (auto b = next; b != end; ++b)
+            begin_export(by.host, *b->first, b->second->backend, what);
+        for (; next != end; ++next) {
+            const export_config& e = *next->first;
+            parked& held = *next->second;
+            at_place_of_start(e.place, [&] {
+                made->opened.push_back(open_export(by.host, e, by.targets, held.backend, what));
+            });
+            const blocking_pool::occupation is = held.backend->lane->look();
+            hanging += is.running + is.queued != 0;
+            made->served.push_back(made->opened.back());
+            made->changes.push_back({"export " + e.pseudo,
+                                     "added: " + made->opened.back()->as.source + ", " +
+                                         made->opened.back()->as.options + ", for " +
+                                         made->opened.back()->as.clients,
+                                     false});
+            differs = true;
+        }
     }
     made->list = std::make_shared<export_list>(*before, nanoseconds_since_1970());
     for (const auto& e : made->served)
@@ -488,7 +495,9 @@ void export_set::close(closing& c) noexcept
             for (const auto& e : c.stay) {
                 if (state != nullptr && e.has_layouts)
                     drop(*c.shards, *state, e.id, state_table::export_state::layouts, of_others);
-                if (state != nullptr && !e.clients.everybody())
+                if (state != nullptr && e.lost == lost_delegations::all)
+                    drop(*c.shards, *state, e.id, state_table::export_state::delegations, of_others);
+                if (state != nullptr && e.lost == lost_delegations::of_kept_out && !e.clients.everybody())
                     drop(*c.shards, *state, e.id, state_table::export_state::delegations, of_others,
                          [&](const files::client_label& who) { return is_kept_out(e.clients, who, host); });
             }

@@ -20,6 +20,8 @@ namespace {
 
 // For the folder of an export, which may hang.
 constexpr std::chrono::seconds resolve_patience{5};
+// Disks that answer are opened one after the other, by one thread, in the order of the list; only those that hang are waited for together.
+constexpr std::chrono::milliseconds stagger{50};
 // Whether a lane has something to do still.
 constexpr std::chrono::milliseconds lane_look{1};
 
@@ -135,11 +137,8 @@ bool close_within(export_backend& of, std::chrono::milliseconds patience) noexce
     using clock = std::chrono::steady_clock;
     of.opened.metrics.clear();
     const auto until = clock::now() + patience;
-    const auto is_at_work = [&of] {
-        const blocking_pool::occupation is = of.lane->look();
-        return is.running + is.queued != 0;
-    };
-    while (of.lane != nullptr && is_at_work()) {
+    // Nothing gets onto the lane behind this: a job that hangs would hold up whoever ends the lane.
+    while (of.lane != nullptr && !of.lane->finish_if_idle()) {
         if (clock::now() >= until)
             return false;
         std::this_thread::sleep_for(lane_look);
@@ -177,6 +176,7 @@ std::shared_ptr<begun_export> begin(module_host& host, const export_config& e,
 void begin_export(module_host& host, export_config& e, std::shared_ptr<export_backend>& kept, opened_for what)
 {
     at_place_of_start(e.place, [&] { e.begun = begin(host, e, kept, what); });
+    (void)idles_within(*kept->lane, stagger);
 }
 
 std::shared_ptr<served_export> open_export(module_host& host, const export_config& e,
@@ -258,6 +258,19 @@ std::string changes_in_place(const export_config& running, const export_config& 
             words.push_back(std::string(name) + ": " + change_text(running.values, wanted.values, name));
     }
     return join(words, "; ");
+}
+
+lost_delegations lost_by_change(const export_config& running, const export_config& wanted)
+{
+    const auto stays = [&wanted](const std::string& t) {
+        return std::ranges::find(wanted.transports, t) != wanted.transports.end();
+    };
+    const bool has_fewer = !wanted.transports.empty() &&
+                           (running.transports.empty() || !std::ranges::all_of(running.transports, stays));
+    if (has_fewer || (wanted.secure && !running.secure))
+        return lost_delegations::all;
+    return differ(running.values, wanted.values, "clients") ? lost_delegations::of_kept_out
+                                                            : lost_delegations::none;
 }
 
 void refuse_public(std::span<const std::shared_ptr<served_export>> exports,

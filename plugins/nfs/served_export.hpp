@@ -12,6 +12,7 @@
 #include <verbena/protocols/nfs/server/exports.hpp>
 #include <verbena/protocols/storage/module.hpp>
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -70,6 +71,12 @@ std::shared_ptr<served_export> change_export(const served_export& running, const
 std::string needs_another_backend(const export_config& running, const export_config& wanted);
 /// What change_export() changes, "clients: 10.0.0.0/8, was this host only; read_only: true, was false"; empty: nothing.
 std::string changes_in_place(const export_config& running, const export_config& wanted);
+
+/// Whose delegations a change takes: a client that is kept out can't give one back, and others would wait for it. Where ports or transports
+/// tell who is kept out, all go, and clients ask anew.
+enum class lost_delegations : std::uint8_t { none, of_kept_out, all };
+/// Of what change_export() changes.
+lost_delegations lost_by_change(const export_config& running, const export_config& wanted);
 
 /// Throws config_error for exports that would be open to the Internet.
 void refuse_public(std::span<const std::shared_ptr<served_export>> exports,

@@ -67,16 +67,24 @@ bool state_table::drop_export(std::uint32_t via, export_state what, std::size_t&
                 spent += tell_later(f, freed);
             (void)erase_lock(static_cast<lock_entry&>(*s));
             break;
-        case state_kind::delegation:
-        case state_kind::other:
-            ++(s->kind == state_kind::other ? lost.layouts : lost.delegations);
+        case state_kind::delegation: {
+            auto& d = static_cast<delegation_entry&>(*s);
+            if (d.is_reserved()) { // nobody has heard of it; the open that it is in ends it
+                recall(d);
+                break;
+            }
+            ++lost.delegations;
             // Its client may be let in again, and must not go by what it caches.
             if (what == export_state::delegations)
-                note_lost(*s);
-            recall(static_cast<recallable_entry&>(*s)); // so that its client hears of it
-            // A delegation that nobody has heard of is in somebody's open, which ends it.
-            if (s->kind == state_kind::other || !static_cast<delegation_entry*>(s)->is_reserved())
-                remove(*s);
+                note_lost(d);
+            recall(d); // so that its client hears of it
+            remove(d);
+            break;
+        }
+        case state_kind::other:
+            ++lost.layouts;
+            recall(static_cast<recallable_entry&>(*s));
+            remove(*s);
             break;
         }
         --f.pins;

@@ -316,6 +316,18 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_time_at_most_leaves_a_call_that_hangs_behin
     until([&] { return value.use_count() == 1; }); // it ended there, with what it yielded
 }
 
+BOOST_AUTO_TEST_CASE(a_lane_at_work_is_waited_for_a_time_at_most)
+{
+    blocking_pool lane(1);
+    BOOST_TEST(idles_within(lane, 1h));
+    {
+        hung_jobs hung;
+        hung.begin(lane, 2);
+        BOOST_TEST(!idles_within(lane, 1ms));
+    }
+    BOOST_TEST(idles_within(lane, 1h));
+}
+
 // Who hands a job over wakes its thread without the lock, when the job may have ended and the lane may go.
 BOOST_AUTO_TEST_CASE(a_lane_may_go_as_soon_as_its_job_has_ended)
 {
@@ -331,6 +343,40 @@ BOOST_AUTO_TEST_CASE(a_lane_may_go_as_soon_as_its_job_has_ended)
         lane.reset();
         other.join();
     }
+}
+
+// Whoever ends a lane that seems idle would wait for a job that hangs.
+BOOST_AUTO_TEST_CASE(from_its_submission_to_its_end_a_job_waits_or_runs)
+{
+    blocking_pool lane(2);
+    for (int i = 0; i < 100; ++i) {
+        hung_jobs hung;
+        hung.begin(lane, 1);
+        std::size_t found = 1;
+        until([&] {
+            const auto now = lane.look();
+            found = std::min(found, now.queued + now.running);
+            return now.running == 1 || found == 0;
+        });
+        BOOST_TEST_REQUIRE(found == 1u);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_lane_at_work_is_not_finished_and_an_idle_one_takes_nothing_more)
+{
+    blocking_pool lane(1);
+    {
+        hung_jobs hung;
+        hung.begin(lane, 1);
+        BOOST_TEST(!lane.finish_if_idle());
+        until([&] { return lane.look().running == 1; });
+        BOOST_TEST(!lane.finish_if_idle());
+        hung.begin(lane, 1); // it is as it was
+    }
+    until([&] { return lane.finish_if_idle(); });
+    std::atomic<int> done{0};
+    waiting_job late(std::shared_future<void>(), done);
+    BOOST_TEST(!lane.submit(late));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

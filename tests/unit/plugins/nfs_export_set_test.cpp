@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <future>
 #include <map>
 #include <memory>
@@ -50,11 +51,13 @@ struct disk {
     {
         const std::lock_guard lock(mutex);
         hangs = fails = false;
+        fails_at_begin.clear();
         changed.notify_all();
     }
     std::mutex mutex;
     std::condition_variable changed;
     bool hangs = false, fails = false;
+    std::string fails_at_begin; // the label of an export
     unsigned begun = 0;
     bool was_waited_for = false;
     std::weak_ptr<int> last; // of the last back end that was opened
@@ -101,27 +104,47 @@ public:
 class hung_module final : public storage::backend_module {
 public:
     std::vector<setting> settings() const override { return {}; }
-    storage::opened_backend open(const setting_values&, const storage::open_context& context) override
+    storage::opened_backend open(const setting_values& values, const storage::open_context& context) override
     {
+        return begin_open(values, context)->finish();
+    }
+    std::unique_ptr<storage::opening> begin_open(const setting_values&,
+                                                 const storage::open_context& context) override
+    {
+        auto made = std::make_unique<begun>(context);
         auto job = std::make_unique<waits_for_disk>();
-        std::unique_lock lock(the_disk.mutex);
-        const unsigned before = the_disk.begun;
+        const std::lock_guard lock(the_disk.mutex);
+        if (the_disk.fails_at_begin == context.label)
+            throw config_error("it can't be begun");
+        made->before = the_disk.begun;
         if (context.lane.submit(*job))
             (void)job.release();
-        the_disk.changed.wait(lock, [before] { return the_disk.begun != before; });
-        if (the_disk.fails)
-            throw config_error("there is something else that is wrong");
-        storage::opened_backend out;
-        out.files = std::make_unique<files_of_disk>(memfs::open_memfs({}, context.lane).value());
-        out.has_locks = []() -> bool {
-            const std::lock_guard here(the_disk.mutex);
-            return the_disk.fails ? throw std::runtime_error("by hand") : false;
-        };
-        auto lives = std::make_shared<int>();
-        the_disk.last = lives;
-        out.is_up = [lives] { return *lives == 0; };
-        return out;
+        return made;
     }
+
+private:
+    struct begun final : storage::opening {
+        explicit begun(const storage::open_context& c) noexcept : context(c) {}
+        storage::opened_backend finish() override
+        {
+            std::unique_lock lock(the_disk.mutex);
+            the_disk.changed.wait(lock, [this] { return the_disk.begun != before; });
+            if (the_disk.fails)
+                throw config_error("there is something else that is wrong");
+            storage::opened_backend out;
+            out.files = std::make_unique<files_of_disk>(memfs::open_memfs({}, context.lane).value());
+            out.has_locks = []() -> bool {
+                const std::lock_guard here(the_disk.mutex);
+                return the_disk.fails ? throw std::runtime_error("by hand") : false;
+            };
+            auto lives = std::make_shared<int>();
+            the_disk.last = lives;
+            out.is_up = [lives] { return *lives == 0; };
+            return out;
+        }
+        const storage::open_context& context;
+        unsigned before = 0;
+    };
 };
 
 const module_descriptor hung = {
@@ -233,6 +256,26 @@ struct fixture {
         }
         BOOST_TEST(kept.expired());
     }
+    // Exports whose disks are waited for, be they served or not.
+    std::size_t hanging() const { return host.rt->stuck_lanes({}).size(); }
+    // What was given up, and keeps nobody waiting, goes behind the answer.
+    void answer_and_close()
+    {
+        BOOST_TEST_REQUIRE(!the_disk.was_waited_for);
+        the_disk.answer();
+        while (hanging() != 0)
+            std::this_thread::yield();
+        (void)plan({"/a", "/b"});
+    }
+    std::string why_not(const std::vector<written>& wanted, bool looks = true)
+    {
+        try {
+            (void)plan(wanted, looks);
+        } catch (const config_error& e) {
+            return e.what();
+        }
+        return {};
+    }
     std::size_t up()
     {
         for (const metric_snapshot& m : host.registry.collect())
@@ -333,6 +376,32 @@ BOOST_FIXTURE_TEST_CASE(clients_change_in_place, fixture)
     BOOST_TEST((backend("/b").lock() == before.lock()));
 }
 
+BOOST_FIXTURE_TEST_CASE(delegations_go_only_where_a_change_keeps_somebody_out, fixture)
+{
+    const export_config before = configs({"/b"}).front();
+    const auto lost = [&](const std::function<void(export_config&)>& change) {
+        export_config one = before, other = before;
+        change(other);
+        return std::pair(lost_by_change(one, other), lost_by_change(other, one));
+    };
+    using enum lost_delegations;
+    const auto is = [](const auto& pair, lost_delegations there, lost_delegations back) {
+        return pair.first == there && pair.second == back;
+    };
+    BOOST_TEST(is(lost([](export_config&) {}), none, none));
+    BOOST_TEST(is(lost([](export_config& e) { e.read_only = e.all_squash = true; }), none, none));
+    BOOST_TEST(is(lost([](export_config& e) { e.values.set("clients", {std::vector<std::string>{"*"}}); }),
+                  of_kept_out, of_kept_out));
+    BOOST_TEST(is(lost([](export_config& e) { e.secure = true; }), all, none));
+    BOOST_TEST(is(lost([](export_config& e) { e.transports = {"tcp"}; }), all, none));
+    export_config both = before, tcp = before, rdma = before;
+    both.transports = {"tcp", "rdma"};
+    tcp.transports = {"tcp"};
+    rdma.transports = {"rdma"};
+    BOOST_TEST((lost_by_change(both, tcp) == all && lost_by_change(tcp, both) == none));
+    BOOST_TEST((lost_by_change(tcp, rdma) == all));
+}
+
 BOOST_FIXTURE_TEST_CASE(another_back_end_needs_a_restart_and_brings_no_other_clients, fixture)
 {
     auto p = plan({{"/a", {"192.0.2.0/24"}}, {"/b", {"*"}, "/"}});
@@ -424,6 +493,73 @@ BOOST_FIXTURE_TEST_CASE(what_disks_keep_is_bounded, fixture)
     auto p = plan({"/a", "/b", {"/c", {}, on_disk}});
     p->apply();
     BOOST_TEST(names() == "/a/b/c");
+}
+
+// All are begun before one is waited for.
+BOOST_FIXTURE_TEST_CASE(what_was_begun_beside_one_that_fails_waits_for_no_disk, fixture)
+{
+    const test::log_at quiet(log_level::error);
+    close_patience = std::chrono::milliseconds(1);
+    const std::vector<written> wanted = {
+        "/a", "/b", {"/c", {}, on_disk}, {"/d", {}, on_disk}, {"/e", {}, on_disk}};
+    for (const bool looks : {true, false}) {
+        the_disk.hang(false);
+        the_disk.fails_at_begin = "/d";
+        const std::string at_begin = why_not(wanted, looks);
+        BOOST_TEST(at_begin.find("it can't be begun") != at_begin.npos, at_begin);
+        BOOST_TEST(hanging() == 1u);
+        answer_and_close();
+        the_disk.hang(true);
+        const std::string at_end = why_not(wanted, looks);
+        BOOST_TEST(at_end.find("something else that is wrong") != at_end.npos, at_end);
+        BOOST_TEST(hanging() == 3u);
+        answer_and_close();
+    }
+    // None is kept: each may be had.
+    parked = 3;
+    plan(wanted)->apply();
+    BOOST_TEST(names() == "/a/b/c/d/e");
+    BOOST_TEST(hanging() == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_start_that_fails_waits_for_no_disk, fixture)
+{
+    const test::log_at quiet(log_level::error);
+    exports->stop();
+    exports.emplace(table);
+    the_disk.hang(true);
+    std::string said;
+    try {
+        exports->open(host, configs({{"/c", {}, on_disk}, {"/d", {}, on_disk}, {"/e", {}, on_disk}}), {});
+    } catch (const config_error& e) {
+        said = e.what();
+    }
+    BOOST_TEST(said.find("something else that is wrong") != said.npos, said);
+    BOOST_TEST(hanging() == 3u);
+    answer_and_close();
+    BOOST_TEST(hanging() == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(no_more_are_begun_than_may_be_kept, fixture)
+{
+    const test::log_at quiet(log_level::error);
+    close_patience = std::chrono::milliseconds(1);
+    parked = 2;
+    const std::vector<written> wanted = {
+        "/a", "/b", {"/c", {}, on_disk}, {"/d", {}, on_disk}, {"/e", {}, on_disk}, {"/f", {}, on_disk}};
+    the_disk.hang(false);
+    const std::string said = why_not(wanted);
+    BOOST_TEST(said.find("the disks of 2 exports") != said.npos, said);
+    BOOST_TEST(hanging() == 2u);
+    // One is kept: one more is begun.
+    answer_and_close();
+    the_disk.hang(false);
+    (void)plan({"/a", "/b", {"/c", {}, on_disk}}, true);
+    (void)why_not(wanted);
+    BOOST_TEST(hanging() == 2u);
+    answer_and_close();
+    plan(wanted)->apply();
+    BOOST_TEST(names() == "/a/b/c/d/e/f");
 }
 
 BOOST_FIXTURE_TEST_CASE(whoever_looks_at_an_export_keeps_it_open, fixture)

@@ -11,6 +11,7 @@
 #include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -40,7 +41,8 @@ public:
 
     // What tests look at and set.
     std::size_t handle_size;
-    std::optional<error> fail; ///< what everything but getattr and access answers
+    std::function<void()> meanwhile; ///< happens in every call but getattr and access
+    std::optional<error> fail;       ///< what everything but getattr and access answers
     std::optional<error> fail_getattr;
     unsigned permissions = R_OK | W_OK | X_OK; ///< what access() grants
     storage::filesystem_info properties;
@@ -453,6 +455,8 @@ private:
         called = name;
         who = r.who;
         client = r.client;
+        if (meanwhile)
+            meanwhile();
         return fail;
     }
     node* find(const storage::handle& file)

@@ -97,6 +97,27 @@ BOOST_FIXTURE_TEST_CASE(without_the_steps_between_there_is_none, leases_fixture)
     BOOST_TEST(table->stats().recalls.value() == 0u);
 }
 
+// As a reload does that keeps the client out.
+BOOST_FIXTURE_TEST_CASE(one_that_is_taken_while_it_is_reserved_was_nobodys, leases_fixture)
+{
+    pending_open p;
+    const open_request r = reading(a);
+    BOOST_REQUIRE(table->begin_open(r, p));
+    BOOST_REQUIRE(table->reserve_delegation(p));
+    state_table::export_losses lost;
+    std::size_t place = 0;
+    while (table->drop_export(r.file.via, state_table::export_state::delegations, place, lost)) {
+    }
+    BOOST_TEST(lost.delegations == 0u);
+    p.set_lease(lease());
+    const auto made = table->commit(p);
+    BOOST_REQUIRE(made);
+    BOOST_TEST(!made->delegation);
+    BOOST_TEST(out == 0);
+    BOOST_TEST(table->stats().read_delegations.value() == 0);
+    BOOST_TEST(table->stats().recalls.value() == 0u);
+}
+
 BOOST_FIXTURE_TEST_CASE(what_would_bring_none_reserves_none, leases_fixture)
 {
     const auto reserves = [&](const open_request& r) {

@@ -9,6 +9,7 @@
 #include <verbena/protocols/storage/forwarding_backend.hpp>
 
 #include <cerrno>
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -45,6 +46,8 @@ struct slow_files final : storage::forwarding_backend {
                                               std::span<const std::span<const std::byte>> data,
                                               storage::stability stable) override
     {
+        if (before_failure)
+            before_failure();
         if (failure != 0)
             co_return error::from_errno(failure);
         co_return co_await below().write(r, file, offset, data, stable);
@@ -52,6 +55,7 @@ struct slow_files final : storage::forwarding_backend {
     virtual_clock* clock = nullptr;
     bool is_slow = false;
     int failure = 0;
+    std::function<void()> before_failure;
 };
 
 struct counting : nfs4_fixture {
@@ -175,6 +179,27 @@ BOOST_FIXTURE_TEST_CASE(what_the_file_system_fails_has_a_line_with_the_client_an
     BOOST_TEST(lines.count({what, "export=/export operation=WRITE client=", "Read-only file system"}) == 1u);
     BOOST_TEST(lines.count({what, "Input/output error"}) == 1u);
     BOOST_TEST(lines.count({what}) == 2u);
+}
+
+// The back end refuses changes from then on, also those of calls under way.
+BOOST_FIXTURE_TEST_CASE(what_a_reload_made_read_only_is_no_failure_of_its_file_system, counting)
+{
+    const log_at level{log_level::warning};
+    const lines_of_log lines;
+    const auto file = client.open(client.creating("f"));
+    BOOST_TEST_REQUIRE(file.status == nfsstat4::ok);
+    slow.failure = EROFS;
+    slow.before_failure = [this] {
+        const auto list = std::make_shared<nfs::export_list>(*exports.newest(), 1);
+        for (nfs::export_options each : exports.all()) {
+            each.read_only = true;
+            BOOST_REQUIRE(list->add(each));
+        }
+        exports.publish(list, 0);
+    };
+    BOOST_TEST((client.write(file, "content") == nfsstat4::rofs));
+    BOOST_TEST(counted(0).of(nfs::export_failure::read_only).value() == 0u);
+    BOOST_TEST(lines.count({"failed an operation"}) == 0u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -923,4 +923,48 @@ BOOST_FIXTURE_TEST_CASE(whom_an_export_keeps_out_has_no_delegation_of_it, fixtur
     BOOST_TEST(give_back(second, theirs) == nfsstat4::ok);
 }
 
+// The reload may have been there before the delegation was.
+BOOST_FIXTURE_TEST_CASE(an_open_that_a_reload_comes_between_brings_no_delegation, fixture)
+{
+    class slow_opening final : public storage::gated_backend {
+    public:
+        using gated_backend::gated_backend;
+        bool gates(storage::operation op) const noexcept override { return op == storage::operation::open; }
+        task<result<void>> enter(storage::operation, const storage::request&, std::uint64_t) override
+        {
+            if (holds) {
+                ++held;
+                (void)co_await go.wait();
+                --held;
+            }
+            co_return result<void>();
+        }
+        bool holds = false;
+        int held = 0;
+        event go;
+    };
+    slow_opening slow(*files);
+    options[0].backend = &slow;
+    begin();
+    make("f");
+    slow.holds = true;
+    const auto c = nfs4_fixture::begin(second.sequence(), PUTROOTFH4args(), LOOKUP4args{"export"},
+                                       second.opening("f", share4::access_read));
+    BOOST_TEST_REQUIRE(slow.held == 1);
+    const auto list = std::make_shared<nfs::export_list>(*exports.newest(), 1);
+    for (const nfs::export_options& each : exports.all())
+        BOOST_REQUIRE(list->add(each));
+    exports.publish(list, 0);
+    slow.holds = false;
+    slow.go.set();
+    turns();
+    BOOST_TEST_REQUIRE(c->is_done);
+    BOOST_TEST(answer_of(*c).status() == nfsstat4::ok);
+    BOOST_TEST(stats().read_delegations.value() == 0);
+    BOOST_TEST(stats().opens.value() == 1);
+    // The next one does.
+    const auto file = first.open(first.opening("f", share4::access_read));
+    BOOST_TEST(file.res.delegation.delegation_type == deleg::read);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -272,6 +272,25 @@ BOOST_FIXTURE_TEST_CASE(what_the_rule_of_an_export_refuses_is_no_failure_of_its_
     BOOST_TEST(lines.count({"failed an operation"}) == 0u);
 }
 
+// The back end refuses changes from then on, also those of calls under way.
+BOOST_FIXTURE_TEST_CASE(what_a_reload_made_read_only_is_no_failure_of_its_file_system, one_export)
+{
+    const log_at level{log_level::warning};
+    const lines_of_log lines;
+    files.fail = error::from_errno(EROFS);
+    files.meanwhile = [this] {
+        const auto list = std::make_shared<nfs::export_list>(*exports.newest(), 1);
+        for (nfs::export_options each : exports.all()) {
+            each.read_only = true;
+            BOOST_REQUIRE(list->add(each));
+        }
+        exports.publish(list, 0);
+    };
+    BOOST_TEST((write(pattern(70)) == nfsstat3::rofs));
+    BOOST_TEST(counted(first).of(nfs::export_failure::read_only).value() == 0u);
+    BOOST_TEST(lines.count({"failed an operation"}) == 0u);
+}
+
 BOOST_FIXTURE_TEST_CASE(room_is_asked_for_and_grows_old_while_a_disk_hangs, room_fixture)
 {
     metric_registry registry;

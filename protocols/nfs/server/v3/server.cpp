@@ -32,6 +32,13 @@ void server::count_error(const rpc::call& c, nfsstat3 status) noexcept
     export_counters* const of_export = counters_of(c);
     if (of_export == nullptr)
         return;
+    // By the rule of a reload since the call began.
+    const auto is_read_only_now = [&] {
+        if (of_export->exported.empty())
+            return false;
+        const export_options* const now = exports_.by_id(export_id_of(of_export->exported));
+        return now == nullptr || now->read_only;
+    };
     const auto note = [&](export_failure why) {
         note_failure(*of_export, why, c, to_string(procedure(c.header().procedure)));
     };
@@ -40,7 +47,10 @@ void server::count_error(const rpc::call& c, nfsstat3 status) noexcept
     case nfsstat3::dquot: return note(export_failure::quota);
     case nfsstat3::io:
     case nfsstat3::nxio: return note(export_failure::io);
-    case nfsstat3::rofs: return note(export_failure::read_only);
+    case nfsstat3::rofs:
+        if (!is_read_only_now())
+            note(export_failure::read_only);
+        return;
     default: return;
     }
 }

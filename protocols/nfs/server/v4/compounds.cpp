@@ -50,8 +50,16 @@ task<rpc::outcome> serve_alone(server_parts& server, rpc::call& c, compound_argu
     co_return k.results.ok() ? rpc::outcome::success : rpc::outcome::system_error;
 }
 
-// By the rule of the export, or as the pseudo file system is.
-bool is_read_only(const object& o) noexcept { return !o.none() && (o.is_pseudo() || o.exported->read_only); }
+// By the rule of the export, be it that of a reload since the call began, or as the pseudo file system is.
+bool is_read_only(const export_table& exports, const object& o) noexcept
+{
+    if (o.none())
+        return false;
+    if (o.is_pseudo() || o.exported->read_only)
+        return true;
+    const export_options* const now = exports.by_id(o.exported->id);
+    return now == nullptr || now->read_only;
+}
 
 void count(export_counters& of, const compound& k, nfs_opnum4 operation, nfsstat4 status) noexcept
 {
@@ -71,7 +79,8 @@ void count(export_counters& of, const compound& k, nfs_opnum4 operation, nfsstat
     case nfsstat4::io:
     case nfsstat4::nxio: return note(export_failure::io);
     case nfsstat4::rofs:
-        if (!is_read_only(k.current) && !is_read_only(k.saved))
+        if (!is_read_only(k.server.commons.exports, k.current) &&
+            !is_read_only(k.server.commons.exports, k.saved))
             note(export_failure::read_only);
         return;
     default: return;

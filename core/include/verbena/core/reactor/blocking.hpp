@@ -136,6 +136,9 @@ public:
     /// Runs what is queued to its end; then no thread touches the lane, and nothing that is waited for may be submitted. A reactor that gave
     /// it work must not go before: a thread still touches it after the job has come home. Idempotent.
     void finish();
+    /// True if nothing waits for a thread of the lane, and nothing runs on one: then finish() has begun, and waits for no job. False: nothing
+    /// has changed. Any thread.
+    [[nodiscard]] bool finish_if_idle() noexcept;
     /// Queues `j`, however many wait; its deliver() runs on `home` afterwards. Any thread. Whoever calls this has a bound of his own
     /// of what he waits for.
     void submit(job& j, reactor& home) { (void)enqueue(j, &home, false); }

@@ -409,6 +409,12 @@ task<nfsstat4> open_file(compound& k, const OPEN4args& args, OPEN4res& res)
         tell_limit(k, opened.error());
         co_return status_of_state(opened.error());
     }
+    // A reload has come between, which may let the caller in no more: it takes what it finds, and may have been here before this was given.
+    if (opened->delegation && k.server.commons.exports.by_id(to.file.exported->id) != &*to.file.exported) {
+        (void)co_await k.server.state.return_delegation(k.client, opened->delegation->id, request.file);
+        opened->delegation.reset();
+        opened->why = files::no_delegation::contention;
+    }
     k.set_current(to.file);
     res.stateid = to_wire(opened->id);
     k.current_id = res.stateid;
