@@ -189,7 +189,7 @@ void export_set::open(module_host& host, std::vector<export_config> wanted,
         std::erase_if(held, [this](const parked& p) {
             return std::ranges::any_of(served_, [&p](const auto& e) { return e->backend == p.backend; });
         });
-        give_up(held, terms(host).close_patience);
+        give_up(held, usual_close_patience);
         throw;
     }
     warn_of_shared_trees(served_, table_.now());

@@ -31,6 +31,8 @@ public:
     static constexpr std::size_t most_closing = 64;
     /// Back ends that can't be closed yet: others need their locks, or a disk does not answer.
     static constexpr std::size_t most_parked = 1024;
+    /// How long disks are waited for on which something was opened for nothing.
+    static constexpr std::chrono::milliseconds usual_close_patience = std::chrono::seconds(1);
 
     /// `table` outlives it, and is read by the shards.
     explicit export_set(export_table& table) noexcept;
@@ -54,7 +56,7 @@ public:
         /// How long apply() waits for shards.
         std::chrono::milliseconds patience = std::chrono::seconds(5);
         /// How long a plan that is dropped waits for disks that it has opened something on.
-        std::chrono::milliseconds close_patience = std::chrono::seconds(1);
+        std::chrono::milliseconds close_patience = usual_close_patience;
         std::size_t parked = most_parked;
         /// Those that are suspended, or about to be: by the number of their trees (export_options::space), their paths.
         std::map<std::uint32_t, std::string> suspended = {};

@@ -38,7 +38,7 @@ struct disk {
     std::atomic<int> opened{0}, closed{0}, asked{0};
     std::atomic<bool> was_asked_for_another{false};
     std::atomic<int> tries_behind{0};
-    const disk* before = nullptr; // that makes the file of this one
+    const disk* before = nullptr;           // that makes the file of this one
     std::atomic<std::thread::id> closed_by; // read behind `closed`; of the last one
     static void wait(const std::atomic<bool>& hangs)
     {
