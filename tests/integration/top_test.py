@@ -86,9 +86,9 @@ class Terminal:
     def press(self, keys):
         os.write(self.fd, keys)
 
-    def end(self):
+    def end(self, limit=daemon.STOP_LIMIT):
         """Its exit code; one that does not end is killed, and what it showed is told."""
-        end = time.monotonic() + daemon.STOP_LIMIT
+        end = time.monotonic() + limit
         is_late = False
         while not is_late and self.read(max(end - time.monotonic(), 0)):
             is_late = time.monotonic() > end
@@ -246,7 +246,7 @@ class Top(daemon.DaemonTest):
                 shown.press(b"i")
                 shown.until("i hide idle") # is shown meanwhile
                 end(shown)
-                self.assertEqual(shown.end(), 0, shown.seen)
+                self.assertEqual(shown.end(10), 0, shown.seen) # it has 15 s of patience with the answer
 
     def test_a_terminal_that_is_gone_ends_it(self):
         with Falls_silent() as server:
