@@ -63,7 +63,7 @@ int run_apart(const std::function<int(bool& is_late)>& f)
     while (ended < 0 && errno == EINTR);
     // Where nobody keeps the status of a child, what it said counts; else one that said nothing has failed.
     if (ended != child)
-        return has_said ? said[0] : exit_failed;
+        return has_said ? int(said[0]) : int(exit_failed);
     return WIFEXITED(status) ? WEXITSTATUS(status) : exit_failed;
 }
 
