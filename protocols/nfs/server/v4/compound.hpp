@@ -135,15 +135,15 @@ struct compound final : call_context, private request_detail {
     /// stateid must not keep others from writing: the client may unlock before it has the bytes, and what others write then is not for it.
     bool may_send_from_file() const noexcept
     {
-        return is_last() && !terms.keeps_writers_out && !kept && c.takes_files();
+        return is_last() && !terms.keeps_writers_out && !kept;
     }
-    /// Bytes of buffers that the data so far lie in.
+    /// Bytes of buffers that the data so far lie in, and of memory on loan.
     std::size_t attached_bytes() const noexcept
     {
         std::size_t sum = 0;
         for (std::size_t i = 0; i < c.attached().size(); ++i) {
             const rpc::payload& data = c.attached()[i].bytes;
-            sum += data.owner(0) ? data.owner(0).size() : 0;
+            sum += data.owner(0) ? data.owner(0).size() : data.size();
         }
         return sum;
     }
