@@ -585,9 +585,15 @@ run_end reactor::run()
     run_end why = run_end::stopped;
     reactor* const outer = std::exchange(current_reactor, this);
     now_ = clock_->now();
+    bool spins = false;                              // in an idle period that is spun through
     while (!stop_.load(std::memory_order_acquire)) { // whoever stopped it was counted before
-        if (turn())
+        if (turn()) {
+            if (std::exchange(spins, false)) {
+                spin_choice_.paid();
+                add_to(stats_.spins_paid, 1);
+            }
             continue;
+        }
         if (clock_->is_virtual()) {
             if (!idle_virtual()) {
                 why = run_end::nothing_left;
@@ -597,8 +603,15 @@ run_end reactor::run()
         }
         if (options_.policy == wait_policy::busy)
             continue;
-        if (options_.policy == wait_policy::adaptive && now_ - last_work_ < options_.spin)
-            continue;
+        if (options_.policy == wait_policy::adaptive && options_.spin > duration::zero()) {
+            spins = spins || spin_choice_.spins();
+            if (spins && now_ - last_work_ < options_.spin)
+                continue;
+            if (std::exchange(spins, false)) {
+                spin_choice_.was_in_vain();
+                add_to(stats_.spins_in_vain, 1);
+            }
+        }
         sleep();
     }
     // Tasks may run before the first turn, and stop the loop there; what they left for its end is still due. Not what that

@@ -364,6 +364,20 @@ void runtime::expose(metric_registry& registry)
               [](const reactor_stats& s) { return double(s.turns.load(std::memory_order_relaxed)); });
     per_shard("verbena_shard_sleeps_total", "Times a shard went to sleep.", "sleeps",
               [](const reactor_stats& s) { return double(s.sleeps.load(std::memory_order_relaxed)); });
+    metrics_.push_back(registry.add({"verbena_shard_spins_total",
+                                     "Spins of policy adaptive, by whether work came before they ended.",
+                                     metric_type::counter,
+                                     "spins",
+                                     {"shard", "outcome"},
+                                     std::size_t(max_shards) * 2},
+                                    [this, of](metric_sink& out) {
+                                        for (auto& w : shards_) {
+                                            const reactor_stats& s = w->view->reactor().stats();
+                                            const std::string index = std::to_string(w->view->index());
+                                            out.value({index, "paid"}, of(s.spins_paid));
+                                            out.value({index, "in_vain"}, of(s.spins_in_vain));
+                                        }
+                                    }));
     per_shard(
         "verbena_shard_messages_total", "Messages that a shard took from other threads.", "messages",
         [](const reactor_stats& s) { return double(s.remote_messages.load(std::memory_order_relaxed)); });

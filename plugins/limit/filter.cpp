@@ -24,13 +24,14 @@ public:
 
     limit_counters counters() const noexcept override { return limiter_.counters(); }
 
-    /// What may pass at once is sent from a file. What has to wait does so in read().
+    /// A read that may pass at once is sent from where its bytes lie. A read that has to wait does so in read().
     task<result<storage::located_read>> locate(const storage::request& r, const storage::handle& file,
-                                               std::uint64_t offset, std::uint32_t length) override
+                                               std::uint64_t offset, std::uint32_t length,
+                                               storage::locatable where) override
     {
         if (!gates(storage::operation::read))
-            return below().locate(r, file, offset, length);
-        return locate_within_limits(r, file, offset, length);
+            return below().locate(r, file, offset, length, where);
+        return locate_within_limits(r, file, offset, length, where);
     }
 
 private:
@@ -58,10 +59,11 @@ private:
     }
     task<result<storage::located_read>> locate_within_limits(const storage::request& r,
                                                              const storage::handle& file,
-                                                             std::uint64_t offset, std::uint32_t length)
+                                                             std::uint64_t offset, std::uint32_t length,
+                                                             storage::locatable where)
     {
         const task_context& context = co_await current_context();
-        auto there = co_await below().locate(r, file, offset, length);
+        auto there = co_await below().locate(r, file, offset, length, where);
         if (!there || !there->here ||
             !limiter_.try_enter(r.client, there->read.count, context.shard->clock().now()))
             co_return storage::located_read();

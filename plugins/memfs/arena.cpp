@@ -20,10 +20,16 @@ constexpr std::uint32_t all_blocks = ~std::uint32_t(0);
 constexpr std::size_t most_dirty_slabs = 16;
 constexpr std::uint64_t most_copies = 64;
 
+std::uint64_t most_lent_of(std::uint64_t blocks) noexcept
+{
+    return std::clamp<std::uint64_t>(blocks / 8, 64, 4096);
+}
+
 } // namespace
 
 arena::arena(std::uint64_t blocks)
-    : capacity_(std::min<std::uint64_t>(blocks, none - most_copies) + most_copies)
+    : most_lent_(most_lent_of(blocks)),
+      capacity_(std::min<std::uint64_t>(blocks, none - most_copies - most_lent_) + most_copies + most_lent_)
 {
     const std::uint64_t slabs = std::max<std::uint64_t>((capacity_ + per_slab - 1) / per_slab, 1);
     reserved_size_ = (slabs + 1) * slab_size;
@@ -117,7 +123,7 @@ arena::number arena::occupy(std::size_t s, unsigned bit) noexcept
 
 void arena::free_unless_owned(number b) noexcept
 {
-    if (states_[b].owners != 0)
+    if (states_[b].owners != 0 || states_[b].loans != 0)
         return;
     assert(states_[b].pins == 0);
     const std::size_t s = b / per_slab;

@@ -24,7 +24,8 @@ public:
     using number = std::uint32_t;
     static constexpr number none = std::numeric_limits<number>::max();
 
-    /// Reserves addresses for `blocks` and some more, for copies of what is freed behind them. Throws std::bad_alloc where there are none.
+    /// Reserves addresses for `blocks`, for some copies of what is freed behind them, and for most_lent(). Throws std::bad_alloc where there are
+    /// none.
     explicit arena(std::uint64_t blocks);
     arena(const arena&) = delete;
     ~arena();
@@ -50,7 +51,8 @@ public:
         held_ += is_held(states_[b]);
         free_unless_owned(b);
     }
-    bool is_shared(number b) const noexcept { return states_[b].owners > 1; }
+    /// Whether somebody else sees its bytes, so that a file makes a copy before it changes them.
+    bool is_shared(number b) const noexcept { return states_[b].owners > 1 || states_[b].loans != 0; }
     // Owners that are files of snapshots are counted besides. A file owns it when it is kept.
     void keep(number b) noexcept
     {
@@ -85,6 +87,25 @@ public:
     /// Blocks that snapshots alone have.
     std::uint64_t held() const noexcept { return held_; }
 
+    // Loans: to readers, who see the bytes that the block has now. No file counts a block that is on loan and has no owner any more: its place has
+    // gone, or has the copy of a write. So there are no more of these than most_lent(), behind what files may count.
+    /// False: as many blocks are on loan as may be.
+    bool lend(number b) noexcept
+    {
+        if (states_[b].loans == 0 && lent_ == most_lent_)
+            return false;
+        lent_ += states_[b].loans++ == 0;
+        return true;
+    }
+    void end_loan(number b) noexcept
+    {
+        lent_ -= --states_[b].loans == 0;
+        free_unless_owned(b);
+    }
+    std::uint64_t lent() const noexcept { return lent_; }
+    /// An eighth of the blocks, 64 at least and 4,096 (256 MiB) at most.
+    std::uint64_t most_lent() const noexcept { return most_lent_; }
+
     // Pins: of those that reach the block by its address. It has one owner then, who keeps it as long as they are there.
     // Those who may write are counted besides: what they have written behind a file's end goes with the last of them.
     void pin(number b, bool writes) noexcept
@@ -111,6 +132,7 @@ private:
     static_assert(per_slab == 32, "a slab has a word of bits");
     struct block_state {
         std::uint32_t owners = 0;
+        std::uint32_t loans = 0;
         std::uint32_t pins = 0;
         std::uint32_t writers = 0; ///< of these
         std::uint32_t keepers = 0; ///< of the owners
@@ -131,6 +153,7 @@ private:
     number occupy(std::size_t s, unsigned bit) noexcept;
     void give_back(std::size_t s) noexcept;
 
+    const std::uint64_t most_lent_;
     const std::uint64_t capacity_;
     std::byte* reserved_ = nullptr;
     std::size_t reserved_size_ = 0;
@@ -139,6 +162,7 @@ private:
     std::vector<block_state> states_;
     std::uint64_t places_ = 0;
     std::uint64_t held_ = 0, keepers_ = 0;
+    std::uint64_t lent_ = 0;
     std::size_t dirty_slabs_ = 0; // free, and not given back
     // No slab before it has a free block; no slab before it is wholly free.
     std::size_t first_with_room_ = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend.hpp"
 
+#include <verbena/core/task/frame_pool.hpp>
 #include <verbena/protocols/storage/acl_rules.hpp>
 #include <verbena/protocols/storage/permissions.hpp>
 
@@ -19,6 +20,39 @@ namespace {
 constexpr std::byte handle_kind{'m'};
 constexpr std::size_t handle_size = 1 + 8 + 8;
 
+// Blocks that a reader has on loan.
+class lent_blocks {
+public:
+    lent_blocks(std::shared_ptr<file_memory> of, const file_data::loan& what) noexcept
+        : of_(std::move(of)), what_(what)
+    {
+    }
+    lent_blocks(const lent_blocks&) = delete;
+    ~lent_blocks()
+    {
+        const std::lock_guard lock(of_->mutex);
+        file_data::end_loan(of_->blocks, what_);
+    }
+
+private:
+    const std::shared_ptr<file_memory> of_;
+    const file_data::loan what_;
+};
+
+// A READ allocates nothing in steady state.
+template<class T>
+struct frame_allocator {
+    using value_type = T;
+    frame_allocator() = default;
+    template<class U>
+    frame_allocator(const frame_allocator<U>&) noexcept
+    {
+    }
+    T* allocate(std::size_t n) { return static_cast<T*>(allocate_frame(n * sizeof(T))); }
+    void deallocate(T* p, std::size_t n) noexcept { release_frame(p, n * sizeof(T)); }
+    bool operator==(const frame_allocator&) const noexcept { return true; }
+};
+
 } // namespace
 
 int backend::check_name(std::string_view name) noexcept
@@ -31,7 +65,9 @@ int backend::check_name(std::string_view name) noexcept
 backend::backend(const memfs_options& options)
     : options_(options),
       refuses_changes_(options.read_only),
-      memory_(options.max_bytes / file_data::block_size)
+      storage_(std::make_shared<file_memory>(options.max_bytes / file_data::block_size)),
+      mutex_(storage_->mutex),
+      memory_(storage_->blocks)
 {
     random_source& random = options.random != nullptr ? *options.random : system_random();
     info_.clone_block = info_.map_block = file_data::block_size;
@@ -434,6 +470,39 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
     done.end_of_file = count == left;
     done.attrs = seen(f);
     co_return done;
+}
+
+task<result<storage::located_read>> backend::locate(const storage::request& r, const storage::handle& file,
+                                                    std::uint64_t offset, std::uint32_t length,
+                                                    storage::locatable)
+{
+    storage::located_read out;
+    std::unique_lock lock(mutex_);
+    auto n = find_data(r, file, R_OK);
+    if (!n)
+        co_return n.error();
+    const node& f = **n;
+    const std::uint64_t left = offset < f.attrs.size ? f.attrs.size - offset : 0;
+    const std::uint64_t count = std::min<std::uint64_t>(left, length);
+    const auto loan = count != 0 ? f.data.lend(offset, count) : std::nullopt;
+    if (!loan)
+        co_return out;
+    out.read.count = static_cast<std::uint32_t>(count);
+    out.read.end_of_file = count == left;
+    out.read.attrs = seen(f);
+    lock.unlock(); // the keeper takes it
+    try {
+        out.memory.keeper =
+            std::allocate_shared<lent_blocks>(frame_allocator<lent_blocks>(), storage_, *loan);
+    } catch (const std::bad_alloc&) {
+        lock.lock();
+        file_data::end_loan(memory_, *loan);
+        co_return storage::located_read();
+    }
+    out.memory.pieces = loan->pieces;
+    out.memory.count = loan->count;
+    out.here = true;
+    co_return out;
 }
 
 task<result<storage::write_result>> backend::write(const storage::request& r, const storage::handle& file,

@@ -19,6 +19,14 @@ inline constexpr std::string_view snapshots_name = ".snapshot";
 /// The last offset that off_t can say.
 inline constexpr std::uint64_t max_offset = std::numeric_limits<std::int64_t>::max();
 
+/// Memory of files, and the mutex of all that there is. Whoever has some of it on loan keeps it there.
+struct file_memory {
+    explicit file_memory(std::uint64_t blocks) : blocks(blocks) {}
+
+    std::mutex mutex;
+    arena blocks;
+};
+
 class backend final : public storage::file_backend, public storage::snapshot_keeper {
 public:
     explicit backend(const memfs_options& options);
@@ -47,6 +55,10 @@ public:
     task<result<std::string>> readlink(const storage::request& r, const storage::handle& link) override;
     task<result<storage::read_result>> read(const storage::request& r, const storage::handle& file,
                                             std::uint64_t offset, std::span<std::byte> out) override;
+    /// Memory on loan: who writes there meanwhile gets a copy of the block.
+    task<result<storage::located_read>> locate(const storage::request& r, const storage::handle& file,
+                                               std::uint64_t offset, std::uint32_t length,
+                                               storage::locatable where) override;
     task<result<storage::write_result>> write(const storage::request& r, const storage::handle& file,
                                               std::uint64_t offset,
                                               std::span<const std::span<const std::byte>> pieces,
@@ -266,8 +278,9 @@ private:
     std::atomic<bool> refuses_changes_;
     storage::filesystem_info info_;
     std::uint64_t instance_;
-    mutable std::mutex mutex_;
-    arena memory_;
+    const std::shared_ptr<file_memory> storage_;
+    std::mutex& mutex_;
+    arena& memory_;
     std::unordered_map<std::uint64_t, node> nodes_;
     std::uint64_t next_id_ = snapshots_id + 1; ///< never used twice, so a handle needs no generation
     std::uint64_t text_bytes_ = 0;             ///< of names, targets, extended attributes and ACLs

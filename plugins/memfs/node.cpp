@@ -38,6 +38,50 @@ void file_data::read(std::uint64_t offset, std::span<std::byte> out) const noexc
     }
 }
 
+std::optional<file_data::loan> file_data::lend(std::uint64_t offset, std::uint64_t length) const noexcept
+{
+    loan out;
+    const std::uint64_t end = offset + length;
+    auto at = blocks_.lower_bound(offset / block_size);
+    bool lends = true;
+    for (std::uint64_t from = offset; lends && from < end; ++at) {
+        const std::uint64_t place = from / block_size;
+        lends = at != blocks_.end() && at->first == place && at->second != arena::none &&
+                !memory_->is_pinned(at->second);
+        if (!lends)
+            break;
+        const arena::number b = at->second;
+        const bool goes_on =
+            out.count != 0 && out.blocks[out.count - 1].first + out.blocks[out.count - 1].count == b;
+        lends = (goes_on || out.count < out.pieces.size()) && memory_->lend(b);
+        if (!lends)
+            break;
+        const std::uint64_t behind = std::min(end, (place + 1) * block_size);
+        const std::span<const std::byte> bytes =
+            memory_->at(b).subspan(from - place * block_size, behind - from);
+        if (goes_on) {
+            std::span<const std::byte>& last = out.pieces[out.count - 1];
+            ++out.blocks[out.count - 1].count;
+            last = {last.data(), last.size() + bytes.size()};
+        } else {
+            out.blocks[out.count] = {b, 1};
+            out.pieces[out.count++] = bytes;
+        }
+        from = behind;
+    }
+    if (lends)
+        return out;
+    end_loan(*memory_, out);
+    return std::nullopt;
+}
+
+void file_data::end_loan(arena& memory, const loan& what) noexcept
+{
+    for (const lent_blocks& each : std::span(what.blocks).first(what.count))
+        for (std::uint32_t n = 0; n < each.count; ++n)
+            memory.end_loan(each.first + n);
+}
+
 void file_data::write(std::uint64_t offset, std::span<const std::byte> in) noexcept
 {
     while (!in.empty()) {

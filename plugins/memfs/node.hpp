@@ -9,6 +9,7 @@
 #include <verbena/protocols/storage/types.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -46,6 +47,21 @@ public:
 
     /// Copies bytes from `offset`; holes read as zeros.
     void read(std::uint64_t offset, std::span<std::byte> out) const noexcept;
+    /// Blocks that follow each other in the memory.
+    struct lent_blocks {
+        arena::number first = arena::none;
+        std::uint32_t count = 0;
+    };
+    struct loan {
+        std::array<lent_blocks, storage::lent_memory::max_pieces> blocks{};
+        std::array<std::span<const std::byte>, storage::lent_memory::max_pieces> pieces{};
+        std::size_t count = 0; ///< of both
+    };
+    /// Puts `length` bytes from `offset` on loan, as they are now, until end_loan(). Nothing, where they do not lie in a few pieces, where one of
+    /// their blocks is a hole or is pinned, as a peer may write there, or where the arena lends no more.
+    std::optional<loan> lend(std::uint64_t offset, std::uint64_t length) const noexcept;
+    /// Ends a loan of blocks of `memory`; the file may be gone.
+    static void end_loan(arena& memory, const loan& what) noexcept;
     /// Overwrites bytes from `offset`; make_own() was asked for them.
     void write(std::uint64_t offset, std::span<const std::byte> in) noexcept;
     /// How many blocks are missing for a write of `length` bytes at `offset`.

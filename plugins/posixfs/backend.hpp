@@ -129,7 +129,8 @@ public:
     task<result<storage::read_result>> read(const storage::request& r, const storage::handle& file,
                                             std::uint64_t offset, std::span<std::byte> out) override;
     task<result<storage::located_read>> locate(const storage::request& r, const storage::handle& file,
-                                               std::uint64_t offset, std::uint32_t count) override;
+                                               std::uint64_t offset, std::uint32_t count,
+                                               storage::locatable where) override;
     task<result<storage::write_result>> write(const storage::request& r, const storage::handle& file,
                                               std::uint64_t offset,
                                               std::span<const std::span<const std::byte>> pieces,

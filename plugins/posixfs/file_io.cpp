@@ -284,9 +284,12 @@ bool backend::is_being_read(cached_file& f, int fd, std::uint64_t last) noexcept
 }
 
 task<result<storage::located_read>> backend::locate(const storage::request& r, const storage::handle& file,
-                                                    std::uint64_t offset, std::uint32_t count)
+                                                    std::uint64_t offset, std::uint32_t count,
+                                                    storage::locatable where)
 {
     storage::located_read out;
+    if (where == storage::locatable::memory)
+        co_return out;
     shard& s = at(co_await this_reactor());
     const file_ref f = s.files.find(file);
     // What must be opened first goes the long way, once; what another host may have to send, always.

@@ -30,7 +30,7 @@ public:
     task<result<void>> join_arguments(std::size_t from) override;
     task<bool> reserve_results(std::size_t size) override;
     void expect_results(std::size_t size) noexcept override;
-    bool takes_files() const noexcept override { return true; }
+    bool sends_in_place() const noexcept override { return true; }
     std::shared_ptr<reverse_channel> reverse() override;
 
     stream_connection& connection() noexcept { return connection_; }

@@ -63,11 +63,12 @@ task<result<read_result>> forwarding_backend::read(const request& r, const handl
 }
 
 task<result<located_read>> forwarding_backend::locate(const request& r, const handle& file,
-                                                      std::uint64_t offset, std::uint32_t length)
+                                                      std::uint64_t offset, std::uint32_t length,
+                                                      locatable where)
 {
     if (!forwards_bytes_)
-        return file_backend::locate(r, file, offset, length);
-    return below_.locate(r, file, offset, length);
+        return file_backend::locate(r, file, offset, length, where);
+    return below_.locate(r, file, offset, length, where);
 }
 
 task<result<write_result>> forwarding_backend::write(const request& r, const handle& file,

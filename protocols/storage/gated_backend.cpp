@@ -113,10 +113,10 @@ task<result<read_result>> gated_backend::read(const request& r, const handle& fi
 }
 
 task<result<located_read>> gated_backend::locate(const request& r, const handle& file, std::uint64_t offset,
-                                                 std::uint32_t length)
+                                                 std::uint32_t length, locatable where)
 {
     if (!gates(operation::read))
-        return below().locate(r, file, offset, length);
+        return below().locate(r, file, offset, length, where);
     return not_here();
 }
 

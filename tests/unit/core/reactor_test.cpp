@@ -401,4 +401,61 @@ BOOST_AUTO_TEST_CASE(who_held_the_shard_is_looked_up_on_another_thread)
     BOOST_TEST((line.by != std::this_thread::get_id()));
 }
 
+BOOST_AUTO_TEST_CASE(a_shard_spins_while_that_pays_and_tries_again_by_pauses)
+{
+    verbena::detail::spin_choice choice;
+    const auto pause = [&choice] {
+        unsigned slept = 0;
+        for (; !choice.spins(); ++slept)
+            BOOST_TEST_REQUIRE(slept < 1000u);
+        return slept;
+    };
+    for (int i = 0; i < 100; ++i) {
+        BOOST_TEST(pause() == 0u);
+        choice.paid();
+    }
+    std::vector<unsigned> pauses;
+    for (int i = 0; i < 11; ++i) {
+        choice.was_in_vain();
+        pauses.push_back(pause());
+    }
+    BOOST_TEST(pauses == (std::vector<unsigned>{1, 2, 4, 8, 16, 32, 64, 128, 256, 256, 256}),
+               boost::test_tools::per_element());
+    // One that pays is followed by another one at once, and a pause behind it is shorter.
+    choice.paid();
+    BOOST_TEST(pause() == 0u);
+    choice.was_in_vain();
+    BOOST_TEST(pause() == 128u);
+    for (int i = 0; i < 4; ++i)
+        choice.paid();
+    choice.was_in_vain();
+    BOOST_TEST(pause() == 1u);
+}
+
+// A shard whose work comes by a timer, which is later than a spin lasts, or earlier.
+BOOST_AUTO_TEST_CASE(spins_are_counted_by_whether_they_paid)
+{
+    using namespace std::chrono_literals;
+    const auto run = [](duration spin, duration timer, int times) {
+        reactor_options options;
+        options.spin = spin;
+        auto made = reactor::create(options);
+        BOOST_REQUIRE(made);
+        reactor& r = **made;
+        run_until_complete(r, [&]() -> task<void> {
+            for (int i = 0; i < times; ++i)
+                co_await sleep_for(timer);
+        });
+        return std::pair(r.stats().spins_paid.load(), r.stats().spins_in_vain.load());
+    };
+    const auto paid = run(10s, 100us, 20);
+    BOOST_TEST(paid.first >= 20u);
+    BOOST_TEST(paid.second == 0u);
+    const auto in_vain = run(1ns, 1ms, 40);
+    BOOST_TEST(in_vain.first == 0u);
+    // 40 idle periods: spins in the 1st, 3rd, 6th, 11th, 20th and 37th.
+    BOOST_TEST(in_vain.second >= 1u);
+    BOOST_TEST(in_vain.second <= 7u);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -173,7 +173,7 @@ inline void numbered_states::ask_by_all_calls()
     tells(all.attrs["f"]);
     const auto opened = must(fs->open(me, f, R_OK, open_right::asked));
     tells(opened.attrs);
-    const auto located = must(fs->locate(me, f, 0, 4));
+    const auto located = must(fs->locate(me, f, 0, 4, storage::locatable::memory_or_file));
     if (located.here)
         tells(*located.read.attrs);
     begin(fs->root());

@@ -498,18 +498,22 @@ BOOST_FIXTURE_TEST_CASE(reads_from_files_pay_and_go_when_they_need_not_wait, fix
     const storage::handle file = lowest->handle_of(2);
     limit_filter& filter = use(open_limit(std::move(lowest), of_client(0, 1'000'000)));
     // Only what is there is paid for.
-    const auto first = must(fs->locate(me, file, 0, 900'000));
+    const auto first = must(fs->locate(me, file, 0, 900'000, storage::locatable::memory_or_file));
     BOOST_TEST(first.here);
     BOOST_TEST(first.read.count == 600'000u);
     BOOST_TEST(filter.counters().passed == 1u);
-    BOOST_TEST(!must(fs->locate(me, file, 0, 500'000)).here);
-    BOOST_TEST(must(fs->locate(me, file, 0, 400'000)).here);
-    BOOST_TEST(!must(fs->locate(me, file, 0, 1)).here);
+    BOOST_TEST(!must(fs->locate(me, file, 0, 500'000, storage::locatable::memory_or_file)).here);
+    BOOST_TEST(must(fs->locate(me, file, 0, 400'000, storage::locatable::memory_or_file)).here);
+    BOOST_TEST(!must(fs->locate(me, file, 0, 1, storage::locatable::memory_or_file)).here);
     BOOST_TEST((takes(read(me, file, 500'000)) == 500ms));
     // Names are cut here, too.
     const std::string long_name(256, 'n');
-    BOOST_TEST(must(fs->locate(asked_by(long_name + "1"), file, 0, 600'000)).here);
-    BOOST_TEST(!must(fs->locate(asked_by(long_name + "2"), file, 0, 500'000)).here);
+    BOOST_TEST(
+        must(fs->locate(asked_by(long_name + "1"), file, 0, 600'000, storage::locatable::memory_or_file))
+            .here);
+    BOOST_TEST(
+        !must(fs->locate(asked_by(long_name + "2"), file, 0, 500'000, storage::locatable::memory_or_file))
+             .here);
 }
 
 // Any window of time: no more than the rate and a burst.

@@ -410,6 +410,7 @@ BOOST_FIXTURE_TEST_CASE(a_clone_within_a_file_ends_with_zeros, mappings)
 BOOST_FIXTURE_TEST_CASE(random_walk_of_files_and_their_memory, mappings)
 {
     const auto fresh = static_cast<unsigned>(system_random().draw());
+    std::size_t lent = 0;
     for (const unsigned seed : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, fresh}) {
         BOOST_TEST_CONTEXT("seed " << seed)
         {
@@ -425,6 +426,11 @@ BOOST_FIXTURE_TEST_CASE(random_walk_of_files_and_their_memory, mappings)
                 std::string content;
                 std::vector<holding> held;
             };
+            struct reading { // of a READ that is being sent
+                lent_memory memory;
+                std::string content;
+            };
+            std::vector<reading> sent;
             std::array<file, 3> files;
             for (std::size_t i = 0; i < files.size(); ++i)
                 files[i].h = make_file("w" + std::to_string(seed) + std::to_string(i));
@@ -471,7 +477,7 @@ BOOST_FIXTURE_TEST_CASE(random_walk_of_files_and_their_memory, mappings)
                         }
                     }
                 };
-                switch (below(12)) {
+                switch (below(14)) {
                 case 0: { // WRITE
                     const std::string text(length, char('a' + below(26)));
                     grow_to(at);
@@ -550,6 +556,18 @@ BOOST_FIXTURE_TEST_CASE(random_walk_of_files_and_their_memory, mappings)
                     if (!f.held.empty())
                         f.held.erase(f.held.begin() + std::ptrdiff_t(below(f.held.size())));
                     break;
+                case 12: { // READ, sent from where the bytes lie
+                    located_read there =
+                        must(fs->locate(me, f.h, at, std::uint32_t(length), locatable::memory));
+                    lent += there.here;
+                    if (there.here)
+                        sent.push_back({std::move(there.memory), f.content.substr(at, length)});
+                    break;
+                }
+                case 13: // all of one has been sent
+                    if (!sent.empty())
+                        sent.erase(sent.begin() + std::ptrdiff_t(below(sent.size())));
+                    break;
                 default: // a peer writes, within the file and behind its end
                     for (const auto& [use, m] : f.held) {
                         if (use == map_use::read)
@@ -567,6 +585,15 @@ BOOST_FIXTURE_TEST_CASE(random_walk_of_files_and_their_memory, mappings)
                             }
                         }
                     }
+                }
+                for (const reading& each : sent) {
+                    std::size_t from = 0;
+                    for (const auto piece : std::span(each.memory.pieces).first(each.memory.count)) {
+                        BOOST_TEST_REQUIRE(std::ranges::equal(
+                            piece, bytes(std::string_view(each.content).substr(from, piece.size()))));
+                        from += piece.size();
+                    }
+                    BOOST_TEST_REQUIRE(from == each.content.size());
                 }
                 for (const file& each : files) {
                     BOOST_TEST_REQUIRE((get(me, each.h, 0, 2 * most) == each.content));
@@ -586,4 +613,5 @@ BOOST_FIXTURE_TEST_CASE(random_walk_of_files_and_their_memory, mappings)
             }
         }
     }
+    BOOST_TEST(lent > 50u); // else the walk shows nothing of them
 }

@@ -401,7 +401,7 @@ namespace {
 task<located_read> located(file_backend& fs, const request& r, const handle& file, std::uint64_t offset,
                            std::uint32_t count)
 {
-    auto there = co_await fs.locate(r, file, offset, count);
+    auto there = co_await fs.locate(r, file, offset, count, storage::locatable::memory_or_file);
     co_return there ? *there : located_read();
 }
 
@@ -523,7 +523,8 @@ BOOST_AUTO_TEST_CASE(a_refused_cachestat_is_not_asked_again)
             suite::check(made.has_value(), "CREATE");
             suite::check(s.write(r, made->made.handle) == 0 && s.read(r, made->made.handle) == 0,
                          "WRITE and READ");
-            const auto where = s.run(s.fs->locate(r, made->made.handle, 0, 1));
+            const auto where =
+                s.run(s.fs->locate(r, made->made.handle, 0, 1, storage::locatable::memory_or_file));
             suite::check(where && !where->here, "nothing is sent from the page cache");
         });
     }
@@ -596,7 +597,7 @@ task<bool> one_of_each(file_backend& fs, const request& r, const handle& f, std:
     // A write and a read from memory, and what comes before and beside them.
     auto w = co_await fs.write(r, f, 0, std::span(&piece, 1), stability::unstable);
     auto n = co_await fs.read(r, f, 0, memory);
-    auto where = co_await fs.locate(r, f, 0, 4096);
+    auto where = co_await fs.locate(r, f, 0, 4096, storage::locatable::memory_or_file);
     auto a = co_await fs.getattr(r, f);
     auto l = co_await fs.lookup(r, fs.root(), "f");
     auto x = co_await fs.access(r, f, R_OK | W_OK);

@@ -346,8 +346,8 @@ BOOST_AUTO_TEST_CASE(what_is_cached_is_sent_by_the_right_of_the_open)
     none.mode = 0;
     e.must(e.fs->setattr(e.me, file, none, std::nullopt));
     BOOST_TEST(e.get(e.by(open, bob), file) == "text");
-    BOOST_TEST(e.must(e.fs->locate(e.by(open, bob), file, 0, 4)).here);
-    BOOST_TEST(!e.must(e.fs->locate(bob, file, 0, 4)).here);
+    BOOST_TEST(e.must(e.fs->locate(e.by(open, bob), file, 0, 4, storage::locatable::memory_or_file)).here);
+    BOOST_TEST(!e.must(e.fs->locate(bob, file, 0, 4, storage::locatable::memory_or_file)).here);
 }
 
 BOOST_DATA_TEST_CASE(to_open_takes_a_right, boost::unit_test::data::make({false, true}), keep_shard_identity)

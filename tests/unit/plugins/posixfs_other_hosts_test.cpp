@@ -124,7 +124,7 @@ void serve_all(server& s, const request& r)
                   "WRITE of FILE_SYNC");
             auto read = s.run(s.fs->read(r, f, 0, memory));
             check(read && read->count == memory.size() && read->attrs, "READ");
-            auto where = s.run(s.fs->locate(r, f, 0, 8));
+            auto where = s.run(s.fs->locate(r, f, 0, 8, storage::locatable::memory_or_file));
             check(where && !where->here, "nothing is sent from the page cache");
             auto committed = s.run(s.fs->commit(r, f, 0, 0));
             check(committed && committed->after, "COMMIT");

@@ -152,7 +152,7 @@ struct exported {
     }
     located_read locate()
     {
-        auto there = run(fs->locate(r, file, 0, file_size));
+        auto there = run(fs->locate(r, file, 0, file_size, storage::locatable::memory_or_file));
         BOOST_REQUIRE(there);
         return std::move(*there);
     }

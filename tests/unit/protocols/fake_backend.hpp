@@ -198,11 +198,12 @@ public:
         co_return storage::change();
     }
     task<result<storage::located_read>> locate(const storage::request&, const storage::handle& file,
-                                               std::uint64_t at, std::uint32_t length) override
+                                               std::uint64_t at, std::uint32_t length,
+                                               storage::locatable where) override
     {
         storage::located_read out;
         const node* found = find(file);
-        if (in_file < 0 || at >= found->data.size())
+        if (in_file < 0 || where == storage::locatable::memory || at >= found->data.size())
             co_return out;
         const std::uint64_t left = found->data.size() - at;
         out.here = true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A READ gives what the file held when it ran: not what a later operation of its COMPOUND made of it, nor what others wrote who came after
 // its client let go of the file, however late the client receives the bytes. With the bytes in memory and in files, which posixfs has sent
-// from the file itself where the transport can (call::takes_files()).
+// from the file itself where the transport can (call::sends_in_place()).
 #include "../plugins/temporary_directory.hpp"
 #include "busy_threads.hpp"
 #include "nfs4_called_host.hpp"
@@ -51,9 +51,10 @@ public:
         return below().read(r, file, offset, out);
     }
     task<result<storage::located_read>> locate(const storage::request& r, const storage::handle& file,
-                                               std::uint64_t offset, std::uint32_t count) override
+                                               std::uint64_t offset, std::uint32_t count,
+                                               storage::locatable where) override
     {
-        auto there = co_await below().locate(r, file, offset, count);
+        auto there = co_await below().locate(r, file, offset, count, where);
         stay += there && there->here;
         co_return there;
     }

@@ -166,7 +166,7 @@ BOOST_FIXTURE_TEST_CASE(what_it_says_of_itself_without_help, fixture)
     BOOST_TEST(space.total_bytes == 0u);
     BOOST_TEST(space.free_files == 0u);
     BOOST_TEST(fails(fs.statfs(me, handle())) == ESTALE);
-    BOOST_TEST(!must(fs.locate(me, file, 0, 10)).here);
+    BOOST_TEST(!must(fs.locate(me, file, 0, 10, storage::locatable::memory_or_file)).here);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

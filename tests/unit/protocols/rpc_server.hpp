@@ -117,7 +117,7 @@ public:
             break;
         case 10: { // returns a payload out of `range`, or out of `file` from its start
             const std::uint32_t length = c.args().u32();
-            if (!c.takes_files())
+            if (!c.sends_in_place())
                 co_return rpc::outcome::system_error;
             c.results().note_payload(length);
             c.attach(range.empty() ? file_range(file, fileno(file.get()), 0, length) : range);

@@ -203,7 +203,8 @@ BOOST_FIXTURE_TEST_CASE(a_filter_that_may_change_bytes_has_none_go_past_it, fixt
     below.in_file = 7;
     const request me;
     const handle file = below.handle_of(2);
-    const auto there = run_until_complete(*shard, filter.locate(me, file, 10, 100));
+    const auto there =
+        run_until_complete(*shard, filter.locate(me, file, 10, 100, storage::locatable::memory_or_file));
     BOOST_REQUIRE(there);
     BOOST_TEST(!there->here);
     const operation_set past = operation_set(operation::seek) | operation::allocate | operation::deallocate |
@@ -226,7 +227,8 @@ BOOST_FIXTURE_TEST_CASE(reads_from_files_are_forwarded, fixture)
     below.in_file = 7;
     const request me;
     const handle file = below.handle_of(2);
-    const auto there = run_until_complete(*shard, filter.locate(me, file, 10, 100));
+    const auto there =
+        run_until_complete(*shard, filter.locate(me, file, 10, 100, storage::locatable::memory_or_file));
     BOOST_REQUIRE(there);
     BOOST_TEST(there->here);
     BOOST_TEST(there->read.count == 40u);
@@ -346,9 +348,11 @@ BOOST_FIXTURE_TEST_CASE(no_read_goes_past_a_gate_by_way_of_a_file, fixture)
     below.in_file = 7;
     const request me;
     const handle file = below.handle_of(2);
-    BOOST_TEST(run_until_complete(*shard, filter.locate(me, file, 0, 10))->here);
+    BOOST_TEST(
+        run_until_complete(*shard, filter.locate(me, file, 0, 10, storage::locatable::memory_or_file))->here);
     filter.gated = operation::read;
-    BOOST_TEST(!run_until_complete(*shard, filter.locate(me, file, 0, 10))->here);
+    BOOST_TEST(!run_until_complete(*shard, filter.locate(me, file, 0, 10, storage::locatable::memory_or_file))
+                    ->here);
     BOOST_TEST(filter.asked.empty());
 }
 

@@ -37,7 +37,8 @@ struct memfs_options {
 
 /// Makes an empty one. Permissions are checked here, by mode bits; operations are serialised by one mutex
 /// that all shards share, so changes carry attributes from before. Nothing ever waits longer than for that
-/// mutex; `pool` is not used. Memory is as stable as it gets: every write answers file_sync if asked to.
+/// mutex; `pool` is not used. Memory of files that a READ has on loan (locate()) may outlive it, and be let go on any thread. While files
+/// are written whose bytes are on loan, up to an eighth of max_bytes more is taken, 4 MiB at least and 256 MiB at most. Memory is as stable as it gets: every write answers file_sync if asked to.
 result<std::unique_ptr<storage::file_backend>> open_memfs(const memfs_options& options, blocking_pool& pool);
 
 /// What the snapshots of a memfs take.

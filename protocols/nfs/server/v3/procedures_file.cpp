@@ -2,6 +2,8 @@
 // The procedures on one file: GETATTR, SETATTR, ACCESS, READLINK, READ, WRITE, COMMIT.
 #include "reply.hpp"
 
+#include "../located.hpp"
+
 #include <algorithm>
 #include <cstring>
 #include <unistd.h>
@@ -12,9 +14,6 @@ namespace {
 
 // What off_t can say.
 constexpr std::uint64_t last_offset = ~std::uint64_t(0) >> 1;
-
-// Below that the two copies cost less than what spares them.
-constexpr std::uint32_t least_sent_from_file = 65536;
 
 } // namespace
 
@@ -171,8 +170,9 @@ task<rpc::outcome> server::read(rpc::call& c)
     const auto count = static_cast<std::uint32_t>(std::min<std::uint64_t>(
         {std::min(args.count, max_transfer), last_offset - offset, c.most_result() + 1}));
     c.expect_results(count);
-    if (count >= least_sent_from_file && c.takes_files()) {
-        auto there = co_await file.backend().locate(file.request, file.file, offset, count);
+    if (count >= least_sent_in_place && c.sends_in_place()) {
+        auto there = co_await file.backend().locate(file.request, file.file, offset, count,
+                                                    storage::locatable::memory_or_file);
         if (there && there->here) {
             res.file_attributes = to_post_op(there->read.attrs);
             res.count = there->read.count;
@@ -180,7 +180,7 @@ task<rpc::outcome> server::read(rpc::call& c)
             res.data.length = res.count;
             res.data.external = true;
             const rpc::outcome outcome = reply(c, res);
-            c.attach(std::move(there->bytes));
+            attach(c, std::move(*there));
             count_read(c, res.count);
             co_return outcome;
         }

@@ -133,17 +133,14 @@ struct compound final : call_context, private request_detail {
     /// sendfile(2) hands pages of the file to the socket and copies nothing, so that a change shows even after it has returned. So the READ
     /// has to be the last operation, since no later one may come before it (8881 16.2.3); Linux and our client always send it so. And its
     /// stateid must not keep others from writing: the client may unlock before it has the bytes, and what others write then is not for it.
-    bool may_send_from_file() const noexcept
-    {
-        return is_last() && !terms.keeps_writers_out && !kept && c.takes_files();
-    }
-    /// Bytes of buffers that the data so far lie in.
+    bool may_send_from_file() const noexcept { return is_last() && !terms.keeps_writers_out && !kept; }
+    /// Bytes of buffers that the data so far lie in, and of memory on loan.
     std::size_t attached_bytes() const noexcept
     {
         std::size_t sum = 0;
         for (std::size_t i = 0; i < c.attached().size(); ++i) {
             const rpc::payload& data = c.attached()[i].bytes;
-            sum += data.owner(0) ? data.owner(0).size() : 0;
+            sum += data.owner(0) ? data.owner(0).size() : data.size();
         }
         return sum;
     }

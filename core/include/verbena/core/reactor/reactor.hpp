@@ -11,6 +11,7 @@
 #include <verbena/core/random.hpp>
 #include <verbena/core/reactor/clock.hpp>
 #include <verbena/core/reactor/ring.hpp>
+#include <verbena/core/reactor/spin_choice.hpp>
 #include <verbena/core/reactor/timer.hpp>
 #include <verbena/core/result.hpp>
 #include <verbena/core/task/state_record.hpp>
@@ -42,7 +43,7 @@ struct left_scope;
 /// How a shard waits for work.
 enum class wait_policy : std::uint8_t {
     busy,     ///< never sleeps
-    adaptive, ///< spins for reactor_options::spin after the last work, then sleeps
+    adaptive, ///< spins for reactor_options::spin after the last work, then sleeps; sleeps at once while spins end without work
     event,    ///< sleeps as soon as nothing is ready
 };
 /// "busy", "adaptive" or "event".
@@ -115,6 +116,8 @@ struct reactor_stats {
     std::atomic<std::uint64_t> spin_nanoseconds{0};  ///< in turns that found nothing, while it does not sleep
     std::atomic<std::uint64_t> sleep_nanoseconds{0}; ///< asleep
     std::atomic<std::uint64_t> sleeps{0};            ///< times that it went to sleep
+    std::atomic<std::uint64_t> spins_paid{0};        ///< spins of `adaptive` that ended with work
+    std::atomic<std::uint64_t> spins_in_vain{0};     ///< spins of `adaptive` that ended in sleep
     std::atomic<std::uint64_t> remote_messages{0};   ///< delivered here
     std::atomic<std::uint64_t> wakes{
         0}; ///< system calls by which others ended the shard's sleep; written by them
@@ -315,8 +318,9 @@ private:
     intrusive_list<deferred> last_;
     time_point now_{};
     time_point last_work_{};
-    std::uint64_t order_ = 0; // of the run queue, under a seed
-    seeded_random seeded_;    // likewise: for random()
+    detail::spin_choice spin_choice_; // of policy `adaptive`
+    std::uint64_t order_ = 0;         // of the run queue, under a seed
+    seeded_random seeded_;            // likewise: for random()
     std::atomic<remote_message*> inbox_{nullptr};
     std::atomic<std::uint32_t> senders_{0}; // in stop(), or about to wake it: the destructor waits for them
     std::atomic<bool> stop_{false};

@@ -195,9 +195,9 @@ public:
     const attachments& attached() const noexcept { return attached_; }
     /// Lets go what was attached, as the results are to be others.
     void detach() noexcept { attached_.clear(); }
-    /// True if a payload may be a range of a file: the transport sends it from the page cache. It must be there,
-    /// or the shard waits for the disk.
-    virtual bool takes_files() const noexcept { return false; }
+    /// True if the transport sends a payload from where it lies: from memory of any kind, without a copy, and from a range of a
+    /// file. That range must be in the page cache, or the shard waits for the disk.
+    virtual bool sends_in_place() const noexcept { return false; }
 
 protected:
     /// For a transport, before the dispatcher has the call: all that is known is how the peer calls it.

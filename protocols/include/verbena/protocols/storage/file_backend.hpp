@@ -71,9 +71,11 @@ public:
     /// Reads up to out.size() bytes; short only at the end of the file.
     virtual task<result<read_result>> read(const request& r, const handle& file, std::uint64_t offset,
                                            std::span<std::byte> out) = 0;
-    /// read() for who can send from a file: where the bytes lie. Not `here` when this back end has no such
-    /// thing to show or the bytes are not in memory; ask read() then. Rights are checked as there.
-    virtual task<result<located_read>> locate(const request&, const handle&, std::uint64_t, std::uint32_t)
+    /// read() for a caller that can send bytes from where they lie: up to `length` bytes from `offset`. Not `here` if this back end
+    /// has no place of kind `where` to show, or if the disk has to be read first: the caller asks read() then. The rules for rights
+    /// are those of read().
+    virtual task<result<located_read>> locate(const request&, const handle&, std::uint64_t /*offset*/,
+                                              std::uint32_t /*length*/, locatable /*where*/)
     {
         co_return located_read();
     }

@@ -63,7 +63,7 @@ public:
     task<result<read_result>> read(const request& r, const handle& file, std::uint64_t offset,
                                    std::span<std::byte> out) override;
     task<result<located_read>> locate(const request& r, const handle& file, std::uint64_t offset,
-                                      std::uint32_t length) override;
+                                      std::uint32_t length, locatable where) override;
     task<result<write_result>> write(const request& r, const handle& file, std::uint64_t offset,
                                      std::span<const std::span<const std::byte>> pieces,
                                      stability wanted) override;

@@ -41,7 +41,7 @@ public:
                                    std::span<std::byte> out) final;
     /// Where reads are gated: not `here`, so that the caller asks read(), which passes the gate.
     task<result<located_read>> locate(const request& r, const handle& file, std::uint64_t offset,
-                                      std::uint32_t length) override;
+                                      std::uint32_t length, locatable where) override;
     task<result<write_result>> write(const request& r, const handle& file, std::uint64_t offset,
                                      std::span<const std::span<const std::byte>> pieces,
                                      stability wanted) final;

@@ -247,11 +247,27 @@ struct read_result {
     bool end_of_file = false;        ///< nothing is behind them
     std::optional<attributes> attrs; ///< after the read, where they were asked for or cheap
 };
-/// Where the bytes of a read lie (file_backend::locate()).
+/// Memory of a back end that a reader has on loan: pieces in order, and what keeps them there with the bytes that they have now.
+/// The back end changes none of them until the keeper goes, on whichever thread that is; it may go after the back end.
+struct lent_memory {
+    static constexpr std::size_t max_pieces = 4; ///< as a reply takes them without a list
+    bool empty() const noexcept { return count == 0; }
+
+    std::array<std::span<const std::byte>, max_pieces> pieces{};
+    std::size_t count = 0; ///< of the pieces
+    std::shared_ptr<const void> keeper;
+};
+/// What locate() may answer with.
+enum class locatable : std::uint8_t {
+    memory,        ///< bytes that nobody changes any more
+    memory_or_file ///< or a range of a file, which may change until it is sent
+};
+/// Where the bytes of a read lie (file_backend::locate()): in a file or in memory.
 struct located_read {
-    bool here = false; ///< false: ask read()
-    read_result read;  ///< as read() would have answered
-    file_range bytes;  ///< where they are, to be sent from there
+    bool here = false;  ///< false: ask read()
+    read_result read;   ///< as read() would have answered
+    file_range bytes;   ///< where they are, to be sent from there; empty where they are in memory
+    lent_memory memory; ///< where they are else
 };
 /// What write() did.
 struct write_result {

@@ -3,6 +3,8 @@
 #include "operations.hpp"
 #include "steps.hpp"
 
+#include "../../located.hpp"
+
 #include <verbena/protocols/nfs/server/v4/server.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
@@ -21,8 +23,6 @@ void count_read(compound& k, std::size_t bytes) noexcept
         of_export->bytes_read.add(bytes);
 }
 
-// Below that the two copies cost less than what spares them.
-constexpr std::uint32_t least_sent_from_file = 65536;
 // eof and the length word, with opcode and status.
 constexpr std::size_t read_overhead = 16;
 // What the operations behind data may need.
@@ -66,16 +66,18 @@ task<nfsstat4> read(compound& k)
     }
     const auto count = static_cast<std::uint32_t>(most);
     READ4res res;
-    if (attaches && count >= least_sent_from_file && k.may_send_from_file()) {
+    if (attaches && count >= least_sent_in_place && k.c.sends_in_place()) {
         k.c.expect_results(k.attached_bytes() + count);
-        auto there = co_await file.backend().locate(file.request, file.file, offset, count);
+        const auto where =
+            k.may_send_from_file() ? storage::locatable::memory_or_file : storage::locatable::memory;
+        auto there = co_await file.backend().locate(file.request, file.file, offset, count, where);
         if (there && there->here) {
             res.eof = there->read.end_of_file;
             res.data.length = there->read.count;
             res.data.external = true;
             status = k.add(res);
             if (status == nfsstat4::ok) {
-                k.c.attach(std::move(there->bytes));
+                attach(k.c, std::move(*there));
                 count_read(k, res.data.length);
             }
             co_return status;
