@@ -70,7 +70,7 @@ rpcbind = "no"
         return {row["what"]: (row["change"], row["needs_restart"]) for row in self.rows(*words)}
 
     def exported(self):
-        return sorted(row["path"] for row in self.rows("exports"))
+        return sorted(row["path"] for row in self.rows("exports") if row["state"] != "closing")
 
     def reader(self, d, name, version):
         """A client that has read the first byte of a large file, and waits for somebody to take the rest."""
