@@ -305,6 +305,7 @@ void service::impl::prepare_reloads()
         parse_log_level(daemon.text("log_level"), level);
         set_log_level(level);
     });
+    t.has_state = has_state;
     t.at_once.emplace_back("drain_seconds", [this](const setting_values& daemon) {
         drain_seconds = daemon.number("drain_seconds");
     });
