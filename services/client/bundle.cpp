@@ -202,16 +202,16 @@ std::set<std::string> known_commands(const part& help)
     return names;
 }
 
-// As the file that it would be.
-part config_part(const part& told)
+// As the file that it would be: the lines of a command's only column.
+part lines_part(std::string name, const part& told, const char* column)
 {
-    part out{"config.toml", {}, told.failed, told.is_cut, false};
+    part out{std::move(name), {}, told.failed, told.is_cut, false};
     const ordered all = ordered::parse(told.text, nullptr, false);
     if (all.is_object())
         if (const auto rows = all.find("rows"); rows != all.end() && rows->is_array())
             for (const ordered& row : *rows)
                 if (row.is_object())
-                    out.text += text_of(row, "configuration") + '\n';
+                    out.text += text_of(row, column) + '\n';
     return out;
 }
 
@@ -231,7 +231,7 @@ std::vector<part> collect(const admin_options& o)
             continue;
         part told = command_part(o, command);
         if (command == "config") {
-            all.push_back(config_part(told));
+            all.push_back(lines_part("config.toml", told, "configuration"));
             continue;
         }
         if (command == "status") {
@@ -256,6 +256,12 @@ std::vector<part> collect(const admin_options& o)
         {"journalctl", "--no-pager", "--quiet", "--output=short-iso", "--lines", log_lines, "_PID=" + pid},
         most_of_a_log));
     all.back().may_lack = true;
+    // Where no journal has it, as in a container, the daemon itself knows its last lines.
+    if ((!all.back().failed.empty() || all.back().text.empty()) && known.contains("log")) {
+        part own = lines_part("log.txt", command_part(o, "log"), "line");
+        if (own.failed.empty() && !own.text.empty())
+            all.back() = std::move(own);
+    }
     return all;
 }
 
