@@ -83,6 +83,7 @@ std::size_t write_within(int fd, std::string_view text, const log_patience& pati
 void log_queue::start(unsigned pinned_cpus)
 {
     auto ring = std::make_unique<char[]>(size_); // zeros, so that no page has to come under the lock
+    tail_.prepare();
     const std::lock_guard lock(mutex_);
     const std::uint64_t mine = run_.fetch_add(1, std::memory_order_relaxed) + 1;
     const signals_blocked blocked;
@@ -303,12 +304,14 @@ void log_queue::run(std::uint64_t mine) noexcept
             const std::string text = std::exchange(text_, {});
             size = text.size();
             lock.unlock();
+            tail_.append(text);
             write_out(text, mine, out);
         } else {
             if (used_ == 0)
                 tell_lost();
             size = take(lines);
             lock.unlock();
+            tail_.append({lines.data(), size});
             write_out({lines.data(), size}, mine, out);
         }
         lock.lock();
@@ -378,6 +381,7 @@ bool log_queue::stop(const log_patience& patience) noexcept
 
 void log_queue::after_fork_in_child() noexcept
 {
+    tail_.after_fork();
     mutex_.unlock();
     // Threads of the parent waited for these, and none of them is here. Its writer can be neither joined nor detached.
     std::construct_at(&mutex_);

@@ -2,6 +2,8 @@
 // Lines that wait for a thread to write them, so that whoever logs never waits for a reader.
 #pragma once
 
+#include "log_tail.hpp"
+
 #include <verbena/core/queued_log.hpp>
 
 #include <atomic>
@@ -70,10 +72,20 @@ public:
     bool stop(const log_patience& patience) noexcept;
 
     /// Around fork(), by its handlers. A child has no writer: lines go the direct way there until start().
-    void before_fork() noexcept { mutex_.lock(); }
-    void after_fork_in_parent() noexcept { mutex_.unlock(); }
+    void before_fork() noexcept
+    {
+        mutex_.lock();
+        tail_.before_fork();
+    }
+    void after_fork_in_parent() noexcept
+    {
+        tail_.after_fork();
+        mutex_.unlock();
+    }
     void after_fork_in_child() noexcept;
 
+    /// What the writer was given last, whole lines. Any thread. Throws std::bad_alloc.
+    std::string last_lines() const { return tail_.lines(); }
     way now() const noexcept { return way_.load(std::memory_order_relaxed); }
     bool is_queued() const noexcept { return now() == way::queued; }
     std::uint64_t dropped() const noexcept { return dropped_.load(std::memory_order_relaxed); }
@@ -121,6 +133,7 @@ private:
     bool sleeping_ = false; // the writer, which has to be woken
     bool has_ended_ = false;
     unsigned pinned_cpus_ = 0;
+    log_tail tail_;
     output output_; // while there is no writer; it has its own
     std::thread thread_;
 

@@ -4,6 +4,7 @@
 #include "last_words.hpp"
 #include "log_queue.hpp"
 
+#include <verbena/core/last_log_lines.hpp>
 #include <verbena/core/queued_log.hpp>
 
 #include <spdlog/details/log_msg.h>
@@ -255,6 +256,22 @@ queued_log::~queued_log()
 }
 
 std::uint64_t dropped_log_lines() noexcept { return process_queue().dropped(); }
+
+std::string last_log_lines()
+{
+    static_assert(most_kept_log == detail::log_tail::usual_size);
+    std::string text = process_queue().last_lines();
+    if (!is_journal())
+        return text;
+    std::string out;
+    for (std::string_view left = text; !left.empty();) {
+        const std::size_t end = std::min(left.find('\n'), left.size() - 1) + 1;
+        const bool is_marked = left.size() > 2 && left[0] == '<' && left[2] == '>';
+        out += left.substr(is_marked ? 3 : 0, is_marked ? end - 3 : end);
+        left.remove_prefix(end);
+    }
+    return out;
+}
 
 bool flush_log() noexcept { return process_queue().flush(log_patience()); }
 

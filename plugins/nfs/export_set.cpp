@@ -19,8 +19,47 @@ namespace verbena::nfs {
 
 namespace {
 
-// Whoever closes an export looks that often whether somebody still uses it.
+// The thread that closes exports looks that often whether somebody still uses one, and whether a disk answers on which one was
+// opened for nothing.
 constexpr std::chrono::milliseconds look_again{20};
+constexpr std::chrono::milliseconds look_at_disks{100};
+constexpr const char* closing_lane = "closing exports";
+
+// What is waited for, for people.
+constexpr const char* waits_for_calls = "calls of clients that use it: see verbena admin requests";
+constexpr const char* waits_for_state = "what clients have of it, which is being taken";
+constexpr const char* waits_for_looks = "a command or a scrape that looks at it";
+constexpr const char* waits_for_disk =
+    "its disk, which does not answer: look at what is beneath; its folder is in use until it answers";
+
+/// The end of a back end, which closes files: a disk may hang then. Deletes itself.
+class end_of_back_end final : public blocking_pool::job {
+public:
+    explicit end_of_back_end(std::shared_ptr<export_backend> of)
+        : of_(std::move(of)), over_(std::make_shared<std::atomic<bool>>(false))
+    {
+    }
+    ~end_of_back_end() = default;
+    /// True when it has ended. Outlives this.
+    std::shared_ptr<const std::atomic<bool>> over() const noexcept { return over_; }
+    void execute() noexcept override
+    {
+        of_.reset();
+        over_->store(true, std::memory_order_release);
+        delete this;
+    }
+    void deliver() noexcept override {}
+
+private:
+    std::shared_ptr<export_backend> of_; // the last one
+    const std::shared_ptr<std::atomic<bool>> over_;
+};
+
+void begin_end(blocking_pool& lane, std::unique_ptr<end_of_back_end> job) noexcept
+{
+    if (lane.submit(*job)) [[maybe_unused]]
+        const auto* const deletes_itself = job.release();
+}
 
 using state_table = files::state_table;
 
@@ -107,7 +146,7 @@ private:
     std::vector<std::shared_ptr<export_backend>> tended_;
 };
 
-/// Exports that a reload took away or changed, and the thread that takes what clients have of them.
+/// Exports that a reload took away or changed. What clients have of them is taken.
 struct export_set::closing {
     /// One that is served on, by other rules. Layouts go: whoever is no longer admitted reaches memory with them.
     struct narrowed {
@@ -123,7 +162,8 @@ struct export_set::closing {
     std::shared_ptr<round> taken;
     enum class phase : std::uint8_t { waits, runs, dropped, ended } now = phase::waits;
     std::string failed; // why exports of `gone` stay open until the end; of the mutex, as `now`
-    std::thread thread;
+    const char* waits_for = waits_for_calls; // likewise
+    stepped steps;                           // of close(), once it has begun
 };
 
 class export_set::change final : public reload_plan {
@@ -167,18 +207,17 @@ export_set::export_set(export_table& table) noexcept : table_(table) {}
 export_set::~export_set() { stop(); }
 
 void export_set::open(module_host& host, std::vector<export_config> wanted,
-                      std::span<const listen_target> targets)
+                      std::span<const listen_target> targets, hung_wait& wait)
 {
     std::list<parked> held; // what hangs when the start fails
     try {
         for (export_config& e : wanted) {
             held.push_back({nullptr, e.pseudo});
-            begin_export(host, e, held.back().backend);
+            begin_export(host, e, held.back().backend, wait);
         }
-        auto kept = held.begin();
         for (const export_config& e : wanted)
             at_place_of_start(e.place, [&] {
-                auto made = open_export(host, e, targets, (kept++)->backend);
+                auto made = open_export(host, e, targets);
                 // Kept first: the table's entry points to it.
                 served_.push_back(made);
                 if (const auto added = table_.add(made->options); !added)
@@ -199,6 +238,31 @@ export_set::exports export_set::all() const
 {
     const std::lock_guard lock(mutex_);
     return served_;
+}
+
+std::vector<export_set::leaving> export_set::all_leaving() const
+{
+    std::vector<leaving> out;
+    const std::lock_guard lock(mutex_);
+    for (const closing& c : closing_)
+        if (c.now == closing::phase::runs || c.now == closing::phase::ended)
+            for (const auto& e : c.gone)
+                out.push_back({e->as, e->config.backend_name,
+                               c.failed.empty() ? std::string("waits for ") + c.waits_for
+                                                : "could not be closed (" + c.failed +
+                                                      "): restart the program to unmount its folder"});
+    return out;
+}
+
+export_set::unclosed export_set::count_unclosed() const
+{
+    unclosed out;
+    const std::lock_guard lock(mutex_);
+    for (const closing& c : closing_)
+        if (c.now == closing::phase::runs || c.now == closing::phase::ended)
+            out.removed += c.gone.size();
+    out.unused = std::size_t(std::ranges::count(parked_, 0u, &parked::space));
+    return out;
 }
 
 std::unique_ptr<reload_plan> export_set::plan(const terms& by, std::vector<export_config> wanted,
@@ -249,6 +313,7 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, std::vector<expor
         differs = true;
     }
     const opened_for what = looks_only ? opened_for::a_look : opened_for::serving;
+    hung_wait wait;
     std::vector<std::pair<export_config*, parked*>> begun;
     for (export_config& e : wanted) {
         const auto same = [&e](const auto& each) { return e.pseudo == each->config.pseudo; };
@@ -285,13 +350,11 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, std::vector<expor
         const auto more = std::min<std::size_t>(most - kept - hanging, std::size_t(begun.end() - next));
         const auto end = next + std::ptrdiff_t(more);
         for (auto b = next; b != end; ++b)
-            begin_export(by.host, *b->first, b->second->backend, what);
+            begin_export(by.host, *b->first, b->second->backend, wait, what);
         for (; next != end; ++next) {
             const export_config& e = *next->first;
             parked& held = *next->second;
-            at_place_of_start(e.place, [&] {
-                made->opened.push_back(open_export(by.host, e, by.targets, held.backend, what));
-            });
+            at_place_of_start(e.place, [&] { made->opened.push_back(open_export(by.host, e, by.targets)); });
             const blocking_pool::occupation is = held.backend->lane->look();
             hanging += is.running + is.queued != 0;
             made->served.push_back(made->opened.back());
@@ -319,7 +382,7 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, std::vector<expor
                                                    "resume), then reload");
     if (!by.allow_public)
         refuse_public(made->served, by.targets);
-    refuse_exported_state(made->served, by.state);
+    refuse_exported_state(made->served, by.state, wait);
     warn_of_shared_trees(made->served, *made->list);
     if (!differs)
         made->list = nullptr;
@@ -336,6 +399,7 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, std::vector<expor
     made->messages.front()->tend(made->opened);
     if (gone.empty() && (stay.empty() || by.commons == nullptr))
         return made;
+    begin_keeper(shards);
     const std::lock_guard lock(mutex_);
     // What is being closed may have to stay, too, where it is of a tree that is served on.
     std::size_t may_stay = parked_.size();
@@ -351,24 +415,17 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, std::vector<expor
         throw start_error("more than " + std::to_string(by.parked) +
                           " exports were removed whose trees are served by other ones, or whose disks do not "
                           "answer: restart the program");
-    if (closing_.size() >= most_closing)
+    if (closing_.size() >= by.closing)
         throw start_error(
-            "the exports of " + std::to_string(most_closing) +
-            " reloads are still being closed: see what calls wait for (verbena admin requests), "
-            "and reload again");
+            "the exports of " + std::to_string(by.closing) +
+            " reloads are still being closed: see what each of them waits for (verbena admin exports), and "
+            "reload again when that has ended, or restart the program");
     closing& c = closing_.emplace_back();
     c.gone = std::move(gone);
     c.stay = std::move(stay);
     c.shards = &shards;
     c.commons = by.commons;
     c.taken = made->taken;
-    try {
-        c.thread = std::thread([this, &c] { close(c); });
-    } catch (const std::system_error& e) {
-        closing_.pop_back();
-        throw start_error(std::string("the thread that closes exports does not start: ") + e.what() +
-                          "; raise the limit of threads (ulimit -u, TasksMax=)");
-    }
     made->worker = &c;
     return made;
 }
@@ -412,13 +469,6 @@ void export_set::change::apply() noexcept
             late.emplace_back("not all that clients have of the exports that go is taken yet");
     } catch (const std::bad_alloc&) { // the log of the shards says the same
     }
-}
-
-// False: the program stops.
-bool export_set::pause(std::unique_lock<std::mutex>& lock)
-{
-    changed_.wait_for(lock, look_again, [this] { return stops_; });
-    return !stops_;
 }
 
 namespace {
@@ -468,19 +518,73 @@ bool is_left(runtime& shards, state_home& state, std::uint32_t via, std::optiona
 
 } // namespace
 
-// A thread of its own. It waits for shards, and for calls that hang as long as they do.
-void export_set::close(closing& c) noexcept
+// Throws start_error.
+void export_set::begin_keeper(runtime& shards)
 {
+    const std::lock_guard lock(mutex_);
+    if (stops_ || keeper_.joinable())
+        return;
+    if (lane_ == nullptr) {
+        const result<blocking_pool*> lane = shards.add_lane(closing_lane, closing_threads);
+        if (!lane)
+            throw_start_failure(lane.error(), std::string(closing_lane) + ": " + lane.error().message());
+        lane_ = *lane;
+    }
+    try {
+        keeper_ = std::thread([this] { keep(); });
+    } catch (const std::system_error& e) {
+        throw start_error(std::string("the thread that closes exports does not start: ") + e.what() +
+                          "; raise the limit of threads (ulimit -u, TasksMax=)");
+    }
+}
+
+// The thread that closes exports: each has its step in turn, so that none waits for calls or a disk of another.
+void export_set::keep() noexcept
+{
+    using phase = closing::phase;
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return stops_ || c.now != closing::phase::waits; });
+    while (!stops_) {
+        // Another thread adds some, or takes those away that have ended, while a step waits for shards.
+        for (closing& c : closing_) {
+            if (stops_)
+                return;
+            if (c.now == phase::dropped) {
+                c.gone.clear(); // they are served on
+                c.now = phase::ended;
+            }
+            if (c.now != phase::runs)
+                continue;
+            try {
+                if (!c.steps)
+                    c.steps = close(c, lock);
+                c.steps.step();
+            } catch (const std::bad_alloc&) { // later
+            }
+            if (c.now == phase::ended)
+                c.steps = stepped();
+        }
+        close_unused(lock);
+        const auto has_work = [](const closing& c) {
+            return c.now == phase::runs || c.now == phase::dropped;
+        };
+        if (stops_)
+            return;
+        if (std::ranges::any_of(closing_, has_work))
+            changed_.wait_for(lock, look_again);
+        else if (std::ranges::count(parked_, 0u, &parked::space) != 0)
+            changed_.wait_for(lock, look_at_disks);
+        else
+            changed_.wait(lock);
+    }
+}
+
+// Goes on under `lock`, but while it waits for shards. A step ends where calls or a disk are to be waited for.
+stepped export_set::close(closing& c, std::unique_lock<std::mutex>& lock)
+{
     const auto ends = [&] {
         c.now = closing::phase::ended;
         changed_.notify_all();
     };
-    if (c.now == closing::phase::dropped)
-        c.gone.clear(); // they are served on
-    if (c.now == closing::phase::dropped || stops_)
-        return ends();
     state_home* const state = c.commons != nullptr ? &c.commons->state : nullptr;
     std::vector<state_table::export_losses> lost;
     try {
@@ -516,8 +620,8 @@ void export_set::close(closing& c) noexcept
                    std::ranges::any_of(c.gone, [](const auto& e) { return !e->options.users->none(); });
         };
         while (is_used())
-            if (!pause(lock))
-                return ends();
+            co_await std::suspend_always();
+        c.waits_for = waits_for_state;
         lock.unlock();
         take();
         lock.lock();
@@ -529,9 +633,11 @@ void export_set::close(closing& c) noexcept
                 e->backend->room.end();
         });
         lock.lock();
-        while (std::ranges::any_of(c.gone, asks))
-            if (!pause(lock))
-                return ends();
+        while (std::ranges::any_of(c.gone, asks)) {
+            c.waits_for = waits_for_disk;
+            co_await std::suspend_always();
+        }
+        c.waits_for = waits_for_state;
         // Of a tree that another export is of, too, others have files open and locked: by this back end are locks at most.
         const auto is_served = [this](std::uint32_t space) {
             return std::ranges::any_of(served_,
@@ -548,17 +654,17 @@ void export_set::close(closing& c) noexcept
                 lock.lock();
                 if (!waits)
                     break;
-                if (!pause(lock))
-                    return ends();
+                co_await std::suspend_always();
             }
         }
         // Whoever has asked what is served may be looking at one still: a command, a scrape, what a suspension left to be done.
         const auto is_looked_at = [](const auto& e) {
             return e.use_count() > 1 || e->backend.use_count() > 1;
         };
+        c.waits_for = waits_for_looks;
         while (std::ranges::any_of(c.gone, is_looked_at))
-            if (!pause(lock))
-                return ends();
+            co_await std::suspend_always();
+        c.waits_for = waits_for_disk;
         for (
             const auto& e :
             c.gone) { // what the others did with it comes before what follows: each count is changed once more
@@ -583,15 +689,25 @@ void export_set::close(closing& c) noexcept
                 parked_.push_back({e.backend, e.config.pseudo, e.options.space});
             else
                 all.push_back(e.backend);
+            std::vector<std::unique_ptr<end_of_back_end>>
+                jobs; // all that needs memory is there before one goes
+            for (const auto& backend : all)
+                jobs.push_back(std::make_unique<end_of_back_end>(backend));
             lock.unlock();
             e.backend.reset();
-            for (auto& backend : all) {
+            for (const auto& backend : all)
                 for (std::size_t shard = 0; shard < c.shards->size(); ++shard)
                     c.shards->call(shard, [&](verbena::shard&) { backend->opened.files->leave_shard(); });
-                backend->is_closed_early = true;
-                backend.reset(); // the last one
-            }
             lock.lock();
+            for (std::size_t at = 0; at < all.size(); ++at) {
+                while (!close_within(*all[at], std::chrono::milliseconds(0)))
+                    co_await std::suspend_always();
+                all[at].reset();
+                const std::shared_ptr<const std::atomic<bool>> over = jobs[at]->over();
+                begin_end(*lane_, std::move(jobs[at]));
+                while (!over->load(std::memory_order_acquire))
+                    co_await std::suspend_always();
+            }
         }
         const exports closed = std::exchange(c.gone, {}); // from here on they may come back
         lock.unlock();
@@ -640,31 +756,55 @@ void export_set::give_up(std::list<parked>& opened, std::chrono::milliseconds pa
         try {
             log(log_level::warning, "nfs",
                 "an export that was opened for nothing can't be closed, as its disk does not answer: it is "
-                "closed by a later reload or check",
+                "closed when it does",
                 {{"export", here->pseudo}});
-        } catch (const std::exception&) { // no memory for the line
+            if (here->backend->opened.not_wanted)
+                here->backend->opened.not_wanted();
+            begin_keeper(here->backend->shards);
+        } catch (const std::
+                     exception&) { // no memory for the line, or no thread: a later reload or check closes it
         }
         const std::lock_guard lock(mutex_);
         parked_.splice(parked_.end(), opened, here);
+        changed_.notify_all();
     }
     opened.clear();
 }
 
-void export_set::forget_closed() noexcept
+// Back ends that were opened for nothing, and on whose lanes nothing runs any more.
+void export_set::close_unused(std::unique_lock<std::mutex>& lock) noexcept
 {
-    std::list<parked> ended; // its back ends go behind the lock
-    const std::lock_guard lock(mutex_);
+    std::list<parked> ended;
     for (auto at = parked_.begin(); at != parked_.end();) {
         const auto here = at++;
         if (here->space == 0 && close_within(*here->backend, std::chrono::milliseconds(0)))
             ended.splice(ended.end(), parked_, here);
     }
+    if (ended.empty())
+        return;
+    lock.unlock();
+    for (parked& each : ended)
+        try {
+            log(log_level::info, "nfs",
+                "an export that was opened for nothing is closed, as its disk answers",
+                {{"export", each.pseudo}});
+            if (lane_ != nullptr)
+                begin_end(*lane_, std::make_unique<end_of_back_end>(std::move(each.backend)));
+        } catch (const std::bad_alloc&) { // it ends here
+        }
+    ended.clear();
+    lock.lock();
+}
+
+void export_set::forget_closed() noexcept
+{
+    std::unique_lock lock(mutex_);
+    close_unused(lock);
     for (auto c = closing_.begin(); c != closing_.end();) {
         const auto here = c++;
         // What could not be closed stays until the end.
         if (here->now != closing::phase::ended || !here->gone.empty())
             continue;
-        here->thread.join();
         closing_.erase(here);
     }
     (void)table_.drop_old();
@@ -677,10 +817,11 @@ void export_set::stop() noexcept
         stops_ = true;
         changed_.notify_all();
     }
-    for (closing& c : closing_) {
-        if (c.thread.joinable())
-            c.thread.join();
-    }
+    if (keeper_.joinable())
+        keeper_.join();
+    if (lane_ != nullptr)
+        lane_->finish();
+    lane_ = nullptr;
 }
 
 } // namespace verbena::nfs

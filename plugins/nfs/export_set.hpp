@@ -3,6 +3,7 @@
 #pragma once
 
 #include "served_export.hpp"
+#include "stepped.hpp"
 
 #include <verbena/core/module/reload.hpp>
 #include <verbena/protocols/nfs/server/v4/commons.hpp>
@@ -22,13 +23,16 @@
 
 namespace verbena::nfs {
 
-/// Opens exports, publishes them in a table, and closes those that go when nobody uses them any more.
+/// Opens exports, publishes them in a table, and closes those that go when nobody uses them any more. One thread closes them all, step by
+/// step; what may wait for a disk runs on a lane.
 class export_set {
 public:
     using exports = std::vector<std::shared_ptr<served_export>>;
-    /// Lists of exports that calls of earlier reloads may still use, and exports that are being closed.
+    /// Lists of exports that calls of earlier reloads may still use, and reloads whose exports are being closed.
     static constexpr std::size_t most_old_lists = 64;
-    static constexpr std::size_t most_closing = 64;
+    static constexpr std::size_t most_closing = 1024;
+    /// Threads that close what is on a disk, which may hang then; what they have no time for waits.
+    static constexpr unsigned closing_threads = 64;
     /// Back ends that can't be closed yet: others need their locks, or a disk does not answer.
     static constexpr std::size_t most_parked = 1024;
     /// How long disks are waited for on which something was opened for nothing.
@@ -40,10 +44,25 @@ public:
     /// stop() was called, if anything was opened.
     ~export_set();
 
-    /// At the start. Throws config_error.
-    void open(module_host& host, std::vector<export_config> wanted, std::span<const listen_target> targets);
+    /// At the start. Throws config_error. `wait`: of this start.
+    void open(module_host& host, std::vector<export_config> wanted, std::span<const listen_target> targets,
+              hung_wait& wait);
     /// Those of now, in the table's order. Any thread.
     exports all() const;
+    /// One that is not served any more, and is there still.
+    struct leaving {
+        exported_as as;
+        std::string backend_name;
+        std::string why; ///< for people: "waits for calls of clients that use it: ..."
+    };
+    /// Those that reloads took away. Any thread.
+    std::vector<leaving> all_leaving() const;
+    /// How many exports all_leaving() has, and how many were opened for nothing and wait for their disks. Any thread.
+    struct unclosed {
+        std::size_t removed = 0;
+        std::size_t unused = 0;
+    };
+    unclosed count_unclosed() const;
 
     /// What a reload goes by.
     struct terms {
@@ -60,10 +79,11 @@ public:
         std::size_t parked = most_parked;
         /// Those that are suspended, or about to be: by the number of their trees (export_options::space), their paths.
         std::map<std::uint32_t, std::string> suspended = {};
+        std::size_t closing = most_closing;
     };
     /// As reloadable::plan_reload(). nullptr: there is nothing to change.
     std::unique_ptr<reload_plan> plan(const terms& by, std::vector<export_config> wanted, bool looks_only);
-    /// What is being closed is left to the end of this object. Waits for disks that it is being closed on.
+    /// What is being closed is left to the end of this object. Waits for disks on which back ends end.
     void stop() noexcept;
 
 private:
@@ -72,8 +92,10 @@ private:
     struct round;
     class taking;
     struct parked;
-    void close(closing& c) noexcept;
-    bool pause(std::unique_lock<std::mutex>& lock);
+    void begin_keeper(runtime& shards);
+    void keep() noexcept;
+    void close_unused(std::unique_lock<std::mutex>& lock) noexcept;
+    stepped close(closing& c, std::unique_lock<std::mutex>& lock);
     void forget_closed() noexcept;
     void give_up(std::list<parked>& opened, std::chrono::milliseconds patience) noexcept;
 
@@ -89,6 +111,8 @@ private:
         std::uint32_t space = 0; // 0: nobody uses it, but something runs on its lane
     };
     std::list<parked> parked_;
+    blocking_pool* lane_ = nullptr; // on which back ends end
+    std::thread keeper_;            // begun when something is to be closed
     bool stops_ = false;
 };
 

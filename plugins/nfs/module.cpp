@@ -147,7 +147,8 @@ public:
         has_mount_ = host.modules().find("mount") != nullptr;
         limits_.sessions.v6_prefix = host.peers().options().v6_prefix;
         host_ = &host;
-        exports_.open(host, said_.exports, targets_);
+        hung_wait wait;
+        exports_.open(host, said_.exports, targets_, wait);
         // A client that does not answer loses what it has after a lease, and a fence has its time.
         suspensions_.start(lease_ + files::state_options().fence_time + std::chrono::seconds(20));
         expose_suspended(host.metrics());
@@ -155,7 +156,7 @@ public:
             refuse_public(exports_.all(), targets_);
         const std::string& state = host.state_directory();
         state_ = state;
-        refuse_exported_state(exports_.all(), state);
+        refuse_exported_state(exports_.all(), state, wait);
         const auto loaded = load_or_create_key(state);
         if (!loaded)
             throw_start_failure(loaded.error(), "state " + state + ": " + loaded.error().message());
@@ -617,6 +618,19 @@ void nfs_module::expose_suspended(metric_registry& registry)
         for (const auto& [pseudo, is] : suspensions_.all())
             to.value({pseudo}, is.since ? 1 : 0);
     }));
+    metric_family unclosed{
+        "verbena_unclosed_exports",
+        "Exports that are not served and are not closed yet, by why: a reload removed them, or they "
+        "were opened for nothing and their disks do not answer.",
+        metric_type::gauge,
+        "",
+        {"reason"},
+        2};
+    suspended_registration_.push_back(registry.add(std::move(unclosed), [this](metric_sink& to) {
+        const export_set::unclosed now = exports_.count_unclosed();
+        to.value({"removed"}, double(now.removed));
+        to.value({"unused"}, double(now.unused));
+    }));
 }
 
 // "up", "down" where its disk is not mounted or does not answer, or how far it is on its way to `suspended` and back.
@@ -657,6 +671,13 @@ std::vector<control_command> nfs_module::control_commands()
             all.rows.push_back({e.pseudo, e.source, each->config.backend_name, e.options, e.clients,
                                 e.transports, e.warning.empty() ? control_value() : control_value(e.warning),
                                 state_of(*each, is), why_down(*each), suspended_since(is)});
+        }
+        // Those that a reload took away, for as long as something keeps them.
+        for (const export_set::leaving& each : exports_.all_leaving()) {
+            const exported_as& e = each.as;
+            all.rows.push_back({e.pseudo, e.source, each.backend_name, e.options, e.clients, e.transports,
+                                e.warning.empty() ? control_value() : control_value(e.warning), "closing",
+                                each.why, control_value()});
         }
         return all;
     };

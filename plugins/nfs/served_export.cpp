@@ -18,10 +18,6 @@ namespace verbena::nfs {
 
 namespace {
 
-// For the folder of an export, which may hang.
-constexpr std::chrono::seconds resolve_patience{5};
-// Disks that answer are opened one after the other, by one thread, in the order of the list; only those that hang are waited for together.
-constexpr std::chrono::milliseconds stagger{50};
 // Whether a lane has something to do still.
 constexpr std::chrono::milliseconds lane_look{1};
 
@@ -149,7 +145,8 @@ bool close_within(export_backend& of, std::chrono::milliseconds patience) noexce
 namespace {
 
 std::shared_ptr<begun_export> begin(module_host& host, const export_config& e,
-                                    std::shared_ptr<export_backend>& kept, opened_for what)
+                                    std::shared_ptr<export_backend>& kept, opened_for what,
+                                    hung_wait::clock::time_point answer_by)
 {
     const std::string name = told(e);
     auto made = std::make_shared<served_export>();
@@ -165,6 +162,7 @@ std::shared_ptr<begun_export> begin(module_host& host, const export_config& e,
     storage::open_context& context = begun->context;
     context.read_only = e.read_only || what == opened_for::a_look;
     context.keep_shard_identity = host.uses_rdma_devices();
+    context.answer_by = answer_by;
     if (e.all_squash)
         context.everybody = storage::open_context::ids{e.anonuid, e.anongid};
     begun->opening = e.backend->begin_open(made->config.values, context);
@@ -173,18 +171,19 @@ std::shared_ptr<begun_export> begin(module_host& host, const export_config& e,
 
 } // namespace
 
-void begin_export(module_host& host, export_config& e, std::shared_ptr<export_backend>& kept, opened_for what)
+void begin_export(module_host& host, export_config& e, std::shared_ptr<export_backend>& kept, hung_wait& wait,
+                  opened_for what)
 {
-    at_place_of_start(e.place, [&] { e.begun = begin(host, e, kept, what); });
-    (void)idles_within(*kept->lane, stagger);
+    const auto now = hung_wait::clock::now();
+    at_place_of_start(e.place, [&] { e.begun = begin(host, e, kept, what, wait.until(now)); });
+    if (!idles_within(*kept->lane, wait.pause()))
+        wait.note_hung(now);
 }
 
 std::shared_ptr<served_export> open_export(module_host& host, const export_config& e,
-                                           std::span<const listen_target> targets,
-                                           std::shared_ptr<export_backend>& kept, opened_for what)
+                                           std::span<const listen_target> targets)
 {
-    const std::shared_ptr<begun_export> begun =
-        e.begun && e.begun->opening ? e.begun : begin(host, e, kept, what);
+    const std::shared_ptr<begun_export> begun = e.begun;
     const storage::open_context& context = begun->context;
     const std::shared_ptr<served_export> made = std::move(begun->made);
     const std::unique_ptr<storage::opening> opening = std::move(begun->opening);
@@ -299,7 +298,7 @@ void refuse_public(std::span<const std::shared_ptr<served_export>> exports,
 
 // Callers of such an export reach what this process may: the key, with which they could make handles to anything.
 void refuse_exported_state(std::span<const std::shared_ptr<served_export>> exports,
-                           const std::string& directory)
+                           const std::string& directory, const hung_wait& wait)
 {
     std::error_code status;
     const auto state = std::filesystem::canonical(directory, status);
@@ -320,7 +319,7 @@ void refuse_exported_state(std::span<const std::shared_ptr<served_export>> expor
         };
         all.push_back({each.get(), begin_call(*each->backend->lane, std::move(resolve))});
     }
-    const auto until = std::chrono::steady_clock::now() + resolve_patience;
+    const auto until = wait.until(hung_wait::clock::now());
     for (looked_at& each : all) {
         const export_config& e = each.of->config;
         const std::string& tree = each.of->backend->opened.local_tree;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "export_config.hpp"
+#include "hung_wait.hpp"
 #include "start_text.hpp"
 
 #include <verbena/core/module/protocol_module.hpp>
@@ -54,13 +55,12 @@ struct begun_export {
 };
 /// Begins to open it, so that the disks of several are waited for together. Throws config_error, with the place. `kept` has the back end
 /// from then on, and if anything fails: its lane may be at work for it still, for as long as a disk hangs (close_within()).
-void begin_export(module_host& host, export_config& e, std::shared_ptr<export_backend>& kept,
+/// `wait`: of all that is opened with it.
+void begin_export(module_host& host, export_config& e, std::shared_ptr<export_backend>& kept, hung_wait& wait,
                   opened_for what = opened_for::serving);
-/// Opens the back end, or ends what begin_export() began. `targets`: where NFS will be, or is, served. Throws config_error. `kept`: as above.
+/// Ends what begin_export() began, once. `targets`: where NFS will be, or is, served. Throws config_error.
 std::shared_ptr<served_export> open_export(module_host& host, const export_config& e,
-                                           std::span<const listen_target> targets,
-                                           std::shared_ptr<export_backend>& kept,
-                                           opened_for what = opened_for::serving);
+                                           std::span<const listen_target> targets);
 /// For a back end that nobody uses: true if nothing runs on its lane any more, so that its end waits for nothing; then it is closed early.
 /// False: something still does after `patience`. It must stay, and its metrics are gone.
 [[nodiscard]] bool close_within(export_backend& of, std::chrono::milliseconds patience) noexcept;
@@ -81,7 +81,8 @@ lost_delegations lost_by_change(const export_config& running, const export_confi
 /// Throws config_error for exports that would be open to the Internet.
 void refuse_public(std::span<const std::shared_ptr<served_export>> exports,
                    std::span<const listen_target> targets);
-/// Throws config_error for exports whose callers could read what lies in `state`.
-void refuse_exported_state(std::span<const std::shared_ptr<served_export>> exports, const std::string& state);
+/// Throws config_error for exports whose callers could read what lies in `state`. `wait`: for what exports have been opened with, or none.
+void refuse_exported_state(std::span<const std::shared_ptr<served_export>> exports, const std::string& state,
+                           const hung_wait& wait);
 
 } // namespace verbena::nfs

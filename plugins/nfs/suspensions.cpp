@@ -4,12 +4,15 @@
 #include <verbena/core/log.hpp>
 #include <verbena/core/module/settings.hpp>
 #include <verbena/core/printable.hpp>
+#include <verbena/core/reactor/ask.hpp>
 #include <verbena/core/task/sleep.hpp>
 #include <verbena/protocols/files/under_way.hpp>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <ctime>
+#include <future>
 #include <stdexcept>
 #include <utility>
 
@@ -17,59 +20,35 @@ namespace verbena::nfs {
 
 namespace {
 
-/// Runs a task on a shard for a thread that is none. Owned by itself, as whoever waits for it may give up.
-class errand final : public remote_message {
-public:
-    using work = std::function<task<void>()>;
+using errand = std::function<task<void>()>;
 
-    static storage::suspension_step begin(shard& on, work what)
-    {
-        const auto made = std::make_shared<errand>(on, std::move(what));
-        made->self_ = made;
-        on.reactor().post_remote(*made);
-        return [made]() -> std::optional<std::string> {
-            if (!made->is_over_.load(std::memory_order_acquire))
-                return std::nullopt;
-            return made->failed_;
-        };
+task<std::string> run_errand(errand what)
+{
+    std::string failed;
+    try {
+        task<void> doing = what();
+        co_await doing;
+    } catch (const std::exception& e) {
+        failed = e.what();
     }
-    errand(shard& on, work what) : on_(on), what_(std::move(what)) {}
-    ~errand() = default;
-    void deliver() noexcept override
-    {
-        const std::shared_ptr<errand> here = std::move(self_);
+    co_return failed;
+}
+
+// Runs a task on a shard for a thread that is none. Whoever waits for it may give up. What it kept has gone when it has ended.
+storage::suspension_step begin_errand(shard& on, errand what)
+{
+    auto begins = [what = std::move(what)](shard&) mutable { return run_errand(std::move(what)); };
+    const std::shared_future<std::string> asked = begin_ask(on, std::move(begins)).share();
+    return [asked]() -> std::optional<std::string> {
+        if (asked.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
+            return std::nullopt;
         try {
-            on_.tasks().spawn(&errand::run, here);
-        } catch (const std::exception&) {
-            end("no memory");
+            return asked.get();
+        } catch (const std::exception& e) { // no memory, or the shard has ended
+            return e.what();
         }
-    }
-
-private:
-    static task<void> run(std::shared_ptr<errand> e)
-    {
-        std::string failed;
-        try {
-            task<void> doing = e->what_();
-            co_await doing;
-        } catch (const std::exception& x) {
-            failed = x.what();
-        }
-        e->end(std::move(failed));
-    }
-    void end(std::string failed)
-    {
-        what_ = nullptr; // what it kept may go
-        failed_ = std::move(failed);
-        is_over_.store(true, std::memory_order_release);
-    }
-
-    shard& on_;
-    work what_;
-    std::shared_ptr<errand> self_; // as a message
-    std::string failed_;
-    std::atomic<bool> is_over_{false};
-};
+    };
+}
 
 constexpr duration most_pause = std::chrono::seconds(1);
 
@@ -274,10 +253,10 @@ storage::suspension_step suspensions::state_side::recall()
         restores_->store(false); // what it has not done yet, the next restore() does
     if (state == nullptr || !mine_.exported.pnfs)
         return storage::ended_step();
-    return errand::begin(state->home(),
-                         [state, space = mine_.exported.space, keep = mine_.shared_from_this()] {
-                             return recall_layouts(state, space);
-                         });
+    return begin_errand(state->home(),
+                        [state, space = mine_.exported.space, keep = mine_.shared_from_this()] {
+                            return recall_layouts(state, space);
+                        });
 }
 
 // Exports of one tree have their locks together, so the last of them lets go.
@@ -288,7 +267,7 @@ storage::suspension_step suspensions::state_side::let_go_of_locks()
     if (state == nullptr || of_.has_served_others(mine_))
         return storage::ended_step();
     goes_on_ = std::make_shared<std::atomic<bool>>(true);
-    letting_go_ = errand::begin(state->home(), [state, space = mine_.exported.space, on = goes_on_] {
+    letting_go_ = begin_errand(state->home(), [state, space = mine_.exported.space, on = goes_on_] {
         return let_go(state, space, on);
     });
     return letting_go_;
@@ -303,12 +282,12 @@ storage::suspension_step suspensions::state_side::restore(std::shared_ptr<storag
         goes_on_->store(false);
     restores_ = std::make_shared<std::atomic<bool>>(true);
     const std::shared_ptr<const entry> mine = mine_.shared_from_this();
-    errand::work work = [state, mine, keep = mine->backend.lock(), to = std::move(to), goes_on = restores_,
-                         before = std::exchange(letting_go_, nullptr), all = &of_] {
+    errand work = [state, mine, keep = mine->backend.lock(), to = std::move(to), goes_on = restores_,
+                   before = std::exchange(letting_go_, nullptr), all = &of_] {
         return take_again(state, std::shared_ptr<const export_options>(mine, &mine->exported), keep, to,
                           before, goes_on, [all, mine] { return !all->has_suspended_others(*mine); });
     };
-    return errand::begin(state->home(), std::move(work));
+    return begin_errand(state->home(), std::move(work));
 }
 
 suspensions::suspensions(const export_set& exports, std::function<state_home*()> state)

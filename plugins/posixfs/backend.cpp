@@ -574,8 +574,9 @@ result<std::unique_ptr<storage::file_backend>> open_at(const posixfs_options& na
 
 } // namespace
 
-begun_open::begun_open(const posixfs_options& options, blocking_pool& lane)
-    : options_(options), lane_(lane), until_(std::chrono::steady_clock::now() + watched_root::patience)
+begun_open::begun_open(const posixfs_options& options, blocking_pool& lane,
+                       std::optional<clock::time_point> answer_by)
+    : options_(options), lane_(lane), until_(answer_by.value_or(clock::now() + watched_root::patience))
 {
     if (options_.name.empty())
         options_.name = options_.root.string();
@@ -633,6 +634,12 @@ root_state root_state_of(const storage::file_backend& b)
 {
     const auto* ours = dynamic_cast<const backend*>(&b);
     return ours != nullptr ? ours->state() : root_state::up;
+}
+
+void leave_root_alone(storage::file_backend& b) noexcept
+{
+    if (auto* const ours = dynamic_cast<backend*>(&b))
+        ours->leave_root_alone();
 }
 
 std::string root_trouble_of(const storage::file_backend& b)

@@ -107,6 +107,12 @@ public:
     /// nullptr without posixfs_options::watch: nobody would see what is there later.
     storage::suspendable* suspension() noexcept { return watched_ ? this : nullptr; }
     std::string trouble() const { return watched_ ? watched_->trouble() : std::string(); }
+    /// From here on no root is served that is not served now. Any thread.
+    void leave_root_alone() noexcept
+    {
+        if (watched_)
+            watched_->leave();
+    }
     /// Looks at the root at once, on the calling thread, which may wait. Nothing without posixfs_options::watch.
     void look_at_root() noexcept
     {

@@ -16,15 +16,18 @@ namespace verbena::posixfs {
 /// open_posixfs() in two parts.
 class begun_open {
 public:
-    /// Has a thread of `lane` look at the root, if that is watched.
-    begun_open(const posixfs_options& options, blocking_pool& lane);
-    /// Waits until 5 s after the begin at most. Called once.
+    using clock = std::chrono::steady_clock;
+    /// Has a thread of `lane` look at the root, if that is watched. finish() waits for it until `answer_by`; without one
+    /// until 5 s have passed.
+    begun_open(const posixfs_options& options, blocking_pool& lane,
+               std::optional<clock::time_point> answer_by = {});
+    /// A root that does not answer in time is served when it does. Called once.
     result<std::unique_ptr<storage::file_backend>> finish();
 
 private:
     posixfs_options options_;
     blocking_pool& lane_;
-    const std::chrono::steady_clock::time_point until_;
+    const clock::time_point until_;
     std::optional<error> refused_;
     std::optional<begun_call<result<std::unique_ptr<standing_root>>>> first_look_;
 };

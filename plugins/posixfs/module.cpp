@@ -119,7 +119,7 @@ private:
             : values_(values),
               context_(context),
               options_(options_of(values, context)),
-              begun_(options_, context.lane)
+              begun_(options_, context.lane, context.answer_by)
         {
         }
         storage::opened_backend finish() override { return opened(values_, context_, options_, begun_); }
@@ -178,6 +178,7 @@ private:
         out.is_up = [files = out.files.get()] { return root_state_of(*files) == root_state::up; };
         out.has_locks = [files = out.files.get()] { return has_local_locks(*files); };
         out.why_down = [files = out.files.get()] { return root_trouble_of(*files); };
+        out.not_wanted = [files = out.files.get()] { leave_root_alone(*files); };
         out.notes = describe(*out.files);
         if (options.async)
             out.warning = "async is unsafe: what a client was told is written may be lost when power fails";

@@ -5,6 +5,7 @@
 #include "commands.hpp"
 #include "http_get.hpp"
 #include "json_text.hpp"
+#include "program.hpp"
 
 #include "../standard_output.hpp"
 
@@ -15,7 +16,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -25,13 +25,10 @@
 #include <optional>
 #include <poll.h>
 #include <set>
-#include <spawn.h>
 #include <sstream>
 #include <string_view>
 #include <sys/utsname.h>
-#include <sys/wait.h>
 #include <system_error>
-#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -135,45 +132,17 @@ part host_part()
 part program_part(std::string name, std::vector<std::string> words, std::size_t most)
 {
     part out{std::move(name), {}, {}, false, false};
-    int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) {
-        out.failed = why(errno);
-        return out;
-    }
-    const unique_fd from(ends[0]);
-    unique_fd to(ends[1]);
-    std::vector<char*> arguments;
-    for (std::string& word : words)
-        arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    posix_spawn_file_actions_t actions;
-    ::posix_spawn_file_actions_init(&actions);
-    ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    ::posix_spawn_file_actions_adddup2(&actions, to.get(), 1);
-    ::posix_spawn_file_actions_adddup2(&actions, to.get(), 2);
-    pid_t child = 0;
-    const int failed = ::posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
-    ::posix_spawn_file_actions_destroy(&actions);
-    to.reset();
-    if (failed != 0) {
-        out.failed = words[0] + ": " + why(failed);
-        return out;
-    }
-    read_all(from.get(), most, clock::now() + patience_with_a_part, out);
-    if (!out.failed.empty() || out.is_cut)
-        ::kill(child, SIGKILL);
-    // One that hangs in the kernel does not even end when it is killed.
-    int status = 0;
-    pid_t ended = 0;
-    for (int i = 0; i < 100 && ended == 0; ++i) {
-        ended = ::waitpid(child, &status, WNOHANG);
-        if (ended == 0)
-            std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    if (ended != child)
-        out.failed = words[0] + " has not ended";
-    if (out.failed.empty() && !out.is_cut && (!WIFEXITED(status) || WEXITSTATUS(status) != 0))
-        out.failed = words[0] + " failed";
+    const std::string program = words[0];
+    said told = run_program(std::move(words),
+                            {.patience = patience_with_a_part, .most = most, .errors_with_output = true});
+    out.text = std::move(told.output);
+    out.is_cut = told.is_cut;
+    if (told.failed == ETIMEDOUT)
+        out.failed = program + " took longer than " + std::to_string(patience_with_a_part.count()) + " s";
+    else if (told.failed != 0)
+        out.failed = program + ": " + why(told.failed);
+    else if (!told.is_cut && told.status != 0)
+        out.failed = program + " failed";
     return out;
 }
 
@@ -233,16 +202,16 @@ std::set<std::string> known_commands(const part& help)
     return names;
 }
 
-// As the file that it would be.
-part config_part(const part& told)
+// As the file that it would be: the lines of a command's only column.
+part lines_part(std::string name, const part& told, const char* column)
 {
-    part out{"config.toml", {}, told.failed, told.is_cut, false};
+    part out{std::move(name), {}, told.failed, told.is_cut, false};
     const ordered all = ordered::parse(told.text, nullptr, false);
     if (all.is_object())
         if (const auto rows = all.find("rows"); rows != all.end() && rows->is_array())
             for (const ordered& row : *rows)
                 if (row.is_object())
-                    out.text += text_of(row, "configuration") + '\n';
+                    out.text += text_of(row, column) + '\n';
     return out;
 }
 
@@ -262,7 +231,7 @@ std::vector<part> collect(const admin_options& o)
             continue;
         part told = command_part(o, command);
         if (command == "config") {
-            all.push_back(config_part(told));
+            all.push_back(lines_part("config.toml", told, "configuration"));
             continue;
         }
         if (command == "status") {
@@ -287,6 +256,12 @@ std::vector<part> collect(const admin_options& o)
         {"journalctl", "--no-pager", "--quiet", "--output=short-iso", "--lines", log_lines, "_PID=" + pid},
         most_of_a_log));
     all.back().may_lack = true;
+    // Where no journal has it, as in a container, the daemon itself knows its last lines.
+    if ((!all.back().failed.empty() || all.back().text.empty()) && known.contains("log")) {
+        part own = lines_part("log.txt", command_part(o, "log"), "line");
+        if (own.failed.empty() && !own.text.empty())
+            all.back() = std::move(own);
+    }
     return all;
 }
 

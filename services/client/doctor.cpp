@@ -370,6 +370,8 @@ task<void> check_server(runtime& r, url where, report& out)
             std::string text = counted(exports->size(), "export");
             for (const nfs::export_entry& e : *exports)
                 text += " " + e.directory;
+            if (mounts->is_cut())
+                text += " and more, which are left out";
             out.add({"MOUNT", verdict::good, text, ""});
             if (answered && s.where().path != "/")
                 co_await check_export(s, *mounts, out);

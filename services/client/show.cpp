@@ -582,7 +582,9 @@ task<int> mounts(runtime& r, std::string text)
         code = complain(s.without_mounts(service.error()).text(), exit_unreachable);
     } else {
         auto exports = co_await service->exports();
+        bool is_cut = service->is_cut();
         auto mounted = co_await service->dump();
+        is_cut = is_cut || service->is_cut();
         json out = {{"exports", json::array()}, {"mounts", json::array()}};
         if (!exports && exports.error() == std::errc::connection_reset) {
             code = complain(s.without_mounts(exports.error()).text(), exit_unreachable);
@@ -622,11 +624,11 @@ task<int> mounts(runtime& r, std::string text)
         }
         if (r.options().json)
             print("%s\n", dump(out).c_str());
-        constexpr std::size_t most = nfs::mount_client::max_list;
-        if ((exports && exports->size() == most) || (mounted && mounted->size() == most))
-            code = complain("the server's list goes on behind " + std::to_string(most) +
-                                " entries, which is all that is shown",
-                            exit_failed);
+        if (is_cut)
+            code =
+                complain("the server's list goes on behind " + std::to_string(nfs::mount_client::max_list) +
+                             " entries, which is all that is shown",
+                         exit_failed);
     }
     co_await s.close();
     co_return code;

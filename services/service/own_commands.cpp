@@ -3,17 +3,23 @@
 
 #include "evict_command.hpp"
 
+#include <verbena/core/last_log_lines.hpp>
 #include <verbena/core/log.hpp>
+#include <verbena/core/printable.hpp>
 #include <verbena/core/reactor/request_list.hpp>
 #include <verbena/core/task/trace_name.hpp>
 
 #include <algorithm>
+#include <charconv>
+#include <cstddef>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string_view>
+#include <system_error>
 #include <unistd.h>
 #include <utility>
 
@@ -277,6 +283,34 @@ control_command log_level_command()
     return c;
 }
 
+// Of a process without a journal, or whose journal nobody may read.
+control_command log_command()
+{
+    control_command c;
+    c.name = "log";
+    c.help = "The last lines of the log, the newest last; LINES of them";
+    c.columns = {"line"};
+    c.arguments = {{.name = "lines", .help = "How many at most; without it all that are kept"}};
+    c.answer = [](const control_arguments& said) {
+        std::size_t most = std::numeric_limits<std::size_t>::max();
+        if (const std::string* const lines = said.find("lines"); lines != nullptr) {
+            const char* const end = lines->data() + lines->size();
+            const auto [last, bad] = std::from_chars(lines->data(), end, most);
+            if (bad != std::errc() || last != end || most == 0)
+                throw std::runtime_error("log: " + printable(*lines) +
+                                         " is no number of lines: write one from 1 on, as in log 100");
+        }
+        control_answer all;
+        std::istringstream lines(last_log_lines());
+        for (std::string line; std::getline(lines, line);)
+            all.rows.push_back({line});
+        if (all.rows.size() > most)
+            all.rows.erase(all.rows.begin(), all.rows.end() - std::ptrdiff_t(most));
+        return all;
+    };
+    return c;
+}
+
 control_command drain_command(const std::shared_ptr<const told_of_service>& told)
 {
     control_command c;
@@ -326,6 +360,7 @@ void add_own_commands(control_table& table, told_of_service told)
     table.add(requests_command());
     table.add(modules_command(shared));
     table.add(log_level_command());
+    table.add(log_command());
     table.add(evict_command(shared));
     table.add(drain_command(shared));
     control_command help;

@@ -45,7 +45,7 @@ struct told_of_service {
 /// A configuration with "(not shown)" in place of what may be a secret (verbena::is_secret()).
 setting_values without_secrets(const setting_values& values);
 
-/// help, status, config, connections, requests, modules, loglevel, evict, drain. `table` has help's list, too.
+/// help, status, config, connections, requests, modules, loglevel, log, evict, drain. `table` has help's list, too.
 void add_own_commands(control_table& table, told_of_service told);
 
 } // namespace verbena::services

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reloader.hpp"
 #include "served_protocol.hpp"
+#include "state_directory.hpp"
 
 #include <verbena/core/log.hpp>
 #include <verbena/core/module/start_error.hpp>
@@ -205,8 +206,13 @@ reloader::plan reloader::make_plan(const std::string* file, bool looks_only)
                      std::string(name) + '.', true, made.changes);
 
     const std::string& state = wanted.table("daemon").text("state");
-    if (std::error_code ignored; looks_only && !state.empty() && !std::filesystem::exists(state, ignored))
-        made.changes.push_back({"daemon.state", state + " is not there: a start makes it", true});
+    if (looks_only && !state.empty()) {
+        std::error_code ignored;
+        if (!std::filesystem::exists(state, ignored))
+            made.changes.push_back({"daemon.state", state + " is not there: a start makes it", true});
+        else if (terms_.has_state)
+            at_place_of_start(wanted.table("daemon").place("state"), [&] { look_at_state_directory(state); });
+    }
 
     // Of protocols.
     std::set<std::string> addresses;

@@ -65,6 +65,8 @@ public:
         std::vector<std::pair<std::string, std::function<void(const setting_values&)>>> at_once;
         /// Called after each reload, with what is configured now.
         std::function<void(const setting_values&)> reloaded;
+        /// Whether the service keeps something in its state folder.
+        bool has_state = false;
     };
     explicit reloader(terms t);
     reloader(const reloader&) = delete;

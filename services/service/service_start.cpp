@@ -8,6 +8,7 @@
 #include "rdma_port_metrics.hpp"
 #include "shard_server.hpp"
 
+#include <verbena/core/net/net.hpp>
 #include <verbena/core/net/refusals.hpp>
 #include <verbena/core/printable.hpp>
 #include <verbena/core/reactor/request_list.hpp>
@@ -235,6 +236,10 @@ std::string service::impl::in_clear_text() const
                 urls += ' ' + l.url();
         }
     }
+    // Its pages tell names of exports and clients to whoever asks.
+    const std::string& pages = values.table("metrics").text("listen");
+    if (const auto where = net::endpoint::parse(pages); exporter && where && !where->is_loopback())
+        urls += ' ' + exporter->url();
     return urls.empty() ? urls
                         : "not encrypted, and callers are who they say they are:" + urls +
                               "; let only a network that you trust reach that\n";
@@ -300,6 +305,7 @@ void service::impl::prepare_reloads()
     for (const served& s : protocols)
         t.protocols.emplace_back(s.name, s.all);
     t.running = values;
+    t.has_state = has_state;
     t.at_once.emplace_back("log_level", [](const setting_values& daemon) {
         log_level level = log_level::info;
         parse_log_level(daemon.text("log_level"), level);

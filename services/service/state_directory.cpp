@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
 #include <string_view>
 #include <sys/stat.h>
@@ -29,37 +30,67 @@ std::string default_state_directory()
     throw config_error("neither XDG_STATE_HOME nor HOME is set: say where state is kept with --state DIR");
 }
 
+namespace {
+
+std::string about_state(const std::string& path, const std::string& why, const std::string& cure = "")
+{
+    return "state " + path + ": " + why + "; " + cure +
+           "choose a directory of yours ([daemon] state, --state DIR)";
+}
+
+[[noreturn]] void fail_state(const std::string& path, int failed)
+{
+    const error e = error::from_errno(failed, "");
+    throw_start_failure(e, about_state(path, e.message()));
+}
+
+void refuse_what_others_change(const std::string& path)
+{
+    struct stat s{};
+    if (::stat(path.c_str(), &s) != 0)
+        fail_state(path, errno);
+    if (!S_ISDIR(s.st_mode))
+        throw config_error(about_state(path, "is no directory"));
+    if (s.st_uid != ::geteuid())
+        throw config_error(about_state(path,
+                                       "belongs to user " + std::to_string(s.st_uid) +
+                                           ", and verbenad runs as user " + std::to_string(::geteuid()),
+                                       "chown it and the files in it, or "));
+    if ((s.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        throw config_error(
+            about_state(path, "others may write there, and could replace the key of the file handles",
+                        "chmod go-w " + path + ", or "));
+}
+
+} // namespace
+
 void make_state_directory(const std::string& path)
 {
-    const auto text = [&path](const std::string& why, const std::string& cure = "") {
-        return "state " + path + ": " + why + "; " + cure +
-               "choose a directory of yours ([daemon] state, --state DIR)";
-    };
-    const auto refuse = [&](const std::string& why, const std::string& cure = "") {
-        throw config_error(text(why, cure));
-    };
-    const auto fail = [&](int failed) {
-        const error e = error::from_errno(failed, "");
-        throw_start_failure(e, text(e.message()));
-    };
     std::filesystem::path level;
     for (const auto& part : std::filesystem::path(path)) {
         level /= part;
         if (::mkdir(level.c_str(), S_IRWXU) != 0 && errno != EEXIST)
-            fail(errno);
+            fail_state(path, errno);
     }
-    struct stat s{};
-    if (::stat(path.c_str(), &s) != 0)
-        fail(errno);
-    if (!S_ISDIR(s.st_mode))
-        refuse("is no directory");
-    if (s.st_uid != ::geteuid())
-        refuse("belongs to user " + std::to_string(s.st_uid) + ", and verbenad runs as user " +
-                   std::to_string(::geteuid()),
-               "chown it and the files in it, or ");
-    if ((s.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-        refuse("others may write there, and could replace the key of the file handles",
-               "chmod go-w " + path + ", or ");
+    refuse_what_others_change(path);
+}
+
+void look_at_state_directory(const std::string& path)
+{
+    refuse_what_others_change(path);
+    if (::faccessat(AT_FDCWD, path.c_str(), W_OK | X_OK, AT_EACCESS) == 0)
+        return;
+    const int failed = errno;
+    if (failed == EROFS)
+        throw config_error(
+            about_state(path, "is on a file system that is read-only here, and verbenad must write there",
+                        "mount it to be written (mount -o remount,rw), name it in ReadWritePaths= of the "
+                        "unit, or "));
+    if (failed == EACCES)
+        throw config_error(about_state(
+            path, "user " + std::to_string(::geteuid()) + ", as which verbenad runs, may not write there",
+            "chmod u+rwx " + path + ", or "));
+    fail_state(path, failed);
 }
 
 } // namespace verbena::services

@@ -74,6 +74,11 @@ class Admin(daemon.DaemonTest):
         self.assertEqual(caller.nfs(0).status, 0)
         d.log_with(r"(?m)^\S+ trace ")
         self.assertIn("no level loud; ", self.admin("loglevel", "loud", status=1))
+        kept = [row["line"] for row in self.rows("log")]
+        self.assertTrue(all(line in d.log() for line in kept) and any(" trace " in line for line in kept), kept[-3:])
+        self.assertEqual(len(self.rows("log", "2")), 2)
+        for wrong in ("0", "2x", "-1"):
+            self.assertIn("is no number of lines", self.admin("log", wrong, status=1))
         self.assertIn("no command statsu; did you mean status?", self.admin("statsu", status=1))
         caller.close()
 
@@ -195,6 +200,9 @@ class Admin(daemon.DaemonTest):
         self.assertIn(self.data.encode(), inside["config.toml"])
         self.assertIn(os.uname().release.encode(), inside["host.txt"])
         self.assertFalse([name for name, text in files.items() if secret in text])
+        # No journal has it: this daemon writes to a file.
+        lines = inside["log.txt"].decode().splitlines()
+        self.assertTrue(lines and all(line in state.log() for line in lines), lines[-3:])
         for name in inside:
             if name != "CONTENTS.txt":
                 self.assertIn(name, done.stdout)

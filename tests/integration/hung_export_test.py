@@ -195,7 +195,60 @@ pseudo = "/export"
         self.assertIn("export /hung", done.stdout)
         self.assertTrue(late.is_alive(), "it came back when the disk did")
         self.assertGreater(d.metric('verbena_blocking_running_jobs{lane="export /hung"}'), 0)
+        self.assertEqual(d.metric('verbena_unclosed_exports{reason="unused"}'), 1)
         disk.go_on()
+        # Nobody wants it: the disk can be unmounted without another reload or check.
+        d.log_with("an export that was opened for nothing is closed, as its disk answers export=/hung")
+        end = time.monotonic() + peers.LIMIT
+        while hung_disk.LIBC.umount2(folder.encode(), 0) != 0:
+            self.assertLess(time.monotonic(), end, d.log())
+            time.sleep(0.05)
+        self.assertNotIn("an export is served", d.log())
+        self.assertEqual(d.metric('verbena_unclosed_exports{reason="unused"}'), 0)
+
+    def test_of_two_that_wait_for_one_disk_the_export_is_served(self):
+        folder = os.path.join(self.folder, "hung")
+        os.mkdir(folder)
+        disk = hung_disk.HungDisk(folder)
+        self.addCleanup(disk.close)
+        config = os.path.join(self.folder, "config.toml")
+        def write(more=""):
+            with open(config, "w", encoding="utf-8") as file:
+                file.write(f"""[daemon]
+state = "{self.folder}/state"
+shards = {daemon.shards(1)}
+[metrics]
+listen = "127.0.0.1:0"
+[nfs]
+listen = ["tcp://127.0.0.1:0"]
+rpcbind = "no"
+[[nfs.export]]
+directory = "{self.data}"
+pseudo = "/export"
+{more}""")
+        write()
+        d = self.run_daemon("serve", config)
+        disk.hang()
+        late = threading.Timer(2 * daemon.START_LIMIT, disk.close) # whoever waits for it can't be killed
+        late.start()
+        self.addCleanup(late.cancel)
+        write(f'[[nfs.export]]\ndirectory = "{folder}"\npseudo = "/hung"\n')
+        client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
+        for word in ("check", "reload"):
+            done = subprocess.run([client, "admin", "--socket", os.path.join(self.folder, "state", "control"), word],
+                                  capture_output=True, text=True, timeout=120 * daemon.SLOW, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(late.is_alive(), "it came back when the disk did")
+        disk.go_on()
+        end = time.monotonic() + peers.LIMIT
+        while (d.metric('verbena_export_up{export="/hung"}'), d.metric('verbena_unclosed_exports{reason="unused"}')) != (1, 0):
+            self.assertLess(time.monotonic(), end, d.log())
+            time.sleep(0.05)
+        self.assertEqual(d.log().count("an export is served export=/hung"), 1)
+        caller = TcpPeer(d.port("tcp"))
+        hung = caller.mount("/hung")
+        self.assertEqual(caller.nfs(GETATTR, peers.opaque(hung)).nfs_status(), 0)
+        caller.close()
 
     def test_a_start_with_a_disk_that_hangs_can_be_stopped(self):
         folder = os.path.join(self.folder, "hung")

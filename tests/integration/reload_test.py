@@ -70,7 +70,7 @@ rpcbind = "no"
         return {row["what"]: (row["change"], row["needs_restart"]) for row in self.rows(*words)}
 
     def exported(self):
-        return sorted(row["path"] for row in self.rows("exports"))
+        return sorted(row["path"] for row in self.rows("exports") if row["state"] != "closing")
 
     def reader(self, d, name, version):
         """A client that has read the first byte of a large file, and waits for somebody to take the rest."""
@@ -272,6 +272,25 @@ rpcbind = "no"
             self.assertRegex(self.admin("check", other, status=1), r"other.toml:\d+:\d+: .*can't listen there")
         self.assertEqual(stat.S_IMODE(os.stat(self.tree("c")).st_mode), 0o777)
         self.assertEqual(sorted(os.listdir(self.tree("c"))), ["large"])
+
+    def test_a_look_tells_a_state_folder_that_a_start_could_not_use(self):
+        self.write("a")
+        self.serve()
+        state = os.path.join(self.folder, "read-only")
+        os.mkdir(state)
+        other = os.path.join(self.folder, "other.toml")
+        with open(self.config, encoding="utf-8") as file:
+            text = file.read()
+        with open(other, "w", encoding="utf-8") as file:
+            file.write(text.replace(f'"{self.folder}/state"', f'"{state}"'))
+        self.assertIn("daemon.state", self.changes("check", other))
+        self.assertEqual(hung_disk.LIBC.mount(b"none", state.encode(), b"tmpfs", 1, b"mode=700"), 0) # MS_RDONLY
+        self.addCleanup(hung_disk.LIBC.umount2, state.encode(), 2) # MNT_DETACH
+        self.assertRegex(self.admin("check", other, status=1), rf"other.toml:\d+:\d+: state {state}: is on a file system that is "
+                         r"read-only here.*mount it to be written \(mount -o remount,rw\), name it in ReadWritePaths=")
+        hung_disk.LIBC.umount2(state.encode(), 2)
+        os.chmod(state, 0o777)
+        self.assertIn("others may write there", self.admin("check", other, status=1))
 
     def test_a_client_that_is_kept_out_has_no_delegation_that_others_wait_for(self):
         self.write("a", "b")

@@ -37,6 +37,7 @@ SOURCES = {
     "nfs4": ["protocols/nfs/wire/v4/" + part + ".cpp" for part in NFS4],
     "config": ["services/service/config_file.cpp", "core/module/settings.cpp", "plugins/nfs/export_config.cpp",
                "plugins/nfs/export_word.cpp", "core/net/ip_address.cpp"],
+    "metrics": ["services/client/top/metrics_text.cpp"], # of any server that `verbena top --url` asks
 }
 TESTS = ["unit_codecs", "unit_conformance", "unit_core", "unit_rpc", "unit_rpcrdma", "unit_rtrs", "unit_providers", "unit_services",
          "transports_iwarp_refusals_test"]
@@ -65,7 +66,7 @@ class Measured:
         wanted = {source for sources in SOURCES.values() for source in sources if source.endswith(".cpp")}
         found = set()
         self.commands = {}    # by the object, which may be of some sources
-        self.tests = {}       # likewise, of WITH_HEADERS
+        self.tests = {}       # likewise, of WITH_HEADERS, and what a test compiles for itself of what is measured
         self.replaced = set() # objects in whose place the archive is linked
         for entry, paths in compile_commands.compiled(self.build):
             sources = {os.path.relpath(path) for path in paths}
@@ -74,6 +75,8 @@ class Measured:
             if new := sources.intersection(wanted).difference(found):
                 self.commands[entry["output"]] = self.compiler(entry)
                 found.update(new)
+            elif len(sources) == 1 and sources <= wanted:
+                self.tests[entry["output"]] = self.compiler(entry)
             if new := sources.intersection(WITH_HEADERS).difference(found):
                 self.tests[entry["output"]] = self.compiler(entry)
                 found.update(new)

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <chrono>
+#include <initializer_list>
 #include <new>
 #include <optional>
 
@@ -44,20 +45,55 @@ constexpr std::array<failure_words, export_failure_count> words_of_failures{
 
 } // namespace
 
+failure_lines& failure_lines::of_process() noexcept
+{
+    static failure_lines all;
+    return all;
+}
+
+bool failure_lines::admit(log_limiter& own, std::chrono::steady_clock::time_point now,
+                          std::uint64_t& suppressed, std::uint64_t& left_out) noexcept
+{
+    if (!own.admit(now, suppressed))
+        return false;
+    if (std::uint64_t told_below = 0; !all_.admit(now, told_below)) {
+        left_out_.fetch_add(1 + suppressed, std::memory_order_relaxed);
+        return false;
+    }
+    left_out = left_out_.exchange(0, std::memory_order_relaxed);
+    return true;
+}
+
 void note_failure(export_counters& of, export_failure why, const rpc::call& c,
                   std::string_view operation) noexcept
 {
     of.of(why).add();
     const failure_words& words = words_of_failures[std::size_t(why)];
+    if (!log_enabled(log_level::warning))
+        return;
+    std::uint64_t suppressed = 0, left_out = 0;
+    if (!of.lines->admit(of.failures_told[std::size_t(why)], std::chrono::steady_clock::now(), suppressed,
+                         left_out))
+        return;
+    const auto tell = [](std::initializer_list<log_field> fields) {
+        log(log_level::warning, "nfs", "the file system of an export failed an operation", fields);
+    };
     try {
-        log_limited(of.failures_told[std::size_t(why)], log_level::warning, "nfs",
-                    "the file system of an export failed an operation",
-                    {{"export", of.exported},
-                     {"operation", operation},
-                     {"client", c.from().address},
-                     {"call", trace_name(c.trace())},
-                     {"cause", words.cause},
-                     {"cure", words.cure}});
+        const trace_name call(c.trace());
+        const log_field what[] = {{"export", of.exported},      {"operation", operation},
+                                  {"client", c.from().address}, {"call", call},
+                                  {"cause", words.cause},       {"cure", words.cure}};
+        if (suppressed == 0 && left_out == 0)
+            tell({what[0], what[1], what[2], what[3], what[4], what[5]});
+        else
+            tell({what[0],
+                  what[1],
+                  what[2],
+                  what[3],
+                  what[4],
+                  what[5],
+                  {"suppressed", suppressed},
+                  {"left_out", left_out}});
     } catch (const std::bad_alloc&) { // the count tells it
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host.hpp"
 
+#include "../program.hpp"
 #include "path_size.hpp"
-#include "program.hpp"
 
 #include <verbena/core/net/net.hpp>
 #include <verbena/core/reactor/blocking.hpp>
@@ -672,7 +672,7 @@ T in_time_or_late(std::optional<T> f)
 std::optional<unit_facts> unit_of(const std::string& file)
 {
     const std::string name = "verbenad.service";
-    const said shown = run_program({"systemctl", "show", "--no-pager", name}, program_patience);
+    const said shown = run_program({"systemctl", "show", "--no-pager", name}, {program_patience});
     if (!shown.is_good())
         return {};
     unit_facts u = parse_unit(name, shown.output);

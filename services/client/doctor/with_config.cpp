@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "with_config.hpp"
 
+#include "../program.hpp"
 #include "host.hpp"
-#include "program.hpp"
 #include "rules.hpp"
 
 #include <verbena/services/config_file.hpp>
@@ -25,7 +25,7 @@ constexpr std::chrono::seconds check_patience{30};
 std::optional<setting_values> effective_of(const std::string& file, const std::string& folder, report& out)
 {
     const said checked =
-        run_program({program_beside("verbenad"), "serve", file, "--check"}, check_patience, folder);
+        run_program({program_beside("verbenad"), "serve", file, "--check"}, {check_patience, folder});
     finding f{"configuration", verdict::bad, {}};
     if (checked.failed == ETIMEDOUT) {
         f.text = "verbenad does not come to an end with it";

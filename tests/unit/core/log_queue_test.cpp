@@ -459,4 +459,40 @@ BOOST_AUTO_TEST_CASE(a_line_longer_than_a_write_comes_whole)
     BOOST_TEST(to.end_of_reading() == (std::vector<std::string>{"before", without_feed(line), "behind"}));
 }
 
+BOOST_AUTO_TEST_CASE(the_last_lines_are_kept_whether_they_could_be_written_or_not)
+{
+    sink to;
+    to.begin_to_read();
+    const auto queue = make_queue(to);
+    BOOST_TEST(queue->last_lines() == "");
+    std::string all;
+    for (unsigned i = 0; i < 3; ++i) {
+        (void)queue->push(line(i), false);
+        all += line(i);
+    }
+    std::string text = "handed over\n";
+    all += text;
+    (void)queue->hand_over(text);
+    BOOST_TEST(queue->flush(long_one));
+    BOOST_TEST(queue->last_lines() == all);
+    BOOST_TEST(queue->stop(long_one));
+    BOOST_TEST(queue->last_lines() == all);
+    to.end_of_reading();
+}
+
+BOOST_AUTO_TEST_CASE(of_more_lines_than_are_kept_the_last_whole_ones_are_there)
+{
+    detail::log_tail tail(100);
+    tail.append("before it has memory\n");
+    BOOST_TEST(tail.lines() == "");
+    tail.prepare();
+    for (int i = 0; i < 30; ++i)
+        tail.append("line " + std::to_string(i) + '\n');
+    BOOST_TEST(tail.lines() ==
+               "line 18\nline 19\nline 20\nline 21\nline 22\nline 23\nline 24\nline 25\nline 26\n"
+               "line 27\nline 28\nline 29\n");
+    tail.append(std::string(250, 'x') + "\nlast\n");
+    BOOST_TEST(tail.lines() == "last\n");
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -59,6 +59,8 @@ struct disk {
     bool hangs = false, fails = false;
     std::string fails_at_begin; // the label of an export
     unsigned begun = 0;
+    unsigned not_wanted = 0;                               // back ends that were told so
+    std::vector<std::chrono::steady_clock::time_point> by; // until when each that was begun is waited for
     bool was_waited_for = false;
     std::weak_ptr<int> last; // of the last back end that was opened
 };
@@ -117,6 +119,7 @@ public:
         if (the_disk.fails_at_begin == context.label)
             throw config_error("it can't be begun");
         made->before = the_disk.begun;
+        the_disk.by.push_back(context.answer_by.value());
         if (context.lane.submit(*job))
             (void)job.release();
         return made;
@@ -140,6 +143,10 @@ private:
             auto lives = std::make_shared<int>();
             the_disk.last = lives;
             out.is_up = [lives] { return *lives == 0; };
+            out.not_wanted = [] {
+                const std::lock_guard here(the_disk.mutex);
+                ++the_disk.not_wanted;
+            };
             return out;
         }
         const storage::open_context& context;
@@ -176,7 +183,7 @@ struct fixture {
         host.table.add(modules::posixfs);
         host.table.add(hung);
         exports.emplace(table);
-        exports->open(host, configs({"/a", "/b"}), {});
+        exports->open(host, configs({"/a", "/b"}), {}, wait);
     }
     ~fixture()
     {
@@ -216,8 +223,8 @@ struct fixture {
     std::unique_ptr<reload_plan> plan(const std::vector<written>& wanted, bool looks = false,
                                       std::chrono::milliseconds patience = std::chrono::hours(1))
     {
-        export_set::terms by{host,       {},       nullptr,        false,  false,
-                             host.state, patience, close_patience, parked, suspended};
+        export_set::terms by{host,           {},     nullptr,   false,  false, host.state, patience,
+                             close_patience, parked, suspended, closing};
         return exports->plan(by, configs(wanted), looks);
     }
     std::string names() const
@@ -247,17 +254,17 @@ struct fixture {
         while (!b.expired())
             std::this_thread::yield();
     }
-    // The next one that finds the lane with nothing to do closes it.
-    void plan_until_gone(const std::weak_ptr<int>& kept)
+    static void until_gone(const std::weak_ptr<int>& kept)
     {
-        for (int i = 0; i < 1000 && !kept.expired(); ++i) {
-            (void)plan({"/a", "/b"});
+        while (!kept.expired())
             std::this_thread::yield();
-        }
-        BOOST_TEST(kept.expired());
     }
     // Exports whose disks are waited for, be they served or not.
-    std::size_t hanging() const { return host.rt->stuck_lanes({}).size(); }
+    std::size_t hanging() const
+    {
+        return std::size_t(std::ranges::count_if(
+            host.rt->stuck_lanes({}), [](const auto& lane) { return lane.name.starts_with("export "); }));
+    }
     // What was given up, and keeps nobody waiting, goes behind the answer.
     void answer_and_close()
     {
@@ -285,8 +292,10 @@ struct fixture {
     }
 
     one_host host;
-    export_table table;
+    export_table table, another_table;
+    hung_wait wait;
     std::optional<export_set> exports;
+    std::size_t closing = export_set::most_closing;
     std::chrono::milliseconds close_patience = std::chrono::hours(1);
     std::size_t parked = export_set::most_parked;
     std::map<std::uint32_t, std::string> suspended;
@@ -352,11 +361,16 @@ BOOST_FIXTURE_TEST_CASE(who_is_at_work_keeps_a_back_end_open_and_the_name_taken,
     }
     BOOST_TEST(said.find("still use it") != said.npos, said);
     BOOST_TEST(!goes.expired());
+    const auto leaving = exports->all_leaving();
+    BOOST_TEST_REQUIRE(leaving.size() == 1u);
+    BOOST_TEST((leaving[0].as.pseudo == "/b" && leaving[0].why.starts_with("waits for calls of clients")));
     host.rt->call(0, [&](shard&) {
         at_work.reset();
         call.reset();
     });
     until_gone(goes);
+    while (!exports->all_leaving().empty())
+        std::this_thread::yield();
     p = plan({"/a", "/b"});
     p->apply();
     BOOST_TEST(seen(1) == "/a/b");
@@ -456,13 +470,20 @@ BOOST_FIXTURE_TEST_CASE(a_disk_that_hangs_holds_up_nobody_who_opened_something_t
         (void)plan({"/a", "/b"});
         BOOST_TEST(!kept.expired());
         BOOST_TEST_REQUIRE(!the_disk.was_waited_for);
+        BOOST_TEST(the_disk.not_wanted == 1u);
+        BOOST_TEST(exports->count_unclosed().unused == 1u);
+        // It ends when the disk answers, without another reload.
+        the_disk.not_wanted = 0;
         the_disk.answer();
-        plan_until_gone(kept);
+        until_gone(kept);
+        BOOST_TEST(exports->count_unclosed().unused == 0u);
         // What could not be opened at all, too.
         the_disk.hang(true);
         BOOST_CHECK_THROW((void)plan({"/a", "/b", {"/c", {}, on_disk}}, looks), config_error);
         BOOST_TEST_REQUIRE(!the_disk.was_waited_for);
         the_disk.answer();
+        while (exports->count_unclosed().unused != 0)
+            std::this_thread::yield();
     }
     BOOST_TEST(names() == "/a/b");
 }
@@ -489,7 +510,7 @@ BOOST_FIXTURE_TEST_CASE(what_disks_keep_is_bounded, fixture)
     refuses({{"/c", {}, on_disk}, {"/d", {}, on_disk}});
     refuses({{"/c", {}, on_disk}});
     the_disk.answer();
-    plan_until_gone(first);
+    until_gone(first);
     auto p = plan({"/a", "/b", {"/c", {}, on_disk}});
     p->apply();
     BOOST_TEST(names() == "/a/b/c");
@@ -530,7 +551,8 @@ BOOST_FIXTURE_TEST_CASE(a_start_that_fails_waits_for_no_disk, fixture)
     the_disk.hang(true);
     std::string said;
     try {
-        exports->open(host, configs({{"/c", {}, on_disk}, {"/d", {}, on_disk}, {"/e", {}, on_disk}}), {});
+        exports->open(host, configs({{"/c", {}, on_disk}, {"/d", {}, on_disk}, {"/e", {}, on_disk}}), {},
+                      wait);
     } catch (const config_error& e) {
         said = e.what();
     }
@@ -538,6 +560,42 @@ BOOST_FIXTURE_TEST_CASE(a_start_that_fails_waits_for_no_disk, fixture)
     BOOST_TEST(hanging() == 3u);
     answer_and_close();
     BOOST_TEST(hanging() == 0u);
+}
+
+// Of disks that hang each has its share of one time, and not a time of its own.
+BOOST_AUTO_TEST_CASE(a_thousand_disks_that_hang_are_waited_for_no_longer_than_one)
+{
+    using std::chrono::milliseconds;
+    hung_wait wait;
+    const hung_wait::clock::time_point start{};
+    auto now = start, until = start;
+    BOOST_TEST((wait.until(now) == start + milliseconds(5000)));
+    for (int i = 0; i < 1000; ++i) {
+        until = std::max(until, wait.until(now));
+        const auto begun = now;
+        now += wait.pause();
+        wait.note_hung(begun);
+    }
+    BOOST_TEST((now == start + milliseconds(2500)));
+    BOOST_TEST((until == start + milliseconds(5000)));
+    // One that is opened later, since others took their time, may answer all the same.
+    now = start + milliseconds(9000);
+    BOOST_TEST((wait.until(now) == now + milliseconds(500)));
+    BOOST_TEST((wait.pause() == milliseconds(0)));
+}
+
+BOOST_FIXTURE_TEST_CASE(disks_that_hang_are_given_up_at_one_moment, fixture)
+{
+    the_disk.by.clear();
+    the_disk.hang(false);
+    exports->stop();
+    exports.emplace(another_table);
+    wait = hung_wait(std::chrono::hours(1));
+    exports->open(host, configs({{"/c", {}, on_disk}, {"/d", {}, on_disk}, {"/e", {}, on_disk}}), {}, wait);
+    BOOST_TEST_REQUIRE(the_disk.by.size() == 3u);
+    BOOST_TEST((the_disk.by[1] == the_disk.by[0] && the_disk.by[2] == the_disk.by[0]));
+    BOOST_TEST(hanging() == 3u);
+    BOOST_TEST_REQUIRE(!the_disk.was_waited_for);
 }
 
 BOOST_FIXTURE_TEST_CASE(no_more_are_begun_than_may_be_kept, fixture)
@@ -560,6 +618,55 @@ BOOST_FIXTURE_TEST_CASE(no_more_are_begun_than_may_be_kept, fixture)
     answer_and_close();
     plan(wanted)->apply();
     BOOST_TEST(names() == "/a/b/c/d/e/f");
+}
+
+// Nothing of them holds up another one, nor the reload.
+BOOST_FIXTURE_TEST_CASE(exports_that_nobody_can_close_take_no_thread_and_are_told, fixture)
+{
+    const test::log_at quiet(log_level::error);
+    closing = 3;
+    std::vector<written> all = {"/a", {"/c0", {}, on_disk}, {"/c1", {}, on_disk}, {"/c2", {}, on_disk}, "/d"};
+    plan(all)->apply();
+    const auto goes = backend("/d");
+    std::vector<std::weak_ptr<export_backend>> hung;
+    the_disk.hang(false);
+    for (const char* name : {"/c0", "/c1"}) {
+        hung.push_back(backend(name));
+        auto job = std::make_unique<waits_for_disk>();
+        if (hung.back().lock()->lane->submit(*job))
+            (void)job.release();
+    }
+    for (int i = 0; i < 2; ++i) {
+        all.erase(all.begin() + 1);
+        plan(all)->apply();
+    }
+    while (exports->all_leaving().size() != 2 ||
+           !exports->all_leaving()[1].why.starts_with("waits for its disk"))
+        std::this_thread::yield();
+    BOOST_TEST(exports->all_leaving()[0].why.starts_with("waits for its disk"));
+    BOOST_TEST_REQUIRE(
+        (exports->all_leaving()[0].as.pseudo == "/c0" && exports->count_unclosed().removed == 2u));
+    // One whose disk answers is closed beside them.
+    all.pop_back();
+    plan(all)->apply();
+    until_gone(goes);
+    while (exports->count_unclosed().removed != 2)
+        std::this_thread::yield();
+    (void)plan(all);
+    closing = 2;
+    all.pop_back();
+    const std::string said = why_not(all, false);
+    BOOST_TEST(said.find("the exports of 2 reloads are still being closed") != said.npos, said);
+    BOOST_TEST(said.find("verbena admin exports") != said.npos, said);
+    BOOST_TEST(names() == "/a/c2");
+    BOOST_TEST_REQUIRE(!the_disk.was_waited_for);
+    the_disk.answer();
+    for (const auto& each : hung)
+        until_gone(each);
+    while (exports->count_unclosed().removed != 0)
+        std::this_thread::yield();
+    plan(all)->apply();
+    BOOST_TEST(names() == "/a");
 }
 
 BOOST_FIXTURE_TEST_CASE(whoever_looks_at_an_export_keeps_it_open, fixture)

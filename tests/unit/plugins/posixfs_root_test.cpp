@@ -156,6 +156,22 @@ BOOST_AUTO_TEST_CASE(what_is_not_mounted_yet_is_served_once_it_is)
     });
 }
 
+BOOST_AUTO_TEST_CASE(what_nobody_wants_does_not_take_what_is_mounted_later)
+{
+    needs_root("to mount");
+    in_child([] {
+        place p;
+        p.options.mountpoint = p.root;
+        watched w(p.options);
+        check(w.look() == root_state::down, "nothing is mounted");
+        leave_root_alone(*w.fs);
+        p.mount();
+        check(w.look() == root_state::down, "it is left alone");
+        check(lines_with("an export is served") == 0, "and nobody is told that it is served");
+        check(::umount2(p.root.c_str(), 0) == 0, "nothing keeps it");
+    });
+}
+
 BOOST_AUTO_TEST_CASE(a_folder_in_what_is_not_mounted_yet_need_not_be_there)
 {
     needs_root("to mount");

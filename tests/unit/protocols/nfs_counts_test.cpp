@@ -257,6 +257,40 @@ BOOST_FIXTURE_TEST_CASE(what_the_file_system_fails_has_a_line_with_the_client_an
         BOOST_TEST(lines.count({what, "export=/export operation=WRITE client=", cause, "cure="}) == 1u);
 }
 
+// A disk array that fails has hundreds of exports and shards say so at once.
+BOOST_FIXTURE_TEST_CASE(lines_about_failures_of_all_exports_are_bounded_together, one_export)
+{
+    const log_at level{log_level::warning};
+    const lines_of_log lines;
+    nfs::failure_lines all(2, 1h);
+    first.traffic->on(0)->lines = &all;
+    const auto bytes = pattern(70);
+    for (const int failure : {ENOSPC, EDQUOT, EIO, EROFS, EIO}) {
+        files.fail = error::from_errno(failure);
+        BOOST_TEST((write(bytes) != nfsstat3::ok));
+    }
+    BOOST_TEST(lines.count({"failed an operation"}) == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(what_the_bound_of_all_exports_costs_is_counted)
+{
+    nfs::failure_lines all(2, 10s);
+    nfs::failure_limiter a, b, c, d;
+    const std::chrono::steady_clock::time_point start{};
+    std::uint64_t suppressed = 0, left_out = 0;
+    BOOST_TEST(all.admit(a, start + 1s, suppressed, left_out));
+    BOOST_TEST(!all.admit(a, start + 1s, suppressed, left_out)); // its own limit: one a minute
+    BOOST_TEST(all.admit(b, start + 1s, suppressed, left_out));
+    BOOST_TEST(left_out == 0u);
+    BOOST_TEST(!all.admit(c, start + 1s, suppressed, left_out));
+    BOOST_TEST(!all.admit(d, start + 1s, suppressed, left_out));
+    // The one that was suppressed of `a` is told by its own next line, those of `c` and `d` by any.
+    BOOST_TEST(all.admit(a, start + 61s, suppressed, left_out));
+    BOOST_TEST((suppressed == 1u && left_out == 2u));
+    BOOST_TEST(all.admit(b, start + 61s, suppressed, left_out));
+    BOOST_TEST((suppressed == 0u && left_out == 0u));
+}
+
 BOOST_FIXTURE_TEST_CASE(what_the_rule_of_an_export_refuses_is_no_failure_of_its_file_system, one_export)
 {
     const log_at level{log_level::warning};

@@ -776,7 +776,7 @@ BOOST_AUTO_TEST_CASE(every_service_has_these_commands)
     std::string all;
     for (const std::string& line : p.ask("help"))
         all += line;
-    for (const char* name : {"status", "config", "requests", "modules", "loglevel", "drain", "help"})
+    for (const char* name : {"status", "config", "requests", "modules", "loglevel", "log", "drain", "help"})
         BOOST_TEST(has(all, "\"command\":\"" + std::string(name) + '"'), name);
     BOOST_TEST(has(all, "[trace|debug|info|warning|error|off]"));
     BOOST_TEST(has(p.ask("drain").back(), "does not leave its end to service::run()"));

@@ -212,6 +212,24 @@ BOOST_AUTO_TEST_CASE(what_goes_in_clear_beyond_this_host_is_told)
     BOOST_TEST(line.find("iwarp://[::]:") != std::string::npos);
     BOOST_TEST(line.find("127.0.0.1") == std::string::npos);
 
+    // The page of metrics is no less open.
+    service pages("test", "1");
+    pages.serve("null", {"tcp://127.0.0.1:0"}, [&](shard&) {
+        std::vector<std::unique_ptr<rpc::program>> programs;
+        programs.push_back(std::make_unique<null_program>(alive));
+        return programs;
+    });
+    quiet(pages);
+    pages.set("metrics.listen", std::string("0.0.0.0:0"));
+    pages.configure();
+    pages.start();
+    const std::string& told = pages.start_text();
+    const std::size_t there =
+        told.find("not encrypted, and callers are who they say they are: http://0.0.0.0:");
+    BOOST_TEST(there != std::string::npos);
+    BOOST_TEST(told.find("/metrics; let only a network that you trust reach that", there) !=
+               std::string::npos);
+
     service within("test", "1");
     within.serve("null", {"tcp://127.0.0.1:0", "tcp://[::1]:0"}, [&](shard&) {
         std::vector<std::unique_ptr<rpc::program>> programs;
@@ -219,6 +237,7 @@ BOOST_AUTO_TEST_CASE(what_goes_in_clear_beyond_this_host_is_told)
         return programs;
     });
     quiet(within);
+    within.set("metrics.listen", std::string("127.0.0.1:0"));
     within.configure();
     within.start();
     BOOST_TEST(within.start_text().find("not encrypted") == std::string::npos);

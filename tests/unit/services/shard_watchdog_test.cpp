@@ -23,6 +23,7 @@
 #include <string>
 #include <string_view>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -214,6 +215,31 @@ BOOST_AUTO_TEST_CASE(a_state_folder_that_others_could_change_is_told_with_what_m
     }
     BOOST_REQUIRE(::chmod(name.c_str(), 0755) == 0);
     BOOST_TEST(refusal() == "");
+    if (::geteuid() == 0) { // whom a mode holds up is another user
+        BOOST_REQUIRE(::chown(name.c_str(), 54321, 54321) == 0);
+        BOOST_REQUIRE(::chmod(name.c_str(), 0500) == 0);
+        const pid_t child = ::fork();
+        if (child == 0) {
+            if (::setresuid(54321, 54321, 54321) != 0)
+                ::_exit(2);
+            try {
+                look_at_state_directory(name);
+            } catch (const config_error& e) {
+                const std::string said = e.what();
+                ::_exit(said.find("user 54321, as which verbenad runs, may not write there; chmod u+rwx " +
+                                  name) != said.npos
+                            ? 0
+                            : 3);
+            }
+            ::_exit(4);
+        }
+        int status = 0;
+        BOOST_TEST(::waitpid(child, &status, 0) == child);
+        BOOST_TEST(status == 0);
+        BOOST_REQUIRE(::chown(name.c_str(), 0, 0) == 0);
+        BOOST_REQUIRE(::chmod(name.c_str(), 0755) == 0);
+        look_at_state_directory(name); // nothing is wrong
+    }
     if (::geteuid() == 0) { // who else may give it away
         BOOST_REQUIRE(::chown(name.c_str(), 54321, 54321) == 0);
         BOOST_TEST(refusal() == "state " + name +

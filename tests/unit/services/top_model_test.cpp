@@ -90,6 +90,10 @@ BOOST_AUTO_TEST_CASE(text_of_prometheus_is_read)
     BOOST_TEST(all->at("c")[0].label("le") == "+Inf");
     BOOST_TEST(std::isnan(all->at("c")[0].value));
     BOOST_TEST(parse_metrics("")->empty());
+    const auto signs = parse_metrics("d -Inf\nd +3\nd Inf");
+    BOOST_REQUIRE(signs.has_value());
+    const auto& d = signs->at("d");
+    BOOST_TEST((std::isinf(d[0].value) && d[0].value < 0 && d[1].value == 3.0 && d[2].value > 1e308));
 }
 
 BOOST_AUTO_TEST_CASE(what_is_no_text_of_prometheus_has_its_line)
@@ -280,6 +284,18 @@ BOOST_AUTO_TEST_CASE(what_is_no_number_disturbs_no_order)
                    std::string(x) + "\"} " + (*x == '1' ? "1e308\n" : "1.7e308\n");
     BOOST_TEST(table(view_of(calls("READ", 0), endless + calls("NULL", 1), 2, 1), "operations").rows.size() ==
                2U);
+}
+
+BOOST_AUTO_TEST_CASE(samples_of_a_scrape_have_an_end)
+{
+    std::string text;
+    for (std::size_t i = 0; i < max_samples; ++i)
+        text += "a 1\n";
+    BOOST_TEST(parse_metrics(text)->at("a").size() == max_samples);
+    const auto more = parse_metrics(text + "# no sample\na 1\n");
+    BOOST_REQUIRE(!more.has_value());
+    BOOST_TEST(more.error().detail() == max_samples + 2);
+    BOOST_TEST(std::string_view(more.error().context()) == "there are at most 500,000 samples");
 }
 
 BOOST_AUTO_TEST_CASE(labels_of_a_scrape_have_an_end)

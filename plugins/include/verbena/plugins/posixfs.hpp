@@ -145,6 +145,9 @@ enum class root_state : std::uint8_t {
 root_state root_state_of(const storage::file_backend& backend);
 /// Why it is not up, and what cures that, for people; empty while it is up. Waits for no disk. As root_state_of().
 std::string root_trouble_of(const storage::file_backend& backend);
+/// For a back end that nobody wants, and that has to stay for as long as its disk hangs: a root that it does not serve now it never
+/// serves. As root_state_of().
+void leave_root_alone(storage::file_backend& backend) noexcept;
 
 /// Whether something that local_locks_of() gave is still there. `backend` must come from open_posixfs(). Any thread.
 bool has_local_locks(const storage::file_backend& backend);

@@ -86,7 +86,11 @@ task<result<std::vector<export_entry>>> mount_client::exports()
     std::vector<export_entry> all;
     mount3::export_reader reader(reply->results());
     std::string_view text;
-    while (all.size() < max_list && reader.next(text)) {
+    is_cut_ = false;
+    while (reader.next(text)) {
+        is_cut_ = all.size() == max_list;
+        if (is_cut_)
+            break;
         export_entry& entry = all.emplace_back();
         entry.directory = text;
         while (reader.next_group(text))
@@ -104,7 +108,11 @@ task<result<std::vector<mount_entry>>> mount_client::dump()
         co_return reply.error();
     std::vector<mount_entry> all;
     mount3::mount_entry entry;
-    while (all.size() < max_list && mount3::next(reply->results(), entry)) {
+    is_cut_ = false;
+    while (mount3::next(reply->results(), entry)) {
+        is_cut_ = all.size() == max_list;
+        if (is_cut_)
+            break;
         mount_entry& added = all.emplace_back();
         added.host = entry.hostname;
         added.directory = entry.directory;

@@ -9,6 +9,7 @@
 #include <verbena/protocols/storage/file_backend.hpp>
 #include <verbena/protocols/storage/suspension.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -37,6 +38,9 @@ struct open_context {
     };
     /// Every caller acts as this user, whatever it claims.
     std::optional<ids> everybody = {};
+    /// Until when begin_open() and finish() may wait for what does not answer: then they go on without it, or fail.
+    /// Nothing: as long as the module does by itself.
+    std::optional<std::chrono::steady_clock::time_point> answer_by = {};
 };
 
 /// A back end, and what people are told of it.
@@ -65,6 +69,9 @@ struct opened_backend {
     std::function<bool()> has_locks;
     /// What lets go of the file system for a while; nullptr if nothing does. Lives as long as `files`.
     suspendable* suspension = nullptr;
+    /// Nobody wants `files`, which something still runs for: what was not there when it was opened is not taken into use
+    /// when it comes. Empty where nothing comes later. Any thread, as long as `files` is there.
+    std::function<void()> not_wanted;
 };
 
 /// A back end that is being opened: what begin_open() began. Dropped, it opens nothing, and waits for nothing.

@@ -6,6 +6,7 @@
 #include <verbena/core/metrics.hpp>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -38,6 +39,30 @@ struct failure_limiter final : log_limiter {
     failure_limiter() noexcept : log_limiter(1, std::chrono::minutes(1)) {}
 };
 
+/// What keeps the lines about all exports few: beside the limit of each, one of them together. Any thread.
+class failure_lines {
+public:
+    static constexpr std::uint32_t usual_burst = 20; ///< lines in each usual_interval
+    static constexpr std::chrono::seconds usual_interval{10};
+
+    /// Lets `burst` lines through at once, and so many again in each `interval`.
+    explicit failure_lines(std::uint32_t burst = usual_burst,
+                           std::chrono::steady_clock::duration interval = usual_interval) noexcept
+        : all_(burst, interval)
+    {
+    }
+    /// Those of all exports of this process that nothing else is said for.
+    static failure_lines& of_process() noexcept;
+    /// True if a line that `own` limits may be written at `now`. `suppressed` is then how many of `own` were not since the last one,
+    /// and `left_out` how many lines of all exports their common limit has cost since its last line.
+    bool admit(log_limiter& own, std::chrono::steady_clock::time_point now, std::uint64_t& suppressed,
+               std::uint64_t& left_out) noexcept;
+
+private:
+    log_limiter all_;
+    std::atomic<std::uint64_t> left_out_{0};
+};
+
 /// One shard's. Written by that shard, read from any thread. A line of the cache of its own: shards share none.
 struct alignas(64) export_counters {
     counter reads;  ///< READ and READ_PLUS
@@ -47,14 +72,15 @@ struct alignas(64) export_counters {
     counter bytes_written;
     std::array<counter, export_failure_count> failures; ///< operations that failed so
     std::array<failure_limiter, export_failure_count> failures_told;
-    std::string_view exported; ///< what clients mount; empty: nobody has said
+    std::string_view exported;                           ///< what clients mount; empty: nobody has said
+    failure_lines* lines = &failure_lines::of_process(); ///< outlives this
 
     counter& of(export_failure why) noexcept { return failures[std::size_t(why)]; }
     const counter& of(export_failure why) const noexcept { return failures[std::size_t(why)]; }
 };
 
 /// Counts that `operation` of `c` failed so, and writes a line with the client and the cure, at most one a minute
-/// for each export, failure and shard. On the shard of `of`.
+/// for each export, failure and shard, and of all exports no more than `of.lines` lets through. On the shard of `of`.
 void note_failure(export_counters& of, export_failure why, const rpc::call& c,
                   std::string_view operation) noexcept;
 

@@ -52,10 +52,12 @@ public:
 
     /// Whether the program is there.
     task<result<void>> null();
-    /// What the server exports, in its order. At most max_list entries: more are left out.
+    /// What the server exports, in its order. At most max_list entries: more are left out, and is_cut() says so.
     task<result<std::vector<export_entry>>> exports();
     /// Who has mounted what, as far as the server remembers; at most max_list entries, as exports().
     task<result<std::vector<mount_entry>>> dump();
+    /// Whether the server had more entries than the last exports() or dump() yielded.
+    bool is_cut() const noexcept { return is_cut_; }
     /// Errors: ENAMETOOLONG also for an empty name.
     task<result<v3::nfs_fh3>> mnt(std::string_view directory);
     /// Has the server forget a mount. It succeeds for what was not mounted, too.
@@ -69,6 +71,7 @@ private:
 
     rpc::client_transport& transport_;
     identity who_;
+    bool is_cut_ = false;
 };
 
 /// Asks the port mapper at the other end of `transport` where `program` listens by TCP. Completes when: it has answered. On
