@@ -305,6 +305,63 @@ private:
     files::client_id last_ = files::nobody;
 };
 
+// Of one sort, in one answer.
+constexpr std::size_t most_names_of_grace = 100;
+
+// As `clients` shows it. A key of minor version 0 begins with "4.0 ", 16 digits and a space.
+std::string name_of_key(const std::string& key)
+{
+    constexpr std::size_t digits = 16;
+    constexpr std::string_view head = "4.0 ";
+    constexpr std::size_t all = head.size() + digits + 1;
+    const bool is_of_minor_0 =
+        key.size() >= all && key.starts_with(head) && key[all - 1] == ' ' &&
+        std::string_view(key).substr(head.size(), digits).find_first_not_of("0123456789abcdef") ==
+            std::string_view::npos;
+    return is_of_minor_0 ? key.substr(all) : key;
+}
+
+std::vector<std::string> names_of_keys(const std::vector<std::string>& keys)
+{
+    std::vector<std::string> names;
+    for (const std::string& key : keys)
+        names.push_back(name_of_key(key));
+    return names;
+}
+
+// One row, of the clients' home.
+class row_of_grace final : public control_list {
+public:
+    explicit row_of_grace(v4::server_commons& commons) : commons_(commons) {}
+    bool next(std::vector<control_row>& rows, std::size_t) override
+    {
+        using phase = files::grace_period::phase;
+        const auto how = commons_.state.clients().how_grace_goes(most_names_of_grace);
+        const bool is_over = how.now == phase::over;
+        control_row row;
+        row.emplace_back(std::string(is_over                        ? "over"
+                                     : how.now == phase::reclaiming ? "runs"
+                                                                    : "its end is being written"));
+        row.push_back(is_over ? control_value()
+                              : control_value(std::chrono::duration<double>(how.left).count()));
+        row.emplace_back(std::string(is_over ? "nothing"
+                                             : "of all exports: version 4's new opens, locks and removals, "
+                                               "version 3's reads, writes and removals of what clients of "
+                                               "version 4 may take back"));
+        const auto& clients = how.clients;
+        for (const std::size_t n :
+             {clients.recorded, clients.done, clients.lost, clients.back, clients.absent})
+            row.emplace_back(std::uint64_t(n));
+        row.emplace_back(names_of_keys(how.keys_back));
+        row.emplace_back(names_of_keys(how.keys_absent));
+        rows.push_back(std::move(row));
+        return false;
+    }
+
+private:
+    v4::server_commons& commons_;
+};
+
 std::vector<control_argument> filter_arguments()
 {
     return {{.name = "of", .help = "Only what is of this", .words = {"client", "export", "file"}},
@@ -345,6 +402,16 @@ std::vector<control_command> state_commands(v4::server_commons& commons, const e
         return commons.state.is_home(s) ? std::make_unique<list_of_clients>(commons) : nullptr;
     };
     all.push_back(std::move(clients));
+    control_command grace;
+    grace.name = "grace";
+    grace.help = "Which clients of NFS version 4 have taken back what they had before the restart";
+    grace.columns = {"grace", "seconds_left", "holds_up", "clients",  "done",
+                     "gone",  "back",         "absent",   "are_back", "not_back"};
+    grace.single = true;
+    grace.list = [&commons](shard& s, const control_arguments&) {
+        return &s == &commons.state.home() ? std::make_unique<row_of_grace>(commons) : nullptr;
+    };
+    all.push_back(std::move(grace));
     control_command opens = states_command(commons, exports, state_list::of::opens);
     opens.name = "opens";
     opens.help = "What clients of NFS version 4 have open, delegated or laid out";

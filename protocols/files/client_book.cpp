@@ -202,6 +202,8 @@ result<booked_client*> client_book::make_client(std::string_view key, std::uint6
     }
     c.card->may_reclaim = grace_.may_reclaim(key);
     c.card->reclaims_against = grace_.keeps_out(key);
+    grace_.note_back(key);
+    note_grace();
     c.renewed = now();
     to_state(c, client_state::active);
     stats_.clients.add(1);
@@ -496,7 +498,7 @@ task<result<void>> client_book::take_here(client_id id, client_state into, bool 
     }
     leaves.is_done = true;
     c->card->record.clear();
-    note_complete(*c->card); // what it had is gone: nothing is left to reclaim
+    note_complete(*c->card, grace_period::part::lost); // what it had is gone: nothing is left to reclaim
     if (grace_.is_due(now()))
         wake(tending_);
     if (only_courtesy)

@@ -184,6 +184,29 @@ class Files4(Admin, daemon.DaemonTest):
         shown, = self.rows("opens")
         self.assertEqual(shown["file"], "/b (deleted)")
 
+    def test_grace_tells_who_did_not_come_back(self):
+        d = self.serve()
+        told, = self.rows("grace")
+        self.assertEqual((told["grace"], told["seconds_left"], told["clients"], told["absent"]), ("over", None, 0, 0))
+        for name in (b"one", b"two", b"three"):
+            client = self.connect(d, name)
+            client.open(client.look_up(b"export"), name)
+        self.assertEqual(d.stop(), 0)
+        d = self.serve()
+        told, = self.rows("grace")
+        self.assertEqual((told["grace"], told["clients"], told["done"], told["not_back"]), ("runs", 3, 0, ["one", "three", "two"]))
+        self.assertGreater(told["seconds_left"], 0)
+        self.connect(d, b"two") # which says that it is done
+        told, = self.rows("grace")
+        self.assertEqual((told["done"], told["absent"], told["are_back"], told["not_back"]), (1, 2, [], ["one", "three"]))
+        self.assertEqual((d.metric("verbena_nfs4_grace_recorded_clients"), d.metric("verbena_nfs4_grace_done_clients"),
+                          d.metric("verbena_nfs4_grace_absent_clients")), (3, 1, 2))
+        d.log_with(r"nfs: grace is over.* clients=3 done=1 .*absent=2 .*not_back=\"?one, three")
+        told, = self.rows("grace")
+        self.assertEqual((told["grace"], told["done"], told["not_back"]), ("over", 1, ["one", "three"]))
+        self.assertEqual(d.metric("verbena_nfs4_grace_absent_clients"), 2)
+        self.assertIn("one, three", self.admin("grace"))
+
 
 class Addresses(Admin, daemon.DaemonTest):
     def test_a_client_of_version_3_is_kept_out_by_its_address(self):

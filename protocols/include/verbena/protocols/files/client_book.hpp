@@ -111,6 +111,9 @@ public:
     std::vector<client_id> lapsed();
     /// Whether it has still to say that it reclaimed all that it may. Errors: stale_client.
     result<bool> must_reclaim(client_id client);
+    /// How the time goes in which clients take back what they had before the restart, or how it went. `most`: keys of clients, of
+    /// each sort.
+    grace_period::report how_grace_goes(std::size_t most) const;
     /// Whether it has opens, locks or delegations, revoked ones too: then DESTROY_CLIENTID is refused.
     result<bool> is_in_use(client_id client);
     /// Whether delegations of it were revoked that it has not freed.
@@ -247,7 +250,8 @@ private:
     void tell_kept(client_id client) noexcept;
     void hear_of_records() noexcept;
     void queue_record(detail::booked_client& c) noexcept;
-    void note_complete(detail::client_card& c) noexcept;
+    void note_complete(detail::client_card& c, grace_period::part how) noexcept;
+    void tell_end_of_grace() const noexcept;
     task<result<void>> end_grace();
     void note_grace() noexcept;
     task<result<void>> do_what_is_due();
