@@ -329,6 +329,18 @@ bool client_book::has_lost_with_lease(client_id client) noexcept
     return false;
 }
 
+bool client_book::has_lost_by_admin(client_id client) noexcept
+{
+    booked_client* const c = find(client);
+    if (c == nullptr || c->card->admin_lost == 0)
+        return false;
+    if (const unsigned losses = c->card->admin_losses; losses != c->told_admin_losses) {
+        c->told_admin_losses = losses;
+        c->told_of_admin_loss = now();
+    }
+    return now() - c->told_of_admin_loss <= options_.lease;
+}
+
 void client_book::note_asked(client_id client) noexcept
 {
     if (const auto card = commons_.clients().find(client))

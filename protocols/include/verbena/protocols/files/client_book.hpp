@@ -121,6 +121,10 @@ public:
     /// Whether something of the client's ended with its lease (recallable_kind::ends_with_lease()), and it has not asked since it was told
     /// (by this) what is left to it. Where it never asks, one lease from the first time on that this is true of the last such loss.
     bool has_lost_with_lease(client_id client) noexcept;
+    /// Whether an administrator took some of what the client had (a reload took its export, say, or the file system came back
+    /// without the file), and the client has not freed all of that (RFC 8881 18.46.3). Of one that frees nothing: for one
+    /// lease from the first time on that this is true of the last such loss, since a client repairs what it is told by each call.
+    bool has_lost_by_admin(client_id client) noexcept;
     /// It asks which of its stateids are good, or gives one up: it has heard of what it was told of. Any shard.
     void note_asked(client_id client) noexcept;
     /// When its lease began anew; long ago of a client that there is not.
