@@ -921,6 +921,11 @@ BOOST_FIXTURE_TEST_CASE(whom_an_export_keeps_out_has_no_delegation_of_it, fixtur
     };
     BOOST_TEST(told(first) == seq4_status::admin_state_revoked);
     BOOST_TEST(told(second) == 0u);
+    // Though it is gone already its client hears of it at once, and once.
+    BOOST_TEST_REQUIRE(first_way->calls.size() == 1u);
+    BOOST_CHECK(first_way->calls[0].operation == nfs_cb_opnum4::recall);
+    BOOST_CHECK(first_way->calls[0].id == mine.res.delegation.stateid);
+    BOOST_TEST(second_way->calls.empty());
     BOOST_TEST(give_back(first, mine) == nfsstat4::admin_revoked);
     BOOST_TEST(told(first) == seq4_status::admin_state_revoked); // that frees nothing
     BOOST_TEST(first.read(mine, mine.id) == "");                 // its open stays
@@ -966,6 +971,23 @@ BOOST_FIXTURE_TEST_CASE(who_frees_nothing_is_told_for_a_lease_what_went_with_an_
     for (const nfsstat4 status : tested.good<TEST_STATEID4res>().status_codes)
         BOOST_TEST(status == nfsstat4::admin_revoked);
     BOOST_TEST(first.call(FREE_STATEID4args{mine.id}).status() == nfsstat4::ok);
+}
+
+// One that does not know the delegation any more is asked no second time.
+BOOST_FIXTURE_TEST_CASE(a_recall_of_what_went_with_an_export_ends_with_any_answer, fixture)
+{
+    begin();
+    make("f");
+    const auto mine = first.open(first.opening("f", share4::access_read));
+    BOOST_TEST_REQUIRE(mine.res.delegation.delegation_type == deleg::read);
+    first_way->says = nfsstat4::bad_stateid;
+    files::state_table::export_losses lost;
+    std::size_t place = 0;
+    while (commons->state.table().drop_export(exports.all()[0].id, files::state_table::export_state::all,
+                                              place, lost)) {
+    }
+    pass(60s, 1s);
+    BOOST_TEST(first_way->calls.size() == 1u);
 }
 
 // The reload may have been there before the delegation was.
