@@ -467,26 +467,48 @@ bool keep_out(v4::server_commons& commons, const std::string& name, std::chrono:
     return commons.evicted.keep_out(name, now + time, now);
 }
 
+namespace {
+
+// A part of home_patience: to be told how far the end of a client is, when nobody waits for that any longer.
+constexpr std::chrono::milliseconds look_patience{500};
+
+// What the end of a client waits for, as far as its home says so.
+std::string end_under_way(v4::server_commons& commons, const std::string& id)
+{
+    shard& home = commons.state.home();
+    const auto far = ask(home, [&commons, id](shard&) { return commons.evicted.how_far(id); }, look_patience);
+    if (!far)
+        return "its state: shard " + std::to_string(home.index()) + " does not answer";
+    if (far->waits_for_store)
+        return "its state: the disk of the state folder does not answer";
+    const files::client_holdings& has = far->has;
+    const std::size_t held = has.opens + has.locks + has.delegations + has.others;
+    if (far->is_there && held != 0)
+        return "its state: a shard that has files of it does not answer";
+    if (has.fences != 0)
+        return "memory of " + std::to_string(has.fences) + (has.fences == 1 ? " layout" : " layouts") +
+               ", which it may still reach";
+    return "the last of its state";
+}
+
+} // namespace
+
 evicted end_client(v4::server_commons& commons, const evictable& client, std::chrono::milliseconds patience)
 {
     shard& home = commons.state.home();
     const auto end = [&commons, id = client.id, patience](shard&) -> task<v4::evicted_client> {
         return commons.evicted.end(id, patience);
     };
-    // What it had is fenced meanwhile, which ends by force when its time is over. Without patience nobody waits for that.
+    // What it had is fenced meanwhile, which may take longer than anybody waits. Without patience nobody waits for that.
     const bool waits = patience > std::chrono::milliseconds::zero();
-    const auto fencing =
-        waits ? std::chrono::ceil<std::chrono::milliseconds>(commons.state.options().fence_time)
-              : std::chrono::milliseconds::zero();
-    const auto done = ask(home, end, patience + home_patience + fencing);
+    const auto done = ask(home, end, waits ? patience + home_patience - look_patience : home_patience);
     evicted out;
     if (!done && !waits) {
         out.remains = "its state, which is being ended: the command had no time to wait for it";
         return out;
     }
     if (!done) {
-        out.remains = "its state: shard " + std::to_string(home.index()) +
-                      ", the disk of the state folder or a shard that has files of it does not answer";
+        out.remains = end_under_way(commons, client.id) + "; its end goes on";
         return out;
     }
     const v4::evicted_client& had = *done;

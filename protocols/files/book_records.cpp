@@ -147,6 +147,12 @@ bool client_book::lacks_record(client_id client, share keeps_out) const noexcept
     return known != clients_.end() && !known->second->card->may_be_granted(keeps_out);
 }
 
+bool client_book::waits_for_store(client_id client) const noexcept
+{
+    const auto known = clients_.find(client);
+    return known != clients_.end() && known->second->is_leaving_store;
+}
+
 bool client_book::is_being_written(client_id client) noexcept
 {
     const booked_client* const c = find(client);

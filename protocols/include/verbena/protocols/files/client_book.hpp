@@ -154,6 +154,8 @@ public:
     /// Completes when: it is in the recovery store; at once where it is already. On cancel: as the store says. Errors: stale_client, expired,
     /// admin_revoked, busy; the store's. Lifetime: the book outlives it. Shard: any.
     task<result<void>> record(client_id client, share keeps_out = share::none);
+    /// Whether its end waits for the recovery store.
+    bool waits_for_store(client_id client) const noexcept;
     /// Whether the recovery store writes of it just now. Until that is over it is not known what it has, nor whether it keeps that.
     bool is_being_written(client_id client) noexcept;
     /// Whether the end of a client waits for its fences (recallable_kind::fence()), for state_options::fence_time at
