@@ -270,6 +270,8 @@ private:
     /// What it inherits, if its directory hands anything on; `mode` is what its creation said, if anything.
     void inherit_acl(node& n, const node& directory, std::optional<std::uint32_t> mode);
     void add_name(node& directory, std::string_view name, std::uint64_t fileid);
+    /// By the newest name of each, from the root on; empty where one of these is gone.
+    std::string path_of(const node& n) const;
     void take_name(node& directory, std::string_view name);
 
     bool refuses_changes() const noexcept { return refuses_changes_.load(std::memory_order_relaxed); }
@@ -315,6 +317,11 @@ public:
         const std::lock_guard lock(of_.mutex_);
         --node_.opens;
         of_.release(node_);
+    }
+    std::string path_now() const override
+    {
+        const std::lock_guard lock(of_.mutex_);
+        return of_.path_of(node_);
     }
 
 private:

@@ -14,6 +14,34 @@ void backend::add_name(node& directory, std::string_view name, std::uint64_t fil
 {
     directory.add(name, fileid);
     text_bytes_ += cost_of(name);
+    node& named = nodes_.at(fileid);
+    named.parent = directory.attrs.fileid;
+    named.place = directory.next_cookie - 1;
+}
+
+// The newest name of a file with several may be gone while others are there. To find those would be to look through all directories.
+std::string backend::path_of(const node& n) const
+{
+    constexpr std::size_t most = 4096; // as PATH_MAX of posixfs
+    std::string path;
+    for (const node* at = &n; at->attrs.fileid != root_id;) {
+        const auto above = nodes_.find(at->parent);
+        if (above == nodes_.end())
+            return {};
+        const node& in = above->second;
+        std::string_view name = snapshots_name;
+        if (at->attrs.fileid != snapshots_id || !options_.snapshots) {
+            const auto named = in.order.find(at->place);
+            if (named == in.order.end() || in.children.at(named->second).fileid != at->attrs.fileid)
+                return {};
+            name = named->second;
+        }
+        if (path.size() + name.size() >= most)
+            return {};
+        path.insert(0, name).insert(0, 1, '/');
+        at = &in;
+    }
+    return path;
 }
 
 void backend::take_name(node& directory, std::string_view name)
@@ -62,7 +90,6 @@ result<storage::create_result> backend::make(const storage::request& r, const st
     n.attrs.mode = mode_of_new(n.attrs, mode, inherits, r.who);
     n.attrs.links = makes_directory ? 2 : 1;
     n.attrs.fileid = next_id_;
-    n.parent = d.attrs.fileid;
     n.touch(now());
     n.attrs.atime = n.attrs.mtime = n.attrs.ctime;
     n.attrs.birth = n.attrs.ctime;
@@ -411,7 +438,6 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
     if (moved.is_directory()) {
         --source.attrs.links;
         ++target.attrs.links;
-        moved.parent = target.attrs.fileid;
     }
     const storage::file_time t = now();
     moved.touch(t);

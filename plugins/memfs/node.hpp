@@ -209,7 +209,8 @@ struct node {
     file_data data;
     std::string target; ///< of a symbolic link
     std::map<std::string, std::vector<std::byte>, std::less<>> xattrs;
-    std::uint64_t parent = 0; ///< of a directory
+    std::uint64_t parent = 0; ///< of a directory; of what is none, where it got the newest of its names
+    std::uint64_t place = 0;  ///< the cookie of that name there, which may be gone
     bool is_kept = false;     ///< of a snapshot, or the directory that has these: nobody changes it
     std::map<std::string, child, std::less<>> children;
     std::map<std::uint64_t, std::string> order;

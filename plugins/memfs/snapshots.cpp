@@ -164,8 +164,12 @@ std::unordered_map<std::uint64_t, node> backend::copy_tree(const tree& what)
         to.data.keep(from.data);
         to.target = from.target;
         to.xattrs = from.xattrs;
-        if (from.is_directory())
-            to.parent = id == root_id ? snapshots_id : what.ids.at(from.parent);
+        // A file may have lost its newest name with all of that directory.
+        if (const auto in = what.ids.find(from.parent); id != root_id && in != what.ids.end())
+            to.parent = in->second;
+        else
+            to.parent = snapshots_id;
+        to.place = from.place;
         to.order = from.order;
         to.next_cookie = from.next_cookie;
         for (const auto& [name, entry] : from.children)
@@ -230,6 +234,7 @@ result<storage::create_result> backend::take_snapshot(const storage::request& r,
             throw;
         }
         nodes_.merge(made);
+        nodes_.at(root).place = place.next_cookie - 1;
     } catch (const std::bad_alloc&) {
         return fails(ENOMEM, "a snapshot");
     }

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -61,6 +62,28 @@ std::optional<std::vector<std::byte>> bytes_of_hex(std::string_view text)
     return bytes;
 }
 
+// Paths of files, each asked for once. Of one part of a list: the file may get another name before the next one, and be
+// closed.
+class file_names {
+public:
+    /// Below the export; empty: not known.
+    const std::string& path_of(const listed_state& s)
+    {
+        static const std::string unknown;
+        if (s.file == nullptr || s.opened == nullptr)
+            return unknown;
+        const auto [at, is_new] = known_.try_emplace({s.file, s.via});
+        if (is_new)
+            at->second = s.opened->path_now();
+        return at->second;
+    }
+    /// Each costs a system call of some microseconds, more in a deep tree. So a part ends with so many.
+    bool are_enough() const noexcept { return known_.size() >= 50; }
+
+private:
+    std::map<std::pair<const storage::handle*, std::uint32_t>, std::string> known_;
+};
+
 // Which rows are wanted. It is asked about each state there is, so all that it compares with is made before.
 class state_filter {
 public:
@@ -81,12 +104,14 @@ public:
             if (value_.size() == 16 && std::from_chars(value_.data(), end, number, 16).ptr == end)
                 number_ = number;
         } else if (*of == "file") {
-            of_ = by::file;
+            of_ = value_.starts_with('/') ? by::path : by::handle;
             const auto bytes = bytes_of_hex(value_);
-            if (!bytes)
+            if (of_ == by::handle && !bytes)
                 throw std::runtime_error("no file " + printable(value_) +
-                                         ": write hexadecimal digits, as the table without it shows them");
-            file_ = *bytes;
+                                         ": write its path below the export, which begins with /, or its "
+                                         "handle, as the table without it shows them");
+            if (of_ == by::handle)
+                file_ = *bytes;
         } else {
             of_ = by::exported;
             // Kept, as a reload may drop a list at any time, and this may be a thread that is no shard.
@@ -98,15 +123,16 @@ public:
             via_ = known->id;
         }
     }
-    bool wants(const listed_state& s) const
+    bool wants(const listed_state& s, file_names& names) const
     {
         switch (of_) {
         case by::all: return true;
+        case by::path: return names.path_of(s) == value_;
         case by::exported: return s.via == via_;
         case by::client:
             return (number_ && s.label->number == *number_) || s.label->name == value_ ||
                    s.label->address == value_;
-        case by::file: break;
+        case by::handle: break;
         }
         // Behind the number of its space: file_key().
         return s.file != nullptr && s.file->bytes().size() > 4 &&
@@ -114,7 +140,7 @@ public:
     }
 
 private:
-    enum class by : std::uint8_t { all, client, exported, file } of_ = by::all;
+    enum class by : std::uint8_t { all, client, exported, path, handle } of_ = by::all;
     std::string value_;
     std::optional<std::uint64_t> number_;
     std::vector<std::byte> file_;
@@ -134,30 +160,46 @@ public:
         // So many that are not wanted, or are of the other sort, take some hundred microseconds.
         constexpr std::size_t looks = 1000;
         std::size_t made = 0;
+        file_names names;
         return list_.next(looks, [&](const listed_state& s) {
-            if (!wanted_.wants(s))
-                return true;
-            rows.push_back(what_ == state_list::of::opens ? row_of_open(s) : row_of_lock(s));
-            return ++made < most;
+            if (!wanted_.wants(s, names))
+                return !names.are_enough();
+            rows.push_back(what_ == state_list::of::opens ? row_of_open(s, names) : row_of_lock(s, names));
+            rows.back().push_back(handle_of(s));
+            return ++made < most && !names.are_enough();
         });
     }
 
 private:
-    void add_client_and_file(control_row& row, const listed_state& s) const
+    // As `requests` shows a file, but for the path.
+    static std::string text_of_file(const export_options* by, const listed_state& s, file_names& names)
+    {
+        const std::string& path = names.path_of(s);
+        const auto named = files::open_file_key(*s.file);
+        if (!path.empty() || !named)
+            return path;
+        const auto number = by == nullptr ? std::nullopt : by->backend->number_in(named->file);
+        return number ? "inode " + std::to_string(*number) : "handle " + hex_of(named->file.bytes());
+    }
+    static control_value handle_of(const listed_state& s)
+    {
+        const auto named = s.file == nullptr ? std::nullopt : files::open_file_key(*s.file);
+        return named ? control_value(hex_of(named->file.bytes())) : control_value();
+    }
+    void add_client_and_file(control_row& row, const listed_state& s, file_names& names) const
     {
         row.emplace_back(s.label->name);
         row.emplace_back(v4::text_of_client(s.label->number));
         row.emplace_back(s.label->address);
         const export_options* const by = exports_.by_id(s.via);
         row.push_back(by == nullptr ? control_value() : control_value(by->pseudo));
-        const auto named = s.file == nullptr ? std::nullopt : files::open_file_key(*s.file);
-        row.push_back(named ? control_value(hex_of(named->file.bytes())) : control_value());
+        row.push_back(s.file == nullptr ? control_value() : control_value(text_of_file(by, s, names)));
     }
-    control_row row_of_open(const listed_state& s) const
+    control_row row_of_open(const listed_state& s, file_names& names) const
     {
         control_row row;
-        row.reserve(9);
-        add_client_and_file(row, s);
+        row.reserve(10);
+        add_client_and_file(row, s, names);
         switch (s.is) {
         case listed_state::what::open: row.emplace_back(std::string("open")); break;
         case listed_state::what::delegation: row.emplace_back(std::string("delegation")); break;
@@ -169,11 +211,11 @@ private:
         row.emplace_back(std::string(s.file == nullptr ? "revoked" : s.is_recalled ? "recalled" : "held"));
         return row;
     }
-    control_row row_of_lock(const listed_state& s) const
+    control_row row_of_lock(const listed_state& s, file_names& names) const
     {
         control_row row;
-        row.reserve(10);
-        add_client_and_file(row, s);
+        row.reserve(11);
+        add_client_and_file(row, s, names);
         row.emplace_back(std::string(any(s.access & files::share::write) ? "write" : "read"));
         row.emplace_back(s.bytes.offset);
         row.push_back(s.bytes.last == files::byte_range::to_the_end ? control_value()
@@ -263,12 +305,68 @@ private:
     files::client_id last_ = files::nobody;
 };
 
+// Of one sort, in one answer.
+constexpr std::size_t most_names_of_grace = 100;
+
+// As `clients` shows it. A key of minor version 0 begins with "4.0 ", 16 digits and a space.
+std::string name_of_key(const std::string& key)
+{
+    constexpr std::size_t digits = 16;
+    constexpr std::string_view head = "4.0 ";
+    constexpr std::size_t all = head.size() + digits + 1;
+    const bool is_of_minor_0 =
+        key.size() >= all && key.starts_with(head) && key[all - 1] == ' ' &&
+        std::string_view(key).substr(head.size(), digits).find_first_not_of("0123456789abcdef") ==
+            std::string_view::npos;
+    return is_of_minor_0 ? key.substr(all) : key;
+}
+
+std::vector<std::string> names_of_keys(const std::vector<std::string>& keys)
+{
+    std::vector<std::string> names;
+    for (const std::string& key : keys)
+        names.push_back(name_of_key(key));
+    return names;
+}
+
+// One row, of the clients' home.
+class row_of_grace final : public control_list {
+public:
+    explicit row_of_grace(v4::server_commons& commons) : commons_(commons) {}
+    bool next(std::vector<control_row>& rows, std::size_t) override
+    {
+        using phase = files::grace_period::phase;
+        const auto how = commons_.state.clients().how_grace_goes(most_names_of_grace);
+        const bool is_over = how.now == phase::over;
+        control_row row;
+        row.emplace_back(std::string(is_over                        ? "over"
+                                     : how.now == phase::reclaiming ? "runs"
+                                                                    : "its end is being written"));
+        row.push_back(is_over ? control_value()
+                              : control_value(std::chrono::duration<double>(how.left).count()));
+        row.emplace_back(std::string(is_over ? "nothing"
+                                             : "of all exports: version 4's new opens, locks and removals, "
+                                               "version 3's reads, writes and removals of what clients of "
+                                               "version 4 may take back"));
+        const auto& clients = how.clients;
+        for (const std::size_t n :
+             {clients.recorded, clients.done, clients.lost, clients.back, clients.absent})
+            row.emplace_back(std::uint64_t(n));
+        row.emplace_back(names_of_keys(how.keys_back));
+        row.emplace_back(names_of_keys(how.keys_absent));
+        rows.push_back(std::move(row));
+        return false;
+    }
+
+private:
+    v4::server_commons& commons_;
+};
+
 std::vector<control_argument> filter_arguments()
 {
-    return {
-        {.name = "of", .help = "Only what is of this", .words = {"client", "export", "file"}},
-        {.name = "value",
-         .help = "The client's name, id or address, the export's path, or the file, as the table shows it"}};
+    return {{.name = "of", .help = "Only what is of this", .words = {"client", "export", "file"}},
+            {.name = "value",
+             .help = "The client's name, id or address, the export's path, or the file's path or handle"}};
 }
 
 control_command states_command(v4::server_commons& commons, const export_table& exports, state_list::of what)
@@ -304,16 +402,27 @@ std::vector<control_command> state_commands(v4::server_commons& commons, const e
         return commons.state.is_home(s) ? std::make_unique<list_of_clients>(commons) : nullptr;
     };
     all.push_back(std::move(clients));
+    control_command grace;
+    grace.name = "grace";
+    grace.help = "Which clients of NFS version 4 have taken back what they had before the restart";
+    grace.columns = {"grace", "seconds_left", "holds_up", "clients",  "done",
+                     "gone",  "back",         "absent",   "are_back", "not_back"};
+    grace.single = true;
+    grace.list = [&commons](shard& s, const control_arguments&) {
+        return &s == &commons.state.home() ? std::make_unique<row_of_grace>(commons) : nullptr;
+    };
+    all.push_back(std::move(grace));
     control_command opens = states_command(commons, exports, state_list::of::opens);
     opens.name = "opens";
     opens.help = "What clients of NFS version 4 have open, delegated or laid out";
-    opens.columns = {"client", "client_id", "address", "export", "file", "kind", "access", "deny", "state"};
+    opens.columns = {"client", "client_id", "address", "export", "file",
+                     "kind",   "access",    "deny",    "state",  "handle"};
     all.push_back(std::move(opens));
     control_command locks = states_command(commons, exports, state_list::of::locks);
     locks.name = "locks";
     locks.help = "What clients of NFS version 4 have locked, and who waits for a lock";
-    locks.columns = {"client", "client_id", "address", "export", "file",
-                     "type",   "first",     "last",    "owner",  "state"};
+    locks.columns = {"client", "client_id", "address", "export", "file",  "type",
+                     "first",  "last",      "owner",   "state",  "handle"};
     all.push_back(std::move(locks));
     return all;
 }
@@ -358,26 +467,48 @@ bool keep_out(v4::server_commons& commons, const std::string& name, std::chrono:
     return commons.evicted.keep_out(name, now + time, now);
 }
 
+namespace {
+
+// A part of home_patience: to be told how far the end of a client is, when nobody waits for that any longer.
+constexpr std::chrono::milliseconds look_patience{500};
+
+// What the end of a client waits for, as far as its home says so.
+std::string end_under_way(v4::server_commons& commons, const std::string& id)
+{
+    shard& home = commons.state.home();
+    const auto far = ask(home, [&commons, id](shard&) { return commons.evicted.how_far(id); }, look_patience);
+    if (!far)
+        return "its state: shard " + std::to_string(home.index()) + " does not answer";
+    if (far->waits_for_store)
+        return "its state: the disk of the state folder does not answer";
+    const files::client_holdings& has = far->has;
+    const std::size_t held = has.opens + has.locks + has.delegations + has.others;
+    if (far->is_there && held != 0)
+        return "its state: a shard that has files of it does not answer";
+    if (has.fences != 0)
+        return "memory of " + std::to_string(has.fences) + (has.fences == 1 ? " layout" : " layouts") +
+               ", which it may still reach";
+    return "the last of its state";
+}
+
+} // namespace
+
 evicted end_client(v4::server_commons& commons, const evictable& client, std::chrono::milliseconds patience)
 {
     shard& home = commons.state.home();
     const auto end = [&commons, id = client.id, patience](shard&) -> task<v4::evicted_client> {
         return commons.evicted.end(id, patience);
     };
-    // What it had is fenced meanwhile, which ends by force when its time is over. Without patience nobody waits for that.
+    // What it had is fenced meanwhile, which may take longer than anybody waits. Without patience nobody waits for that.
     const bool waits = patience > std::chrono::milliseconds::zero();
-    const auto fencing =
-        waits ? std::chrono::ceil<std::chrono::milliseconds>(commons.state.options().fence_time)
-              : std::chrono::milliseconds::zero();
-    const auto done = ask(home, end, patience + home_patience + fencing);
+    const auto done = ask(home, end, waits ? patience + home_patience - look_patience : home_patience);
     evicted out;
     if (!done && !waits) {
         out.remains = "its state, which is being ended: the command had no time to wait for it";
         return out;
     }
     if (!done) {
-        out.remains = "its state: shard " + std::to_string(home.index()) +
-                      ", the disk of the state folder or a shard that has files of it does not answer";
+        out.remains = end_under_way(commons, client.id) + "; its end goes on";
         return out;
     }
     const v4::evicted_client& had = *done;

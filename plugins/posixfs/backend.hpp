@@ -422,6 +422,9 @@ private:
     result<unique_fd> open_parent(const storage::credential& who, int directory) const;
     /// ESTALE if `directory` lies elsewhere. With the thread's rights; on a pool thread.
     result<void> is_beneath_root(int directory) const;
+    class open_pin;
+    /// Of what is open: beneath the root, as open_file::path_now() has it.
+    std::string path_of(int fd) const;
 
     // open.cpp
     /// `h`, which is not in the cache.

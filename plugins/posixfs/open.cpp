@@ -2,10 +2,13 @@
 // Opening: handles into files, files into descriptors with a caller's rights.
 #include "backend.hpp"
 
+#include <array>
 #include <charconv>
+#include <climits>
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 namespace verbena::posixfs {
 
@@ -149,20 +152,46 @@ task<result<file_ref>> backend::open_directory(shard& s, const storage::handle& 
     co_return f;
 }
 
-namespace {
-
-class open_pin final : public storage::open_file {
+class backend::open_pin final : public storage::open_file {
 public:
-    open_pin(pin_table::pin pin, const storage::credential& opener, unsigned granted)
-        : open_file(opener, granted), pin_(std::move(pin))
+    open_pin(const backend& of, pin_table::pin pin, const storage::credential& opener, unsigned granted)
+        : open_file(opener, granted), of_(of), pin_(std::move(pin))
     {
+    }
+    std::string path_now() const override
+    {
+        const auto fd = pin_.descriptor();
+        return fd ? of_.path_of(fd->get()) : std::string();
     }
 
 private:
-    pin_table::pin pin_;
+    const backend& of_;
+    const pin_table::pin pin_;
 };
 
-} // namespace
+// The kernel tells by the names that it has in memory, and asks no disk. A file that was opened by its handle may have none
+// there: then it tells "/" alone.
+std::string backend::path_of(int fd) const
+{
+    std::array<char, PATH_MAX> told{};
+    const auto told_of = [&told](int of) {
+        const ssize_t n = ::readlink(fd_path(of).text(), told.data(), told.size());
+        // One that fills all of it may have been cut.
+        return n > 0 && std::size_t(n) < told.size() ? std::string(told.data(), std::size_t(n))
+                                                     : std::string();
+    };
+    const std::string path = told_of(fd);
+    const auto beneath = [&path](std::string_view root) {
+        const std::size_t length = root == "/" ? 0 : root.size();
+        return !root.empty() && path.size() > length + 1 && path.starts_with(root) && path[length] == '/'
+                   ? path.substr(length)
+                   : std::string();
+    };
+    std::string found = beneath(handles_->root_path());
+    if (found.empty() && !path.empty()) // the root may have got another name since
+        found = beneath(told_of(handles_->root_mount().fd.get()));
+    return found;
+}
 
 task<result<storage::opened_file>> backend::open(const storage::request& r, const storage::handle& file,
                                                  unsigned wanted, storage::open_right right)
@@ -240,7 +269,7 @@ task<result<storage::opened_file>> backend::open(const storage::request& r, cons
             co_return kept.error();
     }
     storage::opened_file out;
-    out.file = std::make_shared<const open_pin>(std::move(*pin), r.who, wanted);
+    out.file = std::make_shared<const open_pin>(*this, std::move(*pin), r.who, wanted);
     out.attrs = attributes(st, *f);
     co_return out;
 }

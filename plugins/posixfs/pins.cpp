@@ -35,6 +35,12 @@ std::size_t pin_table::handle_hash::operator()(const storage::handle& h) const n
     return fnv1a(h.bytes());
 }
 
+std::shared_ptr<const shared_fd> pin_table::hold::descriptor() const noexcept
+{
+    const std::lock_guard lock(mutex_);
+    return of_->fd;
+}
+
 pin_table::~pin_table()
 {
     const std::lock_guard lock(mutex_);

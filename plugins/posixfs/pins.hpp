@@ -55,6 +55,8 @@ class pin_table {
             if (of_ != nullptr)
                 end(*of_, count_);
         }
+        /// The one that the file is kept by; nullptr: it has none now.
+        std::shared_ptr<const shared_fd> descriptor() const noexcept;
 
     protected:
         friend class pin_table;

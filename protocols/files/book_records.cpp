@@ -2,13 +2,21 @@
 // Clients: what is written down of them, and the time in which they take back what they had.
 #include "booked_client.hpp"
 
+#include <verbena/core/log.hpp>
+#include <verbena/core/printable.hpp>
+
 #include <cassert>
+#include <new>
+#include <string>
 
 namespace verbena::files {
 
 using namespace detail;
 
 namespace {
+
+// Names in one line of the log.
+constexpr std::size_t most_told_of_grace = 10;
 
 error no_memory() noexcept { return {std::errc::not_enough_memory, "the recovery store"}; }
 
@@ -139,6 +147,12 @@ bool client_book::lacks_record(client_id client, share keeps_out) const noexcept
     return known != clients_.end() && !known->second->card->may_be_granted(keeps_out);
 }
 
+bool client_book::waits_for_store(client_id client) const noexcept
+{
+    const auto known = clients_.find(client);
+    return known != clients_.end() && known->second->is_leaving_store;
+}
+
 bool client_book::is_being_written(client_id client) noexcept
 {
     const booked_client* const c = find(client);
@@ -220,18 +234,45 @@ task<result<void>> client_book::reclaim_complete_here(client_id client)
     if (card.complete)
         co_return error(errc::already_complete);
     card.complete = true;
-    note_complete(card);
+    note_complete(card, grace_period::part::done);
     if (grace_.is_due(now())) // if the store refuses, tend() tries again: the client has done its part
         written = co_await end_grace();
     co_return result<void>();
 }
 
-void client_book::note_complete(client_card& c) noexcept
+void client_book::note_complete(client_card& c, grace_period::part how) noexcept
 {
     c.may_reclaim = false;
     c.reclaims_against = share::none;
-    grace_.complete(c.key);
+    grace_.complete(c.key, how);
     note_grace();
+}
+
+grace_period::report client_book::how_grace_goes(std::size_t most) const
+{
+    return grace_.how_it_goes(now(), most);
+}
+
+// Whoever waited hears that it is over, and of whom it waited for in vain.
+void client_book::tell_end_of_grace() const noexcept
+{
+    try {
+        const grace_period::report how = grace_.how_it_goes(now(), most_told_of_grace);
+        std::string names;
+        for (const std::string& key : how.keys_absent)
+            names += (names.empty() ? "" : ", ") + printable(key);
+        if (how.clients.absent > how.keys_absent.size())
+            names += " and " + std::to_string(how.clients.absent - how.keys_absent.size()) + " more";
+        log(log_level::info, "nfs",
+            "grace is over: clients have taken back what they had before the restart, and files are opened, "
+            "locked and removed again",
+            {{"clients", how.clients.recorded},
+             {"done", how.clients.done},
+             {"back", how.clients.back},
+             {"absent", how.clients.absent},
+             {"not_back", names.empty() ? std::string("nobody") : names}});
+    } catch (const std::bad_alloc&) { // `verbena admin grace` tells it
+    }
 }
 
 task<result<void>> client_book::end_grace()
@@ -245,7 +286,9 @@ task<result<void>> client_book::end_grace()
     }
     grace_.end(written.has_value());
     note_grace();
-    if (!written)
+    if (written)
+        tell_end_of_grace();
+    else
         stats_.store_failures.add();
     wake(tending_); // which tries again
     co_return written;
@@ -261,6 +304,10 @@ void client_book::note_grace() noexcept
     stats_.grace.set(phase == grace_period::phase::over         ? 0
                      : phase == grace_period::phase::reclaiming ? 1
                                                                 : 2);
+    const grace_period::counts& how = grace_.clients();
+    stats_.grace_recorded.set(std::int64_t(how.recorded));
+    stats_.grace_done.set(std::int64_t(how.done));
+    stats_.grace_absent.set(std::int64_t(how.absent));
     stats_.to_reclaim.set(phase == grace_period::phase::over ? 0 : std::int64_t(grace_.left()));
     stats_.reads_wait_for.set(std::int64_t(grace_.left_against(share::read)));
     stats_.writes_wait_for.set(std::int64_t(grace_.left_against(share::write)));

@@ -25,10 +25,13 @@ struct booked_client {
     }
     const std::shared_ptr<client_card> card;
     bool storing = false;          // the store is writing of it
+    bool is_leaving_store = false; // the store is to remove its record, and then what it has goes
     bool is_removed = false;       // its record, and not written since
     std::uint32_t host_number = 0; // of the start of a host that took its locks; 0: it has not said that
     time_point renewed{};
     time_point told_of_loss{}; // first, of the last of client_card::told_losses
+    unsigned told_admin_losses = 0;
+    time_point told_of_admin_loss{}; // likewise, of the last of these
     member_of<booked_client> by_lease{*this};
     member_of<booked_client> unrecorded{*this};
 };

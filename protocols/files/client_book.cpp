@@ -202,6 +202,8 @@ result<booked_client*> client_book::make_client(std::string_view key, std::uint6
     }
     c.card->may_reclaim = grace_.may_reclaim(key);
     c.card->reclaims_against = grace_.keeps_out(key);
+    grace_.note_back(key);
+    note_grace();
     c.renewed = now();
     to_state(c, client_state::active);
     stats_.clients.add(1);
@@ -325,6 +327,18 @@ bool client_book::has_lost_with_lease(client_id client) noexcept
         return true;
     card.asked_losses = losses;
     return false;
+}
+
+bool client_book::has_lost_by_admin(client_id client) noexcept
+{
+    booked_client* const c = find(client);
+    if (c == nullptr || c->card->admin_lost == 0)
+        return false;
+    if (const unsigned losses = c->card->admin_losses; losses != c->told_admin_losses) {
+        c->told_admin_losses = losses;
+        c->told_of_admin_loss = now();
+    }
+    return now() - c->told_of_admin_loss <= options_.lease;
 }
 
 void client_book::note_asked(client_id client) noexcept
@@ -482,10 +496,12 @@ task<result<void>> client_book::take_here(client_id id, client_state into, bool 
     task<void> dropping = drop_all_of(id); // made before, as it can't fail once the record is gone
     c->storing = true;
     result<void> removed = error(std::errc::not_enough_memory, "the recovery store");
+    c->is_leaving_store = true;
     try {
         removed = co_await store_.remove(c->card->key);
     } catch (...) { // as a store that refuses
     }
+    c->is_leaving_store = false;
     if (removed)
         co_await dropping;
     c->storing = false;
@@ -496,7 +512,7 @@ task<result<void>> client_book::take_here(client_id id, client_state into, bool 
     }
     leaves.is_done = true;
     c->card->record.clear();
-    note_complete(*c->card); // what it had is gone: nothing is left to reclaim
+    note_complete(*c->card, grace_period::part::lost); // what it had is gone: nothing is left to reclaim
     if (grace_.is_due(now()))
         wake(tending_);
     if (only_courtesy)

@@ -164,6 +164,9 @@ struct client_card {
     std::atomic<unsigned> revoking{0};    // whose record is removed for that
     // Losses of what ended with its lease: all; those that it was told of, which the book writes; those after which it asked what is left.
     std::atomic<unsigned> losses{0}, told_losses{0}, asked_losses{0};
+    // Of what an administrator took: how much tables keep in mind that it has not freed; how much there was.
+    std::atomic<std::size_t> admin_lost{0};
+    std::atomic<unsigned> admin_losses{0};
     std::atomic<time_point> next_ask_back{time_point{}};        // for delegations
     std::atomic<time_point> next_ask_back_others{time_point{}}; // for what is of other kinds
     std::atomic<time_point> leases_from{

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/files/recovery.hpp>
 
+#include <algorithm>
+#include <new>
 #include <utility>
 
 namespace verbena::files {
@@ -9,8 +11,9 @@ grace_period::grace_period(std::vector<reclaimer> reclaimers, time_point until)
     : until_(until), phase_(reclaimers.empty() ? phase::over : phase::reclaiming)
 {
     for (reclaimer& one : reclaimers)
-        if (keys_.emplace(std::move(one.key), one.keeps_out).second)
+        if (keys_.emplace(std::move(one.key), waited_for{one.keeps_out}).second)
             count(one.keeps_out, 1);
+    clients_.recorded = clients_.absent = keys_.size();
 }
 
 void grace_period::count(share keeps_out, std::ptrdiff_t by) noexcept
@@ -22,7 +25,39 @@ void grace_period::count(share keeps_out, std::ptrdiff_t by) noexcept
 share grace_period::keeps_out(std::string_view key) const noexcept
 {
     const auto it = keys_.find(key);
-    return it == keys_.end() ? share::none : it->second;
+    return it == keys_.end() ? share::none : it->second.keeps_out;
+}
+
+void grace_period::note_back(std::string_view key) noexcept
+{
+    const auto it = keys_.find(key);
+    if (it == keys_.end() || std::exchange(it->second.is_back, true))
+        return;
+    --clients_.absent;
+    ++clients_.back;
+}
+
+void grace_period::list_those_left(report& into, std::size_t most) const
+{
+    for (const auto& [key, client] : keys_)
+        if (auto& keys = client.is_back ? into.keys_back : into.keys_absent; keys.size() < most)
+            keys.push_back(key);
+}
+
+grace_period::report grace_period::how_it_goes(time_point now, std::size_t most) const
+{
+    report told;
+    if (phase_ == phase::over) {
+        told = ended_;
+        told.keys_back.resize(std::min(told.keys_back.size(), most));
+        told.keys_absent.resize(std::min(told.keys_absent.size(), most));
+    } else {
+        list_those_left(told, most);
+        told.left = std::max(until_ - now, duration::zero());
+    }
+    told.now = phase_;
+    told.clients = clients_;
+    return told;
 }
 
 bool grace_period::holds_up(share access) const noexcept
@@ -30,12 +65,14 @@ bool grace_period::holds_up(share access) const noexcept
     return (any(access & share::read) && left_[0] > 0) || (any(access & share::write) && left_[1] > 0);
 }
 
-void grace_period::complete(std::string_view key) noexcept
+void grace_period::complete(std::string_view key, part how) noexcept
 {
     const auto it = keys_.find(key);
     if (it == keys_.end())
         return;
-    count(it->second, -1);
+    count(it->second.keeps_out, -1);
+    --(it->second.is_back ? clients_.back : clients_.absent);
+    ++(how == part::done ? clients_.done : clients_.lost);
     keys_.erase(it);
 }
 
@@ -44,6 +81,10 @@ void grace_period::end(bool written) noexcept
     phase_ = written ? phase::over : phase::reclaiming;
     if (!written)
         return;
+    try {
+        list_those_left(ended_, most_kept);
+    } catch (const std::bad_alloc&) { // some are missing
+    }
     keys_.clear();
     left_ = {};
 }

@@ -30,6 +30,39 @@ listed_state::what what_of(state_kind k) noexcept
     return listed_state::what::other;
 }
 
+// Opens of a file that are looked at for one of theirs: those by other exports stand between them.
+constexpr unsigned most_opens_asked = 16;
+
+const storage::open_file* opened_by(const open_entry* o) noexcept
+{
+    if (o == nullptr)
+        return nullptr;
+    return o->by[0] != nullptr ? o->by[0].get() : o->by[1].get();
+}
+
+// An open_file belongs to the back end of one export.
+const storage::open_file* opened_by_somebody(file_entry& f, std::uint32_t via) noexcept
+{
+    unsigned looks = 0;
+    for (auto* m = f.opens.front(); m != nullptr && looks < most_opens_asked; m = f.opens.next(*m), ++looks)
+        if (m->owner.via == via)
+            if (const auto* const found = opened_by(static_cast<const open_entry*>(&m->owner)))
+                return found;
+    return nullptr;
+}
+
+const storage::open_file* opened_of(const state_entry& s) noexcept
+{
+    const storage::open_file* own = nullptr;
+    switch (s.kind) {
+    case state_kind::open: own = opened_by(static_cast<const open_entry*>(&s)); break;
+    case state_kind::lock: own = opened_by(static_cast<const lock_entry&>(s).open); break;
+    case state_kind::delegation: own = static_cast<const delegation_entry&>(s).by.get(); break;
+    case state_kind::other: break;
+    }
+    return own != nullptr || s.file == nullptr ? own : opened_by_somebody(*s.file, s.via);
+}
+
 } // namespace
 
 bool state_list::next(std::size_t most, const std::function<bool(const listed_state&)>& take)
@@ -61,6 +94,7 @@ bool state_list::next_state(std::size_t& most, const std::function<bool(const li
         told.id = all.id_of(*s);
         told.file = s->file == nullptr ? nullptr : &s->file->handle;
         told.via = s->via;
+        told.opened = opened_of(*s);
         if (s->owner != nullptr)
             told.owner = s->owner->name;
         if (s->kind == state_kind::lock) {
@@ -119,6 +153,7 @@ bool state_list::next_wait(std::size_t& most, const std::function<bool(const lis
         told.label = &w.client.card.label;
         told.file = &w.file.handle;
         told.via = w.via;
+        told.opened = opened_by_somebody(w.file, w.via);
         told.bytes = w.bytes;
         told.access = w.type == lock_type::write ? share::both : share::read;
         told.owner = w.owner;

@@ -88,19 +88,32 @@ bool stateid_table::was_taken(const stateid& id) const noexcept
     return taken_[get(id, 4) / homes_ % taken_.size()] == id.other;
 }
 
-void stateid_table::note_revoked(const state_entry& state) noexcept
+bool stateid_table::note_revoked(const state_entry& state, client_id& forgotten) noexcept
 {
+    forgotten = nobody;
     try {
         revoked_.resize(taken_.size());
     } catch (const std::bad_alloc&) { // its client hears of a bad stateid
-        return;
+        return false;
     }
-    revoked_[state.place % revoked_.size()] = id_of(state).other;
+    revoked_state& kept = revoked_[state.place % revoked_.size()];
+    forgotten = kept.client;
+    kept = {id_of(state).other, state.client.id};
+    return true;
 }
 
-bool stateid_table::was_revoked(const stateid& id) const noexcept
+client_id stateid_table::revoked_from(const stateid& id) const noexcept
 {
-    return !revoked_.empty() && revoked_[get(id, 4) / homes_ % revoked_.size()] == id.other;
+    if (revoked_.empty())
+        return nobody;
+    const revoked_state& kept = revoked_[get(id, 4) / homes_ % revoked_.size()];
+    return kept.other == id.other ? kept.client : nobody;
+}
+
+void stateid_table::free_revoked(const stateid& id) noexcept
+{
+    if (revoked_from(id) != nobody)
+        revoked_[get(id, 4) / homes_ % revoked_.size()] = {};
 }
 
 bool stateid_table::is_of_this_epoch(const stateid& id) const noexcept { return get(id, 0) == epoch_; }

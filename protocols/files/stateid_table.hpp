@@ -8,6 +8,7 @@
 
 #include <verbena/core/siphash.hpp>
 #include <verbena/protocols/files/stateid.hpp>
+#include <verbena/protocols/files/types.hpp>
 
 #include <array>
 #include <cstddef>
@@ -37,9 +38,11 @@ public:
     /// The state, which is to be removed, is taken from its client: was_taken() is true of it, until others have been taken.
     void note_taken(const state_entry& state) noexcept;
     bool was_taken(const stateid& id) const noexcept;
-    /// Likewise, but its client keeps all else: was_revoked() is true of it.
-    void note_revoked(const state_entry& state) noexcept;
-    bool was_revoked(const stateid& id) const noexcept;
+    /// Likewise, but its client keeps all else: revoked_from() names that one, until free_revoked(). `forgotten`: whose older one is
+    /// kept in mind no more for it, or nobody. False: there is no memory to keep it in mind.
+    bool note_revoked(const state_entry& state, client_id& forgotten) noexcept;
+    client_id revoked_from(const stateid& id) const noexcept;
+    void free_revoked(const stateid& id) noexcept;
     /// What `id` names, whatever its number, or nullptr.
     state_entry* find(const stateid& id) const noexcept;
     bool is_of_this_epoch(const stateid& id) const noexcept;
@@ -64,7 +67,11 @@ private:
     std::vector<std::uint32_t> free_;
     // By place, the last of each: 48 KiB.
     std::vector<std::array<std::byte, 12>> taken_ = std::vector<std::array<std::byte, 12>>(4096);
-    std::vector<std::array<std::byte, 12>> revoked_; // likewise, once there is one
+    struct revoked_state {
+        std::array<std::byte, 12> other{};
+        client_id client = nobody;
+    };
+    std::vector<revoked_state> revoked_; // likewise, once there is one: 96 KiB
 };
 
 } // namespace verbena::files::detail

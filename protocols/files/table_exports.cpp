@@ -44,6 +44,7 @@ bool state_table::drop_export(std::uint32_t via, export_state what, std::size_t&
                 break;
             if (!m->owner.ranges.empty())
                 spent += tell_later(f, freed);
+            note_lost(m->owner);
             (void)erase_lock(m->owner);
             ++lost.locks;
             ++spent;
@@ -59,10 +60,12 @@ bool state_table::drop_export(std::uint32_t via, export_state what, std::size_t&
         switch (s->kind) {
         case state_kind::open:
             ++lost.opens;
+            note_lost(*s);
             remove(*s);
             break;
         case state_kind::lock:
             ++lost.locks;
+            note_lost(*s);
             if (auto& l = static_cast<lock_entry&>(*s); !l.ranges.empty())
                 spent += tell_later(f, freed);
             (void)erase_lock(static_cast<lock_entry&>(*s));
@@ -74,10 +77,8 @@ bool state_table::drop_export(std::uint32_t via, export_state what, std::size_t&
                 break;
             }
             ++lost.delegations;
-            // Its client may be let in again, and must not go by what it caches.
-            if (what == export_state::delegations)
-                note_lost(d);
-            recall(d); // so that its client hears of it
+            note_lost(d); // its client must not go by what it caches
+            recall(d);    // so that it hears of it at once
             remove(d);
             break;
         }

@@ -86,7 +86,7 @@ result<state_entry*> state_table::check(client_entry& c, const stateid& id, cons
     if (!states_->is_of_this_epoch(id))
         return error(errc::stale_stateid);
     state_entry* s = states_->find(id);
-    if (s == nullptr && states_->was_revoked(id))
+    if (s == nullptr && states_->revoked_from(id) == c.id)
         return error(errc::admin_revoked, "what it named was lost");
     if (s == nullptr)
         return error(errc::bad_stateid, "there is none");

@@ -819,6 +819,11 @@ task<result<void>> state_table::free_stateid(client_id client, stateid id)
         remove(**s);
         co_return result<void>();
     }
+    if (has_lost(client, id)) {
+        states_->free_revoked(id);
+        --(*c)->card.admin_lost;
+        co_return result<void>();
+    }
     if (s.error() != errc::deleg_revoked)
         co_return s.error();
     // First the record, if this is the last one: were it refused after that, nobody would ask for it again.

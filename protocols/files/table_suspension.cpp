@@ -61,10 +61,28 @@ task<std::deque<storage::handle>> state_table::files_where(std::uint32_t space, 
     co_return found;
 }
 
+// So that its client is told to look what it has, and hears by the stateid that it is gone. A host has none.
 void state_table::note_lost(state_entry& s) noexcept
 {
-    states_->note_revoked(s);
-    ++s.client.card.losses; // so that it is told to look what it has
+    client_card& card = s.client.card;
+    client_id forgotten = nobody;
+    if (card.is_host || !states_->note_revoked(s, forgotten))
+        return;
+    ++card.admin_lost;
+    ++card.admin_losses;
+    if (const auto other = forgotten == nobody ? nullptr : commons_.clients().find(forgotten))
+        --other->admin_lost;
+}
+
+bool state_table::has_lost(client_id client, const stateid& id) const noexcept
+{
+    return client != nobody && states_->revoked_from(id) == client;
+}
+
+bool state_table::has_lost_by_admin(client_id client) const noexcept
+{
+    const auto card = commons_.clients().find(client);
+    return card != nullptr && card->admin_lost > 0;
 }
 
 task<void> state_table::let_go_of_local_locks(std::uint32_t space, const std::atomic<bool>& goes_on)

@@ -13,7 +13,7 @@ import daemon
 import hung_disk
 import peers
 from peers import TcpPeer
-from pnfs_client import Refused, words
+from pnfs_client import Client, Refused, words
 from pnfs_test import WithLayouts
 
 EXCHANGE_ID, LOCK = 42, 12
@@ -49,10 +49,15 @@ class Clients4(Admin, WithLayouts):
         self.assertEqual({(name, row["type"], row["first"], row["last"], row["owner"], row["state"]) for name, row in locks.items()},
                          {("one", "write", 0, 9, b"locker".hex(), "held"), ("two", "write", 5, None, b"locker".hex(), "held")})
         # One file, one client, one export.
-        file = locks["one"]["file"]
-        self.assertEqual({row["file"] for row in opens if row["client"] == "one"}, {file})
-        self.assertNotEqual(locks["two"]["file"], file)
-        self.assertEqual(self.rows("locks", "file", file), [locks["one"]])
+        self.assertEqual({row["file"] for row in opens if row["client"] == "one"}, {"/file"})
+        self.assertEqual((locks["one"]["file"], locks["two"]["file"]), ("/file", "/other"))
+        handle_of_one = locks["one"]["handle"]
+        self.assertEqual({row["handle"] for row in opens if row["client"] == "one"}, {handle_of_one})
+        self.assertNotEqual(locks["two"]["handle"], handle_of_one)
+        for file in (handle_of_one, "/file"):
+            self.assertEqual(self.rows("locks", "file", file), [locks["one"]])
+        self.assertEqual(self.rows("locks", "file", "/fil"), [])
+        self.assertIn("no file file: write its path below the export", self.admin("locks", "file", "file", status=1))
         for who in ("two", locks["two"]["client_id"]):
             self.assertEqual(self.rows("locks", "client", who), [locks["two"]])
         self.assertEqual(len(self.rows("locks", "client", "127.0.0.1")), 2)
@@ -143,6 +148,64 @@ class Clients4(Admin, WithLayouts):
         self.assertIn("there are one at 127.0.0.1", told)
         self.assertIn('"soon" is no time to keep a client out', self.admin("evict", "one", "soon", status=1))
         self.client.look_up(b"export")
+
+
+class Files4(Admin, daemon.DaemonTest):
+    """Clients of version 4 with files of a folder of this host."""
+
+    def serve(self, *more):
+        os.chmod(self.data, 0o777)
+        return self.start("--shards", "2", "--lease", "5", *more, export=":/export,clients=127.0.0.0/8")
+
+    def connect(self, d, name):
+        client = Client(d.port("tcp"), name)
+        self.addCleanup(client.close)
+        return client.connect()
+
+    def test_a_file_is_shown_by_the_path_that_it_has_now(self):
+        client = self.connect(self.serve(), b"one")
+        os.mkdir(os.path.join(self.data, "folder"))
+        # What a terminal or a program that reads lines would obey.
+        name = b"line\nno \xff UTF-8 \x1b[2J"
+        there = os.path.join(os.fsencode(self.data), b"folder", name)
+        with open(there, "wb"):
+            os.chmod(there, 0o666)
+        client.open(client.look_up(b"export", b"folder"), name, create=False)
+        shown, = self.rows("opens")
+        self.assertEqual(shown["file"], "/folder/line\nno \ufffd UTF-8 \x1b[2J")
+        lines = self.admin("opens").splitlines()
+        self.assertEqual(len(lines), 2, lines)
+        self.assertNotIn("\x1b", lines[1])
+        self.assertIn("/folder/line\\012no", lines[1])
+        os.rename(there, os.path.join(os.fsencode(self.data), b"b"))
+        shown, = self.rows("opens", "file", "/b")
+        self.assertEqual(self.rows("opens", "file", shown["handle"]), [shown])
+        os.unlink(os.path.join(self.data, "b"))
+        shown, = self.rows("opens")
+        self.assertEqual(shown["file"], "/b (deleted)")
+
+    def test_grace_tells_who_did_not_come_back(self):
+        d = self.serve()
+        told, = self.rows("grace")
+        self.assertEqual((told["grace"], told["seconds_left"], told["clients"], told["absent"]), ("over", None, 0, 0))
+        for name in (b"one", b"two", b"three"):
+            client = self.connect(d, name)
+            client.open(client.look_up(b"export"), name)
+        self.assertEqual(d.stop(), 0)
+        d = self.serve()
+        told, = self.rows("grace")
+        self.assertEqual((told["grace"], told["clients"], told["done"], told["not_back"]), ("runs", 3, 0, ["one", "three", "two"]))
+        self.assertGreater(told["seconds_left"], 0)
+        self.connect(d, b"two") # which says that it is done
+        told, = self.rows("grace")
+        self.assertEqual((told["done"], told["absent"], told["are_back"], told["not_back"]), (1, 2, [], ["one", "three"]))
+        self.assertEqual((d.metric("verbena_nfs4_grace_recorded_clients"), d.metric("verbena_nfs4_grace_done_clients"),
+                          d.metric("verbena_nfs4_grace_absent_clients")), (3, 1, 2))
+        d.log_with(r"nfs: grace is over.* clients=3 done=1 .*absent=2 .*not_back=\"?one, three")
+        told, = self.rows("grace")
+        self.assertEqual((told["grace"], told["done"], told["not_back"]), ("over", 1, ["one", "three"]))
+        self.assertEqual(d.metric("verbena_nfs4_grace_absent_clients"), 2)
+        self.assertIn("one, three", self.admin("grace"))
 
 
 class Addresses(Admin, daemon.DaemonTest):

@@ -242,10 +242,11 @@ task<result<std::optional<kept_attributes>>> look_here(files::state_table& table
 }
 
 task<result<void>> free_here(files::state_table& table, files::client_id client, files::stateid id,
-                             bool* revoked)
+                             state_home::losses* left)
 {
     const result<void> done = co_await table.free_stateid(client, id);
-    *revoked = table.has_revoked(client);
+    left->revoked = table.has_revoked(client);
+    left->by_admin = table.has_lost_by_admin(client);
     co_return answer_of(done);
 }
 
@@ -418,7 +419,7 @@ task<result<state_home::added>> state_home::add_here(std::string_view key, std::
 task<result<void>> state_home::renew(files::client_id client, losses& lost)
 {
     return at_clients([client, &lost](client_book& b) {
-        lost = {b.has_revoked(client), b.has_lost_with_lease(client)};
+        lost = {b.has_revoked(client), b.has_lost_with_lease(client), b.has_lost_by_admin(client)};
         return b.renew(client);
     });
 }
@@ -670,10 +671,10 @@ task<result<void>> state_home::return_delegation(files::client_id client, const 
     });
 }
 
-task<result<void>> state_home::free(files::client_id client, const files::stateid& id, bool& revoked)
+task<result<void>> state_home::free(files::client_id client, const files::stateid& id, losses& left)
 {
-    return at_home_of(
-        id, [client, id, r = &revoked](files::state_table& t) { return free_here(t, client, id, r); });
+    return at_home_of(id,
+                      [client, id, l = &left](files::state_table& t) { return free_here(t, client, id, l); });
 }
 
 task<result<files::stateid>> state_home::lock(const files::lock_request& request, files::lock_holder& holder)

@@ -537,3 +537,21 @@ BOOST_AUTO_TEST_CASE(a_name_as_any_other_where_there_are_none)
     BOOST_TEST(run_until_complete(*shard, fs->mkdir(me, fs->root(), ".snapshot", {})).has_value());
     BOOST_TEST(run_until_complete(*shard, fs->lookup(me, fs->root(), ".snapshot")).has_value());
 }
+
+BOOST_FIXTURE_TEST_CASE(an_open_file_of_a_snapshot_says_where_it_lies, snapshots)
+{
+    const handle d = make_directory(fs->root(), "d");
+    (void)make_file(me, d, "f");
+    // A file that has lost its newest name together with the directory of that.
+    const handle gone = make_directory(fs->root(), "gone");
+    const handle twice = make_file("twice");
+    must(fs->link(me, twice, gone, "newest"));
+    must(fs->remove(me, gone, "newest"));
+    must(fs->rmdir(me, fs->root(), "gone"));
+    const handle root = take("monday");
+    const auto in_it = must(fs->open(me, find(find(root, "d"), "f"), R_OK, open_right::asked)).file;
+    BOOST_TEST(in_it->path_now() == "/.snapshot/monday/d/f");
+    BOOST_TEST(must(fs->open(me, find(root, "twice"), R_OK, open_right::asked)).file->path_now().empty());
+    end("monday");
+    BOOST_TEST(in_it->path_now().empty());
+}

@@ -680,3 +680,25 @@ BOOST_FIXTURE_TEST_CASE(acls_take_room, with_acls)
     must(fs->rmdir(alice, fs->root(), "d"));
     BOOST_TEST(free() == before);
 }
+
+BOOST_FIXTURE_TEST_CASE(an_open_file_says_where_it_lies_now, fixture)
+{
+    const auto open = [&](const handle& f) { return must(fs->open(me, f, R_OK, open_right::asked)).file; };
+    const handle d = make_directory(fs->root(), "d");
+    const handle in_it = make_directory(d, "sub");
+    const auto o = open(make_file(me, in_it, "f"));
+    BOOST_TEST(o->path_now() == "/d/sub/f");
+    must(fs->rename(me, fs->root(), "d", fs->root(), "e"));
+    BOOST_TEST(o->path_now() == "/e/sub/f");
+    must(fs->rename(me, in_it, "f", fs->root(), "g"));
+    BOOST_TEST(o->path_now() == "/g");
+    // Another file takes the name.
+    (void)make_file("h");
+    must(fs->rename(me, fs->root(), "h", fs->root(), "g"));
+    BOOST_TEST(o->path_now().empty());
+    // The directory where it had its name is gone.
+    const auto nameless = open(make_file(me, in_it, "n"));
+    must(fs->remove(me, in_it, "n"));
+    must(fs->rmdir(me, d, "sub"));
+    BOOST_TEST(nameless->path_now().empty());
+}

@@ -864,4 +864,41 @@ BOOST_AUTO_TEST_CASE(all_tables_have_one_bound)
     BOOST_TEST(other.pins.counters().closed == 0U);
 }
 
+BOOST_FIXTURE_TEST_CASE(an_open_file_says_where_it_lies_now, exported)
+{
+    const handle directory_of_it = make_directory(fs->root(), "d");
+    const std::string name = "line\nno \xff UTF-8";
+    const opened o = open(me, make_file(me, directory_of_it, name));
+    BOOST_TEST(o->path_now() == "/d/" + name);
+    must(fs->rename(me, directory_of_it, name, directory_of_it, "g"));
+    must(fs->rename(me, fs->root(), "d", fs->root(), "e"));
+    BOOST_TEST(o->path_now() == "/e/g");
+    must(fs->remove(me, directory_of_it, "g"));
+    BOOST_TEST(o->path_now() == "/e/g (deleted)");
+    // Out of the export, to a place whose name begins as the export's.
+    const opened left = open(me, make_file("h"));
+    const std::string outside = directory.path().string() + "-outside";
+    BOOST_REQUIRE(::rename(path("h").c_str(), outside.c_str()) == 0);
+    BOOST_TEST(left->path_now().empty());
+    BOOST_REQUIRE(::unlink(outside.c_str()) == 0);
+    // The folder itself gets another name.
+    const opened stays = open(me, make_file("i"));
+    const std::string folder = directory.path().string();
+    BOOST_REQUIRE(::rename(folder.c_str(), outside.c_str()) == 0);
+    BOOST_TEST(stays->path_now() == "/i");
+    BOOST_REQUIRE(::rename(outside.c_str(), folder.c_str()) == 0);
+}
+
+BOOST_AUTO_TEST_CASE(an_open_file_without_a_descriptor_says_no_place)
+{
+    posixfs::posixfs_options o;
+    o.most_kept_files = 1;
+    exported e("/var/tmp", o);
+    const handle f = e.make_file("f"), g = e.make_file("g");
+    const opened one = e.open(e.me, f);
+    const opened other = e.open(e.me, g);
+    BOOST_TEST(one->path_now().empty());
+    BOOST_TEST(other->path_now() == "/g");
+}
+
 BOOST_AUTO_TEST_SUITE_END()

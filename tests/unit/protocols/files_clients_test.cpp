@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Clients, leases, and what survives a restart.
+#include "../lines_of_log.hpp"
+#include "../log_at.hpp"
 #include "files_fixture.hpp"
 
 BOOST_AUTO_TEST_SUITE(files_clients_test)
@@ -35,6 +37,39 @@ struct clients_fixture : files_fixture {
 };
 
 } // namespace
+
+BOOST_FIXTURE_TEST_CASE(it_is_told_who_did_not_come_back_after_a_restart, clients_fixture)
+{
+    using names = std::vector<std::string>;
+    for (const char* key : {"a", "b", "c"})
+        (void)client(key);
+    start();
+    a = *book->add_client("a");
+    b = *book->add_client("b");
+    (void)*book->add_client("new");
+    BOOST_REQUIRE(run(book->reclaim_complete(a)));
+    const auto as_it_is = [&] {
+        const grace_period::report told = book->how_grace_goes(10);
+        const auto& stats = book->stats();
+        return told.clients.recorded == 3 && told.clients.done == 1 && told.keys_back == names{"b"} &&
+               told.keys_absent == names{"c"} && stats.grace_recorded.value() == 3 &&
+               stats.grace_done.value() == 1 && stats.grace_absent.value() == 1;
+    };
+    BOOST_TEST(as_it_is());
+    BOOST_TEST((book->how_grace_goes(10).left == table->options().grace_time));
+    const log_at all(log_level::info);
+    const lines_of_log lines;
+    run([&]() -> task<void> {
+        scope s(*shard);
+        s.spawn([this] { return book->tend(); });
+        (void)co_await sleep_for(table->options().grace_time + 1s);
+        s.request_stop();
+        co_await s.join();
+    }());
+    BOOST_TEST((book->grace() == grace_period::phase::over));
+    BOOST_TEST(as_it_is());
+    BOOST_TEST(lines.count({"grace is over", " clients=3 ", " done=1 ", " absent=1 ", "not_back=c"}) == 1u);
+}
 
 BOOST_FIXTURE_TEST_CASE(a_lease_ends_and_is_renewed, clients_fixture)
 {

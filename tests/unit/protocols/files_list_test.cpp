@@ -5,6 +5,10 @@
 
 #include <verbena/protocols/files/state_list.hpp>
 
+#include <map>
+#include <set>
+#include <utility>
+
 BOOST_AUTO_TEST_SUITE(files_list_test)
 
 using namespace verbena;
@@ -98,6 +102,47 @@ BOOST_FIXTURE_TEST_CASE(opens_and_delegations_are_told_with_file_access_and_deny
                    (lines{"a open f rw deny -w by o", "b delegation g r-", "b open g r- deny -- by p"}),
                boost::test_tools::per_element());
     BOOST_TEST(list(state_list::of::locks) == lines{}, boost::test_tools::per_element());
+}
+
+BOOST_FIXTURE_TEST_CASE(each_thing_is_told_with_who_has_its_file_open, list_fixture)
+{
+    struct opened_here final : storage::open_file {
+        opened_here() : open_file(storage::credential(), 0) {}
+    };
+    const auto opens = [&](client_id c, std::string_view file, std::uint32_t via) {
+        auto r = request(c, "o", file, share::both, share::none, delegation_want::none);
+        r.file.via = via;
+        r.opened = std::make_shared<opened_here>();
+        BOOST_REQUIRE(table->open(r));
+        return r.opened.get();
+    };
+    using files = std::set<const storage::open_file*>;
+    const auto told = [&](state_list::of what) {
+        std::map<std::pair<client_id, std::uint32_t>, files> all;
+        state_list l(*table, what);
+        while (l.next(1000, [&](const listed_state& s) {
+            all[{s.client, s.via}].insert(s.opened);
+            return true;
+        })) {
+        }
+        return all;
+    };
+    // By two exports, whose back ends know nothing of each other's.
+    const auto* const by_seven = opens(a, "f", 7);
+    const auto* const by_eight = opens(a, "f", 8);
+    auto r = request(b, "o", "f", share::both, share::none, delegation_want::none);
+    r.file.via = 8;
+    const auto without = table->open(r);
+    BOOST_REQUIRE(without);
+    BOOST_TEST((told(state_list::of::opens)[{a, 7}] == files{by_seven}));
+    BOOST_TEST((told(state_list::of::opens)[{a, 8}] == files{by_eight}));
+    BOOST_TEST((told(state_list::of::opens)[{b, 8}] == files{by_eight})); // another client's
+    auto l = lock_of(b, without->id, "f");
+    l.file.via = 8;
+    BOOST_REQUIRE(table->lock(l));
+    const auto locks = told(state_list::of::locks);
+    BOOST_TEST(locks.size() == 1u);
+    BOOST_TEST((locks.at({b, 8}) == files{by_eight}));
 }
 
 BOOST_FIXTURE_TEST_CASE(what_is_of_other_kinds_is_told_by_the_kinds_name, list_fixture)

@@ -935,7 +935,8 @@ BOOST_FIXTURE_TEST_CASE(a_lock_that_a_local_process_has_by_now_is_lost, suspende
     BOOST_TEST(is(table->unlock(a, gone, file_named("f"), {0, 9}), errc::admin_revoked));
     BOOST_TEST(is(table->test_stateid(a, *mine), errc::admin_revoked));
     BOOST_TEST(table->test_stateid(b, *theirs).has_value());
-    BOOST_TEST(book->has_lost_with_lease(a)); // it is told to look
+    BOOST_TEST(book->has_lost_by_admin(a)); // it is told to look
+    BOOST_TEST(!book->has_lost_by_admin(b));
     BOOST_TEST((back_end.holding[20] && !back_end.holding[0]));
     back_end.holder.reset();
     BOOST_TEST(lock(b, {0, 9}, write).has_value());

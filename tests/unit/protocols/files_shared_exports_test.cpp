@@ -5,6 +5,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 BOOST_AUTO_TEST_SUITE(files_shared_exports_test)
@@ -293,7 +294,9 @@ BOOST_FIXTURE_TEST_CASE(what_clients_have_by_an_export_goes_with_it_alone, expor
     // Its client is told, and nobody waits for its answer.
     BOOST_TEST_REQUIRE(handler.recalls.size() == 1u);
     BOOST_TEST((handler.recalls[0].client == b && handler.recalls[0].via == one));
-    BOOST_TEST(is(table->check_io(a, mine->id, file(one), operation::read), errc::bad_stateid));
+    BOOST_TEST(is(table->check_io(a, mine->id, file(one), operation::read), errc::admin_revoked));
+    BOOST_TEST(is(table->check_io(b, mine->id, file(one), operation::read), errc::bad_stateid));
+    BOOST_TEST(is(table->test_stateid(b, delegated->delegation->id), errc::admin_revoked));
     BOOST_TEST(table->check_io(b, theirs->id, file(other), operation::read).has_value());
     // What it denied and locked is free.
     const auto again = open_by(other, b, both);
@@ -340,6 +343,35 @@ BOOST_FIXTURE_TEST_CASE(much_is_taken_in_parts, exports_fixture)
     BOOST_TEST(lost.opens == files);
     BOOST_TEST(lost.locks == files);
     BOOST_TEST(is_gone());
+}
+
+// However much goes, no more than so many stateids of it are kept in mind, and each that is can be freed.
+BOOST_FIXTURE_TEST_CASE(what_went_with_an_export_is_kept_in_mind_until_it_is_freed, exports_fixture)
+{
+    constexpr std::size_t files = 5000, kept = 4096;
+    std::vector<std::pair<client_id, stateid>> gone;
+    for (std::size_t i = 0; i < files; ++i) {
+        open_request r = request(i % 2 == 0 ? a : b, "o", "f", read);
+        r.file = file(one, "f" + std::to_string(i));
+        const auto made = table->open(r);
+        BOOST_TEST_REQUIRE(made.has_value());
+        gone.emplace_back(r.client, made->id);
+    }
+    BOOST_TEST(!book->has_lost_by_admin(a));
+    BOOST_TEST(drop(*table, one).opens == files);
+    std::size_t known = 0;
+    for (const auto& [who, id] : gone) {
+        BOOST_TEST(is(run(table->free_stateid(who == a ? b : a, id)), errc::bad_stateid));
+        if (is(table->test_stateid(who, id), errc::admin_revoked)) {
+            ++known;
+            BOOST_TEST(book->has_lost_by_admin(who));
+            BOOST_TEST(run(table->free_stateid(who, id)).has_value());
+        }
+        BOOST_TEST(is(table->test_stateid(who, id), errc::bad_stateid));
+    }
+    BOOST_TEST(known == kept);
+    BOOST_TEST(!book->has_lost_by_admin(a));
+    BOOST_TEST(!book->has_lost_by_admin(b));
 }
 
 BOOST_FIXTURE_TEST_CASE(files_of_a_tree_are_found_until_all_is_gone, exports_fixture)

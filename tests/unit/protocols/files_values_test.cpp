@@ -214,4 +214,49 @@ BOOST_AUTO_TEST_CASE(grace_ends_when_all_are_done_or_by_time)
     BOOST_TEST((g.now() == grace_period::phase::over));
 }
 
+BOOST_AUTO_TEST_CASE(grace_tells_who_is_done_who_is_back_and_who_is_absent)
+{
+    using names = std::vector<std::string>;
+    std::vector<reclaimer> all;
+    for (const char* key : {"a", "b", "c", "d", "e"})
+        all.push_back({key, share::none});
+    grace_period g(all, time_point() + 90s);
+    for (const char* key : {"b", "b", "c", "d", "z"}) // one comes twice, and one is not of them
+        g.note_back(key);
+    g.complete("c");
+    g.complete("d", grace_period::part::lost);
+    const auto is_as_it_should = [](const grace_period::counts& c) {
+        return c.recorded == 5 && c.done == 1 && c.lost == 1 && c.back == 1 && c.absent == 2;
+    };
+    grace_period::report told = g.how_it_goes(time_point() + 30s, 10);
+    BOOST_TEST((told.now == grace_period::phase::reclaiming && told.left == 60s));
+    BOOST_TEST(is_as_it_should(told.clients));
+    BOOST_TEST((told.keys_back == names{"b"} && told.keys_absent == names{"a", "e"}));
+    BOOST_TEST((g.how_it_goes(time_point() + 100s, 1).keys_absent == names{"a"}));
+    BOOST_TEST((g.how_it_goes(time_point() + 100s, 1).left == 0s));
+    // When it is over, too.
+    g.begin_end();
+    g.end(true);
+    told = g.how_it_goes(time_point() + 30s, 10);
+    BOOST_TEST((told.now == grace_period::phase::over && told.left == 0s));
+    BOOST_TEST(is_as_it_should(told.clients));
+    BOOST_TEST((told.keys_back == names{"b"} && told.keys_absent == names{"a", "e"}));
+    BOOST_TEST((g.how_it_goes(time_point(), 1).keys_absent == names{"a"}));
+    g.note_back("a"); // too late
+    BOOST_TEST(is_as_it_should(g.clients()));
+}
+
+BOOST_AUTO_TEST_CASE(of_absent_clients_no_more_than_some_are_kept_in_mind)
+{
+    std::vector<reclaimer> all;
+    for (std::size_t i = 0; i < grace_period::most_kept + 10; ++i)
+        all.push_back({std::to_string(i), share::none});
+    grace_period g(all, time_point() + 90s);
+    g.begin_end();
+    g.end(true);
+    const grace_period::report told = g.how_it_goes(time_point(), 10000);
+    BOOST_TEST(told.keys_absent.size() == grace_period::most_kept);
+    BOOST_TEST(told.clients.absent == grace_period::most_kept + 10);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -912,15 +912,82 @@ BOOST_FIXTURE_TEST_CASE(whom_an_export_keeps_out_has_no_delegation_of_it, fixtur
     BOOST_TEST(take(id) == 1u);
     BOOST_TEST(stats().read_delegations.value() == 1);
     pass(2s, 1s);
-    const auto is_told_to_look = [&](client4& c) {
+    const auto told = [&](client4& c) {
         const auto res = compound(c.sequence()).good<SEQUENCE4res>();
-        return (res.status_flags & seq4_status::expired_some_state_revoked) != 0;
+        constexpr std::uint32_t losses = seq4_status::expired_some_state_revoked |
+                                         seq4_status::admin_state_revoked |
+                                         seq4_status::recallable_state_revoked;
+        return res.status_flags & losses;
     };
-    BOOST_TEST(is_told_to_look(first));
-    BOOST_TEST(!is_told_to_look(second));
+    BOOST_TEST(told(first) == seq4_status::admin_state_revoked);
+    BOOST_TEST(told(second) == 0u);
+    // Though it is gone already its client hears of it at once, and once.
+    BOOST_TEST_REQUIRE(first_way->calls.size() == 1u);
+    BOOST_CHECK(first_way->calls[0].operation == nfs_cb_opnum4::recall);
+    BOOST_CHECK(first_way->calls[0].id == mine.res.delegation.stateid);
+    BOOST_TEST(second_way->calls.empty());
     BOOST_TEST(give_back(first, mine) == nfsstat4::admin_revoked);
-    BOOST_TEST(first.read(mine, mine.id) == ""); // its open stays
+    BOOST_TEST(told(first) == seq4_status::admin_state_revoked); // that frees nothing
+    BOOST_TEST(first.read(mine, mine.id) == "");                 // its open stays
     BOOST_TEST(give_back(second, theirs) == nfsstat4::ok);
+    const stateid4 lost = mine.res.delegation.stateid;
+    BOOST_TEST(second.call(FREE_STATEID4args{lost}).status() == nfsstat4::bad_stateid); // another client's
+    BOOST_TEST(first.call(FREE_STATEID4args{lost}).status() == nfsstat4::ok);
+    BOOST_TEST(told(first) == 0u);
+    BOOST_TEST(first.call(FREE_STATEID4args{lost}).status() == nfsstat4::bad_stateid);
+    pass(2s, 1s);
+    BOOST_TEST(told(first) == 0u);
+}
+
+// It would repair what it is told for ever.
+BOOST_FIXTURE_TEST_CASE(who_frees_nothing_is_told_for_a_lease_what_went_with_an_export, fixture)
+{
+    begin();
+    const auto mine = first.open(wanting(first.creating("f"), share4::want_no_delegation));
+    BOOST_TEST_REQUIRE(mine.status == nfsstat4::ok);
+    files::state_table::export_losses lost;
+    std::size_t place = 0;
+    while (commons->state.table().drop_export(exports.all()[0].id, files::state_table::export_state::all,
+                                              place, lost)) {
+    }
+    BOOST_TEST(lost.opens == 1u);
+    pass(2s, 1s);
+    const auto is_told = [&] {
+        const auto res = compound(first.sequence()).good<SEQUENCE4res>();
+        return (res.status_flags & seq4_status::admin_state_revoked) != 0;
+    };
+    const duration lease = commons->state.options().lease;
+    for (duration t{}; t < lease; t += 10s) {
+        BOOST_TEST(is_told());
+        pass(10s, 1s);
+    }
+    pass(2s, 1s);
+    BOOST_TEST(is_told() == false);
+    // What it has lost it hears all the same.
+    const std::array<stateid4, 1> asked{mine.id};
+    TEST_STATEID4args testing;
+    testing.stateids = std::span<const stateid4>(asked);
+    answer4 tested = first.call(testing);
+    for (const nfsstat4 status : tested.good<TEST_STATEID4res>().status_codes)
+        BOOST_TEST(status == nfsstat4::admin_revoked);
+    BOOST_TEST(first.call(FREE_STATEID4args{mine.id}).status() == nfsstat4::ok);
+}
+
+// One that does not know the delegation any more is asked no second time.
+BOOST_FIXTURE_TEST_CASE(a_recall_of_what_went_with_an_export_ends_with_any_answer, fixture)
+{
+    begin();
+    make("f");
+    const auto mine = first.open(first.opening("f", share4::access_read));
+    BOOST_TEST_REQUIRE(mine.res.delegation.delegation_type == deleg::read);
+    first_way->says = nfsstat4::bad_stateid;
+    files::state_table::export_losses lost;
+    std::size_t place = 0;
+    while (commons->state.table().drop_export(exports.all()[0].id, files::state_table::export_state::all,
+                                              place, lost)) {
+    }
+    pass(60s, 1s);
+    BOOST_TEST(first_way->calls.size() == 1u);
 }
 
 // The reload may have been there before the delegation was.

@@ -205,6 +205,34 @@ BOOST_FIXTURE_TEST_CASE(a_write_that_is_under_way_is_named_though_its_session_is
     BOOST_TEST(hangs->is_done);
 }
 
+// For who does not wait for the end any longer.
+BOOST_FIXTURE_TEST_CASE(it_is_told_how_far_the_end_of_a_client_is, fixture)
+{
+    const auto how_far = [this](clientid4 id) {
+        return run_until_complete(*shard, commons->evicted.how_far(text_of_client(id)));
+    };
+    BOOST_TEST(how_far(a.id).is_there);
+    BOOST_TEST(!how_far(a.id).waits_for_store);
+    kept.takes = [] { return duration(60s); };
+    bool is_over = false;
+    scope ending(*shard);
+    ending.spawn([&]() -> task<void> {
+        (void)co_await commons->evicted.end(text_of_client(a.id), 2s);
+        is_over = true;
+    });
+    pass(30s, 1s);
+    unended_client far = how_far(a.id);
+    BOOST_TEST(far.is_there);
+    BOOST_TEST(far.waits_for_store);
+    BOOST_TEST(far.has.opens == 1u);
+    BOOST_TEST(!how_far(b.id).waits_for_store);
+    kept.takes = {};
+    pass(40s, 1s);
+    BOOST_TEST(is_over);
+    BOOST_TEST(!how_far(a.id).is_there);
+    run_until_complete(*shard, [&]() -> task<void> { co_await ending.join(); }());
+}
+
 BOOST_FIXTURE_TEST_CASE(a_client_is_kept_out_for_its_time_and_no_longer, fixture)
 {
     const log_at quiet(log_level::off);

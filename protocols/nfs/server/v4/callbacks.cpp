@@ -462,8 +462,9 @@ task<void> callback_sender::serve(files::client_id client)
             again = n.what != kind::recall_any;
             try {
                 if (again) {
-                    task<bool> asking = is_wanted(&n);
-                    again = co_await asking;
+                    task<use_of> asking = use_now(&n);
+                    const use_of use = co_await asking;
+                    again = use != use_of::none;
                 }
             } catch (const std::bad_alloc&) { // nor is there any to ask: later
             }
@@ -488,30 +489,34 @@ std::shared_ptr<session> callback_sender::find_session(files::client_id client) 
 }
 
 // Whether it is still of use: a delegation may have been returned meanwhile, or taken; a waiter may have come by itself.
-bool callback_sender::is_wanted_at(files::state_table& table, const notice& n) noexcept
+// Whoever lost a delegation with its export hears of that once.
+callback_sender::use_of callback_sender::use_at(files::state_table& table, const notice& n) noexcept
 {
+    const auto use_if = [](bool is_of_use) { return is_of_use ? use_of::until_done : use_of::none; };
     if (n.what == kind::notify_lock)
-        return table.is_told(n.client, n.file.key, std::as_bytes(std::span(n.owner)));
+        return use_if(table.is_told(n.client, n.file.key, std::as_bytes(std::span(n.owner))));
     if (n.what == kind::layout_recall) // what came back in part since has another number
-        return table.test_stateid(n.client, {0, n.id.other}).has_value();
-    return table.test_stateid(n.client, n.id).has_value();
+        return use_if(table.test_stateid(n.client, {0, n.id.other}).has_value());
+    if (n.what == kind::recall && table.has_lost(n.client, n.id))
+        return use_of::until_heard;
+    return use_if(table.test_stateid(n.client, n.id).has_value());
 }
 
 // On the home of what it is about, which it may have left again when this is answered: the client says so then.
-task<bool> callback_sender::is_wanted(const notice* n)
+task<callback_sender::use_of> callback_sender::use_now(const notice* n)
 {
-    if (n->what == kind::recall_any)
-        co_return !commons_.v40.clients().knows(n->client); // minor version 0 has none
+    if (n->what == kind::recall_any) // minor version 0 has none
+        co_return commons_.v40.clients().knows(n->client) ? use_of::none : use_of::until_done;
     if (n->what == kind::getattr && !n->asked->is_open())
-        co_return false;
-    const auto ask = [n](files::state_table& t) -> result<bool> { return is_wanted_at(t, *n); };
-    result<bool> wanted = false; // by a home that has stopped
+        co_return use_of::none;
+    const auto ask = [n](files::state_table& t) -> result<use_of> { return use_at(t, *n); };
+    result<use_of> use = use_of::none; // by a home that has stopped
     if (n->what == kind::notify_lock)
-        wanted = co_await commons_.state.at_home_of(n->file.key, ask);
+        use = co_await commons_.state.at_home_of(n->file.key, ask);
     else
-        wanted = co_await commons_.state.at_home_of(n->id, ask);
+        use = co_await commons_.state.at_home_of(n->id, ask);
     const bool is_late = n->what == kind::getattr && !n->asked->is_open();
-    co_return wanted && *wanted && !is_late;
+    co_return use && !is_late ? *use : use_of::none;
 }
 
 // The client has forgotten it (8881 20.3.3). Whatever it has after all it can't use any more.
@@ -553,9 +558,9 @@ task<void> callback_sender::deliver(const notice* told)
     duration delay = first_delay;
     bool told_unreachable = false;
     while (context.shard->now() < end) {
-        task<bool> asking = is_wanted(told);
-        const bool wanted = co_await asking;
-        if (!wanted)
+        task<use_of> asking = use_now(told);
+        const use_of use = co_await asking;
+        if (use == use_of::none)
             co_return;
         outcome how = outcome::unreachable;
         if (commons_.v40.clients().knows(n.client)) {
@@ -567,7 +572,8 @@ task<void> callback_sender::deliver(const notice* told)
         }
         if (how != outcome::unreachable || !std::exchange(told_unreachable, true))
             counters_.note(n.what, how);
-        if (how == outcome::ok)
+        const bool is_heard = how == outcome::later || how == outcome::failed;
+        if (how == outcome::ok || (is_heard && use == use_of::until_heard))
             co_return;
         // Who can't answer at once is recalled, so that nobody waits for both.
         if (n.what == kind::getattr && how != outcome::later)

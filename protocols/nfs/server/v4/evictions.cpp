@@ -147,4 +147,22 @@ task<evicted_client> evictions::end(std::string id, duration patience)
     co_return out;
 }
 
+task<unended_client> evictions::how_far(std::string id)
+{
+    unended_client out;
+    std::uint64_t number = 0;
+    if (std::from_chars(id.data(), id.data() + id.size(), number, 16).ec != std::errc())
+        co_return out;
+    const auto meant = [number](const files::client_label& one) { return one.number == number; };
+    const std::vector<known_client> found = co_await find_in(commons_, meant, 1);
+    if (found.empty() || found.front().state == files::nobody)
+        co_return out;
+    const files::client_id client = found.front().state;
+    files::client_book& book = commons_.state.clients();
+    out.is_there = true;
+    out.waits_for_store = book.waits_for_store(client);
+    out.has = book.holdings_of(client);
+    co_return out;
+}
+
 } // namespace verbena::nfs::v4

@@ -416,6 +416,22 @@ metric_registrations v4::server_commons::expose(metric_registry& registry) const
          "said that they are done.",
          metric_type::gauge, "clients"},
         s.to_reclaim));
+    made.push_back(registry.add(
+        {"verbena_nfs4_grace_recorded_clients",
+         "Clients of version 4 that had something open before the restart, and may take it back in grace.",
+         metric_type::gauge, "clients"},
+        s.grace_recorded));
+    made.push_back(registry.add({"verbena_nfs4_grace_done_clients",
+                                 "Of the recorded clients, those that have said that they took back all. "
+                                 "Those of version 4.0 never say so.",
+                                 metric_type::gauge, "clients"},
+                                s.grace_done));
+    made.push_back(registry.add({"verbena_nfs4_grace_absent_clients",
+                                 "Of the recorded clients, those that have not come back; when grace is "
+                                 "over, that had not come back at "
+                                 "its end. `verbena admin grace` names them.",
+                                 metric_type::gauge, "clients"},
+                                s.grace_absent));
     made.push_back(registry.add({"verbena_nfs4_reclaims_total",
                                  "Opens and locks that clients of version 4 took back after a restart: "
                                  "granted, or refused as late (the grace period is "

@@ -41,6 +41,7 @@ task<nfsstat4> renew_lease(server_commons& commons, session& s)
     const nfsstat4 status = status_of_state(renewed);
     s.set_revoked(lost.revoked);
     s.set_lost_with_lease(lost.with_lease);
+    s.set_lost_by_admin(lost.by_admin);
     // With each call it would cost the lock that all sessions share.
     if (!s.back().was_granted() && s.back().max_request() != 0)
         s.set_lost_all_ways(commons.sessions.lost_all_ways_to(s.client()));
@@ -101,6 +102,8 @@ std::uint32_t status_flags(const server_commons& commons, rpc::call& c, const se
         flags |= seq4_status::recallable_state_revoked;
     if (s.has_lost_with_lease()) // it must not use layouts that it had (8881 12.7.2)
         flags |= seq4_status::expired_some_state_revoked;
+    if (s.has_lost_by_admin())
+        flags |= seq4_status::admin_state_revoked;
     return flags;
 }
 

@@ -111,6 +111,9 @@ public:
     std::vector<client_id> lapsed();
     /// Whether it has still to say that it reclaimed all that it may. Errors: stale_client.
     result<bool> must_reclaim(client_id client);
+    /// How the time goes in which clients take back what they had before the restart, or how it went. `most`: keys of clients, of
+    /// each sort.
+    grace_period::report how_grace_goes(std::size_t most) const;
     /// Whether it has opens, locks or delegations, revoked ones too: then DESTROY_CLIENTID is refused.
     result<bool> is_in_use(client_id client);
     /// Whether delegations of it were revoked that it has not freed.
@@ -118,6 +121,10 @@ public:
     /// Whether something of the client's ended with its lease (recallable_kind::ends_with_lease()), and it has not asked since it was told
     /// (by this) what is left to it. Where it never asks, one lease from the first time on that this is true of the last such loss.
     bool has_lost_with_lease(client_id client) noexcept;
+    /// Whether an administrator took some of what the client had (a reload took its export, say, or the file system came back
+    /// without the file), and the client has not freed all of that (RFC 8881 18.46.3). Of one that frees nothing: for one
+    /// lease from the first time on that this is true of the last such loss, since a client repairs what it is told by each call.
+    bool has_lost_by_admin(client_id client) noexcept;
     /// It asks which of its stateids are good, or gives one up: it has heard of what it was told of. Any shard.
     void note_asked(client_id client) noexcept;
     /// When its lease began anew; long ago of a client that there is not.
@@ -147,6 +154,8 @@ public:
     /// Completes when: it is in the recovery store; at once where it is already. On cancel: as the store says. Errors: stale_client, expired,
     /// admin_revoked, busy; the store's. Lifetime: the book outlives it. Shard: any.
     task<result<void>> record(client_id client, share keeps_out = share::none);
+    /// Whether its end waits for the recovery store.
+    bool waits_for_store(client_id client) const noexcept;
     /// Whether the recovery store writes of it just now. Until that is over it is not known what it has, nor whether it keeps that.
     bool is_being_written(client_id client) noexcept;
     /// Whether the end of a client waits for its fences (recallable_kind::fence()), for state_options::fence_time at
@@ -247,7 +256,8 @@ private:
     void tell_kept(client_id client) noexcept;
     void hear_of_records() noexcept;
     void queue_record(detail::booked_client& c) noexcept;
-    void note_complete(detail::client_card& c) noexcept;
+    void note_complete(detail::client_card& c, grace_period::part how) noexcept;
+    void tell_end_of_grace() const noexcept;
     task<result<void>> end_grace();
     void note_grace() noexcept;
     task<result<void>> do_what_is_due();

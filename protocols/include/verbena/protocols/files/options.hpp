@@ -204,7 +204,10 @@ struct state_stats {
         waiter_steps; ///< looks at whether a waiter's lock is free, and at holders for these
     limit_counters refused_limits;
     counter refused_grace;
-    gauge grace;      ///< 0: over; 1: clients reclaim; 2: its end is being written
+    gauge grace; ///< 0: over; 1: clients reclaim; 2: its end is being written
+    /// Clients that had something before the restart; of these, those that have said that they took back all, and those that
+    /// have not come back: after grace, as it was at its end.
+    gauge grace_recorded, grace_done, grace_absent;
     gauge to_reclaim; ///< clients that may reclaim and have not said that they are done
     /// Of these, those that may reclaim what keeps others from reading, or from writing: deny bits, delegations.
     gauge reads_wait_for, writes_wait_for;

@@ -96,6 +96,8 @@ public:
     phase now() const noexcept { return phase_; }
     /// Whether that client had something before the restart, and has not said that it is done.
     bool may_reclaim(std::string_view key) const noexcept { return keys_.contains(key); }
+    /// A client of that key is there again.
+    void note_back(std::string_view key) noexcept;
     /// What `key` may reclaim that keeps others from reading or writing.
     share keeps_out(std::string_view key) const noexcept;
     /// Clients that may, and have not said that they are done.
@@ -104,8 +106,35 @@ public:
     std::size_t left_against(share access) const noexcept { return left_[access == share::write]; }
     /// Whether one of them may reclaim what keeps others from `access`.
     bool holds_up(share access) const noexcept;
-    /// `key` has reclaimed all, or lost the right to.
-    void complete(std::string_view key) noexcept;
+    /// How a client's part ends.
+    enum class part : std::uint8_t {
+        done, ///< it has taken back all that it wants
+        lost, ///< it may take back nothing any more: what it had is gone
+    };
+    /// Of `key`.
+    void complete(std::string_view key, part how = part::done) noexcept;
+    /// Numbers of clients.
+    struct counts {
+        std::size_t recorded = 0; ///< that had something before the restart
+        std::size_t done = 0;     ///< of these, that have said that they took back all
+        std::size_t lost = 0;     ///< whose part has ended otherwise
+        std::size_t back =
+            0; ///< that are there again, and have not said so: those of minor version 0 never do
+        std::size_t absent = 0; ///< that have not come back
+    };
+    /// Where it is over: as it was at its end.
+    const counts& clients() const noexcept { return clients_; }
+    /// How it goes, or went.
+    struct report {
+        phase now = phase::over;
+        duration left{}; ///< at most; 0 where it is over
+        counts clients;
+        /// Keys of those that are back, and that are absent, in their order. Some may be missing.
+        std::vector<std::string> keys_back, keys_absent;
+    };
+    /// With `most` keys of each sort at most; where it is over, also with no more than most_kept.
+    report how_it_goes(time_point now, std::size_t most) const;
+    static constexpr std::size_t most_kept = 256; ///< of keys of each sort, when it is over
     /// Whether nobody is left who might reclaim, or its time is over.
     bool is_due(time_point now) const noexcept
     {
@@ -119,9 +148,16 @@ public:
     void end(bool written) noexcept;
 
 private:
+    struct waited_for {
+        share keeps_out = share::both;
+        bool is_back = false;
+    };
     void count(share keeps_out, std::ptrdiff_t by) noexcept;
-    std::map<std::string, share, std::less<>> keys_; // of those that have not said that they are done
-    std::array<std::size_t, 2> left_{};              // by reading and writing
+    void list_those_left(report& into, std::size_t most) const;
+    std::map<std::string, waited_for, std::less<>> keys_; // of those that have not said that they are done
+    counts clients_;
+    report ended_;                      // the keys of then
+    std::array<std::size_t, 2> left_{}; // by reading and writing
     time_point until_;
     phase phase_;
 };

@@ -5,6 +5,7 @@
 #include <verbena/protocols/files/client_book.hpp>
 #include <verbena/protocols/files/stateid.hpp>
 #include <verbena/protocols/files/types.hpp>
+#include <verbena/protocols/storage/open_file.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
 #include <cstddef>
@@ -34,7 +35,9 @@ struct listed_state {
     const storage::handle* file =
         nullptr;           ///< a file_key(); nullptr of what was revoked: nobody knows the file any more
     std::uint32_t via = 0; ///< the export by which the client got it
-    std::string_view kind; ///< of what::other: recallable_kind::name()
+    /// By which its client, or another one by the same export, has the file open; nullptr: nobody is known to.
+    const storage::open_file* opened = nullptr;
+    std::string_view kind;                          ///< of what::other: recallable_kind::name()
     share access = share::none, deny = share::none; ///< of opens; what the others let their client do
     byte_range bytes;                               ///< of locks and waits
     std::string_view owner;                         ///< of opens, locks and waits: any octets

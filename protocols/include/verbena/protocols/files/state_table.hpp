@@ -97,6 +97,10 @@ public:
     static share surely_keeps_out(const open_request& r) noexcept;
     /// Whom it may keep out, with the delegation that it may bring.
     share may_keep_out(const open_request& r) noexcept;
+    /// Whether an administrator took that from the client, as far as this is known still: until it frees the stateid.
+    bool has_lost(client_id client, const stateid& id) const noexcept;
+    /// Whether there is anything of the client at any table that it has lost so, and has not freed.
+    bool has_lost_by_admin(client_id client) const noexcept;
     /// A silent client has heard that the delegation was revoked: that is free_stateid() for it. With the last one its record is
     /// written again by tend(), or by record() if that comes first. Anything else is left as it is.
     void drop_revoked(client_id client, const stateid& id) noexcept;
@@ -304,8 +308,9 @@ public:
     /// Takes a part of what clients got by an export: what is recallable is recalled, so that its clients hear of it, and gone at once;
     /// fences begin, and are not awaited. The client finds out by the file's handle, which nobody takes any more. False: `place`, which begins at 0,
     /// has come to the end. What is given meanwhile may stay, so who wants all of it begins once more when nobody asks for more. `whose`
-    /// says of each client whether it is meant; empty: all are. It is asked with each of the client's states, and does not throw. Of
-    /// delegations alone their clients are told to look what they have, and their stateids answer admin_revoked.
+    /// says of each client whether it is meant; empty: all are. It is asked with each of the client's states, and does not throw.
+    /// Clients are told to look what they have (client_book::has_lost_by_admin()), and their stateids answer admin_revoked until
+    /// they are freed, as far as the table keeps them in mind. Layouts are gone without that.
     bool drop_export(std::uint32_t via, export_state what, std::size_t& place, export_losses& lost,
                      const std::function<bool(const client_label&)>& whose = {});
     /// Whether a fence of something that was got by the export has not ended yet.
@@ -329,7 +334,7 @@ public:
     bool has_owner(client_id client, bool locks, std::span<const std::byte> owner) noexcept;
     /// RFC 8881 18.48. Of any file. Never busy.
     result<void> test_stateid(client_id client, const stateid& id);
-    /// RFC 8881 18.38: a revoked delegation, or a lock stateid without locks.
+    /// RFC 8881 18.38: a revoked delegation, what an administrator took, or a lock stateid without locks.
     /// Completes when: it is freed, and, with the last that was revoked, the client's record is written again. On cancel: as the
     /// store says. Errors: locks_held; the store's. Lifetime: the table outlives it. Shard: the table's.
     task<result<void>> free_stateid(client_id client, stateid id);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #pragma GCC visibility push(default)
@@ -37,6 +38,10 @@ public:
     virtual ~open_file() = default;
 
     unsigned granted() const noexcept { return granted_; }
+    /// Where the file lies now beneath the exported directory, for people: "/directory/name". The octets of a name are as its
+    /// maker chose them. " (deleted)" stands behind a name that is gone. Empty: the back end does not know it. The answer is good
+    /// for this moment alone. Any shard or thread. It never waits for a disk, also while one hangs. Throws std::bad_alloc.
+    virtual std::string path_now() const { return {}; }
     /// Whether `who` may do this (R_OK or W_OK) because he was let in by it. Others are asked for their rights.
     bool lets(const credential& who, unsigned use) const noexcept
     {

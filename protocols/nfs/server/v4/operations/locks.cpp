@@ -212,12 +212,14 @@ task<nfsstat4> free_stateid(compound& k)
     if (status == nfsstat4::ok)
         status = k.check_room<FREE_STATEID4res>();
     if (status == nfsstat4::ok) {
-        bool revoked = false;
+        state_home::losses left;
         const files::stateid id = to_state(args.stateid);
         note_asked(k);
-        const result<void> freed = co_await k.server.state.free(k.client, id, revoked);
+        const result<void> freed = co_await k.server.state.free(k.client, id, left);
         status = status_of_state(freed);
-        k.session->set_revoked(revoked);
+        k.session->set_revoked(left.revoked);
+        if (!left.by_admin) // else as the book says, which tells for a time alone
+            k.session->set_lost_by_admin(false);
     }
     co_return status == nfsstat4::ok ? k.add(FREE_STATEID4res()) : status;
 }

@@ -165,6 +165,7 @@ public:
     struct losses {
         bool revoked = false;    ///< it has something that was revoked, and has not freed it
         bool with_lease = false; ///< files::client_book::has_lost_with_lease()
+        bool by_admin = false;   ///< files::client_book::has_lost_by_admin()
     };
     /// Its lease begins anew. Errors: stale_client, expired: it is none any more.
     task<result<void>> renew(files::client_id client, losses& lost);
@@ -256,8 +257,8 @@ public:
                                          const files::exported_file& file);
     /// Of each.
     task<std::vector<result<void>>> test(files::client_id client, std::span<const files::stateid> ids);
-    /// `revoked`: whether the client still has something that was revoked.
-    task<result<void>> free(files::client_id client, const files::stateid& id, bool& revoked);
+    /// `left`: what the client has still to free, of what was revoked or taken by an administrator.
+    task<result<void>> free(files::client_id client, const files::stateid& id, losses& left);
 
     /// What is under way on each shard, which is said by begin(), or by check_io()'s caller. Any thread.
     files::operations_under_way& operations() noexcept { return commons_.operations(); }

@@ -117,8 +117,14 @@ private:
     void serve_those_without_workers(scope& workers);
     task<void> serve(files::client_id client);
     task<void> deliver(const notice* told);
-    static bool is_wanted_at(files::state_table& table, const notice& n) noexcept;
-    task<bool> is_wanted(const notice* n);
+    /// Of a notice.
+    enum class use_of : std::uint8_t {
+        none,
+        until_heard, ///< by any answer: what it is about is gone already
+        until_done,  ///< and the client has done what it says, or can't
+    };
+    static use_of use_at(files::state_table& table, const notice& n) noexcept;
+    task<use_of> use_now(const notice* n);
     task<void> give_back_layout(const notice* n);
     duration patience_for(const notice& n) const;
     std::shared_ptr<session> find_session(files::client_id client) const;

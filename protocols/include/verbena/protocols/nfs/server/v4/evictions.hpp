@@ -44,6 +44,13 @@ struct evicted_client {
     bool list_is_full = false; ///< it is not kept out
 };
 
+/// What the end of a client has still to do.
+struct unended_client {
+    bool is_there = false;        ///< its state is
+    bool waits_for_store = false; ///< the state folder is to forget it first
+    files::client_holdings has;   ///< that is not taken yet
+};
+
 /// Ends clients. Of server_commons.
 class evictions {
 public:
@@ -70,6 +77,10 @@ public:
     /// Completes when: its state is gone, its layouts are fenced, and its calls have ended, or `patience` is over for these. On cancel:
     /// as client_book::revoke_client(). Errors: in the answer. Lifetime: this outlives it. Shard: the clients' home.
     task<evicted_client> end(std::string id, duration patience);
+    /// For who does not wait for end() any longer: how far it is with the client of that id.
+    /// Completes when: the client was found, or all were looked at, others being served in between. On cancel: as find(). Errors:
+    /// none. Lifetime: this outlives it. Shard: the clients' home.
+    task<unended_client> how_far(std::string id);
 
 private:
     server_commons& commons_;

@@ -184,6 +184,11 @@ public:
     bool has_lost_with_lease() const noexcept { return lost_with_lease_.load(std::memory_order_relaxed); }
     /// Likewise.
     void set_lost_with_lease(bool lost) noexcept { lost_with_lease_.store(lost, std::memory_order_relaxed); }
+    /// Whether an administrator took some of what the client had, and it has not freed that
+    /// (files::client_book::has_lost_by_admin()), as the state layer said last.
+    bool has_lost_by_admin() const noexcept { return lost_by_admin_.load(std::memory_order_relaxed); }
+    /// Notes what the state layer has said.
+    void set_lost_by_admin(bool lost) noexcept { lost_by_admin_.store(lost, std::memory_order_relaxed); }
     /// Whether its client had lost all ways back with the last renewal: asked for by sessions that have had none.
     bool lost_all_ways() const noexcept { return lost_ways_.load(std::memory_order_relaxed); }
     /// Likewise.
@@ -237,6 +242,7 @@ private:
     std::atomic<duration::rep> heard_{time_point::min().time_since_epoch().count()};
     std::atomic<bool> revoked_{false};
     std::atomic<bool> lost_with_lease_{false};
+    std::atomic<bool> lost_by_admin_{false};
     std::atomic<bool> lost_ways_{false};
     back_channel back_;
     std::atomic<bool> must_reclaim_;
