@@ -348,7 +348,9 @@ listen = ["iwarp://127.0.0.1:0"]
         self.assertEqual(d.metric('verbena_blocking_running_jobs{lane="device hung"}'), 1)
         self.assertEqual(self.devices(), ["there", "memory"])
         self.disk.go_on()
-        # What it answered late opened nothing; the disk has no such file.
+        while d.metric('verbena_blocking_running_jobs{lane="device hung"}'): # until the late answer is there
+            time.sleep(0.01)
+        # It opened nothing; the disk has no such file.
         self.assertIn(f"{path} does not exist", self.admin("reload", status=1))
         self.write(("there", there), ("more", 'size = "1M"'))
         self.admin("reload")

@@ -75,12 +75,13 @@ class Nbdkit(daemon.DaemonTest):
     def start_nbdkit(self, *words):
         """An nbdkit that serves until the test is over: the path of its socket, and its process."""
         path = os.path.join(self.folder, "nbd.sock")
-        running = subprocess.Popen(["nbdkit", "-f", "-U", path, PLUGIN, *words], stderr=subprocess.PIPE, text=True)
+        ready = os.path.join(self.folder, "nbd.pid") # it is written when the socket, which is there before, can be connected to
+        running = subprocess.Popen(["nbdkit", "-f", "-U", path, "-P", ready, PLUGIN, *words], stderr=subprocess.PIPE, text=True)
         self.addCleanup(running.stderr.close)
         self.addCleanup(running.wait)
         self.addCleanup(running.kill)
         limit = time.monotonic() + 30 * daemon.SLOW
-        while not os.path.exists(path):
+        while not os.path.exists(ready):
             self.assertIsNone(running.poll())
             self.assertLess(time.monotonic(), limit)
             time.sleep(0.01)
