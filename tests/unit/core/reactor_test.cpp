@@ -442,10 +442,11 @@ BOOST_AUTO_TEST_CASE(spins_are_counted_by_whether_they_paid)
         auto made = reactor::create(options);
         BOOST_REQUIRE(made);
         reactor& r = **made;
-        run_until_complete(r, [&]() -> task<void> {
-            for (int i = 0; i < times; ++i)
-                co_await sleep_for(timer);
-        });
+        const auto sleeps = [](duration each, int count) -> task<void> {
+            for (int i = 0; i < count; ++i)
+                co_await sleep_for(each);
+        };
+        run_until_complete(r, sleeps(timer, times));
         return std::pair(r.stats().spins_paid.load(), r.stats().spins_in_vain.load());
     };
     const auto paid = run(10s, 100us, 20);

@@ -156,10 +156,10 @@ BOOST_AUTO_TEST_CASE(what_is_asked_of_a_file_comes_to_its_home)
                 BOOST_TEST(is(others, files::errc::locked));
                 const auto unlocked = co_await s.state->unlock(a, *locked, file, {0, 9});
                 BOOST_TEST_REQUIRE(unlocked.has_value());
-                bool revoked = true;
-                const auto freed = co_await s.state->free(a, *unlocked, revoked);
+                nfs::state_home::losses left{.revoked = true};
+                const auto freed = co_await s.state->free(a, *unlocked, left);
                 BOOST_TEST(freed.has_value());
-                BOOST_TEST(!revoked);
+                BOOST_TEST(!left.revoked);
                 // A stateid of a file is none of another one, which has another home.
                 const auto other = co_await s.state->close(a, opened->id, s.file((home + 1) % homes));
                 BOOST_TEST(is(other, files::errc::bad_stateid));
