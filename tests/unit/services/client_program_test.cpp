@@ -7,7 +7,9 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <fcntl.h>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 BOOST_AUTO_TEST_SUITE(client_program_test)
@@ -39,18 +41,29 @@ BOOST_AUTO_TEST_CASE(what_a_program_says_is_heard)
     BOOST_TEST(run_program({"/nonexistent/program"}, an_hour).failed == ENOENT);
 }
 
+namespace {
+
+std::string came; // a file that the signal makes
+
+}
+
 // A signal is no end of the program's time.
 BOOST_AUTO_TEST_CASE(a_signal_ends_no_waiting)
 {
-    struct sigaction before{}, counts{};
-    static volatile std::sig_atomic_t came = 0;
-    counts.sa_handler = [](int) { came = came + 1; };
-    BOOST_REQUIRE(::sigaction(SIGUSR1, &counts, &before) == 0);
-    const said told = shell("i=0; while [ $i -lt 200 ]; do kill -USR1 $PPID; i=$((i+1)); done; echo whole");
+    came = "/tmp/verbena-signal-" + std::to_string(::getpid());
+    struct sigaction before{}, makes{};
+    makes.sa_handler = [](int) {
+        ::close(::open(came.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    };
+    BOOST_REQUIRE(::sigaction(SIGUSR1, &makes, &before) == 0);
+    // Once this process sleeps, it waits for the program, which ends when the signal has come.
+    const said told =
+        shell("until grep -q '^State:.S' /proc/$PPID/status; do :; done; kill -USR1 $PPID; until [ -e " +
+              came + " ]; do :; done; echo whole");
     ::sigaction(SIGUSR1, &before, nullptr);
-    BOOST_TEST(came > 0);
     BOOST_TEST(told.is_good());
     BOOST_TEST(told.output == "whole\n");
+    BOOST_TEST(::unlink(came.c_str()) == 0);
 }
 
 BOOST_AUTO_TEST_CASE(a_program_without_end_is_ended)
