@@ -76,7 +76,11 @@ class Admin(daemon.DaemonTest):
         self.assertIn("no level loud; ", self.admin("loglevel", "loud", status=1))
         kept = [row["line"] for row in self.rows("log")]
         self.assertTrue(all(line in d.log() for line in kept) and any(" trace " in line for line in kept), kept[-3:])
+        for _ in range(3):
+            self.assertEqual(caller.nfs(0).status, 0)
+        d.log_with(r"(?s) trace .*\n\S+ trace .*\n\S+ trace ")
         self.assertEqual(len(self.rows("log", "2")), 2)
+        self.assertGreater(len(self.rows("log")), 2)
         for wrong in ("0", "2x", "-1"):
             self.assertIn("is no number of lines", self.admin("log", wrong, status=1))
         self.assertIn("no command statsu; did you mean status?", self.admin("statsu", status=1))
