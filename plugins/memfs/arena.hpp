@@ -87,8 +87,8 @@ public:
     /// Blocks that snapshots alone have.
     std::uint64_t held() const noexcept { return held_; }
 
-    // Loans: to readers, who see the bytes that the block has now. No file counts a block that is on loan and has no owner any more: its place has
-    // gone, or has the copy of a write. So there are no more of these than most_lent(), behind what files may count.
+    // Loans: to readers, who see the bytes that the block has now. Its owner may let go of a block on loan, for a copy that is written to. Then
+    // only its readers have it, and no file counts it: such blocks come on top of what files count, most_lent() at most.
     /// False: as many blocks are on loan as may be.
     bool lend(number b) noexcept
     {

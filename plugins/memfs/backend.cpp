@@ -19,6 +19,8 @@ namespace {
 
 constexpr std::byte handle_kind{'m'};
 constexpr std::size_t handle_size = 1 + 8 + 8;
+// Fewer bytes are copied: they would keep a whole block, which counts as no more than they are.
+constexpr std::uint64_t least_lent = file_data::block_size / 2;
 
 // Blocks that a reader has on loan.
 class lent_blocks {
@@ -95,6 +97,19 @@ backend::backend(const memfs_options& options)
     place.parent = root_id;
     place.is_kept = true;
     kept_files_ = 1;
+}
+
+// Shards may end loans meanwhile. They wait for a few blocks at a time, and whoever ends the last loan has little left to free.
+backend::~backend()
+{
+    constexpr std::size_t at_once = 2 * arena::slab_size / arena::block_size;
+    for (auto& [id, n] : nodes_) {
+        bool is_more = true;
+        while (is_more) {
+            const std::lock_guard lock(mutex_);
+            is_more = n.data.let_go_some(at_once);
+        }
+    }
 }
 
 storage::handle backend::handle_of(std::uint64_t fileid) const noexcept
@@ -484,7 +499,7 @@ task<result<storage::located_read>> backend::locate(const storage::request& r, c
     const node& f = **n;
     const std::uint64_t left = offset < f.attrs.size ? f.attrs.size - offset : 0;
     const std::uint64_t count = std::min<std::uint64_t>(left, length);
-    const auto loan = count != 0 ? f.data.lend(offset, count) : std::nullopt;
+    const auto loan = count >= least_lent ? f.data.lend(offset, count) : std::nullopt;
     if (!loan)
         co_return out;
     out.read.count = static_cast<std::uint32_t>(count);
@@ -620,6 +635,11 @@ task<result<storage::change>> backend::commit(const storage::request&, const sto
     storage::change out;
     out.before = out.after = seen(**n);
     co_return out;
+}
+
+std::uint64_t lent_bytes_of(const storage::file_backend& memfs) noexcept
+{
+    return static_cast<const backend&>(memfs).lent_bytes();
 }
 
 result<std::unique_ptr<storage::file_backend>> open_memfs(const memfs_options& options, blocking_pool&)

@@ -30,6 +30,7 @@ struct file_memory {
 class backend final : public storage::file_backend, public storage::snapshot_keeper {
 public:
     explicit backend(const memfs_options& options);
+    ~backend() override;
 
     std::string_view kind() const noexcept override { return "memfs"; }
     const storage::filesystem_info& info() const noexcept override { return info_; }
@@ -146,6 +147,12 @@ public:
     std::shared_ptr<const void> hold_back_mappings() override;
     std::shared_ptr<const void> hold_back_mappings_of(std::string_view name) override;
     snapshot_counts counts() const noexcept;
+
+    std::uint64_t lent_bytes() const noexcept
+    {
+        const std::lock_guard lock(mutex_);
+        return memory_.lent() * file_data::block_size;
+    }
 
 private:
     static constexpr std::uint64_t root_id = 1;

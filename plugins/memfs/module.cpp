@@ -45,6 +45,16 @@ public:
         out.source = "memfs";
         out.options = {"sync"};
         out.local_writers = false;
+        out.metrics.push_back(
+            context.metrics.add({"verbena_memfs_lent_bytes",
+                                 "Memory of files that READs are being sent from.",
+                                 metric_type::gauge,
+                                 "bytes",
+                                 {"export"},
+                                 max_series},
+                                [label = context.label, files = out.files.get()](metric_sink& to) {
+                                    to.value({label}, double(lent_bytes_of(*files)));
+                                }));
         if (options.snapshots) {
             out.options.emplace_back("snapshots");
             const auto add = [&](const char* name, const char* help, const char* unit, auto value) {

@@ -16,11 +16,21 @@ namespace verbena::memfs {
 file_data::~file_data()
 {
     assert(pins_ == 0);
-    if (!is_kept_)
-        erase(blocks_.begin(), blocks_.end());
-    else
-        for (const auto& [place, b] : blocks_)
-            memory_->keep_no_more(b);
+    while (let_go_some(blocks_.size())) {
+    }
+}
+
+bool file_data::let_go_some(std::size_t most) noexcept
+{
+    const auto end = most < blocks_.size() ? std::next(blocks_.begin(), std::ptrdiff_t(most)) : blocks_.end();
+    if (is_kept_) {
+        for (auto at = blocks_.begin(); at != end; ++at)
+            memory_->keep_no_more(at->second);
+        blocks_.erase(blocks_.begin(), end);
+    } else {
+        erase(blocks_.begin(), end);
+    }
+    return !blocks_.empty();
 }
 
 void file_data::read(std::uint64_t offset, std::span<std::byte> out) const noexcept

@@ -84,6 +84,8 @@ public:
     /// Forgets what lies behind `size`, of which nothing is pinned but in the block that `size` is in.
     void truncate(std::uint64_t size);
     std::uint64_t blocks() const noexcept { return blocks_.size(); }
+    /// Lets go of up to `most` blocks, as the whole file goes; nothing is pinned. Whether there are more.
+    bool let_go_some(std::size_t most) noexcept;
 
     /// Has the same bytes as `other`, which is of a file, for as long as it lives: of a snapshot, which is never changed. Before that
     /// it has none, and none of the other's is pinned. Throws std::bad_alloc; then it has some, which go with it.

@@ -35,10 +35,14 @@ struct memfs_options {
         nullptr; ///< draws what tells this one from others; nullptr: system_random(). Not kept.
 };
 
+/// Bytes of blocks that READs have on loan now. Of a back end that open_memfs() made. Any thread; takes the back end's mutex.
+std::uint64_t lent_bytes_of(const storage::file_backend& memfs) noexcept;
+
 /// Makes an empty one. Permissions are checked here, by mode bits; operations are serialised by one mutex
 /// that all shards share, so changes carry attributes from before. Nothing ever waits longer than for that
-/// mutex; `pool` is not used. Memory of files that a READ has on loan (locate()) may outlive it, and be let go on any thread. While files
-/// are written whose bytes are on loan, up to an eighth of max_bytes more is taken, 4 MiB at least and 256 MiB at most. Memory is as stable as it gets: every write answers file_sync if asked to.
+/// mutex; `pool` is not used. READs may
+/// have memory of files on loan (locate()): that memory may outlive the back end, and any thread may let it go. A write to a block on loan
+/// goes to a copy. So the back end may take an eighth more than max_bytes for a time: 4 MiB at least and 256 MiB at most. Memory is as stable as it gets: every write answers file_sync if asked to.
 result<std::unique_ptr<storage::file_backend>> open_memfs(const memfs_options& options, blocking_pool& pool);
 
 /// What the snapshots of a memfs take.

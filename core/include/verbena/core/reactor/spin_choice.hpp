@@ -37,7 +37,7 @@ public:
     }
 
 private:
-    std::uint32_t pause_ = 0; // idle periods without a spin after the next spin in vain: twice that
+    std::uint32_t pause_ = 0; // length of the last pause; the next one is twice as long
     std::uint32_t left_ = 0;  // of the pause that goes on
 };
 
