@@ -84,6 +84,16 @@ struct leaving_back_end {
     std::shared_ptr<const std::atomic<bool>> over;
 };
 
+// A root that was not there when it was opened is not served when it comes.
+void leave_root_alone(const export_backend& of) noexcept
+{
+    try {
+        if (of.opened.not_wanted)
+            of.opened.not_wanted();
+    } catch (const std::exception&) { // a module's own
+    }
+}
+
 using state_table = files::state_table;
 
 std::int64_t nanoseconds_since_1970()
@@ -559,6 +569,17 @@ void tell_closed(const std::string& pseudo, const state_table::export_losses& lo
     }
 }
 
+void tell_unwatched(const std::string& pseudo, const char* why) noexcept
+{
+    try {
+        log(log_level::warning, "nfs",
+            "an export that was opened for nothing can't be closed, as its disk does not answer: a later "
+            "reload or check closes it, once it does",
+            {{"export", pseudo}, {"why", why}});
+    } catch (const std::bad_alloc&) { // no memory for the line
+    }
+}
+
 } // namespace
 
 // Throws start_error.
@@ -603,6 +624,8 @@ void export_set::keep() noexcept
                 c.steps.step();
             } catch (const std::bad_alloc&) { // later
             }
+            if (c.steps && c.steps.has_ended())
+                c.now = phase::ended; // as it says itself, but for a fault in it
             if (c.now == phase::ended)
                 c.steps = stepped();
         }
@@ -649,8 +672,10 @@ stepped export_set::close(closing& c, std::unique_lock<std::mutex>& lock)
             }
         };
         take();
-        if (c.gone != nullptr) // nothing is served there, however long it takes to close it
+        if (c.gone != nullptr) { // nothing is served there, however long it takes to close it
             c.gone->backend->opened.metrics.clear();
+            leave_root_alone(*c.gone->backend);
+        }
         {
             const std::lock_guard told(c.taken->mutex);
             --c.taken->with_losses;
@@ -777,16 +802,16 @@ void export_set::give_up(std::list<parked>& opened, std::chrono::milliseconds pa
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - clock::now());
         if (here->backend == nullptr || close_within(*here->backend, std::max(left, left.zero())))
             continue;
+        leave_root_alone(*here->backend); // before anything that may fail
         try {
+            begin_keeper(here->backend->shards);
             log(log_level::warning, "nfs",
                 "an export that was opened for nothing can't be closed, as its disk does not answer: it is "
                 "closed when it does",
                 {{"export", here->pseudo}});
-            if (here->backend->opened.not_wanted)
-                here->backend->opened.not_wanted();
-            begin_keeper(here->backend->shards);
-        } catch (const std::
-                     exception&) { // no memory for the line, or no thread: a later reload or check closes it
+        } catch (const start_error& e) {
+            tell_unwatched(here->pseudo, e.what());
+        } catch (const std::bad_alloc&) { // no memory for the line
         }
         const std::lock_guard lock(mutex_);
         parked_.splice(parked_.end(), opened, here);

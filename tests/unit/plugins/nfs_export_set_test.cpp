@@ -801,6 +801,50 @@ BOOST_FIXTURE_TEST_CASE(what_an_earlier_reload_left_for_its_locks_keeps_no_expor
     until_gone(locked);
 }
 
+BOOST_FIXTURE_TEST_CASE(a_removed_export_serves_no_root_that_comes_later, fixture)
+{
+    const test::log_at quiet(log_level::error);
+    plan({"/a", {"/c", {}, on_disk}, {"/d", {}, on_disk}})->apply();
+    const auto goes = backend("/c");
+    the_disk.hang(false);
+    occupy(goes);
+    the_disk.not_wanted = 0;
+    plan({"/a", {"/d", {}, on_disk}})->apply(); // which waits for the first of what is taken
+    BOOST_TEST(the_disk.not_wanted == 1u);
+    BOOST_TEST_REQUIRE(!the_disk.was_waited_for);
+    the_disk.answer();
+    until_gone(goes);
+    BOOST_TEST(the_disk.not_wanted == 1u);
+}
+
+BOOST_FIXTURE_TEST_CASE(what_is_given_up_without_a_thread_comes_to_no_life, fixture)
+{
+    const test::log_at quiet(log_level::error);
+    close_patience = std::chrono::milliseconds(1);
+    // None is left for those that close.
+    std::vector<blocking_pool*> lanes;
+    for (;;) {
+        const auto lane = host.rt->add_lane("another", 1);
+        if (!lane)
+            break;
+        lanes.push_back(*lane);
+    }
+    host.rt->remove_lane(*lanes.back());
+    the_disk.hang(false);
+    the_disk.not_wanted = 0;
+    (void)plan({"/a", "/b", {"/c", {}, on_disk}}, true);
+    BOOST_TEST(the_disk.not_wanted == 1u);
+    BOOST_TEST(exports->count_unclosed().unused == 1u);
+    const auto kept = the_disk.last;
+    BOOST_TEST_REQUIRE(!the_disk.was_waited_for);
+    the_disk.answer();
+    while (hanging() != 0)
+        std::this_thread::yield();
+    (void)plan({"/a", "/b"}); // as the line says
+    until_gone(kept);
+    BOOST_TEST(exports->count_unclosed().unused == 0u);
+}
+
 BOOST_FIXTURE_TEST_CASE(whoever_looks_at_an_export_keeps_it_open, fixture)
 {
     plan({"/a", "/b", "/c"})->apply();
