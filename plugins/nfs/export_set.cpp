@@ -8,10 +8,12 @@
 #include <verbena/core/task/already_made.hpp>
 
 #include <algorithm>
+#include <csignal>
 #include <ctime>
 #include <functional>
 #include <map>
 #include <new>
+#include <pthread.h>
 #include <system_error>
 #include <utility>
 
@@ -23,7 +25,7 @@ namespace {
 // opened for nothing.
 constexpr std::chrono::milliseconds look_again{20};
 constexpr std::chrono::milliseconds look_at_disks{100};
-constexpr const char* closing_lane = "closing exports";
+constexpr const char* closing_lane = "closing exports"; // the thread's name, too: 15 characters at most
 
 // What is waited for, for people.
 constexpr const char* waits_for_calls = "calls of clients that use it: see verbena admin requests";
@@ -594,9 +596,19 @@ void export_set::begin_keeper(runtime& shards)
             throw_start_failure(lane.error(), std::string(closing_lane) + ": " + lane.error().message());
         lane_ = *lane;
     }
+    // Handlers of the program that this is a part of run on its own threads.
+    sigset_t all;
+    sigset_t before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
-        keeper_ = std::thread([this] { keep(); });
+        keeper_ = std::thread([this] {
+            ::pthread_setname_np(::pthread_self(), closing_lane);
+            keep();
+        });
+        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     } catch (const std::system_error& e) {
+        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
         throw start_error(std::string("the thread that closes exports does not start: ") + e.what() +
                           "; raise the limit of threads (ulimit -u, TasksMax=)");
     }

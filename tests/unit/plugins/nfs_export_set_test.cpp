@@ -16,6 +16,9 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <future>
 #include <map>
@@ -843,6 +846,22 @@ BOOST_FIXTURE_TEST_CASE(what_is_given_up_without_a_thread_comes_to_no_life, fixt
     (void)plan({"/a", "/b"}); // as the line says
     until_gone(kept);
     BOOST_TEST(exports->count_unclosed().unused == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(the_thread_that_closes_exports_has_a_name_and_takes_no_signal, fixture)
+{
+    plan({"/a"})->apply();
+    std::string blocked;
+    while (blocked.empty())
+        for (const auto& each : std::filesystem::directory_iterator("/proc/self/task")) {
+            std::string name;
+            std::getline(std::ifstream(each.path() / "comm"), name);
+            std::ifstream status(each.path() / "status");
+            for (std::string line; name == "closing exports" && std::getline(status, line);)
+                if (line.starts_with("SigBlk:"))
+                    blocked = line.substr(7);
+        }
+    BOOST_TEST((std::stoull(blocked, nullptr, 16) >> (SIGUSR1 - 1) & 1) == 1u);
 }
 
 BOOST_FIXTURE_TEST_CASE(whoever_looks_at_an_export_keeps_it_open, fixture)
