@@ -8,10 +8,12 @@
 #include <verbena/core/task/already_made.hpp>
 
 #include <algorithm>
+#include <csignal>
 #include <ctime>
 #include <functional>
 #include <map>
 #include <new>
+#include <pthread.h>
 #include <system_error>
 #include <utility>
 
@@ -23,7 +25,7 @@ namespace {
 // opened for nothing.
 constexpr std::chrono::milliseconds look_again{20};
 constexpr std::chrono::milliseconds look_at_disks{100};
-constexpr const char* closing_lane = "closing exports";
+constexpr const char* closing_lane = "closing exports"; // the thread's name, too: 15 characters at most
 
 // What is waited for, for people.
 constexpr const char* waits_for_calls = "calls of clients that use it: see verbena admin requests";
@@ -55,10 +57,43 @@ private:
     const std::shared_ptr<std::atomic<bool>> over_;
 };
 
-void begin_end(blocking_pool& lane, std::unique_ptr<end_of_back_end> job) noexcept
+// False: the lane has ended. Then the caller has the job still.
+bool begin_end(blocking_pool& lane, std::unique_ptr<end_of_back_end>& job) noexcept
 {
-    if (lane.submit(*job)) [[maybe_unused]]
-        const auto* const deletes_itself = job.release();
+    if (!lane.submit(*job))
+        return false;
+    [[maybe_unused]] const auto* const deletes_itself = job.release();
+    return true;
+}
+
+/// One that is to end when nothing runs on its lane any more.
+struct leaving_back_end {
+    explicit leaving_back_end(std::shared_ptr<export_backend> b)
+        : of(std::move(b)), job(std::make_unique<end_of_back_end>(of)), over(job->over())
+    {
+    }
+    /// Begins its end, if that waits for nothing. True: it has ended.
+    bool has_ended(blocking_pool& lane) noexcept
+    {
+        if (job != nullptr && (of == nullptr || close_within(*of, std::chrono::milliseconds(0)))) {
+            of.reset();
+            begin_end(lane, job);
+        }
+        return over->load(std::memory_order_acquire);
+    }
+    std::shared_ptr<export_backend> of; // until its end begins
+    std::unique_ptr<end_of_back_end> job;
+    std::shared_ptr<const std::atomic<bool>> over;
+};
+
+// A root that was not there when it was opened is not served when it comes.
+void leave_root_alone(const export_backend& of) noexcept
+{
+    try {
+        if (of.opened.not_wanted)
+            of.opened.not_wanted();
+    } catch (const std::exception&) { // a module's own
+    }
 }
 
 using state_table = files::state_table;
@@ -104,7 +139,8 @@ struct export_set::round {
     std::condition_variable changed;
     std::vector<bool> took;
     std::size_t count = 0;
-    bool first_losses = false; // what clients had of the exports that go is taken, as far as it is known yet
+    std::size_t with_losses =
+        0; // those of this reload whose first losses are not taken yet: what clients had of them
 };
 
 /// A list of exports on its way to a shard, which takes it when it turns.
@@ -146,7 +182,7 @@ private:
     std::vector<std::shared_ptr<export_backend>> tended_;
 };
 
-/// Exports that a reload took away or changed. What clients have of them is taken.
+/// An export that a reload took away, or all those that it changed. What clients have of them is taken.
 struct export_set::closing {
     /// One that is served on, by other rules. Layouts go: whoever is no longer admitted reaches memory with them.
     struct narrowed {
@@ -155,15 +191,16 @@ struct export_set::closing {
         bool has_layouts;
         lost_delegations lost;
     };
-    exports gone;
+    std::shared_ptr<served_export> gone; // nullptr if there is none, and once it is closed
     std::vector<narrowed> stay;
     runtime* shards = nullptr;
     v4::server_commons* commons = nullptr;
     std::shared_ptr<round> taken;
     enum class phase : std::uint8_t { waits, runs, dropped, ended } now = phase::waits;
-    std::string failed; // why exports of `gone` stay open until the end; of the mutex, as `now`
+    std::string failed;                      // why `gone` stays open until the end; of the mutex, as `now`
     const char* waits_for = waits_for_calls; // likewise
     stepped steps;                           // of close(), once it has begun
+    bool is_open() const noexcept { return gone != nullptr && (now == phase::runs || now == phase::ended); }
 };
 
 class export_set::change final : public reload_plan {
@@ -175,14 +212,12 @@ public:
     ~change() override
     {
         of_.give_up(held, close_patience_);
-        if (worker == nullptr)
+        if (workers.empty())
             return;
-        {
-            const std::lock_guard lock(of_.mutex_);
-            if (worker->now == closing::phase::waits)
-                worker->now = closing::phase::dropped;
-            of_.changed_.notify_all();
-        }
+        const std::lock_guard lock(of_.mutex_);
+        for (closing* const worker : workers)
+            worker->now = closing::phase::dropped;
+        of_.changed_.notify_all();
     }
     void apply() noexcept override;
 
@@ -191,7 +226,7 @@ public:
     exports opened;         // new ones, until they are served
     std::list<parked> held; // their back ends, and that of one that could not be opened
     std::vector<std::pair<storage::file_backend*, bool>> refuses;
-    closing* worker = nullptr;
+    std::vector<closing*> workers; // until they run: one for each export that goes, one for all that stay
     std::shared_ptr<round> taken;
     std::vector<std::unique_ptr<taking>> messages;
 
@@ -245,12 +280,11 @@ std::vector<export_set::leaving> export_set::all_leaving() const
     std::vector<leaving> out;
     const std::lock_guard lock(mutex_);
     for (const closing& c : closing_)
-        if (c.now == closing::phase::runs || c.now == closing::phase::ended)
-            for (const auto& e : c.gone)
-                out.push_back({e->as, e->config.backend_name,
-                               c.failed.empty() ? std::string("waits for ") + c.waits_for
-                                                : "could not be closed (" + c.failed +
-                                                      "): restart the program to unmount its folder"});
+        if (c.is_open())
+            out.push_back({c.gone->as, c.gone->config.backend_name,
+                           c.failed.empty() ? std::string("waits for ") + c.waits_for
+                                            : "could not be closed (" + c.failed +
+                                                  "): restart the program to unmount its folder"});
     return out;
 }
 
@@ -258,9 +292,7 @@ export_set::unclosed export_set::count_unclosed() const
 {
     unclosed out;
     const std::lock_guard lock(mutex_);
-    for (const closing& c : closing_)
-        if (c.now == closing::phase::runs || c.now == closing::phase::ended)
-            out.removed += c.gone.size();
+    out.removed = std::size_t(std::ranges::count_if(closing_, &closing::is_open));
     out.unused = std::size_t(std::ranges::count(parked_, 0u, &parked::space));
     return out;
 }
@@ -274,14 +306,19 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, std::vector<expor
     auto made = std::make_unique<change>(*this, by);
     exports gone;
     std::vector<closing::narrowed> stay;
-    std::map<std::string, std::string> is_closing; // and why one stays so
+    std::map<std::string, std::string> is_closing; // and why it can't be had
     std::size_t kept = 0, hanging = 0;
     {
         const std::lock_guard lock(mutex_);
         kept = std::size_t(std::ranges::count(parked_, 0u, &parked::space));
         for (const closing& c : closing_)
-            for (const auto& e : c.gone)
-                is_closing.emplace(e->config.pseudo, c.failed);
+            if (c.gone != nullptr)
+                is_closing.emplace(c.gone->config.pseudo,
+                                   c.failed.empty()
+                                       ? std::string("is not closed yet: it waits for ") + c.waits_for +
+                                             ". Reload again when it is closed (verbena admin exports)"
+                                       : "could not be closed (" + c.failed +
+                                             "): restart the program to serve it again");
     }
     const exports running = all();
     bool differs = false;
@@ -324,14 +361,8 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, std::vector<expor
             continue;
         }
         if (const auto found = is_closing.find(e.pseudo); found != is_closing.end())
-            throw start_error(
-                e.place,
-                "export " + e.pseudo +
-                    (found->second.empty()
-                         ? ": it was removed by a reload before, and calls of clients still use it: reload "
-                           "again when they have ended (verbena admin requests)"
-                         : ": it was removed by a reload before, and could not be closed (" + found->second +
-                               "): restart the program to serve it again"));
+            throw start_error(e.place, "export " + e.pseudo + ": it was removed by a reload before, and " +
+                                           found->second);
         parked& held = made->held.emplace_back();
         held.pseudo = e.pseudo;
         begun.emplace_back(&e, &held);
@@ -403,30 +434,38 @@ std::unique_ptr<reload_plan> export_set::plan(const terms& by, std::vector<expor
     const std::lock_guard lock(mutex_);
     // What is being closed may have to stay, too, where it is of a tree that is served on.
     std::size_t may_stay = parked_.size();
-    const auto count = [&may_stay, &made](const exports& leaving) {
-        for (const auto& e : leaving)
-            may_stay += std::ranges::any_of(
-                made->served, [&e](const auto& other) { return other->options.space == e->options.space; });
+    const auto may = [&made](const served_export& e) {
+        return std::ranges::any_of(
+            made->served, [&e](const auto& other) { return other->options.space == e.options.space; });
     };
-    count(gone);
+    for (const auto& e : gone)
+        may_stay += may(*e);
     for (const closing& c : closing_)
-        count(c.gone);
+        may_stay += c.gone != nullptr && may(*c.gone);
     if (may_stay > by.parked)
         throw start_error("more than " + std::to_string(by.parked) +
                           " exports were removed whose trees are served by other ones, or whose disks do not "
                           "answer: restart the program");
-    if (closing_.size() >= by.closing)
+    const auto lasts = [](const closing& c) { return c.gone != nullptr || c.now != closing::phase::ended; };
+    if (std::cmp_greater_equal(std::ranges::count_if(closing_, lasts), by.closing))
         throw start_error(
-            "the exports of " + std::to_string(by.closing) +
-            " reloads are still being closed: see what each of them waits for (verbena admin exports), and "
-            "reload again when that has ended, or restart the program");
-    closing& c = closing_.emplace_back();
-    c.gone = std::move(gone);
-    c.stay = std::move(stay);
-    c.shards = &shards;
-    c.commons = by.commons;
-    c.taken = made->taken;
-    made->worker = &c;
+            std::to_string(by.closing) +
+            " exports that were removed before are still being closed: see what each of them waits for "
+            "(verbena admin exports), and reload again when that has ended, or restart the program");
+    made->workers.reserve(gone.size() + 1);
+    const auto add = [&]() -> closing& {
+        closing& c = closing_.emplace_back();
+        made->workers.push_back(&c);
+        c.shards = &shards;
+        c.commons = by.commons;
+        c.taken = made->taken;
+        return c;
+    };
+    for (auto& e : gone)
+        add().gone = std::move(e);
+    if (!stay.empty())
+        add().stay = std::move(stay);
+    made->taken->with_losses = made->workers.size();
     return made;
 }
 
@@ -445,16 +484,15 @@ void export_set::change::apply() noexcept
     {
         const std::lock_guard lock(of_.mutex_);
         of_.served_.swap(served);
-        if (worker != nullptr)
+        for (closing* const worker : workers)
             worker->now = closing::phase::runs;
+        workers.clear();
         of_.changed_.notify_all();
     }
     served.clear(); // whoever closes some of them waits for that
-    const bool takes = worker != nullptr;
     std::unique_lock lock(taken->mutex);
-    const bool in_time = taken->changed.wait_for(lock, patience_, [&] {
-        return taken->count == taken->took.size() && (!takes || taken->first_losses);
-    });
+    const bool in_time = taken->changed.wait_for(
+        lock, patience_, [&] { return taken->count == taken->took.size() && taken->with_losses == 0; });
     for (const auto& [backend, all] : refuses)
         if (all)
             backend->refuse_changes(true);
@@ -465,7 +503,7 @@ void export_set::change::apply() noexcept
             if (!taken->took[i])
                 late.push_back("shard " + std::to_string(i) +
                                " does not run its tasks: it serves the exports of before until it does");
-        if (takes && !taken->first_losses)
+        if (taken->with_losses != 0)
             late.emplace_back("not all that clients have of the exports that go is taken yet");
     } catch (const std::bad_alloc&) { // the log of the shards says the same
     }
@@ -518,6 +556,34 @@ bool is_left(runtime& shards, state_home& state, std::uint32_t via, std::optiona
 
 } // namespace
 
+namespace {
+
+void tell_closed(const std::string& pseudo, const state_table::export_losses& lost) noexcept
+{
+    try {
+        log(log_level::info, "nfs", "an export is closed",
+            {{"export", pseudo},
+             {"opens", lost.opens},
+             {"locks", lost.locks},
+             {"delegations", lost.delegations},
+             {"layouts", lost.layouts}});
+    } catch (const std::bad_alloc&) { // no memory for the line
+    }
+}
+
+void tell_unwatched(const std::string& pseudo, const char* why) noexcept
+{
+    try {
+        log(log_level::warning, "nfs",
+            "an export that was opened for nothing can't be closed, as its disk does not answer: a later "
+            "reload or check closes it, once it does",
+            {{"export", pseudo}, {"why", why}});
+    } catch (const std::bad_alloc&) { // no memory for the line
+    }
+}
+
+} // namespace
+
 // Throws start_error.
 void export_set::begin_keeper(runtime& shards)
 {
@@ -530,15 +596,25 @@ void export_set::begin_keeper(runtime& shards)
             throw_start_failure(lane.error(), std::string(closing_lane) + ": " + lane.error().message());
         lane_ = *lane;
     }
+    // Handlers of the program that this is a part of run on its own threads.
+    sigset_t all;
+    sigset_t before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
-        keeper_ = std::thread([this] { keep(); });
+        keeper_ = std::thread([this] {
+            ::pthread_setname_np(::pthread_self(), closing_lane);
+            keep();
+        });
+        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     } catch (const std::system_error& e) {
+        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
         throw start_error(std::string("the thread that closes exports does not start: ") + e.what() +
                           "; raise the limit of threads (ulimit -u, TasksMax=)");
     }
 }
 
-// The thread that closes exports: each has its step in turn, so that none waits for calls or a disk of another.
+// The thread that closes exports: each has a step of its own in turn, so that none waits for calls or a disk of another.
 void export_set::keep() noexcept
 {
     using phase = closing::phase;
@@ -549,7 +625,7 @@ void export_set::keep() noexcept
             if (stops_)
                 return;
             if (c.now == phase::dropped) {
-                c.gone.clear(); // they are served on
+                c.gone.reset(); // it is served on
                 c.now = phase::ended;
             }
             if (c.now != phase::runs)
@@ -560,6 +636,8 @@ void export_set::keep() noexcept
                 c.steps.step();
             } catch (const std::bad_alloc&) { // later
             }
+            if (c.steps && c.steps.has_ended())
+                c.now = phase::ended; // as it says itself, but for a fault in it
             if (c.now == phase::ended)
                 c.steps = stepped();
         }
@@ -586,15 +664,14 @@ stepped export_set::close(closing& c, std::unique_lock<std::mutex>& lock)
         changed_.notify_all();
     };
     state_home* const state = c.commons != nullptr ? &c.commons->state : nullptr;
-    std::vector<state_table::export_losses> lost;
     try {
-        lost.resize(c.gone.size());
+        state_table::export_losses lost;
         lock.unlock();
         host_addresses host;
         // At once, whatever hangs; and again when nobody can have got anything any more.
         const auto take = [&] {
-            for (std::size_t i = 0; state != nullptr && i < c.gone.size(); ++i)
-                drop(*c.shards, *state, c.gone[i]->options.id, state_table::export_state::all, lost[i]);
+            if (state != nullptr && c.gone != nullptr)
+                drop(*c.shards, *state, c.gone->options.id, state_table::export_state::all, lost);
             state_table::export_losses of_others;
             for (const auto& e : c.stay) {
                 if (state != nullptr && e.has_layouts)
@@ -607,17 +684,18 @@ stepped export_set::close(closing& c, std::unique_lock<std::mutex>& lock)
             }
         };
         take();
-        for (const auto& e : c.gone) // nothing is served there, however long it takes to close it
-            e->backend->opened.metrics.clear();
+        if (c.gone != nullptr) { // nothing is served there, however long it takes to close it
+            c.gone->backend->opened.metrics.clear();
+            leave_root_alone(*c.gone->backend);
+        }
         {
             const std::lock_guard told(c.taken->mutex);
-            c.taken->first_losses = true;
+            --c.taken->with_losses;
             c.taken->changed.notify_all();
         }
         lock.lock();
         const auto is_used = [&] {
-            return !c.taken->all_took() ||
-                   std::ranges::any_of(c.gone, [](const auto& e) { return !e->options.users->none(); });
+            return !c.taken->all_took() || (c.gone != nullptr && !c.gone->options.users->none());
         };
         while (is_used())
             co_await std::suspend_always();
@@ -625,15 +703,15 @@ stepped export_set::close(closing& c, std::unique_lock<std::mutex>& lock)
         lock.unlock();
         take();
         lock.lock();
-        // Nobody asks for their room any more: a disk that hangs is waited for.
-        const auto asks = [](const auto& e) { return e->backend->room.is_tended(); };
+        if (c.gone == nullptr) {
+            ends();
+            co_return;
+        }
+        // Nobody asks for its room any more: a disk that hangs is waited for.
         lock.unlock();
-        c.shards->call(0, [&](shard&) {
-            for (const auto& e : c.gone)
-                e->backend->room.end();
-        });
+        c.shards->call(0, [&](shard&) { c.gone->backend->room.end(); });
         lock.lock();
-        while (std::ranges::any_of(c.gone, asks)) {
+        while (c.gone->backend->room.is_tended()) {
             c.waits_for = waits_for_disk;
             co_await std::suspend_always();
         }
@@ -643,95 +721,78 @@ stepped export_set::close(closing& c, std::unique_lock<std::mutex>& lock)
             return std::ranges::any_of(served_,
                                        [space](const auto& other) { return other->options.space == space; });
         };
-        for (const auto& each : c.gone) {
-            const export_options& e = each->options;
-            for (;;) {
-                const bool is_shared = is_served(e.space);
-                lock.unlock();
-                const bool waits =
-                    state != nullptr &&
-                    is_left(*c.shards, *state, e.id, is_shared ? std::nullopt : std::optional(e.space));
-                lock.lock();
-                if (!waits)
-                    break;
-                co_await std::suspend_always();
-            }
+        for (;;) {
+            const export_options& e = c.gone->options;
+            const bool is_shared = is_served(e.space);
+            lock.unlock();
+            const bool waits = state != nullptr && is_left(*c.shards, *state, e.id,
+                                                           is_shared ? std::nullopt : std::optional(e.space));
+            lock.lock();
+            if (!waits)
+                break;
+            co_await std::suspend_always();
         }
-        // Whoever has asked what is served may be looking at one still: a command, a scrape, what a suspension left to be done.
+        // Whoever has asked what is served may be looking at it still: a command, a scrape, what a suspension left to be done.
         const auto is_looked_at = [](const auto& e) {
             return e.use_count() > 1 || e->backend.use_count() > 1;
         };
         c.waits_for = waits_for_looks;
-        while (std::ranges::any_of(c.gone, is_looked_at))
+        while (is_looked_at(c.gone))
             co_await std::suspend_always();
         c.waits_for = waits_for_disk;
-        for (
-            const auto& e :
-            c.gone) { // what the others did with it comes before what follows: each count is changed once more
-            std::shared_ptr<served_export>(e).reset();
-            std::shared_ptr<export_backend>(e->backend).reset();
-        }
-        for (std::size_t i = 0; i < c.gone.size(); ++i) {
-            served_export& e = *c.gone[i];
-            std::vector<std::shared_ptr<export_backend>> all;
-            const auto stays = [&is_served](std::uint32_t space, const export_backend& b) {
-                return is_served(space) && b.opened.has_locks && b.opened.has_locks();
-            };
-            // Those that earlier reloads had to leave.
-            std::erase_if(parked_, [&](const parked& p) {
-                const bool goes = p.space != 0 && !stays(p.space, *p.backend);
-                if (goes)
-                    all.push_back(p.backend);
-                return goes;
-            });
-            const bool is_parked = stays(e.options.space, *e.backend);
-            if (is_parked)
-                parked_.push_back({e.backend, e.config.pseudo, e.options.space});
-            else
-                all.push_back(e.backend);
-            std::vector<std::unique_ptr<end_of_back_end>>
-                jobs; // all that needs memory is there before one goes
-            for (const auto& backend : all)
-                jobs.push_back(std::make_unique<end_of_back_end>(backend));
-            lock.unlock();
-            e.backend.reset();
-            for (const auto& backend : all)
-                for (std::size_t shard = 0; shard < c.shards->size(); ++shard)
-                    c.shards->call(shard, [&](verbena::shard&) { backend->opened.files->leave_shard(); });
-            lock.lock();
-            for (std::size_t at = 0; at < all.size(); ++at) {
-                while (!close_within(*all[at], std::chrono::milliseconds(0)))
-                    co_await std::suspend_always();
-                all[at].reset();
-                const std::shared_ptr<const std::atomic<bool>> over = jobs[at]->over();
-                begin_end(*lane_, std::move(jobs[at]));
-                while (!over->load(std::memory_order_acquire))
-                    co_await std::suspend_always();
-            }
-        }
-        const exports closed = std::exchange(c.gone, {}); // from here on they may come back
+        // What the others did with it comes before what follows: each count is changed once more.
+        std::shared_ptr<served_export>(c.gone).reset();
+        std::shared_ptr<export_backend>(c.gone->backend).reset();
+        const auto stays = [&is_served](std::uint32_t space, const export_backend& b) {
+            return is_served(space) && b.opened.has_locks && b.opened.has_locks();
+        };
+        // All that needs memory is there before one goes.
+        std::vector<leaving_back_end> all;
+        const bool is_parked = stays(c.gone->options.space, *c.gone->backend);
+        if (!is_parked)
+            all.emplace_back(c.gone->backend);
+        // Those that earlier reloads had to leave.
+        for (const parked& p : parked_)
+            if (p.space != 0 && !stays(p.space, *p.backend))
+                all.emplace_back(p.backend);
+        if (is_parked)
+            parked_.push_back({c.gone->backend, c.gone->config.pseudo, c.gone->options.space});
+        std::erase_if(parked_, [&all](const parked& p) {
+            return std::ranges::find(all, p.backend, &leaving_back_end::of) != all.end();
+        });
         lock.unlock();
-        for (std::size_t i = 0; i < closed.size(); ++i)
-            log(log_level::info, "nfs", "an export is closed",
-                {{"export", closed[i]->config.pseudo},
-                 {"opens", lost[i].opens},
-                 {"locks", lost[i].locks},
-                 {"delegations", lost[i].delegations},
-                 {"layouts", lost[i].layouts}});
+        c.gone->backend.reset();
+        for (const leaving_back_end& each : all)
+            for (std::size_t shard = 0; shard < c.shards->size(); ++shard)
+                c.shards->call(shard, [&](verbena::shard&) { each.of->opened.files->leave_shard(); });
         lock.lock();
+        for (;;) {
+            // All that can end is begun before one is waited for.
+            std::size_t open = 0;
+            for (leaving_back_end& each : all)
+                open += !each.has_ended(*lane_);
+            // Those of earlier reloads keep this one from nothing.
+            if (c.gone != nullptr && (is_parked || all.front().has_ended(*lane_))) {
+                const std::shared_ptr<const served_export> closed =
+                    std::exchange(c.gone, nullptr); // from here on it may come back
+                lock.unlock();
+                tell_closed(closed->config.pseudo, lost);
+                lock.lock();
+            }
+            if (open == 0)
+                break;
+            co_await std::suspend_always();
+        }
     } catch (const std::exception& e) {
         if (!lock.owns_lock())
             lock.lock();
         try {
-            std::string names;
-            for (const auto& each : c.gone)
-                names += (names.empty() ? "" : " ") + printable(each->config.pseudo);
             c.failed = e.what();
-            if (!names.empty())
+            if (c.gone != nullptr)
                 log(log_level::error, "nfs",
-                    "exports that a reload removed can't be closed: their folders stay in use until this "
-                    "program ends; restart it to unmount them, or to serve them again",
-                    {{"exports", names}, {"why", e.what()}});
+                    "an export that a reload removed can't be closed: its folder stays in use until this "
+                    "program ends; restart it to unmount that, or to serve it again",
+                    {{"export", c.gone->config.pseudo}, {"why", e.what()}});
             else
                 log(log_level::error, "nfs",
                     "not all is taken that clients had of exports by the rules before a reload: reload once "
@@ -753,16 +814,16 @@ void export_set::give_up(std::list<parked>& opened, std::chrono::milliseconds pa
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - clock::now());
         if (here->backend == nullptr || close_within(*here->backend, std::max(left, left.zero())))
             continue;
+        leave_root_alone(*here->backend); // before anything that may fail
         try {
+            begin_keeper(here->backend->shards);
             log(log_level::warning, "nfs",
                 "an export that was opened for nothing can't be closed, as its disk does not answer: it is "
                 "closed when it does",
                 {{"export", here->pseudo}});
-            if (here->backend->opened.not_wanted)
-                here->backend->opened.not_wanted();
-            begin_keeper(here->backend->shards);
-        } catch (const std::
-                     exception&) { // no memory for the line, or no thread: a later reload or check closes it
+        } catch (const start_error& e) {
+            tell_unwatched(here->pseudo, e.what());
+        } catch (const std::bad_alloc&) { // no memory for the line
         }
         const std::lock_guard lock(mutex_);
         parked_.splice(parked_.end(), opened, here);
@@ -788,8 +849,10 @@ void export_set::close_unused(std::unique_lock<std::mutex>& lock) noexcept
             log(log_level::info, "nfs",
                 "an export that was opened for nothing is closed, as its disk answers",
                 {{"export", each.pseudo}});
-            if (lane_ != nullptr)
-                begin_end(*lane_, std::make_unique<end_of_back_end>(std::move(each.backend)));
+            if (lane_ == nullptr)
+                continue;
+            auto job = std::make_unique<end_of_back_end>(std::move(each.backend));
+            begin_end(*lane_, job);
         } catch (const std::bad_alloc&) { // it ends here
         }
     ended.clear();
@@ -803,7 +866,7 @@ void export_set::forget_closed() noexcept
     for (auto c = closing_.begin(); c != closing_.end();) {
         const auto here = c++;
         // What could not be closed stays until the end.
-        if (here->now != closing::phase::ended || !here->gone.empty())
+        if (here->now != closing::phase::ended || here->gone != nullptr)
             continue;
         closing_.erase(here);
     }

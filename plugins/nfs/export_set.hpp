@@ -28,9 +28,10 @@ namespace verbena::nfs {
 class export_set {
 public:
     using exports = std::vector<std::shared_ptr<served_export>>;
-    /// Lists of exports that calls of earlier reloads may still use, and reloads whose exports are being closed.
+    /// Lists of exports that calls of earlier reloads may still use.
     static constexpr std::size_t most_old_lists = 64;
-    static constexpr std::size_t most_closing = 1024;
+    /// Exports that are being closed, before a reload that removes more of them. So there are most_closing + max_exports at most.
+    static constexpr std::size_t most_closing = export_table::max_exports;
     /// Threads that close what is on a disk, which may hang then; what they have no time for waits.
     static constexpr unsigned closing_threads = 64;
     /// Back ends that can't be closed yet: others need their locks, or a disk does not answer.

@@ -206,13 +206,11 @@ reloader::plan reloader::make_plan(const std::string* file, bool looks_only)
                      std::string(name) + '.', true, made.changes);
 
     const std::string& state = wanted.table("daemon").text("state");
-    if (looks_only && !state.empty()) {
-        std::error_code ignored;
-        if (!std::filesystem::exists(state, ignored))
-            made.changes.push_back({"daemon.state", state + " is not there: a start makes it", true});
-        else if (terms_.has_state)
-            at_place_of_start(wanted.table("daemon").place("state"), [&] { look_at_state_directory(state); });
-    }
+    if (looks_only && !state.empty() && terms_.has_state)
+        at_place_of_start(wanted.table("daemon").place("state"), [&] {
+            if (!look_at_state_directory(state))
+                made.changes.push_back({"daemon.state", state + " is not there: a start makes it", true});
+        });
 
     // Of protocols.
     std::set<std::string> addresses;

@@ -62,6 +62,24 @@ void refuse_what_others_change(const std::string& path)
                         "chmod go-w " + path + ", or "));
 }
 
+// Of one that is not there: looks where it would be made.
+void look_above(const std::string& path)
+{
+    std::filesystem::path above(path);
+    struct stat s{};
+    do
+        above = above.parent_path();
+    while (!above.empty() && ::stat(above.c_str(), &s) != 0 && errno == ENOENT);
+    if (above.empty())
+        above = ".";
+    if (::faccessat(AT_FDCWD, above.c_str(), W_OK | X_OK, AT_EACCESS) == 0)
+        return;
+    const error e = error::from_errno(errno, "");
+    throw_start_failure(e, about_state(path, "is not there, and can't be made in " + above.string() +
+                                                 " by user " + std::to_string(::geteuid()) + ": " +
+                                                 e.message()));
+}
+
 } // namespace
 
 void make_state_directory(const std::string& path)
@@ -75,11 +93,16 @@ void make_state_directory(const std::string& path)
     refuse_what_others_change(path);
 }
 
-void look_at_state_directory(const std::string& path)
+bool look_at_state_directory(const std::string& path)
 {
+    struct stat s{};
+    if (::stat(path.c_str(), &s) != 0 && errno == ENOENT) {
+        look_above(path);
+        return false;
+    }
     refuse_what_others_change(path);
     if (::faccessat(AT_FDCWD, path.c_str(), W_OK | X_OK, AT_EACCESS) == 0)
-        return;
+        return true;
     const int failed = errno;
     if (failed == EROFS)
         throw config_error(

@@ -11,8 +11,8 @@ std::string default_state_directory();
 /// Makes it, and each level above it, for this user alone; one that is there keeps its mode. Throws config_error if it can't be
 /// had, belongs to somebody else or lets others write, who could then replace what is kept there.
 void make_state_directory(const std::string& path);
-/// Looks at one that is there as make_state_directory() does, and whether this process may write there. Makes and changes nothing.
-/// Throws config_error, with the cure.
-void look_at_state_directory(const std::string& path);
+/// Looks at one that is there as make_state_directory() does, and whether this process may write there. False: it is not there, and
+/// this process may make it. Makes and changes nothing. Throws config_error, with the cure.
+bool look_at_state_directory(const std::string& path);
 
 } // namespace verbena::services

@@ -223,7 +223,15 @@ BOOST_AUTO_TEST_CASE(a_state_folder_that_others_could_change_is_told_with_what_m
             if (::setresuid(54321, 54321, 54321) != 0)
                 ::_exit(2);
             try {
-                look_at_state_directory(name);
+                (void)look_at_state_directory(name + "/new/deeper");
+                ::_exit(5);
+            } catch (const config_error& e) {
+                const std::string said = e.what();
+                if (said.find("is not there, and can't be made in " + name + " by user 54321") == said.npos)
+                    ::_exit(6);
+            }
+            try {
+                (void)look_at_state_directory(name);
             } catch (const config_error& e) {
                 const std::string said = e.what();
                 ::_exit(said.find("user 54321, as which verbenad runs, may not write there; chmod u+rwx " +
@@ -238,7 +246,9 @@ BOOST_AUTO_TEST_CASE(a_state_folder_that_others_could_change_is_told_with_what_m
         BOOST_TEST(status == 0);
         BOOST_REQUIRE(::chown(name.c_str(), 0, 0) == 0);
         BOOST_REQUIRE(::chmod(name.c_str(), 0755) == 0);
-        look_at_state_directory(name); // nothing is wrong
+        BOOST_TEST(look_at_state_directory(name));
+        BOOST_TEST(!look_at_state_directory(name + "/new/deeper")); // a start makes both
+        BOOST_TEST(::access((name + "/new").c_str(), F_OK) != 0);
     }
     if (::geteuid() == 0) { // who else may give it away
         BOOST_REQUIRE(::chown(name.c_str(), 54321, 54321) == 0);
