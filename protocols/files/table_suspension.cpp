@@ -76,7 +76,10 @@ void state_table::note_lost(state_entry& s) noexcept
 
 bool state_table::has_lost(client_id client, const stateid& id) const noexcept
 {
-    return client != nobody && states_->revoked_from(id) == client;
+    if (client == nobody || states_->revoked_from(id) != client)
+        return false;
+    const auto card = commons_.clients().find(client);
+    return card != nullptr && is_living(*card, true).has_value();
 }
 
 bool state_table::has_lost_by_admin(client_id client) const noexcept
