@@ -150,7 +150,10 @@ bool client_book::lacks_record(client_id client, share keeps_out) const noexcept
 bool client_book::waits_for_store(client_id client) const noexcept
 {
     const auto known = clients_.find(client);
-    return known != clients_.end() && known->second->is_leaving_store;
+    if (known == clients_.end())
+        return false;
+    const booked_client& c = *known->second;
+    return c.card->leaving > 0 && c.storing && !c.is_dropping;
 }
 
 bool client_book::is_being_written(client_id client) noexcept
