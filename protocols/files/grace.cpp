@@ -7,6 +7,17 @@
 
 namespace verbena::files {
 
+std::string_view name_of_key(std::string_view key) noexcept
+{
+    constexpr std::size_t digits = 16;
+    constexpr std::string_view head = "4.0 ";
+    constexpr std::size_t all = head.size() + digits + 1;
+    const bool is_of_minor_0 =
+        key.size() >= all && key.starts_with(head) && key[all - 1] == ' ' &&
+        key.substr(head.size(), digits).find_first_not_of("0123456789abcdef") == std::string_view::npos;
+    return is_of_minor_0 ? key.substr(all) : key;
+}
+
 grace_period::grace_period(std::vector<reclaimer> reclaimers, time_point until)
     : until_(until), phase_(reclaimers.empty() ? phase::over : phase::reclaiming)
 {
