@@ -50,9 +50,12 @@ void grace_period::note_back(std::string_view key) noexcept
 
 void grace_period::list_those_left(report& into, std::size_t most) const
 {
-    for (const auto& [key, client] : keys_)
-        if (auto& keys = client.is_back ? into.keys_back : into.keys_absent; keys.size() < most)
-            keys.push_back(key);
+    std::size_t left = std::min(most, clients_.back) + std::min(most, clients_.absent);
+    for (auto at = keys_.begin(); left != 0 && at != keys_.end(); ++at)
+        if (auto& keys = at->second.is_back ? into.keys_back : into.keys_absent; keys.size() < most) {
+            keys.push_back(at->first);
+            --left;
+        }
 }
 
 grace_period::report grace_period::how_it_goes(time_point now, std::size_t most) const
