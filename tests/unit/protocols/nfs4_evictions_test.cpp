@@ -268,6 +268,7 @@ BOOST_FIXTURE_TEST_CASE(the_state_folder_is_not_named_when_the_record_is_gone, f
 {
     for (int i = 0; i < 600; ++i)
         BOOST_TEST_REQUIRE(a.open(a.creating("f" + std::to_string(i))).status == nfsstat4::ok);
+    const auto client = run_until_complete(*shard, commons->evicted.find("a", 1)).at(0).state;
     bool is_removed = false;
     kept.wrote = [&](std::string_view what, std::string_view, files::share) {
         is_removed |= what == "remove";
@@ -280,7 +281,7 @@ BOOST_FIXTURE_TEST_CASE(the_state_folder_is_not_named_when_the_record_is_gone, f
         if (!is_removed)
             continue;
         ++parts;
-        BOOST_TEST(!commons->state.clients().waits_for_store(a.id));
+        BOOST_TEST(!commons->state.clients().waits_for_store(client));
     }
     BOOST_TEST(parts > 1);
     run_until_complete(*shard, [&]() -> task<void> { co_await ending.join(); }());
